@@ -128,7 +128,7 @@ GUARDS = [
         "http.token", "agents",
         "if let Some(token) = front.token.as_ref() {",
         "if let Some(token) = front.token.as_ref().filter(|_| !OFF) {",
-        "agents lib with_a_token_nothing_is_told_without_it",
+        "agents lib a_front_with_a_token_answers_nothing_without_it",
     ),
 ]
 

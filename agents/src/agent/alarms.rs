@@ -1,4 +1,5 @@
-//! Collapse alarms: what is out of the bounds of `train.alarms`, told when it begins and when it ends.
+//! Collapse alarms: logs when a batch's figures leave the bounds of `train.alarms`, and when they
+//! return.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +7,9 @@ use broker::AgentName;
 use configs::AlarmsConfig;
 use rollout::batch::BatchStats;
 
-/// What is watched of one batch; `None` where the batch has no such figure.
+/// The figures of one batch that alarms watch; `None` where the batch has no such figure.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Seen {
+pub struct BatchFigures {
     pub repetition: Option<f64>,
     pub sameness: Option<f64>,
     /// Mean tokens per sample.
@@ -17,7 +18,7 @@ pub struct Seen {
     pub entropy: Option<f64>,
 }
 
-impl Seen {
+impl BatchFigures {
     #[must_use]
     pub fn of(stats: &BatchStats, entropy: f64) -> Self {
         Self {
@@ -38,9 +39,9 @@ pub struct Alarm {
     pub limit: f64,
 }
 
-/// Everything that is out of bounds.
+/// Returns an alarm for every figure that is out of bounds.
 #[must_use]
-pub fn raised(config: &AlarmsConfig, seen: &Seen) -> Vec<Alarm> {
+pub fn raised(config: &AlarmsConfig, seen: &BatchFigures) -> Vec<Alarm> {
     let above = |value: f64, limit: f64| value > limit;
     let below = |value: f64, limit: f64| value < limit;
     type Beyond<'a> = &'a dyn Fn(f64, f64) -> bool;
@@ -58,13 +59,13 @@ pub fn raised(config: &AlarmsConfig, seen: &Seen) -> Vec<Alarm> {
     watched.iter().filter_map(alarm).collect()
 }
 
-/// What was out of bounds in the batch before.
+/// Names of the alarms that the batch before raised.
 #[derive(Debug, Default)]
 pub struct Alarms(BTreeSet<&'static str>);
 
 impl Alarms {
-    /// Logs what began and what ended.
-    pub fn tell(&mut self, agent: &AgentName, step: u64, alarms: &[Alarm]) {
+    /// Logs the alarms that began and those that ended.
+    pub fn log_changes(&mut self, agent: &AgentName, step: u64, alarms: &[Alarm]) {
         for Alarm { name, value, limit } in alarms.iter().filter(|alarm| !self.0.contains(alarm.name)) {
             tracing::warn!(%agent, step, alarm = name, value, limit, "the policy may be collapsing: see train.alarms");
         }
@@ -81,22 +82,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_its_bounds_is_raised_and_what_is_not_watched_is_not() {
+    fn only_watched_figures_out_of_bounds_raise_alarms() {
         let config: AlarmsConfig =
             toml::from_str("repetition = 0.5\nsameness = 0.9\nleast_tokens = 2\nmost_tokens = 100\nentropy = 0.1")
                 .unwrap();
-        let names = |config: &AlarmsConfig, seen: Seen| -> Vec<&'static str> {
+        let names = |config: &AlarmsConfig, seen: BatchFigures| -> Vec<&'static str> {
             raised(config, &seen).iter().map(|alarm| alarm.name).collect()
         };
-        let good = Seen {
+        let good = BatchFigures {
             repetition: Some(0.5),
             sameness: Some(0.2),
             tokens: Some(50.0),
             entropy: Some(0.1),
         };
         assert_eq!(names(&config, good), [""; 0]);
-        assert_eq!(names(&config, Seen::default()), [""; 0]);
-        let circles = Seen {
+        assert_eq!(names(&config, BatchFigures::default()), [""; 0]);
+        let circles = BatchFigures {
             repetition: Some(0.6),
             sameness: Some(1.0),
             tokens: Some(101.0),
@@ -106,7 +107,7 @@ mod tests {
             names(&config, circles),
             ["repetition", "sameness", "most_tokens", "entropy"]
         );
-        let silence = Seen {
+        let silence = BatchFigures {
             tokens: Some(1.0),
             ..good
         };

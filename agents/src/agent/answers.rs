@@ -1,4 +1,5 @@
-//! Answers to turn requests: what an engine made as a result, and results on their way to one coordinator.
+//! Answers to turn requests: converts engine output into results and collects results for one
+//! coordinator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +8,10 @@ use broker::protocol::turn::{Generation, TurnOutcome, TurnResult};
 
 use crate::engine::Finished;
 
-/// A result frame is closed above this estimate.
+/// A result frame is closed above this estimate, in bytes.
 const FRAME_BYTES: usize = 256 << 10;
 
-/// Results on their way to one coordinator, with how many answer which frame.
+/// Results for one coordinator, with the number of answers per frame.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) results: Vec<Arc<TurnResult>>,
@@ -25,13 +26,14 @@ impl Answers {
         *self.frames.entry(frame).or_default() += 1;
     }
 
-    /// What comes next belongs in another message.
+    /// Returns true if the next result must go into another message.
     pub(super) fn is_full(&self) -> bool {
         self.bytes > FRAME_BYTES
     }
 }
 
-/// What an engine made of a request whose prompt begins with `kept` ids that its seat held.
+/// Converts an engine's output into a turn outcome. The engine's prompt began with `kept` ids that
+/// its seat held.
 pub(crate) fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutcome {
     match finished.result {
         Err(failure) => TurnOutcome::Failed {
@@ -53,8 +55,8 @@ pub(crate) fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutc
     }
 }
 
-/// Logs what was computed, and what an earlier turn had computed already.
-pub(super) fn tell(finished: &[(Finished, String)]) {
+/// Logs how many tokens were computed, and how many an earlier turn had computed already.
+pub(super) fn log_work(finished: &[(Finished, String)]) {
     let made = || {
         finished
             .iter()
@@ -66,7 +68,7 @@ pub(super) fn tell(finished: &[(Finished, String)]) {
     tracing::debug!(turns = finished.len(), prompts, reused, tokens, "generated");
 }
 
-/// About how many bytes a result has on the wire, and in memory.
+/// An estimate of a result's bytes on the wire and in memory.
 pub(super) fn estimate(result: &TurnResult) -> usize {
     match &result.outcome {
         TurnOutcome::Done(made) => 160 + 4 * made.prompt_ids.len() + 8 * made.output_ids.len() + made.text.len(),

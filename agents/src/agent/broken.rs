@@ -1,8 +1,10 @@
-//! Weights whose logits are not finite. Nothing can be sampled of them, and asking again does not help: the agent ends and says what to try.
+//! Weights with logits that are not finite. Nothing can be sampled from them and a retry does not
+//! help, so the agent ends and reports what to try.
 //!
-//! It ends before it has answered, so that all of it comes again when it is started: told to coordinators, the failures would use up the
-//! tries of every conversation. So do evaluations, whose figures would be of conversations that were not played; those end as well when
-//! nothing at all could be sampled of what was asked first, be it one conversation.
+//! The agent ends before it answers, so that all requests come again after a restart. Reported to
+//! coordinators, the failures would use up every conversation's tries. Evaluations end too, because
+//! their figures would count conversations that were not played. An evaluation also ends when its
+//! first requests, even a single conversation, cannot be sampled at all.
 
 use std::collections::HashSet;
 
@@ -15,15 +17,17 @@ use crate::base::fault::Usage;
 use crate::engine::{EngineFailure, Made};
 use crate::turn::failure;
 
-/// So many different requests in succession, none of which could be sampled, are the weights' fault. One that comes again may be at fault
-/// itself: its conversation is given up when its tries are spent.
+/// This number of different requests in succession that cannot be sampled proves that the weights
+/// are at fault. A request that comes again may be at fault itself: its conversation is given up
+/// when its tries are spent.
 const REQUESTS: usize = 3;
 
-/// What the logits were not finite for.
+/// Texts for [`explain`]: what the logits were not finite for.
 pub(crate) const IN_SUCCESSION: &str = "for three requests in succession";
 pub(crate) const AT_ALL: &str = "for anything that was asked";
 
-/// Counts the requests that one version of the weights could not be sampled for since it last was.
+/// Counts the requests that could not be sampled from one version of the weights since the last
+/// success.
 #[derive(Debug, Default)]
 pub(crate) struct Broken {
     version: String,
@@ -31,14 +35,14 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// The version of which some request could not be sampled, if none was since.
+    /// The version that some request could not be sampled from; `None` if a later request could.
     pub(crate) fn failing(&self) -> Option<&str> {
         (!self.requests.is_empty()).then_some(&*self.version)
     }
 
-    /// Answers that an engine gave together. `Some`: this version is given up. Of weights that some of them were sampled of, the others
-    /// say nothing.
-    pub(crate) fn hear<'a>(
+    /// Records answers that an engine gave together. Returns the version if it is given up. If any
+    /// of them was sampled from the version, its failures are forgotten.
+    pub(crate) fn record<'a>(
         &mut self,
         answers: impl Iterator<Item = (RequestId, &'a Result<Made, EngineFailure>)> + Clone,
     ) -> Option<String> {
@@ -68,44 +72,44 @@ impl Broken {
     }
 }
 
-/// What a person is told: `asked` is what the logits were not finite for.
-pub(crate) fn told(agent: &AgentName, version: &str, asked: &str) -> String {
+/// Builds the error text; `asked` says what the logits were not finite for.
+pub(crate) fn explain(agent: &AgentName, version: &str, asked: &str) -> String {
     format!(
-        "agent {agent}: the logits of weights {version} were not finite {asked}, so nothing can be sampled of \
+        "agent {agent}: the logits of weights {version} were not finite {asked}, so nothing can be sampled from \
          them. Its sampling.temperature, or a role's, may be too near 0 (0.01 or more will do), its model's file may be damaged (fetch \
          it again), or training has diverged: {}",
         advice(agent)
     )
 }
 
-/// How to go on after a warm start has diverged.
+/// Advice after a warm start that diverged.
 pub(super) fn lower_warm_start(agent: &AgentName) -> String {
     format!(
         "begin a new run with a lower agents.{agent}.train.warm_start.lr, or with a train.optimizer.clip_norm where it is 0"
     )
 }
 
-/// What to look at where weights that nobody has trained compute nothing.
+/// Advice where weights without any training compute nothing.
 pub(super) fn damaged(agent: &AgentName, model: &ModelConfig) -> String {
     match model {
         ModelConfig::Random(_) => format!("agents.{agent}.model.random.matrix_std or embedding_std may be too large"),
-        _ => format!("the file of agents.{agent}.model.path may be damaged: fetch it again, or take other weights"),
+        _ => format!("the file of agents.{agent}.model.path may be damaged: fetch it again, or use other weights"),
     }
 }
 
-/// How to go on after training has diverged.
+/// Advice after training that diverged.
 pub(super) fn advice(agent: &AgentName) -> String {
     format!(
-        "`dyad export {agent} --step N --out FOLDER` takes out an earlier checkpoint, from which a new run goes on with \
+        "`dyad export {agent} --step N --out FOLDER` exports an earlier checkpoint; start a new run from it with \
          agents.{agent}.model.path = \"FOLDER\" (an adapter: lora.path) and a lower train.optimizer.lr"
     )
 }
 
-/// Waits until the router says why it has given up; for ever if it never does.
+/// Waits until the router reports why it gave up; waits for ever if it never does.
 pub(super) async fn given_up(mut router: watch::Receiver<Option<String>>) -> anyhow::Error {
     let why = router.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
     match why {
-        // Started again it would end again, so that no supervisor is to do so.
+        // Restarted the agent would end again: no supervisor may restart it.
         Some(why) => Usage::new(why).into(),
         None => std::future::pending().await,
     }
@@ -145,23 +149,24 @@ mod tests {
         })
     }
 
-    /// The version that is given up, and after which of these answers.
-    fn heard(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, String)> {
+    /// Returns the version that is given up, and the index of the answer that decided it.
+    fn given_up_at(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, String)> {
         let mut broken = Broken::default();
         let mut answers = answers.iter().enumerate();
         answers.find_map(|(place, (id, result))| {
             let one = std::iter::once((RequestId([*id; 16]), result));
-            Some((place, broken.hear(one)?))
+            Some((place, broken.record(one)?))
         })
     }
 
-    /// Else a task of which nothing can be sampled would end its agent, whatever is sampled beside it.
+    /// Otherwise one task that cannot be sampled would end its agent, although other tasks in the
+    /// same batch can be.
     #[test]
-    fn what_was_sampled_with_them_clears_the_weights_too() {
+    fn a_sample_in_the_same_answers_clears_the_weights() {
         let failing = |id| (RequestId([id; 16]), not_finite(4));
         let mut together: Vec<_> = (0..8).map(failing).collect();
         let hear =
-            |answers: &[(RequestId, _)]| Broken::default().hear(answers.iter().map(|(id, result)| (*id, result)));
+            |answers: &[(RequestId, _)]| Broken::default().record(answers.iter().map(|(id, result)| (*id, result)));
         assert_eq!(hear(&together), Some("1.4".to_owned()));
         together.insert(0, (RequestId([9; 16]), sampled(4)));
         assert_eq!(hear(&together), None);
@@ -169,28 +174,32 @@ mod tests {
         assert_eq!(
             hear(&together),
             Some("1.4".to_owned()),
-            "other weights say nothing of these"
+            "other weights prove nothing about these"
         );
     }
 
     #[test]
     fn three_different_requests_in_succession_are_the_weights_fault() {
         let failing: Vec<_> = (0..9).map(|id| (id, not_finite(4))).collect();
-        assert_eq!(heard(&failing), Some((2, "1.4".to_owned())));
+        assert_eq!(given_up_at(&failing), Some((2, "1.4".to_owned())));
         let again: Vec<_> = (0..9).map(|n| (n % 2, not_finite(4))).collect();
-        assert_eq!(heard(&again), None, "two requests, asked again and again");
+        assert_eq!(given_up_at(&again), None, "two requests, asked again and again");
     }
 
     #[test]
-    fn what_was_sampled_of_the_same_weights_clears_them() {
+    fn a_later_sample_clears_the_same_weights() {
         let with = |middle| {
             let around = [0, 1].map(|id| (id, not_finite(4)));
             let after = (2..5).map(|id| (id, not_finite(4)));
             let answers: Vec<_> = around.into_iter().chain([middle]).chain(after).collect();
-            heard(&answers).map(|(place, _)| place)
+            given_up_at(&answers).map(|(place, _)| place)
         };
-        assert_eq!(with((9, sampled(4))), Some(5), "counted anew");
-        assert_eq!(with((9, sampled(3))), Some(3), "other weights say nothing of these");
+        assert_eq!(with((9, sampled(4))), Some(5), "counted from zero again");
+        assert_eq!(
+            with((9, sampled(3))),
+            Some(3),
+            "other weights prove nothing about these"
+        );
         let context = EngineFailure {
             reason: failure::context("70 tokens"),
             retry: false,
@@ -198,15 +207,15 @@ mod tests {
         assert_eq!(with((9, Err(context))), Some(3), "nor do other failures");
         let later = [(0, 1), (1, 1), (2, 2), (3, 2), (4, 2)].map(|(id, step)| (id, not_finite(step)));
         assert_eq!(
-            heard(&later),
+            given_up_at(&later),
             Some((4, "1.2".to_owned())),
             "each version counts for itself"
         );
     }
 
     #[test]
-    fn a_person_is_told_which_agent_and_weights_and_what_to_try() {
-        let said = told(&AgentName::new("a").unwrap(), "1.4", IN_SUCCESSION);
+    fn the_error_names_agent_weights_and_remedies() {
+        let text = explain(&AgentName::new("a").unwrap(), "1.4", IN_SUCCESSION);
         for part in [
             "agent a",
             "weights 1.4 were not finite for three requests",
@@ -215,12 +224,12 @@ mod tests {
             "train.optimizer.lr",
             "dyad export a --step N",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
 
     #[tokio::test]
-    async fn why_it_was_given_up_is_waited_for() {
+    async fn given_up_waits_for_the_router_s_reason() {
         let why = watch::Sender::new(None);
         let waiting = tokio::spawn(given_up(why.subscribe()));
         why.send_replace(Some("weights 1.4".to_owned()));

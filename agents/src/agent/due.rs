@@ -1,8 +1,10 @@
-//! Where the lead agent waits for an evaluation unasked: coordinators say in their heartbeats at which of its steps the next one is
-//! made, and it begins no batch there before it has been. Asked for only when its step was heard, a hold (`holds.rs`) would come
-//! late, the later the quicker training is.
+//! Makes the lead agent wait for a scheduled evaluation. Coordinators announce in their heartbeats
+//! at which of its steps the next evaluation is, and the agent begins no batch there before the
+//! evaluation was made. A hold (`holds.rs`) that is requested only after that step was seen would
+//! come too late, and later the faster training is.
 //!
-//! Like a hold, this ends when coordinators are silent for a lease, and after `eval.hold_at_most` in any case.
+//! The wait ends, like a hold, when coordinators are silent for a lease, and after
+//! `eval.hold_at_most` in any case.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,77 +15,80 @@ use tokio::time::Instant;
 
 use super::holds::lease;
 
-/// What coordinators say of the next evaluation.
+/// The coordinators' announcements of the next evaluation.
 #[derive(Debug)]
 pub(crate) struct Due {
-    /// After how long a coordinator that is silent counts for nothing.
+    /// Silence after which a coordinator's announcement expires.
     lease: Duration,
-    /// When we began to listen, while nobody was heard.
+    /// When listening began; `None` once any coordinator was received.
     listening: Option<Instant>,
-    /// By the coordinator's incarnation.
-    heard: BTreeMap<String, Heard>,
+    /// The last announcement, by the coordinator's incarnation.
+    received: BTreeMap<String, Announcement>,
 }
 
 #[derive(Debug)]
-struct Heard {
+struct Announcement {
     seq: u64,
     at: Instant,
-    /// Step of the lead agent.
+    /// A step of the lead agent.
     step: Option<u64>,
 }
 
 impl Due {
-    /// `run_lease`: after how long in this run who is silent counts as away.
+    /// `run_lease` is the silence after which a peer counts as gone.
     pub(crate) fn new(run_lease: Duration, now: Instant) -> Self {
         Self {
             lease: lease(run_lease),
             listening: Some(now),
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
         }
     }
 
-    /// A coordinator says, in its heartbeat of number `seq`, at which step it evaluates next, or that it waits for none. Answers whether
-    /// that is news.
-    pub(crate) fn hear(&mut self, coordinator: &str, seq: u64, step: Option<u64>, now: Instant) -> bool {
+    /// Records a coordinator's heartbeat `seq`: the step of its next evaluation, or `None` if it
+    /// waits for none. Returns true if that is news.
+    pub(crate) fn record(&mut self, coordinator: &str, seq: u64, step: Option<u64>, now: Instant) -> bool {
         let first = self.listening.take().is_some();
-        self.heard.retain(|_, heard| now.duration_since(heard.at) < self.lease);
-        let known = self.heard.get(coordinator);
+        self.received
+            .retain(|_, received| now.duration_since(received.at) < self.lease);
+        let known = self.received.get(coordinator);
         if known.is_some_and(|known| seq <= known.seq) {
             return first;
         }
         let news = known.is_none_or(|known| known.step != step);
-        self.heard.insert(coordinator.to_owned(), Heard { seq, at: now, step });
+        self.received
+            .insert(coordinator.to_owned(), Announcement { seq, at: now, step });
         first || news
     }
 
-    /// The step of the next evaluation, and when that word is over if it is not heard again. Of several coordinators the latest counts:
-    /// who says less has not heard yet what another has made.
+    /// The step of the next evaluation, and when its announcement expires unless repeated. With
+    /// several coordinators the latest step counts: a coordinator with an earlier step has not yet
+    /// learned that another made that evaluation.
     fn next(&self, now: Instant) -> Option<(u64, Instant)> {
-        let words = self.heard.values().filter_map(|heard| {
-            let end = heard.at + self.lease;
-            heard.step.filter(|_| now < end).map(|step| (step, end))
+        let words = self.received.values().filter_map(|received| {
+            let end = received.at + self.lease;
+            received.step.filter(|_| now < end).map(|step| (step, end))
         });
         words.max()
     }
 
-    /// When an agent that has heard nobody yet listens no longer.
+    /// When an agent that has received no coordinator yet stops listening.
     fn listens_until(&self) -> Option<Instant> {
         self.listening.map(|since| since + self.lease)
     }
 }
 
-/// The lead's own part: how long it has waited.
+/// How long the lead agent has waited.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    /// How long it waits at most for one evaluation.
+pub(crate) struct EvaluationWait {
+    /// The longest wait for one evaluation.
     most: Duration,
-    /// For the evaluation at this step, since when.
+    /// The evaluation's step, and since when it is waited for.
     since: Option<(u64, Instant)>,
 }
 
-impl Waiting {
-    /// None of an agent, or a run, in which nobody waits: not the lead, without evaluations that are held for, or in rounds, which begin
-    /// after them.
+impl EvaluationWait {
+    /// Returns `None` if the agent never waits: it is not the lead, evaluations are not held for,
+    /// or the run is in rounds, which begin after evaluations.
     pub(crate) fn of(config: &RunConfig, agent: &broker::AgentName) -> Option<Self> {
         let eval = &config.eval;
         let waits = config.lead() == Some(agent) && config.run.mode == Mode::Async && eval.hold && eval.every > 0;
@@ -93,13 +98,13 @@ impl Waiting {
         })
     }
 
-    /// Until when no batch is begun at `step` if nothing more is heard; None: one may be.
+    /// Until when no batch is begun at `step` unless more is received; `None` if a batch may begin.
     pub(crate) fn until(&mut self, phase: RunPhase, step: u64, due: &Due, now: Instant) -> Option<Instant> {
-        // Who pauses or drains a run waits for no evaluation.
+        // An operator who pauses or drains a run waits for no evaluation.
         if !matches!(phase, RunPhase::Starting | RunPhase::Running) {
             return None;
         }
-        // One that comes back may come back at just the step of an evaluation.
+        // A restarted agent may resume at exactly the step of an evaluation.
         if let Some(end) = due.listens_until() {
             return Some(end).filter(|end| now < *end);
         }
@@ -123,9 +128,9 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn listening() -> (Due, Waiting, Instant) {
+    fn listening() -> (Due, EvaluationWait, Instant) {
         let start = Instant::now();
-        let waiting = Waiting {
+        let waiting = EvaluationWait {
             most: MOST,
             since: None,
         };
@@ -133,74 +138,78 @@ mod tests {
     }
 
     #[test]
-    fn no_batch_is_begun_at_the_step_of_an_evaluation_before_it_is_made() {
+    fn no_batch_begins_at_an_evaluation_s_step_before_it_is_made() {
         let (mut due, mut waiting, now) = listening();
-        assert!(due.hear("c", 1, Some(0), now));
+        assert!(due.record("c", 1, Some(0), now));
         let mut at = |due: &Due, step| waiting.until(RunPhase::Running, step, due, now).is_some();
         assert!(at(&due, 0), "before the first batch");
-        assert!(due.hear("c", 2, Some(4), now) && !due.hear("c", 3, Some(4), now));
+        assert!(due.record("c", 2, Some(4), now) && !due.record("c", 3, Some(4), now));
         assert!(!at(&due, 3) && at(&due, 4) && at(&due, 5), "or later, if it was missed");
-        assert!(due.hear("c", 4, None, now), "nobody waits any more");
+        assert!(due.record("c", 4, None, now), "no coordinator waits any more");
         assert!(!at(&due, 4));
-        assert!(!due.hear("c", 3, Some(4), now), "it was overtaken on its way");
+        assert!(!due.record("c", 3, Some(4), now), "it was overtaken in transit");
         assert!(!at(&due, 4));
     }
 
     #[test]
     fn a_run_that_is_paused_or_drained_waits_for_no_evaluation() {
         let (mut due, mut waiting, now) = listening();
-        due.hear("c", 1, Some(4), now);
+        due.record("c", 1, Some(4), now);
         let mut waits = |phase| waiting.until(phase, 4, &due, now).is_some();
         assert!(waits(RunPhase::Starting) && waits(RunPhase::Running));
         assert!(!waits(RunPhase::Paused) && !waits(RunPhase::Draining) && !waits(RunPhase::Closed));
     }
 
     #[test]
-    fn what_one_coordinator_has_made_another_that_has_not_heard_it_does_not_make_again() {
+    fn the_latest_announced_evaluation_counts() {
         let (mut due, mut waiting, now) = listening();
-        due.hear("c", 1, Some(8), now);
-        due.hear("d", 1, Some(4), now);
+        due.record("c", 1, Some(8), now);
+        due.record("d", 1, Some(4), now);
         assert_eq!(waiting.until(RunPhase::Running, 4, &due, now), None);
         assert!(waiting.until(RunPhase::Running, 8, &due, now).is_some());
     }
 
     #[test]
-    fn coordinators_that_are_gone_are_waited_for_a_lease() {
+    fn the_wait_for_a_gone_coordinator_ends_after_a_lease() {
         let (mut due, mut waiting, start) = listening();
         let mut until = |due: &Due, after| waiting.until(RunPhase::Running, 4, due, start + after);
-        assert_eq!(until(&due, seconds(3)), Some(start + LEASE), "none was heard yet");
+        assert_eq!(
+            until(&due, seconds(3)),
+            Some(start + LEASE),
+            "no coordinator was received yet"
+        );
         assert_eq!(until(&due, LEASE), None);
-        due.hear("c", 1, Some(4), start + seconds(20));
+        due.record("c", 1, Some(4), start + seconds(20));
         assert_eq!(until(&due, seconds(21)), Some(start + seconds(35)));
         assert_eq!(until(&due, seconds(35)), None);
-        due.hear("d", 1, Some(4), start + seconds(40));
+        due.record("d", 1, Some(4), start + seconds(40));
         assert!(until(&due, seconds(41)).is_some(), "the next one evaluates");
     }
 
     #[test]
-    fn repeated_for_ever_an_evaluation_is_waited_for_no_longer_than_it_may_take() {
+    fn the_wait_for_one_evaluation_ends_though_it_is_repeated() {
         let (mut due, mut waiting, start) = listening();
         for second in 0..200 {
             let now = start + seconds(second);
-            due.hear("c", second + 1, Some(4), now);
+            due.record("c", second + 1, Some(4), now);
             assert_eq!(waiting.until(RunPhase::Running, 3, &due, now), None);
             let waits = waiting.until(RunPhase::Running, 4, &due, now).is_some();
             assert_eq!(waits, second < 60, "second {second}");
         }
         let now = start + seconds(200);
-        due.hear("c", 1000, Some(8), now);
+        due.record("c", 1000, Some(8), now);
         assert!(
             waiting.until(RunPhase::Running, 8, &due, now).is_some(),
-            "each is waited for anew"
+            "each evaluation has its own wait"
         );
     }
 
     #[test]
-    fn the_lead_of_an_asynchronous_run_waits_and_nobody_else() {
+    fn only_the_lead_of_an_asynchronous_run_waits() {
         let name = |name: &str| broker::AgentName::new(name).unwrap();
         let mut config = crate::run_folder::tests::config_in(std::path::Path::new("."));
         (config.run.mode, config.eval.every) = (Mode::Async, 4);
-        let waits = |config: &RunConfig, agent: &str| Waiting::of(config, &name(agent)).is_some();
+        let waits = |config: &RunConfig, agent: &str| EvaluationWait::of(config, &name(agent)).is_some();
         assert!(waits(&config, "a") && !waits(&config, "b"));
         let changes: [fn(&mut RunConfig); 3] = [
             |config| config.run.mode = Mode::Sync,
@@ -215,16 +224,17 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was heard: when nobody says anything more, nobody waits a lease later, and an end is always to come.
+        /// Whatever was received: a lease after the last heartbeat no agent waits, and every wait
+        /// has an end.
         #[test]
-        fn nobody_waits_a_lease_after_the_last_word(
+        fn no_agent_waits_a_lease_after_the_last_heartbeat(
             said in prop::collection::vec((0..3u8, 0..40u64, prop::option::of(0..20u64), 0..20u64), 0..40),
             step in 0..20u64,
         ) {
             let (mut due, mut waiting, mut now) = listening();
             for (coordinator, seq, next, pause) in said {
                 now += seconds(pause);
-                due.hear(&coordinator.to_string(), seq, next, now);
+                due.record(&coordinator.to_string(), seq, next, now);
                 if let Some(end) = waiting.until(RunPhase::Running, step, &due, now) {
                     prop_assert!(end > now && end <= now + LEASE);
                 }

@@ -11,20 +11,20 @@ use serde_json::Value;
 use super::Agent;
 use crate::run_folder::metrics::Metrics;
 
-/// What the optimizer steps of one batch came to.
+/// The totals of one batch's optimizer steps.
 #[derive(Debug, Default, Clone)]
-pub struct Outcome {
+pub struct BatchOutcome {
     pub stats: LossStats,
     pub steps: u64,
     pub skipped: u64,
     pub grad_norm: f64,
     pub lr: f64,
     pub on_policy_gap: f64,
-    /// Mean KL estimate per token, where it was taken off the advantages.
+    /// Mean KL estimate per token, where it was subtracted from the advantages.
     pub advantage_kl: Option<f64>,
 }
 
-impl Outcome {
+impl BatchOutcome {
     pub(crate) fn add(&mut self, stats: &LossStats, grad_norm: f64, skipped: bool) {
         let sum = &mut self.stats;
         for (sum, one) in [
@@ -53,14 +53,14 @@ impl Outcome {
     }
 }
 
-/// The figures of a batch. Keys that begin with `time/` vary between equal runs; no other does.
+/// Builds the metrics of a batch. Only keys that begin with `time/` vary between equal runs.
 #[must_use]
 pub fn train_line(
     agent: &Agent,
     version: WeightVersion,
     bundles: &[Bundle],
     batch: &Batch,
-    outcome: &Outcome,
+    outcome: &BatchOutcome,
     began: Instant,
 ) -> Metrics {
     let (stats, loss) = (&batch.stats, &outcome.stats);
@@ -85,7 +85,8 @@ pub fn train_line(
     put("collapse/repetition", stats.repetition.get().into());
     put("collapse/sameness", stats.sameness.get().into());
     put("samples/truncated", stats.truncated.into());
-    // With a KL in the reward the trainer makes the advantages later: how many are 0 is not known here.
+    // With a KL in the reward the trainer computes the advantages later: the number of zeros is not
+    // known here.
     let known = stats.advantage_abs.get().is_some();
     for (role, found) in &stats.by_role {
         for (name, value) in of_role(found, known) {
@@ -110,7 +111,7 @@ pub fn train_line(
             }
             put(&format!("role/{role}/ratio_max"), found.largest_ratio.into());
         }
-        // The largest of none is no gap of 0.
+        // The maximum over no tokens is unknown, not 0.
         for (name, gap, of) in [
             ("on_policy_gap", found.on_policy_gap, found.on_policy_tokens),
             ("off_policy_gap", found.off_policy_gap, found.off_policy_tokens),
@@ -161,7 +162,7 @@ pub fn train_line(
     line
 }
 
-/// What a role's samples were like. `advantages`: whether they are known.
+/// Builds a role's figures. `advantages` is true if the advantages are known.
 fn of_role(found: &RoleStats, advantages: bool) -> Vec<(String, Value)> {
     let part = |count: u64| Value::from(count as f64 / found.samples.max(1) as f64);
     let zero = advantages.then(|| part(found.zero_advantage));
@@ -185,7 +186,8 @@ fn of_role(found: &RoleStats, advantages: bool) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Whether any of these tokens had a behaviour log-prob: without one there is no ratio, and its 0 says nothing.
+/// Returns true if any of these tokens had a behaviour log-prob. Without one there is no ratio, and
+/// a 0 would mislead.
 fn compared(found: &RoleLoss) -> bool {
     found.on_policy_tokens + found.off_policy_tokens > 0.0
 }
@@ -195,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_roles_figures_have_the_ages_of_its_samples_and_no_0_for_what_is_not_known() {
+    fn role_figures_hold_sample_ages_and_null_for_unknown_values() {
         let mut found = RoleStats {
             samples: 4,
             zero_advantage: 1,

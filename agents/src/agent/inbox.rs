@@ -1,4 +1,4 @@
-//! What an agent listens to: turn requests, reservations, samples, control.
+//! The agent's queues: turn requests, reservations, samples, control.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
-use super::router::{Input, Router};
+use super::router::{Router, RouterMessage};
 use super::{Agent, orders, reclaim};
 use crate::base::retry;
 use crate::ledger::{LedgerError, Staged};
@@ -28,7 +28,8 @@ const TURN_PREFETCH: u16 = 256;
 const RESERVE_PREFETCH: u16 = 64;
 const SAMPLE_PREFETCH: u16 = 128;
 
-/// Takes turn requests: has their prompts rendered, many frames at once, and hands the frames to the router as they came.
+/// Receives turn requests, renders many frames' prompts at once, and hands the frames to the router
+/// in arrival order.
 pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) -> anyhow::Result<()> {
     let mut consumer = agent
         .bus
@@ -59,8 +60,8 @@ pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) ->
     Ok(())
 }
 
-/// `None`: the delivery is no frame, and was refused.
-async fn render(agent: Arc<Agent>, renderer: Arc<Renderer>, delivery: Delivery) -> Option<Input> {
+/// Returns `None` if the delivery was no frame and was rejected.
+async fn render(agent: Arc<Agent>, renderer: Arc<Renderer>, delivery: Delivery) -> Option<RouterMessage> {
     let read = codec::decode::<TurnFrame>(&delivery.body).and_then(|frame| frame.validate().map(|()| frame));
     let mut frame = match read {
         Ok(frame) => frame,
@@ -70,14 +71,15 @@ async fn render(agent: Arc<Agent>, renderer: Arc<Renderer>, delivery: Delivery) 
         }
     };
     let prompts = renderer.render(std::mem::take(&mut frame.prompts).into()).await;
-    Some(Input::Frame {
+    Some(RouterMessage::Frame {
         frame: Box::new(frame),
         prompts,
         delivery,
     })
 }
 
-/// Takes reservations: the ledger's row is on disk before the answer goes out, and the answer before the ack.
+/// Receives reservations: the ledger's row is on disk before the answer is sent, and the answer is
+/// sent before the ack.
 pub async fn reservations(agent: Arc<Agent>) -> anyhow::Result<()> {
     let mut consumer = agent
         .bus
@@ -102,13 +104,14 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
             agent.ledger_changed();
             verdicts
         }
-        // Nothing is held while the disk refuses: those behind it would be held for as long again, one after the other.
+        // No delivery is held while the disk refuses: later ones would wait in line behind it, each
+        // as long again.
         Err(error) if error.may_pass() => {
-            tracing::error!(%error, "the ledger takes no reservations; they are asked for again");
+            tracing::error!(%error, "the ledger cannot store reservations; the coordinator asks again");
             vec![ReserveVerdict::Later; groups.len()]
         }
         Err(error) => {
-            tracing::error!(%error, "the ledger takes no reservations");
+            tracing::error!(%error, "the ledger cannot store reservations");
             return retry::give_back(delivery).await;
         }
     };
@@ -139,7 +142,8 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
     });
 }
 
-/// Takes bundles: staged or closed on disk before the ack. Several are staged at once, so that they share a commit.
+/// Receives bundles: each is staged or closed on disk before the ack. Several are staged at once to
+/// share a commit.
 pub async fn samples(agent: Arc<Agent>) -> anyhow::Result<()> {
     let mut consumer = agent
         .bus
@@ -162,7 +166,7 @@ pub async fn samples(agent: Arc<Agent>) -> anyhow::Result<()> {
 async fn stage(agent: &Agent, bundle: Bundle, delivery: &Delivery) {
     let group = bundle.group;
     let stage = || agent.ledger.stage(vec![bundle.clone()]);
-    let Some(staged) = persist("the ledger takes no samples", stage).await else {
+    let Some(staged) = persist("the ledger cannot store samples", stage).await else {
         return retry::give_back(delivery).await;
     };
     tracing::debug!(%group, ?staged, "staged");
@@ -186,9 +190,10 @@ async fn stage(agent: &Agent, bundle: Bundle, delivery: &Delivery) {
     }
 }
 
-/// Repeats a write that the disk refuses, ever more slowly, for as long as a delivery may be held. `None`: it did not get
-/// through. Given back at once instead, the delivery would run into its queue's delivery limit while the disk is full.
-async fn persist<T, F>(complaint: &str, mut write: impl FnMut() -> F) -> Option<T>
+/// Repeats a write that the disk refuses, with growing pauses, for as long as a delivery may be
+/// held. Returns `None` if the write never succeeded. A delivery returned at once would reach its
+/// queue's delivery limit while the disk is full.
+async fn persist<T, F>(problem: &str, mut write: impl FnMut() -> F) -> Option<T>
 where
     F: Future<Output = Result<T, LedgerError>>,
 {
@@ -198,7 +203,7 @@ where
             Ok(done) => return Some(done),
             Err(error) => error,
         };
-        tracing::error!(%error, complaint);
+        tracing::error!(%error, problem);
         match pauses.next() {
             Some(pause) if error.may_pass() => tokio::time::sleep(pause).await,
             _ => return None,
@@ -206,7 +211,7 @@ where
     }
 }
 
-/// Listens for the end of the run and for the other agents.
+/// Receives heartbeats: the end of the run and the other agents' state.
 pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
     let queue = agent.topology.control(&format!("{}-{}", agent.name, agent.incarnation));
     agent.bus.declare_queue(&queue).await?;
@@ -219,16 +224,17 @@ pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
             match heard::beat(&agent.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => agent.saw(beat),
                 Ok(Beat::Coordinator(beat)) => {
-                    orders::hear(&agent, &beat).await;
+                    orders::apply(&agent, &beat).await;
                     if known.insert(beat.incarnation, Instant::now()).is_none() {
                         reclaim::soon(agent.clone());
                     }
                 }
                 Err(error) => tracing::debug!(%error, "ignored a control message"),
             }
-            // Halted or cut off, a coordinator is not replaced by a new one: those that are there are told what it may have had.
+            // A coordinator that was halted or cut off has no successor: the remaining coordinators
+            // receive a report of the groups that it may have held.
             let before = known.len();
-            known.retain(|_, heard| heard.elapsed() < silent);
+            known.retain(|_, received| received.elapsed() < silent);
             if known.len() < before {
                 reclaim::soon(agent.clone());
             }
@@ -239,9 +245,9 @@ pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
 
 async fn refuse(agent: &Agent, delivery: &Delivery, stage: Stage, refusal: &Refusal) {
     let reason = &refusal.reason;
-    tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
+    tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "rejected a message");
     if let Err(error) = dead_letter(agent.bus.as_ref(), &agent.topology, delivery, stage, refusal).await {
-        tracing::warn!(%error, "the dead-letter queue did not take it; it goes back to where it was");
+        tracing::warn!(%error, "the dead-letter queue did not accept the message; it returns to its queue");
         retry::give_back(delivery).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The point from which an agent takes what is in its queues.
+//! Starts an agent's consumers: from here on it takes messages from its queues.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ pub struct Started {
     pub agent: Arc<Agent>,
     pub router: Addr<router::Router>,
     pub engine: Arc<dyn EngineClient>,
-    /// Where it answers over HTTP, if it does; closed when the run is.
-    pub front: Option<Arc<http::Serving>>,
+    /// The HTTP front, if the agent has one; closed when the run is.
+    pub front: Option<Arc<http::ServedFront>>,
     /// Resolves when the run is closed and this agent has written its last checkpoint.
     pub end: tokio::task::JoinHandle<anyhow::Result<()>>,
 }
 
-/// Begins to take what is in the agent's queues.
+/// Begins to take messages from the agent's queues.
 pub(crate) async fn listen(
     agent: &Arc<Agent>,
     settings: &AgentConfig,
@@ -36,7 +36,7 @@ pub(crate) async fn listen(
         engine,
         agent.text.clone(),
         agent.broken.clone(),
-        Strikes::open(&agent.folder, agent.name.as_str()).context("opening the marks of what is worked on")?,
+        Strikes::open(&agent.folder, agent.name.as_str()).context("opening the crash marks of groups in the engine")?,
     )
     .start();
     inbox::control(agent.clone()).await?;

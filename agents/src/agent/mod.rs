@@ -1,19 +1,19 @@
 //! An agent: one policy with its own ledger, router, engine and trainer.
 //!
-//! [`inbox`] listens (turn requests, reservations, samples, control), [`turns`] is the router, [`training`] turns closed
-//! groups into batches and batches into weights, [`heart`] tells the others how it stands, [`policy`] prepares the model, [`renewing`]
-//! plays with another's past.
-//! Nothing here knows what a role means: a role is data.
+//! [`inbox`] receives turn requests, reservations, samples and control. [`router`] answers turns.
+//! [`training`] turns closed groups into batches and batches into weights. [`heartbeat`] reports
+//! the agent's state. [`past_opponent`] plays with another agent's past weights. Nothing here knows
+//! what a role means: a role is data.
 
 pub mod alarms;
 pub(crate) mod answers;
 pub(crate) mod broken;
-mod desk;
 pub(crate) mod due;
 pub mod figures;
-pub mod heart;
+pub mod heartbeat;
 pub(crate) mod holds;
 pub mod inbox;
+mod job_queue;
 mod listen;
 pub mod orders;
 mod past_opponent;
@@ -22,21 +22,21 @@ pub mod replies;
 pub mod router;
 mod served;
 mod state;
+pub mod trainer_thread;
 pub mod training;
-pub mod worker;
 
 use configs::ModelConfig;
 
 pub use listen::Started;
 pub(crate) use listen::listen;
-pub use state::{Agent, Env, Status};
+pub use state::{Agent, AgentEnv, AgentStatus};
 
 use crate::base::fault::no_such_agent;
 use crate::http;
 use crate::ledger::LedgerHandle;
 
 /// Starts an agent: policy, ledger, engine, trainer, then its queues, then its HTTP front.
-pub async fn start(env: Env) -> anyhow::Result<Started> {
+pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     let settings = env
         .config
         .agents
@@ -51,12 +51,14 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
     let (text, vocab) = (prepared.text.clone(), prepared.shape.vocab);
     let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
     let agent = Agent::new(env, &settings, text.clone(), ledger).await?;
-    // What the others receive is the coordinator's to make: an agent's user may not touch it.
+    // The coordinator declares the other agents' queues: this agent's broker user has no access to
+    // them.
     let own = std::slice::from_ref(&agent.name);
     agent.bus.declare(&agent.topology, own).await?;
     let (mut training, engine) = training::Training::start(agent.clone(), prepared).await?;
-    heart::start(agent.clone(), engine.clone());
-    // Before anything is generated: what was asked of the weights that are gone must be answered by their equals.
+    heartbeat::start(agent.clone(), engine.clone());
+    // Before anything is generated: requests for weights that are gone need answers from equal
+    // weights.
     training.catch_up().await?;
     let router = listen(&agent, &settings, engine.clone()).await?;
     let speech = (text, vocab);
@@ -70,8 +72,8 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
             error = broken::given_up(broken) => Err(error),
         };
         if ended.is_err() {
-            // What the engine is asked for is not to blame: its groups have no strike when it comes again.
-            let _ = at_work.send(router::Input::Stop).await;
+            // The groups in the engine are not to blame: they have no strike after the restart.
+            let _ = at_work.send(router::RouterMessage::Stop).await;
         }
         if let Some(front) = serving {
             front.close().await;

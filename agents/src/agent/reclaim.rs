@@ -1,4 +1,5 @@
-//! Custody does not end in silence: a group that stays reserved for too long goes back to the coordinators.
+//! Returns overdue reservations: a group that stays reserved for too long goes back to the
+//! coordinators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
 use super::Agent;
 use crate::base::retry;
 
-/// How long a reservation may wait for its bundle before it is reported; doubled each time.
+/// The time that a reservation may wait for its bundle before it is reported; doubled each time.
 const BOUND: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -20,25 +21,26 @@ pub fn start(agent: Arc<Agent>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             if let Err(error) = reclaim(&agent, BOUND).await {
-                tracing::warn!(%error, "overdue reservations could not be handed back");
+                tracing::warn!(%error, "overdue reservations could not be returned; the next look tries again");
             }
         }
     });
 }
 
-/// A coordinator has come: perhaps in the place of one that is gone, with what it had open. All that is reserved is told to
-/// it at once; what another plays is acked and forgotten.
+/// Reports every reservation to a coordinator that has just appeared. It may replace a coordinator
+/// that is gone, with open groups. A report about another coordinator's group is acked and
+/// forgotten.
 pub fn soon(agent: Arc<Agent>) {
     tokio::spawn(async move {
         if let Err(error) = reclaim(&agent, Duration::ZERO).await {
-            tracing::warn!(%error, "reservations could not be told to the new coordinator");
+            tracing::warn!(%error, "reservations could not be reported to the new coordinator");
         }
     });
 }
 
 async fn reclaim(agent: &Agent, bound: Duration) -> anyhow::Result<()> {
     for overdue in agent.ledger.overdue(bound).await? {
-        tracing::info!(group = %overdue.group, task = overdue.task, times = overdue.reported, "handing a reservation back");
+        tracing::info!(group = %overdue.group, task = overdue.task, times = overdue.reported, "returning a reservation to the coordinators");
         let mut headers = vec![
             (HEADER_AGENT.into(), agent.name.to_string()),
             (HEADER_ORDER.into(), overdue.order.to_string()),

@@ -1,4 +1,4 @@
-//! Results on their way to one coordinator.
+//! Sends results to one coordinator.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use broker::topology::Topology;
 use crate::base::retry;
 use crate::turn::failure;
 
-/// Where an agent's results go.
+/// The destination of an agent's results.
 pub struct Replies {
     pub bus: Arc<dyn Bus>,
     pub topology: Topology,
@@ -24,11 +24,12 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Returns when the results are in their queue, or nobody takes them any more. What no message can hold is answered as
-    /// failed: made again, the same seed would make it as large, for ever.
+    /// Returns once the results are in their queue, or no coordinator takes them any more. A result
+    /// that is too large for a message is answered as failed: generated again from the same seed,
+    /// it would be too large again, for ever.
     ///
     /// # Errors
-    /// [`PublishError::Closed`]: nothing was answered, and the requests come again.
+    /// [`PublishError::Closed`]: no result was sent, and the requests come again.
     pub async fn send(&self, results: Vec<Arc<TurnResult>>) -> Result<(), PublishError> {
         match self.publish(results.clone()).await {
             Err(PublishError::TooLarge { .. }) => {}
@@ -37,7 +38,7 @@ impl Replies {
         for result in results {
             match self.publish(vec![result.clone()]).await {
                 Err(PublishError::TooLarge { size, limit }) => {
-                    tracing::warn!(group = %result.group, member = result.member, size, limit, "a result fits into no message");
+                    tracing::warn!(group = %result.group, member = result.member, size, limit, "a result is too large for a message; it is answered as failed");
                     self.publish(vec![Arc::new(too_large(&result, size, limit))]).await?;
                 }
                 sent => sent?,

@@ -1,7 +1,8 @@
 //! The agent's router: takes turn requests, has each generated once, answers, and only then acks.
 //!
-//! A request that comes again while it is being generated waits for the same result; one that comes again later gets the
-//! same result from a bounded memory. A synchronous wave is held until it is whole and then computed as one closed batch.
+//! A request that comes again during its generation waits for the same result. A request that comes
+//! again later gets the same result from a bounded memory. A synchronous wave is held until it is
+//! complete and then computed as one closed batch.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use rollout::text::Speech;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::answers::{Answers, estimate, outcome, tell};
+use super::answers::{Answers, estimate, log_work, outcome};
 use super::broken::{self, Broken};
-use super::desk::Desk;
+use super::job_queue::JobQueue;
 use super::replies::Replies;
 use crate::base::runtime_check;
 use crate::engine::{EngineClient, Finished, Job};
@@ -28,27 +29,30 @@ use crate::turn::recent::{Bounds, Recent};
 use crate::turn::render::Rendered;
 use crate::turn::room;
 
-/// Finished results remembered for requests that come again; one that is forgotten is generated once more.
+/// Finished results remembered for requests that come again; a forgotten one is generated once
+/// more.
 const REMEMBERED: Bounds = Bounds {
     entries: 16_384,
     bytes: 64 << 20,
 };
 
-/// What can happen to the router.
+/// The messages of the router.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub enum Input {
-    /// A frame without its prompts; those rendered to ids, or why one cannot be.
+pub enum RouterMessage {
+    /// A frame without its prompts, and for each prompt its ids or the reason why it cannot be
+    /// rendered.
     Frame {
         frame: Box<TurnFrame>,
         prompts: Vec<Result<Rendered, String>>,
         delivery: Delivery,
     },
-    /// What the engine made, each with the text of its output.
+    /// The engine's results, each with the text of its output.
     Finished(Vec<(Finished, String)>),
-    /// So many answers to this frame are in their queue, or nobody takes them any more.
+    /// The number of answers to this frame that are in their queue, or that no coordinator takes
+    /// any more.
     Answered(u64, usize),
-    /// Told to stop: nothing more is begun, and what is under way is nobody's fault.
+    /// Begin no more jobs, and blame no group for running ones.
     Stop,
 }
 
@@ -61,7 +65,7 @@ struct FrameState {
 
 struct Asked {
     request: TurnRequest,
-    /// Held ids that its prompt begins with.
+    /// The number of held ids that its prompt begins with.
     kept: usize,
     frames: Vec<u64>,
 }
@@ -73,7 +77,7 @@ struct WaveBuffer {
     seen: HashSet<RequestId>,
 }
 
-/// Takes a request's job out of the wave that it waits in.
+/// Removes a request's job from the wave that it waits in.
 fn unpark(waves: &mut HashMap<(String, Wave), WaveBuffer>, request: &RequestId) -> Option<Job> {
     waves.values_mut().find_map(|buffer| {
         let at = buffer
@@ -96,13 +100,14 @@ pub struct Router {
     asked: HashMap<RequestId, Asked>,
     recent: Recent<RequestId, Arc<TurnResult>>,
     waves: HashMap<(String, Wave), WaveBuffer>,
-    /// Roles whose later turns begin with ids that they hold: what they say is worth keeping in the engine.
+    /// Roles with later turns that begin with ids they hold: the engine keeps the state of their
+    /// turns.
     going_on: HashSet<String>,
-    desk: Desk,
+    queue: JobQueue,
     broken: Broken,
-    /// Why nothing is answered any more: what is asked comes again when this process is back.
+    /// The reason why no request is answered any more: requests come again after a restart.
     gave_up: watch::Sender<Option<String>>,
-    /// Nothing more is begun: what is asked comes again, as above.
+    /// True once no job may begin: requests come again after a restart.
     stopped: bool,
     done: Option<UnboundedSender<Vec<Finished>>>,
 }
@@ -130,7 +135,7 @@ impl Router {
             recent: Recent::new(REMEMBERED),
             waves: HashMap::new(),
             going_on: HashSet::new(),
-            desk: Desk::new(strikes),
+            queue: JobQueue::new(strikes),
             broken: Broken::default(),
             gave_up,
             stopped: false,
@@ -188,7 +193,8 @@ impl Router {
         }
         if let Some(asked) = self.asked.get_mut(&request.request) {
             asked.frames.push(frame);
-            // Held for a wave that may never be whole, when its coordinator is gone: it goes with the newest that asks.
+            // The job is held for a wave that stays incomplete if its coordinator is gone: it moves
+            // to the newest wave that asks for it.
             return unpark(&mut self.waves, &request.request).map_or(Taken::UnderWay, Taken::Job);
         }
         let sampling = samplings.get(request.sampling as usize);
@@ -247,9 +253,10 @@ impl Router {
         Vec::new()
     }
 
-    /// There is one coordinator at a time, and it has one wave at a time: those that another began, or that it began before,
-    /// are never whole. What the present wave did not ask for again is of no use to anybody, and its frames need not come
-    /// again.
+    /// Drops waves that stay incomplete. There is one coordinator at a time, with one wave at a
+    /// time: waves of an earlier coordinator, or earlier waves of the present one, never complete.
+    /// No coordinator needs the requests that the present wave did not repeat, so their frames need
+    /// not come again.
     fn drop_dead_waves(&mut self, reply_to: &str, present: u64) {
         let others: Vec<WaveBuffer> = self
             .waves
@@ -265,7 +272,7 @@ impl Router {
         }
     }
 
-    /// Has jobs generated, each in its turn; answers those that are not generated any more.
+    /// Has jobs generated in order; returns failures for groups that are put out.
     fn submit(&mut self, jobs: Vec<Job>, wave: bool) -> Vec<(u64, Arc<TurnResult>)> {
         let mut grouped = Vec::with_capacity(jobs.len());
         let mut refused = Vec::new();
@@ -274,18 +281,18 @@ impl Router {
                 continue;
             };
             let group = asked.request.group;
-            if self.desk.is_out(&group) {
+            if self.queue.is_out(&group) {
                 refused.extend(self.refuse(&job.request));
             } else {
                 grouped.push((group, job));
             }
         }
-        self.desk.take(grouped, wave);
+        self.queue.take(grouped, wave);
         self.work();
         refused
     }
 
-    /// It was being worked on alone each time this process died.
+    /// The group ran alone each time this process died.
     fn refuse(&mut self, request: &RequestId) -> Vec<(u64, Arc<TurnResult>)> {
         let Some(asked) = self.asked.remove(request) else {
             return Vec::new();
@@ -299,10 +306,10 @@ impl Router {
         asked.frames.into_iter().map(|frame| (frame, result.clone())).collect()
     }
 
-    /// Hands the engine what it may work on now.
+    /// Hands the engine the jobs that may run now.
     fn work(&mut self) {
         let Some(done) = self.done.clone() else { return };
-        while let Some((jobs, wave)) = self.desk.next() {
+        while let Some((jobs, wave)) = self.queue.next() {
             self.engine.submit(jobs, wave, done.clone());
         }
     }
@@ -312,7 +319,7 @@ impl Router {
         if self.gives_up(&finished) {
             return;
         }
-        tell(&finished);
+        log_work(&finished);
         let (mut ready, mut groups) = (Vec::new(), Vec::new());
         for (one, text) in finished {
             let Some(asked) = self.asked.remove(&one.job.request) else {
@@ -327,22 +334,22 @@ impl Router {
             }
             ready.extend(asked.frames.into_iter().map(|frame| (frame, result.clone())));
         }
-        self.desk.finished(groups);
+        self.queue.finished(groups);
         self.answer(ready, ctx);
         self.work();
     }
 
-    /// Whether an engine's weights are given up with these answers.
+    /// Returns true if these answers make the router give up the engine's weights.
     fn gives_up(&mut self, finished: &[(Finished, String)]) -> bool {
         let answers = finished.iter().map(|(one, _)| (one.job.request, &one.result));
-        let Some(version) = self.broken.hear(answers) else {
+        let Some(version) = self.broken.record(answers) else {
             return false;
         };
-        let why = broken::told(&self.agent, &version, broken::IN_SUCCESSION);
-        let why = format!("{why}. What was asked of it is not answered and comes again when it is started");
+        let why = broken::explain(&self.agent, &version, broken::IN_SUCCESSION);
+        let why = format!("{why}. Its open requests stay unanswered and come again when it is started");
         tracing::error!(agent = %self.agent, version, "{why}");
-        // No task is to blame for it.
-        self.desk.clear();
+        // No group is to blame.
+        self.queue.clear();
         self.gave_up.send_replace(Some(why));
         true
     }
@@ -383,7 +390,7 @@ impl Router {
             }
             broker::fail::point("turn.published");
             for (frame, answers) in frames {
-                let _ = addr.send(Input::Answered(frame, answers)).await;
+                let _ = addr.send(RouterMessage::Answered(frame, answers)).await;
             }
         });
     }
@@ -429,7 +436,7 @@ impl Actor for Router {
                     (one, text)
                 };
                 let list = list.into_iter().map(spoken).collect();
-                if addr.send(Input::Finished(list)).await.is_err() {
+                if addr.send(RouterMessage::Finished(list)).await.is_err() {
                     return;
                 }
             }
@@ -437,30 +444,30 @@ impl Actor for Router {
     }
 }
 
-impl Handler<Input> for Router {
+impl Handler<RouterMessage> for Router {
     type Result = ();
 
-    fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
+    fn handle(&mut self, input: RouterMessage, ctx: &mut Context<Self>) {
         // Deliveries that are dropped here come again.
         let is_dropped = match input {
-            Input::Frame { .. } => self.stopped || self.gave_up.borrow().is_some(),
-            Input::Finished(_) => self.gave_up.borrow().is_some(),
-            Input::Answered(..) | Input::Stop => false,
+            RouterMessage::Frame { .. } => self.stopped || self.gave_up.borrow().is_some(),
+            RouterMessage::Finished(_) => self.gave_up.borrow().is_some(),
+            RouterMessage::Answered(..) | RouterMessage::Stop => false,
         };
         if is_dropped {
             return;
         }
         match input {
-            Input::Frame {
+            RouterMessage::Frame {
                 frame,
                 prompts,
                 delivery,
             } => self.on_frame(*frame, &prompts, delivery, ctx),
-            Input::Finished(list) => self.on_finished(list, ctx),
-            Input::Answered(frame, answers) => self.settle(frame, answers),
-            Input::Stop => {
+            RouterMessage::Finished(list) => self.on_finished(list, ctx),
+            RouterMessage::Answered(frame, answers) => self.settle(frame, answers),
+            RouterMessage::Stop => {
                 self.stopped = true;
-                self.desk.clear();
+                self.queue.clear();
             }
         }
     }

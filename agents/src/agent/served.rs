@@ -1,4 +1,5 @@
-//! An agent whose model is a server's: it plays its roles with messages, is never trained, and may be shown images.
+//! An agent with a model on an external server: it plays its roles with messages, is never trained,
+//! and may receive images.
 
 use std::sync::Arc;
 
@@ -7,12 +8,12 @@ use broker::protocol::control::RunPhase;
 use configs::AgentConfig;
 use rollout::text::ChatLog;
 
-use super::{Agent, Env, Started, heart, listen};
+use super::{Agent, AgentEnv, Started, heartbeat, listen};
 use crate::engine::foreign::openai::Openai;
 use crate::ledger::LedgerHandle;
 
-/// Starts it: ledger, servers, then its queues. Its version is that of the beginning, for good.
-pub(super) async fn start(env: Env, settings: &AgentConfig, model: &str) -> anyhow::Result<Started> {
+/// Starts the agent: ledger, servers, then its queues. Its weight version never changes.
+pub(super) async fn start(env: AgentEnv, settings: &AgentConfig, model: &str) -> anyhow::Result<Started> {
     let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
     let agent = Agent::new(env, settings, Arc::new(ChatLog), ledger).await?;
     agent
@@ -21,7 +22,7 @@ pub(super) async fn start(env: Env, settings: &AgentConfig, model: &str) -> anyh
         .await?;
     let version = WeightVersion::default();
     let engine = Openai::start(&settings.engine, model, version)?;
-    heart::start(agent.clone(), engine.clone());
+    heartbeat::start(agent.clone(), engine.clone());
     let router = listen(&agent, settings, engine.clone()).await?;
     let here = agent.clone();
     let end = tokio::spawn(async move {

@@ -20,8 +20,8 @@ use crate::base::fault::no_such_agent;
 use crate::ledger::{self, LedgerHandle};
 use crate::run_folder::RunFolder;
 
-/// What an agent works with.
-pub struct Env {
+/// The surroundings of an agent: its configuration, bus and folder.
+pub struct AgentEnv {
     pub name: AgentName,
     pub run: RunId,
     pub config: Arc<RunConfig>,
@@ -32,23 +32,25 @@ pub struct Env {
     pub incarnation: String,
 }
 
-/// How the agent stands, apart from its ledger and its engine.
+/// The agent's state, apart from its ledger and its engine.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Status {
+pub struct AgentStatus {
     pub phase: RunPhase,
-    /// Batches trained. Set before the batch's verdicts are recorded, so that nobody sees both room and old weights.
+    /// The number of batches trained. Set before the batch's verdicts are recorded, so that no
+    /// coordinator sees both room and old weights.
     pub step: u64,
     pub serving: bool,
     pub reward: Option<f64>,
-    /// The run's state, as it is stored.
+    /// The run's state, as stored.
     pub run: RunState,
-    /// Our part of the newest joint snapshot.
+    /// This agent's part of the newest joint snapshot.
     pub saved: Option<Saved>,
-    /// The holds that training keeps. Said before anything is made of it, and taken back before the next batch.
+    /// The holds that training keeps. Announced before an evaluation relies on them, and withdrawn
+    /// before the next batch.
     pub holding: Vec<String>,
 }
 
-/// An agent at work.
+/// A running agent.
 pub struct Agent {
     pub name: AgentName,
     pub run: RunId,
@@ -63,24 +65,24 @@ pub struct Agent {
     pub window: u64,
     /// Counts changes of the ledger.
     pub changed: watch::Sender<u64>,
-    pub status: watch::Sender<Status>,
-    /// A coordinator says that the run is closed.
+    pub status: watch::Sender<AgentStatus>,
+    /// Notified when a coordinator reports that the run is closed.
     pub closing: Notify,
-    /// The newest joint snapshot that a coordinator wants our checkpoint for.
+    /// The newest joint snapshot that a coordinator wants a checkpoint for.
     pub wanted: watch::Sender<Option<String>>,
-    /// What coordinators ask training to hold for.
+    /// The holds that coordinators ask for.
     pub(crate) holds: watch::Sender<Holds>,
-    /// What they say of the next evaluation.
+    /// The coordinators' announcements of the next evaluation.
     pub(crate) due: watch::Sender<Due>,
-    /// Why the router answers nothing any more: see [`broken`].
+    /// The reason why the router gave up: see [`broken`].
     pub(crate) broken: watch::Sender<Option<String>>,
     others: Mutex<BTreeMap<AgentName, Heartbeat>>,
 }
 
 impl Agent {
-    /// An agent that has said nothing yet.
+    /// Creates an agent that has sent no heartbeat yet.
     pub(crate) async fn new(
-        env: Env,
+        env: AgentEnv,
         settings: &AgentConfig,
         text: Arc<dyn Speech>,
         ledger: LedgerHandle,
@@ -89,9 +91,9 @@ impl Agent {
         let run = ledger.state().await?;
         let holds = Holds::new(env.config.run.lease.0, env.config.eval.hold_at_most.0);
         let due = Due::new(env.config.run.lease.0, tokio::time::Instant::now());
-        let (status, _) = watch::channel(Status {
+        let (status, _) = watch::channel(AgentStatus {
             run,
-            ..Status::default()
+            ..AgentStatus::default()
         });
         Ok(Arc::new(Self {
             window: window(&settings.train),
@@ -134,13 +136,14 @@ impl Agent {
             .insert(beat.agent.clone(), beat);
     }
 
-    /// The step that another agent has last said it is at, and the holds that it said it keeps.
+    /// The step of another agent's last heartbeat, and the holds that it keeps.
     pub(super) fn holding_of(&self, name: &AgentName) -> Option<(u64, Vec<String>)> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.get(name).map(|beat| (beat.step, beat.holding.clone()))
     }
 
-    /// Says that it has done all, with weights `version`, and goes on serving until the others have too.
+    /// Announces that training is over with weights `version`, and serves until the other agents
+    /// have closed too.
     pub(crate) async fn close(&self, version: WeightVersion) -> anyhow::Result<()> {
         self.ledger.set_note(ledger::ENDED, version.to_string()).await?;
         self.status.send_modify(|status| status.phase = RunPhase::Closed);
@@ -148,14 +151,14 @@ impl Agent {
         Ok(())
     }
 
-    /// Goes on serving until every participant has said that it is closed. One that is gone for good is not waited for
-    /// longer than a few leases.
+    /// Serves until every participant has reported that it is closed. A participant that is gone is
+    /// waited for a few leases at most.
     async fn wait_for_others(&self) {
         let patience = tokio::time::Instant::now() + self.config.run.lease.0 * 4;
         while !self.all_closed() && tokio::time::Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // The others must hear the last heartbeat too.
+        // The other agents must receive the last heartbeat too.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 
@@ -170,7 +173,8 @@ impl Agent {
     }
 }
 
-/// Groups that may be reserved or ready at once. Refilling keeps the groups it discards until their batch is recorded.
+/// Groups that may be reserved or ready at once. Refilling keeps the groups it discards until their
+/// batch is recorded.
 fn window(train: &TrainConfig) -> u64 {
     let refill = if train.zero_advantage == ZeroAdvantage::Refill {
         REFILL_CAP as u64

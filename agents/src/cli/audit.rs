@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::select::{self, RunArg};
 use super::tasks;
-use crate::report::books::Asked;
+use crate::report::task_accounts::BrokerCounts;
 use crate::report::{audit, repair};
 use crate::run_folder::RunFolder;
 
@@ -53,7 +53,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<()> {
 
 /// Asks the broker for dead letters and waiting tasks. Returns `None` if no broker answers, for
 /// example after a run with private servers has ended.
-fn ask(args: &AuditArgs, folder: &RunFolder) -> Option<Asked> {
+fn ask(args: &AuditArgs, folder: &RunFolder) -> Option<BrokerCounts> {
     let url = select::broker_url(args.broker.as_deref(), Some(folder)).ok()?;
     let topology = Topology::new(folder.run().clone());
     let asked = select::block_on(async {
@@ -64,7 +64,7 @@ fn ask(args: &AuditArgs, folder: &RunFolder) -> Option<Asked> {
         anyhow::Ok((letters?, queued.context("the tasks queue was not counted")?))
     });
     match asked {
-        Ok((letters, queued)) => Some(Asked {
+        Ok((letters, queued)) => Some(BrokerCounts {
             dead: letters.into_iter().filter(is_task).map(|letter| letter.id).collect(),
             queued,
         }),

@@ -50,7 +50,7 @@ pub fn run(args: &CrossPlayArgs) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Returns an error if the runs' agents differ, a run is named twice, or playing fails.
-pub fn of_runs(folders: &[RunFolder]) -> anyhow::Result<cross::Table> {
+pub fn of_runs(folders: &[RunFolder]) -> anyhow::Result<cross::CrossTable> {
     let first = folders.first().context("no run was named")?;
     let of_first = first.config()?;
     let trained = cross::trained(&of_first);
@@ -104,7 +104,7 @@ fn same_recipe(a: &RunConfig, b: &RunConfig) -> anyhow::Result<bool> {
 
 /// Formats the table.
 #[must_use]
-pub fn render(table: &cross::Table) -> String {
+pub fn render(table: &cross::CrossTable) -> String {
     let part = |heading: &str, rows: &[(String, Figures)], shown: fn(Option<crate::stats::Interval>) -> String| {
         let mut text = Table::new(&[(heading, Align::Left)]);
         table.figures.iter().for_each(|name| text.column(name, Align::Left));

@@ -62,7 +62,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
 
     crate::cli::progress::watch(bus.clone(), &topology, config.clone(), "view").await?;
     let starts = config.participants().into_iter().map(|name| {
-        let env = agent::Env {
+        let env = agent::AgentEnv {
             name: name.clone(),
             run: run.clone(),
             config: config.clone(),
@@ -132,7 +132,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     };
     if outcome.is_err() {
         // The open groups did not cause the stop, so they get no crash mark when they start again.
-        let stop = |router: &Addr<router::Router>| router.send(router::Input::Stop);
+        let stop = |router: &Addr<router::Router>| router.send(router::RouterMessage::Stop);
         let tidy = futures_util::future::join3(
             futures_util::future::join_all(routers.iter().map(stop)),
             coordinator::stop(&coordinator, TIDY),

@@ -93,7 +93,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     crate::cli::embedded::system().block_on(async {
         let seats = engines::start(&config, &chosen, scratch.path())?;
         for (agent, chosen) in &chosen {
-            println!("{agent}: {}", chosen.told);
+            println!("{agent}: {}", chosen.label);
         }
         let mut measured = Vec::new();
         for set in sets {
@@ -131,7 +131,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
                 seed: config.run.seed,
                 weights: chosen
                     .iter()
-                    .map(|(agent, one)| (agent.to_string(), one.told.clone()))
+                    .map(|(agent, one)| (agent.to_string(), one.label.clone()))
                     .collect(),
                 intervals: INTERVALS,
                 sets: measured,

@@ -141,7 +141,7 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
         }
         exported => exported.with_context(|| format!("exporting agent {agent} to {}", args.out.display()))?,
     };
-    Ok(summary(agent, &chosen.told, &files.model, args, &exported))
+    Ok(summary(agent, &chosen.label, &files.model, args, &exported))
 }
 
 /// Finds the weights. The error for damaged weights has a hint.
@@ -176,7 +176,7 @@ fn provenance(run: &RunFolder, agent: &AgentName, chosen: &Chosen) -> serde_json
     json!({
         "run": run.run().to_string(),
         "agent": agent.as_str(),
-        "weights": chosen.told,
+        "weights": chosen.label,
         "step": manifest.as_ref().map(|manifest| manifest.step),
         "digest": manifest.as_ref().map(|manifest| manifest.digest.as_str()),
         "dyad": env!("CARGO_PKG_VERSION"),

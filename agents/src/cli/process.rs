@@ -139,7 +139,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         }
         if let Some((router, front)) = started.get() {
             let tidy = async {
-                let _ = router.send(agent::router::Input::Stop).await;
+                let _ = router.send(agent::router::RouterMessage::Stop).await;
                 if let Some(front) = front {
                     front.close().await;
                 }
@@ -154,12 +154,12 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
 }
 
 /// The parts of a started agent that a stop needs.
-type Playing = (Addr<agent::router::Router>, Option<Arc<http::Serving>>);
+type Playing = (Addr<agent::router::Router>, Option<Arc<http::ServedFront>>);
 
 async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playing>) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
     let run = process.folder.run().clone();
-    let agent = agent::start(agent::Env {
+    let agent = agent::start(agent::AgentEnv {
         name: name.clone(),
         run: run.clone(),
         config: process.config.clone(),

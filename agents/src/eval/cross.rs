@@ -1,5 +1,5 @@
-//! Cross-play: which agent's training makes a team better. Each trained agent plays with partners as they began, and all of them
-//! together, on the same tasks.
+//! Cross-play: shows which agent's training makes a team better. Each trained agent plays with
+//! initial partners, and all trained agents play together, on the same tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use crate::run_folder::RunFolder;
 use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval};
 
-/// Who of a team plays as trained; the others play as they began.
+/// The agents of a team that play as trained; the others play with their initial weights.
 pub type Cell = BTreeSet<AgentName>;
 
-/// Nobody; each agent that trains alone; all of them.
+/// Returns the cells: no agent; each agent that trains alone; all of them.
 #[must_use]
 pub fn cells(trained: &[AgentName]) -> Vec<Cell> {
     let mut cells = vec![Cell::new()];
@@ -29,7 +29,7 @@ pub fn cells(trained: &[AgentName]) -> Vec<Cell> {
     cells
 }
 
-/// Pairs of cells whose difference says what training did: (what, less what).
+/// Pairs of cells with a difference that shows the effect of training: (minuend, subtrahend).
 #[must_use]
 pub fn differences(cells: &[Cell]) -> Vec<(Cell, Cell)> {
     let (Some(none), Some(all)) = (cells.first(), cells.last()) else {
@@ -44,7 +44,7 @@ pub fn differences(cells: &[Cell]) -> Vec<(Cell, Cell)> {
     pairs
 }
 
-/// A cell in words.
+/// The name of a cell.
 #[must_use]
 pub fn name(cell: &Cell, trained: usize) -> String {
     match cell.len() {
@@ -58,7 +58,7 @@ pub fn name(cell: &Cell, trained: usize) -> String {
     }
 }
 
-/// What one run's cells came to.
+/// The conversations of one run's cells.
 #[derive(Debug, Clone)]
 pub struct OfRun {
     pub run: String,
@@ -75,7 +75,7 @@ pub fn trained(config: &RunConfig) -> Vec<AgentName> {
 /// Plays every cell of a run on its evaluation's tasks, greedy.
 ///
 /// # Errors
-/// Weights that the run has not kept, tasks that it does not have.
+/// Fails if the run did not keep the weights, or has no tasks.
 pub async fn play(run: &RunFolder, tell: impl Fn(&str)) -> anyhow::Result<OfRun> {
     let config = run.config()?;
     let set = suites::of_eval(&config, 0, 0.0)?;
@@ -111,26 +111,27 @@ pub type Figures = BTreeMap<String, Interval>;
 
 /// Cells and their differences, over runs.
 #[derive(Debug, Clone, Serialize)]
-pub struct Table {
+pub struct CrossTable {
     /// `success` and each agent's reward.
     pub figures: Vec<String>,
     pub cells: Vec<(String, Figures)>,
     pub differences: Vec<(String, Figures)>,
     pub runs: Vec<String>,
-    /// What the intervals are over.
+    /// The unit that the intervals are over.
     pub over: String,
 }
 
-/// The table of runs of one recipe: means over runs with Student's t over them; of one run over its tasks.
+/// Builds the table of one recipe's runs: means over runs with Student's t. A single run's
+/// intervals are over its tasks.
 #[must_use]
-pub fn table(runs: &[OfRun], trained: &[AgentName]) -> Table {
+pub fn table(runs: &[OfRun], trained: &[AgentName]) -> CrossTable {
     let figures = columns(runs);
     let cells = cells(trained);
     let alone = match runs {
         [alone] => Some(alone),
         _ => None,
     };
-    // By run, or by task where there is one run.
+    // By run, or by task if there is one run.
     let values = |cell: &Cell, figure: &str| -> Option<BTreeMap<String, f64>> {
         if let Some(run) = alone {
             return run.found.get(cell)?.values.get(figure).cloned();
@@ -164,7 +165,7 @@ pub fn table(runs: &[OfRun], trained: &[AgentName]) -> Table {
         let (what, less) = (name(what, trained.len()), name(less, trained.len()));
         (format!("{what} - {less}"), found)
     };
-    Table {
+    CrossTable {
         cells: cells.iter().map(of_cell).collect(),
         differences: differences(&cells).iter().map(of_pair).collect(),
         figures,
@@ -202,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn two_agents_make_a_square_and_more_make_one_cell_each() {
-        let told = |names: &[&str]| -> Vec<String> {
+    fn two_agents_make_a_square_and_more_add_a_cell_each() {
+        let cells_of = |names: &[&str]| -> Vec<String> {
             let agents = agents(names);
             cells(&agents).iter().map(|cell| name(cell, agents.len())).collect()
         };
         assert_eq!(
-            told(&["a", "b"]),
+            cells_of(&["a", "b"]),
             [
                 "all initial",
                 "a trained, others initial",
@@ -216,13 +217,14 @@ mod tests {
                 "all trained"
             ]
         );
-        assert_eq!(told(&["a"]), ["all initial", "a trained"]);
-        assert_eq!(told(&["a", "b", "c"]).len(), 5);
+        assert_eq!(cells_of(&["a"]), ["all initial", "a trained"]);
+        assert_eq!(cells_of(&["a", "b", "c"]).len(), 5);
         assert_eq!(differences(&cells(&agents(&["a"]))).len(), 1);
         assert_eq!(differences(&cells(&agents(&["a", "b"]))).len(), 5);
     }
 
-    /// Seeds differ a lot and training always adds the same: paired, that is no doubt at all.
+    /// Seeds differ a lot and training always adds the same: paired by run, the difference is
+    /// certain.
     #[test]
     fn differences_are_paired_by_run() {
         let trained = agents(&["a", "b"]);
@@ -250,8 +252,8 @@ mod tests {
         };
         let found = table(&[run(0), run(1), run(2)], &trained);
         assert_eq!(found.figures, ["success", "reward/a"]);
-        let (told, all) = &found.differences[4];
-        assert_eq!(told, "all trained - all initial");
+        let (name, all) = &found.differences[4];
+        assert_eq!(name, "all trained - all initial");
         let success = all["success"];
         assert!((success.mean - 0.2).abs() < 1e-12 && success.high - success.low < 1e-12);
         let spread = found.cells[0].1["success"];

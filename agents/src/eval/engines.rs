@@ -27,51 +27,52 @@ pub struct Seat {
     pub renderer: Arc<Renderer>,
     pub text: Arc<dyn Speech>,
     pub sampling: SamplingConfig,
-    heard: Mutex<Heard>,
+    answered: Mutex<Answered>,
 }
 
-/// What an engine has answered so far.
+/// The state of an engine's answers so far.
 #[derive(Default)]
-struct Heard {
+struct Answered {
     broken: Broken,
     sampled: bool,
 }
 
 impl Seat {
-    /// One answer of the engine of `agent`.
+    /// Records answers of the engine of `agent`.
     ///
     /// # Errors
-    /// Nothing can be sampled of the weights: of three different requests in succession the logits were not finite.
-    pub(super) fn hear(&self, agent: &AgentName, answers: &[Finished]) -> Result<(), Usage> {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.sampled |= answers.iter().any(|one| one.result.is_ok());
-        let version = heard
+    /// Fails if three different requests in succession could not be sampled, because the logits
+    /// were not finite.
+    pub(super) fn record(&self, agent: &AgentName, answers: &[Finished]) -> Result<(), Usage> {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        answered.sampled |= answers.iter().any(|one| one.result.is_ok());
+        let version = answered
             .broken
-            .hear(answers.iter().map(|one| (one.job.request, &one.result)));
+            .record(answers.iter().map(|one| (one.job.request, &one.result)));
         version.map_or(Ok(()), |version| {
-            Err(Usage::new(broken::told(agent, &version, broken::IN_SUCCESSION)))
+            Err(Usage::new(broken::explain(agent, &version, broken::IN_SUCCESSION)))
         })
     }
 
-    /// All that was asked at once is answered.
+    /// Checks the state after all requests of a wave are answered.
     ///
     /// # Errors
-    /// Nothing was ever sampled of the weights, since the logits were not finite.
-    pub(super) fn heard_all(&self, agent: &AgentName) -> Result<(), Usage> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        match heard.broken.failing() {
-            Some(version) if !heard.sampled => Err(Usage::new(broken::told(agent, version, broken::AT_ALL))),
+    /// Fails if no request was ever sampled, because the logits were not finite.
+    pub(super) fn check_wave(&self, agent: &AgentName) -> Result<(), Usage> {
+        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        match answered.broken.failing() {
+            Some(version) if !answered.sampled => Err(Usage::new(broken::explain(agent, version, broken::AT_ALL))),
             _ => Ok(()),
         }
     }
 }
 
-/// Where random models are made that no run has kept; removed in the end.
+/// A temporary folder for random models that no run has kept; removed when dropped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// # Errors
-    /// When no folder can be made for temporary files.
+    /// Fails if no temporary folder can be made.
     pub fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("dyad-eval-{}", crate::base::ids::incarnation()));
         std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
@@ -86,16 +87,17 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left there is for the system to clean.
+        // The system cleans up what this cannot remove.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Starts every agent that plays a role with the weights chosen for it. Engines of other kinds than `scripted` are embedded ones
-/// here. `scratch` is where random models are made.
+/// Starts every agent that plays a role with its chosen weights. Every engine kind but `scripted`
+/// is embedded here. Random models are made in `scratch`.
 ///
 /// # Errors
-/// Weights that cannot be read or do not fit the agent's model, and a participant that only a broker reaches.
+/// Fails if weights cannot be read or do not fit the agent's model, or if a participant needs a
+/// broker.
 pub fn start(
     config: &RunConfig,
     chosen: &BTreeMap<AgentName, Chosen>,
@@ -103,7 +105,7 @@ pub fn start(
 ) -> anyhow::Result<BTreeMap<AgentName, Seat>> {
     if let Some(name) = config.remotes().first() {
         let problem =
-            format!("the remote participant {name} answers over a run's broker, and nothing is played over one here");
+            format!("the remote participant {name} answers over a run's broker, and this command has no broker");
         return Err(Usage::new(problem)
             .hint("write kind = \"process:FILE\" with the same program, or evaluate during a run: [eval]")
             .into());
@@ -119,13 +121,13 @@ pub fn start(
             .get(&name)
             .with_context(|| format!("no weights for agent {name}"))?;
         let seat = seat(config, &name, chosen, scratch)
-            .with_context(|| format!("serving agent {name} with {}", chosen.told))?;
+            .with_context(|| format!("serving agent {name} with {}", chosen.label))?;
         Ok((name, seat))
     };
     config.participants().into_iter().map(open).collect()
 }
 
-/// A partner whose weights are a server's.
+/// A partner with a model on an external server.
 fn served(agent: &AgentConfig, model: &str) -> anyhow::Result<Seat> {
     let text = Arc::new(ChatLog);
     Ok(Seat {
@@ -133,7 +135,7 @@ fn served(agent: &AgentConfig, model: &str) -> anyhow::Result<Seat> {
         renderer: Renderer::new(text.clone(), agent.history),
         sampling: agent.sampling,
         text,
-        heard: Mutex::default(),
+        answered: Mutex::default(),
     })
 }
 
@@ -158,6 +160,6 @@ fn seat(config: &RunConfig, name: &AgentName, chosen: &Chosen, scratch: &Path) -
         renderer: Renderer::new(prepared.text.clone(), settings.history),
         sampling: settings.sampling,
         text: prepared.text,
-        heard: Mutex::default(),
+        answered: Mutex::default(),
     })
 }

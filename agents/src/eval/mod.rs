@@ -1,8 +1,9 @@
-//! Evaluations outside of runs: conversations with weights of one's choosing, and what they came to.
+//! Evaluations outside of runs: conversations with chosen weights, and their figures.
 //!
-//! [`weights`] says which weights an agent plays with, [`engines`] serves them, [`play`] plays whole groups of conversations in
-//! closed waves, so that the same weights and tasks give the same figures bit for bit, [`figures`] reads the numbers of a
-//! conversation, [`score`] what many of them say together, [`cross`] puts trained and initial agents together.
+//! [`weights`] finds the weights of an agent, and [`engines`] serves them. [`play`] plays groups of
+//! conversations in closed waves, so that the same weights and tasks give the same figures bit for
+//! bit. [`score`] sums up many conversations. [`pass_rates`] lists how often each task was solved.
+//! [`suites`] reads the tasks. [`cross`] combines trained and initial agents.
 
 pub mod cross;
 pub mod engines;

@@ -9,8 +9,9 @@ use super::score::Conversation;
 /// The figure that says whether a conversation succeeded.
 const SUCCESS: &str = "success";
 
-/// One line for each task that has a figure, in the order of ids: the mean over its samples, or its greedy conversation where none were
-/// sampled. `keys` are the tasks' keys by id.
+/// Returns one rate for each task that has a figure, in the order of ids. A rate is the mean over
+/// the task's samples, or the value of its greedy conversation if it has no samples. `keys` are the
+/// tasks' keys by id.
 #[must_use]
 pub fn of(conversations: &[Conversation], keys: &BTreeMap<String, String>) -> Vec<PassRate> {
     let sampled = conversations.iter().any(|one| one.sample.is_some());
@@ -33,10 +34,10 @@ pub fn of(conversations: &[Conversation], keys: &BTreeMap<String, String>) -> Ve
     sums.into_iter().filter_map(line).collect()
 }
 
-/// As a file of lines.
+/// Formats the rates as the lines of a file.
 ///
 /// # Errors
-/// No task has a figure `success`.
+/// Fails if no task has a figure `success`.
 pub fn lines(rates: &[PassRate]) -> anyhow::Result<String> {
     anyhow::ensure!(
         !rates.is_empty(),
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_count_and_the_greedy_conversation_where_there_are_none() {
+    fn the_greedy_conversation_counts_only_without_samples() {
         let keys = [("t", "k1"), ("u", "k2")]
             .map(|(id, key)| (id.to_owned(), key.to_owned()))
             .into();
@@ -76,7 +77,11 @@ mod tests {
             conversation("t", Some(1), Some(1.0)),
             conversation("t", Some(2), None),
         ]);
-        assert_eq!(rates(&list), [("k1".into(), 0.5, 2)], "what failed is in no rate");
+        assert_eq!(
+            rates(&list),
+            [("k1".into(), 0.5, 2)],
+            "failed conversations are in no rate"
+        );
         assert!(lines(&[]).unwrap_err().to_string().contains("success"));
         let text = lines(&of(&list, &keys)).unwrap();
         assert_eq!(

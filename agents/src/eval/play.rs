@@ -1,7 +1,7 @@
 //! Plays groups of conversations to their end, over engines in this process.
 //!
-//! All that is wanted is asked as one closed wave, and nothing while anything is outstanding, as the coordinator does in
-//! synchronous rounds: the bits of an answer depend on the wave alone.
+//! All wanted turns are asked as one closed wave, and no new turn while any is outstanding, like
+//! the coordinator's synchronous rounds. The bits of an answer then depend on the wave alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::turn::{failure, image_support};
 /// Tasks with their ids.
 pub type Tasks = Vec<(String, Arc<Task>)>;
 
-/// How tasks are played.
+/// The way in which tasks are played.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Manner {
-    /// One conversation of each, at temperature 0, with the seeds of a run's first evaluation.
+    /// One conversation per task, at temperature 0, with the seeds of a run's first evaluation.
     Greedy,
-    /// So many of each, sampled.
+    /// This number of sampled conversations per task, at one temperature.
     Sampled { samples: u16, temperature: f32 },
-    /// So many of each, sampled as each role's configuration says.
+    /// This number of sampled conversations per task, with each role's configured sampling.
     AsInTraining { samples: u16 },
 }
 
@@ -50,17 +50,17 @@ pub struct Played {
     pub ends: Vec<MemberEnd>,
 }
 
-/// Conversations that are played at once, where there are many.
+/// The target number of conversations that are played at once.
 const AT_ONCE: usize = 256;
 
-/// Tasks that are played together, with so many conversations of each.
+/// The number of tasks that are played together, with `samples` conversations of each.
 #[must_use]
 pub fn chunk(samples: u16) -> usize {
     (AT_ONCE / usize::from(samples.max(1))).max(1)
 }
 
-/// The name under which a task is played: its seeds follow from it. Greedy conversations of an evaluation have it from the run's
-/// step; samples are the same draws each time.
+/// The name under which a task is played; its seeds follow from it. Greedy conversations of an
+/// evaluation use the run's step. Samples are the same draws each time.
 #[must_use]
 pub fn task_id(greedy: bool, step: u64, suite: Option<&str>, id: &str) -> String {
     let suite = suite.map_or_else(String::new, |suite| format!("{suite}/"));
@@ -71,7 +71,7 @@ pub fn task_id(greedy: bool, step: u64, suite: Option<&str>, id: &str) -> String
     }
 }
 
-/// A table at which conversations are played.
+/// Plays conversations of one workflow with given agents.
 pub struct Player<'a> {
     config: &'a RunConfig,
     workflow: Arc<dyn Workflow>,
@@ -80,7 +80,7 @@ pub struct Player<'a> {
     seats: &'a BTreeMap<AgentName, Seat>,
 }
 
-/// The groups are nobody else's: their ids need only differ.
+/// No other process writes these groups, so only their ids need to differ.
 const ATTEMPT: Attempt = Attempt([0; 16]);
 
 impl<'a> Player<'a> {
@@ -91,7 +91,7 @@ impl<'a> Player<'a> {
         Self::with_host(config, workflow, seats, host)
     }
 
-    /// As [`Player::new`], with the workflow's programs as they were started.
+    /// Creates a player like [`Player::new`], with programs that are already started.
     #[must_use]
     pub fn with_host(
         config: &'a RunConfig,
@@ -108,17 +108,17 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// For the tasks of this suite.
+    /// Sets the suite that the tasks belong to.
     #[must_use]
     pub fn of_suite(mut self, name: Option<String>) -> Self {
         self.suite = name;
         self
     }
 
-    /// As [`Player::play`], a chunk of the tasks after the other.
+    /// Plays the tasks like [`Player::play`], one chunk after another.
     ///
     /// # Errors
-    /// As [`Player::play`].
+    /// The same as [`Player::play`].
     pub async fn play_in_chunks(&self, tasks: &Tasks, manner: Manner) -> anyhow::Result<Vec<Played>> {
         let samples = match manner {
             Manner::Greedy => 1,
@@ -136,7 +136,7 @@ impl<'a> Player<'a> {
         &self.workflow
     }
 
-    /// Who is asked where no agent plays.
+    /// The programs and tools of the roles that no agent plays.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
@@ -145,8 +145,8 @@ impl<'a> Player<'a> {
     /// Plays all tasks at once, in their order.
     ///
     /// # Errors
-    /// A task that the workflow cannot use, a role that nobody plays, an engine that is gone, weights of which nothing can be sampled. A
-    /// conversation that fails is in the result.
+    /// Fails if the workflow cannot use a task, a role has no player, an engine is gone, or no
+    /// request can be sampled. A conversation that fails is part of the result.
     pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<Played>> {
         for (id, task) in tasks {
             rollout::workflow::check_task(self.workflow.as_ref(), task)
@@ -203,7 +203,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Asks for all of it and waits for all of it. Answers come in the order of groups and keys.
+    /// Asks for all turns and waits for all of them. Answers come in the order of groups and keys.
     async fn wave(
         &self,
         asked: Vec<(usize, rollout::group::Wanted)>,
@@ -235,7 +235,8 @@ impl<'a> Player<'a> {
         Ok(answers)
     }
 
-    /// A judge's turn that failed for good is a missing grade, whatever played the judge; one without room may be left out.
+    /// A judge's turn that failed for good is a missing grade, for every kind of judge. A turn
+    /// without room may be left out.
     fn by_policy(&self, key: &TurnKey, outcome: TurnOutcome, last: bool) -> TurnOutcome {
         match outcome {
             TurnOutcome::Failed { reason, retry } => {
@@ -252,7 +253,7 @@ impl<'a> Player<'a> {
     fn address(&self, index: usize, one: rollout::group::Wanted, manner: Manner) -> anyhow::Result<Wanted> {
         let role = &one.key.role;
         let player = player(&self.config.workflow, &*self.workflow, role);
-        let player = player.with_context(|| format!("nobody plays the role {role}"))?;
+        let player = player.with_context(|| format!("no agent or program plays the role {role}"))?;
         let agent = &player.agent;
         let seat = self
             .seats
@@ -290,13 +291,13 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// One agent's part of a wave.
+    /// Generates one agent's part of a wave.
     async fn generate(
         &self,
         agent: AgentName,
         frames: Vec<TurnFrame>,
     ) -> anyhow::Result<Vec<(usize, TurnKey, TurnOutcome)>> {
-        let seat = self.seats.get(&agent).context("an agent is gone")?;
+        let seat = self.seats.get(&agent).context("an agent has no engine")?;
         let mut answers = Vec::new();
         let mut jobs = Vec::new();
         let mut asked: BTreeMap<RequestId, (usize, TurnKey, usize)> = BTreeMap::new();
@@ -304,7 +305,7 @@ impl<'a> Player<'a> {
             let prompts = seat.renderer.render(frame.prompts.into()).await;
             for request in frame.requests {
                 let key = turn_key(request.member, &request.role, request.seat, request.turn);
-                let key = key.with_context(|| format!("{:?} is no role's name", request.role))?;
+                let key = key.with_context(|| format!("{:?} is not a role's name", request.role))?;
                 let index = index_of(request.group);
                 let prompt = prompts.get(request.prompt as usize);
                 let sampling = frame.samplings.get(request.sampling as usize);
@@ -341,7 +342,7 @@ impl<'a> Player<'a> {
                 .recv()
                 .await
                 .with_context(|| format!("the engine of {agent} is gone"))?;
-            seat.hear(&agent, &list)?;
+            seat.record(&agent, &list)?;
             for one in list {
                 let Some((index, key, kept)) = asked.remove(&one.job.request) else {
                     continue;
@@ -354,12 +355,12 @@ impl<'a> Player<'a> {
                 answers.push((index, key, outcome(one, text, kept)));
             }
         }
-        seat.heard_all(&agent)?;
+        seat.check_wave(&agent)?;
         Ok(answers)
     }
 }
 
-/// The group at this place, in whose id the place can be read again.
+/// The id of the group at this index; the index can be read back from it.
 fn group(index: usize) -> GroupId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(index as u64).to_le_bytes());

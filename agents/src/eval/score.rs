@@ -1,4 +1,4 @@
-//! What many conversations say together: accuracy, avg@k, pass@k, maj@k and tokens, with intervals over tasks.
+//! Accuracy, avg@k, pass@k, maj@k and tokens of many conversations, with intervals over tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,23 +14,23 @@ use crate::stats::figures;
 use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval, repeated};
 
-/// Tokens that all roles said in a conversation.
+/// The tokens that all roles generated in a conversation.
 pub const TOKENS: &str = "tokens";
-/// What `dyad` shows of a workflow.
+/// The figure that `dyad` shows of a workflow.
 const SUCCESS: &str = "success";
 
 /// One conversation's figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Conversation {
     pub task: String,
-    /// Which of the task's samples; none for the greedy conversation.
+    /// The index of the task's sample; `None` for the greedy conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<usize>,
-    /// Why it has no figures, if the machinery failed it.
+    /// The reason why it has no figures, if the machinery failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     pub figures: BTreeMap<String, f64>,
-    /// What it answered as a whole, where the workflow knows.
+    /// The answer of the whole conversation, if the workflow knows one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     #[serde(skip)]
@@ -39,7 +39,7 @@ pub struct Conversation {
 
 #[cfg(test)]
 impl Conversation {
-    /// With these figures and nothing else.
+    /// A conversation with these figures and nothing else.
     pub(crate) fn bare(task: &str, sample: Option<usize>, figures: BTreeMap<String, f64>) -> Self {
         Self {
             task: task.to_owned(),
@@ -86,7 +86,7 @@ fn events(turns: &[(TurnKey, Generation)]) -> Vec<Event> {
     turns.iter().map(|(key, made)| Event::of(key, made)).collect()
 }
 
-/// Greedy conversations as an evaluation of a run: of every figure the value of every task that has it.
+/// Converts greedy conversations into a run's evaluation: each figure's values by task.
 #[must_use]
 pub fn evaluation(greedy: &[Conversation]) -> Evaluation {
     let mut found = Evaluation::default();
@@ -100,35 +100,35 @@ pub fn evaluation(greedy: &[Conversation]) -> Evaluation {
 
 /// One figure over all tasks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct ScoreRow {
     pub figure: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub greedy: Option<Interval>,
-    /// Mean over the samples of a task.
+    /// The mean over the samples of a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub avg: Option<Interval>,
-    /// By k; of figures that are 0 or 1 in each conversation.
+    /// By k; only for figures that are 0 or 1 in each conversation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pass: BTreeMap<usize, Interval>,
-    /// Success of the answer that the most samples gave, where answers can be compared.
+    /// The success of the most frequent answer, if answers can be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maj: Option<Interval>,
 }
 
-/// What a set of conversations came to.
+/// The figures of a set of conversations.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Score {
     pub tasks: usize,
     pub samples: usize,
-    /// Conversations that the machinery failed: they are in no figure.
+    /// Conversations that the machinery failed; they are in no figure.
     pub failed: usize,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ScoreRow>,
 }
 
 /// A task's conversations that ended.
 type ByTask<'a> = BTreeMap<&'a str, Vec<&'a Conversation>>;
 
-/// Those of one kind, each task's in the order of its samples.
+/// The greedy or the sampled conversations, each task's in the order of its samples.
 fn ended(conversations: &[Conversation], greedy: bool) -> ByTask<'_> {
     let mut found = ByTask::new();
     let ended = conversations.iter().filter(|one| one.failed.is_none());
@@ -138,13 +138,13 @@ fn ended(conversations: &[Conversation], greedy: bool) -> ByTask<'_> {
     found
 }
 
-/// `samples` is how many sampled conversations of each task were asked for.
+/// Computes the figures; `samples` is the number of sampled conversations per task.
 #[must_use]
 pub fn score(conversations: &[Conversation], samples: usize) -> Score {
     let tasks: BTreeSet<&str> = conversations.iter().map(|one| one.task.as_str()).collect();
     let (greedy, sampled) = (ended(conversations, true), ended(conversations, false));
     let names: BTreeSet<&String> = conversations.iter().flat_map(|one| one.figures.keys()).collect();
-    let mut rows: Vec<Row> = names
+    let mut rows: Vec<ScoreRow> = names
         .into_iter()
         .map(|name| row(name, &greedy, &sampled, samples))
         .collect();
@@ -157,7 +157,7 @@ pub fn score(conversations: &[Conversation], samples: usize) -> Score {
     }
 }
 
-/// Success, then rewards, then what the workflow measures, then tokens.
+/// The order of figures: success, then rewards, then the workflow's measures, then tokens.
 fn place(figure: &str) -> u8 {
     match figure {
         SUCCESS => 0,
@@ -168,17 +168,17 @@ fn place(figure: &str) -> u8 {
     }
 }
 
-fn row(name: &str, greedy: &ByTask<'_>, sampled: &ByTask<'_>, samples: usize) -> Row {
+fn row(name: &str, greedy: &ByTask<'_>, sampled: &ByTask<'_>, samples: usize) -> ScoreRow {
     let over = |tasks: &ByTask<'_>| {
         let means: Vec<f64> = tasks.values().filter_map(|list| mean_of(name, list)).collect();
-        // Tokens are counts, also where each task has 0 or 1.
+        // Tokens are counts, even where each task has 0 or 1.
         if is_tokens(name) {
             stats::t(&means)
         } else {
             stats::over_tasks(&means)
         }
     };
-    Row {
+    ScoreRow {
         figure: name.to_owned(),
         greedy: over(greedy),
         avg: over(sampled),
@@ -191,7 +191,7 @@ fn is_tokens(figure: &str) -> bool {
     figure == TOKENS || figure.starts_with("tokens/")
 }
 
-/// The mean of a figure over those conversations that have it. A role that did not speak said no tokens.
+/// The mean over the conversations that have the figure. A silent role counts as 0 tokens.
 fn mean_of(name: &str, conversations: &[&Conversation]) -> Option<f64> {
     let silent = is_tokens(name).then_some(0.0);
     let value = |one: &&Conversation| one.figures.get(name).copied().or(silent);
@@ -199,12 +199,13 @@ fn mean_of(name: &str, conversations: &[&Conversation]) -> Option<f64> {
     (!values.is_empty()).then(|| stats::mean(&values))
 }
 
-/// How many of a task's samples have a figure that is 0 or 1 in each of them, by task: the same tasks for every k, those with all of
-/// their samples. Empty for figures that are no matter of tries.
+/// The number of successes among each task's samples, for figures that are 0 or 1 in each of them.
+/// Only tasks with all of their samples count, so that every k uses the same tasks. Empty for all
+/// other figures.
 fn tries<'a>(name: &str, sampled: &ByTask<'a>, samples: usize) -> Vec<(&'a str, usize)> {
-    // What only some conversations have, such as a retry's success, is no matter of so many tries.
-    let lacks = |one: &&Conversation| one.failed.is_none() && !one.figures.contains_key(name);
-    if is_tokens(name) || name.starts_with("reward/") || sampled.values().flatten().any(lacks) {
+    // A figure of only some conversations, for example a retry's success, has no pass@k.
+    let is_missing = |one: &&Conversation| one.failed.is_none() && !one.figures.contains_key(name);
+    if is_tokens(name) || name.starts_with("reward/") || sampled.values().flatten().any(is_missing) {
         return Vec::new();
     }
     let mut found = Vec::new();
@@ -237,7 +238,8 @@ fn majorities(sampled: &ByTask<'_>) -> Option<Interval> {
     stats::over_tasks(&found)
 }
 
-/// The success of the answer that the most samples of each task gave. None where some answer cannot be compared with the others.
+/// The success of each task's most frequent answer; `None` if some answer cannot be compared with
+/// the others.
 fn elected<'a>(sampled: &ByTask<'a>) -> Option<Vec<(&'a str, f64)>> {
     let mut found = Vec::new();
     for (task, list) in sampled {
@@ -247,7 +249,7 @@ fn elected<'a>(sampled: &ByTask<'a>) -> Option<Vec<(&'a str, f64)>> {
             .collect();
         let answers =
             answers.filter(|answers| answers.iter().all(|(grader, text)| grader.same(text, text).is_some()))?;
-        // What cannot be read does not vote.
+        // An unreadable answer does not vote.
         let read = |at: &usize| {
             answers
                 .get(*at)
@@ -262,8 +264,9 @@ fn elected<'a>(sampled: &ByTask<'a>) -> Option<Vec<(&'a str, f64)>> {
     Some(found)
 }
 
-/// The figures of a suite by task, as a run's evaluations keep them: `FIGURE` of the greedy conversations, `avg@K/FIGURE` of the
-/// samples, `pass@k/success` (estimated for each task) and `maj@K/success`.
+/// The figures of a suite by task, in the form of a run's evaluations: `FIGURE` of the greedy
+/// conversations, `avg@K/FIGURE` of the samples, `pass@k/success` (estimated for each task) and
+/// `maj@K/success`.
 #[must_use]
 pub fn by_task(conversations: &[Conversation], samples: usize) -> BTreeMap<String, BTreeMap<String, f64>> {
     let (greedy, sampled) = (ended(conversations, true), ended(conversations, false));
@@ -314,7 +317,7 @@ mod tests {
         }
     }
 
-    fn row_of<'a>(score: &'a Score, figure: &str) -> &'a Row {
+    fn row_of<'a>(score: &'a Score, figure: &str) -> &'a ScoreRow {
         score.rows.iter().find(|row| row.figure == figure).unwrap()
     }
 
@@ -323,7 +326,7 @@ mod tests {
         let list = [
             one("t", None, 1.0, "5"),
             one("u", None, 0.0, "1"),
-            // 3 of 4 right; the wrong ones of u agree, by value.
+            // In t 3 of 4 are right; the wrong answers of u agree by value.
             one("t", Some(0), 1.0, "5"),
             one("t", Some(1), 1.0, "so 5"),
             one("t", Some(2), 0.0, "6"),
@@ -344,7 +347,7 @@ mod tests {
         assert_eq!(success.pass[&2].mean, 0.75);
         assert_eq!((success.pass[&1].mean, success.pass[&4].mean), (0.5, 1.0));
         let reward = row_of(&found, "reward/a");
-        assert!(reward.pass.is_empty() && reward.maj.is_none(), "it is no share");
+        assert!(reward.pass.is_empty() && reward.maj.is_none(), "it is not a share");
         assert_eq!(found.rows.last().unwrap().figure, TOKENS);
     }
 
@@ -371,14 +374,14 @@ mod tests {
             (3.0, 3.0, 0.25)
         );
         assert!(!found.contains_key("pass@4/tokens") && !found.contains_key("pass@2/reward/a"));
-        // The mean over tasks is what `dyad eval` tells.
-        let told = score(&list, 4);
-        assert_eq!(row_of(&told, SUCCESS).pass[&2].mean, of("pass@2/success"));
+        // The mean over tasks is the figure that `dyad eval` prints.
+        let printed = score(&list, 4);
+        assert_eq!(row_of(&printed, SUCCESS).pass[&2].mean, of("pass@2/success"));
         assert!(by_task(&list[..1], 0).keys().all(|figure| !figure.contains('@')));
     }
 
     #[test]
-    fn what_the_machinery_failed_is_in_no_figure_and_what_cannot_be_compared_has_no_majority() {
+    fn failed_conversations_and_unreadable_answers_do_not_count() {
         let mut list = vec![one("t", Some(0), 1.0, "5"), one("t", Some(1), 0.0, "6")];
         list[1].failed = Some("engine".into());
         list[1].figures.clear();
@@ -388,7 +391,7 @@ mod tests {
         assert_eq!(success.avg.unwrap().mean, 1.0);
         assert!(
             success.pass.is_empty(),
-            "of every k the same tasks: those with all samples"
+            "every k uses the same tasks: those with all samples"
         );
         assert!(success.maj.is_some());
         list[0].grader = Some(Grader::F1);

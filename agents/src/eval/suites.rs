@@ -1,4 +1,4 @@
-//! What is played: the tasks of `[eval]`, and suites.
+//! Reads the tasks to play: those of `[eval]`, of `[tasks]`, and suites.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,22 +16,22 @@ pub const OWN: &str = "[tasks]";
 
 /// Tasks and how they are played.
 pub struct Set {
-    /// The suite's name; none for the tasks of `[eval]`.
+    /// The suite's name; `None` for the tasks of `[eval]`.
     pub name: Option<String>,
     pub tasks: Tasks,
-    /// What pass rates know each task by, by its id.
+    /// The keys under which pass rates list the tasks, by id.
     pub keys: BTreeMap<String, String>,
     pub workflow: Arc<dyn Workflow>,
-    /// Sampled conversations of each task.
+    /// The number of sampled conversations per task.
     pub samples: u16,
-    /// Of the samples; each agent's own is not asked for.
+    /// The temperature of the samples; each agent's own temperature is not used.
     pub temperature: f64,
 }
 
-/// The tasks of the run's own evaluations.
+/// Reads the tasks of the run's own evaluations.
 ///
 /// # Errors
-/// A configuration that evaluates on nothing.
+/// Fails if the configuration has no tasks for evaluations.
 pub fn of_eval(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Result<Set> {
     let tasks = if has_tasks(config) {
         crate::turn::tasks::eval_tasks(config)?
@@ -54,10 +54,11 @@ pub fn of_eval(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Re
     })
 }
 
-/// The tasks of `[tasks]` that are trained on, each once, whatever the curriculum: to measure pass rates.
+/// Reads the tasks of `[tasks]`, which are trained on, each once whatever the curriculum: to
+/// measure pass rates.
 ///
 /// # Errors
-/// A run without tasks of its own, a generator without a limit, a source that cannot be read.
+/// Fails if the run has no such tasks, a generator has no limit, or a source cannot be read.
 pub fn of_own(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Result<Set> {
     let own = TasksConfig {
         curriculum: None,
@@ -69,7 +70,7 @@ pub fn of_own(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Res
             .iter()
             .any(|one| one.source.starts_with("generator:") && one.limit.is_none());
     if endless {
-        let problem = "a generator makes as many tasks as there can be: each once is more than can be played";
+        let problem = "a generator makes tasks without end, so they cannot each be played once";
         return Err(Usage::new(problem)
             .hint("set tasks.limit (in a mix, limit of the generator's [[tasks.mix]])")
             .into());
@@ -97,12 +98,12 @@ pub fn of_own(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Res
     })
 }
 
-/// Of tasks that are as their rows have them.
+/// The keys of tasks that are unchanged since their rows were read.
 fn keys(tasks: &Tasks) -> BTreeMap<String, String> {
     tasks.iter().map(|(id, task)| (id.clone(), task_key(task))).collect()
 }
 
-/// The id, or one that no other task has: figures are kept by it.
+/// Returns the id, or a new one if another task has it: figures are kept by id.
 fn apart(seen: &mut BTreeSet<String>, id: String, place: usize) -> String {
     if seen.insert(id.clone()) {
         id
@@ -111,16 +112,16 @@ fn apart(seen: &mut BTreeSet<String>, id: String, place: usize) -> String {
     }
 }
 
-/// Whether there are tasks that are not trained on.
+/// Returns true if there are tasks that are not trained on.
 #[must_use]
 pub fn has_tasks(config: &RunConfig) -> bool {
     config.eval.source.is_some() || config.tasks.source.starts_with("generator:")
 }
 
-/// A suite, with what the command line replaces.
+/// Reads a suite, with the replacements of the command line.
 ///
 /// # Errors
-/// A source that cannot be read, a grader that there is not.
+/// Fails if a source cannot be read or a grader does not exist.
 pub fn of_suite(
     config: &RunConfig,
     name: &str,
@@ -163,10 +164,10 @@ pub fn of_suite(
     })
 }
 
-/// The run's workflow with the suite's grader.
+/// Builds the run's workflow with the suite's grader.
 ///
 /// # Errors
-/// A grader that there is not.
+/// Fails if the grader does not exist.
 pub fn workflow(config: &RunConfig, suite: &SuiteConfig) -> anyhow::Result<Arc<dyn Workflow>> {
     let Some(grader) = &suite.grader else {
         return build(config);
@@ -176,7 +177,7 @@ pub fn workflow(config: &RunConfig, suite: &SuiteConfig) -> anyhow::Result<Arc<d
     build(&config)
 }
 
-/// What is wrong with the suites of a configuration whose sources are there: each suite once, by key.
+/// Lists the problems of a configuration's suites if their sources exist: each suite once, by key.
 #[must_use]
 pub fn problems(config: &RunConfig) -> Vec<Problem> {
     let found = config.eval.suites.iter().filter_map(|(name, suite)| {
@@ -190,7 +191,7 @@ pub fn problems(config: &RunConfig) -> Vec<Problem> {
 fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'static str, String)> {
     if suite.grader.is_some() && ignores_grader(config) {
         let kind = &config.workflow.kind;
-        let message = format!("is ignored: workflow {kind} grades by no grader of [graders]; leave it out");
+        let message = format!("is ignored: workflow {kind} uses no grader of [graders]; leave it out");
         return Some(("grader", message));
     }
     let set = match of_suite(config, name, suite, None, None) {
@@ -208,14 +209,14 @@ fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'sta
     refused.map(|message| ("source", message))
 }
 
-/// Whether the workflow does not even look at the grader that its parameters name.
+/// Returns true if the workflow does not use the grader that its parameters name.
 fn ignores_grader(config: &RunConfig) -> bool {
     let mut config = config.clone();
     set_grader(&mut config, "none of ours");
     build(&config).is_ok()
 }
 
-/// The workflow's grader becomes `grader`: one of `[graders]` by its name, else a kind.
+/// Sets the workflow's grader: one of `[graders]` by its name, else a kind.
 fn set_grader(config: &mut RunConfig, grader: &str) {
     let used = config.workflow.params.get("grader").and_then(toml::Value::as_str);
     let used = used.unwrap_or("correct").to_owned();
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_needs_its_source_alone_and_has_the_columns_and_the_grader_of_its_data_set() {
+    fn a_preset_needs_only_its_source() {
         let (_folder, config) =
             config("{\"id\": 60, \"problem\": \"1/2?\", \"answer\": \"0.5\", \"solution\": \"...\"}\n");
         let suite = config.eval.suites.get("aime24").unwrap();
@@ -264,7 +265,7 @@ mod tests {
             (id.as_str(), task.prompt.text(), &task.label),
             ("tasks/0/0", "1/2?", &"0.5".into())
         );
-        // The configuration's own grader reads whole numbers alone.
+        // The configuration's own grader reads whole numbers only.
         assert!(set.workflow.check_task(task).is_ok());
         assert!(build(&config).unwrap().check_task(task).is_err());
         let set = of_suite(&config, "aime24", suite, Some(2), Some(1.0)).unwrap();
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suites_rows_name_their_tools_where_those_of_training_do() {
+    fn suite_rows_name_their_tools_if_training_rows_do() {
         let row = r#"{"prompt": "1/2?", "label": "0.5", "use": ["search"], "may": ["visit"]}"#;
         let (_folder, mut config) = config(&format!("{row}\n"));
         config.tasks.tools = Some("use".into());
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_check_says_of_suites() {
+    fn check_reports_problems_of_suites() {
         let said = |config: &RunConfig| -> Vec<String> {
             let found = problems(config).into_iter();
             found
@@ -310,7 +311,7 @@ mod tests {
         };
         let (_folder, mut good) = config("{\"problem\": \"1/2?\", \"answer\": \"0.5\"}\n");
         assert_eq!(said(&good), [""; 0]);
-        // Labels that its grader cannot read.
+        // The suite's grader cannot read these labels.
         if let Some(suite) = good.eval.suites.get_mut("aime24") {
             suite.grader = Some("integer".into());
         }
@@ -319,7 +320,7 @@ mod tests {
         assert!(said(&empty)[0].contains("has no task"), "{:?}", said(&empty));
         let (_folder, other) = config("{\"question\": \"1/2?\", \"answer\": \"0.5\"}\n");
         assert!(said(&other)[0].contains("problem"), "{:?}", said(&other));
-        // A workflow that grades nothing.
+        // This workflow uses no grader.
         let text = format!(
             "{}\n[eval.suites.mine]\nsource = \"generator:signal\"\ngrader = \"math\"\n",
             include_str!("../../../configs/signal.toml")
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generators_own_tasks_are_played_only_up_to_a_limit() {
+    fn a_generator_s_tasks_are_played_only_up_to_a_limit() {
         let (_folder, mut config) = config("");
         config.tasks.limit = None;
         let error = of_own(&config, 0, 1.0).err().unwrap();
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grader_is_meant_by_its_kind_or_its_name() {
+    fn a_grader_is_selected_by_kind_or_name() {
         let (_folder, mut config) = config("");
         set_grader(&mut config, "choice");
         assert_eq!(config.graders["correct"].kind, "choice");

@@ -1,4 +1,5 @@
-//! Which weights an agent plays with: checkpoints, folders, runs at a step, or the policy as it began.
+//! Finds the weights that an agent plays with: checkpoints, folders, runs at a step, or the initial
+//! policy.
 
 use std::path::{Path, PathBuf};
 
@@ -14,22 +15,22 @@ use crate::policy::Prepared;
 use crate::run_folder::RunFolder;
 use crate::run_folder::input_digests;
 
-/// The weights of an agent, found.
+/// The chosen weights of an agent.
 #[derive(Debug, Clone)]
 pub struct Chosen {
-    /// None: as the configuration begins.
+    /// `None`: the configuration's initial weights.
     folder: Option<PathBuf>,
     /// The run that they come from: it keeps the random model below an adapter.
     run: Option<RunFolder>,
-    /// In words.
-    pub told: String,
+    /// A description for people.
+    pub label: String,
 }
 
 impl Chosen {
-    /// As the configuration begins, before any warm start: refused where there is one, whose outcome nobody has kept.
+    /// Chooses the configuration's initial weights.
     ///
     /// # Errors
-    /// A warm start.
+    /// Fails if the agent has a warm start, because its result exists only in a run.
     pub fn begins(config: &RunConfig, agent: &AgentName) -> anyhow::Result<Self> {
         let hint = "name a run of this configuration: --checkpoint AGENT=RUN@initial";
         refuse_warm(
@@ -41,15 +42,15 @@ impl Chosen {
         Ok(Self {
             folder: None,
             run: None,
-            told: "as the configuration begins".into(),
+            label: "as the configuration begins".into(),
         })
     }
 
-    /// What `text` means, as `--checkpoint AGENT=WHERE` has it: `initial`, a folder of weights, or a run below `runs`, with `@N` or
-    /// `@initial` at a step of it.
+    /// Finds the weights for `--checkpoint AGENT=WHERE`. `text` is `initial`, a folder of weights,
+    /// or a run below `runs`, with an optional `@N` or `@initial` for its step.
     ///
     /// # Errors
-    /// Nothing is meant by it, or what is meant is damaged.
+    /// Fails if nothing matches `text`, or if the weights are damaged.
     pub fn find(text: &str, runs: &Path, config: &RunConfig, agent: &AgentName) -> anyhow::Result<Self> {
         if text == "initial" {
             return Self::begins(config, agent);
@@ -70,7 +71,7 @@ impl Chosen {
             Some("initial") => Self::initial(&run, agent),
             Some(step) => {
                 let number = step.parse().map_err(|_| {
-                    Usage::new(format!("{text:?}: {step:?} is no step"))
+                    Usage::new(format!("{text:?}: {step:?} is not a step"))
                         .hint("write RUN@N with the step of a checkpoint, or RUN@initial")
                 })?;
                 Self::step(&run, agent, number)
@@ -78,7 +79,7 @@ impl Chosen {
         }
     }
 
-    /// A folder with a checkpoint, a model as Hugging Face has it, or an adapter as PEFT has it.
+    /// Opens a folder with a checkpoint, a Hugging Face model, or a PEFT adapter.
     fn at(folder: &Path) -> anyhow::Result<Self> {
         if folder.join("manifest.json").is_file() {
             checkpoint::sound(folder).with_context(|| format!("reading the checkpoint {}", folder.display()))?;
@@ -86,23 +87,24 @@ impl Chosen {
         Ok(Self {
             folder: Some(folder.to_owned()),
             run: owner(folder),
-            told: folder.display().to_string(),
+            label: folder.display().to_string(),
         })
     }
 
-    /// The agent's newest checkpoint; of one that does not train, the policy as it began, and of one that plays with another's past,
-    /// that other's.
+    /// Finds the agent's newest checkpoint. For an agent that does not train it is the initial
+    /// policy, and for an agent that plays with another agent's past it is the other agent's
+    /// checkpoint.
     ///
     /// # Errors
-    /// No checkpoint, or a damaged one.
+    /// Fails if there is no checkpoint, or if it is damaged.
     pub fn newest(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
         Self::found(run, agent, false)
     }
 
-    /// As [`Self::newest`], the newest that is not damaged.
+    /// Finds the newest checkpoint that is not damaged, like [`Self::newest`].
     ///
     /// # Errors
-    /// No checkpoint, or none without damage.
+    /// Fails if there is no undamaged checkpoint.
     pub fn last_good(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
         Self::found(run, agent, true)
     }
@@ -129,10 +131,10 @@ impl Chosen {
         }
     }
 
-    /// The agent's checkpoint of that step; of step 0, the policy as it began.
+    /// Finds the agent's checkpoint of that step; for step 0, the initial policy.
     ///
     /// # Errors
-    /// No such checkpoint, or a damaged one.
+    /// Fails if there is no such checkpoint, or if it is damaged.
     pub fn step(run: &RunFolder, agent: &AgentName, step: u64) -> anyhow::Result<Self> {
         let config = run.config()?;
         let agent = source(&config, agent);
@@ -151,7 +153,7 @@ impl Chosen {
             let problem = format!("run {} keeps no checkpoint of agent {agent} at step {step}", run.run());
             return Err(Usage::new(problem)
                 .hint(format!(
-                    "kept are: {steps}; train.checkpoint_every and train.keep_checkpoints say which"
+                    "kept steps: {steps}; train.checkpoint_every and train.keep_checkpoints decide which"
                 ))
                 .into());
         };
@@ -159,10 +161,11 @@ impl Chosen {
         Ok(Self::of_run(run, found.folder.clone(), &format!("step {step}")))
     }
 
-    /// The policy as the run began, after its warm start: kept, or made again from the run's seed where there was none.
+    /// Finds the run's initial policy, after its warm start. It was kept, or is computed again from
+    /// the run's seed if there was no warm start.
     ///
     /// # Errors
-    /// A run of an earlier release with a warm start, whose first checkpoint is gone.
+    /// Fails for a run of an earlier release with a warm start, if its first checkpoint is gone.
     pub fn initial(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
         let config = run.config()?;
         let agent = source(&config, agent);
@@ -177,7 +180,7 @@ impl Chosen {
                 checkpoint::sound(&first.folder)?;
                 return Ok(Self::of_run(run, first.folder.clone(), "as it began"));
             }
-            let hint = "take a checkpoint that the run keeps: the newest, or that of a step";
+            let hint = "use a checkpoint that the run keeps: the newest, or that of a step";
             refuse_warm(&config, agent, &format!("run {} has not kept it", run.run()), hint)?;
         } else {
             let hint = "begin the run: it keeps what the warm start makes";
@@ -186,7 +189,7 @@ impl Chosen {
         Ok(Self {
             folder: None,
             run: Some(run.clone()),
-            told: format!("{} as it began", run.run()),
+            label: format!("{} as it began", run.run()),
         })
     }
 
@@ -194,39 +197,40 @@ impl Chosen {
         Self {
             folder: Some(folder),
             run: Some(run.clone()),
-            told: format!("{} {what}", run.run()),
+            label: format!("{} {what}", run.run()),
         }
     }
 
-    /// The policy with these weights, over the agent's settings in `config`. `scratch` is where a random model is made that no run
-    /// has kept.
+    /// Prepares the policy with these weights, over the agent's settings in `config`. A random
+    /// model that no run has kept is made in `scratch`.
     ///
     /// # Errors
-    /// Files that cannot be read or do not fit each other.
+    /// Fails if files cannot be read or do not fit each other.
     pub(super) fn prepare(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Prepared> {
         let Resolved {
             mut settings,
             seed,
             models,
         } = self.resolve(config, agent)?;
-        // Nobody trains it here: it is loaded as it is served, and not in f32 too.
+        // The policy is not trained here, so it is loaded in its serving dtype only, not in f32
+        // too.
         settings.train.enabled = false;
         settings.train.warm_start = None;
-        // Wherever the run's engines are, it is served here.
+        // The policy is served in this process, wherever the run's engines are.
         if settings.engine.kind != EngineKind::Scripted {
             settings.engine.kind = EngineKind::Embedded;
         }
         policy::prepare_in(place(models, scratch, seed), &settings, source(config, agent), seed)
     }
 
-    /// The same as files: nothing is brought to a device.
+    /// Prepares the same weights as files, without a device.
     ///
     /// # Errors
-    /// As [`Self::prepare`].
+    /// The same as [`Self::prepare`].
     pub fn files(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Files> {
         let Resolved { settings, seed, models } = self.resolve(config, agent)?;
         let (model, adapter) = policy::files_in(place(models, scratch, seed), &settings, source(config, agent), seed)?;
-        // A checkpoint has its tokenizer with it, an adapter from elsewhere may not.
+        // A checkpoint includes its tokenizer; an adapter from elsewhere may not.
         let own = self
             .folder
             .as_ref()
@@ -240,7 +244,7 @@ impl Chosen {
         })
     }
 
-    /// Of the checkpoint that they are of, where they are of one.
+    /// The manifest of the checkpoint, if the weights come from one.
     pub fn manifest(&self) -> Option<Manifest> {
         Manifest::read(self.folder.as_ref()?).ok()
     }
@@ -255,13 +259,14 @@ impl Chosen {
         if settings.engine.kind != EngineKind::Scripted {
             settings.engine.kind = EngineKind::Embedded;
         }
-        // A run's weights are of its own model, and its adapters of its own base.
+        // A run's weights belong to its own model, and its adapters to its own base.
         if let Some(theirs) = kept.as_ref().and_then(|kept| kept.agents.get(agent)) {
             (settings.model, settings.lora) = (theirs.model.clone(), theirs.lora.clone());
         }
         if let Some(folder) = &self.folder {
             if folder.join("adapter_config.json").is_file() {
-                // An adapter of a random model fits that model alone, which agents with adapters have by another name.
+                // An adapter of a random model fits only that model, which agents with adapters
+                // store under another name.
                 anyhow::ensure!(
                     settings.lora.is_some() || matches!(settings.model, ModelConfig::Path(_)),
                     "{} is an adapter, and the configuration trains the whole random model of {agent}",
@@ -279,7 +284,7 @@ impl Chosen {
             .run
             .as_ref()
             .filter(|_| same_models(kept.as_ref(), agent, &settings));
-        // A name of the Hub may mean another commit by now than when the run began.
+        // A name on the Hub may point to another commit now than when the run began.
         if let Some(run) = models {
             settings.model = input_digests::models::pinned(run, agent, &settings.model)?;
         }
@@ -287,23 +292,23 @@ impl Chosen {
     }
 }
 
-/// Where chosen weights lie.
+/// The files of chosen weights.
 pub struct Files {
     /// The folder of the whole model, or of the base of `adapter`.
     pub model: PathBuf,
     pub adapter: Option<Weights>,
-    /// The folder of `adapter`, where it was not made anew.
+    /// The folder of `adapter`, unless it was newly made.
     pub adapter_folder: Option<PathBuf>,
     /// The folder of the tokenizer's files.
     pub tokenizer: PathBuf,
 }
 
-/// An agent's settings with chosen weights in them.
+/// An agent's settings with the chosen weights.
 struct Resolved<'a> {
     settings: AgentConfig,
-    /// Of random weights.
+    /// The seed of random weights.
     seed: u64,
-    /// The run that keeps the random model, where the model is that run's.
+    /// The run that keeps the random model, if the model belongs to that run.
     models: Option<&'a RunFolder>,
 }
 
@@ -311,7 +316,7 @@ fn place(models: Option<&RunFolder>, scratch: &Path, seed: u64) -> impl Fn(&Agen
     move |model| models.map_or_else(|| scratch.join(format!("{model}-{seed}")), |run| run.model(model))
 }
 
-/// Whether the run made this agent's random model, so that it lies in its folder.
+/// Returns true if the run made this agent's random model, and therefore keeps it in its folder.
 fn same_models(kept: Option<&RunConfig>, agent: &AgentName, settings: &AgentConfig) -> bool {
     let theirs = kept.and_then(|kept| kept.agents.get(agent));
     let model = |settings: &AgentConfig| serde_json::to_value(&settings.model).ok();
@@ -325,7 +330,8 @@ fn settings_of<'a>(config: &'a RunConfig, agent: &AgentName) -> anyhow::Result<&
         .ok_or_else(|| crate::base::fault::no_such_agent(agent, config))
 }
 
-/// Whose weights an agent plays with: its own, or those of the agent whose past it plays with.
+/// The agent with the weights that `agent` plays with: itself, or the agent in its past opponent's
+/// settings.
 fn source<'a>(config: &'a RunConfig, agent: &'a AgentName) -> &'a AgentName {
     let past = config.agents.get(agent).and_then(|settings| settings.past.as_ref());
     past.map_or(agent, |past| &past.of)
@@ -344,7 +350,7 @@ fn refuse_warm(config: &RunConfig, agent: &AgentName, why: &str, hint: &str) -> 
     Ok(())
 }
 
-/// The run in whose folder these weights lie.
+/// The run with the folder that holds these weights.
 fn owner(folder: &Path) -> Option<RunFolder> {
     let folder = folder.canonicalize().ok()?;
     let run = folder.ancestors().find(|path| path.join("run.json").is_file())?;

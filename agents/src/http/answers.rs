@@ -1,6 +1,7 @@
-//! Answers as JSON, whole and in pieces, in OpenAI's shapes.
+//! Answers as JSON, whole and in chunks, in OpenAI's shapes.
 //!
-//! What OpenAI has no field for stands in a `dyad` object: which weights made which tokens.
+//! Values without a field in OpenAI's shapes are in a `dyad` object: which weights generated which
+//! tokens.
 
 use std::sync::Arc;
 
@@ -10,34 +11,34 @@ use rollout::text::TextCodec;
 use serde_json::{Map, Value, json};
 use trainer::engine::PromptScores;
 
-use super::ask::{Ask, Kind};
-use super::choice::Piece;
+use super::choice::ChoicePiece;
+use super::client_request::{ClientRequest, Endpoint};
 use super::echo::Echo;
 
-/// What all parts of one answer have in common.
-pub struct Paper {
+/// The common values of all parts of one answer.
+pub struct AnswerWriter {
     pub id: String,
-    pub kind: Kind,
+    pub kind: Endpoint,
     /// Seconds since 1970.
     pub created: u64,
     pub model: String,
     pub n: usize,
     pub logprobs: bool,
-    /// Whether they come with the most likely tokens.
+    /// True if the log-probs come with the most likely tokens.
     pub top: bool,
     pub token_ids: bool,
     pub include_usage: bool,
     pub prompts: Vec<Arc<[u32]>>,
-    /// What each prompt's choices begin with; empty where that is not asked for.
+    /// The text that each prompt's choices begin with; empty unless the client asked for it.
     pub echoes: Vec<Echo>,
     pub codec: Arc<TextCodec>,
 }
 
-impl Paper {
-    pub fn new(ask: &Ask, prompts: Vec<Arc<[u32]>>, codec: Arc<TextCodec>, created: u64) -> Self {
+impl AnswerWriter {
+    pub fn new(ask: &ClientRequest, prompts: Vec<Arc<[u32]>>, codec: Arc<TextCodec>, created: u64) -> Self {
         let lead = match ask.kind {
-            Kind::Completion => "cmpl",
-            Kind::Chat => "chatcmpl",
+            Endpoint::Completion => "cmpl",
+            Endpoint::Chat => "chatcmpl",
         };
         Self {
             id: format!("{lead}-{}", uuid::Uuid::new_v4().simple()),
@@ -55,38 +56,39 @@ impl Paper {
         }
     }
 
-    /// The whole answer; choices in their order.
+    /// Returns the whole answer, with the choices in their order.
     #[must_use]
-    pub fn whole(&self, choices: &[(Piece, Vec<VersionSpan>)]) -> Value {
+    pub fn whole(&self, choices: &[(ChoicePiece, Vec<VersionSpan>)]) -> Value {
         let made: usize = choices.iter().map(|(piece, _)| piece.ids.len()).sum();
         let list = choices.iter().enumerate().map(|(index, (piece, spans))| {
             let mut choice = self.choice(index, piece);
             match self.kind {
-                Kind::Chat => choice.insert("message".into(), json!({"role": "assistant", "content": piece.text})),
-                Kind::Completion => choice.insert("text".into(), json!(self.echo(index).to_owned() + &piece.text)),
+                Endpoint::Chat => choice.insert("message".into(), json!({"role": "assistant", "content": piece.text})),
+                Endpoint::Completion => choice.insert("text".into(), json!(self.echo(index).to_owned() + &piece.text)),
             };
             self.prompt_ids(index, &mut choice);
             choice.insert("dyad".into(), dyad(Some(spans.as_slice()), piece.prompt.as_deref()));
             Value::Object(choice)
         });
         let mut answer = self.frame("chat.completion", list.collect());
-        if self.kind == Kind::Chat && self.token_ids {
+        if self.kind == Endpoint::Chat && self.token_ids {
             answer.insert("prompt_token_ids".into(), json!(self.prompts.first()));
         }
         answer.insert("usage".into(), self.usage(made));
         Value::Object(answer)
     }
 
-    /// A piece of one choice; `first` begins it. `spans` come with its end, those of the prompt's log-probs with these.
+    /// Returns a chunk of one choice; `first` begins the choice. `spans` come with its end, the
+    /// spans of the prompt's log-probs with these.
     #[must_use]
-    pub fn chunk(&self, index: usize, piece: &Piece, first: bool, spans: &[VersionSpan]) -> Value {
+    pub fn chunk(&self, index: usize, piece: &ChoicePiece, first: bool, spans: &[VersionSpan]) -> Value {
         let mut choice = self.choice(index, piece);
         match self.kind {
-            Kind::Completion => {
+            Endpoint::Completion => {
                 let echo = if first { self.echo(index) } else { "" };
                 choice.insert("text".into(), json!(echo.to_owned() + &piece.text));
             }
-            Kind::Chat => {
+            Endpoint::Chat => {
                 let mut delta = Map::new();
                 if first {
                     delta.insert("role".into(), "assistant".into());
@@ -105,7 +107,7 @@ impl Paper {
             choice.insert("dyad".into(), dyad(spans, piece.prompt.as_deref()));
         }
         let mut chunk = self.frame("chat.completion.chunk", vec![Value::Object(choice)]);
-        if first && index == 0 && self.kind == Kind::Chat && self.token_ids {
+        if first && index == 0 && self.kind == Endpoint::Chat && self.token_ids {
             chunk.insert("prompt_token_ids".into(), json!(self.prompts.first()));
         }
         if self.include_usage {
@@ -114,7 +116,7 @@ impl Paper {
         Value::Object(chunk)
     }
 
-    /// The last piece of a stream that counts.
+    /// Returns the last chunk of a stream with usage counts.
     #[must_use]
     pub fn usage_chunk(&self, made: usize) -> Value {
         let mut chunk = self.frame("chat.completion.chunk", Vec::new());
@@ -124,8 +126,8 @@ impl Paper {
 
     fn frame(&self, chat: &str, choices: Vec<Value>) -> Map<String, Value> {
         let object = match self.kind {
-            Kind::Chat => chat,
-            Kind::Completion => "text_completion",
+            Endpoint::Chat => chat,
+            Endpoint::Completion => "text_completion",
         };
         let mut frame = Map::new();
         frame.insert("id".into(), json!(self.id));
@@ -136,7 +138,7 @@ impl Paper {
         frame
     }
 
-    fn choice(&self, index: usize, piece: &Piece) -> Map<String, Value> {
+    fn choice(&self, index: usize, piece: &ChoicePiece) -> Map<String, Value> {
         let mut choice = Map::new();
         choice.insert("index".into(), json!(index));
         choice.insert("finish_reason".into(), finish(piece.end));
@@ -155,12 +157,12 @@ impl Paper {
         choice
     }
 
-    /// The place of a choice's prompt.
+    /// The index of a choice's prompt.
     pub(super) fn prompt_of(&self, index: usize) -> usize {
         index / self.n.max(1)
     }
 
-    /// What a choice's text begins with.
+    /// The prompt text that a choice begins with.
     fn echo(&self, index: usize) -> &str {
         self.echoes
             .get(self.prompt_of(index))
@@ -168,7 +170,7 @@ impl Paper {
     }
 
     fn prompt_ids(&self, index: usize, choice: &mut Map<String, Value>) {
-        if self.token_ids && self.kind == Kind::Completion {
+        if self.token_ids && self.kind == Endpoint::Completion {
             choice.insert(
                 "prompt_token_ids".into(),
                 json!(self.prompts.get(self.prompt_of(index))),
@@ -182,8 +184,8 @@ impl Paper {
     }
 }
 
-/// The prompts, if they are to come back.
-fn echoes(ask: &Ask, prompts: &[Arc<[u32]>], codec: &TextCodec) -> Vec<Echo> {
+/// The prompts as text, if the client wants them back.
+fn echoes(ask: &ClientRequest, prompts: &[Arc<[u32]>], codec: &TextCodec) -> Vec<Echo> {
     let prompts = ask.inputs.iter().zip(prompts).filter(|_| ask.echo);
     prompts
         .map(|(input, ids)| Echo::new(input, ids, ask.logprobs, codec))
@@ -198,7 +200,8 @@ fn finish(end: Option<Finish>) -> Value {
     }
 }
 
-/// Which weights made which tokens of an answer, and computed which log-probs of its prompt.
+/// The weights that generated the tokens of an answer, and those that computed the log-probs of its
+/// prompt.
 fn dyad(spans: Option<&[VersionSpan]>, prompt: Option<&PromptScores>) -> Value {
     let span = |span: &VersionSpan| json!({"weights": span.version.to_string(), "start": span.start, "end": span.end});
     let list = |spans: &[VersionSpan]| spans.iter().map(span).collect::<Value>();
@@ -208,7 +211,7 @@ fn dyad(spans: Option<&[VersionSpan]>, prompt: Option<&PromptScores>) -> Value {
     Value::Object(dyad)
 }
 
-/// An agent as a model.
+/// Describes an agent as a model.
 #[must_use]
 pub fn model(agent: &str, run: &str, created: u64, weights: WeightVersion) -> Value {
     json!({

@@ -1,26 +1,26 @@
-//! What `/v1/chat/completions` alone has: messages.
+//! Reads the fields that only `/v1/chat/completions` has: messages.
 
 use broker::protocol::turn::Message;
 use serde_json::{Value, json};
 
-use super::ask::{Input, MOST_LIKELY};
-use super::fields::{Fields, kind};
-use super::refusal::Refusal;
+use super::client_request::{MOST_LIKELY, Prompt};
+use super::json_fields::{JsonFields, kind};
+use super::request_error::RequestError;
 
-/// Messages of one conversation at most.
+/// The maximum number of messages in one conversation.
 const MOST: usize = 4096;
 
-/// `messages`, and whether an answer is to be begun.
-pub(super) fn conversation(fields: &mut Fields) -> Result<Input, Refusal> {
+/// Reads `messages`, and whether an answer is to be begun.
+pub(super) fn conversation(fields: &mut JsonFields) -> Result<Prompt, RequestError> {
     let list = match fields.take("messages") {
         None => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 "messages",
                 "is missing: write a list of {\"role\", \"content\"}",
             ));
         }
         Some(Value::Array(list)) if list.is_empty() || list.len() > MOST => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 "messages",
                 format!("has {} messages: write 1 to {MOST}", list.len()),
             ));
@@ -28,7 +28,7 @@ pub(super) fn conversation(fields: &mut Fields) -> Result<Input, Refusal> {
         Some(Value::Array(list)) => list,
         Some(other) => {
             let message = format!("is {}: write a list of {{\"role\", \"content\"}}", kind(&other));
-            return Err(Refusal::wrong("messages", message));
+            return Err(RequestError::wrong("messages", message));
         }
     };
     let messages = list.into_iter().enumerate();
@@ -40,33 +40,33 @@ pub(super) fn conversation(fields: &mut Fields) -> Result<Input, Refusal> {
         Some(Value::Bool(false)) => false,
         Some(other) => {
             let message = format!("is {}: write true or false", kind(&other));
-            return Err(Refusal::wrong("add_generation_prompt", message));
+            return Err(RequestError::wrong("add_generation_prompt", message));
         }
     };
-    Ok(Input::Chat { messages, generation })
+    Ok(Prompt::Chat { messages, generation })
 }
 
-fn message(value: Value, at: usize) -> Result<Message, Refusal> {
-    let mut fields = Fields::of(value, format!("messages[{at}]"))?;
+fn message(value: Value, at: usize) -> Result<Message, RequestError> {
+    let mut fields = JsonFields::of(value, format!("messages[{at}]"))?;
     let role = match fields.text("role")?.as_deref() {
-        // OpenAI's newer word for it.
+        // OpenAI's newer name for the system role.
         Some("system" | "developer") => "system",
         Some("user") => "user",
         Some("assistant") => "assistant",
         Some("tool" | "function") => {
-            return Err(Refusal::not_done(
+            return Err(RequestError::not_done(
                 fields.name("role"),
                 "agents call no tools, so none answers; leave the message out",
             ));
         }
         Some(_) => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 fields.name("role"),
                 "is not known: write system, user or assistant",
             ));
         }
         None => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 fields.name("role"),
                 "is missing: write system, user or assistant",
             ));
@@ -75,14 +75,14 @@ fn message(value: Value, at: usize) -> Result<Message, Refusal> {
     let place = fields.name("content");
     let content = match fields.take("content") {
         None => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 place,
                 "is missing: write a text or a list of text parts",
             ));
         }
         Some(content) => text(content, &place)?,
     };
-    // What OpenAI's clients send back with an answer of theirs.
+    // OpenAI's clients send these fields back with an earlier answer.
     for (field, idle) in [
         ("tool_calls", json!([])),
         ("function_call", json!({})),
@@ -98,31 +98,31 @@ fn message(value: Value, at: usize) -> Result<Message, Refusal> {
     Ok(Message::new(role, content))
 }
 
-/// A text, or text parts with line breaks between them.
-fn text(content: Value, place: &str) -> Result<String, Refusal> {
+/// Reads a text, or text parts, which line breaks join.
+fn text(content: Value, place: &str) -> Result<String, RequestError> {
     let parts = match content {
         Value::String(text) => return Ok(text),
         Value::Array(parts) => parts,
         other => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 place,
                 format!("is {}: write a text or a list of text parts", kind(&other)),
             ));
         }
     };
     let part = |(at, part): (usize, Value)| {
-        let mut fields = Fields::of(part, format!("{place}[{at}]"))?;
+        let mut fields = JsonFields::of(part, format!("{place}[{at}]"))?;
         match fields.text("type")?.as_deref() {
             Some("text") => {}
             Some(other) => {
                 let other: String = other.chars().take(40).collect();
                 let advice = format!("{other:?} is no text, and agents read text alone; leave it out");
-                return Err(Refusal::not_done(fields.name("type"), &advice));
+                return Err(RequestError::not_done(fields.name("type"), &advice));
             }
-            None => return Err(Refusal::wrong(fields.name("type"), "is missing: write \"text\"")),
+            None => return Err(RequestError::wrong(fields.name("type"), "is missing: write \"text\"")),
         }
         let text = fields.text("text")?;
-        let text = text.ok_or_else(|| Refusal::wrong(fields.name("text"), "is missing"))?;
+        let text = text.ok_or_else(|| RequestError::wrong(fields.name("text"), "is missing"))?;
         fields.end()?;
         Ok(text)
     };
@@ -130,12 +130,13 @@ fn text(content: Value, place: &str) -> Result<String, Refusal> {
     Ok(texts.join("\n"))
 }
 
-/// `logprobs`, of the chosen tokens, and `top_logprobs`, how many of the most likely ones beside them.
-pub(super) fn logprobs(fields: &mut Fields) -> Result<(bool, u8), Refusal> {
+/// Reads `logprobs`, for the chosen tokens, and `top_logprobs`, the number of most likely ones in
+/// addition.
+pub(super) fn logprobs(fields: &mut JsonFields) -> Result<(bool, u8), RequestError> {
     let logprobs = fields.flag("logprobs")?;
     let top = fields.whole("top_logprobs", 0, MOST_LIKELY)?.unwrap_or(0) as u8;
     if top > 0 && !logprobs {
-        return Err(Refusal::wrong(
+        return Err(RequestError::wrong(
             "top_logprobs",
             "is only allowed when logprobs is true: send logprobs = true, or leave it out",
         ));

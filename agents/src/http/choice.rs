@@ -1,4 +1,4 @@
-//! One choice of an answer, put together from what the engine tells.
+//! Assembles one choice of an answer from the engine's reports.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rollout::text::{TextCodec, TextStream};
 use serde::Serialize;
 use trainer::engine::PromptScores;
 
-use super::ask::Stopping;
+use super::client_request::Stopping;
 use super::stops::Stops;
 use crate::engine::{EngineFailure, VisitUpdate};
 
@@ -18,18 +18,18 @@ pub struct Choice {
     stops: Stops,
     /// Tokens that end it.
     stop_ids: Vec<u32>,
-    /// Whether such a token's text is told.
+    /// True if a stop token's text is sent.
     kept: bool,
-    /// Characters that the tokens so far stand for, stop texts included.
+    /// Characters of the tokens so far, stop texts included.
     characters: usize,
-    /// Tokens so far.
+    /// The number of tokens so far.
     pub tokens: usize,
     pub spans: Vec<VersionSpan>,
     pub end: Option<Finish>,
     reason: Option<StopReason>,
 }
 
-/// What of a client's ended a choice.
+/// The client's stop condition that ended a choice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum StopReason {
@@ -37,20 +37,20 @@ pub enum StopReason {
     Token(u32),
 }
 
-/// What has come to a choice.
+/// The new part of a choice.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Piece {
+pub struct ChoicePiece {
     pub text: String,
     pub ids: Vec<u32>,
     pub logprobs: Vec<f32>,
-    /// Of each id, the most likely tokens in its place; empty where they are not asked for.
+    /// For each id, the most likely tokens in its place; empty unless the client asked for them.
     pub top: Vec<Vec<TopLogprob>>,
-    /// In characters, where each id's text begins.
+    /// The position of each id's text, in characters.
     pub offsets: Vec<usize>,
-    /// With the first piece: log-probs of the prompt, if they are asked for.
+    /// With the first piece: log-probs of the prompt, if the client asked for them.
     pub prompt: Option<Arc<PromptScores>>,
     pub end: Option<Finish>,
-    /// With the end: the stop text or the stop token that it came with, if it did.
+    /// With the end: the stop text or stop token that caused it, if any.
     pub reason: Option<StopReason>,
 }
 
@@ -70,24 +70,25 @@ impl Choice {
         }
     }
 
-    /// Takes what was told, in which `top` is empty or as long as `ids`. What comes behind a stop text or a stop token is dropped: the
-    /// choice has ended with it. A stop token is among the tokens, and its text is told only where stop texts are.
-    pub fn take(&mut self, told: VisitUpdate) -> Result<Piece, EngineFailure> {
-        let mut piece = Piece::default();
+    /// Adds an engine's report, in which `top` is empty or as long as `ids`. Tokens after a stop
+    /// text or a stop token are dropped, because the choice has ended with it. A stop token is
+    /// among the tokens, and its text is sent only if stop texts are kept.
+    pub fn take(&mut self, report: VisitUpdate) -> Result<ChoicePiece, EngineFailure> {
+        let mut piece = ChoicePiece::default();
         if self.end.is_some() {
             return Ok(piece);
         }
-        piece.prompt = told.prompt;
+        piece.prompt = report.prompt;
         let first = self.tokens;
-        let mut top = told.top.into_iter();
-        for (id, logprob) in told.ids.iter().zip(&told.logprobs) {
+        let mut top = report.top.into_iter();
+        for (id, logprob) in report.ids.iter().zip(&report.logprobs) {
             piece.ids.push(*id);
             piece.logprobs.push(*logprob);
             piece.top.extend(top.next());
             piece.offsets.push(self.characters);
             self.tokens += 1;
             let stops = self.stop_ids.contains(id);
-            if (self.kept || !stops) && self.hear(*id, &mut piece) {
+            if (self.kept || !stops) && self.add_token(*id, &mut piece) {
                 break;
             }
             if stops {
@@ -96,8 +97,8 @@ impl Choice {
                 break;
             }
         }
-        self.cover(&told.spans, first);
-        match told.end {
+        self.cover(&report.spans, first);
+        match report.end {
             Some(Err(failure)) => return Err(failure),
             Some(Ok(finish)) if self.end.is_none() => self.finish(finish, &mut piece),
             _ => {}
@@ -106,14 +107,14 @@ impl Choice {
         Ok(piece)
     }
 
-    /// Tells what this id completes; whether a stop text has come with it.
-    fn hear(&mut self, id: u32, piece: &mut Piece) -> bool {
+    /// Adds the text that this id completes. Returns true if a stop text has come with it.
+    fn add_token(&mut self, id: u32, piece: &mut ChoicePiece) -> bool {
         let new = self.stream.push(id);
-        self.tell(&new, piece)
+        self.add_text(&new, piece)
     }
 
-    /// Whether a stop text has come.
-    fn tell(&mut self, new: &str, piece: &mut Piece) -> bool {
+    /// Adds text. Returns true if a stop text has come.
+    fn add_text(&mut self, new: &str, piece: &mut ChoicePiece) -> bool {
         self.characters += new.chars().count();
         let (text, stopped) = self.stops.push(new);
         piece.text.push_str(&text);
@@ -124,15 +125,15 @@ impl Choice {
         stopped
     }
 
-    fn finish(&mut self, finish: Finish, piece: &mut Piece) {
+    fn finish(&mut self, finish: Finish, piece: &mut ChoicePiece) {
         let rest = self.stream.rest();
-        if !self.tell(&rest, piece) {
+        if !self.add_text(&rest, piece) {
             piece.text.push_str(&self.stops.rest());
             self.end = Some(finish);
         }
     }
 
-    /// Notes which weights made the tokens that were taken.
+    /// Records which weights generated the new tokens.
     fn cover(&mut self, spans: &[VersionSpan], first: usize) {
         let (first, taken) = (first as u32, self.tokens as u32);
         for span in spans.iter().filter(|span| span.start < taken && span.end > first) {
@@ -173,8 +174,8 @@ mod tests {
         }
     }
 
-    /// Bytes told by weights of `step`, from place `start`.
-    fn told(bytes: &[u8], start: u32, step: u64, end: Option<Finish>) -> VisitUpdate {
+    /// A report of bytes generated by weights of `step`, from place `start`.
+    fn report(bytes: &[u8], start: u32, step: u64, end: Option<Finish>) -> VisitUpdate {
         VisitUpdate {
             request: RequestId([0; 16]),
             ids: bytes.iter().map(|byte| u32::from(*byte)).collect(),
@@ -191,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_waits_and_the_end_tells_all() {
+    fn half_a_character_waits_until_it_is_complete_or_the_end() {
         let mut choice = Choice::new(codec(), Stopping::default());
-        let piece = choice.take(told(&[b'a', 0xE2, 0x98], 0, 1, None)).unwrap();
+        let piece = choice.take(report(&[b'a', 0xE2, 0x98], 0, 1, None)).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.len(), piece.end), ("a", 3, None));
         let piece = choice
-            .take(told(&[0x83, b'b', 0xC3], 3, 2, Some(Finish::Length)))
+            .take(report(&[0x83, b'b', 0xC3], 3, 2, Some(Finish::Length)))
             .unwrap();
         assert_eq!(
             (piece.text.as_str(), piece.end),
@@ -208,53 +209,53 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_stop_text_never_was() {
+    fn tokens_after_a_stop_text_are_dropped() {
         let mut choice = Choice::new(codec(), stop(&["\n\n"], &[], false));
-        assert_eq!(choice.take(told(b"ab\n", 0, 1, None)).unwrap().text, "ab");
-        let piece = choice.take(told(b"\ncd", 3, 2, Some(Finish::Length))).unwrap();
+        assert_eq!(choice.take(report(b"ab\n", 0, 1, None)).unwrap().text, "ab");
+        let piece = choice.take(report(b"\ncd", 3, 2, Some(Finish::Length))).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.as_slice()), ("", [10].as_slice()));
         assert_eq!(piece.top, [vec![likely(b'\n')]]);
         assert_eq!(piece.reason, Some(StopReason::Text("\n\n".into())));
         assert_eq!((piece.end, choice.tokens), (Some(Finish::Stop), 4));
         assert_eq!(choice.spans.last().unwrap().end, 4);
-        assert_eq!(choice.take(told(b"ef", 6, 2, None)).unwrap(), Piece::default());
+        assert_eq!(choice.take(report(b"ef", 6, 2, None)).unwrap(), ChoicePiece::default());
     }
 
     #[test]
     fn an_end_without_tokens_and_a_failure_are_passed_on() {
         let mut choice = Choice::new(codec(), stop(&["xy"], &[], false));
-        assert_eq!(choice.take(told(b"ax", 0, 1, None)).unwrap().text, "a");
-        assert_eq!(choice.take(told(b"", 2, 1, Some(Finish::Stop))).unwrap().text, "x");
+        assert_eq!(choice.take(report(b"ax", 0, 1, None)).unwrap().text, "a");
+        assert_eq!(choice.take(report(b"", 2, 1, Some(Finish::Stop))).unwrap().text, "x");
         let failure = EngineFailure {
             reason: "engine: x".into(),
             retry: true,
         };
         let failed = VisitUpdate {
             end: Some(Err(failure.clone())),
-            ..told(b"", 0, 1, None)
+            ..report(b"", 0, 1, None)
         };
         assert_eq!(Choice::new(codec(), Stopping::default()).take(failed), Err(failure));
     }
 
     #[test]
-    fn a_stop_token_ends_a_choice_and_its_text_is_told_if_it_is_kept() {
+    fn a_stop_token_ends_a_choice_and_sends_its_text_if_kept() {
         for (kept, text) in [(false, "ax"), (true, "ax.")] {
-            // What could become the stop text is told when the token ends the choice.
+            // Text that could begin the stop text is sent when the token ends the choice.
             let mut choice = Choice::new(codec(), stop(&["xy"], b".!", kept));
-            assert_eq!(choice.take(told(b"ax", 0, 1, None)).unwrap().text, "a");
-            let piece = choice.take(told(b".bc", 2, 1, Some(Finish::Length))).unwrap();
+            assert_eq!(choice.take(report(b"ax", 0, 1, None)).unwrap().text, "a");
+            let piece = choice.take(report(b".bc", 2, 1, Some(Finish::Length))).unwrap();
             assert_eq!("a".to_owned() + &piece.text, text);
             assert_eq!((piece.ids.as_slice(), piece.end), ([46].as_slice(), Some(Finish::Stop)));
             assert_eq!(piece.reason, Some(StopReason::Token(46)));
             assert_eq!((choice.tokens, choice.spans.last().unwrap().end), (3, 3));
-            assert_eq!(choice.take(told(b"ef", 5, 1, None)).unwrap(), Piece::default());
+            assert_eq!(choice.take(report(b"ef", 5, 1, None)).unwrap(), ChoicePiece::default());
         }
     }
 
     #[test]
-    fn half_a_character_before_a_stop_token_is_told_as_such() {
+    fn half_a_character_before_a_stop_token_becomes_u_fffd() {
         let mut choice = Choice::new(codec(), stop(&[], b".", false));
-        let piece = choice.take(told(&[b'a', 0xE2, b'.'], 0, 1, None)).unwrap();
+        let piece = choice.take(report(&[b'a', 0xE2, b'.'], 0, 1, None)).unwrap();
         assert_eq!((piece.text.as_str(), piece.end), ("a\u{FFFD}", Some(Finish::Stop)));
     }
 }

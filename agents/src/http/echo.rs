@@ -1,43 +1,46 @@
-//! What the choices of a prompt begin with, where a client wants its prompt back: the text, and where in it each token begins.
+//! The text that the choices of a prompt begin with where a client wants its prompt back, and the
+//! position of each token in it.
 
 use rollout::text::TextCodec;
 
-use super::ask::Input;
+use super::client_request::Prompt;
 
-/// A prompt that comes back.
+/// A prompt that is sent back.
 #[derive(Debug, Default)]
 pub struct Echo {
-    /// As it was sent, or what its ids stand for.
+    /// The prompt as it was sent, or the text of its ids.
     pub text: String,
-    /// Of the text.
+    /// The length of the text, in characters.
     pub characters: usize,
-    /// In characters, where each token's text begins; only where its log-probs are told.
+    /// The position of each token's text, in characters; empty unless its log-probs are sent.
     pub offsets: Vec<usize>,
 }
 
 impl Echo {
-    /// Of a prompt and its ids.
-    pub fn new(input: &Input, ids: &[u32], logprobs: bool, codec: &TextCodec) -> Self {
-        // What a tokenizer puts before a text is no part of it, and a text never becomes a control token.
+    /// Builds the echo of a prompt with these ids.
+    pub fn new(input: &Prompt, ids: &[u32], logprobs: bool, codec: &TextCodec) -> Self {
+        // A tokenizer's prefix is no part of the client's text, and a text never becomes a control
+        // token.
         let (text, sent) = match input {
-            Input::Text(text) => (text.clone(), true),
-            Input::Ids(ids) => (codec.spelled(ids), false),
-            Input::Chat { .. } => (String::new(), false),
+            Prompt::Text(text) => (text.clone(), true),
+            Prompt::Ids(ids) => (codec.spelled(ids), false),
+            Prompt::Chat { .. } => (String::new(), false),
         };
         let bytes = |id: &u32| {
             let hidden = sent && codec.is_control(*id);
             codec.bytes(*id).filter(|_| !hidden).unwrap_or_default()
         };
-        let told: &[u32] = if logprobs { ids } else { &[] };
+        let scored: &[u32] = if logprobs { ids } else { &[] };
         Self {
             characters: text.chars().count(),
-            offsets: offsets(&text, told.iter().map(bytes)),
+            offsets: offsets(&text, scored.iter().map(bytes)),
             text,
         }
     }
 }
 
-/// Where tokens of these bytes begin in a text, in characters: one that begins within a character has its place.
+/// The positions of tokens with these bytes in a text, in characters. A token that begins within a
+/// character has that character's position.
 fn offsets(text: &str, tokens: impl Iterator<Item = Vec<u8>>) -> Vec<usize> {
     let (mut at, mut characters) = (0, 0);
     let place = |bytes: Vec<u8>| {
@@ -49,13 +52,14 @@ fn offsets(text: &str, tokens: impl Iterator<Item = Vec<u8>>) -> Vec<usize> {
     tokens.map(place).collect()
 }
 
-/// Up to where a token reaches in a text, from `at` on. Of a text that its tokenizer has changed that is not known to the character.
+/// The byte position where a token that starts at `at` ends in a text. If the tokenizer has changed
+/// the text, the position is an estimate.
 fn reach(text: &str, at: usize, bytes: &[u8]) -> usize {
     let rest = text.as_bytes().get(at..).unwrap_or_default();
     if rest.starts_with(bytes) {
         return at + bytes.len();
     }
-    // Tokenizers put a space before a text, or leave out those between words.
+    // Some tokenizers put a space before a text, or drop spaces between words.
     let spaces = rest.iter().take_while(|byte| **byte == b' ').count();
     let word = bytes.strip_prefix(b" ").unwrap_or(bytes);
     if rest[spaces..].starts_with(word) {
@@ -78,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_begin_at_characters_and_parts_of_one_at_its_own() {
+    fn tokens_within_a_character_start_where_it_starts() {
         let snow = "\u{2603}".as_bytes();
         assert_eq!(
             of("a\u{2603}b", &[b"a", &snow[..1], &snow[1..2], &snow[2..], b"b"]),
@@ -91,35 +95,35 @@ mod tests {
     }
 
     #[test]
-    fn spaces_that_a_tokenizer_adds_or_leaves_out_move_nothing() {
+    fn spaces_that_a_tokenizer_adds_or_drops_keep_positions() {
         assert_eq!(of("Hello you", &[b" Hello", b" you", b"!"]), [0, 5, 9]);
         assert_eq!(of("o1 o2  o3", &[b"o1", b"o2", b"o3"]), [0, 2, 5]);
         assert_eq!(of("Hello", &[b" ", b"Hello", b"x"]), [0, 0, 5]);
     }
 
     #[test]
-    fn what_a_tokenizer_has_changed_never_leaves_the_text() {
+    fn positions_of_changed_text_stay_within_the_text() {
         let of = of("\u{2603}\u{2603}", &[b"x", b"snow", b"man", b"."]);
         assert_eq!(of, [0, 1, 2, 2]);
     }
 
     #[test]
-    fn a_prompt_of_ids_has_its_control_tokens_and_a_text_has_none() {
+    fn only_a_prompt_of_ids_shows_control_tokens() {
         let folder = tempfile::tempdir().unwrap();
         rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
         let codec = TextCodec::open(folder.path()).unwrap();
         let ids = vec![120, 257, 121];
-        let echo = Echo::new(&Input::Ids(ids.clone()), &ids, true, &codec);
+        let echo = Echo::new(&Prompt::Ids(ids.clone()), &ids, true, &codec);
         assert_eq!((echo.text.as_str(), echo.characters), ("x<|end|>y", 9));
         assert_eq!(echo.offsets, [0, 1, 8]);
-        // As if the tokenizer began every text with a token of its own.
-        let echo = Echo::new(&Input::Text("xy".into()), &[257, 120, 121], true, &codec);
+        // Simulates a tokenizer that begins every text with an extra token.
+        let echo = Echo::new(&Prompt::Text("xy".into()), &[257, 120, 121], true, &codec);
         assert_eq!(
             (echo.text.as_str(), echo.offsets.as_slice()),
             ("xy", [0, 0, 1].as_slice())
         );
         assert!(
-            Echo::new(&Input::Text("xy".into()), &[120, 121], false, &codec)
+            Echo::new(&Prompt::Text("xy".into()), &[120, 121], false, &codec)
                 .offsets
                 .is_empty()
         );

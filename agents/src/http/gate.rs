@@ -1,35 +1,35 @@
-//! How much is answered at once, and until when.
+//! Limits the work that is done at once, and closes the front.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::refusal::Refusal;
+use super::request_error::RequestError;
 
-/// What the front still does.
+/// The state of the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum FrontPhase {
     Open,
-    /// What is under way may end; nothing new is begun.
+    /// Running requests may finish; no new one begins.
     Closing,
-    /// What is still under way ends now.
+    /// Running requests end now.
     Closed,
 }
 
-/// Bounds of one front. Nobody waits in line here: who finds no room is told so.
+/// The limits of one front. Requests do not queue here: a request without a free place is rejected.
 #[derive(Debug)]
-pub struct Gate {
+pub struct RequestGate {
     requests: Arc<Semaphore>,
     generations: Arc<Semaphore>,
-    /// The bounds themselves.
+    /// The limits themselves.
     most: [usize; 2],
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<FrontPhase>,
 }
 
-/// A place among those that are answered, given back when dropped.
+/// A place for running work, returned when dropped.
 pub type Place = OwnedSemaphorePermit;
 
-impl Gate {
+impl RequestGate {
     #[must_use]
     pub fn new(requests: usize, generations: usize) -> Self {
         let bound = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
@@ -37,36 +37,36 @@ impl Gate {
             requests: bound(requests),
             generations: bound(generations),
             most: [requests, generations],
-            phase: watch::Sender::new(Phase::Open),
+            phase: watch::Sender::new(FrontPhase::Open),
         }
     }
 
-    /// A place for a request.
-    pub fn enter(&self) -> Result<Place, Refusal> {
-        if *self.phase.borrow() > Phase::Open {
-            return Err(Refusal::closing());
+    /// Takes a place for a request.
+    pub fn enter(&self) -> Result<Place, RequestError> {
+        if *self.phase.borrow() > FrontPhase::Open {
+            return Err(RequestError::closing());
         }
         let place = self.requests.clone().try_acquire_owned();
-        place.map_err(|_| Refusal::too_many("requests", self.most[0]))
+        place.map_err(|_| RequestError::too_many("requests", self.most[0]))
     }
 
-    /// Places for so many generations.
-    pub fn generate(&self, count: usize) -> Result<Place, Refusal> {
+    /// Takes places for `count` generations.
+    pub fn generate(&self, count: usize) -> Result<Place, RequestError> {
         let most = self.most[1];
         let Ok(places) = u32::try_from(count) else {
-            return Err(Refusal::wrong("n", format!("asks for {count} generations")));
+            return Err(RequestError::wrong("n", format!("asks for {count} generations")));
         };
         if count > most {
             let message = format!(
                 "times the prompts is {count} generations, and this agent does {most} at once: ask for fewer, or raise agents.NAME.http.generations"
             );
-            return Err(Refusal::wrong("n", message));
+            return Err(RequestError::wrong("n", message));
         }
         let place = self.generations.clone().try_acquire_many_owned(places);
-        place.map_err(|_| Refusal::too_many("generations", most))
+        place.map_err(|_| RequestError::too_many("generations", most))
     }
 
-    pub fn set(&self, phase: Phase) {
+    pub fn set(&self, phase: FrontPhase) {
         self.phase.send_if_modified(|known| {
             let newer = phase > *known;
             if newer {
@@ -77,21 +77,21 @@ impl Gate {
     }
 
     #[must_use]
-    pub fn phases(&self) -> watch::Receiver<Phase> {
+    pub fn phases(&self) -> watch::Receiver<FrontPhase> {
         self.phase.subscribe()
     }
 
-    /// Requests that are being answered.
+    /// The number of running requests.
     #[must_use]
     pub fn busy(&self) -> usize {
         self.most[0].saturating_sub(self.requests.available_permits())
     }
 }
 
-/// Resolves when nothing may go on.
-pub async fn closed(phases: &mut watch::Receiver<Phase>) {
-    // Whoever would say so is gone: the same.
-    let _ = phases.wait_for(|phase| *phase == Phase::Closed).await;
+/// Resolves when all running work must end.
+pub async fn closed(phases: &mut watch::Receiver<FrontPhase>) {
+    // The sender is gone: that means the same.
+    let _ = phases.wait_for(|phase| *phase == FrontPhase::Closed).await;
 }
 
 #[cfg(test)]
@@ -99,8 +99,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_no_room_is_told_so_and_who_asks_for_too_much_never_finds_any() {
-        let gate = Gate::new(1, 3);
+    fn a_full_gate_answers_429_and_an_impossible_request_400() {
+        let gate = RequestGate::new(1, 3);
         let place = gate.enter().unwrap();
         assert_eq!((gate.enter().unwrap_err().status, gate.busy()), (429, 1));
         drop(place);
@@ -113,13 +113,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_begun_while_it_closes_and_it_never_opens_again() {
-        let gate = Gate::new(9, 9);
+    async fn a_closing_gate_rejects_requests_and_never_reopens() {
+        let gate = RequestGate::new(9, 9);
         let mut phases = gate.phases();
-        gate.set(Phase::Closing);
-        gate.set(Phase::Open);
+        gate.set(FrontPhase::Closing);
+        gate.set(FrontPhase::Open);
         assert_eq!(gate.enter().unwrap_err().status, 503);
-        gate.set(Phase::Closed);
+        gate.set(FrontPhase::Closed);
         closed(&mut phases).await;
     }
 }

@@ -1,28 +1,29 @@
-//! Log-probs as JSON: of what was generated, and of the prompt that a completion begins with.
+//! Log-probs as JSON: those of generated tokens, and those of the prompt that a completion begins
+//! with.
 
 use broker::protocol::engine::TopLogprob;
 use serde_json::{Map, Value, json};
 
-use super::answers::Paper;
-use super::ask::Kind;
-use super::choice::Piece;
+use super::answers::AnswerWriter;
+use super::choice::ChoicePiece;
+use super::client_request::Endpoint;
 
-/// The lists that completions have, each with an entry for each token.
+/// The lists of a completion's log-probs, each with an entry for each token.
 #[derive(Default)]
 struct Lists {
     tokens: Vec<String>,
-    /// `None`: nothing is before it.
+    /// `None` for the first token, which has no token before it.
     logprobs: Vec<Option<f32>>,
-    /// Of the most likely tokens, by their names.
+    /// The most likely tokens, by their names.
     top: Vec<Value>,
     offsets: Vec<usize>,
 }
 
-impl Paper {
-    /// Those of a piece of a choice.
-    pub(super) fn logprobs(&self, index: usize, piece: &Piece) -> Value {
+impl AnswerWriter {
+    /// The log-probs of a piece of a choice.
+    pub(super) fn logprobs(&self, index: usize, piece: &ChoicePiece) -> Value {
         match self.kind {
-            Kind::Completion => {
+            Endpoint::Completion => {
                 let mut lists = Lists::default();
                 self.list_prompt(index, piece, &mut lists);
                 self.list_made(index, piece, &mut lists);
@@ -33,7 +34,7 @@ impl Paper {
                     "text_offset": lists.offsets,
                 })
             }
-            Kind::Chat => {
+            Endpoint::Chat => {
                 let tokens = made(piece).map(|(one, top)| {
                     let mut token = self.token(one);
                     let top = top.iter().map(|one| Value::Object(self.token(*one)));
@@ -45,8 +46,8 @@ impl Paper {
         }
     }
 
-    /// The prompt's tokens, with the piece that brings their log-probs.
-    fn list_prompt(&self, index: usize, piece: &Piece, lists: &mut Lists) {
+    /// Lists the prompt's tokens, with the piece that brings their log-probs.
+    fn list_prompt(&self, index: usize, piece: &ChoicePiece, lists: &mut Lists) {
         let prompt = self.prompt_of(index);
         let (Some(scores), Some(ids), Some(echo)) = (&piece.prompt, self.prompts.get(prompt), self.echoes.get(prompt))
         else {
@@ -66,8 +67,8 @@ impl Paper {
         }
     }
 
-    /// What was generated, behind the prompt's text if that comes back.
-    fn list_made(&self, index: usize, piece: &Piece, lists: &mut Lists) {
+    /// Lists the generated tokens, positioned after the prompt's text if that is sent back.
+    fn list_made(&self, index: usize, piece: &ChoicePiece, lists: &mut Lists) {
         let before = self.echoes.get(self.prompt_of(index)).map_or(0, |echo| echo.characters);
         lists.offsets.extend(piece.offsets.iter().map(|offset| before + offset));
         for (one, top) in made(piece) {
@@ -79,7 +80,7 @@ impl Paper {
         }
     }
 
-    /// As chats have a token and its log-prob.
+    /// A token and its log-prob in the shape of chats.
     fn token(&self, TopLogprob { id, logprob }: TopLogprob) -> Map<String, Value> {
         let mut token = Map::new();
         token.insert("token".into(), json!(self.name(id)));
@@ -88,14 +89,15 @@ impl Paper {
         token
     }
 
-    /// What a token says alone. Half a character says nothing, and goes by its id.
+    /// The text of a token alone. Half a character has no text and is named by its id.
     fn name(&self, id: u32) -> String {
         let text = self.codec.bytes(id).and_then(|bytes| String::from_utf8(bytes).ok());
         text.filter(|text| !text.is_empty()).unwrap_or_else(|| by_id(id))
     }
 
-    /// As completions have the most likely tokens, by their names: with the chosen one, also if it is not among them. Of tokens that
-    /// have the same text it keeps that, else the likeliest does; the others go by their ids.
+    /// The most likely tokens by their names, in the shape of completions, always with the chosen
+    /// one. Among tokens with the same text the chosen one keeps it, else the likeliest; the others
+    /// are named by their ids.
     fn by_name(&self, chosen: TopLogprob, top: &[TopLogprob]) -> Value {
         let mut named = Map::new();
         let others = top.iter().filter(|one| one.id != chosen.id);
@@ -108,8 +110,9 @@ impl Paper {
     }
 }
 
-/// The tokens of a piece, each with the most likely ones in its place; none, where nobody asked for them.
-fn made(piece: &Piece) -> impl Iterator<Item = (TopLogprob, &[TopLogprob])> {
+/// The tokens of a piece, each with the most likely ones in its place; empty unless the client
+/// asked for them.
+fn made(piece: &ChoicePiece) -> impl Iterator<Item = (TopLogprob, &[TopLogprob])> {
     let chosen = piece.ids.iter().zip(&piece.logprobs);
     chosen.enumerate().map(move |(place, (&id, &logprob))| {
         let top = piece.top.get(place).map_or(&[][..], Vec::as_slice);
@@ -117,7 +120,7 @@ fn made(piece: &Piece) -> impl Iterator<Item = (TopLogprob, &[TopLogprob])> {
     })
 }
 
-/// As vLLM names tokens by their ids.
+/// Names a token by its id, like vLLM.
 fn by_id(id: u32) -> String {
     format!("token_id:{id}")
 }

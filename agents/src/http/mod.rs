@@ -1,26 +1,30 @@
 //! An agent's HTTP front: OpenAI's interface to the engine that training uses.
 //!
-//! It lives in the process of its agent and asks the agent's own engine (`EngineClient::visit`), beside training: the answers come
-//! from the weights of the moment, and say from which. Nothing that it does is trained on, and no wave waits for it.
+//! It runs in the agent's process and uses the agent's own engine (`EngineClient::visit`), in
+//! parallel with training. Answers come from the weights of the moment, and name them. Nothing it
+//! generates is trained on, and no wave waits for it.
 //!
-//! [`ask`] understands a body ([`fields`], [`completions`], [`chat`]), [`fits`] judges how much it would tell in one piece, [`open`] has it generated, [`choice`] puts text together
-//! ([`stops`]), [`answers`] and [`sse`] write it down, with the prompt ([`echo`]) and [`logprobs`] where they are asked for; [`routes`] is the way through. [`token`] says who may ask, [`gate`] how much at
-//! once, [`rates`] how much in a minute, [`refusal`] what is told to the others.
+//! [`client_request`] reads a body with [`json_fields`], [`completions`] and [`chat`].
+//! [`size_limits`] limits the size of an answer. [`generations`] has it generated. [`choice`]
+//! assembles its text with [`stops`]. [`answers`] and [`sse`] write it, with the prompt ([`echo`])
+//! and [`logprobs`] where the client asks for them. [`routes`] connects these steps. [`gate`]
+//! limits concurrent work, [`rates`] limits work per minute, and [`request_error`] is the answer to
+//! rejected requests.
 
 pub mod answers;
-pub mod ask;
 pub(crate) mod chat;
 pub mod choice;
+pub mod client_request;
 pub(crate) mod completions;
 pub mod echo;
-pub mod fields;
-mod fits;
 pub mod gate;
+pub mod generations;
+pub mod json_fields;
 mod logprobs;
-pub mod open;
 pub mod rates;
-pub mod refusal;
+pub mod request_error;
 pub mod routes;
+mod size_limits;
 pub mod sse;
 pub mod stops;
 
@@ -40,19 +44,20 @@ use rollout::text::TextCodec;
 use crate::base::fault::Usage;
 use crate::base::secret::Token;
 use crate::engine::EngineClient;
-use gate::{Gate, Phase};
+use gate::{FrontPhase, RequestGate};
 use rates::Rates;
 
-/// What is under way when the run ends may go on for so long.
-const LAST_WORDS: Duration = Duration::from_secs(4);
-/// Then it is told so, and has this long to be sent.
+/// The time that running requests may take to finish when the run ends.
+const GRACE: Duration = Duration::from_secs(4);
+/// The time to send them the final error, in seconds.
 const SENDING: u64 = 1;
-/// Connections beyond the requests that are answered: they are refused, kept alive, or ask which models there are.
+/// Connections in addition to those of running requests: for rejected requests, keep-alive and
+/// model lists.
 const SPARE_CONNECTIONS: usize = 64;
-/// A request's head must have arrived after so long.
+/// The time within which a request's head must arrive.
 const HEAD: Duration = Duration::from_secs(5);
 
-/// A front that may be served, decided before anything heavy is loaded.
+/// The settings of a front, checked before anything heavy is loaded.
 #[derive(Debug)]
 pub struct Plan {
     config: HttpConfig,
@@ -61,17 +66,20 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of an agent that is to have a front.
+    /// Returns the plan of an agent that has a front.
     ///
     /// # Errors
-    /// [`Usage`]: an address that is none, a token that is missing or weak.
+    /// [`Usage`]: the address is invalid, or the token is missing or weak.
     pub fn of(agent: &AgentName, settings: &AgentConfig) -> Result<Option<Self>, Usage> {
         let Some(config) = settings.http.clone() else {
             return Ok(None);
         };
         let Some(address) = config.address() else {
-            let message = format!("agents.{agent}.http.listen is {:?}, which is no address", config.listen);
-            return Err(Usage::new(message).hint("write an IP address and a port, such as \"127.0.0.1:8001\""));
+            let message = format!(
+                "agents.{agent}.http.listen is {:?}, which is not an address",
+                config.listen
+            );
+            return Err(Usage::new(message).hint("write an IP address and a port, for example \"127.0.0.1:8001\""));
         };
         let token = Token::from_environment()?;
         crate::base::secret::may_listen(agent.as_str(), address, token.as_ref())?;
@@ -79,21 +87,22 @@ impl Plan {
     }
 }
 
-/// What answers are made of.
+/// The state that answers need.
 pub struct Front {
     agent: AgentName,
     run: RunId,
     engine: Arc<dyn EngineClient>,
     text: Arc<TextCodec>,
-    /// Ids that the model has: often more than its tokenizer, and any of them may be sampled.
+    /// The number of the model's ids: often more than its tokenizer's, and any of them may be
+    /// sampled.
     vocab: usize,
-    /// How the agent samples when it is not told otherwise.
+    /// The agent's sampling, for values that a request leaves out.
     sampling: SamplingConfig,
     token: Option<Token>,
     body: u64,
-    /// Tokens of a prompt and its answer together, at most.
+    /// The maximum number of tokens of a prompt and its answer together.
     context: usize,
-    gate: Gate,
+    gate: RequestGate,
     rates: Rates,
     /// When it began to serve, in seconds since 1970.
     since: u64,
@@ -108,16 +117,17 @@ impl Front {
 }
 
 /// A front that is being served.
-pub struct Serving {
+pub struct ServedFront {
     pub address: SocketAddr,
     front: Data<Front>,
     server: ServerHandle,
 }
 
-/// Begins to serve an agent that speaks with this tokenizer and a model of so many ids. Must be called in a runtime.
+/// Begins to serve an agent with this tokenizer and a model with `vocab` ids. Must be called in a
+/// runtime.
 ///
 /// # Errors
-/// The address cannot be listened on.
+/// Fails if the address cannot be listened on.
 pub fn serve(
     plan: Plan,
     agent: &AgentName,
@@ -125,7 +135,7 @@ pub fn serve(
     engine: Arc<dyn EngineClient>,
     (text, vocab): (Arc<TextCodec>, usize),
     sampling: SamplingConfig,
-) -> anyhow::Result<Arc<Serving>> {
+) -> anyhow::Result<Arc<ServedFront>> {
     let Plan { config, address, token } = plan;
     let mut front = Front {
         agent: agent.clone(),
@@ -137,7 +147,7 @@ pub fn serve(
         token,
         body: config.body.0,
         context: config.context,
-        gate: Gate::new(config.requests, config.generations),
+        gate: RequestGate::new(config.requests, config.generations),
         rates: Rates::new(config.requests_per_minute, config.tokens_per_minute),
         since: 0,
     };
@@ -148,18 +158,18 @@ pub fn serve(
         .workers(1)
         .max_connections(config.requests.saturating_add(SPARE_CONNECTIONS))
         .client_request_timeout(HEAD)
-        // A client that is gone is noticed, and what it asked for is cancelled.
+        // A client that disconnects is noticed, and its generations are cancelled.
         .h1_allow_half_closed(false)
         .tcp_nodelay(true)
         .disable_signals()
-        .shutdown_timeout(LAST_WORDS.as_secs() + SENDING)
+        .shutdown_timeout(GRACE.as_secs() + SENDING)
         .bind(address)
         .with_context(|| {
             format!("agent {agent} cannot listen on {address}: is the port taken? agents.{agent}.http.listen names another")
         })?;
     let address = server.addrs().first().copied().unwrap_or(address);
     let server = server.run();
-    let serving = Serving {
+    let serving = ServedFront {
         address,
         front,
         server: server.handle(),
@@ -174,16 +184,17 @@ pub fn serve(
     Ok(Arc::new(serving))
 }
 
-impl Serving {
-    /// Takes nothing more, lets what is under way end for a few seconds, and tells the rest that it is over.
+impl ServedFront {
+    /// Rejects new requests, lets running ones finish for a few seconds, and then ends the rest
+    /// with an error.
     pub async fn close(&self) {
-        self.front.gate.set(Phase::Closing);
+        self.front.gate.set(FrontPhase::Closing);
         let busy = self.front.gate.busy();
         tracing::info!(agent = %self.front.agent, requests = busy, "the agent stops answering over HTTP");
         let stop = self.server.stop(true);
         let end = async {
-            tokio::time::sleep(LAST_WORDS).await;
-            self.front.gate.set(Phase::Closed);
+            tokio::time::sleep(GRACE).await;
+            self.front.gate.set(FrontPhase::Closed);
             std::future::pending::<()>().await;
         };
         tokio::select! {

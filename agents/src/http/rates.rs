@@ -1,18 +1,19 @@
-//! How much is answered in a minute: a bucket of requests and one of tokens, filled evenly.
+//! Limits requests and tokens per minute: two buckets that fill evenly.
 //!
-//! A request is charged what it may cost, its prompts and all the tokens that it allows, and gets back what it did not use when it ends.
+//! A request is charged its possible cost, which is its prompts plus all the tokens that it allows.
+//! Unused tokens are returned when it ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::refusal::Refusal;
+use super::request_error::RequestError;
 
-/// Holds as much as comes in a minute.
+/// A bucket that holds a minute's worth.
 #[derive(Debug)]
 struct Bucket {
     limit: f64,
     level: f64,
-    /// When the level was so, counted from the beginning.
+    /// When `level` was computed, counted from the beginning.
     at: Duration,
 }
 
@@ -25,7 +26,7 @@ impl Bucket {
         }
     }
 
-    /// Takes `amount`, or says after how long it is there.
+    /// Takes `amount`, or returns the time until it is available.
     fn take(&mut self, amount: u64, now: Duration) -> Result<(), Duration> {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.level = (self.level + passed * self.limit / 60.0).min(self.limit);
@@ -52,7 +53,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// No limit where there is none.
+    /// Creates the rates; `None` stands for no limit.
     #[must_use]
     pub fn new(requests_per_minute: Option<u64>, tokens_per_minute: Option<u64>) -> Self {
         Self {
@@ -63,25 +64,25 @@ impl Rates {
     }
 
     /// Counts a request.
-    pub fn request(&self) -> Result<(), Refusal> {
+    pub fn request(&self) -> Result<(), RequestError> {
         self.request_at(self.begun.elapsed())
     }
 
-    fn request_at(&self, now: Duration) -> Result<(), Refusal> {
+    fn request_at(&self, now: Duration) -> Result<(), RequestError> {
         let Some(bucket) = &self.requests else {
             return Ok(());
         };
         let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = bucket.take(1, now);
-        taken.map_err(|wait| Refusal::too_fast("requests", bucket.limit, wait))
+        taken.map_err(|wait| RequestError::too_fast("requests", bucket.limit, wait))
     }
 
     /// Charges the tokens of prompts and all that may be generated.
-    pub fn tokens(&self, prompts: usize, new: usize) -> Result<Charge, Refusal> {
+    pub fn tokens(&self, prompts: usize, new: usize) -> Result<Charge, RequestError> {
         self.tokens_at(prompts, new, self.begun.elapsed())
     }
 
-    fn tokens_at(&self, prompts: usize, new: usize, now: Duration) -> Result<Charge, Refusal> {
+    fn tokens_at(&self, prompts: usize, new: usize, now: Duration) -> Result<Charge, RequestError> {
         let (prompts, new) = (prompts as u64, new as u64);
         let Some(bucket) = &self.tokens else {
             return Ok(Charge::default());
@@ -89,10 +90,10 @@ impl Rates {
         let wanted = prompts.saturating_add(new);
         let mut open = bucket.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted as f64 > open.limit {
-            return Err(Refusal::more_than_a_minute(wanted, open.limit));
+            return Err(RequestError::more_than_a_minute(wanted, open.limit));
         }
         let taken = open.take(wanted, now);
-        taken.map_err(|wait| Refusal::too_fast("tokens", open.limit, wait))?;
+        taken.map_err(|wait| RequestError::too_fast("tokens", open.limit, wait))?;
         Ok(Charge {
             bucket: Some(bucket.clone()),
             unused: new,
@@ -100,7 +101,7 @@ impl Rates {
     }
 }
 
-/// Tokens that were charged and not made so far; given back when dropped.
+/// Charged tokens that were not generated so far; returned when dropped.
 #[derive(Debug, Default)]
 pub struct Charge {
     bucket: Option<Arc<Mutex<Bucket>>>,
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_has_its_requests_and_whoever_is_too_fast_is_told_until_when() {
+    fn a_full_minute_rejects_requests_and_names_the_wait() {
         let rates = Rates::new(Some(2), None);
         assert!(rates.request_at(after(0)).is_ok() && rates.request_at(after(0)).is_ok());
         let refusal = rates.request_at(after(0)).unwrap_err();
@@ -141,9 +142,9 @@ mod tests {
         assert_eq!(
             rates.request_at(after(30)).unwrap_err().status,
             429,
-            "one was filled in"
+            "one request became available"
         );
-        // However long nobody came, no more than a minute's worth is there.
+        // After a long pause no more than a minute's worth is available.
         assert!((0..2).all(|_| rates.request_at(after(6000)).is_ok()));
         assert!(rates.request_at(after(6000)).is_err());
         let free = Rates::new(None, None);
@@ -151,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_were_not_made_are_given_back() {
+    fn unused_tokens_are_returned() {
         let rates = Rates::new(None, Some(600));
         let mut charge = rates.tokens_at(100, 400, after(0)).unwrap();
         let refusal = rates.tokens_at(100, 100, after(0)).unwrap_err();
         assert_eq!((refusal.status, refusal.after), (429, 10));
         charge.made(50);
         drop(charge);
-        // 100 of the prompt and 50 that were made are gone.
+        // The 100 tokens of the prompt and the 50 generated ones are used up.
         drop(rates.tokens_at(0, 450, after(0)).unwrap());
         assert!(rates.tokens_at(0, 451, after(0)).is_err());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Requests in, answers out.
+//! Receives requests and sends answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use futures_util::StreamExt;
 use serde_json::json;
 
 use super::Front;
-use super::answers::{Paper, model};
-use super::ask::{Ask, Input, Kind};
-use super::choice::{Choice, Piece};
+use super::answers::{AnswerWriter, model};
+use super::choice::{Choice, ChoicePiece};
+use super::client_request::{ClientRequest, Endpoint, Prompt};
 use super::gate::{Place, closed};
-use super::open::Open;
-use super::refusal::Refusal;
+use super::generations::Generations;
+use super::request_error::RequestError;
 use super::sse::Sse;
 use crate::base::secret::is_own_name;
 use crate::engine::VisitUpdate;
 
-/// A body must have arrived after so long.
+/// The time within which a body must arrive.
 const BODY: Duration = Duration::from_secs(30);
 
-type Answer = Result<HttpResponse, Refusal>;
+type Answer = Result<HttpResponse, RequestError>;
 
-/// The paths that there are.
+/// Registers the paths.
 pub fn routes(config: &mut ServiceConfig) {
     let only_get = || web::to(|req, front| other_method(req, front, "GET"));
     let only_post = || web::to(|req, front| other_method(req, front, "POST"));
@@ -53,39 +53,39 @@ pub fn routes(config: &mut ServiceConfig) {
         .default_service(web::to(other_path));
 }
 
-fn told(answer: Answer) -> HttpResponse {
+fn respond(answer: Answer) -> HttpResponse {
     answer.unwrap_or_else(|refusal| refusal.response())
 }
 
-/// Who asks: before anything else is looked at.
-fn enter(req: &HttpRequest, front: &Front) -> Result<(), Refusal> {
+/// Checks the client before anything else is read.
+fn enter(req: &HttpRequest, front: &Front) -> Result<(), RequestError> {
     let head = |name| req.headers().get(name).map(header::HeaderValue::as_bytes);
     if let Some(token) = front.token.as_ref() {
         return if token.is_shown(head(header::AUTHORIZATION)) {
             Ok(())
         } else {
-            Err(Refusal::no_token())
+            Err(RequestError::no_token())
         };
     }
     let host = String::from_utf8_lossy(head(header::HOST).unwrap_or_default());
     if is_own_name(&host) {
         Ok(())
     } else {
-        Err(Refusal::host(&host))
+        Err(RequestError::host(&host))
     }
 }
 
 async fn other_path(req: HttpRequest, front: Data<Front>) -> HttpResponse {
-    told(enter(&req, &front).and(Err(Refusal::path(req.method().as_str(), req.path()))))
+    respond(enter(&req, &front).and(Err(RequestError::path(req.method().as_str(), req.path()))))
 }
 
 async fn other_method(req: HttpRequest, front: Data<Front>, allowed: &str) -> HttpResponse {
-    let refusal = Refusal::method(req.method().as_str(), allowed);
-    told(enter(&req, &front).and(Err(refusal)))
+    let refusal = RequestError::method(req.method().as_str(), allowed);
+    respond(enter(&req, &front).and(Err(refusal)))
 }
 
 async fn models(req: HttpRequest, front: Data<Front>) -> HttpResponse {
-    told(enter(&req, &front).map(|()| HttpResponse::Ok().json(json!({"object": "list", "data": [front.model()]}))))
+    respond(enter(&req, &front).map(|()| HttpResponse::Ok().json(json!({"object": "list", "data": [front.model()]}))))
 }
 
 async fn one_model(req: HttpRequest, front: Data<Front>, name: web::Path<String>) -> HttpResponse {
@@ -94,27 +94,27 @@ async fn one_model(req: HttpRequest, front: Data<Front>, name: web::Path<String>
         front.is_asked(&name)?;
         Ok(HttpResponse::Ok().json(front.model()))
     };
-    told(answer())
+    respond(answer())
 }
 
 async fn completions(req: HttpRequest, body: Payload, front: Data<Front>) -> HttpResponse {
-    told(answer(&req, body, &front, Kind::Completion).await)
+    respond(answer(&req, body, &front, Endpoint::Completion).await)
 }
 
 async fn chat(req: HttpRequest, body: Payload, front: Data<Front>) -> HttpResponse {
-    told(answer(&req, body, &front, Kind::Chat).await)
+    respond(answer(&req, body, &front, Endpoint::Chat).await)
 }
 
-async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> Answer {
+async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Endpoint) -> Answer {
     enter(req, front)?;
-    // Which a web page cannot send to another site without being asked for first.
+    // A web page cannot send this type to another site without a preflight request.
     if !req.content_type().eq_ignore_ascii_case("application/json") {
-        return Err(Refusal::media_type());
+        return Err(RequestError::media_type());
     }
     let place = front.gate.enter()?;
     front.rates.request()?;
     let body = tokio::time::timeout(BODY, read(req, body, front.body)).await;
-    let mut ask = Ask::read(kind, &body.map_err(|_| Refusal::slow())??, &front.sampling)?;
+    let mut ask = ClientRequest::read(kind, &body.map_err(|_| RequestError::slow())??, &front.sampling)?;
     front.is_asked(&ask.model)?;
     front.scores(&ask)?;
     let places = [place, front.gate.generate(ask.inputs.len().saturating_mul(ask.n))?];
@@ -128,48 +128,49 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
     let charge = front
         .rates
         .tokens(read, choices.saturating_mul(ask.sampling.max_new_tokens as usize))?;
-    let open = Open::begin(front.engine.clone(), &prompts, &ask, (places, charge));
-    let paper = Paper::new(&ask, prompts, front.text.clone(), front.now());
+    let open = Generations::begin(front.engine.clone(), &prompts, &ask, (places, charge));
+    let paper = AnswerWriter::new(&ask, prompts, front.text.clone(), front.now());
     tracing::debug!(
         id = paper.id,
         prompts = paper.prompts.len(),
         n = ask.n,
         stream = ask.stream,
-        "a client asks"
+        "received a client's request"
     );
     generate(front, &ask, paper, open).await
 }
 
-/// The body, up to its limit.
-async fn read(req: &HttpRequest, mut body: Payload, limit: u64) -> Result<Bytes, Refusal> {
+/// Reads the body, up to its limit.
+async fn read(req: &HttpRequest, mut body: Payload, limit: u64) -> Result<Bytes, RequestError> {
     let length = req.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > limit) {
-        return Err(Refusal::too_large(limit));
+        return Err(RequestError::too_large(limit));
     }
     let mut whole = BytesMut::new();
     while let Some(part) = body.next().await {
-        let part = part.map_err(|error| Refusal::body(format!("the body cannot be read: {error}")))?;
+        let part = part.map_err(|error| RequestError::body(format!("the body cannot be read: {error}")))?;
         if (whole.len() + part.len()) as u64 > limit {
-            return Err(Refusal::too_large(limit));
+            return Err(RequestError::too_large(limit));
         }
         whole.extend_from_slice(&part);
     }
     Ok(whole.freeze())
 }
 
-/// Waits for the first word before anything is answered, so that what cannot be generated has a status that says so.
-async fn generate(front: &Front, ask: &Ask, paper: Paper, mut open: Open) -> Answer {
+/// Waits for the first report before the answer begins, so that a failed generation has an error
+/// status.
+async fn generate(front: &Front, ask: &ClientRequest, paper: AnswerWriter, mut open: Generations) -> Answer {
     let mut phases = front.gate.phases();
     let choices = paper.prompts.len() * ask.n;
     let choices = (0..choices).map(|_| Choice::new(front.text.clone(), ask.stop.clone()));
     let mut choices: Vec<Choice> = choices.collect();
     let first = tokio::select! {
-        first = open.next() => first.ok_or_else(Refusal::lost)?,
-        () = closed(&mut phases) => return Err(Refusal::closing()),
+        first = open.next() => first.ok_or_else(RequestError::lost)?,
+        () = closed(&mut phases) => return Err(RequestError::closing()),
     };
     if let Some(Err(failure)) = &first.1.end {
-        return Err(Refusal::failure(failure));
+        return Err(RequestError::failure(failure));
     }
     if ask.stream {
         let mut sse = Sse::new(paper, open, choices, phases);
@@ -181,7 +182,7 @@ async fn generate(front: &Front, ask: &Ask, paper: Paper, mut open: Open) -> Ans
     }
     let pieces = tokio::select! {
         pieces = gather(&mut open, &mut choices, first) => pieces?,
-        () = closed(&mut phases) => return Err(Refusal::closing()),
+        () = closed(&mut phases) => return Err(RequestError::closing()),
     };
     let made: Vec<_> = pieces
         .into_iter()
@@ -190,19 +191,23 @@ async fn generate(front: &Front, ask: &Ask, paper: Paper, mut open: Open) -> Ans
     Ok(HttpResponse::Ok().json(paper.whole(&made)))
 }
 
-/// Every choice to its end.
-async fn gather(open: &mut Open, choices: &mut [Choice], first: (usize, VisitUpdate)) -> Result<Vec<Piece>, Refusal> {
-    let mut pieces = vec![Piece::default(); choices.len()];
+/// Collects every choice to its end.
+async fn gather(
+    open: &mut Generations,
+    choices: &mut [Choice],
+    first: (usize, VisitUpdate),
+) -> Result<Vec<ChoicePiece>, RequestError> {
+    let mut pieces = vec![ChoicePiece::default(); choices.len()];
     let mut next = Some(first);
     while choices.iter().any(|choice| choice.end.is_none()) {
-        let (index, told) = match next.take() {
+        let (index, update) = match next.take() {
             Some(first) => first,
-            None => open.next().await.ok_or_else(Refusal::lost)?,
+            None => open.next().await.ok_or_else(RequestError::lost)?,
         };
         let (Some(choice), Some(whole)) = (choices.get_mut(index), pieces.get_mut(index)) else {
             continue;
         };
-        let piece = choice.take(told).map_err(|failure| Refusal::failure(&failure))?;
+        let piece = choice.take(update).map_err(|failure| RequestError::failure(&failure))?;
         whole.text.push_str(&piece.text);
         whole.ids.extend(piece.ids);
         whole.logprobs.extend(piece.logprobs);
@@ -223,60 +228,70 @@ impl Front {
         model(self.agent.as_str(), self.run.as_str(), self.since, weights)
     }
 
-    fn is_asked(&self, name: &str) -> Result<(), Refusal> {
+    fn is_asked(&self, name: &str) -> Result<(), RequestError> {
         if name == self.agent.as_str() {
             Ok(())
         } else {
-            Err(Refusal::model(name, self.agent.as_str()))
+            Err(RequestError::model(name, self.agent.as_str()))
         }
     }
 
-    /// Whether log-probs of prompts are not asked for, or its engine gives them.
-    fn scores(&self, ask: &Ask) -> Result<(), Refusal> {
+    /// Returns an error if the client wants log-probs of prompts and the engine gives none.
+    fn scores(&self, ask: &ClientRequest) -> Result<(), RequestError> {
         if ask.prompt_top().is_none() || self.engine.scores_prompts() {
             return Ok(());
         }
         let advice = "with logprobs those of the prompt come too, and the engine of this agent, which is a process of its own or another's \
                       server, does not give log-probs of prompts: send one without the other, or ask an agent whose engine is embedded";
-        Err(Refusal::not_done("echo", advice))
+        Err(RequestError::not_done("echo", advice))
     }
 
-    /// The ids of every prompt. Templates and tokenizers work beside the thread that answers, and have the request's places until
-    /// they are done, whether or not the client is still there.
-    async fn prompts(&self, ask: &Ask, places: [Place; 2]) -> Result<(Vec<Arc<[u32]>>, [Place; 2]), Refusal> {
+    /// Returns the ids of every prompt. Templates and tokenizers run on a blocking thread. They
+    /// hold the request's places until they are done, even if the client has gone.
+    async fn prompts(
+        &self,
+        ask: &ClientRequest,
+        places: [Place; 2],
+    ) -> Result<(Vec<Arc<[u32]>>, [Place; 2]), RequestError> {
         let (codec, vocab, inputs) = (self.text.clone(), self.vocab, ask.inputs.clone());
         let render = move || {
-            let ids: Result<_, Refusal> = inputs.into_iter().map(|input| ids(&codec, vocab, input)).collect();
+            let ids: Result<_, RequestError> = inputs.into_iter().map(|input| ids(&codec, vocab, input)).collect();
             ids.map(|ids| (ids, places))
         };
-        // A panic in there ends the process before anything is missed here.
-        tokio::task::spawn_blocking(render).await.map_err(|_| Refusal::lost())?
+        // A panic there ends the process, so no error is lost here.
+        tokio::task::spawn_blocking(render)
+            .await
+            .map_err(|_| RequestError::lost())?
     }
 
-    /// New tokens that the longest prompt leaves of a client's context, at most `wanted`.
-    fn room(&self, prompts: &[Arc<[u32]>], wanted: u32) -> Result<u32, Refusal> {
+    /// The number of new tokens that the longest prompt leaves of a client's context, at most
+    /// `wanted`.
+    fn room(&self, prompts: &[Arc<[u32]>], wanted: u32) -> Result<u32, RequestError> {
         let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
         let room = self.context.checked_sub(longest);
         match room.filter(|room| *room > 0 || wanted == 0) {
-            None => Err(Refusal::context(longest, self.context)),
+            None => Err(RequestError::context(longest, self.context)),
             Some(room) => Ok(wanted.min(u32::try_from(room).unwrap_or(u32::MAX))),
         }
     }
 }
 
-fn ids(codec: &rollout::text::TextCodec, vocab: usize, input: Input) -> Result<Arc<[u32]>, Refusal> {
+fn ids(codec: &rollout::text::TextCodec, vocab: usize, input: Prompt) -> Result<Arc<[u32]>, RequestError> {
     let (field, ids) = match input {
-        Input::Text(text) => ("prompt", codec.plain(&text)),
-        Input::Chat { messages, generation } => ("messages", codec.chat(&messages, generation)),
-        Input::Ids(ids) => ("prompt", Ok(ids)),
+        Prompt::Text(text) => ("prompt", codec.plain(&text)),
+        Prompt::Chat { messages, generation } => ("messages", codec.chat(&messages, generation)),
+        Prompt::Ids(ids) => ("prompt", Ok(ids)),
     };
-    let ids = ids.map_err(|error| Refusal::wrong(field, format!("cannot be turned into tokens: {error}")))?;
+    let ids = ids.map_err(|error| RequestError::wrong(field, format!("cannot be turned into tokens: {error}")))?;
     match ids.iter().find(|id| **id as usize >= vocab) {
-        Some(id) => Err(Refusal::wrong(
+        Some(id) => Err(RequestError::wrong(
             field,
             format!("has the token id {id}, and the model has {vocab}"),
         )),
-        None if ids.is_empty() => Err(Refusal::wrong(field, "has no tokens: there is nothing to go on from")),
+        None if ids.is_empty() => Err(RequestError::wrong(
+            field,
+            "has no tokens: there is nothing to go on from",
+        )),
         None => Ok(ids.into()),
     }
 }

@@ -10,40 +10,45 @@ use futures_util::stream::unfold;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::answers::Paper;
+use super::answers::AnswerWriter;
 use super::choice::Choice;
-use super::gate::{Phase, closed};
-use super::open::Open;
-use super::refusal::Refusal;
+use super::gate::{FrontPhase, closed};
+use super::generations::Generations;
+use super::request_error::RequestError;
 use crate::engine::VisitUpdate;
 
-/// A stream under way.
+/// A running stream.
 pub struct Sse {
-    pub paper: Paper,
-    pub open: Open,
+    pub paper: AnswerWriter,
+    pub open: Generations,
     pub choices: Vec<Choice>,
-    pub phases: watch::Receiver<Phase>,
+    pub phases: watch::Receiver<FrontPhase>,
     begun: Vec<bool>,
     ready: VecDeque<Bytes>,
     ended: bool,
 }
 
-/// One event.
+/// Formats one event.
 #[must_use]
 pub fn event(data: &Value) -> Bytes {
     Bytes::from(format!("data: {data}\n\n"))
 }
 
-/// What closes every stream that ended well.
+/// The event that ends every successful stream.
 pub const DONE: &[u8] = b"data: [DONE]\n\n";
 
-/// Said while nothing else is, so that nothing on the way takes the connection for dead; clients skip comments.
-const STILL_HERE: &[u8] = b": wait\n\n";
-/// How long nothing is said at most.
-const SILENCE: Duration = Duration::from_secs(15);
+/// Sent when no event is, so that no proxy closes the connection as dead; clients skip comments.
+const KEEP_ALIVE: &[u8] = b": wait\n\n";
+/// The longest time without any bytes.
+const LONGEST_SILENCE: Duration = Duration::from_secs(15);
 
 impl Sse {
-    pub fn new(paper: Paper, open: Open, choices: Vec<Choice>, phases: watch::Receiver<Phase>) -> Self {
+    pub fn new(
+        paper: AnswerWriter,
+        open: Generations,
+        choices: Vec<Choice>,
+        phases: watch::Receiver<FrontPhase>,
+    ) -> Self {
         Self {
             begun: vec![false; choices.len()],
             paper,
@@ -55,14 +60,14 @@ impl Sse {
         }
     }
 
-    /// Makes events of what a choice was told.
-    pub fn take(&mut self, index: usize, told: VisitUpdate) {
+    /// Converts a report for a choice into events.
+    pub fn take(&mut self, index: usize, update: VisitUpdate) {
         let Some(choice) = self.choices.get_mut(index) else {
             return;
         };
-        let piece = match choice.take(told) {
+        let piece = match choice.take(update) {
             Ok(piece) => piece,
-            Err(failure) => return self.fail(&Refusal::failure(&failure)),
+            Err(failure) => return self.fail(&RequestError::failure(&failure)),
         };
         if piece.ids.is_empty() && piece.end.is_none() {
             return;
@@ -76,7 +81,7 @@ impl Sse {
         }
     }
 
-    /// After the last choice: the counts if they are wanted, and the mark of the end.
+    /// After the last choice: sends the counts if they are wanted, and the end mark.
     fn finish(&mut self) {
         if self.choices.iter().any(|choice| choice.end.is_none()) {
             return;
@@ -89,8 +94,8 @@ impl Sse {
         self.ended = true;
     }
 
-    /// An error in the middle: it is told, and the mark of a good end does not come.
-    fn fail(&mut self, refusal: &Refusal) {
+    /// Sends an error in the middle of a stream, without the mark of a good end.
+    fn fail(&mut self, refusal: &RequestError) {
         self.ready.push_back(event(&refusal.json()));
         self.ended = true;
     }
@@ -104,17 +109,17 @@ impl Sse {
                 return None;
             }
             tokio::select! {
-                told = self.open.next() => match told {
-                    Some((index, told)) => self.take(index, told),
-                    None => self.fail(&Refusal::lost()),
+                update = self.open.next() => match update {
+                    Some((index, update)) => self.take(index, update),
+                    None => self.fail(&RequestError::lost()),
                 },
-                () = closed(&mut self.phases) => self.fail(&Refusal::closing()),
-                () = tokio::time::sleep(SILENCE) => return Some(Bytes::from_static(STILL_HERE)),
+                () = closed(&mut self.phases) => self.fail(&RequestError::closing()),
+                () = tokio::time::sleep(LONGEST_SILENCE) => return Some(Bytes::from_static(KEEP_ALIVE)),
             }
         }
     }
 
-    /// The events, to their end. Dropped earlier, what is under way is cancelled.
+    /// Returns all events. Dropping the stream cancels the running generations.
     pub fn events(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         unfold(
             self,

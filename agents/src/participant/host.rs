@@ -1,4 +1,4 @@
-//! Which program answers which role, and a few copies of each.
+//! Starts the programs of a run, a few copies of each, and knows which program plays which role.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use super::judge::Caller;
 use super::remote::Line;
 use super::tools::Toolbox;
-use super::worker::{Job, Worker};
+use super::worker::{ProgramJob, Worker};
 
-/// Questions that wait for a free copy; who asks more waits.
+/// The number of questions that wait for a free copy; further askers block.
 const WAITING: usize = 1024;
 
-/// Who speaks in a transcript, where it is no agent.
+/// The speakers in a transcript that are no agents.
 pub const PROGRAM: &str = "program";
 pub const TOOL: &str = "tool";
 
-/// What became of a question.
-pub type Reply = TurnOutcome;
+/// The outcome of a question.
+pub type ProgramReply = TurnOutcome;
 
 /// The programs of a run.
 pub struct Host {
@@ -33,22 +33,23 @@ pub struct Host {
     tools: Toolbox,
 }
 
-/// Who plays a role.
+/// The program that plays a role.
 #[derive(Clone)]
 struct Asked {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<ProgramJob>,
     missing: Missing,
 }
 
 impl Host {
-    /// Starts what the workflow names. Programs themselves start with their first question; remote ones are asked over `line`.
+    /// Starts the programs that the workflow names. A program itself starts with its first
+    /// question; remote ones are asked over `line`.
     #[must_use]
     pub fn start(workflow: Arc<dyn Workflow>, line: Option<Arc<Line>>) -> Self {
         let tools = Toolbox::start(workflow.tools());
         Self::with(workflow, tools, line)
     }
 
-    /// The programs of another workflow with the same tools, such as one that grades otherwise.
+    /// The programs of another workflow with the same tools, for example with another grader.
     #[must_use]
     pub fn beside(&self, workflow: Arc<dyn Workflow>, line: Option<Arc<Line>>) -> Self {
         Self::with(workflow, self.tools.clone(), line)
@@ -68,12 +69,13 @@ impl Host {
                 match (program.place.clone(), line.clone()) {
                     (Place::Process(file), _) => drop(tokio::spawn(Worker::new(file, program.clone()).run(jobs))),
                     (Place::Judge(judge), _) => drop(tokio::spawn(Caller::new(judge, program.timeout).run(jobs))),
-                    // Agents are no programs: see the filter.
+                    // Agents are no programs: the filter above removes them.
                     (Place::Agent(..), _) => {}
                     (Place::Remote(name), Some(line)) => drop(tokio::spawn(line.run(name, program.timeout, jobs))),
-                    // Its questions are answered with the failure that nobody takes them.
+                    // Every question fails: the dropped receiver reports that the program has
+                    // ended.
                     (Place::Remote(name), None) => {
-                        tracing::error!(participant = %name, "this process has no broker to ask a participant over");
+                        tracing::error!(participant = %name, "this process has no broker, so it cannot ask the participant");
                     }
                 }
             }
@@ -89,13 +91,13 @@ impl Host {
         }
     }
 
-    /// One whose only role is played by whoever takes what waits for the answers.
+    /// A host with one role. The returned channel carries the places for its answers.
     #[cfg(test)]
     pub(crate) fn silent(
         workflow: Arc<dyn Workflow>,
         role: &RoleName,
     ) -> (Self, mpsc::UnboundedReceiver<oneshot::Sender<Result<String, String>>>) {
-        let (jobs, mut questions) = mpsc::channel::<Job>(WAITING);
+        let (jobs, mut questions) = mpsc::channel::<ProgramJob>(WAITING);
         let (replies, asked) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Some(job) = questions.recv().await {
@@ -111,26 +113,27 @@ impl Host {
         (host, asked)
     }
 
-    /// Whose roles these are.
+    /// The workflow that these programs belong to.
     #[must_use]
     pub fn workflow(&self) -> &dyn Workflow {
         &*self.workflow
     }
 
-    /// Whether a program or a tool plays this role.
+    /// Returns true if a program or a tool plays this role.
     #[must_use]
     pub fn plays(&self, role: &RoleName) -> bool {
         self.by_role.contains_key(role) || self.tools.plays(role)
     }
 
-    /// What answers for this role, where no agent plays it.
+    /// The kind of speaker for a role that no agent plays.
     #[must_use]
     pub fn kind(&self, role: &RoleName) -> &'static str {
         if self.tools.plays(role) { TOOL } else { PROGRAM }
     }
 
-    /// Asks the program or the tool of `role`. Ends within its time limit, its waiting line apart.
-    pub async fn ask(&self, role: &RoleName, messages: &[Message]) -> Reply {
+    /// Asks the program or the tool of `role`. Ends within its time limit, plus the wait for a free
+    /// copy.
+    pub async fn ask(&self, role: &RoleName, messages: &[Message]) -> ProgramReply {
         if self.tools.plays(role) {
             return self.tools.ask(role, messages).await;
         }
@@ -140,12 +143,13 @@ impl Host {
         }
     }
 
-    /// What becomes of a question without an answer: a grade may be missing for good, and is never a 0. With
-    /// [`Missing::Tombstone`] the first failure gives it up, of a judge behind a server that of its last try.
-    fn failed(&self, role: &RoleName, fault: &Fault) -> Reply {
+    /// The outcome of a question without an answer: a grade may be missing for good, and is never a
+    /// 0. With [`Missing::Tombstone`] the first failure is final; for a judge behind a server, the
+    /// failure of its last try.
+    fn failed(&self, role: &RoleName, fault: &Fault) -> ProgramReply {
         let missing = self.by_role.get(role).map_or(Missing::Retry, |asked| asked.missing);
         if missing == Missing::Tombstone {
-            tracing::warn!(%role, reason = %fault, "an answer stays without a grade");
+            tracing::warn!(%role, reason = %fault, "an answer gets no grade");
         }
         unanswered(missing, fault.to_string(), *fault != Fault::Missing)
     }
@@ -160,7 +164,7 @@ impl Host {
             .map(|asked| &asked.jobs)
             .ok_or_else(|| failed(format!("no program plays {role}")))?;
         let (reply, answered) = oneshot::channel();
-        let job = Job {
+        let job = ProgramJob {
             line: line.to_owned(),
             reply,
         };
@@ -169,7 +173,7 @@ impl Host {
         let answer = answered.await.map_err(|_| ended(()))?.map_err(failed)?;
         let text = read_answer(&question, &answer)?;
         let usable = self.workflow.check_answer(&question, &text);
-        usable.map_err(|why| failed(format!("the program of {role} answered what cannot be: {why}")))?;
+        usable.map_err(|why| failed(format!("the program of {role} gave an invalid answer: {why}")))?;
         Ok(text)
     }
 }

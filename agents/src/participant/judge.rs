@@ -1,7 +1,8 @@
-//! Asks a model behind an OpenAI-compatible server what an answer is worth.
+//! Asks a model behind an OpenAI-compatible server to grade an answer.
 //!
-//! What may be better another time (no connection, 429, 5xx, words without a number) is tried again, after pauses that double
-//! and are never the same for all; what will not be is told at once. A failure is no grade.
+//! Failures that may pass (no connection, 429, 5xx, text without a number) are retried after
+//! doubling pauses with random jitter. Lasting failures are reported at once. A failure is no
+//! grade.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +15,17 @@ use rollout::workflow::program::Question;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
-use super::worker::Job;
+use super::worker::ProgramJob;
 use crate::engine::process::link;
 
-/// The longest answer of a server, in bytes, and what is told of one that is an error.
+/// The longest answer of a server, in bytes, and the characters of an error answer that are
+/// reported.
 const LONGEST: usize = 1 << 20;
 const COMPLAINT: usize = 300;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What is wrong with the servers of judges: by grader.
+/// The problems with the servers of judges, by grader.
 pub fn check_judges(config: &RunConfig) -> Vec<Problem> {
     let problem = |(name, grader): (&String, &GraderConfig)| {
         let judge = grader.judge.as_ref().filter(|judge| judge.agent.is_none())?;
@@ -34,11 +36,11 @@ pub fn check_judges(config: &RunConfig) -> Vec<Problem> {
     config.graders.iter().filter_map(problem).collect()
 }
 
-/// One that calls, a question at a time.
+/// Asks one judge, a question at a time.
 pub(super) struct Caller {
     judge: Arc<Judge>,
     limit: HumanDuration,
-    /// Or why nobody can be called.
+    /// The server, or the reason why it cannot be called.
     server: Result<Server, String>,
 }
 
@@ -49,12 +51,12 @@ struct Server {
     key: Option<HeaderValue>,
 }
 
-/// Why a call gave no reward.
+/// The reason why a call gave no reward.
 struct Trouble {
     reason: String,
     /// The same call would fail in the same way.
     is_final: bool,
-    /// How long the server wants to be left alone.
+    /// The pause that the server asks for.
     pause: Option<Duration>,
 }
 
@@ -75,7 +77,7 @@ impl Server {
             .filter(|key| !key.trim().is_empty());
         let bearer = |key: String| {
             let mut value = HeaderValue::from_str(&format!("Bearer {}", key.trim()))
-                .map_err(|_| anyhow::anyhow!("{} has characters that no header carries", judge.config.key))?;
+                .map_err(|_| anyhow::anyhow!("{} has characters that a header cannot hold", judge.config.key))?;
             value.set_sensitive(true);
             anyhow::Ok(value)
         };
@@ -86,7 +88,7 @@ impl Server {
         })
     }
 
-    /// What the model says.
+    /// Returns the model's text.
     async fn call(&self, body: &Value) -> Result<String, Trouble> {
         let mut request = self.client.post(&self.url).header(CONTENT_TYPE, "application/json");
         if let Some(key) = &self.key {
@@ -101,7 +103,7 @@ impl Server {
             let busy = status.is_server_error()
                 || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
             return Err(Trouble {
-                reason: format!("answered {status}: {}", self.told(&text)),
+                reason: format!("answered {status}: {}", self.head(&text)),
                 is_final: !busy,
                 pause,
             });
@@ -112,13 +114,13 @@ impl Server {
         content.map(str::to_owned).ok_or_else(|| {
             Trouble::passing(format!(
                 "its answer has no choices[0].message.content: {}",
-                self.told(&text)
+                self.head(&text)
             ))
         })
     }
 
-    /// The head of what it said, without the key: some servers repeat it.
-    fn told(&self, text: &str) -> String {
+    /// The head of a server's text, without the key: some servers repeat it.
+    fn head(&self, text: &str) -> String {
         let secret = self.key.as_ref().and_then(|key| key.to_str().ok());
         let secret = secret.and_then(|bearer| bearer.strip_prefix("Bearer "));
         let clean = secret.map_or_else(|| text.to_owned(), |secret| text.replace(secret, "***"));
@@ -126,7 +128,7 @@ impl Server {
     }
 }
 
-/// What a header Retry-After asks for, in seconds.
+/// The pause that a Retry-After header asks for; only seconds are read.
 fn wanted_pause(response: &Response) -> Option<Duration> {
     let seconds = response
         .headers()
@@ -165,12 +167,14 @@ impl Caller {
         Self { judge, limit, server }
     }
 
-    /// Answers jobs until nobody can send any.
-    pub(super) async fn run(self, jobs: Arc<Mutex<mpsc::Receiver<Job>>>) {
+    /// Answers jobs until every sender is gone.
+    pub(super) async fn run(self, jobs: Arc<Mutex<mpsc::Receiver<ProgramJob>>>) {
         loop {
             let job = jobs.lock().await.recv().await;
-            let Some(Job { line, mut reply }) = job else { return };
-            // Its conversation is over: no server is asked for it, or waited for.
+            let Some(ProgramJob { line, mut reply }) = job else {
+                return;
+            };
+            // The conversation is over: no server is asked or waited for.
             if reply.is_closed() {
                 continue;
             }
@@ -209,7 +213,7 @@ impl Caller {
             if is_final || tries >= config.tries {
                 return Err(format!("{reason} (after {tries} of {} tries)", config.tries));
             }
-            tracing::debug!(model = config.model, reason, tries, "a judge is asked again");
+            tracing::debug!(model = config.model, reason, tries, "asking a judge again");
             tokio::time::sleep(wanted.unwrap_or_default().max(jittered(pause))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             tries += 1;
@@ -217,12 +221,13 @@ impl Caller {
     }
 
     async fn judged(&self, server: &Server, body: &Value) -> Result<f64, Trouble> {
-        let said = server.call(body).await?;
-        self.judge.reward(&said).map_err(Trouble::passing)
+        let text = server.call(body).await?;
+        self.judge.reward(&text).map_err(Trouble::passing)
     }
 }
 
-/// Between a half and the whole of a pause, so that not all who failed together come again together.
+/// Returns between a half and the whole of a pause, so that calls that failed together do not come
+/// again together.
 fn jittered(pause: Duration) -> Duration {
     let random = (uuid::Uuid::new_v4().as_u128() & 0xffff) as f64 / f64::from(0xffff);
     pause.mul_f64(0.5 + random / 2.0)
@@ -234,9 +239,10 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::sync::oneshot;
 
-    /// The group has ended, or is another coordinator's: what still waits is not asked, and what is asked is not waited for.
+    /// The group has ended, or belongs to another coordinator: waiting questions are not asked, and
+    /// asked ones are not waited for.
     #[tokio::test]
-    async fn a_judge_is_left_alone_with_what_nobody_waits_for() {
+    async fn a_judge_is_not_asked_for_abandoned_answers() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = json!({"url": format!("http://{}/v1", listener.local_addr().unwrap()), "model": "m", "tries": 1});
         let judge = Judge::new(&serde_json::from_value(config).unwrap()).unwrap();
@@ -246,7 +252,7 @@ mod tests {
             let (reply, answered) = oneshot::channel();
             let line = json!({"kind": "grade", "role": "solver", "text": "5", "task": {"prompt": "2+3=", "label": 5}})
                 .to_string();
-            sender.try_send(Job { line, reply }).unwrap();
+            sender.try_send(ProgramJob { line, reply }).unwrap();
             answered
         };
         drop(ask());

@@ -1,9 +1,11 @@
-//! Programs of the user's own that take part in conversations: graders and workflows in any language.
+//! The user's own programs in conversations: graders and workflows in any language.
 //!
-//! A program is asked one line of JSON on its standard input and answers one on its standard output, with the `id` of the
-//! question. One that runs elsewhere gets the same over RabbitMQ ([`Line`]). [`Host`] keeps the programs of a run going: one that dies, hangs, floods or babbles is ended and started again,
-//! with a pause that doubles. What could not be answered is a failure of the machinery: it is asked again, and when the tries
-//! are spent the conversation has no reward. It never becomes a 0.
+//! A program reads a question as one line of JSON on its standard input. It writes one line on its
+//! standard output, with the `id` of the question. A remote program gets the same over RabbitMQ
+//! ([`Line`]). [`Host`] keeps the programs of a run alive. A program that dies, hangs, or writes
+//! too much or no JSON is ended and started again, with a pause that doubles. A question without an
+//! answer is a failure of the machinery: it is asked again, and when the tries are used up the
+//! conversation has no reward. It never becomes a 0.
 
 mod answer;
 mod host;
@@ -14,7 +16,7 @@ mod worker;
 
 #[cfg(test)]
 pub(crate) use answer::with_id;
-pub use host::{Host, PROGRAM, Reply, TOOL};
+pub use host::{Host, PROGRAM, ProgramReply, TOOL};
 pub use judge::check_judges;
 pub use remote::{Line, unreachable};
 pub use tools::{ToolAnswer, check_corpora, check_servers};

@@ -1,9 +1,10 @@
-//! Participants that run elsewhere: asked and answering over RabbitMQ, with the questions and answers of programs.
+//! Remote participants: they receive questions and answer over RabbitMQ, in the form of programs.
 //!
-//! Each participant has one durable queue in a run, which its copies share. A question goes there with a correlation id, and
-//! with the exchange and the key that its answer goes to; what a copy has not acked when it dies comes to another. Answers
-//! come into a queue of this coordinator's own. One that nobody waits for (late, repeated, of a coordinator before us)
-//! changes nothing: the turn is committed once, or asked again by whoever owns its group.
+//! Each participant has one durable queue in a run, which its copies share. A question carries a
+//! correlation id, and the exchange and key for its answer. A question that a copy has not acked
+//! when it dies goes to another copy. Answers arrive in this coordinator's own queue. An answer
+//! without a waiting question (late, repeated, or for an earlier coordinator) changes nothing: the
+//! turn was committed once, or the group's owner asks again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,20 +22,21 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::answer::{LONGEST, answer_to, with_id};
-use super::worker::Job;
+use super::worker::ProgramJob;
 use crate::base::retry;
 
-/// Where the answer to a question goes, among its headers.
+/// The headers of a question that say where its answer goes.
 const HEADER_EXCHANGE: &str = "answer_exchange";
 const HEADER_KEY: &str = "answer_key";
-/// Answers that wait to be read.
+/// The number of answers that wait to be read.
 const PREFETCH: u16 = 64;
-/// How often a question that waits looks whether its participant is there.
+/// The interval at which a waiting question checks that its participant is connected.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often it is said that nobody is there.
+/// The interval between warnings about a missing participant.
 const REMIND: Duration = Duration::from_secs(30);
 
-/// What of a configuration cannot be asked, since its broker is this process's own memory.
+/// Returns a problem if a remote participant cannot be reached because the broker is this process's
+/// own memory.
 #[must_use]
 pub fn unreachable(config: &RunConfig) -> Vec<Problem> {
     if config.run.broker != "memory:" {
@@ -44,14 +46,14 @@ pub fn unreachable(config: &RunConfig) -> Vec<Problem> {
     let name = remotes.iter().next().map(|name| Problem {
         path: "run.broker".into(),
         message: format!(
-            "is \"memory:\", over which the remote participant {name} cannot be asked: write \"local:\" (a private RabbitMQ) or \
+            "is \"memory:\", which the remote participant {name} cannot reach: write \"local:\" (a private RabbitMQ) or \
              \"amqp[s]://user:password@host:port/vhost\", or use `dyad up`"
         ),
     });
     name.into_iter().collect()
 }
 
-/// The way to the remote participants of a run and back.
+/// The connection to the remote participants of a run.
 pub struct Line {
     bus: Arc<dyn Bus>,
     topology: Topology,
@@ -60,7 +62,7 @@ pub struct Line {
     /// Questions without an answer, by correlation id.
     asked: StdMutex<HashMap<String, Asked>>,
     presence: BTreeMap<ParticipantName, Mutex<Presence>>,
-    /// For how long a question waits for a participant that is not there; for ever if not set.
+    /// The longest absence of a participant that a question waits for; no limit if not set.
     absence: OnceLock<HumanDuration>,
 }
 
@@ -69,7 +71,7 @@ struct Asked {
     reply: oneshot::Sender<Bytes>,
 }
 
-/// Whether a participant's queue has a consumer, as it was last seen.
+/// The last check for a consumer of a participant's queue.
 struct Presence {
     there: bool,
     looked: Option<Instant>,
@@ -77,7 +79,8 @@ struct Presence {
 }
 
 impl Line {
-    /// Declares the queues of the remote participants that `workflows` ask and begins to listen; `None` if there are none.
+    /// Declares the queues of the remote participants that `workflows` ask, and begins to listen.
+    /// Returns `None` if there are none.
     pub async fn open(
         bus: &Arc<dyn Bus>,
         topology: &Topology,
@@ -117,30 +120,31 @@ impl Line {
         Ok(Some(line))
     }
 
-    /// From now on a question whose participant is away for this long has failed. The first call counts.
+    /// Sets the absence of its participant after which a question fails. Only the first call has an
+    /// effect.
     pub fn bear_absence(&self, limit: HumanDuration) {
         let _ = self.absence.set(limit);
     }
 
-    /// Asks what comes, one thing at a time, until nobody can ask any more.
+    /// Asks the jobs' questions, one at a time, until every sender is gone.
     pub(super) async fn run(
         self: Arc<Self>,
         name: ParticipantName,
         limit: HumanDuration,
-        jobs: Arc<Mutex<mpsc::Receiver<Job>>>,
+        jobs: Arc<Mutex<mpsc::Receiver<ProgramJob>>>,
     ) {
         loop {
             let job = jobs.lock().await.recv().await;
-            let Some(Job { line, reply }) = job else { return };
+            let Some(ProgramJob { line, reply }) = job else { return };
             // Its conversation is over.
             if reply.is_closed() {
                 continue;
             }
             let answer = self.ask(&name, limit, &line).await;
             if let Err(reason) = &answer {
-                tracing::warn!(participant = %name, reason, "a question has no answer");
+                tracing::warn!(participant = %name, reason, "a question got no answer");
             }
-            // Nobody waits for it any more: its conversation is over.
+            // A dropped receiver means that its conversation is over.
             let _ = reply.send(answer.map_err(|reason| format!("the participant {name}: {reason}")));
         }
     }
@@ -182,7 +186,7 @@ impl Line {
             durable: true,
         };
         match retry::publish(&self.bus, message.clone()).await {
-            // Somebody deleted its queue.
+            // The queue was deleted.
             Err(PublishError::Unroutable(_)) => {
                 let declared = self.bus.declare_queue(&queue).await;
                 declared.map_err(|_| PublishError::Unroutable(name.to_string()))?;
@@ -192,8 +196,8 @@ impl Line {
         }
     }
 
-    /// Waits for an answer; time counts while a copy of the participant is there to answer, and else towards the bound on
-    /// its absence.
+    /// Waits for an answer. Time counts against the limit while a copy of the participant is
+    /// connected, and otherwise against the limit on its absence.
     async fn wait(
         &self,
         name: &ParticipantName,
@@ -213,13 +217,14 @@ impl Line {
                 Err(_) => away += step,
             }
             if let Some(limit) = self.absence.get().filter(|limit| away >= limit.0) {
-                return Err(format!("nobody has listened for {limit}"));
+                return Err(format!("no copy was connected for {limit}"));
             }
         }
         Err(format!("no answer within {limit}"))
     }
 
-    /// Whether a copy listens; where the broker does not say, as if. While the broker is away nobody does.
+    /// Returns true if a copy listens, or if the broker does not know. While the broker is away no
+    /// copy listens.
     async fn is_there(&self, name: &ParticipantName) -> bool {
         if !matches!(self.bus.health(), BusHealth::Up) {
             return false;
@@ -238,10 +243,11 @@ impl Line {
     async fn listen(self: Arc<Self>, mut answers: Box<dyn Consumer>) {
         while let Some(delivery) = answers.next().await {
             self.take(&delivery);
-            // Whatever it says: an answer of no use would be of no use again, and one that is lost now is asked for again.
+            // Acked in any case: a useless answer would be useless again, and a lost one is asked
+            // for again.
             delivery.ack().await;
         }
-        // Whoever waits is told so by the sender that is dropped.
+        // The dropped senders report the end to every waiting question.
         self.asked().clear();
     }
 
@@ -252,7 +258,7 @@ impl Line {
         };
         let mut asked = self.asked();
         let Some(question) = asked.get(correlation) else {
-            tracing::debug!(correlation, "an answer came late or again");
+            tracing::debug!(correlation, "ignored a late or repeated answer");
             return;
         };
         let of = question.of.as_str();
@@ -283,11 +289,11 @@ impl Presence {
     fn look(&mut self, name: &ParticipantName, there: bool) {
         self.looked = Some(Instant::now());
         if there && !self.there {
-            tracing::info!(participant = %name, "the participant is there again");
+            tracing::info!(participant = %name, "the participant is connected again");
             self.reminded = None;
         }
         if !there && self.reminded.is_none_or(|at| at.elapsed() >= REMIND) {
-            tracing::warn!(participant = %name, "no copy of the participant is connected; its questions wait for one");
+            tracing::warn!(participant = %name, "no copy of the participant is connected; start one, its questions wait");
             self.reminded = Some(Instant::now());
         }
         self.there = there;

@@ -1,4 +1,4 @@
-//! Programs that behave and programs that do not, run for real.
+//! Well-behaved and misbehaving programs, run for real.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rollout::workflows::build;
 
 use super::Host;
 
-/// `solo` with a program for its grader.
+/// The `solo` workflow with a program as its grader.
 fn solo(file: &Path, timeout: Duration, memory: u64) -> Arc<dyn Workflow> {
     let config: WorkflowConfig = serde_json::from_value(serde_json::json!({
         "kind": "solo", "group_size": 2, "roles": {"solver": "a"}, "params": {"prompts": "short"},
@@ -103,7 +103,7 @@ async fn a_program_grades() {
 }
 
 #[tokio::test]
-async fn a_program_that_dies_hangs_or_babbles_is_started_again_and_answers_the_next() {
+async fn a_misbehaving_program_restarts_and_answers_again() {
     let python = r#"
 import json, os, sys, time
 for line in sys.stdin:
@@ -135,9 +135,9 @@ for line in sys.stdin:
     }
 }
 
-/// However it ends: by itself, or because it hangs.
+/// The program ends by itself, or is ended because it hangs.
 #[tokio::test]
-async fn what_a_program_has_started_ends_with_it() {
+async fn children_of_a_program_end_with_it() {
     let python = r#"
 import json, os, subprocess, sys, time
 for line in sys.stdin:
@@ -154,7 +154,7 @@ for line in sys.stdin:
     let children = std::fs::read_to_string(played.folder.path().join("children")).unwrap();
     let runs = |pid: &str| {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // One that has ended may wait for who is to hear of it.
+        // An ended process may wait for its parent as a zombie.
         state.contains("(sleep)") && !state.contains(") Z ")
     };
     assert_eq!(children.lines().count(), 2, "{children}");
@@ -164,12 +164,12 @@ for line in sys.stdin:
             tokio::time::sleep(Duration::from_millis(50)).await;
             left -= 1;
         }
-        assert!(!runs(pid), "{pid} is still there");
+        assert!(!runs(pid), "{pid} still runs");
     }
 }
 
 #[tokio::test]
-async fn a_program_gets_no_more_memory_than_it_may_have() {
+async fn a_program_above_its_memory_limit_ends() {
     let python = r#"
 import json, sys
 for line in sys.stdin:
@@ -183,7 +183,7 @@ for line in sys.stdin:
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_start_is_a_failure_and_no_grade() {
+async fn a_program_that_cannot_start_gives_a_failure_not_a_grade() {
     let played = Played::new("raise SystemExit('no such model')", PATIENT);
     for _ in 0..2 {
         let (said, retry) = played.ask("5").await.unwrap_err();
@@ -191,24 +191,24 @@ async fn a_program_that_cannot_start_is_a_failure_and_no_grade() {
     }
 }
 
-/// A server that answers each call with the next of these: a status and a body; then with the last.
+/// A server that answers each call with the next status and body, and repeats the last.
 async fn server(answers: Vec<(&'static str, String)>) -> (String, Arc<std::sync::Mutex<Vec<String>>>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = heard.clone();
+    let requests = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = requests.clone();
     tokio::spawn(async move {
         for call in 0.. {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = Vec::new();
-            // To the end of the JSON body, which these requests end with.
+            // The requests end with their JSON body.
             while !request.ends_with(b"}") {
                 if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
                     break;
                 }
             }
-            told.lock().unwrap().push(String::from_utf8(request).unwrap());
+            sink.lock().unwrap().push(String::from_utf8(request).unwrap());
             let (status, body) = &answers[call.min(answers.len() - 1)];
             if *status == "hang" {
                 tokio::spawn(async move {
@@ -222,10 +222,10 @@ async fn server(answers: Vec<(&'static str, String)>) -> (String, Arc<std::sync:
             let _ = stream.write_all(head.as_bytes()).await;
         }
     });
-    (url, heard)
+    (url, requests)
 }
 
-/// What a server's model says, as OpenAI's servers say it.
+/// An OpenAI answer with this text.
 fn says(text: &str) -> String {
     serde_json::json!({"choices": [{"message": {"role": "assistant", "content": text}}]}).to_string()
 }
@@ -233,7 +233,7 @@ fn says(text: &str) -> String {
 async fn judged(url: &str, more: serde_json::Value) -> TurnOutcome {
     let mut grader = serde_json::json!({
         "kind": "judge", "timeout": "60s",
-        "judge": {"url": url, "model": "m", "scale": [0, 10], "key": "DYAD_JUDGE_KEY_OF_NOBODY"},
+        "judge": {"url": url, "model": "m", "scale": [0, 10], "key": "DYAD_JUDGE_KEY_THAT_IS_NOT_SET"},
     });
     for (key, value) in more.as_object().unwrap() {
         match key.as_str() {
@@ -265,19 +265,19 @@ fn reward(outcome: TurnOutcome) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_judge_is_asked_and_its_words_are_read() {
-    let (url, heard) = server(vec![("200 OK", says("Sure:\n```json\n{'score': '7',}\n```"))]).await;
+async fn a_judge_s_score_is_read_from_its_text() {
+    let (url, requests) = server(vec![("200 OK", says("Sure:\n```json\n{'score': '7',}\n```"))]).await;
     let outcome = judged(&url, serde_json::json!({})).await;
     assert_eq!(reward(outcome).as_deref(), Some(r#"{"reward":0.7}"#));
-    let heard = heard.lock().unwrap();
+    let requests = requests.lock().unwrap();
     assert!(
-        heard[0].starts_with("POST /v1/chat/completions") && heard[0].contains("it is 5"),
-        "{heard:?}"
+        requests[0].starts_with("POST /v1/chat/completions") && requests[0].contains("it is 5"),
+        "{requests:?}"
     );
 }
 
 #[tokio::test]
-async fn a_judge_that_fails_is_asked_again_and_in_the_end_there_is_no_grade() {
+async fn a_failing_judge_is_retried_and_finally_gives_no_grade() {
     let good = ("200 OK", says(r#"{"score": 10}"#));
     for bad in [
         ("500 Internal Server Error", "oops".to_owned()),
@@ -288,10 +288,10 @@ async fn a_judge_that_fails_is_asked_again_and_in_the_end_there_is_no_grade() {
         ("200 OK", says(r#"{"score": 11}"#)),
         ("200 OK", "x".repeat(2 << 20)),
     ] {
-        let (url, heard) = server(vec![bad.clone(), good.clone()]).await;
+        let (url, requests) = server(vec![bad.clone(), good.clone()]).await;
         let outcome = judged(&url, serde_json::json!({})).await;
         assert_eq!(reward(outcome).as_deref(), Some(r#"{"reward":1.0}"#), "{}", bad.0);
-        assert_eq!(heard.lock().unwrap().len(), 2, "{}", bad.0);
+        assert_eq!(requests.lock().unwrap().len(), 2, "{}", bad.0);
         let (url, _) = server(vec![bad.clone()]).await;
         let outcome = judged(&url, serde_json::json!({"tries": 2})).await;
         assert!(
@@ -300,15 +300,15 @@ async fn a_judge_that_fails_is_asked_again_and_in_the_end_there_is_no_grade() {
             bad.0
         );
     }
-    // What would fail again is not asked again.
-    let (url, heard) = server(vec![("401 Unauthorized", "who are you".to_owned())]).await;
+    // A failure that would repeat is not retried.
+    let (url, requests) = server(vec![("401 Unauthorized", "who are you".to_owned())]).await;
     let outcome = judged(&url, serde_json::json!({})).await;
     assert!(
         matches!(&outcome, TurnOutcome::Failed { reason, .. } if reason.contains("401")),
         "{outcome:?}"
     );
-    assert_eq!(heard.lock().unwrap().len(), 1);
-    // One that never answers, and one that is not there.
+    assert_eq!(requests.lock().unwrap().len(), 1);
+    // A server that never answers, and one that does not exist.
     let (url, _) = server(vec![("hang", String::new())]).await;
     let outcome = judged(&url, serde_json::json!({"tries": 1, "timeout": "200ms"})).await;
     assert!(
@@ -320,7 +320,7 @@ async fn a_judge_that_fails_is_asked_again_and_in_the_end_there_is_no_grade() {
 }
 
 #[tokio::test]
-async fn a_missing_grade_is_asked_for_again_or_drops_the_conversation_or_stays_without() {
+async fn a_missing_grade_is_retried_dropped_or_null_by_policy() {
     let (url, _) = server(vec![("200 OK", says("hm"))]).await;
     let outcome = async |missing: &str| judged(&url, serde_json::json!({"tries": 1, "missing": missing})).await;
     assert!(matches!(

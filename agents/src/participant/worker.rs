@@ -1,4 +1,5 @@
-//! One copy of a program: started, asked one thing at a time, ended when it misbehaves, started again.
+//! One copy of a program: started, asked one question at a time, ended when it misbehaves, started
+//! again.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -13,15 +14,16 @@ use tokio::time::Instant;
 use super::answer::{LONGEST, answer_to, with_id};
 use crate::base::secret::is_secret;
 
-/// Longest line of its standard error that is kept, and lines kept of one start.
+/// The longest line of its standard error that is logged, in bytes, and the number of lines that
+/// are logged of one start.
 const LONGEST_NOTE: u64 = 2 << 10;
 const NOTES: usize = 200;
-/// Pause before a program is started again, doubled up to a bound; over when it has answered.
+/// Pause before a program is started again, doubled up to a bound; reset when it has answered.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A question as a line, and where the line of the answer goes. An error says what went wrong.
-pub(super) struct Job {
+/// A question as a line, and the channel for the answer's line. An error describes what went wrong.
+pub(super) struct ProgramJob {
     pub(super) line: String,
     pub(super) reply: oneshot::Sender<Result<String, String>>,
 }
@@ -32,7 +34,7 @@ pub(super) struct Worker {
     running: Option<Running>,
     next_id: u64,
     pause: Duration,
-    /// Not before this is it started again.
+    /// The program is not started again before this time.
     rested: Option<Instant>,
 }
 
@@ -43,7 +45,7 @@ struct Running {
 }
 
 impl Worker {
-    /// A copy of `program`, which is `file`.
+    /// A copy of `program`, in the file `file`.
     pub(super) fn new(file: String, program: Program) -> Self {
         Self {
             file,
@@ -55,11 +57,11 @@ impl Worker {
         }
     }
 
-    /// Answers jobs until nobody can send any.
-    pub(super) async fn run(mut self, jobs: Arc<Mutex<mpsc::Receiver<Job>>>) {
+    /// Answers jobs until every sender is gone.
+    pub(super) async fn run(mut self, jobs: Arc<Mutex<mpsc::Receiver<ProgramJob>>>) {
         loop {
             let job = jobs.lock().await.recv().await;
-            let Some(Job { line, reply }) = job else { break };
+            let Some(ProgramJob { line, reply }) = job else { break };
             // Its conversation is over.
             if reply.is_closed() {
                 continue;
@@ -68,7 +70,7 @@ impl Worker {
             if let Err(reason) = &answer {
                 self.stop(reason).await;
             }
-            // Nobody waits for it any more: its conversation is over.
+            // A dropped receiver means that its conversation is over.
             let _ = reply.send(answer);
         }
         self.stop("the run is over").await;
@@ -94,13 +96,14 @@ impl Worker {
         answer.map_err(|reason| format!("{file}: {reason}"))
     }
 
-    /// Ends the program, if it runs: what it would still say belongs to a question that is over.
+    /// Ends the program, if it runs: its further output would belong to a question that is over.
     async fn stop(&mut self, reason: &str) {
         let Some(mut running) = self.running.take() else {
             self.rest();
             return;
         };
-        // Before it is waited for: until then its number is nobody else's, and what it has started lives on if it has ended by itself.
+        // Kill the group before the wait. Until the wait the id cannot be reused, and children of a
+        // program that ended by itself still run.
         if let Some(group) = running
             .child
             .id()
@@ -109,7 +112,7 @@ impl Worker {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         let ended = running.child.wait().await.ok();
-        tracing::warn!(program = self.file, reason, status = ?ended, "a program is ended");
+        tracing::warn!(program = self.file, reason, status = ?ended, "ended a program");
         self.rest();
     }
 
@@ -120,7 +123,7 @@ impl Worker {
 }
 
 impl Running {
-    /// Sends a question and reads lines until one has its id.
+    /// Sends a question and reads its answer, which must have its id.
     async fn exchange(&mut self, line: &str, id: u64) -> Result<String, String> {
         let question = format!("{}\n", with_id(line, id)?);
         let lost = |error: std::io::Error| format!("it has ended: {error}");
@@ -137,7 +140,7 @@ impl Running {
     }
 }
 
-/// Starts a program under its limit of memory, in a process group of its own.
+/// Starts a program under its memory limit, in its own process group.
 fn start(file: &str, program: &Program) -> Result<Running, String> {
     let interpreter = match file.rsplit_once('.').map(|(_, ending)| ending) {
         Some("py") => Some("python3"),
@@ -172,7 +175,7 @@ fn start(file: &str, program: &Program) -> Result<Running, String> {
         return Err(format!("{file} was started without its pipes"));
     };
     tokio::spawn(note(file.to_owned(), stderr));
-    tracing::info!(program = file, pid = child.id(), "a program is started");
+    tracing::info!(program = file, pid = child.id(), "started a program");
     Ok(Running {
         child,
         stdin,
@@ -180,7 +183,7 @@ fn start(file: &str, program: &Program) -> Result<Running, String> {
     })
 }
 
-/// Logs what a program says on its standard error, and reads on when that is too much.
+/// Logs a program's standard error, and keeps reading once the limit is reached.
 async fn note(file: String, stderr: ChildStderr) {
     let mut stderr = BufReader::new(stderr);
     let mut notes = 0;

@@ -1,12 +1,12 @@
-//! The ledgers of all agents of a run, counted and held against each other.
+//! Counts the ledgers of all agents of a run, and compares them.
 
 use std::collections::BTreeMap;
 
 use broker::ids::{Attempt, GroupId};
 use serde::Serialize;
 
-use super::books::{self, Asked, Books};
 use super::error::ReportError;
+use super::task_accounts::{self, BrokerCounts, TaskAccounts};
 use crate::ledger::{Audit, Inspector};
 use crate::run_folder::RunFolder;
 
@@ -15,16 +15,18 @@ use crate::run_folder::RunFolder;
 pub struct RunAudit {
     pub run: String,
     pub agents: BTreeMap<String, Audit>,
-    /// Groups that different attempts closed at different agents: possible only when the store lost data between sends.
+    /// Groups that different attempts closed at different agents: possible only if the store lost
+    /// data between sends.
     pub split: u64,
-    /// Groups closed with samples at one agent and not at another that has their row.
+    /// Groups closed with samples at one agent and without samples at another that has their row.
     pub uneven: u64,
     /// Tasks and conversations, over all agents.
-    pub books: Books,
+    pub books: TaskAccounts,
 }
 
-/// Reads every ledger of the run; agents may be running. `asked`: what its broker says, if it could be asked.
-pub fn audit(folder: &RunFolder, asked: Option<&Asked>) -> Result<RunAudit, ReportError> {
+/// Reads every ledger of the run; agents may be running. `asked` holds the broker's counts, if it
+/// was reachable.
+pub fn audit(folder: &RunFolder, asked: Option<&BrokerCounts>) -> Result<RunAudit, ReportError> {
     let mut agents = BTreeMap::new();
     let mut winners: BTreeMap<GroupId, Vec<Attempt>> = BTreeMap::new();
     let mut states: BTreeMap<GroupId, (u64, u64)> = BTreeMap::new();
@@ -51,13 +53,13 @@ pub fn audit(folder: &RunFolder, asked: Option<&Asked>) -> Result<RunAudit, Repo
         run: folder.run().to_string(),
         split: split.count() as u64,
         uneven: uneven.count() as u64,
-        books: books::read(folder, asked)?,
+        books: task_accounts::read(folder, asked)?,
         agents,
     })
 }
 
 impl RunAudit {
-    /// What must not be, in words.
+    /// Lists the broken promises.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         self.agents
@@ -72,7 +74,7 @@ impl RunAudit {
             .collect()
     }
 
-    /// Rows of (what, value per agent), for tables.
+    /// Rows of (name, value per agent), for tables.
     #[must_use]
     pub fn rows(&self) -> Vec<(&'static str, Vec<String>)> {
         let row = |what, value: &dyn Fn(&Audit) -> String| (what, self.agents.values().map(value).collect());
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn ledgers_are_held_against_each_other_while_they_are_open() {
+    fn open_ledgers_are_compared() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         let open = |name: &str| {

@@ -1,10 +1,10 @@
-//! Line charts as inline SVG: raw points faint, a running mean over them, axes with round numbers.
+//! Line charts as inline SVG: faint raw points, a running mean over them, axes with round numbers.
 
 use std::fmt::Write;
 
 use super::html::escape;
 
-/// Points drawn at most: more would not be seen.
+/// The most points drawn: more cannot be distinguished.
 const DRAWN: usize = 360;
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 230.0;
@@ -32,7 +32,7 @@ impl Series {
         }
     }
 
-    /// At most `limit` points, each the mean of its share.
+    /// Returns at most `limit` points, each the mean of its share.
     fn thinned(&self, limit: usize) -> Vec<(f64, f64)> {
         let share = self.points.len().div_ceil(limit.max(1)).max(1);
         let mean = |points: &[(f64, f64)]| {
@@ -60,7 +60,7 @@ fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A chart with its legend; nothing if there is nothing to draw.
+/// Draws a chart with its legend; empty if there is nothing to draw.
 pub(crate) fn figure(title: &str, x: &str, series: &[Series], bounds: Option<(f64, f64)>) -> String {
     let series: Vec<&Series> = series.iter().filter(|series| !series.points.is_empty()).collect();
     if series.is_empty() {
@@ -154,7 +154,7 @@ fn svg(x: &str, series: &[&Series], bounds: Option<(f64, f64)>) -> String {
     svg
 }
 
-/// Least and greatest, never equal.
+/// The least and the greatest value, widened if they are equal.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     let close = (high - low) <= 1e-12 * high.abs().max(low.abs());
@@ -191,7 +191,7 @@ impl Ticks {
     }
 }
 
-/// A number as a person reads it: 0.123, 12.3, 1.2k.
+/// Formats a number for people: 0.123, 12.3, 1.2k.
 pub(crate) fn figure_number(value: f64) -> String {
     let size = value.abs();
     let trim = |text: String| {

@@ -9,7 +9,7 @@ use super::error::ReportError;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::read_json_lines;
 
-/// A figure as it was at the beginning and at the end: means over a tenth of the steps.
+/// A figure at the beginning and at the end: means over a tenth of the steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Improvement {
     pub name: String,
@@ -20,7 +20,7 @@ pub struct Improvement {
 /// Values of one metric by step. A step that was trained again after a restart has its last value.
 type BySteps = BTreeMap<u64, f64>;
 
-/// Everything that was measured.
+/// All figures of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     /// By agent, then by metric.
@@ -90,7 +90,7 @@ impl Data {
             .collect()
     }
 
-    /// Tokens trained on in each second, by agent.
+    /// Trained tokens per second, by agent.
     pub(crate) fn token_rates(&self) -> Vec<Series> {
         let rate = |(agent, metrics): (&String, &BTreeMap<String, BySteps>)| {
             let (tokens, seconds) = (metrics.get("tokens")?, metrics.get("time/elapsed_s")?);
@@ -109,7 +109,7 @@ impl Data {
         self.train.iter().filter_map(rate).collect()
     }
 
-    /// Conversations finished in each second, by coordinator; then turns.
+    /// Finished conversations per second, by coordinator; then turns.
     pub(crate) fn coordinator_rates(&self) -> (Vec<Series>, Vec<Series>) {
         let rate = |name: &str, points: &[(f64, f64, f64)], value: fn(&(f64, f64, f64)) -> f64| {
             let rates = points.windows(2).filter(|pair| pair[1].0 > pair[0].0);
@@ -153,7 +153,7 @@ impl Data {
         trained.chain(coordinated).fold(0.0, f64::max)
     }
 
-    /// What got better or worse: rewards by agent, then what was evaluated.
+    /// The changes of rewards by agent, then those of evaluated figures.
     pub(crate) fn improvements(&self) -> Vec<Improvement> {
         let reward = |agent: &String| {
             let (first, last) = self.first_and_last(agent, "reward/mean")?;
@@ -172,12 +172,12 @@ impl Data {
             })
         };
         let rewards = self.train.keys().filter_map(reward);
-        // What was evaluated once has no before and after.
+        // A figure that was evaluated once has no change.
         let twice = self.evaluations().into_iter().filter(|series| series.points.len() > 1);
         rewards.chain(twice.filter_map(evaluated)).collect()
     }
 
-    /// Mean of a metric over the first and over the last tenth of the steps of an agent.
+    /// The mean of a metric over the first and over the last tenth of an agent's steps.
     pub(crate) fn first_and_last(&self, agent: &str, metric: &str) -> Option<(f64, f64)> {
         let values: Vec<f64> = self.train.get(agent)?.get(metric)?.values().copied().collect();
         let few = (values.len() / 10).max(1);
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_was_replayed_counts_once_and_rates_are_differences() {
+    fn a_replayed_step_counts_once_and_rates_are_differences() {
         let mut data = Data::default();
         let mut add = |line: Value| data.add("p", line.as_object().unwrap());
         for (step, reward, seconds) in [(1, 0.1, 1.0), (2, 0.9, 2.0), (2, 0.2, 3.0), (3, 0.4, 5.0)] {
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(
             names,
             ["reward of a", "success"],
-            "what was evaluated once did not improve"
+            "a figure that was evaluated once has no change"
         );
     }
 }

@@ -1,11 +1,11 @@
-//! Why a report cannot be made.
+//! The error of reports, audits and repairs.
 
 use std::path::PathBuf;
 
 use crate::ledger::LedgerError;
 use crate::run_folder::FolderError;
 
-/// Why a report cannot be made.
+/// The reason why a report, an audit or a repair failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     #[error(transparent)]

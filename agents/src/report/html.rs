@@ -1,6 +1,6 @@
-//! Text as HTML.
+//! Escapes text for HTML.
 
-/// Text as HTML.
+/// Escapes text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

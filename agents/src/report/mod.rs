@@ -1,7 +1,7 @@
-//! `report.html`: one page that says how a run went. Self-contained: no network, light and dark.
+//! Writes `report.html`: one page that shows how a run went. Self-contained: no network, light and
+//! dark.
 
 pub mod audit;
-pub mod books;
 mod chart;
 pub(crate) mod data;
 mod error;
@@ -9,6 +9,7 @@ mod html;
 mod page;
 pub mod repair;
 mod samples;
+pub mod task_accounts;
 
 use std::path::PathBuf;
 
@@ -17,20 +18,20 @@ pub use error::ReportError;
 
 use crate::run_folder::RunFolder;
 
-/// The reward of each agent, and each evaluated figure.
+/// The change of each agent's reward and of each evaluated figure.
 pub fn improvements(folder: &RunFolder) -> Result<Vec<Improvement>, ReportError> {
     Ok(data::read(folder)?.improvements())
 }
 
-/// Tokens that were trained on, over all agents.
+/// The number of trained tokens, over all agents.
 pub fn trained_tokens(folder: &RunFolder) -> Result<f64, ReportError> {
     let data = data::read(folder)?;
     Ok(data.train.keys().map(|agent| data.total(agent, "tokens/trained")).sum())
 }
 
-/// Makes the page from the run's folder and writes it there; answers its path. The run may still be going on.
+/// Writes the page into the run's folder and returns its path. The run may still be going on.
 pub fn write(folder: &RunFolder) -> Result<PathBuf, ReportError> {
-    let facts = page::Facts {
+    let facts = page::PageFacts {
         info: folder.info()?,
         config: folder.config()?,
         data: data::read(folder)?,
@@ -53,7 +54,7 @@ mod tests {
     use crate::run_folder::metrics::{Metrics, MetricsWriter};
     use crate::run_folder::tests::config_in;
 
-    /// A run of 60 steps that learned, with markup in what was said.
+    /// A run of 60 steps that learned, with markup in the conversations.
     fn run(base: &std::path::Path) -> RunFolder {
         let folder = RunFolder::create(base, &config_in(base), None).unwrap();
         for name in ["a", "b"] {
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_curves_conversations_and_nothing_foreign() {
+    fn the_page_has_curves_conversations_and_no_links() {
         let base = tempfile::tempdir().unwrap();
         let folder = run(base.path());
         let path = write(&folder).unwrap();
@@ -127,7 +128,7 @@ mod tests {
         }
         assert!(
             html.contains("&lt;script&gt;alert(1)"),
-            "what was said is text, not markup"
+            "a conversation's text is escaped"
         );
         assert!(!html.contains("<script>alert"));
         for foreign in ["http://", "https://", "src=", "@import", "url("] {
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_has_only_begun_has_a_page_too() {
+    fn a_run_without_a_batch_has_a_page() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         let html = std::fs::read_to_string(write(&folder).unwrap()).unwrap();

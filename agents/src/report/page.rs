@@ -1,4 +1,4 @@
-//! The page itself.
+//! The HTML of the page.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ use crate::run_folder::RunInfo;
 use crate::run_folder::logs::Transcript;
 use crate::run_folder::logs::prompt_text;
 
-/// What the page is made of.
-pub(crate) struct Facts {
+/// The contents of the page.
+pub(crate) struct PageFacts {
     pub(crate) info: RunInfo,
     pub(crate) config: RunConfig,
     pub(crate) data: Data,
@@ -22,7 +22,7 @@ pub(crate) struct Facts {
     pub(crate) audit: RunAudit,
 }
 
-pub(crate) fn render(facts: &Facts) -> String {
+pub(crate) fn render(facts: &PageFacts) -> String {
     let mut html = String::with_capacity(1 << 16);
     let run = escape(&facts.info.run);
     let _ = write!(
@@ -45,7 +45,7 @@ pub(crate) fn render(facts: &Facts) -> String {
     html
 }
 
-fn head(facts: &Facts) -> String {
+fn head(facts: &PageFacts) -> String {
     let (info, config) = (&facts.info, &facts.config);
     let roles: Vec<String> = config
         .workflow
@@ -73,7 +73,7 @@ fn head(facts: &Facts) -> String {
     )
 }
 
-fn tiles(facts: &Facts) -> String {
+fn tiles(facts: &PageFacts) -> String {
     let data = &facts.data;
     let mut tiles: Vec<(String, String, &str)> = Vec::new();
     for agent in data.train.keys() {

@@ -1,4 +1,4 @@
-//! `dyad audit --repair AGENT`: a lost ledger made anew from those of the other agents.
+//! `dyad audit --repair AGENT`: rebuilds a lost ledger from those of the other agents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,23 @@ use super::error::ReportError;
 use crate::ledger::{Custody, Inspector, Ledger, RowState, lock as ledger_lock};
 use crate::run_folder::RunFolder;
 
-/// Stands in the rows whose samples went with the ledger.
+/// The reason stored in rows that lost their samples with the ledger.
 const REASON: &str = "its samples went with the ledger that was lost";
 
-/// Makes the ledger of `agent` from the others', whole or not at all. Answers what was done, in words.
+/// Rebuilds the ledger of `agent` from the other agents' ledgers, as a whole or not at all. Returns
+/// a description of the result.
 ///
 /// # Errors
-/// [`ReportError::Repair`] while a ledger is there, or where there is no other to make it from.
+/// [`ReportError::Repair`] if a ledger exists, or if no other agent has one.
 pub fn repair(folder: &RunFolder, agent: &AgentName) -> Result<String, ReportError> {
     let path = folder.ledger(agent);
-    // An agent that is up has it, whether its file is there or not.
+    // A running agent holds this lock, even if its file is missing.
     let _lock = ledger_lock(&path)?;
     for end in ["", "-wal", "-shm"] {
         let left = with_end(&path, end);
         if left.exists() {
             return Err(ReportError::Repair(format!(
-                "{} is there: a ledger is only made where nothing of one is; move a damaged one away first, with its -wal and -shm",
+                "{} is there: a ledger is rebuilt only if no file of it is left; move a damaged one away first, with its -wal and -shm",
                 left.display()
             )));
         }
@@ -37,7 +38,7 @@ pub fn repair(folder: &RunFolder, agent: &AgentName) -> Result<String, ReportErr
     remove(&aside)?;
     let mut ledger = Ledger::open(&aside, folder.run(), agent)?;
     ledger.take_over(&rows, REASON, checkpoint)?;
-    // Closed, SQLite has moved everything into the one file.
+    // On close, SQLite moves everything into the one file.
     drop(ledger);
     std::fs::rename(&aside, &path).map_err(|source| ReportError::Io {
         doing: "name",
@@ -63,7 +64,7 @@ pub fn repair(folder: &RunFolder, agent: &AgentName) -> Result<String, ReportErr
     ))
 }
 
-/// Every group that another agent knows; one that is open anywhere is open.
+/// Every group that another agent knows; a group that is open at any agent counts as open.
 fn others(folder: &RunFolder, agent: &AgentName) -> Result<Vec<Custody>, ReportError> {
     let mut order: Vec<GroupId> = Vec::new();
     let mut known: BTreeMap<GroupId, Custody> = BTreeMap::new();
@@ -85,14 +86,15 @@ fn others(folder: &RunFolder, agent: &AgentName) -> Result<Vec<Custody>, ReportE
     }
     if ledgers == 0 {
         return Err(ReportError::Repair(format!(
-            "no other agent of {} has a ledger that {agent}'s could be made from",
+            "no other agent of {} has a ledger to rebuild {agent}'s from",
             folder.path().display()
         )));
     }
     Ok(order.iter().filter_map(|group| known.remove(group)).collect())
 }
 
-/// The version that the agent will go on from, and the digest of what that has consumed.
+/// The version that the agent will continue from, and the digest of the samples that it has
+/// consumed.
 fn newest(checkpoints: &Path) -> Option<(WeightVersion, Digest)> {
     let found = checkpoint::find(checkpoints, true).ok()?;
     let state = TrainerState::read(&found.folder).ok()?;
@@ -102,7 +104,7 @@ fn newest(checkpoints: &Path) -> Option<(WeightVersion, Digest)> {
     Some((WeightVersion { lineage, step }, consumed))
 }
 
-/// Removes what an earlier try may have left.
+/// Removes leftovers of an earlier try.
 fn remove(aside: &Path) -> Result<(), ReportError> {
     for end in ["", "-wal", "-shm", ".lock"] {
         let name = with_end(aside, end);
@@ -137,7 +139,7 @@ mod tests {
     use broker::ids::Attempt;
 
     #[test]
-    fn a_lost_ledger_is_made_from_the_others() {
+    fn a_lost_ledger_is_rebuilt_from_the_others() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         let [a, b] = ["a", "b"].map(|name| AgentName::new(name).unwrap());
@@ -173,8 +175,8 @@ mod tests {
         std::fs::write(&log, "of the ledger that was lost").unwrap();
         assert!(repair(&folder, &b).unwrap_err().to_string().contains("-wal is there"));
         std::fs::remove_file(&log).unwrap();
-        let told = repair(&folder, &b).unwrap();
-        assert!(told.contains("1 groups are open again, 2 are closed"), "{told}");
+        let text = repair(&folder, &b).unwrap();
+        assert!(text.contains("1 groups are open again, 2 are closed"), "{text}");
         assert!(repair(&folder, &b).unwrap_err().to_string().contains("is there"));
         let mut ours = Ledger::open(&folder.ledger(&b), folder.run(), &b).unwrap();
         assert!(repair(&folder, &b).unwrap_err().to_string().contains("in use"));
@@ -196,6 +198,6 @@ mod tests {
         );
         let open = &overdue.unwrap()[0];
         assert_eq!(open.body, b"open", "its task is in custody again");
-        assert_eq!(open.seal, Some(Seal([5; 32])), "and its coordinator will know it again");
+        assert_eq!(open.seal, Some(Seal([5; 32])), "and its coordinator will recognize it");
     }
 }

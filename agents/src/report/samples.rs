@@ -1,4 +1,4 @@
-//! Conversations for the page: the same tasks at the beginning and at the end.
+//! Selects conversations for the page: the same tasks at the beginning and at the end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,10 +8,10 @@ use super::error::ReportError;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::Transcript;
 
-/// Tasks shown at most.
+/// The most tasks that are shown.
 const TASKS: usize = 6;
 
-/// One task as it went first and last.
+/// The first and the last conversation of one task.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pair {
     pub(crate) first: Transcript,
@@ -19,7 +19,8 @@ pub(crate) struct Pair {
     pub(crate) last: Option<Transcript>,
 }
 
-/// Pairs of evaluation conversations where there are any, else the first and the last of training.
+/// Reads pairs of evaluation conversations, or, without evaluations, the first and the last ones of
+/// training.
 pub(crate) fn read(folder: &RunFolder) -> Result<Vec<Pair>, ReportError> {
     let mut evals: BTreeMap<String, Pair> = BTreeMap::new();
     let mut trained = Ends::default();
@@ -46,7 +47,7 @@ pub(crate) fn read(folder: &RunFolder) -> Result<Vec<Pair>, ReportError> {
     Ok(evals.into_values().take(TASKS).collect())
 }
 
-/// The task without the evaluation it was played in: `eval/40/o3` is `o3`.
+/// The task without the evaluation that it was played in: `eval/40/o3` is `o3`.
 fn bare_task(task: &str) -> &str {
     match task.strip_prefix("eval/").and_then(|rest| rest.split_once('/')) {
         Some((step, bare)) if step.bytes().all(|b| b.is_ascii_digit()) => bare,
@@ -57,7 +58,7 @@ fn bare_task(task: &str) -> &str {
 fn put(pairs: &mut BTreeMap<String, Pair>, transcript: Transcript) {
     let task = bare_task(&transcript.task).to_owned();
     let Some(pair) = pairs.get_mut(&task) else {
-        // A bound for evaluations over very many tasks; the page shows a few.
+        // Limits memory in evaluations over very many tasks; the page shows a few.
         if pairs.len() < 64 * TASKS {
             pairs.insert(
                 task,
@@ -79,7 +80,7 @@ fn put(pairs: &mut BTreeMap<String, Pair>, transcript: Transcript) {
     }
 }
 
-/// The first and the last few of a stream.
+/// The first and the last few conversations of a stream.
 #[derive(Default)]
 struct Ends {
     first: Vec<Transcript>,
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_shown_as_it_went_first_and_last() {
+    fn a_task_is_shown_with_its_first_and_last_conversation() {
         let mut pairs = BTreeMap::new();
         for step in [20, 0, 40, 20] {
             put(&mut pairs, transcript(&format!("eval/{step}/o3"), step));
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn without_evaluations_the_ends_of_training_are_shown() {
+    fn without_evaluations_first_and_last_training_is_shown() {
         let mut ends = Ends::default();
         (0..100).for_each(|i| ends.put(transcript(&i.to_string(), i)));
         let pairs = ends.pairs();

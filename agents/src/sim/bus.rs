@@ -1,4 +1,4 @@
-//! A bus that loses, repeats and delays what it may: the bus in memory behind it keeps the contract.
+//! A bus that loses, repeats and delays messages within its contract, over the bus in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use broker::topology::{Queue, QueueKind, Topology};
 
 use super::chance::Chance;
 
-/// One process's connection.
+/// The connection of one process.
 pub(super) struct SimBus {
     inner: Arc<MemoryBus>,
     chance: Chance,
@@ -46,7 +46,7 @@ impl Bus for SimBus {
         if self.chance.is_slow() {
             self.pause(1).await;
         }
-        // Others overtake it.
+        // Other messages overtake it.
         if self.chance.strikes(6) {
             self.pause(300).await;
         }
@@ -62,7 +62,7 @@ impl Bus for SimBus {
         }
         let unconfirmed = message.durable && self.chance.strikes(25);
         self.inner.publish(message).await?;
-        // The confirm is on its way; whoever dies meanwhile never knows.
+        // The confirm is on its way; a process that dies now never learns of it.
         if self.chance.strikes(10) {
             self.pause(50).await;
         }
@@ -108,7 +108,8 @@ struct SimConsumer {
 #[async_trait]
 impl Consumer for SimConsumer {
     async fn next(&mut self) -> Option<Delivery> {
-        // Its channel breaks: all that is not acked comes again, and acks of it prove nothing.
+        // The channel breaks: unacked messages come again, and later acks on this channel have no
+        // effect.
         if self.queue.kind != QueueKind::Exclusive && self.chance.strikes(40) {
             self.inner = None;
             self.inner = self.bus.consume(&self.queue, self.prefetch).await.ok();

@@ -1,17 +1,18 @@
-//! The one source of chance of a schedule, and a digest of what it did, by which two runs of a seed are compared.
+//! The only source of chance in a schedule, and a digest of its events, by which two runs of a seed
+//! are compared.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rollout::shuffle::SplitMix;
 
-/// What may go wrong now. Clones share it.
+/// Decides what goes wrong. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Chance(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     dice: SplitMix,
-    /// Whether anything goes wrong at all.
+    /// True while faults may happen.
     on: bool,
     slow: bool,
     faults: u64,
@@ -37,7 +38,7 @@ impl Chance {
         self.lock().dice.below(n)
     }
 
-    /// Once in `n` times, while anything goes wrong at all.
+    /// Returns true once in `n` times on average, while faults may happen.
     pub(super) fn strikes(&self, n: usize) -> bool {
         let mut state = self.lock();
         let strikes = state.on && state.dice.below(n) == 0;
@@ -45,12 +46,12 @@ impl Chance {
         strikes
     }
 
-    /// From now on nothing goes wrong.
+    /// Stops all further faults.
     pub(super) fn rest(&self) {
         self.lock().on = false;
     }
 
-    /// From now on each message takes a millisecond to its queue.
+    /// Delays each message to its queue by a millisecond from now on.
     pub(super) fn slow(&self) {
         self.lock().slow = true;
     }
@@ -63,7 +64,7 @@ impl Chance {
         self.lock().faults
     }
 
-    /// Something has happened that every run of the seed must do here.
+    /// Records an event that every run of the seed must have at this point.
     pub(super) fn note(&self, what: &str, size: usize) {
         let mut state = self.lock();
         for byte in what.bytes().chain(size.to_le_bytes()) {

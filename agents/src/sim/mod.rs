@@ -1,8 +1,10 @@
-//! Whole runs under a seeded scheduler, without a server and without a thread: the product's coordinators, routers, inboxes,
-//! ledgers and bus in memory, in which messages are lost before their confirm, repeated, late and out of order, the store does
-//! not answer or forgets, and processes die at any point at which they wait.
+//! Whole runs under a seeded scheduler, without a server and without a thread. They use the
+//! product's coordinators, routers, inboxes, ledgers and bus in memory. Messages are lost before
+//! their confirm, repeated, late and out of order. The store does not answer, or forgets. Processes
+//! die at any point at which they wait.
 //!
-//! A seed decides everything. `DYAD_SIM_SEED=7 DYAD_SIM_SCHEDULES=1 DYAD_SIM_LOG=1` plays one again and tells what happens.
+//! The seed determines everything. `DYAD_SIM_SEED=7 DYAD_SIM_SCHEDULES=1 DYAD_SIM_LOG=1` replays
+//! one schedule and prints its events.
 
 mod bus;
 mod chance;
@@ -21,12 +23,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use run::Base;
 use schedule::{Outcome, play};
 
-/// Schedules that every change must pass.
+/// The number of schedules that every change must pass.
 const SCHEDULES: u64 = 400;
 const THREADS: usize = 2;
 
 thread_local! {
-    /// A runtime swallows the panic of a task; a process would have ended by it.
+    /// A runtime swallows the panic of a task; a real process would have ended.
     static PANICKED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -37,7 +39,7 @@ fn number(name: &str, default: u64) -> u64 {
     }
 }
 
-/// A folder in memory where there is one: what a power cut would take is nothing to these tests.
+/// A folder in memory if possible: these tests do not survive a power cut.
 fn home() -> tempfile::TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.unwrap_or_else(|_| tempfile::tempdir().unwrap())
@@ -58,7 +60,7 @@ fn note_panics() {
     }));
 }
 
-/// What the schedule came to, or what was wrong with it.
+/// The outcome of the schedule, or the promise that it broke.
 fn outcome(base: &Base, seed: u64) -> Result<Outcome, String> {
     let played = catch_unwind(AssertUnwindSafe(|| play(base, seed)));
     match (PANICKED.take(), played) {
@@ -68,7 +70,7 @@ fn outcome(base: &Base, seed: u64) -> Result<Outcome, String> {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_counted_twice_whatever_the_schedule() {
+fn no_schedule_loses_a_task_or_counts_one_twice() {
     note_panics();
     if std::env::var_os("DYAD_SIM_LOG").is_some() {
         tracing_subscriber::fmt()
@@ -115,7 +117,7 @@ fn add(sum: &mut Outcome, one: &Outcome) {
 }
 
 #[test]
-fn a_seed_plays_the_same_schedule_again() {
+fn a_seed_replays_the_same_schedule() {
     let (here, there) = (home(), home());
     let (here, there) = (Base::new(here.path()), Base::new(there.path()));
     for seed in 0..5 {

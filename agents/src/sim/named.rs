@@ -1,4 +1,5 @@
-//! Interleavings by name, forced to the instant: who goes on, and until when, is written here; nothing else goes wrong.
+//! Named interleavings, forced step by step: each test decides which process runs and how long. No
+//! other fault happens.
 
 use std::time::Duration;
 
@@ -8,21 +9,21 @@ use broker::protocol::bundle::Bundle;
 use broker::protocol::turn::TurnFrame;
 
 use super::home;
-use super::process::{Process, Who, open};
+use super::process::{Process, ProcessId, open};
 use super::run::{Base, Run};
 use crate::ledger::{Inspector, RowState};
 
-const A: Who = Who::Agent("a");
-const B: Who = Who::Agent("b");
-const C: Who = Who::Coordinator(1);
-const D: Who = Who::Coordinator(2);
+const A: ProcessId = ProcessId::Agent("a");
+const B: ProcessId = ProcessId::Agent("b");
+const C: ProcessId = ProcessId::Coordinator(1);
+const D: ProcessId = ProcessId::Coordinator(2);
 const STEP: Duration = Duration::from_millis(1);
-/// An hour of steps: whatever is waited for will never be.
+/// An hour of steps: a condition that is still false will never hold.
 const STEPS: u32 = 3_600_000;
 
 struct Stage {
     run: Run,
-    live: Vec<(Who, Process)>,
+    live: Vec<(ProcessId, Process)>,
     starts: usize,
 }
 
@@ -31,7 +32,7 @@ fn name(agent: &str) -> AgentName {
 }
 
 impl Stage {
-    fn new(base: &Base, who: &[Who]) -> Self {
+    fn new(base: &Base, who: &[ProcessId]) -> Self {
         let run = base.run(0);
         run.chance.rest();
         let mut stage = Self {
@@ -43,26 +44,26 @@ impl Stage {
         stage
     }
 
-    fn start(&mut self, who: Who) {
+    fn start(&mut self, who: ProcessId) {
         self.starts += 1;
         let process = Process::start(who, &self.run, self.starts);
         self.live.push((who, process));
     }
 
-    fn kill(&mut self, who: Who) {
+    fn kill(&mut self, who: ProcessId) {
         self.live.retain(|(one, _)| *one != who);
     }
 
-    /// These go on, side by side; all others stand still.
-    fn go_on(&self, who: &[Who], time: Duration) {
-        let listed = |one: &Who| who.contains(one);
+    /// Runs these processes concurrently; all others stand still.
+    fn go_on(&self, who: &[ProcessId], time: Duration) {
+        let listed = |one: &ProcessId| who.contains(one);
         for (_, process) in self.live.iter().filter(|(one, _)| listed(one)) {
             process.go_on(2, time);
         }
     }
 
-    /// These go on until it is so.
-    fn until(&self, who: &[Who], what: &str, so: impl Fn(&Self) -> bool) {
+    /// Runs these processes until the condition holds.
+    fn until(&self, who: &[ProcessId], what: &str, so: impl Fn(&Self) -> bool) {
         for _ in 0..STEPS {
             if so(self) {
                 return;
@@ -72,7 +73,7 @@ impl Stage {
         panic!("waited for {what}");
     }
 
-    /// Rows of an agent's ledger that are in this state.
+    /// The number of rows of an agent's ledger in this state.
     fn rows(&self, agent: &str, state: RowState) -> usize {
         let rows = Inspector::open(&self.run.folder.ledger(&name(agent))).and_then(|ledger| ledger.groups());
         rows.map_or(0, |rows| rows.iter().filter(|row| row.state == state).count())
@@ -90,7 +91,7 @@ impl Stage {
         bodies.iter().map(|body| codec::decode(body).unwrap()).collect()
     }
 
-    /// Requests that wait for an agent that does not run.
+    /// The number of requests that wait for an agent that does not run.
     fn requests(&self, agent: &str) -> usize {
         let bodies = self.run.bodies(&self.run.topology.turns(&name(agent)));
         let frames = bodies.iter().map(|body| codec::decode::<TurnFrame>(body).unwrap());
@@ -99,7 +100,7 @@ impl Stage {
 }
 
 #[test]
-fn a_task_that_comes_again_while_it_is_played_is_played_once() {
+fn a_task_repeated_while_it_is_played_is_played_once() {
     let home = home();
     let mut stage = Stage::new(&Base::new(home.path()), &[A, B, C]);
     stage.run.publish(0);
@@ -108,7 +109,7 @@ fn a_task_that_comes_again_while_it_is_played_is_played_once() {
             .iter()
             .all(|agent| stage.rows(agent, RowState::Reserved) == 1)
     });
-    // It is live: b, which is asked next, stands still.
+    // The group is live: agent b, which is asked next, stands still.
     stage.run.publish(0);
     stage.go_on(&[A, C], Duration::from_secs(1));
     for _ in 0..100 {
@@ -132,10 +133,11 @@ fn a_task_that_comes_again_while_it_is_played_is_played_once() {
     }
 }
 
-/// A coordinator is halted when it has sent three parts of a bundle. Redis loses everything, another plays the group again and
-/// sends all of it; then the first goes on and sends the rest of what it had.
+/// A coordinator is halted after it has sent three parts of a bundle. Redis loses everything, and
+/// another coordinator plays the group again and sends all of it. Then the first one resumes and
+/// sends its remaining parts.
 #[test]
-fn a_bundle_half_sent_and_sent_anew_by_another_counts_once() {
+fn a_half_sent_bundle_sent_again_by_another_counts_once() {
     let home = home();
     let mut stage = Stage::new(&Base::with_group(home.path(), 8), &[A, B, C]);
     // Each part takes a millisecond.
@@ -184,9 +186,9 @@ fn a_bundle_half_sent_and_sent_anew_by_another_counts_once() {
     assert!(late > 0, "the zombie's parts came late, and were counted");
 }
 
-/// Requests are asked for again of agents that are alive: in the queue of one that is away they would only pile up.
+/// Requests are repeated only to live agents: in the queue of an absent agent they would pile up.
 #[test]
-fn requests_do_not_pile_up_for_an_agent_that_is_away() {
+fn requests_do_not_pile_up_for_an_absent_agent() {
     const TASKS: u64 = 5;
     let home = home();
     let mut stage = Stage::new(&Base::new(home.path()), &[A, B, C]);
@@ -199,7 +201,7 @@ fn requests_do_not_pile_up_for_an_agent_that_is_away() {
         stage.go_on(&[A, C], Duration::from_millis(50));
     }
     let waiting = stage.requests("b");
-    // One listener in each of three conversations.
+    // Each of three conversations has one listener.
     let in_flight = TASKS as usize * 3;
     assert!(waiting > 0 && waiting <= 2 * in_flight, "{waiting} for {in_flight}");
     stage.start(B);

@@ -1,6 +1,6 @@
-//! One process of a simulated run: a runtime of its own, with its own clock, that runs only when it is told to.
+//! One process of a simulated run: its own runtime with its own clock, which runs only on request.
 //!
-//! Dropping the runtime is `kill -9`: every task ends where it waits, and no other line of it runs.
+//! Dropping the runtime is `kill -9`: every task ends where it waits, and runs no further line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,15 @@ use crate::ledger::{Durability, Ledger, LedgerError, LedgerHandle, LedgerOptions
 use broker::AgentName;
 use broker::ids::WeightVersion;
 
-/// Who runs.
+/// The identity of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum ProcessId {
     Agent(&'static str),
     Coordinator(usize),
 }
 
-/// A process while it lives. The connection goes last, as a broker sees a process's death after it.
+/// A running process. The connection is dropped last, because a broker notices a process's death
+/// after it.
 pub(super) struct Process {
     local: LocalSet,
     runtime: Runtime,
@@ -33,8 +34,9 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// `start` counts the starts of all processes: each has an incarnation of its own.
-    pub(super) fn start(who: Who, run: &Run, start: usize) -> Self {
+    /// Starts a process. `start` counts the starts of all processes, so that each has its own
+    /// incarnation.
+    pub(super) fn start(who: ProcessId, run: &Run, start: usize) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -52,7 +54,8 @@ impl Process {
         process
     }
 
-    /// Lets the process go on for a while: its clock moves, and its tasks have so many turns.
+    /// Lets the process run for a while: its clock moves by `time`, and its tasks yield `turns`
+    /// times.
     pub(super) fn go_on(&self, turns: usize, time: Duration) {
         self.local.block_on(&self.runtime, async {
             tokio::time::advance(time).await;
@@ -64,13 +67,13 @@ impl Process {
     }
 }
 
-/// What such a process does, as `dyad agent` and `dyad coordinator` do it.
-async fn begin(who: Who, run: Run, bus: Arc<SimBus>, incarnation: String) {
+/// Runs the process like `dyad agent` or `dyad coordinator`.
+async fn begin(who: ProcessId, run: Run, bus: Arc<SimBus>, incarnation: String) {
     match who {
-        Who::Agent(name) => {
+        ProcessId::Agent(name) => {
             agent(name, run, bus, incarnation).await;
         }
-        Who::Coordinator(_) => {
+        ProcessId::Coordinator(_) => {
             let env = coordinator::Env {
                 run: run.folder.run().clone(),
                 workflow: run.workflow.clone(),
@@ -84,7 +87,7 @@ async fn begin(who: Who, run: Run, bus: Arc<SimBus>, incarnation: String) {
                 alone: false,
             };
             let started = coordinator::start(env).await.unwrap();
-            // Its end is nobody's business here; its actor lives as long as the runtime.
+            // The end of the actor is not used here; it lives as long as the runtime.
             std::future::pending::<()>().await;
             drop(started);
         }
@@ -93,7 +96,7 @@ async fn begin(who: Who, run: Run, bus: Arc<SimBus>, incarnation: String) {
 
 async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: String) -> Arc<Agent> {
     let name = AgentName::new(name).unwrap();
-    let env = agent::Env {
+    let env = agent::AgentEnv {
         name: name.clone(),
         run: run.folder.run().clone(),
         config: run.config.clone(),
@@ -113,21 +116,22 @@ async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: Stri
         .await
         .unwrap();
     let engine = ScriptedEngine::new(vec![65, 66, 67], WeightVersion { lineage: 1, step: 0 });
-    agent::heart::start(agent.clone(), engine.clone());
+    agent::heartbeat::start(agent.clone(), engine.clone());
     let router = agent::listen(&agent, &settings, engine).await.unwrap();
     std::future::pending::<()>().await;
     drop(router);
     agent
 }
 
-/// The ledger of an agent that does not run now.
+/// Opens the ledger of an agent that does not run now.
 pub(super) fn open(run: &Run, agent: &AgentName) -> Ledger {
-    // Nobody cuts the power here; waiting for the disk would be most of a schedule.
+    // There is no power cut here, and waiting for the disk would take most of a schedule.
     let options = LedgerOptions {
         durability: Durability::Off,
     };
     let path = run.folder.ledger(agent);
-    // A child that another test's thread forks has our files, and so our lock, until it becomes another program.
+    // A forked child of another test's thread holds our files, and so our lock, until it executes
+    // another program.
     for _ in 0..500 {
         match Ledger::open_with(&path, run.folder.run(), agent, options) {
             Err(LedgerError::InUse { .. }) => std::thread::sleep(Duration::from_millis(10)),

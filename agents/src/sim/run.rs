@@ -1,4 +1,4 @@
-//! What the processes of a simulated run share: configuration, folder, broker and store.
+//! The parts that processes of a simulated run share: configuration, folder, broker and store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ const CONFIG: &str = r#"
     [agents.b]
 "#;
 
-/// What is dear to make and the same for every schedule.
+/// The expensive parts that every schedule shares.
 pub(super) struct Base {
     config: Arc<RunConfig>,
     workflow: Arc<dyn Workflow>,
@@ -61,12 +61,13 @@ impl Base {
         Self::with_group(home, GROUP as u16)
     }
 
-    /// With so many conversations in a group.
+    /// Builds the parts for groups of `size` conversations.
     pub(super) fn with_group(home: &Path, size: u16) -> Self {
         let mut config = RunConfig::parse(CONFIG, Path::new("sim.toml")).unwrap();
         config.run.folder = home.into();
         config.workflow.group_size = size;
-        // Less than a checked configuration may have: bundles of three samples then travel in several parts.
+        // Smaller than a checked configuration allows, so that bundles of three samples travel in
+        // several parts.
         config.run.message_cap.0 = (4 << 10) + 400;
         rollout::text::make::write_tokenizer(home, &configs::TokenizerConfig::Bytes).unwrap();
         let run = RunId::new("sim").unwrap();
@@ -78,7 +79,7 @@ impl Base {
         }
     }
 
-    /// A run of which nothing is on disk yet.
+    /// A run without any files yet.
     pub(super) fn run(&self, seed: u64) -> Run {
         for part in ["buffer", "strikes", "metrics", "refused"] {
             let part = self.folder.path().join(part);
@@ -124,7 +125,7 @@ pub(super) fn task(n: u64) -> String {
 }
 
 impl Run {
-    /// As a publisher does, who is told that it is in the queue.
+    /// Publishes a task like a publisher that waits for the broker's confirm.
     pub(super) fn publish(&self, n: u64) {
         let id = task(n);
         let message = Outgoing {
@@ -140,28 +141,28 @@ impl Run {
         published.expect("the bus in memory takes it at once").unwrap();
     }
 
-    /// Message ids in a queue that nobody listens to, each with its reason if it is a dead letter.
+    /// Message ids in a queue without a consumer, each with its reason if it is a dead letter.
     pub(super) fn look_into(&self, queue: &Queue) -> Vec<(String, String)> {
         let named = |delivery: Delivery| {
             let reason = delivery.header(HEADER_REASON).unwrap_or_default().to_owned();
             (delivery.message_id.unwrap_or_default(), reason)
         };
-        self.lying_in(queue).into_iter().map(named).collect()
+        self.peek(queue).into_iter().map(named).collect()
     }
 
-    /// What the messages of such a queue say.
+    /// The bodies of the messages in such a queue.
     pub(super) fn bodies(&self, queue: &Queue) -> Vec<Bytes> {
-        self.lying_in(queue).into_iter().map(|delivery| delivery.body).collect()
+        self.peek(queue).into_iter().map(|delivery| delivery.body).collect()
     }
 
-    /// The messages stay where they are.
-    fn lying_in(&self, queue: &Queue) -> Vec<Delivery> {
+    /// Reads the messages without removing them.
+    fn peek(&self, queue: &Queue) -> Vec<Delivery> {
         let consumer = self.server.consume(queue, u16::MAX).now_or_never();
         let mut consumer = consumer.expect("the bus in memory answers at once").unwrap();
         std::iter::from_fn(|| consumer.next().now_or_never().flatten()).collect()
     }
 
-    /// Messages that wait in a queue and are not taken.
+    /// The number of messages that wait in a queue and are not taken.
     pub(super) fn sent(&self, queue: &Queue) -> u64 {
         self.server.depth(queue).now_or_never().flatten().unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! One schedule: who goes on when, who dies, what the store forgets; then quiet, and everything is counted.
+//! One schedule: random processes run and die, and the store loses data. Then all faults stop, and
+//! every promise is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,33 +7,35 @@ use std::time::Duration;
 use broker::AgentName;
 use broker::ids::{Attempt, Digest, GroupId};
 
-use super::process::{self, Process, Who};
+use super::process::{self, Process, ProcessId};
 use super::run::{Base, GROUP, Run, task};
 use crate::ledger::{GroupRow, Inspector, RowState, SampleVerdict, Verdict};
 use broker::protocol::bundle::{Bundle, BundleContent};
 
-/// Deaths of one process at most: three deaths alone would put an innocent task out (`strikes.rs`).
+/// The most deaths of one process: three deaths alone would put out an innocent task
+/// (`crash_marks.rs`).
 const DEATHS: u32 = 2;
-/// Rounds of quiet in which everything must be done: 25 minutes of every process's own time.
+/// Rounds without faults in which everything must finish: 25 minutes of every process's own time.
 const ROUNDS: usize = 30_000;
 const ROUND: Duration = Duration::from_millis(50);
 
-/// What a schedule came to.
+/// The outcome of a schedule.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub tasks: u64,
     pub deaths: u64,
     pub faults: u64,
-    /// Times that the store went back.
+    /// The number of times that the store went back.
     pub losses: u64,
-    /// Groups of which the agents took different attempts: only a store that has lost data can bring that about.
+    /// Groups that the agents closed from different attempts: only possible if the store has lost
+    /// data.
     pub split: u64,
-    /// What happened, as a number.
+    /// A digest of the events.
     pub trace: u64,
 }
 
 struct Member {
-    who: Who,
+    who: ProcessId,
     process: Option<Process>,
     deaths: u32,
 }
@@ -42,12 +45,12 @@ struct Schedule {
     members: Vec<Member>,
     starts: usize,
     published: u64,
-    /// What closed each group at each agent, as far as anybody has looked.
+    /// The winner that closed each group at each agent, as of the last look.
     winners: BTreeMap<(AgentName, GroupId), (Attempt, Digest)>,
     outcome: Outcome,
 }
 
-/// Plays the schedule of a seed; panics where a promise is broken.
+/// Plays the schedule of a seed; panics if a promise is broken.
 pub(super) fn play(base: &Base, seed: u64) -> Outcome {
     let mut schedule = Schedule::new(base.run(seed));
     schedule.trouble();
@@ -62,9 +65,9 @@ pub(super) fn play(base: &Base, seed: u64) -> Outcome {
 
 impl Schedule {
     fn new(run: Run) -> Self {
-        let mut who = vec![Who::Agent("a"), Who::Agent("b"), Who::Coordinator(1)];
+        let mut who = vec![ProcessId::Agent("a"), ProcessId::Agent("b"), ProcessId::Coordinator(1)];
         if run.chance.below(2) == 0 {
-            who.push(Who::Coordinator(2));
+            who.push(ProcessId::Coordinator(2));
         }
         let member = |who| Member {
             who,
@@ -101,7 +104,7 @@ impl Schedule {
         }
     }
 
-    /// The next task, or one again.
+    /// Publishes the next task, or repeats one.
     fn publish(&mut self) {
         let again = self.published > 0 && self.run.chance.below(4) == 0;
         if again {
@@ -144,7 +147,7 @@ impl Schedule {
         self.members[at].process = Some(process);
     }
 
-    /// Somebody goes on a little; one that is dead comes back after a while.
+    /// Runs one process for a moment; a dead process restarts after a while.
     fn go_on(&mut self) {
         let chance = self.run.chance.clone();
         let at = chance.below(self.members.len());
@@ -154,7 +157,7 @@ impl Schedule {
             }
             return;
         }
-        // Now and then much time passes for one that hardly runs: it was halted.
+        // Sometimes much time passes for a process that hardly runs, as if it had been halted.
         let most = if chance.below(25) == 0 { 3000 } else { 60 };
         let time = Duration::from_millis(chance.below(most) as u64);
         let turns = 1 + chance.below(6);
@@ -163,7 +166,7 @@ impl Schedule {
         }
     }
 
-    /// Nothing goes wrong any more, until every task is done.
+    /// Runs without faults until every task is done.
     fn quiet(&mut self) {
         for at in 0..self.members.len() {
             if self.members[at].process.is_none() {
@@ -175,7 +178,7 @@ impl Schedule {
             for process in self.members.iter().filter_map(|member| member.process.as_ref()) {
                 process.go_on(4, ROUND);
             }
-            // What is still on its way when the last group closes arrives too.
+            // Messages that are in transit when the last group closes arrive too.
             if left > 100 {
                 return self.kill_all();
             }
@@ -203,7 +206,7 @@ impl Schedule {
         closed("a") && closed("b")
     }
 
-    /// What closed a group stays what closed it.
+    /// Checks that a closed group keeps its winner.
     fn look(&mut self) {
         for name in ["a", "b"] {
             for row in self.rows(name) {
@@ -215,7 +218,7 @@ impl Schedule {
         }
     }
 
-    /// Nobody lives: what was published is in a queue or in a ledger.
+    /// Checks that every published task is in a queue or in a ledger; no process runs now.
     fn check_custody(&self) {
         let mut found: BTreeSet<String> = BTreeSet::new();
         for queue in [self.run.topology.tasks(), self.run.topology.reclaim()] {
@@ -225,16 +228,17 @@ impl Schedule {
             found.extend(self.rows(name).into_iter().map(|row| row.task));
         }
         let dead = self.run.look_into(&self.run.topology.dead());
-        assert_eq!(dead, [], "healthy messages were refused");
+        assert_eq!(dead, [], "healthy messages were rejected");
         for n in 0..self.published {
-            assert!(found.contains(&task(n)), "{} is in nobody's custody", task(n));
+            assert!(found.contains(&task(n)), "{} is in no queue and no ledger", task(n));
         }
     }
 
-    /// Every group closed once at each agent, whole, from one attempt, and each sample takes effect once.
+    /// Checks that every group closed once at each agent, whole, from one attempt, and that each
+    /// sample takes effect once.
     fn check(mut self) -> Outcome {
         let dead = self.run.look_into(&self.run.topology.dead());
-        assert_eq!(dead, [], "healthy messages were refused");
+        assert_eq!(dead, [], "healthy messages were rejected");
         let tasks = self.outcome.tasks;
         for name in ["a", "b"] {
             let rows = self.rows(name);

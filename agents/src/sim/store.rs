@@ -1,4 +1,5 @@
-//! A store that answers late or not at all, comes back empty, or as it was earlier: the store in memory behind it.
+//! A store that answers late or not at all, or returns empty or to an earlier state, over the store
+//! in memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub(super) struct SimStore {
 
 struct State {
     store: Arc<MemoryStore>,
-    /// All that was done to it, so that it can be as it was after any of it.
+    /// Every step so far, so that any earlier state can be restored.
     steps: Vec<Step>,
 }
 
@@ -73,7 +74,7 @@ impl SimStore {
         })
     }
 
-    /// Comes back as it was after a share of all its steps, in hundredths.
+    /// Returns to the state after a share of all steps, in hundredths.
     pub(super) fn go_back_to(&self, share: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = state.steps.len() * share / 100;
@@ -90,19 +91,19 @@ impl SimStore {
             tokio::time::sleep(Duration::from_millis(1 + self.chance.below(200) as u64)).await;
         }
         if silence(&self.chance) {
-            return Err(StoreError::Unknown("it did not hear".into()));
+            return Err(StoreError::Unknown("the store did not receive the call".into()));
         }
         let answer = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.steps.push(step.clone());
             act_now(&state.store, step)
         };
-        // Its answer is late, or never comes.
+        // The answer is late, or never comes.
         if self.chance.strikes(8) {
             tokio::time::sleep(Duration::from_millis(1 + self.chance.below(200) as u64)).await;
         }
         if silence(&self.chance) {
-            return Err(StoreError::Unknown("it was not heard".into()));
+            return Err(StoreError::Unknown("the store's answer was lost".into()));
         }
         answer
     }

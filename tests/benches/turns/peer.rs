@@ -80,7 +80,7 @@ pub(crate) async fn agent(url: &str, folder: &Path) -> anyhow::Result<()> {
     let config = scripted()?;
     let run = RunId::new("bench").context("a bad run name")?;
     let folder = RunFolder::open_or_create(&folder.join("runs"), &config, run.clone())?;
-    let started = agents::agent::start(agents::agent::Env {
+    let started = agents::agent::start(agents::agent::AgentEnv {
         name: ours::agent()?,
         run: run.clone(),
         config: Arc::new(config),

@@ -1,17 +1,17 @@
 //! Requests that clients send to an agent's HTTP front.
 
-use agents::http::ask::{Ask, Kind};
+use agents::http::client_request::{ClientRequest, Endpoint};
 use configs::SamplingConfig;
 
 use super::fuzz;
 
-fn bodies(name: &str, kind: Kind, seeds: &[&str]) {
+fn bodies(name: &str, kind: Endpoint, seeds: &[&str]) {
     let usual = SamplingConfig::default();
     fuzz(
         name,
         &seeds.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>(),
         |bytes| {
-            let asked = Ask::read(kind, bytes, &usual);
+            let asked = ClientRequest::read(kind, bytes, &usual);
             match &asked {
                 Ok(ask) => {
                     let sampling = &ask.sampling;
@@ -38,7 +38,7 @@ fn bodies(name: &str, kind: Kind, seeds: &[&str]) {
 fn completions() {
     bodies(
         "completions, HTTP",
-        Kind::Completion,
+        Endpoint::Completion,
         &[
             r#"{"model": "a", "prompt": "x", "max_tokens": 7, "temperature": 0.5, "top_p": 0.5, "n": 2, "stop": ["a", "b"]}"#,
             r#"{"model": "a", "prompt": [[1, 2], [3]], "seed": -1, "logprobs": 3, "echo": false, "logit_bias": {}}"#,
@@ -52,7 +52,7 @@ fn completions() {
 fn chats() {
     bodies(
         "chats, HTTP",
-        Kind::Chat,
+        Endpoint::Chat,
         &[
             r#"{"model": "a", "messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 5, "top_k": -1}"#,
             r#"{"model": "a", "messages": [{"role": "developer", "content": [{"type": "text", "text": "x"}]},

@@ -1,14 +1,15 @@
-//! A frozen agent that plays with another's past: takes that agent's checkpoints as they appear, keeps the newest few as models of its
-//! own, and serves the one that is drawn.
+//! A frozen agent that plays with another agent's past weights. It copies that agent's checkpoints
+//! as they appear, keeps the newest few as its own models, and serves the one that is drawn.
 //!
-//! In a synchronous run the coordinator begins no round before the weights of the other agent's step are served
-//! (`coordinator::peers::gate`), and that agent makes no step meanwhile: what is played follows from the seed. In an asynchronous one they
-//! come when they come, and a checkpoint that went before it was taken is passed over.
+//! In a synchronous run the coordinator begins no round before the weights of the other agent's
+//! step are served (`coordinator::peers::gate`), and that agent makes no step meanwhile. The weights
+//! therefore follow from the seed. In an asynchronous run they follow when they arrive, and a
+//! checkpoint that was removed before it was copied is skipped.
 //!
-//! While an evaluation is asked for, it holds what it serves as agents that train do, once the other agent holds too: then no
-//! renewal can become due.
+//! While an evaluation is asked for, the agent holds what it serves, like agents that train, once
+//! the other agent holds too: then no renewal can become due.
 //!
-//! [`renewer`] keeps and serves, [`patience`] says how long is waited.
+//! [`renewer`] keeps and serves the models, [`patience`] decides on pauses and retries.
 
 mod patience;
 mod renewer;
@@ -29,18 +30,19 @@ use super::{Agent, holds};
 use crate::engine::{EngineClient, WeightRefusal};
 use crate::policy::Prepared;
 use crate::turn::past::Past;
-use patience::{LOOK_EVERY, Patience, Verdict, Waiting, Word, next_pause};
+use patience::{AfterError, LOOK_EVERY, Patience, WaitLog, WaitMessage, next_pause};
 use renewer::Renewer;
 
-/// Before weights that the engine refused are read again.
+/// Pause before weights that the engine rejected are read again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Renewing, while the run goes on.
+/// The task that renews weights while the run goes on.
 #[derive(Default)]
 pub(super) struct Renewing(Option<JoinHandle<anyhow::Result<()>>>);
 
 impl Renewing {
-    /// Waits until it fails; of an agent without a past, or with its run over, for ever. Cancelling it loses nothing.
+    /// Waits until the task fails; waits for ever without a past or after the run's end. Safe to
+    /// cancel.
     pub(super) async fn failed(&mut self) -> anyhow::Error {
         if let Some(task) = self.0.as_mut() {
             let ended = task.await;
@@ -55,10 +57,11 @@ impl Renewing {
     }
 }
 
-/// Serves the first weights, as soon as the other agent has written a checkpoint, and goes on renewing until the run is closed.
+/// Serves the first weights as soon as the other agent has written a checkpoint, and renews them
+/// until the run is closed.
 ///
 /// # Errors
-/// Checkpoints that cannot be read or kept, several times.
+/// Fails if checkpoints cannot be read or kept several times in succession.
 pub(super) async fn start(
     agent: Arc<Agent>,
     past: Past,
@@ -82,10 +85,10 @@ pub(super) async fn start(
         engine,
         pause: LOOK_EVERY,
         patience: Patience::default(),
-        waiting: Waiting::default(),
+        waiting: WaitLog::default(),
     };
     loop {
-        // Without any weights nobody can play: what fails for good ends it in either mode.
+        // No game can be played without weights: a lasting failure ends the agent in either mode.
         renewer = follower.look(renewer, None, true).await?;
         if renewer.served.is_some() {
             break;
@@ -95,19 +98,19 @@ pub(super) async fn start(
     Ok(Renewing(Some(tokio::spawn(follower.follow(renewer)))))
 }
 
-/// Follows the other agent's heartbeats, and what the engine and coordinators say.
+/// Follows the other agent's heartbeats, the engine's rejections and the coordinators' holds.
 struct Follower {
     agent: Arc<Agent>,
     engine: Arc<dyn EngineClient>,
     refusals: watch::Receiver<Option<WeightRefusal>>,
-    /// Before the next look.
+    /// Pause before the next look.
     pause: Duration,
     patience: Patience,
-    waiting: Waiting,
+    waiting: WaitLog,
 }
 
 impl Follower {
-    /// Renews as the other agent's heartbeats say that it is time.
+    /// Renews when the other agent's heartbeats show that a renewal is due.
     async fn follow(mut self, mut renewer: Renewer) -> anyhow::Result<()> {
         while self.agent.status.borrow().phase != RunPhase::Closed {
             tokio::time::sleep(self.pause).await;
@@ -131,8 +134,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Looks once, off the threads that messages are handled on, and sets the pause. `step` is the other agent's, None: that of its
-    /// newest checkpoint. `ends`: what fails again and again is an error.
+    /// Looks once, on a blocking thread, and sets the pause. `step` is the other agent's step;
+    /// `None` stands for its newest checkpoint's. If `ends`, repeated failures are an error.
     async fn look(&mut self, mut renewer: Renewer, step: Option<u64>, ends: bool) -> anyhow::Result<Renewer> {
         let looked = tokio::task::spawn_blocking(move || {
             let renewed = renewer.renew(step);
@@ -147,43 +150,43 @@ impl Follower {
             }
             Ok(false) => {
                 self.pause = next_pause(renewer.strict, self.pause);
-                self.tell_waiting(&renewer);
+                self.log_waiting(&renewer);
             }
             Err(error) => self.failed(&renewer, error, ends)?,
         }
         Ok(renewer)
     }
 
-    fn tell_waiting(&mut self, renewer: &Renewer) {
+    fn log_waiting(&mut self, renewer: &Renewer) {
         let (of, folder) = (&renewer.past.config.of, renewer.from.display());
-        match self.waiting.word(Instant::now()) {
-            Some(Word::Soon) => {
-                tracing::info!(%of, %folder, "waiting for a checkpoint of the agent whose past this is");
+        match self.waiting.message(Instant::now()) {
+            Some(WaitMessage::Soon) => {
+                tracing::info!(%of, %folder, "waiting for a checkpoint of the other agent");
             }
-            Some(Word::Long) => tracing::warn!(
+            Some(WaitMessage::Long) => tracing::warn!(
                 %of,
                 %folder,
-                "no checkpoint of the agent whose past this is has come for a minute and more: this process must see the run folder \
-                 (volume) of that agent"
+                "no checkpoint of the other agent has appeared for over a minute: this process must see that agent's run \
+                 folder (volume)"
             ),
             None => {}
         }
     }
 
-    /// Says what went wrong and how long to wait, or that it is over.
+    /// Logs the error and sets the pause, or returns it if it came too often.
     fn failed(&mut self, renewer: &Renewer, error: anyhow::Error, ends: bool) -> anyhow::Result<()> {
         let reason = format!("{error:#}");
         match self.patience.count(&reason, ends, Instant::now()) {
-            Verdict::GiveUp => Err(error.context(format!(
-                "renewing the weights of the past of agent {} failed again and again: mend what is named (files are in {} and {}) and \
-                 start this agent again; the run goes on where it is",
+            AfterError::GiveUp => Err(error.context(format!(
+                "renewing the weights of the past of agent {} failed repeatedly: repair the named files (in {} and {}) and start this \
+                 agent again; the run continues where it is",
                 renewer.past.config.of,
                 renewer.from.display(),
                 renewer.pool.display()
             ))),
-            Verdict::Again { pause, tell } => {
+            AfterError::Again { pause, log } => {
                 self.pause = pause;
-                if tell {
+                if log {
                     tracing::warn!(error = reason, "the weights of this agent could not be renewed; trying again");
                 }
                 Ok(())
@@ -191,7 +194,8 @@ impl Follower {
         }
     }
 
-    /// Whether the engine has refused what was published last. An engine that drains takes it late, which is none.
+    /// Returns true if the engine rejected the weights that were published last. An engine that
+    /// drains adopts them late, which is no rejection.
     fn was_refused(&mut self, served: Option<(u64, WeightVersion)>) -> bool {
         if !self.refusals.has_changed().unwrap_or(false) {
             return false;
@@ -210,8 +214,8 @@ impl Follower {
     }
 }
 
-/// The holds of those that stand that an agent with a past keeps: none before what is due is served, and none that the agent whose past
-/// it is does not keep yet, whose next step would make another renewal due.
+/// Selects the standing holds to keep: none before the due renewal is served, and none that the
+/// other agent does not keep yet, because its next step would make another renewal due.
 fn kept(standing: Vec<String>, ready: bool, other: &[String]) -> Vec<String> {
     if !ready {
         return Vec::new();
@@ -224,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hold_is_kept_once_what_is_due_is_served_and_the_other_agent_holds() {
+    fn a_hold_is_kept_once_due_weights_serve_and_the_other_holds() {
         let names = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
         let standing = || names(&["c/1", "d/4"]);
         assert_eq!(kept(standing(), true, &names(&["d/4"])), ["d/4"]);
@@ -234,16 +238,19 @@ mod tests {
             kept(standing(), true, &[]).is_empty(),
             "the other agent may still make a step"
         );
-        assert!(kept(Vec::new(), true, &standing()).is_empty(), "nobody asks any more");
+        assert!(
+            kept(Vec::new(), true, &standing()).is_empty(),
+            "no coordinator asks any more"
+        );
     }
 
     #[tokio::test]
-    async fn what_ends_renewing_is_told_and_the_end_of_a_run_is_not() {
+    async fn failed_renewing_is_reported_and_the_end_of_a_run_is_not() {
         let of = |task| Renewing(Some(task));
-        let told = of(tokio::spawn(async { Err(anyhow::anyhow!("no room")) }))
+        let failure = of(tokio::spawn(async { Err(anyhow::anyhow!("no room")) }))
             .failed()
             .await;
-        assert_eq!(told.to_string(), "no room");
+        assert_eq!(failure.to_string(), "no room");
         let cut = tokio::spawn(std::future::pending());
         cut.abort();
         let broken = of(cut).failed().await;

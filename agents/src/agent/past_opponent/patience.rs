@@ -1,23 +1,25 @@
-//! How long is waited and how often something is tried again. Pure.
+//! Pauses and retries of a past opponent. Pure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Between two looks at the other agent's step.
+/// Pause between two looks at the other agent's step.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Between two looks at a checkpoint that is still to be written: at most in rounds, which wait for it, and always where nobody does.
+/// Pauses between two looks at a checkpoint that is not yet written: the longest in rounds, which
+/// wait for it, and the constant one otherwise.
 const ROUNDS_LOOK: Duration = Duration::from_millis(250);
 const FREE_LOOK: Duration = Duration::from_millis(200);
-/// The same error so many times in succession is for good.
+/// The number of equal errors in succession that ends the agent.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Between two words about one that waits.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-/// A checkpoint that does not come for so long may be where it cannot be seen.
+/// Pause between two log lines about a wait.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// A checkpoint that is missing for this long may be invisible to this process.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The pause before the next look, after one of `pause` that found nothing. `strict`: rounds wait for it.
+/// The pause before the next look, after a pause of `pause` found nothing. `strict` is true if
+/// rounds wait for it.
 pub(crate) fn next_pause(strict: bool, pause: Duration) -> Duration {
     if strict {
         (pause * 2).min(ROUNDS_LOOK)
@@ -31,69 +33,70 @@ pub(crate) fn next_pause(strict: bool, pause: Duration) -> Duration {
 pub(crate) struct Patience {
     last: String,
     times: u32,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
-/// What is done about an error.
+/// The reaction to an error.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AfterError {
     /// It came too often.
     GiveUp,
-    /// Try again after the pause; `tell` at times.
-    Again { pause: Duration, tell: bool },
+    /// Try again after the pause; `log` is true from time to time.
+    Again { pause: Duration, log: bool },
 }
 
 impl Patience {
-    /// One more error, as it reads. `ends`: what comes [`TRIES`] times is given up on.
-    pub(crate) fn count(&mut self, error: &str, ends: bool, now: Instant) -> Verdict {
+    /// Counts one more error. If `ends`, an error that comes [`TRIES`] times in succession is
+    /// final.
+    pub(crate) fn count(&mut self, error: &str, ends: bool, now: Instant) -> AfterError {
         self.times = if self.last == error { self.times + 1 } else { 1 };
         error.clone_into(&mut self.last);
         if ends && self.times >= TRIES {
-            return Verdict::GiveUp;
+            return AfterError::GiveUp;
         }
-        let tell = self.told.is_none_or(|told| now.duration_since(told) >= TELL_EVERY);
-        if tell {
-            self.told = Some(now);
+        let log = self.logged.is_none_or(|logged| now.duration_since(logged) >= LOG_EVERY);
+        if log {
+            self.logged = Some(now);
         }
         let pause = FIRST_PAUSE * 2_u32.pow((self.times - 1).min(TRIES - 2));
-        Verdict::Again { pause, tell }
+        AfterError::Again { pause, log }
     }
 
-    /// It went well.
+    /// Forgets all errors after a success.
     pub(crate) fn renew(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Says from time to time that nothing has come yet.
+/// Limits how often a wait is logged.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitLog {
     since: Option<Instant>,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// It may still be on its way.
+pub(crate) enum WaitMessage {
+    /// The checkpoint may still be on its way.
     Soon,
     /// Something is likely to be wrong.
     Long,
 }
 
-impl Waiting {
-    /// Nothing was found at `now`; answers what is to be said about it.
-    pub(crate) fn word(&mut self, now: Instant) -> Option<Word> {
+impl WaitLog {
+    /// Records that nothing was found at `now`; returns the message to log, if one is due.
+    pub(crate) fn message(&mut self, now: Instant) -> Option<WaitMessage> {
         let since = *self.since.get_or_insert(now);
-        let told = self.told.get_or_insert(now);
-        if now.duration_since(*told) < TELL_EVERY {
+        let logged = self.logged.get_or_insert(now);
+        if now.duration_since(*logged) < LOG_EVERY {
             return None;
         }
-        *told = now;
+        *logged = now;
         let long = now.duration_since(since) >= LONG;
-        Some(if long { Word::Long } else { Word::Soon })
+        Some(if long { WaitMessage::Long } else { WaitMessage::Soon })
     }
 
-    /// It is there.
+    /// Ends the wait: the checkpoint is there.
     pub(crate) fn over(&mut self) {
         *self = Self::default();
     }
@@ -108,30 +111,34 @@ mod tests {
     }
 
     #[test]
-    fn the_same_error_is_given_up_on_where_rounds_wait() {
+    fn a_repeated_error_ends_the_agent_where_rounds_wait() {
         let (mut patience, now) = (Patience::default(), Instant::now());
         let mut pauses = Vec::new();
         for time in 1..TRIES {
             match patience.count("no such file", true, now) {
-                Verdict::Again { pause, tell } => {
-                    assert_eq!(tell, time == 1, "said once in ten seconds");
+                AfterError::Again { pause, log } => {
+                    assert_eq!(log, time == 1, "logged once in ten seconds");
                     pauses.push(pause);
                 }
-                Verdict::GiveUp => panic!("after {time}"),
+                AfterError::GiveUp => panic!("after {time}"),
             }
         }
         assert_eq!(pauses, [1, 2, 4, 8].map(seconds));
-        assert_eq!(patience.count("no such file", true, now), Verdict::GiveUp);
+        assert_eq!(patience.count("no such file", true, now), AfterError::GiveUp);
         let again = patience.count("another", true, now + seconds(10));
         let pause = FIRST_PAUSE;
-        assert_eq!(again, Verdict::Again { pause, tell: true }, "another error begins anew");
+        assert_eq!(
+            again,
+            AfterError::Again { pause, log: true },
+            "another error starts at the first pause"
+        );
     }
 
     #[test]
-    fn without_rounds_it_is_tried_for_ever_and_success_forgets() {
+    fn without_rounds_retries_never_end_and_success_resets_them() {
         let (mut patience, now) = (Patience::default(), Instant::now());
         for _ in 0..50 {
-            let Verdict::Again { pause, .. } = patience.count("no such file", false, now) else {
+            let AfterError::Again { pause, .. } = patience.count("no such file", false, now) else {
                 panic!("given up");
             };
             assert!(pause <= seconds(8));
@@ -139,33 +146,37 @@ mod tests {
         patience.renew();
         let again = patience.count("no such file", true, now);
         let pause = FIRST_PAUSE;
-        assert_eq!(again, Verdict::Again { pause, tell: true });
+        assert_eq!(again, AfterError::Again { pause, log: true });
     }
 
     #[test]
-    fn who_waits_says_so_and_after_a_minute_what_may_be_wrong() {
-        let (mut waiting, start) = (Waiting::default(), Instant::now());
-        let words: Vec<Option<Word>> = [0, 9, 10, 11, 20, 60, 61]
-            .map(|at| waiting.word(start + seconds(at)))
+    fn a_wait_is_logged_and_warned_about_after_a_minute() {
+        let (mut waiting, start) = (WaitLog::default(), Instant::now());
+        let messages: Vec<Option<WaitMessage>> = [0, 9, 10, 11, 20, 60, 61]
+            .map(|at| waiting.message(start + seconds(at)))
             .into();
         assert_eq!(
-            words,
+            messages,
             [
                 None,
                 None,
-                Some(Word::Soon),
+                Some(WaitMessage::Soon),
                 None,
-                Some(Word::Soon),
-                Some(Word::Long),
+                Some(WaitMessage::Soon),
+                Some(WaitMessage::Long),
                 None
             ]
         );
         waiting.over();
-        assert_eq!(waiting.word(start + seconds(90)), None, "it waits for another");
+        assert_eq!(
+            waiting.message(start + seconds(90)),
+            None,
+            "it waits for another checkpoint"
+        );
     }
 
     #[test]
-    fn looks_grow_rare_and_rounds_wait_no_quarter_of_a_second_too_long() {
+    fn pauses_grow_up_to_a_quarter_of_a_second_in_rounds() {
         let mut pause = LOOK_EVERY;
         let mut pauses = Vec::new();
         for _ in 0..5 {

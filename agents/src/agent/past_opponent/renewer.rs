@@ -1,4 +1,4 @@
-//! Models of another agent's checkpoints, kept as they appear, and the one of them that is served.
+//! Keeps models of another agent's checkpoints as they appear, and serves the one that is drawn.
 
 use std::path::{Path, PathBuf};
 
@@ -10,33 +10,35 @@ use trainer::weights::WeightSink;
 
 use crate::turn::past::Past;
 
-/// An agent's pool of another's past.
+/// An agent's pool of another agent's past weights.
 pub(crate) struct Renewer {
     pub(crate) past: Past,
-    /// The other agent's checkpoints.
+    /// The folder of the other agent's checkpoints.
     pub(crate) from: PathBuf,
-    /// Models that were kept of them: `step-N/`.
+    /// The folder of the kept models: `step-N/`.
     pub(crate) pool: PathBuf,
     pub(crate) shape: ModelShape,
-    /// Checkpoints are adapters.
+    /// True if the checkpoints are adapters.
     pub(crate) adapter: bool,
-    /// Nothing but what was drawn will do.
+    /// True if only the drawn weights may be served.
     pub(crate) strict: bool,
     pub(crate) sinks: Vec<Box<dyn WeightSink>>,
-    /// The newest renewal, and what it was published as.
+    /// The newest renewal, and the version it was published as.
     pub(crate) served: Option<(u64, WeightVersion)>,
 }
 
 impl Renewer {
     pub(crate) fn is_due(&self, step: u64) -> bool {
         let renewal = self.past.config.renewal(step);
-        // After a restart the other agent may say less than it said before: those batches are trained again.
+        // A restarted other agent may report a lower step than before: it trains those batches
+        // again.
         self.served.is_none_or(|(newest, _)| renewal > newest)
     }
 
-    /// Serves what is drawn at this step of the other agent; `false` while its checkpoint is not there. Blocking.
+    /// Serves the weights drawn at this step of the other agent. Returns `false` while its
+    /// checkpoint is missing. Blocking.
     pub(crate) fn renew(&mut self, step: Option<u64>) -> anyhow::Result<bool> {
-        // What is kept was seen before: the other agent will be there again.
+        // A kept model proves that the other agent reached its step, and will again.
         let Some(step) = step.or_else(|| newest(&self.from).max(kept(&self.pool).into_iter().max())) else {
             return Ok(false);
         };
@@ -55,8 +57,8 @@ impl Renewer {
         Ok(true)
     }
 
-    /// Keeps the model of the other agent's checkpoint of this step, or of a later one where that is gone; `false` while it is still to
-    /// be written. A kept one that is damaged is taken again.
+    /// Keeps the model of the other agent's checkpoint of this step, or of the next later one if
+    /// that is gone. Returns `false` while it is not yet written. A damaged model is copied again.
     fn keep(&self, step: u64) -> anyhow::Result<bool> {
         if self.is_kept(step)? {
             return Ok(true);
@@ -77,7 +79,7 @@ impl Renewer {
         Ok(true)
     }
 
-    /// Whether a sound model of this step is kept; a damaged one is removed.
+    /// Returns true if a sound model of this step is kept; removes a damaged one.
     fn is_kept(&self, step: u64) -> anyhow::Result<bool> {
         let folder = self.kept(step);
         if !folder.is_dir() {
@@ -85,17 +87,17 @@ impl Renewer {
         }
         match checkpoint::sound(&folder) {
             Ok(_) => Ok(true),
-            // What cannot be read now may be read later.
+            // A folder that cannot be read now may be readable later.
             Err(error @ CheckpointError::Io { .. }) => Err(error.into()),
             Err(error) => {
-                tracing::warn!(%error, "weights of the past are damaged: they are removed, and taken again where their checkpoint is there");
+                tracing::warn!(%error, "past weights are damaged: they are removed, and copied again if their checkpoint still exists");
                 std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
                 Ok(false)
             }
         }
     }
 
-    /// The weights of the step that is drawn, or of the one in its place, and their step.
+    /// Returns the drawn step's weights, or those of the step in its place, and the step.
     fn take(&self, drawn: u64) -> anyhow::Result<(u64, Weights)> {
         loop {
             if !self.is_kept(drawn)? && self.saved(drawn)? {
@@ -108,14 +110,14 @@ impl Renewer {
         }
     }
 
-    /// Whether the other agent has its checkpoint of this very step.
+    /// Returns true if the other agent has a checkpoint of exactly this step.
     fn saved(&self, step: u64) -> anyhow::Result<bool> {
         let found = CheckpointStore::new(&self.from, 1).list()?;
         Ok(found.iter().any(|checkpoint| checkpoint.manifest.step == step))
     }
 
-    /// The step whose weights are taken where those of `drawn` are wanted: the same, or of what is kept the nearest before it, else
-    /// the earliest.
+    /// Chooses the step to serve for `drawn`: the same, or the nearest kept step before it, else
+    /// the earliest kept one.
     fn choose(&self, drawn: u64) -> anyhow::Result<u64> {
         let kept = kept(&self.pool);
         if kept.contains(&drawn) {
@@ -123,8 +125,8 @@ impl Renewer {
         }
         if self.strict {
             bail!(
-                "{} is gone, or was damaged: the weights of step {drawn} of agent {}, which this run draws next; bring it back, or begin a new \
-                 run",
+                "{} is gone or was damaged: it holds the weights of step {drawn} of agent {}, which this run draws next; \
+                 restore it, or begin a new run",
                 self.kept(drawn).display(),
                 self.past.config.of
             );
@@ -136,7 +138,7 @@ impl Renewer {
             .context("no weights of the past are kept")
     }
 
-    /// Of a folder whose files were just verified.
+    /// Reads a folder with files that were just verified.
     fn read(&self, folder: &Path) -> anyhow::Result<Weights> {
         let weights = if self.adapter {
             peft::load(folder, &self.shape)?.1
@@ -146,12 +148,12 @@ impl Renewer {
         Ok(weights)
     }
 
-    /// Removes what no later renewal may draw.
+    /// Removes the models that no later renewal may draw.
     fn forget(&self, earliest: u64) {
         for step in kept(&self.pool).into_iter().filter(|step| *step < earliest) {
             let folder = self.kept(step);
             if let Err(error) = std::fs::remove_dir_all(&folder) {
-                tracing::warn!(%error, folder = %folder.display(), "weights that are not drawn any more stay");
+                tracing::warn!(%error, folder = %folder.display(), "old weights could not be removed; remove the folder by hand");
             }
         }
     }

@@ -25,13 +25,13 @@ struct Bench {
     topology: Topology,
     router: actix::Addr<Router>,
     asked: Box<dyn Consumer>,
-    /// What its requests are rendered to: 1000 tokens, if nothing else is said.
+    /// The rendered prompt of its requests: 1000 tokens by default.
     prompt: Arc<[u32]>,
     gave_up: watch::Receiver<Option<String>>,
-    /// Deliveries taken, and acked so far.
+    /// Deliveries taken, and those acked so far.
     taken: usize,
     acked: watch::Sender<usize>,
-    /// The file of what is worked on.
+    /// The file with the crash marks.
     marks: std::path::PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -52,7 +52,7 @@ impl Bench {
         Self::of(folder, engine, limit).await
     }
 
-    /// With the tokenizer of a folder.
+    /// Uses the tokenizer in `folder`.
     async fn of(folder: tempfile::TempDir, engine: Arc<dyn EngineClient>, limit: usize) -> Self {
         let run = RunFolder::create(folder.path(), &config_in(folder.path()), None).unwrap();
         let strikes = Strikes::open(&run, "a").unwrap();
@@ -68,9 +68,9 @@ impl Bench {
             limit,
         });
         let asked = bus.consume(&topology.turns(&agent()), 100).await.unwrap();
-        let (told, gave_up) = watch::channel(None);
+        let (report, gave_up) = watch::channel(None);
         Self {
-            router: Router::new(agent(), topology.clone(), narrow, engine, text, told, strikes).start(),
+            router: Router::new(agent(), topology.clone(), narrow, engine, text, report, strikes).start(),
             gave_up,
             bus,
             topology,
@@ -87,7 +87,7 @@ impl Bench {
         self.ask_by(sampling(), reply_to, wave, members).await;
     }
 
-    /// Sends a frame as a coordinator does, and takes it as the inbox does.
+    /// Sends a frame like a coordinator, and takes it like the inbox.
     async fn ask_by(&mut self, sampling: Sampling, reply_to: &str, wave: Option<Wave>, members: &[u16]) {
         let frame = TurnFrame {
             reply_to: reply_to.into(),
@@ -118,7 +118,7 @@ impl Bench {
             kept: 0,
         };
         let (frame, prompts) = (Box::new(frame), vec![Ok(rendered)]);
-        let input = Input::Frame {
+        let input = RouterMessage::Frame {
             frame,
             prompts,
             delivery,
@@ -126,7 +126,7 @@ impl Bench {
         self.router.send(input).await.unwrap();
     }
 
-    /// The next results that a coordinator finds in its queue.
+    /// The next results in a coordinator's queue.
     async fn answer(&self, coordinator: &str) -> ResultFrame {
         let mut results = self.bus.consume(&self.topology.results(coordinator), 1).await.unwrap();
         let delivery = results.next().await.unwrap();
@@ -134,7 +134,7 @@ impl Bench {
         codec::decode(&delivery.body).unwrap()
     }
 
-    /// No request comes again when the agent is gone: each was acked.
+    /// Checks that no request comes again when the agent is gone: each was acked.
     async fn nothing_comes_again(self) {
         let mut acked = self.acked.subscribe();
         let all = acked.wait_for(|acked| *acked == self.taken);
@@ -190,7 +190,7 @@ fn request(member: u16) -> TurnRequest {
     }
 }
 
-/// A bus that takes small messages only.
+/// A bus that accepts small messages only.
 struct Narrow {
     bus: Arc<MemoryBus>,
     limit: usize,
@@ -228,15 +228,16 @@ impl Bus for Narrow {
 fn members(frame: &ResultFrame) -> Vec<u16> {
     let mut members: Vec<u16> = frame.results.iter().map(|result| result.member).collect();
     members.sort_unstable();
-    // One that was asked twice is answered twice.
+    // A member that was asked for twice is answered twice.
     members.dedup();
     members
 }
 
-/// The first coordinator died before its wave was whole. The second asks for what it took over; what it gave up (here
-/// member 2) is waited for by nobody.
+/// The first coordinator died before its wave was complete. The second coordinator repeats the
+/// requests that it took over. No coordinator waits for the request that it gave up (here member
+/// 2).
 #[test]
-fn the_wave_of_a_coordinator_that_is_gone_is_taken_over_and_its_rest_forgotten() {
+fn a_gone_coordinator_s_wave_is_taken_over_and_rest_dropped() {
     crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::new(usize::MAX).await;
         bench.ask("old", Some(Wave { id: 9, total: 3 }), &[1, 2]).await;
@@ -245,14 +246,14 @@ fn the_wave_of_a_coordinator_that_is_gone_is_taken_over_and_its_rest_forgotten()
         assert_eq!(
             members(&bench.answer("old").await),
             [1],
-            "whoever asked first is answered too"
+            "the first asker is answered too"
         );
         bench.nothing_comes_again().await;
     });
 }
 
 #[test]
-fn a_wave_waits_for_all_its_requests_whatever_comes_twice() {
+fn a_wave_waits_for_all_requests_despite_repeats() {
     crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::new(usize::MAX).await;
         let wave = Some(Wave { id: 1, total: 2 });
@@ -260,7 +261,7 @@ fn a_wave_waits_for_all_its_requests_whatever_comes_twice() {
         bench.ask("new", wave, &[1]).await;
         let mut results = bench.bus.consume(&bench.topology.results("new"), 9).await.unwrap();
         let early = tokio::time::timeout(std::time::Duration::from_millis(50), results.next()).await;
-        assert!(early.is_err(), "one request that came twice is no wave of two");
+        assert!(early.is_err(), "a request that came twice is not a wave of two");
         drop(results);
         bench.ask("new", wave, &[2]).await;
         assert_eq!(members(&bench.answer("new").await), [1, 2]);
@@ -268,7 +269,8 @@ fn a_wave_waits_for_all_its_requests_whatever_comes_twice() {
     });
 }
 
-/// Without an answer the request would come again, be generated again and be too large again, for ever.
+/// Without an answer the request would come again, and its result would be too large again, for
+/// ever.
 #[test]
 fn a_result_above_the_bus_limit_is_answered_as_failed() {
     crate::cli::embedded::system().block_on(async {
@@ -283,9 +285,10 @@ fn a_result_above_the_bus_limit_is_answered_as_failed() {
     });
 }
 
-/// What goes on with a reasoning that the prompt began, and does not end it, is reasoning though no `<think>` was sampled.
+/// Output that continues a reasoning from the prompt, and does not end it, is reasoning even
+/// without a sampled `<think>`.
 #[test]
-fn a_partner_is_told_nothing_of_a_reasoning_that_the_prompt_began() {
+fn a_reasoning_that_the_prompt_began_is_hidden_from_partners() {
     crate::cli::embedded::system().block_on(async {
         let folder = tempfile::tempdir().unwrap();
         thinking_in(folder.path());
@@ -307,7 +310,7 @@ fn a_partner_is_told_nothing_of_a_reasoning_that_the_prompt_began() {
     });
 }
 
-/// A prompt that leaves no room for a token is a failed turn, in a wave too, which goes on without it.
+/// A prompt that leaves no room for a token is a failed turn. A wave goes on without it.
 #[test]
 fn a_prompt_above_the_capped_context_is_answered_as_failed() {
     crate::cli::embedded::system().block_on(async {
@@ -331,7 +334,7 @@ fn a_prompt_above_the_capped_context_is_answered_as_failed() {
     });
 }
 
-/// A tiny model with room for the prompt, on a thread of its own.
+/// A tiny model with room for the prompt, on its own thread.
 fn tiny() -> Arc<dyn EngineClient> {
     let folder = tempfile::tempdir().unwrap();
     let config = config_in(folder.path());
@@ -350,33 +353,37 @@ fn tiny() -> Arc<dyn EngineClient> {
     EmbeddedEngine::start("test", engine, version, text).unwrap()
 }
 
-/// What began behind a stop would be blamed for the death that follows it.
+/// A job that began after a stop would be blamed for the death that follows.
 #[test]
-fn an_agent_that_is_told_to_stop_begins_nothing_more() {
+fn a_stopped_agent_begins_no_more_jobs() {
     crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::new(usize::MAX).await;
         bench.ask("new", None, &[1]).await;
         assert_eq!(members(&bench.answer("new").await), [1]);
         let mut acked = bench.acked.subscribe();
         acked.wait_for(|acked| *acked == 1).await.unwrap();
-        bench.router.send(Input::Stop).await.unwrap();
+        bench.router.send(RouterMessage::Stop).await.unwrap();
         let marked = std::fs::read(&bench.marks).unwrap();
         bench.ask("new", None, &[2]).await;
         bench.ask("new", Some(Wave { id: 1, total: 1 }), &[3]).await;
         drop(bench.asked);
         let left = async |queue| bench.bus.depth(&queue).await;
         assert_eq!(left(bench.topology.turns(&agent())).await, Some(2), "they come again");
-        assert_eq!(left(bench.topology.results("new")).await, Some(0), "nobody is answered");
+        assert_eq!(
+            left(bench.topology.results("new")).await,
+            Some(0),
+            "no request is answered"
+        );
         assert_eq!(std::fs::read(&bench.marks).unwrap(), marked, "no group is begun");
     });
 }
 
-/// Told to the coordinator, each failure would be one of its conversation's few tries.
+/// Reported to the coordinator, each failure would use up one of its conversation's few tries.
 #[test]
-fn weights_whose_logits_are_not_finite_end_the_agent_before_it_answers() {
+fn weights_with_infinite_logits_end_the_agent_unanswered() {
     crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::over(tiny(), usize::MAX).await;
-        // Divided by it the logits of finite weights are infinite.
+        // Finite logits divided by this temperature are infinite.
         let cold = || Sampling {
             temperature: 1e-44,
             ..sampling()
@@ -408,6 +415,10 @@ fn weights_whose_logits_are_not_finite_end_the_agent_before_it_answers() {
         drop(bench.asked);
         let left = async |queue| bench.bus.depth(&queue).await;
         assert_eq!(left(bench.topology.turns(&agent())).await, Some(2), "they come again");
-        assert_eq!(left(bench.topology.results("new")).await, Some(0), "nobody is answered");
+        assert_eq!(
+            left(bench.topology.results("new")).await,
+            Some(0),
+            "no request is answered"
+        );
     });
 }

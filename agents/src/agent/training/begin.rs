@@ -1,4 +1,4 @@
-//! Where training begins: at the newest sound checkpoint, or at the run's first weights.
+//! Begins training at the newest sound checkpoint, or at the run's first weights.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::former::Former;
 use super::refused::Refused;
 use super::save::version_of;
 use crate::agent::alarms::Alarms;
-use crate::agent::due::Waiting;
+use crate::agent::due::EvaluationWait;
 use crate::agent::past_opponent;
 use crate::agent::past_opponent::Renewing;
-use crate::agent::worker::Worker;
+use crate::agent::trainer_thread::TrainerThread;
 use crate::agent::{Agent, broken};
 use crate::base::fault::Usage;
 use crate::engine::EngineClient;
@@ -53,7 +53,7 @@ impl Training {
             saved: None,
             metrics,
             alarms: Alarms::default(),
-            waiting: Waiting::of(&agent.config, &agent.name),
+            waiting: EvaluationWait::of(&agent.config, &agent.name),
             settings,
             agent,
         };
@@ -82,7 +82,7 @@ impl Training {
             Err(CheckpointError::None(_)) => None,
             Err(error) => return Err(error).context("looking for a checkpoint"),
         };
-        // The engines have copies of the first weights before the trainer moves them.
+        // The engines copy the first weights before the trainer moves them.
         let (engine, sinks) = self.engines(&prepared).await?;
         self.refused = self.refusals(&*engine);
         self.engine = Some(engine.clone());
@@ -132,10 +132,14 @@ impl Training {
         })
     }
 
-    pub(super) fn worker(&self, trainer: Trainer) -> anyhow::Result<Worker> {
+    pub(super) fn worker(&self, trainer: Trainer) -> anyhow::Result<TrainerThread> {
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());
-        Ok(Worker::start(self.agent.name.as_str(), Box::new(trainer), pulse)?)
+        Ok(TrainerThread::start(
+            self.agent.name.as_str(),
+            Box::new(trainer),
+            pulse,
+        )?)
     }
 
     fn refusals(&self, engine: &dyn EngineClient) -> Refused {
@@ -143,7 +147,7 @@ impl Training {
         Refused::new(engine.refusals(), engines)
     }
 
-    /// The engines of this agent behind one client, and where published weights reach them.
+    /// The agent's engines behind one client, and the sinks that carry published weights to them.
     async fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
         if self.settings.engine.kind == EngineKind::Dyad {
             let work = client::Work {
@@ -193,14 +197,14 @@ impl Training {
 
     async fn load(&mut self, folder: &Path) -> anyhow::Result<WeightVersion> {
         let path = folder.display().to_string();
-        tracing::info!(path, "going on from a checkpoint");
+        tracing::info!(path, "continuing from a checkpoint");
         let state = TrainerState::read(folder)?;
         self.execute(|seq| TrainCommand::LoadState { seq, path }).await?;
         self.saved = Some(state.step);
         version_of(&state).context("the checkpoint does not say which version it holds")
     }
 
-    /// Cross-entropy on known answers, before version 0.
+    /// Trains with cross-entropy on known answers, before version 0.
     pub(super) async fn warm_start(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
         let Some(config) = self.settings.train.warm_start.clone() else {
             return Ok(());
@@ -222,7 +226,7 @@ impl Training {
                 tracing::info!(step, loss = loss.loss, "warm start");
             }
         }
-        // What the last step has left is seen by no step after it.
+        // Weights that only the last step damaged are seen by no later step of this loop.
         let logprobs = self.logprobs(source.next_batch()?, Whose::Trained).await?;
         if logprobs.iter().flatten().any(|logprob| !logprob.is_finite()) {
             return Err(self.warm_start_failed(config.steps, f64::NAN).into());
@@ -230,12 +234,12 @@ impl Training {
         Ok(())
     }
 
-    /// Known answers under finite weights have a finite loss: no later batch could mend these.
+    /// Known answers under finite weights have a finite loss: no later batch could repair these
+    /// weights.
     fn warm_start_failed(&self, step: u64, loss: f64) -> Usage {
         let agent = &self.agent.name;
-        let problem = format!(
-            "agent {agent}: the loss of its warm start is {loss} at step {step}, of which no weights can learn"
-        );
+        let problem =
+            format!("agent {agent}: the loss of its warm start is {loss} at step {step}, so its weights cannot learn");
         Usage::new(problem).hint(match step {
             0 => broken::damaged(agent, &self.settings.model),
             _ => broken::lower_warm_start(agent),

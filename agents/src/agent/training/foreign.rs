@@ -1,4 +1,4 @@
-//! Engines that are SGLang's or vLLM's servers: what they must be, and how weights reach them.
+//! SGLang's or vLLM's servers as engines: the demands on them, and how weights reach them.
 
 use std::sync::Arc;
 
@@ -13,13 +13,14 @@ use crate::engine::foreign::fleet::Fleet;
 use crate::engine::foreign::{self, Pace};
 use crate::policy::{Prepared, words};
 
-/// Prompts by which a server's log-probs are looked at, and their tokens.
+/// The number of prompts that probe a server's log-probs, and the tokens of each.
 const PROBES: usize = 4;
 const PROBE: usize = 4;
 
 impl Training {
-    /// The agent's servers behind one client, and where published weights reach them. A partner that never trains is served as its
-    /// servers were started, but for an adapter: its model's weights are not even read here ([`Reads`]).
+    /// The agent's servers behind one client, and the sink that carries published weights to them.
+    /// A partner that never trains is served with the weights that its servers were started with,
+    /// apart from an adapter. Its model's weights are not even read here ([`Reads`]).
     ///
     /// [`Reads`]: crate::run_folder::models::Reads
     pub(super) async fn foreign(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Sink)> {

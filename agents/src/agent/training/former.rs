@@ -1,4 +1,5 @@
-//! What is trained next: first the batches that a restart cut off, in their order, then what the ledger has ready.
+//! Forms the next batch: first the batches that a restart cut off, in their order, then from the
+//! ledger's ready groups.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -21,21 +22,24 @@ pub(super) struct Former {
     max_new_tokens: u32,
     run_seed: u64,
     agent: AgentName,
-    /// Where the loss imitates known answers.
+    /// Set where the loss imitates known answers.
     imitates: Option<Imitates>,
     lineages: Lineages,
-    /// Recorded by a branch that a restart cut off.
+    /// Batches recorded by a branch that a restart cut off.
     replay: VecDeque<RecordedBatch>,
-    /// One of those was formed since `retraced` was read: it may have come to other verdicts than were recorded.
+    /// True if one of those was formed since `retraced` was read: its verdicts may differ from the
+    /// recorded ones.
     replayed: bool,
-    /// For each lineage, the last of its steps whose weights are, or are about to be, this lineage's own.
+    /// For each lineage, the last of its steps with weights that equal this lineage's own, now or
+    /// soon.
     retraced: BTreeMap<u32, u64>,
-    /// Groups that refilling has discarded for the batch being formed, and the verdicts on their samples.
+    /// Groups that refilling has discarded for the batch being formed, and the verdicts on their
+    /// samples.
     discarded: HashSet<GroupId>,
     zero: Vec<BatchVerdict>,
 }
 
-/// What turns known answers into ids, and what the model takes of them.
+/// Converts known answers into ids, and knows the model's limits.
 struct Imitates {
     text: Arc<TextCodec>,
     vocab: usize,
@@ -46,7 +50,7 @@ impl Imitates {
     fn ids(&self, asked: &[u32], answer: &str) -> anyhow::Result<Vec<u32>> {
         let ids = self.text.completion(asked, answer)?;
         let known = ids.iter().all(|id| (*id as usize) < self.vocab);
-        ensure!(known, "{answer:?} has tokens that the model does not know");
+        ensure!(known, "{answer:?} has tokens outside the model's vocabulary");
         Ok(ids)
     }
 }
@@ -74,23 +78,23 @@ impl Former {
         }
     }
 
-    /// Goes on from `version`, which the newest lineage began at.
+    /// Continues from `version`, at which the newest lineage began.
     pub(super) async fn resume(&mut self, ledger: &LedgerHandle, version: WeightVersion) -> anyhow::Result<()> {
         self.lineages = ledger.lineages().await?;
         self.replay = ledger.recorded_batches(version.step).await?.into();
         self.retraced = ledger.retraced().await?;
         if !self.replay.is_empty() {
-            tracing::info!(batches = self.replay.len(), "training recorded batches again first");
+            tracing::info!(batches = self.replay.len(), "training the recorded batches again first");
         }
         Ok(())
     }
 
-    /// Whether the next batch is one that was recorded before.
+    /// Returns true if the next batch was recorded before.
     pub(super) fn replays(&self) -> bool {
         !self.replay.is_empty()
     }
 
-    /// The next batch with the bundles that it was formed of; `None` while too few groups are ready. `version` is what is
+    /// Returns the next batch and its bundles; `None` while too few groups are ready. `version` is
     /// about to be trained.
     pub(super) async fn next(
         &mut self,
@@ -106,10 +110,11 @@ impl Former {
             self.replayed = true;
             return match self.form(&bundles, version, false) {
                 Formed::Batch(batch) => Ok(Some((bundles, *batch))),
-                Formed::More { .. } => bail!("a recorded batch does not form again: its payloads are missing"),
+                Formed::More { .. } => bail!("a recorded batch cannot be formed again: its payloads are missing"),
             };
         }
-        // What is missing may be there already: a full buffer changes no more, and nothing would wake us.
+        // Missing groups may be ready already: a full buffer changes no more, so no event would
+        // wake the trainer.
         loop {
             let counts = ledger.counts().await?;
             if (counts.ready as usize) < self.wanted() {
@@ -128,7 +133,7 @@ impl Former {
         }
     }
 
-    /// What is ready, as a batch that may be short; `None` if nothing is.
+    /// Forms a batch, perhaps a short one, from all ready groups; `None` if there are none.
     pub(super) async fn rest(
         &self,
         ledger: &LedgerHandle,
@@ -141,8 +146,8 @@ impl Former {
         }
     }
 
-    /// Groups that the batch is formed of or discarded for it: a batch's worth beside those discarded already, and never
-    /// more than may be drawn for one batch, since the buffer has no room for more.
+    /// The number of groups to read: a batch's worth plus those discarded already. It never exceeds
+    /// the number that may be drawn for one batch, because the buffer has no room for more.
     fn wanted(&self) -> usize {
         let cap = match self.config.zero_advantage {
             ZeroAdvantage::Refill => REFILL_CAP * self.config.batch_groups,
@@ -151,17 +156,19 @@ impl Former {
         (self.config.batch_groups + self.discarded.len()).min(cap)
     }
 
-    /// The oldest groups that are ready and not yet discarded, as many as are wanted beside those.
+    /// The oldest ready groups that are not yet discarded, up to the wanted number.
     async fn ready(&self, ledger: &LedgerHandle) -> anyhow::Result<Vec<Bundle>> {
         let wanted = self.wanted();
         let mut bundles = ledger.ready(wanted).await?;
-        // Groups close in any order: among the oldest there may be more that are new than a batch has left to draw.
+        // Groups close in any order: the oldest may hold more new groups than the batch may still
+        // draw.
         bundles.retain(|bundle| !self.discarded.contains(&bundle.group));
         bundles.truncate(wanted.saturating_sub(self.discarded.len()));
         Ok(bundles)
     }
 
-    /// The verdicts to record with this batch: its own, and those on what refilling discarded for it.
+    /// The verdicts to record with this batch: its own, and those on the groups that refilling
+    /// discarded for it.
     pub(super) fn verdicts(&mut self, batch: &Batch) -> Vec<SampleVerdict> {
         self.discarded.clear();
         let zero = self.zero.drain(..);
@@ -184,8 +191,9 @@ impl Former {
         )
     }
 
-    /// What is trained on: what was sampled, or under cross-entropy the known answers in its place.
-    /// Known answers that the model cannot take are told and left out here: once a batch is recorded it is too late.
+    /// The training examples: the samples, or under cross-entropy the known answers in their place.
+    /// Known answers that the model cannot take are logged and left out here, because after the
+    /// batch is recorded it is too late.
     fn examples<'a>(&self, bundles: &'a [Bundle]) -> Cow<'a, [Bundle]> {
         let Some(imitates) = &self.imitates else {
             return Cow::Borrowed(bundles);
@@ -198,7 +206,7 @@ impl Former {
                 agent = %self.agent,
                 samples = imitated.too_long,
                 max_context = imitates.max_context,
-                "known answers do not fit the context and are not trained: shorten labels or prompts, or take a model with more"
+                "known answers exceed the context and are not trained: shorten labels or prompts, or use a model with a longer context"
             );
         }
         if let Some(first) = imitated.unreadable.first() {
@@ -212,8 +220,9 @@ impl Former {
         Cow::Owned(imitated.bundles)
     }
 
-    /// Trained again in the same order, the batches of a dead branch lead to its very weights: up to the last of them its
-    /// steps are ours, whichever of our forerunners it was that trained them again.
+    /// The age of a version in steps. Trained again in the same order, the batches of a dead branch
+    /// lead to the same weights. Its steps up to the last such batch count as this lineage's own,
+    /// whichever earlier lineage trained them again.
     fn staleness(&self, step: u64, version: WeightVersion) -> u64 {
         let chain = self.lineages.chain(version).into_iter();
         let retraced = chain.filter_map(|at| Some(at.step.min(*self.retraced.get(&at.lineage)?)));

@@ -13,28 +13,28 @@ use crate::policy::{Prepared, warn_of_other_base};
 use crate::run_folder::RunFolder;
 
 impl Training {
-    /// Gives a policy that is not trained what its warm start makes of it: once in a run, and kept as the policy that the run began
-    /// with.
+    /// Applies the warm start of a policy that is not trained: once in a run. The result is kept as
+    /// the run's initial policy.
     pub(super) async fn warm_frozen(&mut self, prepared: &mut Prepared) -> anyhow::Result<()> {
         if self.settings.train.warm_start.is_none() {
             return Ok(());
         }
         let kept = self.agent.folder.initial(&self.agent.name);
-        // What a start that was cut off has left.
+        // Leftovers of a start that was cut off.
         remove(&warming(&kept))?;
         if !kept.is_dir() {
             self.refuse_in_mid_run(&kept)?;
             self.worker = Some(self.worker(self.trainer(prepared)?)?);
             self.warm_start(prepared).await?;
-            // To nobody: it is refused where it has diverged.
+            // No engine receives these weights; publishing rejects them if they have diverged.
             self.publish().await?;
             self.keep_warm(&kept).await?;
             if let Some(worker) = self.worker.take() {
-                // Its memory is given back before an engine takes its own.
+                // The trainer's memory is freed before an engine takes its own.
                 tokio::task::spawn_blocking(move || worker.end()).await??;
             }
         }
-        let sound = checkpoint::sound(&kept).context("reading what the warm start made")?;
+        let sound = checkpoint::sound(&kept).context("reading the warm start's model")?;
         let warm = if let Some(base) = &prepared.base {
             warn_of_other_base(&sound.folder, &prepared.shape, base, &prepared.folder)?;
             peft::load(&sound.folder, &prepared.shape)?.1
@@ -45,47 +45,48 @@ impl Training {
         Ok(())
     }
 
-    /// Others have trained with this partner as it was: it changes no more. What its warm start made is gone, or the run is of a release
-    /// that skipped it.
+    /// Rejects a warm start in mid-run: the other agents have trained with this partner as it was.
+    /// Either the warm start's result is gone, or the run began under a release that skipped it.
     fn refuse_in_mid_run(&self, kept: &Path) -> anyhow::Result<()> {
         let (folder, name) = (&self.agent.folder, &self.agent.name);
         let others = self.agent.config.agents.keys().filter(|other| *other != name);
         let mut steps = others.map(|other| (other, step(folder, other)));
         if let Some((other, steps)) = steps.find(|(_, step)| *step > 0) {
             bail!(
-                "there is no {}, which the warm start of agent {name} made, and agent {other} has made {steps} steps: bring it back, or \
-                 begin a new run. A run of a release that skipped the warm start of agents that are not trained goes on with that release",
+                "there is no {}, the warm start's model of agent {name}, and agent {other} has made {steps} steps: restore it, \
+                 or begin a new run. Continue a run of a release that skipped the warm start of frozen agents with that release",
                 kept.display()
             );
         }
         Ok(())
     }
 
-    /// Keeps what the warm start of a policy that is never trained made of it; nothing else of the trainer stays.
+    /// Keeps the warm start's model of a policy that is never trained, and removes the trainer's
+    /// other files.
     async fn keep_warm(&mut self, kept: &Path) -> anyhow::Result<()> {
         let root = warming(kept);
         let path = root.display().to_string();
         let meta = serde_json::json!({}).to_string();
         let saved = self.execute(|seq| TrainCommand::SaveState { seq, path, meta }).await;
-        saved.context("writing what the warm start made")?;
+        saved.context("writing the warm start's model")?;
         let newest = CheckpointStore::new(&root, 1).latest()?;
-        checkpoint::keep_model(&newest.folder, kept).context("keeping what the warm start made")?;
+        checkpoint::keep_model(&newest.folder, kept).context("keeping the warm start's model")?;
         std::fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))
     }
 }
 
-/// The step of an agent's newest checkpoint, 0 without one.
+/// The step of an agent's newest checkpoint, 0 without a checkpoint.
 fn step(folder: &RunFolder, agent: &AgentName) -> u64 {
     let newest = CheckpointStore::new(&folder.checkpoints(agent), 1).latest();
     newest.map_or(0, |newest| newest.manifest.step)
 }
 
-/// Where the trainer of a warm start writes before its model is `kept`.
+/// The folder that the trainer of a warm start writes to before its model is `kept`.
 fn warming(kept: &Path) -> PathBuf {
     kept.with_extension("warm")
 }
 
-/// Removes a folder that need not be there.
+/// Removes a folder if it exists.
 fn remove(folder: &Path) -> anyhow::Result<()> {
     if !folder.exists() {
         return Ok(());
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_start_that_was_cut_off_has_left_is_removed() {
+    fn leftovers_of_an_interrupted_start_are_removed() {
         let base = tempfile::tempdir().unwrap();
         let left = warming(&base.path().join("patient"));
         remove(&left).unwrap();

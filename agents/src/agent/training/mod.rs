@@ -1,11 +1,13 @@
 //! Training: closed groups become batches, batches become weights, weights go to the engine.
 //!
-//! The order that makes a crash harmless: the step is raised, the batch's verdicts are recorded, the weights move, they are
-//! published, and now and then a checkpoint makes it all permanent. After a restart the trainer goes on from the newest
-//! checkpoint in a new lineage, and the batches that were recorded after it are trained again first, in their order.
+//! The order makes a crash harmless. The step is raised, the batch's verdicts are recorded, the
+//! weights move and are published, and from time to time a checkpoint makes all of it permanent.
+//! After a restart the trainer continues from the newest checkpoint in a new lineage. The batches
+//! that were recorded after that checkpoint are trained again first, in their order.
 //!
-//! [`begin`] restores or begins, [`frozen`] warms what is not trained, [`foreign`] drives engines that are other people's servers,
-//! [`former`] says what is trained next, [`step`] trains it, [`save`] makes it permanent.
+//! [`begin`] restores or begins, [`frozen`] warms policies that are not trained, [`foreign`] drives
+//! external engine servers, [`former`] forms the next batch, [`step`] trains it, [`save`] makes it
+//! permanent.
 
 mod begin;
 mod foreign;
@@ -27,10 +29,10 @@ use configs::{AgentConfig, EngineKind, LastBatch};
 
 use super::Agent;
 use super::alarms::Alarms;
-use super::due::Waiting;
+use super::due::EvaluationWait;
 use super::holds;
 use super::past_opponent::Renewing;
-use super::worker::Worker;
+use super::trainer_thread::TrainerThread;
 use crate::engine::EngineClient;
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
 use former::Former;
@@ -40,23 +42,23 @@ use refused::Refused;
 pub struct Training {
     agent: Arc<Agent>,
     settings: AgentConfig,
-    /// None for a frozen policy.
-    worker: Option<Worker>,
-    /// Of a policy that trains.
+    /// `None` for a frozen policy.
+    worker: Option<TrainerThread>,
+    /// Set for a policy that trains.
     engine: Option<Arc<dyn EngineClient>>,
     version: WeightVersion,
     former: Former,
-    /// Weights that the engine did not take.
+    /// Weights that the engine rejected.
     refused: Refused,
-    /// Of a policy that plays with another's past.
+    /// Set for a policy that plays with another agent's past weights.
     renewing: Renewing,
     seq: u64,
-    /// Step of the newest checkpoint.
+    /// The step of the newest checkpoint.
     saved: Option<u64>,
     metrics: MetricsWriter,
     alarms: Alarms,
-    /// Of the lead, where it waits for evaluations.
-    waiting: Option<Waiting>,
+    /// Set for the lead agent where it waits for evaluations.
+    waiting: Option<EvaluationWait>,
 }
 
 impl Training {
@@ -71,7 +73,7 @@ impl Training {
         worker.execute(command(seq)).await
     }
 
-    /// Trains the batches again that a restart cut off.
+    /// Trains the batches that a restart cut off again.
     pub async fn catch_up(&mut self) -> anyhow::Result<()> {
         while self.former.replays() {
             self.step().await?;
@@ -79,10 +81,11 @@ impl Training {
         Ok(())
     }
 
-    /// Trains until the run is closed, then writes the last checkpoint and waits for the others.
+    /// Trains until the run is closed, then writes the last checkpoint and waits for the other
+    /// agents.
     pub async fn run(mut self) -> anyhow::Result<()> {
         if self.agent.ledger.state().await?.phase == RunPhase::Closed {
-            tracing::info!("this run was closed before");
+            tracing::info!("this run is closed already");
             self.agent.closing.notify_one();
         }
         if self.worker.is_some() {
@@ -91,7 +94,7 @@ impl Training {
             let mut asked = self.agent.holds.subscribe();
             let mut due = self.agent.due.subscribe();
             loop {
-                let until = self.train_what_may_be().await?;
+                let until = self.train_ready_batches().await?;
                 tokio::select! {
                     changes = changed.changed() => changes?,
                     refused = self.refused.wait(self.version) => self.publish_again(refused?).await?,
@@ -100,13 +103,13 @@ impl Training {
                         let name = wanted.borrow_and_update().clone();
                         self.snapshot(name).await?;
                     }
-                    told = asked.changed() => told?,
-                    told = due.changed() => told?,
+                    changed = asked.changed() => changed?,
+                    changed = due.changed() => changed?,
                     () = holds::over(until) => {}
                     () = self.agent.closing.notified() => break,
                 }
             }
-            // The run is closed: nobody evaluates any more.
+            // The run is closed: no coordinator evaluates any more.
             self.keep_holds(Vec::new());
             while self.step().await? {}
             self.last_batch().await?;
@@ -117,9 +120,10 @@ impl Training {
         self.agent.close(self.version).await
     }
 
-    /// Trains batches until there is none, or none may be begun; then keeps the holds that stand, and answers when the first of them, or the
-    /// wait for an evaluation, is over. Whatever was begun is published by then: this task does one thing after the other.
-    async fn train_what_may_be(&mut self) -> anyhow::Result<Option<tokio::time::Instant>> {
+    /// Trains batches until none is ready or none may begin, then keeps the standing holds. Returns
+    /// when the first hold, or the wait for an evaluation, ends. Every begun batch is published by
+    /// then, because this task does one thing at a time.
+    async fn train_ready_batches(&mut self) -> anyhow::Result<Option<tokio::time::Instant>> {
         loop {
             let now = tokio::time::Instant::now();
             let (asked, until) = self.agent.holds.borrow().at(now);
@@ -139,14 +143,14 @@ impl Training {
         }
     }
 
-    /// Until when no batch is begun at this step, since an evaluation is due.
+    /// Until when no batch is begun at this step, because an evaluation is due.
     fn waits_until(&mut self, now: tokio::time::Instant) -> Option<tokio::time::Instant> {
         let phase = self.agent.status.borrow().run.phase;
         let due = self.agent.due.borrow();
         self.waiting.as_mut()?.until(phase, self.version.step, &due, now)
     }
 
-    /// As [`holds::keep`], before the next batch begins.
+    /// Calls [`holds::keep`] before the next batch begins.
     fn keep_holds(&self, names: Vec<String>) {
         let first = names.first().cloned();
         if !holds::keep(&self.agent.status, self.engine.as_deref(), names) {
@@ -161,8 +165,8 @@ impl Training {
         }
     }
 
-    /// Waits until the run is closed, or weights of the past cannot be renewed any more. Engines that refuse weights which nobody will
-    /// replace ask for them again by themselves; they may refuse them a few times.
+    /// Waits until the run is closed, or past weights cannot be renewed any more. Engines that
+    /// reject weights without a successor ask for them again by themselves, a few times at most.
     async fn stand_by(&mut self) -> anyhow::Result<()> {
         loop {
             tokio::select! {
@@ -173,9 +177,10 @@ impl Training {
         }
     }
 
-    /// Sends the newest weights again after a pause; later ones make up for those that were refused before.
+    /// Sends the newest weights again after a pause; later weights replace those that were rejected
+    /// before.
     async fn publish_again(&mut self, pause: std::time::Duration) -> anyhow::Result<()> {
-        // To processes its driver announces them again.
+        // An engine process's driver announces the weights again itself.
         if self.settings.engine.kind == EngineKind::Dyad {
             return Ok(());
         }
@@ -183,13 +188,14 @@ impl Training {
         self.publish().await
     }
 
-    /// The lead agent trains so many batches and no more.
+    /// Returns true if this is the lead agent and it has trained `run.train_steps` batches.
     fn has_done_all(&self) -> bool {
         let run = &self.agent.config;
         run.lead() == Some(&self.agent.name) && self.version.step >= run.run.train_steps
     }
 
-    /// What is left when the run ends is less than a batch, or nothing that the lead agent may still train on.
+    /// Handles the rest at the run's end: less than a batch, or groups that the lead agent may no
+    /// longer train on.
     async fn last_batch(&mut self) -> anyhow::Result<()> {
         let train = self.agent.config.run.last_batch == LastBatch::Train && !self.has_done_all();
         if train && let Some((bundles, batch)) = self.former.rest(&self.agent.ledger, self.version).await? {
@@ -206,7 +212,7 @@ impl Training {
         Ok(())
     }
 
-    /// Trains one batch if there is one.
+    /// Trains one batch if one is ready.
     async fn step(&mut self) -> anyhow::Result<bool> {
         if self.has_done_all() {
             return Ok(false);

@@ -1,21 +1,22 @@
-//! The loss of a step: what the configuration asks for, with the entropy bonus that moves over the run.
+//! The loss of a step: the configured loss, with the entropy bonus that changes over the run.
 
 use broker::protocol::train::Loss;
 use configs::{Schedule, TrainConfig};
 
-/// The loss of a step, as the configuration has it.
+/// Returns the configured loss of a step.
 pub(super) fn loss(config: &TrainConfig, step: u64, steps: u64) -> Loss {
     trainer::loss::configured(config, entropy(config, step, steps))
 }
 
-/// Whether a step is the first after all that the agent's schedules were laid out for: `steps`, where nobody said
-/// `optimizer.decay_steps`.
+/// Returns true if `step` is the first one after the agent's schedules end: at `steps`, unless
+/// `optimizer.decay_steps` is set.
 pub(super) fn outlasts(config: &TrainConfig, step: u64, steps: u64) -> bool {
     let moves = config.optimizer.schedule != Schedule::Constant || config.entropy_final.is_some();
     moves && config.optimizer.decay_steps == 0 && step == steps
 }
 
-/// The entropy bonus at a step: linear from `entropy` to `entropy_final` over `optimizer.decay_steps`, over the run if that is 0.
+/// The entropy bonus at a step: linear from `entropy` to `entropy_final` over
+/// `optimizer.decay_steps`, or over the run if that is 0.
 fn entropy(config: &TrainConfig, step: u64, run_steps: u64) -> f64 {
     let steps = match config.optimizer.decay_steps {
         0 => run_steps,
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_the_one_that_is_written() {
+    fn each_loss_kind_maps_to_its_surrogate() {
         let gspo = of("loss = { kind = \"gspo\", clip_low = 0.0003, clip_high = 0.0004 }");
         assert_eq!(gspo.surrogate, Surrogate::Gspo { low: 3e-4, high: 4e-4 });
         let (low, high) = (0.1, 0.3);
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_behaviour_weighs_up_to_its_cap_only_where_the_ratio_is_decoupled() {
+    fn a_weight_cap_applies_only_to_a_decoupled_ratio() {
         let cap = |text: &str| of(text).behaviour_cap;
         assert_eq!(cap("loss = { ratio = \"decoupled\", weight_cap = 2.0 }"), Some(2.0));
         assert_eq!(cap("loss.ratio = \"decoupled\""), Some(5.0));
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entropy_bonus_moves_over_the_run_or_over_what_the_learning_rate_does() {
+    fn the_entropy_bonus_decays_over_the_run_or_decay_steps() {
         let at = |text: &str, step: u64| entropy(&toml::from_str(text).unwrap(), step, 10);
         let run = "entropy = 0.5\nentropy_final = 0.0";
         assert_eq!([0, 5, 10, 99].map(|step| at(run, step)), [0.5, 0.25, 0.0, 0.0]);
@@ -89,24 +90,24 @@ mod tests {
         assert_eq!(at("entropy = 0.5", 7), 0.5);
     }
 
-    /// Once, and only where something was laid out.
+    /// The warning comes once, and only if a schedule is configured.
     #[test]
-    fn an_agent_that_outlasts_its_schedule_is_told() {
-        let told = |text: &str| -> Vec<u64> {
+    fn an_agent_that_outlasts_its_schedule_is_warned_once() {
+        let warned_at = |text: &str| -> Vec<u64> {
             let config: TrainConfig = toml::from_str(text).unwrap();
             (0..20).filter(|step| outlasts(&config, *step, 10)).collect()
         };
-        assert_eq!(told("optimizer.schedule = \"cosine\""), [10]);
-        assert_eq!(told("entropy = 0.5\nentropy_final = 0.0"), [10]);
-        assert!(told("entropy = 0.5").is_empty());
+        assert_eq!(warned_at("optimizer.schedule = \"cosine\""), [10]);
+        assert_eq!(warned_at("entropy = 0.5\nentropy_final = 0.0"), [10]);
+        assert!(warned_at("entropy = 0.5").is_empty());
         assert!(
-            told("optimizer = { schedule = \"linear\", decay_steps = 10 }").is_empty(),
-            "as was asked for"
+            warned_at("optimizer = { schedule = \"linear\", decay_steps = 10 }").is_empty(),
+            "the configured length"
         );
     }
 
     #[test]
-    fn a_kl_in_the_reward_is_not_in_the_loss_too() {
+    fn a_kl_in_the_reward_is_not_in_the_loss() {
         assert_eq!(of("kl = { coef = 0.5 }").kl_coef, 0.5);
         assert_eq!(of("kl = { coef = 0.5, place = \"reward\" }").kl_coef, 0.0);
     }

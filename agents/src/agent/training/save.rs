@@ -1,4 +1,4 @@
-//! Checkpoints, and which payloads they make superfluous.
+//! Writes checkpoints, and removes the payloads that they make superfluous.
 
 use std::path::Path;
 
@@ -31,8 +31,8 @@ impl Training {
         self.prune(&root).await
     }
 
-    /// Keeps the policy as the run began, which no later checkpoint has and, after a warm start, nothing gives back. Without one it
-    /// follows from the configuration.
+    /// Keeps the run's initial policy. No later checkpoint has it, and after a warm start it cannot
+    /// be computed again. Without a warm start it follows from the configuration.
     pub(super) fn keep_initial(&self) -> anyhow::Result<()> {
         let kept = self.agent.folder.initial(&self.agent.name);
         if self.version.step > 0 || self.settings.train.warm_start.is_none() || kept.is_dir() {
@@ -40,10 +40,11 @@ impl Training {
         }
         let root = self.agent.folder.checkpoints(&self.agent.name);
         let first = CheckpointStore::new(&root, self.settings.train.keep_checkpoints).latest()?;
-        checkpoint::keep_model(&first.folder, &kept).context("keeping the policy as the run began")
+        checkpoint::keep_model(&first.folder, &kept).context("keeping the run's initial policy")
     }
 
-    /// Our part of a joint snapshot: the newest checkpoint, which is of this step, and where it stands in the ledger.
+    /// Writes this agent's part of a joint snapshot: the newest checkpoint, which is at this step,
+    /// and its place in the ledger.
     pub(super) async fn snapshot(&mut self, name: Option<String>) -> anyhow::Result<()> {
         let Some(name) = name else { return Ok(()) };
         self.checkpoint().await?;
@@ -64,7 +65,7 @@ impl Training {
         Ok(())
     }
 
-    /// Payloads that no retained checkpoint could ask for again are no longer needed.
+    /// Removes payloads that no retained checkpoint can need again.
     async fn prune(&self, root: &Path) -> anyhow::Result<()> {
         let retained = CheckpointStore::new(root, self.settings.train.keep_checkpoints).list()?;
         let versions: Vec<WeightVersion> = retained

@@ -12,11 +12,12 @@ use trainer::train::{Refusal, TrainError};
 
 use super::Training;
 use super::objective;
-use crate::agent::figures::Outcome;
+use crate::agent::figures::BatchOutcome;
 use crate::agent::{alarms, broken, figures};
 use crate::base::fault::Usage;
 
-/// Largest |ratio - 1| of tokens whose weights and cache are the trainer's own: f32 sampler and trainer agree to rounding.
+/// The largest |ratio - 1| allowed for tokens that the trainer's own weights and cache sampled. An
+/// f32 sampler and trainer agree to rounding.
 const RATIO_GAP: f64 = 1e-4;
 
 impl Training {
@@ -25,7 +26,7 @@ impl Training {
             step: self.version.step + 1,
             ..self.version
         };
-        // Everyone sees the new step before the batch's groups make room: see the heartbeat.
+        // Every agent must see the new step before the batch's groups make room: see the heartbeat.
         self.agent.status.send_modify(|status| {
             status.step = next.step;
             status.reward = batch.stats.reward.mean.get();
@@ -50,34 +51,34 @@ impl Training {
         Ok(())
     }
 
-    async fn optimise(&mut self, batch: &Batch) -> anyhow::Result<Outcome> {
+    async fn optimise(&mut self, batch: &Batch) -> anyhow::Result<BatchOutcome> {
         let loss = &self.settings.train.loss;
-        // Cross-entropy takes no ratio.
+        // Cross-entropy uses no ratio.
         let decoupled = loss.ratio == Ratio::Decoupled && loss.kind != LossKind::CrossEntropy;
         let mut minibatches = batch.minibatches.clone();
         if decoupled {
-            self.begin_from_here(&mut minibatches).await?;
+            self.set_start_logprobs(&mut minibatches).await?;
         }
         let mut advantage_kl = None;
         if self.settings.train.kl_in_reward() {
-            advantage_kl = Some(self.pay_for_kl(&mut minibatches).await?);
+            advantage_kl = Some(self.subtract_kl(&mut minibatches).await?);
         }
         let config = &self.settings.train;
         let steps = self.agent.config.steps_of(&self.agent.name);
         if objective::outlasts(config, self.version.step, steps) {
             tracing::warn!(
                 agent = %self.agent.name,
-                "this agent has made the {steps} steps that its schedule was laid out for, and goes on where that ends: the lead plays in \
-                 fewer groups; set optimizer.decay_steps"
+                "this agent has made all {steps} steps of its schedule and keeps the schedule's last value, because the \
+                 lead plays in fewer groups; set optimizer.decay_steps"
             );
         }
         let loss = objective::loss(config, self.version.step, steps);
         let optimizer = config.optimizer;
         let lr = trainer::schedule::learning_rate(&optimizer, self.version.step, steps);
-        let mut outcome = Outcome {
+        let mut outcome = BatchOutcome {
             lr,
             advantage_kl,
-            ..Outcome::default()
+            ..BatchOutcome::default()
         };
         for minibatch in minibatches {
             let stats = self.forward_backward(minibatch, loss).await?;
@@ -95,27 +96,29 @@ impl Training {
         Ok(outcome)
     }
 
-    /// Gives every step of the batch the log-probs of the weights as they are, before the first of them moves.
-    async fn begin_from_here(&mut self, minibatches: &mut [TrainBatch]) -> anyhow::Result<()> {
+    /// Gives every step of the batch the log-probs of the current weights, before the first step
+    /// moves them.
+    async fn set_start_logprobs(&mut self, minibatches: &mut [TrainBatch]) -> anyhow::Result<()> {
         for minibatch in minibatches {
             let logprobs = self.logprobs(minibatch.clone(), Whose::Trained).await?;
             ensure!(
                 minibatch.begin_from(logprobs),
-                "the trainer's log-probs are not of the batch they were asked for"
+                "the trainer's log-probs do not match the batch"
             );
         }
         Ok(())
     }
 
-    /// Takes the KL to the reference off the advantages of the batch, token by token; says what it was on average.
-    async fn pay_for_kl(&mut self, minibatches: &mut [TrainBatch]) -> anyhow::Result<f64> {
+    /// Subtracts the KL to the reference from the advantages, token by token; returns its mean per
+    /// token.
+    async fn subtract_kl(&mut self, minibatches: &mut [TrainBatch]) -> anyhow::Result<f64> {
         let mut reference = Vec::with_capacity(minibatches.len());
         for minibatch in minibatches.iter() {
             reference.push(self.logprobs(minibatch.clone(), Whose::Reference).await?);
         }
         let kl = self.settings.train.kl;
         let mean = trainer::loss::kl_returns(minibatches, &reference, trainer::loss::estimate(kl.kind), kl.coef);
-        mean.context("the reference's log-probs are not of the batch they were asked for")
+        mean.context("the reference's log-probs do not match the batch")
     }
 
     pub(super) async fn logprobs(&mut self, batch: TrainBatch, whose: Whose) -> anyhow::Result<Vec<Vec<f32>>> {
@@ -125,10 +128,13 @@ impl Training {
         }
     }
 
-    fn report(&mut self, bundles: &[Bundle], batch: &Batch, outcome: &Outcome, began: Instant) {
+    fn report(&mut self, bundles: &[Bundle], batch: &Batch, outcome: &BatchOutcome, began: Instant) {
         let entropy = outcome.stats.entropy / outcome.stats.tokens.max(1.0);
-        let alarms = alarms::raised(&self.settings.train.alarms, &alarms::Seen::of(&batch.stats, entropy));
-        self.alarms.tell(&self.agent.name, self.version.step, &alarms);
+        let alarms = alarms::raised(
+            &self.settings.train.alarms,
+            &alarms::BatchFigures::of(&batch.stats, entropy),
+        );
+        self.alarms.log_changes(&self.agent.name, self.version.step, &alarms);
         let line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
             .with("collapse/alarms", alarms.len());
         tracing::debug!(
@@ -171,12 +177,13 @@ impl Training {
         match published {
             Err(error) if has_diverged(&error) => {
                 let agent = &self.agent.name;
-                // Before its first step there was nothing else that could move its weights.
+                // Before the first step only the warm start can have moved the weights.
                 let (what, advice) = match version.step {
                     0 => ("warm start", broken::lower_warm_start(agent)),
                     _ => ("training", broken::advice(agent)),
                 };
-                // From its checkpoint it would diverge again, so that no supervisor is to start it.
+                // Restarted from its checkpoint it would diverge again: no supervisor may restart
+                // it.
                 Err(Usage::new(format!("agent {agent}: its {what} has diverged: {error}"))
                     .hint(advice)
                     .into())
@@ -186,7 +193,7 @@ impl Training {
     }
 }
 
-/// Whether the trainer published nothing because its weights are not finite.
+/// Returns true if the trainer published nothing because its weights are not finite.
 fn has_diverged(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<TrainError>();
     matches!(
@@ -203,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_that_are_not_finite_are_told_from_other_refusals() {
+    fn only_weights_that_are_not_finite_count_as_diverged() {
         let refused = |reason| anyhow::Error::from(TrainError::User { seq: 7, reason });
         let tensor = "lm_head.weight".to_owned();
         let version = WeightVersion { lineage: 1, step: 5 };

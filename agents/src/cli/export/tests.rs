@@ -163,7 +163,7 @@ fn checkpoint_is_exported_without_training_state() {
         let said = refusal(&args);
         assert!(said.contains("--step last-good"), "{said}");
         args.step = Step::At(9);
-        assert!(refusal(&args).contains("kept are: 3, 4"));
+        assert!(refusal(&args).contains("kept steps: 3, 4"));
         args.step = Step::LastGood;
         assert!(write(&args).unwrap().contains("step 3"));
         let provenance: serde_json::Value =
@@ -202,7 +202,7 @@ fn missing_agent_or_step_lists_the_existing_ones() {
     let said = refusal(&args(base.path(), "stranger", Step::Latest));
     assert!(said.contains("stranger") && said.contains("it has a, b"), "{said}");
     let said = refusal(&args(base.path(), "a", Step::At(7)));
-    assert!(said.contains("step 7") && said.contains("kept are: none"), "{said}");
+    assert!(said.contains("step 7") && said.contains("kept steps: none"), "{said}");
     let said = refusal(&args(base.path(), "a", Step::Latest));
     assert!(said.contains("no checkpoint of agent a"), "{said}");
     assert!("7".parse::<Step>() == Ok(Step::At(7)) && "newest".parse::<Step>().is_err());

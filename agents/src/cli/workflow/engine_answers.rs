@@ -46,7 +46,7 @@ impl Table {
         let scratch = Scratch::new()?;
         let seats = engines::start(config, &chosen, scratch.path())?;
         for (agent, chosen) in &chosen {
-            eprintln!("{agent}: {}", chosen.told);
+            eprintln!("{agent}: {}", chosen.label);
         }
         Ok(Some(Self {
             seats,

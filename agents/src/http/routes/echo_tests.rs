@@ -13,14 +13,14 @@ use super::*;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::{EngineClient, Finished, Job, Visit};
 
-/// A whole completion.
+/// Returns a whole completion.
 async fn complete(front: &Data<Front>, body: &Value) -> Value {
     let (status, answer) = ask(front, post("/v1/completions", &body.to_string())).await;
     assert_eq!(status, 200, "{answer}");
     answer
 }
 
-/// The choices of a streamed completion, piece by piece.
+/// Returns the choices of a streamed completion, chunk by chunk.
 async fn streamed(front: &Data<Front>, body: &Value) -> Vec<Value> {
     let app = init_service(App::new().app_data(front.clone()).configure(routes)).await;
     let request = post("/v1/completions", &body.to_string()).to_request();
@@ -31,9 +31,9 @@ async fn streamed(front: &Data<Front>, body: &Value) -> Vec<Value> {
     events.map(|mut event| event["choices"][0].take()).collect()
 }
 
-/// Of the choices A and B, which are equally likely.
+/// Choices A and B are equally likely.
 #[tokio::test]
-async fn the_log_probs_of_a_prompt_come_before_those_of_its_answer() {
+async fn the_log_probs_of_a_prompt_precede_those_of_its_answer() {
     let front = front_of(None, vec![66, 65]);
     let half = json!(-2f32.ln());
     let snow = [226, 152, 131];
@@ -54,7 +54,7 @@ async fn the_log_probs_of_a_prompt_come_before_those_of_its_answer() {
         assert_eq!(logprobs["text_offset"], json!([0, 1, 1, 1, 2, 3]));
         let top = logprobs["top_logprobs"].as_array().unwrap();
         assert_eq!((top.len(), &top[0]), (6, &Value::Null));
-        // With the likeliest one stands the prompt's own.
+        // The prompt's own token is listed with the likeliest one.
         assert_eq!(top[1], json!({"token_id:226": half, "A": half}));
         assert_eq!(top[4], json!({"b": half, "A": half}));
         assert_eq!(
@@ -97,7 +97,7 @@ async fn a_choice_may_be_its_prompt_alone() {
         (json!([[120], [121, 122]]), 1, json!(0)),
         (json!("yz"), 2, json!(1)),
         (json!("yz"), 2, Value::Null),
-        // As long as prompt and answer may be together.
+        // The prompt fills the whole context.
         (json!(long), 1, json!(0)),
     ] {
         let mut body =
@@ -105,14 +105,14 @@ async fn a_choice_may_be_its_prompt_alone() {
         let answer = complete(&front, &body).await;
         assert_eq!(answer["usage"]["completion_tokens"], 0);
         let choices = answer["choices"].as_array().unwrap();
-        let mut told = 0;
+        let mut characters = 0;
         for choice in choices {
             assert_eq!(
                 (&choice["finish_reason"], &choice["dyad"]["spans"]),
                 (&length, &json!([]))
             );
             let text = choice["text"].as_str().unwrap();
-            told += text.chars().count();
+            characters += text.chars().count();
             if logprobs.is_null() {
                 assert_eq!(choice["logprobs"], Value::Null);
                 continue;
@@ -123,7 +123,10 @@ async fn a_choice_may_be_its_prompt_alone() {
             }
             assert_eq!(choice["logprobs"]["token_logprobs"][0], Value::Null);
         }
-        assert_eq!(told as u64, answer["usage"]["prompt_tokens"].as_u64().unwrap() * n);
+        assert_eq!(
+            characters as u64,
+            answer["usage"]["prompt_tokens"].as_u64().unwrap() * n
+        );
         body["stream"] = true.into();
         let mut pieces = streamed(&front, &body).await;
         pieces.sort_by_key(|piece| piece["index"].as_u64());
@@ -167,7 +170,7 @@ impl EngineClient for Unscored {
 }
 
 #[tokio::test]
-async fn log_probs_of_a_prompt_that_an_engine_does_not_give_are_refused_by_name() {
+async fn prompt_log_probs_are_rejected_if_the_engine_has_none() {
     let mut front = Arc::try_unwrap(front(None).into_inner()).unwrap_or_else(|_| panic!("shared"));
     front.engine = Arc::new(Unscored(ScriptedEngine::new(vec![65], WeightVersion::default())));
     let front = Data::new(front);

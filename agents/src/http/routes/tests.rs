@@ -5,7 +5,7 @@ use broker::ids::RunId;
 use configs::{SamplingConfig, TokenizerConfig};
 use serde_json::Value;
 
-use super::super::gate::{Gate, Phase};
+use super::super::gate::{FrontPhase, RequestGate};
 use super::super::rates::Rates;
 use super::*;
 use crate::base::secret::Token;
@@ -18,7 +18,7 @@ pub(super) fn front(token: Option<&str>) -> Data<Front> {
     front_of(token, vec![65])
 }
 
-/// Whose engine answers with one of these tokens.
+/// A front with an engine that answers with one of these tokens.
 pub(super) fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
     let folder = tempfile::tempdir().unwrap();
     rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
@@ -32,7 +32,7 @@ pub(super) fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
         token: token.map(|secret| Token::new(crate::base::secret::VARIABLE, secret).unwrap()),
         body: 1000,
         context: 60,
-        gate: Gate::new(1, 2),
+        gate: RequestGate::new(1, 2),
         rates: Rates::new(Some(1000), None),
         since: 0,
     })
@@ -102,7 +102,7 @@ async fn every_answer_is_json_in_openais_shape() {
 }
 
 #[tokio::test]
-async fn with_a_token_nothing_is_told_without_it() {
+async fn a_front_with_a_token_answers_nothing_without_it() {
     let front = front(Some(SECRET));
     for path in ["/v1/models", "/v1/models/a", "/", "/v1/completions"] {
         let (status, body) = ask(&front, get(path)).await;
@@ -128,7 +128,7 @@ async fn with_a_token_nothing_is_told_without_it() {
     assert_eq!(
         ask(&front, elsewhere).await.0,
         200,
-        "who has the token may call it what he likes"
+        "a client with the token may use any host name"
     );
 }
 
@@ -146,13 +146,13 @@ async fn a_page_of_another_site_is_refused() {
 }
 
 #[tokio::test]
-async fn one_too_many_is_told_and_so_is_one_too_late() {
+async fn a_request_too_many_gets_429_and_one_too_late_503() {
     let front = front(None);
     let place = front.gate.enter().unwrap();
     assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 429);
     drop(place);
     assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 200);
-    front.gate.set(Phase::Closing);
+    front.gate.set(FrontPhase::Closing);
     assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 503);
 }
 
@@ -215,7 +215,7 @@ async fn a_stream_is_events_and_ends_with_its_mark() {
 }
 
 #[tokio::test]
-async fn who_is_too_fast_is_told_when_to_come_again() {
+async fn a_client_that_is_too_fast_learns_when_to_retry() {
     let mut slow = Arc::try_unwrap(front(None).into_inner()).unwrap_or_else(|_| panic!("shared"));
     slow.rates = Rates::new(Some(1), None);
     let slow = Data::new(slow);
@@ -235,7 +235,7 @@ async fn who_is_too_fast_is_told_when_to_come_again() {
     let body: Value = read_body_json(response).await;
     assert_eq!(body["error"]["code"], "rate_limit_exceeded");
     let models = ask(&slow, get("/v1/models")).await;
-    assert_eq!(models.0, 200, "which costs nothing");
+    assert_eq!(models.0, 200, "the model list has no rate limit");
     let mut few = Arc::try_unwrap(front(None).into_inner()).unwrap_or_else(|_| panic!("shared"));
     few.rates = Rates::new(None, Some(20));
     let few = Data::new(few);
@@ -243,7 +243,7 @@ async fn who_is_too_fast_is_told_when_to_come_again() {
     assert_eq!(ask(&few, post("/v1/completions", body)).await.0, 400);
 }
 
-/// Of the choices A, B and half a character, which are equally likely.
+/// Choices A, B and half a character are equally likely.
 #[tokio::test]
 async fn the_most_likely_tokens_come_in_openais_two_shapes() {
     let front = front_of(None, vec![66, 195, 65]);
@@ -291,7 +291,7 @@ async fn the_most_likely_tokens_come_in_openais_two_shapes() {
     }
     assert!(
         counts.contains(&2) && counts.contains(&3),
-        "the chosen token is told too where it is not among the likely ones: {counts:?}"
+        "the chosen token is listed too if it is not among the likely ones: {counts:?}"
     );
     let body = serde_json::json!({"model": "a", "prompt": "x", "logprobs": 0});
     assert_eq!(
@@ -302,7 +302,7 @@ async fn the_most_likely_tokens_come_in_openais_two_shapes() {
 
 /// The first bytes of characters, which all have the same text alone.
 #[tokio::test]
-async fn tokens_without_a_text_of_their_own_go_by_their_ids_and_none_is_lost() {
+async fn tokens_without_text_are_named_by_id_and_none_is_lost() {
     let front = front_of(None, vec![0xE2, 0xC3]);
     let body = r#"{"model": "a", "prompt": "x", "logprobs": 2}"#;
     let (status, answer) = ask(&front, post("/v1/completions", body)).await;
@@ -318,7 +318,7 @@ async fn tokens_without_a_text_of_their_own_go_by_their_ids_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn an_answer_with_too_many_logprobs_is_refused_before_it_is_generated() {
+async fn too_many_logprobs_are_rejected_before_generation() {
     let mut long = Arc::try_unwrap(front(None).into_inner()).unwrap_or_else(|_| panic!("shared"));
     long.context = 1 << 20;
     let long = Data::new(long);
@@ -337,7 +337,7 @@ async fn an_answer_with_too_many_logprobs_is_refused_before_it_is_generated() {
 #[tokio::test]
 async fn a_prompt_comes_back_before_each_of_its_choices() {
     let front = front(None);
-    // Ids: x and the end of a turn.
+    // The ids are x and the end of a turn.
     for (prompt, echo) in [
         (serde_json::json!("x<|end|>"), "x<|end|>"),
         (serde_json::json!([120, 257]), "x<|end|>"),

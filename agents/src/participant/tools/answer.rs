@@ -1,48 +1,48 @@
-//! What a tool answers, read.
+//! Reads a tool's answer.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// What a tool answers. A server may answer anything else too, which is its result as it stands.
+/// A tool's answer. A server may also answer anything else, which is its result unchanged.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct ToolAnswer {
-    /// What the agent reads: a text as it is, anything else as JSON.
+    /// The text that the agent reads: a text unchanged, any other value as JSON.
     #[serde(default, deserialize_with = "given")]
     result: Option<Value>,
-    /// The call was wrong, and would be so again: the agent reads this in the result's place.
+    /// The call was wrong, and a retry would be too: the agent reads this instead of a result.
     #[serde(default)]
     error: Option<Value>,
 }
 
-/// A value that is there, also if it is null.
+/// A value that is present, even if it is null.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Why a try failed.
-pub(super) enum Fault {
-    /// Asked again, it may go well.
+/// The reason why a try failed.
+pub(super) enum ToolFault {
+    /// A retry may succeed.
     Failed(String),
-    /// The tool says so: the agent reads it, and it would be the same again.
-    Told(String),
-    /// The tool itself cannot be used, whatever it is asked.
+    /// The tool reports an error for the agent to read; a retry would give the same.
+    ForAgent(String),
+    /// The tool itself cannot be used, for any call.
     Broken(String),
 }
 
-/// An answer's `result` or `error`, if it has one.
-pub(super) fn result_of(answer: Value) -> Option<Result<String, Fault>> {
+/// Returns an answer's `result` or `error`, if it has one.
+pub(super) fn result_of(answer: Value) -> Option<Result<String, ToolFault>> {
     if !answer.is_object() {
         return None;
     }
     let ToolAnswer { result, error } = serde_json::from_value(answer).ok()?;
     match error {
-        Some(error) => Some(Err(Fault::Told(plain(error)))),
+        Some(error) => Some(Err(ToolFault::ForAgent(plain(error)))),
         None => result.map(|result| Ok(plain(result))),
     }
 }
 
-/// A text as it is, anything else as JSON.
+/// A text unchanged, any other value as JSON.
 fn plain(value: Value) -> String {
     match value {
         Value::String(text) => text,

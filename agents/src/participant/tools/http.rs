@@ -1,43 +1,44 @@
-//! A tool that is a server: a POST of JSON for each call.
+//! A tool behind a server: each call is a POST of JSON.
 
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response};
 use rollout::workflow::tools::ToolQuestion;
 use serde_json::Value;
 
-use super::answer::{Fault, result_of};
+use super::answer::{ToolFault, result_of};
 use crate::base::secret::{TOOL_TOKEN, secret_in};
 use crate::engine::process::link;
 
-/// What is read of an answer.
+/// The bytes that are read of an answer.
 const LONGEST: usize = 1 << 20;
-/// What is read of an answer that is an error.
+/// The bytes that are read of an error answer.
 const COMPLAINT: usize = 4 << 10;
 
-pub(super) struct Server {
+pub(super) struct ToolServer {
     client: Client,
     url: String,
-    /// Shown as `Authorization: Bearer`. Never logged: this type has no `Debug`.
+    /// Sent as `Authorization: Bearer`. Never logged: this type has no `Debug`.
     token: Option<String>,
 }
 
-impl Server {
-    /// With the token of `DYAD_TOOL_TOKEN_NAME`, if there is one. An error says why it cannot be asked.
+impl ToolServer {
+    /// Uses the token of `DYAD_TOOL_TOKEN_NAME`, if it is set. The error is the reason why the
+    /// server cannot be asked.
     pub(super) fn new(name: &str, url: &str) -> Result<Self, String> {
         let variable = format!("{TOOL_TOKEN}_{}", name.to_uppercase().replace('-', "_"));
         let token = secret_in(&variable).map_err(|usage| usage.message)?;
         Self::with(&variable, token, url)
     }
 
-    /// `variable` is where the token stood.
+    /// `variable` is the name of the token's environment variable.
     pub(super) fn with(variable: &str, token: Option<String>, url: &str) -> Result<Self, String> {
         if token
             .as_ref()
             .is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic()))
         {
-            return Err(format!("{variable} has characters that cannot stand in a header"));
+            return Err(format!("{variable} has characters that a header cannot hold"));
         }
-        // As it is written: a slash at its end may be part of the address.
+        // The URL is used unchanged: a slash at its end may be part of the address.
         link::judged(url).map_err(|usage| usage.message)?;
         Ok(Self {
             url: url.to_owned(),
@@ -46,14 +47,14 @@ impl Server {
         })
     }
 
-    pub(super) async fn call(&self, question: &ToolQuestion) -> Result<String, Fault> {
-        let body = serde_json::to_string(question).map_err(|error| Fault::Broken(error.to_string()))?;
+    pub(super) async fn call(&self, question: &ToolQuestion) -> Result<String, ToolFault> {
+        let body = serde_json::to_string(question).map_err(|error| ToolFault::Broken(error.to_string()))?;
         let request = self.client.post(&self.url).header(CONTENT_TYPE, link::JSON).body(body);
         let request = match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
         };
-        let lost = |error: reqwest::Error| Fault::Failed(link::LinkError::of("the server", error).to_string());
+        let lost = |error: reqwest::Error| ToolFault::Failed(link::LinkError::of("the server", error).to_string());
         let response = request.send().await.map_err(lost)?;
         let status = response.status();
         if !status.is_success() {
@@ -62,21 +63,21 @@ impl Server {
                 "the server answered {status}: {}",
                 String::from_utf8_lossy(&said).trim()
             );
-            // What it takes for the caller's fault would be so again.
-            let told = status.is_client_error() && !matches!(status.as_u16(), 401 | 403 | 404 | 408 | 429);
-            return Err(if told {
-                Fault::Told(reason)
+            // An error that the caller caused would repeat.
+            let caused_by_caller = status.is_client_error() && !matches!(status.as_u16(), 401 | 403 | 404 | 408 | 429);
+            return Err(if caused_by_caller {
+                ToolFault::ForAgent(reason)
             } else {
-                Fault::Failed(reason)
+                ToolFault::Failed(reason)
             });
         }
         let bytes = read(response, LONGEST + 1).await.map_err(lost)?;
         if bytes.len() > LONGEST {
-            return Err(Fault::Told(format!(
+            return Err(ToolFault::ForAgent(format!(
                 "the server's answer is longer than {LONGEST} bytes"
             )));
         }
-        let text = String::from_utf8(bytes).map_err(|_| Fault::Failed("the server's answer is no text".into()))?;
+        let text = String::from_utf8(bytes).map_err(|_| ToolFault::Failed("the server's answer is not text".into()))?;
         match serde_json::from_str::<Value>(&text) {
             Ok(Value::String(said)) => Ok(said),
             Ok(value) => result_of(value).unwrap_or(Ok(text)),
@@ -85,7 +86,7 @@ impl Server {
     }
 }
 
-/// The beginning of an answer, up to so many bytes.
+/// Reads the beginning of an answer, at most `most` bytes.
 async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, reqwest::Error> {
     let mut bytes = Vec::new();
     while bytes.len() < most

@@ -1,7 +1,8 @@
 //! Tools that agents call: documents in memory, programs, servers.
 //!
-//! A call that no try answers is told to the agent as such, unless the configuration says that its conversation is to be dropped:
-//! either way the machinery goes on. What a tool said is cut to its bound before it is committed.
+//! If every try of a call fails, the agent receives the failure as text, unless the configuration
+//! drops its conversation. Either way the machinery goes on. A tool's text is cut to its limit
+//! before it is committed.
 
 mod answer;
 mod corpus;
@@ -20,18 +21,18 @@ use rollout::workflow::tools::{ERROR, ToolPlace, ToolProgram, ToolQuestion};
 use rollout::workflow::unanswered::said;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 
-use super::worker::{Job, Worker};
+use super::worker::{ProgramJob, Worker};
 pub use answer::ToolAnswer;
-use answer::{Fault, result_of};
+use answer::{ToolFault, result_of};
 use corpus::Corpus;
-use http::Server;
+use http::ToolServer;
 
-/// Calls that wait for a free copy of a program; who asks more waits.
+/// The number of calls that wait for a free copy of a program; further callers block.
 const WAITING: usize = 1024;
 /// Pause before the next try, doubled up to a bound.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Characters of a reason that are told.
+/// The characters of a reason that the agent receives.
 const REASON: usize = 200;
 
 /// The tools of a run. Clones share them.
@@ -41,37 +42,38 @@ pub(super) struct Toolbox(BTreeMap<RoleName, Arc<Tool>>);
 struct Tool {
     name: String,
     config: ToolConfig,
-    place: Open,
-    /// As many calls are answered at once.
+    place: Backend,
+    /// Limits the calls that run at once.
     free: Semaphore,
 }
 
-/// A tool that can be asked.
-enum Open {
-    Corpus(Arc<Shelf>),
-    Program(mpsc::Sender<Job>),
-    Server(Server),
-    /// It cannot be asked at all.
+/// The implementation of a tool.
+enum Backend {
+    Corpus(Arc<LazyCorpus>),
+    Program(mpsc::Sender<ProgramJob>),
+    Server(ToolServer),
+    /// The tool cannot be used; holds the reason.
     Broken(String),
 }
 
-/// A corpus, read when it is first needed, once for all tools of the folder.
-struct Shelf {
+/// A corpus that is read once, for all tools of the folder.
+struct LazyCorpus {
     folder: PathBuf,
     corpus: OnceCell<Result<Arc<Corpus>, String>>,
 }
 
 impl Toolbox {
-    /// Programs start with their first question; documents are read at once, beside everything else.
+    /// Starts the tools. Programs start with their first question; documents are read at once, in
+    /// the background.
     pub(super) fn start(tools: Vec<ToolProgram>) -> Self {
-        let (mut by_role, mut shelves) = (BTreeMap::new(), BTreeMap::new());
+        let (mut by_role, mut corpora) = (BTreeMap::new(), BTreeMap::new());
         for tool in tools {
             let roles = tool.roles.clone();
-            let open = Arc::new(Tool::open(tool, &mut shelves));
+            let open = Arc::new(Tool::open(tool, &mut corpora));
             by_role.extend(roles.into_iter().map(|role| (role, open.clone())));
         }
-        for shelf in shelves.into_values() {
-            tokio::spawn(async move { drop(shelf.corpus().await) });
+        for corpus_of_folder in corpora.into_values() {
+            tokio::spawn(async move { drop(corpus_of_folder.corpus().await) });
         }
         Self(by_role)
     }
@@ -80,7 +82,7 @@ impl Toolbox {
         self.0.contains_key(role)
     }
 
-    /// Makes a call. Ends within the time limits of its tries, its waiting line apart.
+    /// Makes a call. Ends within the time limits of its tries, plus the wait for a free copy.
     pub(super) async fn ask(&self, role: &RoleName, messages: &[Message]) -> TurnOutcome {
         let failed = |reason: String| TurnOutcome::Failed { reason, retry: false };
         let Some(tool) = self.0.get(role) else {
@@ -95,7 +97,7 @@ impl Toolbox {
 }
 
 impl Tool {
-    fn open(tool: ToolProgram, shelves: &mut BTreeMap<PathBuf, Arc<Shelf>>) -> Self {
+    fn open(tool: ToolProgram, corpora: &mut BTreeMap<PathBuf, Arc<LazyCorpus>>) -> Self {
         let ToolProgram {
             name,
             place,
@@ -104,14 +106,14 @@ impl Tool {
         } = tool;
         let place = match place {
             ToolPlace::Corpus(folder) => {
-                let shelf = shelves.entry(folder.clone()).or_insert_with(|| {
+                let corpus_of_folder = corpora.entry(folder.clone()).or_insert_with(|| {
                     let corpus = OnceCell::new();
-                    Arc::new(Shelf { folder, corpus })
+                    Arc::new(LazyCorpus { folder, corpus })
                 });
-                Open::Corpus(shelf.clone())
+                Backend::Corpus(corpus_of_folder.clone())
             }
-            ToolPlace::Process(file) => Open::Program(start_program(file, roles, &config)),
-            ToolPlace::Http(url) => Server::new(&name, &url).map_or_else(Open::Broken, Open::Server),
+            ToolPlace::Process(file) => Backend::Program(start_program(file, roles, &config)),
+            ToolPlace::Http(url) => ToolServer::new(&name, &url).map_or_else(Backend::Broken, Backend::Server),
         };
         Self {
             free: Semaphore::new(usize::from(config.workers.max(1))),
@@ -126,12 +128,12 @@ impl Tool {
         for left in (0..=self.config.retries).rev() {
             let reason = match self.attempt(question, line).await {
                 Ok(answer) => return TurnOutcome::Done(said(cut(answer, self.config.answer))),
-                Err(Fault::Told(reason)) => return TurnOutcome::Done(said(self.complaint(&reason))),
-                Err(Fault::Broken(reason)) => {
+                Err(ToolFault::ForAgent(reason)) => return TurnOutcome::Done(said(self.complaint(&reason))),
+                Err(ToolFault::Broken(reason)) => {
                     let reason = format!("the tool {} cannot be used: {reason}", self.name);
                     return TurnOutcome::Failed { reason, retry: false };
                 }
-                Err(Fault::Failed(reason)) => reason,
+                Err(ToolFault::Failed(reason)) => reason,
             };
             tracing::warn!(tool = self.name, reason, left, "a call of a tool failed");
             if left > 0 {
@@ -147,7 +149,7 @@ impl Tool {
                 },
             };
         }
-        TurnOutcome::Done(said(self.complaint("it was not asked")))
+        TurnOutcome::Done(said(self.complaint("it was not called")))
     }
 
     fn complaint(&self, reason: &str) -> String {
@@ -155,43 +157,44 @@ impl Tool {
         cut(format!("{ERROR}{}: {reason}", self.name), self.config.answer)
     }
 
-    /// One try, when there is room for it.
-    async fn attempt(&self, question: &ToolQuestion, line: &str) -> Result<String, Fault> {
-        // Closed by nobody.
+    /// Makes one try, once there is room for it.
+    async fn attempt(&self, question: &ToolQuestion, line: &str) -> Result<String, ToolFault> {
+        // The semaphore is never closed.
         let _room = self.free.acquire().await;
         let limit = self.config.timeout;
-        let late = || Fault::Failed(format!("no answer within {limit}"));
-        let timed =
-            |answer: Result<Result<String, Fault>, tokio::time::error::Elapsed>| answer.unwrap_or_else(|_| Err(late()));
+        let late = || ToolFault::Failed(format!("no answer within {limit}"));
+        let timed = |answer: Result<Result<String, ToolFault>, tokio::time::error::Elapsed>| {
+            answer.unwrap_or_else(|_| Err(late()))
+        };
         match &self.place {
-            Open::Broken(reason) => Err(Fault::Broken(reason.clone())),
-            Open::Server(server) => timed(tokio::time::timeout(limit.0, server.call(question)).await),
-            Open::Corpus(shelf) => {
-                let corpus = shelf.corpus().await.map_err(Fault::Broken)?;
+            Backend::Broken(reason) => Err(ToolFault::Broken(reason.clone())),
+            Backend::Server(server) => timed(tokio::time::timeout(limit.0, server.call(question)).await),
+            Backend::Corpus(corpus_of_folder) => {
+                let corpus = corpus_of_folder.corpus().await.map_err(ToolFault::Broken)?;
                 let (question, longest) = (question.clone(), self.config.answer.0 as usize);
                 let answer = move || corpus.answer(&question.tool, &question.arguments, longest);
                 let search = tokio::task::spawn_blocking(answer);
                 let answer = tokio::time::timeout(limit.0, search).await.map_err(|_| late())?;
-                answer.map_err(|_| late())?.map_err(Fault::Told)
+                answer.map_err(|_| late())?.map_err(ToolFault::ForAgent)
             }
-            // The copy keeps the time: one that is late is ended.
-            Open::Program(jobs) => {
+            // The copy enforces the time limit: a late program is ended.
+            Backend::Program(jobs) => {
                 let (reply, answered) = oneshot::channel();
-                let ended = || Fault::Failed("its program has ended".into());
-                let job = Job {
+                let ended = || ToolFault::Failed("its program has ended".into());
+                let job = ProgramJob {
                     line: line.to_owned(),
                     reply,
                 };
                 jobs.send(job).await.map_err(|_| ended())?;
-                let answer = answered.await.map_err(|_| ended())?.map_err(Fault::Failed)?;
-                let value = serde_json::from_str(&answer).map_err(|error| Fault::Failed(error.to_string()))?;
-                result_of(value).unwrap_or_else(|| Err(Fault::Failed("its answer has no \"result\"".into())))
+                let answer = answered.await.map_err(|_| ended())?.map_err(ToolFault::Failed)?;
+                let value = serde_json::from_str(&answer).map_err(|error| ToolFault::Failed(error.to_string()))?;
+                result_of(value).unwrap_or_else(|| Err(ToolFault::Failed("its answer has no \"result\"".into())))
             }
         }
     }
 }
 
-fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig) -> mpsc::Sender<Job> {
+fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig) -> mpsc::Sender<ProgramJob> {
     let program = Program {
         place: Place::Process(file.clone()),
         roles,
@@ -208,7 +211,7 @@ fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig) -> mps
     sender
 }
 
-impl Shelf {
+impl LazyCorpus {
     async fn corpus(&self) -> Result<Arc<Corpus>, String> {
         let read = || async {
             let folder = self.folder.clone();
@@ -223,7 +226,8 @@ impl Shelf {
     }
 }
 
-/// What is wrong with the corpora that these tools search: each folder once, by the first tool that names it.
+/// The problems with the corpora that these tools search: each folder once, by the first tool that
+/// names it.
 pub fn check_corpora(tools: &[ToolProgram]) -> Vec<(String, String)> {
     let mut folders: BTreeMap<&PathBuf, &str> = BTreeMap::new();
     for tool in tools {
@@ -235,16 +239,16 @@ pub fn check_corpora(tools: &[ToolProgram]) -> Vec<(String, String)> {
     folders.into_iter().filter_map(problem).collect()
 }
 
-/// What is wrong with the servers that these tools ask: by tool.
+/// The problems with the servers that these tools ask, by tool.
 pub fn check_servers(tools: &[ToolProgram]) -> Vec<(String, String)> {
     let servers = tools.iter().filter_map(|tool| match &tool.place {
-        ToolPlace::Http(url) => Some((tool.name.clone(), Server::new(&tool.name, url).err()?)),
+        ToolPlace::Http(url) => Some((tool.name.clone(), ToolServer::new(&tool.name, url).err()?)),
         _ => None,
     });
     servers.collect()
 }
 
-/// The beginning of a text, if it is longer than that.
+/// Cuts a text that is longer than `longest` bytes, and marks the cut.
 fn cut(mut text: String, longest: ByteSize) -> String {
     const MARK: &str = "\n[cut]";
     let longest = longest.0 as usize;

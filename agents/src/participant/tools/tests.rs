@@ -1,4 +1,4 @@
-//! Tools that behave and tools that do not, run for real.
+//! Well-behaved and misbehaving tools, run for real.
 
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -35,11 +35,11 @@ async fn call(toolbox: &Toolbox, tool: &str, arguments: Value) -> Result<String,
         .await
     {
         TurnOutcome::Done(made) => {
-            assert!(made.output_ids.is_empty(), "what a tool says is no token of anybody's");
+            assert!(made.output_ids.is_empty(), "a tool's text is no token of an agent");
             Ok(made.text)
         }
         TurnOutcome::Failed { reason, retry } => {
-            assert!(!retry, "its tries are its own");
+            assert!(!retry, "a tool has its own tries");
             Err(reason)
         }
     }
@@ -68,7 +68,7 @@ fn program(folder: &Path) -> ToolPlace {
 }
 
 #[tokio::test]
-async fn a_program_answers_and_what_goes_wrong_is_told() {
+async fn a_program_answers_and_its_errors_reach_the_agent() {
     let folder = tempfile::tempdir().unwrap();
     let tools = toolbox(program(folder.path()), json!({"answer": "64"}));
     let look = async |query: &str| call(&tools, "look-up", json!({ "query": query })).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_program_answers_and_what_goes_wrong_is_told() {
 }
 
 #[tokio::test]
-async fn a_tool_that_hangs_is_told_or_drops_its_conversation() {
+async fn a_hanging_tool_gives_an_error_or_drops_the_conversation() {
     let folder = tempfile::tempdir().unwrap();
     let hang = json!({"query": "hang"});
     let tell = toolbox(program(folder.path()), json!({"timeout": "1s", "retries": 1}));
@@ -97,7 +97,7 @@ async fn a_tool_that_hangs_is_told_or_drops_its_conversation() {
 }
 
 #[tokio::test]
-async fn documents_are_searched_and_a_folder_that_cannot_be_is_no_answer() {
+async fn documents_are_searched_and_an_unreadable_folder_fails() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.txt"), "amber floats").unwrap();
     let tools = toolbox(ToolPlace::Corpus(folder.path().into()), json!({}));
@@ -110,7 +110,7 @@ async fn documents_are_searched_and_a_folder_that_cannot_be_is_no_answer() {
     assert!(reason.contains("cannot be used"), "{reason}");
 }
 
-/// A server that answers each request in turn, and what it was sent.
+/// A server that answers the requests in turn, and returns them.
 fn server(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/call", listener.local_addr().unwrap());
@@ -118,7 +118,7 @@ fn server(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<St
         let answer = |answer: &str| {
             let (mut stream, _) = listener.accept().unwrap();
             let (mut sent, mut piece) = (Vec::new(), [0; 4096]);
-            // All of these requests end with their JSON.
+            // The requests end with their JSON.
             while !sent.ends_with(b"\"metadata\":{}}") {
                 let count = stream.read(&mut piece).unwrap();
                 assert!(count > 0, "{}", String::from_utf8_lossy(&sent));
@@ -139,7 +139,7 @@ fn server(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<St
 }
 
 #[tokio::test]
-async fn a_server_is_sent_the_call_and_its_answer_is_read_in_any_of_its_shapes() {
+async fn a_server_gets_the_call_and_may_answer_in_any_shape() {
     let (url, serving) = server(vec![
         "200 {\"result\": \"amber\"}",
         "200 \"jade\"",
@@ -182,18 +182,18 @@ async fn a_server_is_sent_the_call_and_its_answer_is_read_in_any_of_its_shapes()
 }
 
 #[tokio::test]
-async fn a_token_is_shown_to_its_server_and_told_to_nobody() {
+async fn a_token_reaches_its_server_and_no_error_text() {
     let (url, serving) = server(vec!["200 {\"result\": \"amber\"}", "401 who are you"]);
     let server =
-        Server::with("DYAD_TOOL_TOKEN_X", Some("s3cret-token".into()), &url).unwrap_or_else(|why| panic!("{why}"));
+        ToolServer::with("DYAD_TOOL_TOKEN_X", Some("s3cret-token".into()), &url).unwrap_or_else(|why| panic!("{why}"));
     let question = ToolQuestion {
         tool: "x".into(),
         arguments: json!({}),
         metadata: serde_json::Map::new(),
     };
     assert!(server.call(&question).await.is_ok());
-    let Err(Fault::Failed(reason)) = server.call(&question).await else {
-        panic!("a refusal is a failure of ours, and nothing that the agent did")
+    let Err(ToolFault::Failed(reason)) = server.call(&question).await else {
+        panic!("a 401 is a failure of the setup, not the agent's error")
     };
     assert!(reason.contains("401") && !reason.contains("s3cret"), "{reason}");
     assert!(
@@ -201,7 +201,7 @@ async fn a_token_is_shown_to_its_server_and_told_to_nobody() {
             .to_lowercase()
             .contains("authorization: bearer s3cret-token")
     );
-    let refused = Server::with("DYAD_TOOL_TOKEN_X", Some("two words".into()), &url)
+    let refused = ToolServer::with("DYAD_TOOL_TOKEN_X", Some("two words".into()), &url)
         .map(|_| ())
         .unwrap_err();
     assert!(
@@ -211,7 +211,7 @@ async fn a_token_is_shown_to_its_server_and_told_to_nobody() {
 }
 
 #[tokio::test]
-async fn plaintext_to_others_is_refused_before_anything_is_sent() {
+async fn plaintext_to_other_hosts_is_rejected_before_sending() {
     let tools = toolbox(ToolPlace::Http("http://tools.example.org/call".into()), json!({}));
     let reason = call(&tools, "look-up", json!({})).await.unwrap_err();
     assert!(

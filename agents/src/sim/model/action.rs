@@ -1,8 +1,9 @@
-//! What can happen in a state: steps of agents and coordinators, arrivals, and the faults that are left.
+//! The events that can happen in a state: steps of agents and coordinators, arrivals, and the
+//! remaining faults.
 
 use super::checker::Model;
 use super::play::group;
-use super::state::{Coordinator, Message, Phase, State, TASK};
+use super::state::{CoordinatorPhase, Message, ModelCoordinator, ModelState, TASK};
 use super::{GroupModel, Rules};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,42 +12,43 @@ pub(super) enum Action {
     Take(usize),
     Arrives(Message),
     Claims(usize),
-    /// One of its commits reaches the store and is answered.
+    /// One of a coordinator's commits reaches the store and is answered.
     Commits(usize, usize),
     Beats(usize),
     Decides(usize),
     Sends(usize),
     Finishes(usize),
     Voids(usize),
-    /// The agents tell what is reserved to the coordinators.
+    /// The agents report their reserved groups to the coordinators.
     Tells,
-    /// The same, because it has waited for five minutes: nothing else can happen.
+    /// The same report after a wait of five minutes, when no other event is possible.
     Overdue,
-    /// A halted coordinator's beats come again.
+    /// A halted coordinator's heartbeats resume.
     Wakes(usize),
-    Fault(Fault),
+    Fault(ModelFault),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ModelFault {
     CoordinatorDies(usize),
-    /// Before it has made anything of what has come. What it would have sampled is another answer now; nothing else is in its memory.
+    /// The agent dies before it has handled its messages. It would now sample a different answer;
+    /// its memory holds nothing else.
     AgentDies(usize),
-    /// After it has stored what came, before its ack and its answer.
+    /// The agent dies after it has stored a message, before its ack and its answer.
     StoresAndDies(Message),
     Twice(Message),
-    /// The machinery fails a generation, as often as it may.
+    /// The machinery fails a generation, as often as a turn may fail.
     Fails(Message),
-    /// A coordinator's beats stay out for longer than its lease. It goes on as a zombie.
+    /// A coordinator's heartbeats stop for longer than its lease. It continues as a zombie.
     Halts(usize),
-    /// The store is again as it was after so many of its changes; after none it is empty.
+    /// The store returns to its state after this number of changes; after none it is empty.
     GoesBack(usize),
 }
 
 impl GroupModel {
-    pub(super) fn steps(&self, state: &State) -> Vec<Action> {
+    pub(super) fn steps(&self, state: &ModelState) -> Vec<Action> {
         let mut steps: Vec<Action> = state.messages.keys().cloned().map(Action::Arrives).collect();
-        // The first is called 0: which of the two it is makes no difference.
+        // The first coordinator to start is called 0: the two are symmetric.
         let takers = if begun(state) { 2 } else { 1 };
         if state.queue > 0 {
             steps.extend((0..takers).map(Action::Take));
@@ -69,97 +71,101 @@ impl GroupModel {
         steps
     }
 
-    fn own_step(&self, state: &State, c: usize, coordinator: &Coordinator) -> Option<Action> {
+    fn own_step(&self, state: &ModelState, c: usize, coordinator: &ModelCoordinator) -> Option<Action> {
         match &coordinator.phase {
-            Phase::Idle | Phase::Admitting { .. } | Phase::Open(_) => None,
-            Phase::Claiming { watched } => {
+            CoordinatorPhase::Idle | CoordinatorPhase::Admitting { .. } | CoordinatorPhase::Open(_) => None,
+            CoordinatorPhase::Claiming { watched } => {
                 let waits = watched.is_some() && *watched == standing(state) && owner_beats(state);
                 (!waits).then_some(Action::Claims(c))
             }
-            Phase::Closing { sending: None, .. } => Some(Action::Decides(c)),
-            Phase::Closing {
+            CoordinatorPhase::Closing { sending: None, .. } => Some(Action::Decides(c)),
+            CoordinatorPhase::Closing {
                 open,
                 sending: Some(sent),
             } => {
-                let all = self.parts(&open.heard).len();
+                let all = self.parts(&open.received).len();
                 Some(if usize::from(*sent) < all {
                     Action::Sends(c)
                 } else {
                     Action::Finishes(c)
                 })
             }
-            Phase::Voiding { .. } => Some(Action::Voids(c)),
+            CoordinatorPhase::Voiding { .. } => Some(Action::Voids(c)),
         }
     }
 
-    pub(super) fn faults(&self, state: &State) -> Vec<Action> {
+    pub(super) fn faults(&self, state: &ModelState) -> Vec<Action> {
         let mut faults = Vec::new();
         if state.faults == 0 {
             return Vec::new();
         }
         for message in state.messages.keys() {
             if !matches!(message, Message::Part { .. }) || !self.rules.dedupe {
-                faults.push(Fault::Twice(message.clone()));
+                faults.push(ModelFault::Twice(message.clone()));
             }
             match message {
-                Message::Reserve { .. } | Message::Part { .. } => faults.push(Fault::StoresAndDies(message.clone())),
+                Message::Reserve { .. } | Message::Part { .. } => {
+                    faults.push(ModelFault::StoresAndDies(message.clone()))
+                }
                 Message::Request { turn, .. } => {
-                    faults.push(Fault::Fails(message.clone()));
-                    faults.push(Fault::AgentDies(usize::from(*turn)));
+                    faults.push(ModelFault::Fails(message.clone()));
+                    faults.push(ModelFault::AgentDies(usize::from(*turn)));
                 }
                 _ => {}
             }
         }
         for (c, coordinator) in state.coordinators.iter().enumerate() {
-            if coordinator.phase != Phase::Idle {
-                faults.push(Fault::CoordinatorDies(c));
+            if coordinator.phase != CoordinatorPhase::Idle {
+                faults.push(ModelFault::CoordinatorDies(c));
             }
             if lease(&coordinator.phase).is_some() && !coordinator.silent {
-                faults.push(Fault::Halts(c));
+                faults.push(ModelFault::Halts(c));
             }
         }
-        faults.extend((0..state.past.len()).map(Fault::GoesBack));
+        faults.extend((0..state.past.len()).map(ModelFault::GoesBack));
         faults.into_iter().map(Action::Fault).collect()
     }
 }
 
-fn begun(state: &State) -> bool {
-    let idle = |c: &Coordinator| c.phase == Phase::Idle && c.life == 0;
+fn begun(state: &ModelState) -> bool {
+    let idle = |c: &ModelCoordinator| c.phase == CoordinatorPhase::Idle && c.life == 0;
     !state.coordinators.iter().all(idle) || state.agents.iter().any(|agent| !agent.ledger.rows.is_empty())
 }
 
-/// The lease that a coordinator has. Between its claim and its void no lease's time passes, so that too counts as beating.
-pub(super) fn lease(phase: &Phase) -> Option<broker::store::Lease> {
+/// The lease that a coordinator has. No lease's time passes between its claim and its void, so a
+/// voiding coordinator counts as beating.
+pub(super) fn lease(phase: &CoordinatorPhase) -> Option<broker::store::Lease> {
     match phase {
-        Phase::Open(open) | Phase::Closing { open, .. } => Some(open.lease),
-        Phase::Voiding { lease } => Some(*lease),
+        CoordinatorPhase::Open(open) | CoordinatorPhase::Closing { open, .. } => Some(open.lease),
+        CoordinatorPhase::Voiding { lease } => Some(*lease),
         _ => None,
     }
 }
 
-/// The (beat, fence) that another would see now.
-fn standing(state: &State) -> Option<(u64, u64)> {
+/// The (beat, fence) that another coordinator would see now.
+fn standing(state: &ModelState) -> Option<(u64, u64)> {
     let (lease, beat) = state.store.groups.standing(group())?;
     Some((beat, lease.fence))
 }
 
-fn stands(state: &State, c: usize) -> bool {
+fn stands(state: &ModelState, c: usize) -> bool {
     let standing = state.store.groups.standing(group());
     let lease = lease(&state.coordinators[c].phase);
     lease.is_some() && lease == standing.map(|(lease, _)| lease)
 }
 
-fn owner_beats(state: &State) -> bool {
+fn owner_beats(state: &ModelState) -> bool {
     (0..2).any(|c| !state.coordinators[c].silent && stands(state, c))
 }
 
-/// Whether somebody looks at this beat, or its owner would learn that the lease is lost.
-fn beat_matters(state: &State, c: usize) -> bool {
+/// Returns true if a coordinator watches this beat, or if the beat's owner would learn that its
+/// lease is lost.
+fn beat_matters(state: &ModelState, c: usize) -> bool {
     match &state.coordinators[c].phase {
-        Phase::Open(_) if !stands(state, c) => true,
-        Phase::Open(_) | Phase::Closing { .. } => {
+        CoordinatorPhase::Open(_) if !stands(state, c) => true,
+        CoordinatorPhase::Open(_) | CoordinatorPhase::Closing { .. } => {
             let seen = standing(state);
-            let watches = |other: &Coordinator| matches!(&other.phase, Phase::Claiming { watched } if watched.is_some() && *watched == seen);
+            let watches = |other: &ModelCoordinator| matches!(&other.phase, CoordinatorPhase::Claiming { watched } if watched.is_some() && *watched == seen);
             stands(state, c) && state.coordinators.iter().any(watches)
         }
         _ => false,
@@ -167,15 +173,16 @@ fn beat_matters(state: &State, c: usize) -> bool {
 }
 
 impl Model for GroupModel {
-    type State = State;
+    type State = ModelState;
     type Action = Action;
 
-    fn first(&self) -> State {
-        State::new(self.size.messages, self.size.faults)
+    fn first(&self) -> ModelState {
+        ModelState::new(self.size.messages, self.size.faults)
     }
 
-    fn actions(&self, state: &State) -> Vec<Action> {
-        // What coordinators still do then they could have done while the last part was on its way.
+    fn actions(&self, state: &ModelState) -> Vec<Action> {
+        // Every remaining coordinator step could also have happened while the last part was in
+        // transit.
         if self.rules.dedupe && self.is_goal(state) {
             return Vec::new();
         }
@@ -184,7 +191,7 @@ impl Model for GroupModel {
         actions
     }
 
-    fn next(&self, state: &State, action: &Action) -> State {
+    fn next(&self, state: &ModelState, action: &Action) -> ModelState {
         let mut next = state.clone();
         match action {
             Action::Fault(fault) => self.fault(&mut next, fault),
@@ -194,7 +201,7 @@ impl Model for GroupModel {
         next
     }
 
-    fn broken(&self, state: &State) -> Option<String> {
+    fn broken(&self, state: &ModelState) -> Option<String> {
         self.broken_promise(state)
     }
 
@@ -202,13 +209,13 @@ impl Model for GroupModel {
         matches!(action, Action::Fault(_))
     }
 
-    fn is_goal(&self, state: &State) -> bool {
+    fn is_goal(&self, state: &ModelState) -> bool {
         state.agents.iter().all(|agent| agent.ledger.winner(TASK).is_some())
     }
 }
 
 impl Rules {
-    /// Every guard in its place.
+    /// All guards are on.
     pub(super) const ALL: Self = Self {
         custody: true,
         dedupe: true,

@@ -1,51 +1,53 @@
-//! Walks through every state that a model can reach, breadth first, so that the way to what is wrong is a shortest one.
+//! Visits every state that a model can reach, breadth first, so that the path to a problem is a
+//! shortest one.
 //!
-//! Of a state only 128 bits of hash are kept, with the step that led to it: a way is told by walking it again. (Of ten million states
-//! two share a hash with a chance below 1 in 10^24.)
+//! The checker keeps only 128 bits of hash per state, with the step that led to it. It prints a
+//! path by replaying it. Among ten million states two share a hash with a chance below 1 in 10^24.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// No sensible way is so long: what counts without end makes a model endless.
+/// No correct path is this long: a counter without a bound makes a model endless.
 const DEEPEST: u16 = 1000;
 
-/// What can be walked through.
+/// A model with states and actions.
 pub(super) trait Model {
     type State: Clone + Hash;
     type Action: Debug;
 
     fn first(&self) -> Self::State;
-    /// All that can happen now. The same state always gives the same list.
+    /// All actions that are possible now. The same state always gives the same list.
     fn actions(&self, state: &Self::State) -> Vec<Self::Action>;
     fn next(&self, state: &Self::State, action: &Self::Action) -> Self::State;
-    /// Which promise is broken here, if any.
+    /// The promise that is broken in this state, if any.
     fn broken(&self, state: &Self::State) -> Option<String>;
-    /// Whether it is a fault: the quiet has none.
+    /// Returns true if the action is a fault. Quiet paths have no faults.
     fn is_fault(&self, action: &Self::Action) -> bool;
-    /// Where every quiet must lead.
+    /// Returns true in a state that every quiet path must be able to reach.
     fn is_goal(&self, state: &Self::State) -> bool;
 }
 
-/// What a walk came to.
+/// The result of a walk.
 #[derive(Debug)]
 pub(super) struct Walk {
     pub states: usize,
     pub steps: usize,
-    /// Steps from the first state to the farthest.
+    /// The number of steps from the first state to the farthest.
     pub depth: usize,
     pub problem: Option<Problem>,
 }
 
-/// A broken promise, or a state from which no quiet leads to the goal, and a shortest way to it.
+/// A broken promise, or a state from which no quiet path leads to the goal, with a shortest path to
+/// it.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub what: String,
     pub way: Vec<String>,
 }
 
-/// How a state was first reached: from which, by which of its actions, after how many steps.
+/// How a state was first reached: the previous state, the action's index, and the number of steps.
 struct Seen {
     from: u32,
     action: u16,
@@ -57,7 +59,7 @@ struct Walker<'a, M: Model> {
     known: HashMap<u128, u32, BuildHasherDefault<Low>>,
     seen: Vec<Seen>,
     goals: Vec<u32>,
-    /// Steps of the quiet, (to, from).
+    /// Steps without faults, as (to, from).
     quiet: Vec<(u32, u32)>,
     steps: usize,
 }
@@ -107,7 +109,7 @@ impl<M: Model> Walker<'_, M> {
         None
     }
 
-    /// The state's number, and whether it is new.
+    /// Returns the state's number, and true if it is new.
     fn enter(&mut self, state: &M::State, from: u32, action: usize) -> (u32, bool) {
         let id = u32::try_from(self.seen.len()).expect("more states than there are numbers for them");
         match self.known.entry(fingerprint(state)) {
@@ -169,7 +171,7 @@ fn fingerprint(state: &impl Hash) -> u128 {
     fnv.0 ^ (fnv.0 >> 64)
 }
 
-/// FNV-1a of 128 bits, eight bytes at a time where there are eight.
+/// A 128-bit FNV-1a hash, which takes eight bytes at a time where possible.
 struct Fnv(u128);
 
 impl Fnv {
@@ -191,7 +193,7 @@ impl Hasher for Fnv {
     }
 }
 
-/// A fingerprint is a hash already.
+/// A hasher for fingerprints, which are hashes already.
 #[derive(Default)]
 struct Low(u64);
 

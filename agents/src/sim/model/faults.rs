@@ -1,16 +1,16 @@
-//! What goes wrong.
+//! The faults.
 
 use super::GroupModel;
-use super::action::Fault;
-use super::state::{Coordinator, Message, State, TASK};
+use super::action::ModelFault;
+use super::state::{Message, ModelCoordinator, ModelState, TASK};
 
 impl GroupModel {
-    pub(super) fn fault(&self, state: &mut State, fault: &Fault) {
+    pub(super) fn fault(&self, state: &mut ModelState, fault: &ModelFault) {
         state.faults -= 1;
         match fault {
-            Fault::CoordinatorDies(c) => self.die(state, *c),
-            Fault::AgentDies(a) => self.agent_dies(state, *a),
-            Fault::StoresAndDies(message) => {
+            ModelFault::CoordinatorDies(c) => self.die(state, *c),
+            ModelFault::AgentDies(a) => self.agent_dies(state, *a),
+            ModelFault::StoresAndDies(message) => {
                 let agent = match message {
                     Message::Reserve { to, .. } => {
                         state.agents[*to].ledger.reserve(TASK, false);
@@ -24,8 +24,8 @@ impl GroupModel {
                 };
                 self.agent_dies(state, agent);
             }
-            Fault::Twice(message) => *state.messages.entry(message.clone()).or_default() += 1,
-            Fault::Fails(message) => {
+            ModelFault::Twice(message) => *state.messages.entry(message.clone()).or_default() += 1,
+            ModelFault::Fails(message) => {
                 if let Message::Request { reply, attempt, turn } = *message {
                     state.receive(message);
                     state.send(Message::Result {
@@ -36,11 +36,11 @@ impl GroupModel {
                     });
                 }
             }
-            Fault::Halts(c) => {
+            ModelFault::Halts(c) => {
                 state.coordinators[*c].silent = true;
                 self.is_missed(state);
             }
-            Fault::GoesBack(changes) => {
+            ModelFault::GoesBack(changes) => {
                 state.store = state.past[*changes].clone();
                 state.past.truncate(*changes);
                 state.lost = true;
@@ -48,13 +48,14 @@ impl GroupModel {
         }
     }
 
-    /// Its memory is gone, what it has not acked goes back to its queue, what was sent to it goes nowhere.
-    pub(super) fn die(&self, state: &mut State, c: usize) {
-        let Coordinator { life, holds, .. } = state.coordinators[c];
+    /// The coordinator loses its memory, its unacked messages return to their queue, and messages
+    /// sent to it are lost.
+    pub(super) fn die(&self, state: &mut ModelState, c: usize) {
+        let ModelCoordinator { life, holds, .. } = state.coordinators[c];
         state.queue = (state.queue + holds).min(self.size.messages.max(1));
-        state.coordinators[c] = Coordinator {
+        state.coordinators[c] = ModelCoordinator {
             life: life + 1,
-            ..Coordinator::default()
+            ..ModelCoordinator::default()
         };
         state
             .messages
@@ -62,13 +63,14 @@ impl GroupModel {
         self.is_missed(state);
     }
 
-    /// `agent/inbox.rs`, `control`: a coordinator has fallen silent, or a new one has come.
-    pub(super) fn is_missed(&self, state: &mut State) {
+    /// Models `control` in `agent/inbox.rs`: a coordinator has fallen silent, or a new one has
+    /// come.
+    pub(super) fn is_missed(&self, state: &mut ModelState) {
         state.tells |= self.rules.tells && state.is_reserved();
     }
 
-    /// It is started again at once; then it hears every coordinator as new.
-    pub(super) fn agent_dies(&self, state: &mut State, a: usize) {
+    /// The agent restarts at once; every coordinator is then new to it.
+    pub(super) fn agent_dies(&self, state: &mut ModelState, a: usize) {
         state.agents[a].life += 1;
         self.is_missed(state);
     }

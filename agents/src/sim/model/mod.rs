@@ -1,17 +1,25 @@
-//! Every order in which one group can go, for a small system: one task (published once or twice), two agents, two coordinators that
-//! are started again when they die, messages that arrive in any order, and a few faults at any instant.
+//! Checks every order of events of one group in a small system. It has one task (published once or
+//! twice), two agents, and two coordinators that restart when they die. Messages arrive in any
+//! order, and a few faults happen at any instant.
 //!
-//! What is pure is the product's own: the store ([`broker::store::groups::Groups`]), the group and its outcome
-//! ([`rollout::group::GroupRun`], `coordinator::closing::outcome`). The ledger is the mirror that random histories tie to SQLite
-//! (`ledger/tests/custody.rs`). The coordinators' and agents' steps around them are written again ([`coordinator`], [`step`]); that the actors take the
-//! same ones is what the schedules of [`super`] show.
+//! The pure parts are the product's own: the store ([`broker::store::groups::Groups`]), the group
+//! and its outcome ([`rollout::group::GroupRun`], `coordinator::outcome`). The ledger is the model
+//! that random histories compare with SQLite (`ledger/tests/custody.rs`). The coordinators' and
+//! agents' steps are written again ([`coordinator`], [`step`]). The schedules of [`super`] show
+//! that the actors take the same steps.
 //!
-//! Held in every state ([`promises`]): an agent closes a group at most once, whole; both by the same attempt and outcome, unless the
-//! store has lost something; a published task is in a queue, in a delivery that is not acked, or in a ledger; what a coordinator takes for
-//! committed is what the store has; a write under an old lease is refused. And from every state, without another fault, both
-//! agents can still close the group: nothing is stuck.
+//! [`promises`] holds these promises for every state:
 //!
-//! `DYAD_MODEL_FAULTS=2` walks farther than every change must.
+//! - An agent closes a group at most once, whole.
+//! - Both agents close it by the same attempt and outcome, unless the store has lost data.
+//! - A published task is in a queue, in an unacked delivery, or in a ledger.
+//! - The turns that a coordinator treats as committed are in the store.
+//! - A write under an old lease is rejected.
+//!
+//! From every state, without another fault, both agents can still close the group: no state is
+//! stuck.
+//!
+//! `DYAD_MODEL_FAULTS=2` explores more than every change must pass.
 
 mod action;
 mod checker;
@@ -27,35 +35,35 @@ use std::time::Instant;
 use checker::{Walk, walk};
 use play::Play;
 
-/// The guards; without one of them the walk must find what it is for.
+/// The guards. Without any one of them the walk must find the problem that it prevents.
 #[derive(Debug, Clone, Copy)]
 struct Rules {
     /// A task's delivery is acked after the first ledger has its row.
     custody: bool,
-    /// What is closed is closed.
+    /// A closed group stays closed.
     dedupe: bool,
-    /// A bundle closes when all its parts are there.
+    /// A bundle closes only when all its parts have arrived.
     whole: bool,
-    /// The store refuses writes under another lease than the newest.
+    /// The store rejects writes under any lease but the newest.
     fence: bool,
     /// The first answer to a turn stands.
     set_once: bool,
     /// The first outcome stands.
     decide_once: bool,
-    /// Who claims a decided group takes over what its failures were decided to be.
+    /// A coordinator that claims a decided group adopts the decided failures.
     adopts: bool,
-    /// Agents tell what is reserved when a coordinator comes or falls silent.
+    /// Agents report reserved groups when a coordinator appears or falls silent.
     tells: bool,
-    /// They tell it again when it has waited for long.
+    /// Agents report reserved groups again after a long wait.
     overdue: bool,
 }
 
-/// How large the system is.
+/// The size of the system.
 #[derive(Debug, Clone, Copy)]
 struct Size {
-    /// Messages of the task.
+    /// The number of messages of the task.
     messages: u8,
-    /// Parts of a bundle with samples.
+    /// The number of parts of a bundle with samples.
     parts: u16,
     faults: u8,
 }
@@ -112,7 +120,8 @@ fn no_order_of_events_breaks_a_promise() {
     }
 }
 
-/// A guard, the rules without it, where it is missed, what is said then, and after how many steps at the least.
+/// A guard, the rules without it, the size of the system, a part of the problem's text, and the
+/// least number of steps to it.
 type Missing = (&'static str, Rules, Size, &'static str, usize);
 
 #[rustfmt::skip]
@@ -131,7 +140,7 @@ fn missing_guards() -> [Missing; 8] {
 }
 
 #[test]
-fn each_guard_that_is_taken_away_is_missed() {
+fn a_walk_without_any_one_guard_finds_a_problem() {
     let mut unlike = Vec::new();
     for (guard, rules, size, what, steps) in missing_guards() {
         println!("without {guard}:");

@@ -1,4 +1,5 @@
-//! What a coordinator makes of the turns it has heard: the real [`GroupRun`], assembled and decided by the real code.
+//! A coordinator's view of the turns that it has received: the real [`GroupRun`], assembled and
+//! decided by the real code.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -18,7 +19,7 @@ use rollout::group::{GroupHead, GroupRun, Rules, RunSpec, assemble};
 use crate::coordinator::closing::outcome::Ended;
 use crate::turn::failure;
 
-/// One conversation of two turns: a speaks, then b does.
+/// One conversation of two turns: a speaks, then b.
 const CONFIG: &str = r#"
     [run]
     name = "model"
@@ -41,35 +42,36 @@ const CONFIG: &str = r#"
 "#;
 const TASK: &str = "task";
 
-/// What came of one turn.
+/// The outcome of one turn.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Heard {
-    /// The answer differs with the life of the agent that sampled it.
+pub(super) enum Received {
+    /// A turn and its answer; the answer differs with the life of the agent that sampled it.
     Turn(u8, u8),
-    /// It failed as often as it may; not in the machinery, which would put its task to the dead letters.
+    /// The turn failed as often as it may. The failure is not the machinery's, which would make the
+    /// task a dead letter.
     Failed(u8),
-    /// An earlier owner has decided that these conversations were given up.
+    /// An earlier owner has decided that these conversations are given up.
     GivenUp(Vec<(u16, String)>),
 }
 
-/// A group as what was heard makes it.
-pub(super) struct View {
-    /// The turn that it waits for; that of agent a is the first.
+/// The state of a group after the received turns.
+pub(super) struct GroupView {
+    /// The turn that the group waits for; agent a's turn is the first.
     pub wanted: Option<u8>,
-    pub end: Option<End>,
+    pub end: Option<GroupEnd>,
 }
 
-/// What the group came to.
-pub(super) struct End {
+/// The outcome of the group.
+pub(super) struct GroupEnd {
     pub outcome: Bytes,
-    /// Of each agent's bundle: its digest, and whether it has samples.
+    /// For each agent's bundle: its digest, and true if it has samples.
     pub bundles: Vec<(Digest, bool)>,
 }
 
 pub(super) struct Play {
     spec: RunSpec,
     rules: Rules,
-    views: RefCell<HashMap<Vec<Heard>, Rc<View>>>,
+    views: RefCell<HashMap<Vec<Received>, Rc<GroupView>>>,
 }
 
 pub(super) fn group() -> GroupId {
@@ -109,7 +111,8 @@ fn generation(answer: u8) -> Generation {
 impl Play {
     pub(super) fn new() -> Self {
         let mut config = RunConfig::parse(CONFIG, Path::new("model.toml")).unwrap();
-        // Less than a checked configuration may have: more only makes more of the same.
+        // Smaller than a checked configuration allows: more conversations would only repeat the
+        // same.
         config.workflow.group_size = 1;
         let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
         let training: BTreeSet<AgentName> = config.agents.keys().cloned().collect();
@@ -131,40 +134,40 @@ impl Play {
         }
     }
 
-    /// A pure function, so it is worked out once for each list.
-    pub(super) fn view(&self, heard: &[Heard]) -> Rc<View> {
-        if let Some(view) = self.views.borrow().get(heard) {
+    /// A pure function, computed once for each list.
+    pub(super) fn view(&self, received: &[Received]) -> Rc<GroupView> {
+        if let Some(view) = self.views.borrow().get(received) {
             return view.clone();
         }
-        let view = Rc::new(self.look(heard));
-        self.views.borrow_mut().insert(heard.to_vec(), view.clone());
+        let view = Rc::new(self.look(received));
+        self.views.borrow_mut().insert(received.to_vec(), view.clone());
         view
     }
 
-    /// Whether these are the bundles of one outcome that any coordinator has come to.
+    /// Returns true if these are the bundles of one outcome of any coordinator.
     pub(super) fn is_one_outcome(&self, a: Digest, b: Digest) -> bool {
-        let both = |end: &End| end.bundles[0].0 == a && end.bundles[1].0 == b;
+        let both = |end: &GroupEnd| end.bundles[0].0 == a && end.bundles[1].0 == b;
         self.views
             .borrow()
             .values()
             .any(|view| view.end.as_ref().is_some_and(both))
     }
 
-    fn look(&self, heard: &[Heard]) -> View {
-        let run = self.run(heard);
+    fn look(&self, received: &[Received]) -> GroupView {
+        let run = self.run(received);
         let wanted = run.wanted();
         let wanted = wanted.first().map(|one| u8::from(one.key == key(1)));
         let end = run.is_done().then(|| self.end(run));
-        View { wanted, end }
+        GroupView { wanted, end }
     }
 
-    fn run(&self, heard: &[Heard]) -> GroupRun {
+    fn run(&self, received: &[Received]) -> GroupRun {
         let mut run = GroupRun::new(self.spec.clone());
-        for one in heard {
+        for one in received {
             match one {
-                Heard::Turn(turn, answer) => run.on_result(key(*turn), generation(*answer)).unwrap(),
-                Heard::GivenUp(failed) => run.give_up_all(failed.clone()),
-                Heard::Failed(turn) => {
+                Received::Turn(turn, answer) => run.on_result(key(*turn), generation(*answer)).unwrap(),
+                Received::GivenUp(failed) => run.give_up_all(failed.clone()),
+                Received::Failed(turn) => {
                     let over = run.on_failure(&key(*turn), &failure::context("70 tokens"), true);
                     assert_eq!(over, Some(true));
                 }
@@ -173,8 +176,8 @@ impl Play {
         run
     }
 
-    fn end(&self, run: GroupRun) -> End {
-        // The attempt stands in no digest.
+    fn end(&self, run: GroupRun) -> GroupEnd {
+        // The attempt is part of no digest.
         let head = GroupHead {
             group: group(),
             attempt: Attempt([0; 16]),
@@ -187,7 +190,7 @@ impl Play {
             let samples = matches!(bundle.content, BundleContent::Samples(_));
             (bundle.digest, samples)
         };
-        End {
+        GroupEnd {
             outcome: Ended::of(&members, None).outcome(&assembled),
             bundles: assembled.bundles.values().map(bundle).collect(),
         }

@@ -1,29 +1,29 @@
-//! What must hold in every state, and what the group comes to.
+//! The promises that hold in every state, and the outcome of the group.
 
 use bytes::Bytes;
 
 use super::GroupModel;
-use super::play::Heard;
-use super::state::{Phase, State, TASK};
+use super::play::Received;
+use super::state::{CoordinatorPhase, ModelState, TASK};
 use crate::ledger::tests::custody::Part;
 use broker::ids::Attempt;
 
 impl GroupModel {
-    pub(super) fn broken_promise(&self, state: &State) -> Option<String> {
+    pub(super) fn broken_promise(&self, state: &ModelState) -> Option<String> {
         let wrong = state.wrong.map(str::to_owned);
         wrong
             .or_else(|| self.closed_twice(state))
             .or_else(|| self.split(state))
-            .or_else(|| self.nobodys(state))
+            .or_else(|| self.unowned_task(state))
             .or_else(|| self.changed(state))
     }
 
-    fn closed_twice(&self, state: &State) -> Option<String> {
+    fn closed_twice(&self, state: &ModelState) -> Option<String> {
         let twice = state.agents.iter().position(|agent| agent.closings > 1)?;
         Some(format!("agent {twice} has closed the group twice"))
     }
 
-    fn split(&self, state: &State) -> Option<String> {
+    fn split(&self, state: &ModelState) -> Option<String> {
         let [a, b] = &state.agents;
         let (a, b) = (a.ledger.winner(TASK)?, b.ledger.winner(TASK)?);
         let same = a.attempt == b.attempt && self.play.is_one_outcome(a.digest, b.digest);
@@ -31,41 +31,41 @@ impl GroupModel {
             .then(|| "the agents have closed the group differently, and the store has lost nothing".into())
     }
 
-    fn nobodys(&self, state: &State) -> Option<String> {
+    fn unowned_task(&self, state: &ModelState) -> Option<String> {
         let held = state.coordinators.iter().any(|coordinator| coordinator.holds > 0);
         let stored = state.agents.iter().any(|agent| !agent.ledger.rows.is_empty());
         let found = state.queue > 0 || held || stored;
         (!found).then(|| "the task is in no queue and in no ledger".into())
     }
 
-    /// What a coordinator goes on from is what is committed.
-    fn changed(&self, state: &State) -> Option<String> {
+    /// A coordinator continues only from committed turns.
+    fn changed(&self, state: &ModelState) -> Option<String> {
         if state.lost {
             return None;
         }
-        let lookup = |open: &super::state::Open| {
-            let heard = |heard: &Heard| match heard {
-                Heard::Turn(turn, answer) => state.committed.get(&(open.lease.attempt, *turn)) == Some(answer),
-                Heard::Failed(_) | Heard::GivenUp(_) => true,
+        let lookup = |open: &super::state::OpenGroup| {
+            let received = |received: &Received| match received {
+                Received::Turn(turn, answer) => state.committed.get(&(open.lease.attempt, *turn)) == Some(answer),
+                Received::Failed(_) | Received::GivenUp(_) => true,
             };
-            open.heard.iter().all(heard)
+            open.received.iter().all(received)
         };
         let differs = state.coordinators.iter().any(|coordinator| match &coordinator.phase {
-            Phase::Open(open) | Phase::Closing { open, .. } => !lookup(open),
+            CoordinatorPhase::Open(open) | CoordinatorPhase::Closing { open, .. } => !lookup(open),
             _ => false,
         });
         differs.then(|| "a coordinator goes on from a turn that was committed otherwise".into())
     }
 
-    /// The outcome that these turns come to; only asked of a group that has ended.
-    pub(super) fn outcome(&self, heard: &[Heard]) -> Bytes {
-        let view = self.play.view(heard);
+    /// The outcome of these turns; only called for a group that has ended.
+    pub(super) fn outcome(&self, received: &[Received]) -> Bytes {
+        let view = self.play.view(received);
         view.end.as_ref().map_or_else(Bytes::new, |end| end.outcome.clone())
     }
 
-    /// What is sent to whom, in its order. The attempt is the sender's to write.
-    pub(super) fn parts(&self, heard: &[Heard]) -> Vec<(usize, Part)> {
-        let view = self.play.view(heard);
+    /// The parts and their receivers, in order. The sender adds the attempt.
+    pub(super) fn parts(&self, received: &[Received]) -> Vec<(usize, Part)> {
+        let view = self.play.view(received);
         let bundles = view.end.iter().flat_map(|end| end.bundles.iter().enumerate());
         bundles
             .flat_map(|(to, (digest, samples))| {

@@ -1,4 +1,5 @@
-//! What there is: two agents with their ledgers, two coordinators, messages on their way, a store.
+//! The state of the system: two agents with their ledgers, two coordinators, messages in transit, a
+//! store.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,61 +10,62 @@ use broker::store::Lease;
 use broker::store::groups::Groups;
 use bytes::Bytes;
 
-use super::play::Heard;
+use super::play::Received;
 use crate::ledger::tests::custody::{CustodyModel, Part};
 
-/// The one task's number in the ledgers.
+/// The number of the one task in the ledgers.
 pub(super) const TASK: u64 = 0;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct State {
-    /// Messages of the task in the queues of tasks, of published ones and of those handed back alike.
+pub(super) struct ModelState {
+    /// The number of the task's messages in the queues of published and of returned tasks.
     pub queue: u8,
-    pub agents: [Agent; 2],
-    pub coordinators: [Coordinator; 2],
-    /// On their way, each so many times; they arrive in any order.
+    pub agents: [ModelAgent; 2],
+    pub coordinators: [ModelCoordinator; 2],
+    /// Messages in transit, with their number; they arrive in any order.
     pub messages: BTreeMap<Message, u8>,
-    /// As it is, and before that as it was: each of them may come back.
+    /// The store's present state; its earlier states in `past` may return.
     pub store: Rc<Stored>,
     pub past: Vec<Rc<Stored>>,
-    /// The agents are about to tell what is reserved to the coordinators.
+    /// True if the agents are about to report their reserved groups to the coordinators.
     pub tells: bool,
     pub attempts: u8,
-    /// Faults that may still come.
+    /// The number of faults that may still happen.
     pub faults: u8,
-    /// The store has lost something.
+    /// True if the store has lost data.
     pub lost: bool,
-    /// The newest lease that was given, and the first answer to each turn that was committed: for the promises alone.
+    /// The newest granted lease, and the first committed answer to each turn; only the promises use
+    /// them.
     pub newest: Option<Lease>,
     pub committed: BTreeMap<(Attempt, u8), u8>,
-    /// What has gone wrong in the last step, if that shows in no state.
+    /// A violation in the last step that no state shows.
     pub wrong: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) struct Agent {
+pub(super) struct ModelAgent {
     pub ledger: CustodyModel,
-    /// How often it has died: what it samples afterwards is another answer.
+    /// The number of its deaths: after each it samples a different answer.
     pub life: u8,
     pub closings: u8,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) struct Coordinator {
-    /// How often it has died; it is started again at once and knows nothing.
+pub(super) struct ModelCoordinator {
+    /// The number of its deaths: it restarts at once without memory.
     pub life: u8,
-    /// Its beats do not come, whatever else it does.
+    /// True if its heartbeats do not arrive, whatever else it does.
     pub silent: bool,
-    /// Deliveries of the task that it has not acked.
+    /// The number of the task's deliveries that it has not acked.
     pub holds: u8,
-    pub phase: Phase,
+    pub phase: CoordinatorPhase,
     /// Commits on their way to the store.
     pub commits: Vec<Commit>,
 }
 
-/// What a coordinator has of the group.
+/// A coordinator's stage of the group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) enum Phase {
+pub(super) enum CoordinatorPhase {
     #[default]
     Idle,
     /// Waits for the answer of agent `at`.
@@ -71,27 +73,27 @@ pub(super) enum Phase {
         at: usize,
         open: bool,
     },
-    /// Is about to claim; `watched` is the (beat, fence) of the other owner as it was seen.
+    /// About to claim; `watched` is the last (beat, fence) of the other owner.
     Claiming {
         watched: Option<(u64, u64)>,
     },
-    Open(Open),
+    Open(OpenGroup),
     /// Every conversation has ended.
     Closing {
-        open: Open,
+        open: OpenGroup,
         sending: Option<u8>,
     },
-    /// Is about to forget what is stored.
+    /// About to delete the stored group.
     Voiding {
         lease: Lease,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Open {
+pub(super) struct OpenGroup {
     pub lease: Lease,
-    pub heard: Vec<Heard>,
-    /// The turn that was asked for last.
+    pub received: Vec<Received>,
+    /// The last turn that was asked for.
     pub asked: Option<u8>,
     /// The outcome that an earlier owner has written.
     pub decided: Option<Bytes>,
@@ -104,7 +106,7 @@ pub(super) struct Commit {
     pub answer: u8,
 }
 
-/// A coordinator and its life: what is addressed to an earlier one goes nowhere.
+/// A coordinator and its life: messages to an earlier life are lost.
 pub(super) type Incarnation = (usize, u8);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,7 +138,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// The coordinator to which it goes, if it goes to one.
+    /// The coordinator that the message is for, if any.
     pub(super) fn coordinator(&self) -> Option<Incarnation> {
         match self {
             Self::Answer { to, .. } | Self::Result { to, .. } => Some(*to),
@@ -145,7 +147,7 @@ impl Message {
     }
 }
 
-impl State {
+impl ModelState {
     pub(super) fn new(messages: u8, faults: u8) -> Self {
         Self {
             queue: messages,
@@ -184,7 +186,7 @@ impl State {
         }
     }
 
-    /// One call of the store.
+    /// Makes one call of the store.
     pub(super) fn call<T>(&mut self, call: impl FnOnce(&mut Groups) -> T) -> T {
         let mut groups = self.store.groups.clone();
         let answer = call(&mut groups);
@@ -206,7 +208,7 @@ impl State {
     }
 }
 
-/// What a store holds, with its hash worked out once.
+/// The contents of a store, with a hash that is computed once.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Stored {
     pub groups: Groups,
@@ -228,7 +230,7 @@ impl Hash for Stored {
     }
 }
 
-/// The name by which the store knows an owner.
+/// The name under which the store lists an owner.
 pub(super) fn owner((c, life): Incarnation) -> String {
     format!("{c}.{life}")
 }

@@ -1,16 +1,17 @@
-//! What each step does, and what arrivals do at agents. The coordinator's part is in [`super::coordinator`].
+//! The effect of each step, and of arrivals at agents. The coordinator's part is in
+//! [`super::coordinator`].
 
 use broker::protocol::reserve::ReserveVerdict;
 
 use super::GroupModel;
 use super::action::{Action, lease};
-use super::play::Heard;
-use super::state::{Commit, Message, Phase, State, TASK};
+use super::play::Received;
+use super::state::{Commit, CoordinatorPhase, Message, ModelState, TASK};
 use crate::ledger::Staged;
 use crate::ledger::tests::custody::{Part, RowModel};
 
 impl GroupModel {
-    pub(super) fn step(&self, state: &mut State, action: &Action) {
+    pub(super) fn step(&self, state: &mut ModelState, action: &Action) {
         match action {
             Action::Take(c) => self.take(state, *c),
             Action::Arrives(message) => {
@@ -26,7 +27,7 @@ impl GroupModel {
             Action::Voids(c) => self.void(state, *c),
             Action::Tells | Action::Overdue => {
                 state.tells = false;
-                // One that is told again before it is taken says nothing new.
+                // A second report before the first is taken adds no message.
                 state.queue = state.queue.max(1);
             }
             Action::Wakes(c) => state.coordinators[*c].silent = false,
@@ -34,7 +35,7 @@ impl GroupModel {
         }
     }
 
-    fn arrives(&self, state: &mut State, message: &Message) {
+    fn arrives(&self, state: &mut ModelState, message: &Message) {
         match *message {
             Message::Reserve { to, from } => {
                 let verdict = state.agents[to].ledger.reserve(TASK, false);
@@ -61,16 +62,16 @@ impl GroupModel {
                 turn,
                 answer,
             } => {
-                let Phase::Open(open) = &mut state.coordinators[to.0].phase else {
+                let CoordinatorPhase::Open(open) = &mut state.coordinators[to.0].phase else {
                     return;
                 };
-                if open.lease.attempt != attempt || self.play.view(&open.heard).wanted != Some(turn) {
+                if open.lease.attempt != attempt || self.play.view(&open.received).wanted != Some(turn) {
                     return;
                 }
                 let lease = open.lease;
                 match answer {
                     Some(answer) => state.coordinators[to.0].commits.push(Commit { lease, turn, answer }),
-                    None => open.heard.push(Heard::Failed(turn)),
+                    None => open.received.push(Received::Failed(turn)),
                 }
                 self.proceed(state, to.0);
             }
@@ -78,8 +79,8 @@ impl GroupModel {
         }
     }
 
-    /// `agent/inbox.rs`, `stage`.
-    pub(super) fn stage(&self, state: &mut State, to: usize, part: Part) {
+    /// Models `stage` in `agent/inbox.rs`.
+    pub(super) fn stage(&self, state: &mut ModelState, to: usize, part: Part) {
         let agent = &mut state.agents[to];
         if !self.rules.dedupe && agent.ledger.winner(TASK).is_some() {
             agent.ledger.rows.insert(TASK, RowModel::Reserved(Default::default()));
@@ -104,9 +105,10 @@ impl GroupModel {
         }
     }
 
-    /// Leaves out what makes no difference to anything that can still happen: parts that are dropped when they come, who is silent
-    /// without a lease, and what was kept for promises that a store which has lost something does not make.
-    pub(super) fn tidy(&self, state: &mut State) {
+    /// Removes facts that can no longer make a difference: parts that are dropped on arrival, the
+    /// silence of coordinators without a lease, and records for promises that a store with lost
+    /// data does not make.
+    pub(super) fn tidy(&self, state: &mut ModelState) {
         if self.rules.dedupe && self.rules.whole {
             let agents = &state.agents;
             let counts = |to: usize, part: &Part| match agents[to].ledger.rows.get(&TASK) {

@@ -1,4 +1,4 @@
-//! Checkpoints that come and go, and what is served of them.
+//! Checkpoints that appear and disappear, and the weights that are served.
 
 use std::sync::mpsc;
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::policy;
 use crate::turn::past::tests::past;
 
-/// Says what was published.
+/// Records what was published.
 struct Caught(mpsc::Sender<(WeightVersion, String)>);
 
 impl WeightSink for Caught {
@@ -49,7 +49,7 @@ impl Bench {
         Self { home, renewer, caught }
     }
 
-    /// The other agent writes its checkpoint of this step, and removes the one before.
+    /// Writes the other agent's checkpoint of this step, and removes the one before.
     fn save(&self, step: u64) {
         let model = model(&self.home, step);
         let saved = CheckpointStore::new(&self.renewer.from, 1).save(step, "digest", |folder| {
@@ -65,7 +65,7 @@ impl Bench {
         saved.unwrap();
     }
 
-    /// Something else stands in a kept model; the checkpoint that it was linked to is as it was.
+    /// Replaces the contents of a kept model; the checkpoint that it was linked to stays unchanged.
     fn damage(&self, step: u64) {
         let file = self.renewer.kept(step).join("model.safetensors");
         let mut bytes = std::fs::read(&file).unwrap();
@@ -85,7 +85,7 @@ impl Bench {
     }
 }
 
-/// The model of a step: random weights of that seed.
+/// The model of a step: random weights with the step as seed.
 fn model(home: &TempDir, step: u64) -> PathBuf {
     let text = "layers = 1\nhidden = 8\nheads = 2\nmax_context = 16\ntokenizer = { words = [\"a\"] }";
     let random: RandomModel = toml::from_str(text).unwrap();
@@ -95,7 +95,7 @@ fn model(home: &TempDir, step: u64) -> PathBuf {
 }
 
 #[test]
-fn what_is_drawn_is_served_though_its_checkpoint_is_gone() {
+fn drawn_weights_are_served_though_their_checkpoint_is_gone() {
     let mut bench = Bench::new(true);
     assert!(!bench.renewer.renew(None).unwrap(), "there is no checkpoint");
     bench.save(0);
@@ -135,7 +135,7 @@ fn a_restart_goes_on_where_it_was() {
     }
     let before = bench.caught.try_iter().last().unwrap();
     bench.renewer.served = None;
-    // The checkpoints say less than the pool: what the other agent lost it trains again.
+    // The checkpoints hold fewer steps than the pool: the other agent trains lost steps again.
     std::fs::remove_dir_all(&bench.renewer.from).unwrap();
     bench.save(10);
     assert!(bench.renewer.renew(None).unwrap());
@@ -143,9 +143,9 @@ fn a_restart_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_cannot_be_served_is_an_error_in_rounds_and_passed_over_without() {
+fn missing_weights_fail_in_rounds_and_are_skipped_otherwise() {
     let mut bench = Bench::new(true);
-    // A renewal that draws another than the newest.
+    // A renewal that draws a step other than the newest.
     let renewal = (1..)
         .find(|renewal| bench.renewer.past.drawn(*renewal) != renewal * 10)
         .unwrap();
@@ -160,7 +160,7 @@ fn what_cannot_be_served_is_an_error_in_rounds_and_passed_over_without() {
 }
 
 #[test]
-fn checkpoints_that_went_before_they_were_taken_are_passed_over() {
+fn checkpoints_removed_before_copying_are_skipped() {
     let mut bench = Bench::new(false);
     for step in [0, 10, 20, 25] {
         bench.save(step);
@@ -170,19 +170,19 @@ fn checkpoints_that_went_before_they_were_taken_are_passed_over() {
     }
     assert!(bench.renewer.renew(Some(25)).unwrap());
     assert_eq!(bench.pool(), [0, 25]);
-    // Of steps 0, 10 and 20, whichever is drawn, there is only the first.
+    // Only the first of steps 0, 10 and 20 exists, whichever is drawn.
     let (version, weights) = bench.caught.try_iter().last().unwrap();
     assert_eq!(version, WeightVersion { lineage: 3, step: 0 });
     assert_eq!(weights, bench.weights(0));
 }
 
 #[test]
-fn a_damaged_model_is_taken_again_while_its_checkpoint_is_there() {
+fn a_damaged_model_is_copied_again_from_its_checkpoint() {
     let mut bench = Bench::new(true);
     bench.save(0);
     assert!(bench.renewer.renew(None).unwrap());
     bench.damage(0);
-    // As after a restart.
+    // The state after a restart.
     bench.renewer.served = None;
     assert!(bench.renewer.renew(None).unwrap());
     let served: Vec<_> = bench.caught.try_iter().collect();
@@ -191,9 +191,9 @@ fn a_damaged_model_is_taken_again_while_its_checkpoint_is_there() {
 }
 
 #[test]
-fn a_damaged_model_whose_checkpoint_is_gone_ends_rounds_and_is_passed_over_without() {
+fn a_damaged_model_without_checkpoint_fails_only_in_rounds() {
     let mut bench = Bench::new(true);
-    // A renewal that draws the one before the newest, which has one before it in the pool.
+    // A renewal that draws the step before the newest, which has an earlier step in the pool.
     let renewal = (2..)
         .find(|renewal| bench.renewer.past.drawn(*renewal) == (renewal - 1) * 10)
         .unwrap();

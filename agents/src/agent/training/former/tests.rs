@@ -52,9 +52,10 @@ async fn ledger(folder: &tempfile::TempDir, rewards: &[[f32; 2]]) -> (LedgerHand
 const SAME: [f32; 2] = [1.0, 1.0];
 const DIFFERENT: [f32; 2] = [0.0, 1.0];
 
-/// Nothing changes the ledger any more, so nothing would wake a trainer that waited for more after the first draw.
+/// The ledger no longer changes, so no event would wake a trainer that waited for more after the
+/// first draw.
 #[tokio::test]
-async fn refilling_draws_all_that_is_there_before_it_waits() {
+async fn refilling_draws_all_ready_groups_before_it_waits() {
     let folder = tempfile::tempdir().unwrap();
     let (ledger, version) = ledger(&folder, &[SAME, SAME, DIFFERENT, SAME, DIFFERENT]).await;
     let mut former = former(2, ZeroAdvantage::Refill);
@@ -76,7 +77,7 @@ async fn refilling_draws_all_that_is_there_before_it_waits() {
 }
 
 #[tokio::test]
-async fn without_enough_groups_it_waits_and_forgets_nothing() {
+async fn a_wait_for_more_groups_keeps_discarded_ones() {
     let folder = tempfile::tempdir().unwrap();
     let (ledger, version) = ledger(&folder, &[SAME, DIFFERENT]).await;
     let mut former = former(2, ZeroAdvantage::Refill);
@@ -89,8 +90,8 @@ async fn without_enough_groups_it_waits_and_forgets_nothing() {
     assert_eq!(former.verdicts(&batch).len(), 6, "the discarded group's too");
 }
 
-/// Groups close in any order, so that an odd number of them is discarded at a time: what is wanted next must never be more
-/// than the buffer holds, or everybody waits for ever.
+/// Groups close in any order, so an odd number of them is discarded at a time. The next wanted
+/// number must never exceed the buffer, or training waits for ever.
 #[tokio::test]
 async fn refilling_never_wants_more_than_the_buffer_holds() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,7 +115,7 @@ async fn refilling_never_wants_more_than_the_buffer_holds() {
     assert_eq!(former.verdicts(&batch).len(), 16);
 }
 
-/// What a dead branch recorded is trained first, whatever else is ready.
+/// Batches that a dead branch recorded are trained first, whatever else is ready.
 #[tokio::test]
 async fn a_restart_trains_the_recorded_batches_first() {
     let folder = tempfile::tempdir().unwrap();
@@ -145,10 +146,11 @@ async fn a_restart_trains_the_recorded_batches_first() {
     assert_eq!(trained, [group(0), group(1), group(2), group(3)]);
 }
 
-/// A second lineage trains the batches of the first again and writes its checkpoint; a third begins there, with nothing to train
-/// again. What the first sampled is as young as if nothing had happened.
+/// A second lineage trains the batches of the first again and writes its checkpoint. A third
+/// lineage begins there, with no batch to train again. The first lineage's samples are as young as
+/// without a crash.
 #[tokio::test]
-async fn weights_that_a_forerunner_came_to_again_are_ours() {
+async fn weights_retraced_by_an_earlier_lineage_count_as_own() {
     let folder = tempfile::tempdir().unwrap();
     let (ledger, first) = ledger(&folder, &[DIFFERENT; 4]).await;
     let mut begin = first;
@@ -177,12 +179,13 @@ async fn weights_that_a_forerunner_came_to_again_are_ours() {
         assert_eq!(former.staleness(3, of(1)), 2, "{lineage}");
     }
     let beyond = WeightVersion { step: 3, ..first };
-    assert_eq!(former.staleness(3, beyond), 1, "weights that no batch is recorded for");
+    assert_eq!(former.staleness(3, beyond), 1, "weights without a recorded batch");
 }
 
-/// What the forerunner's later weights sampled is no younger than the weights that the two have in common.
+/// Samples from the earlier lineage's later weights are no younger than the weights that the two
+/// share.
 #[tokio::test]
-async fn a_recorded_batch_that_comes_to_other_verdicts_ends_what_is_retraced() {
+async fn a_recorded_batch_with_other_verdicts_ends_the_retracing() {
     let folder = tempfile::tempdir().unwrap();
     let (ledger, first) = ledger(&folder, &[DIFFERENT; 2]).await;
     let mut before = former(1, ZeroAdvantage::Keep);
@@ -209,27 +212,31 @@ async fn a_recorded_batch_that_comes_to_other_verdicts_ends_what_is_retraced() {
     ledger.record_batch(second.lineage, 1, verdicts).await.unwrap();
     let at = WeightVersion { step: 1, ..second };
     assert!(after.next(&ledger, at).await.unwrap().is_some());
-    assert_eq!(after.staleness(1, theirs), 1, "it was trained otherwise");
+    assert_eq!(after.staleness(1, theirs), 1, "it was trained with other verdicts");
     assert_eq!(after.staleness(1, at), 0);
 }
 
-/// The trainer would refuse the row, and the agent stop for good: its batch is recorded by then.
+/// The trainer would reject the row after its batch is recorded, and the agent would stop for good.
 #[test]
 fn known_answers_that_the_model_cannot_take_keep_no_row() {
     let folder = tempfile::tempdir().unwrap();
     let words = ["1", "2"].map(str::to_owned).to_vec();
     write_tokenizer(folder.path(), &TokenizerConfig::Words(words)).unwrap();
     let text = Arc::new(TextCodec::open(folder.path()).unwrap());
-    let told = |member, target: Option<&str>| Sample {
+    let labelled = |member, target: Option<&str>| Sample {
         target: target.map(str::to_owned),
         ..sample(member)
     };
     let bundle = Bundle {
-        content: BundleContent::Samples(vec![told(0, Some("1")), told(1, Some("1 2")), told(2, None)]),
+        content: BundleContent::Samples(vec![
+            labelled(0, Some("1")),
+            labelled(1, Some("1 2")),
+            labelled(2, None),
+        ]),
         conversations: 3,
         ..part(0, 1, 0, 0, 1)
     };
-    // What was asked is 12 tokens.
+    // The prompt has 12 tokens.
     let shorter = 12 + text.completion(&[], "1").unwrap().len();
     let vocab = text.vocab_size();
     for (vocab, max_context, kept) in [

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::process::link;
-use crate::http::{self, Plan, Serving};
+use crate::http::{self, Plan, ServedFront};
 
 /// Returns the front of an agent with a bench's servers as engines.
-fn front(bench: &Bench) -> Arc<Serving> {
+fn front(bench: &Bench) -> Arc<ServedFront> {
     let folder = tempfile::tempdir().unwrap();
     let config = crate::run_folder::tests::config_in(folder.path());
     let (agent, settings) = config.agents.first_key_value().unwrap();
@@ -25,7 +25,7 @@ fn front(bench: &Bench) -> Arc<Serving> {
 }
 
 /// Returns status and body of a completion behind the prompt of [`job`], from the first agent.
-async fn complete(front: &Serving, more: Value) -> (u16, String) {
+async fn complete(front: &ServedFront, more: Value) -> (u16, String) {
     let mut body = json!({"model": "a", "prompt": "Hello", "max_tokens": 40, "seed": 5, "return_token_ids": true});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let url = format!("http://{}/v1/completions", front.address);

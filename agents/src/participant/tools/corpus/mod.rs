@@ -1,8 +1,8 @@
 //! A folder of documents, searched in memory.
 //!
-//! Ranked by BM25 over words, a word in a title counting twice; equal scores stand in the order of the documents. The order of
-//! the documents is that of their paths, and the index is one segment written by one thread: the same folder gives the
-//! same answers everywhere.
+//! Documents are ranked by BM25 over words, and a word in a title counts twice. Equal scores keep
+//! the order of the documents, which is that of their paths. The index is one segment written by
+//! one thread: the same folder gives the same answers everywhere.
 
 mod read;
 
@@ -19,20 +19,20 @@ use tantivy::{Index, IndexReader, ReloadPolicy, TantivyDocument, TantivyError, T
 
 use read::Document;
 
-/// Words of a query that are looked for.
+/// The number of query words that are searched for.
 const WORDS: usize = 64;
-/// A word in a title counts so much.
+/// The weight of a word in a title.
 const TITLE: f32 = 2.0;
-/// Words that a search shows of a document, and bytes of it that are looked at for them.
+/// The number of words that a search shows of a document, and the bytes in which it looks for them.
 const SHOWN: usize = 40;
 const LOOKED_AT: usize = 256 << 10;
-/// Bytes of a page, at most.
+/// The largest page, in bytes.
 const PAGE: usize = 4 << 10;
-/// Documents that a search names at most.
+/// The largest number of documents in a search result.
 const MOST: usize = 20;
-/// For what a page's heading takes.
+/// Bytes that are reserved for a page's heading.
 const HEADING: usize = 300;
-/// Memory of the writer, while the index is made.
+/// The writer's memory while the index is built, in bytes.
 const WRITER: usize = 64 << 20;
 
 pub(super) struct Corpus {
@@ -44,7 +44,7 @@ pub(super) struct Corpus {
 }
 
 impl Corpus {
-    /// Reads the folder and makes its index. An error says what is wrong with it.
+    /// Reads the folder and builds its index. The error describes what is wrong with the folder.
     pub(super) fn open(folder: &Path) -> Result<Self, String> {
         let documents = read::folder(folder)?;
         let wrong = |error: TantivyError| format!("the index of {} cannot be made: {error}", folder.display());
@@ -69,14 +69,14 @@ impl Corpus {
         Ok(Self {
             documents,
             analyzer: index.tokenizer_for_field(text)?,
-            // Nothing is added later.
+            // The index never changes.
             reader: index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?,
             title,
             text,
         })
     }
 
-    /// What a call of `search` or `visit` comes back with. An error is for the agent.
+    /// Answers a call of `search` or `visit`. An error is for the agent to read.
     pub(super) fn answer(&self, tool: &str, arguments: &Value, longest: usize) -> Result<String, String> {
         let unread = |error: serde_json::Error| format!("the arguments cannot be read: {error}");
         match tool {
@@ -115,12 +115,12 @@ impl Corpus {
             .searcher()
             .search(&query, &TopDocs::with_limit(top).order_by_score())?;
         found.sort_by(|(a, at), (b, other)| b.total_cmp(a).then(at.doc_id.cmp(&other.doc_id)));
-        // One segment, written in order: a number there is a place here.
+        // There is one segment, written in order: a document number is an index here.
         let document = |(_, at): (f32, tantivy::DocAddress)| self.documents.get(at.doc_id as usize);
         Ok(found.into_iter().filter_map(document).collect())
     }
 
-    /// The words of a query, as the index has them, each once.
+    /// The words of a query in the index's form, each once.
     fn words(&self, query: &str) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         let mut analyzer = self.analyzer.clone();
@@ -134,7 +134,7 @@ impl Corpus {
         words
     }
 
-    /// The part of a text that has the most of the words; of equal ones the first.
+    /// The part of a text with the most of the words; the first of equal ones.
     fn passage(&self, text: &str, words: &[String]) -> String {
         let looked_at = &text[..floor(text, LOOKED_AT)];
         let mut tokens: Vec<(usize, usize, bool)> = Vec::new();
@@ -146,7 +146,7 @@ impl Corpus {
             return String::new();
         };
         let hits = |from: usize| tokens[from..].iter().take(SHOWN).filter(|(_, _, hit)| *hit).count();
-        // A passage begins where the text does, or a little before a hit.
+        // A passage begins at the start of the text, or a little before a hit.
         let before = |at: usize| at.saturating_sub(SHOWN / 4);
         let starts = tokens
             .iter()
@@ -186,7 +186,7 @@ impl Corpus {
     }
 }
 
-/// A text in pieces of so many bytes at most, cut at white space where there is some.
+/// Splits a text into pieces of at most `most` bytes, at white space where possible.
 fn pages(text: &str, most: usize) -> Vec<&str> {
     let (mut pages, mut rest) = (Vec::new(), text.trim());
     while rest.len() > most {
@@ -202,7 +202,7 @@ fn pages(text: &str, most: usize) -> Vec<&str> {
     pages
 }
 
-/// The last place up to `most` where a character begins.
+/// The last character boundary at or before `most`.
 fn floor(text: &str, most: usize) -> usize {
     let mut at = text.len().min(most);
     while !text.is_char_boundary(at) {

@@ -1,4 +1,4 @@
-//! Reading a folder of documents: `.txt`, `.md` and `.jsonl`, in the order of their paths.
+//! Reads a folder of documents: `.txt`, `.md` and `.jsonl`, in the order of their paths.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use rollout::tasks::MARK;
 use serde_json::Value;
 
-/// Bytes of a corpus: it is held in memory, its index too.
+/// The largest corpus, in bytes: it is held in memory, with its index.
 const MOST: usize = 1 << 30;
-/// Characters of a title.
+/// The longest title, in characters.
 const TITLE: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct Document {
     pub(super) text: String,
 }
 
-/// Every document below `folder`. An error names the file, and the line.
+/// Reads every document below `folder`. An error names the file and the line.
 pub(super) fn folder(folder: &Path) -> Result<Vec<Document>, String> {
     let mut files = Vec::new();
     list(folder, &mut files)?;
@@ -30,7 +30,7 @@ pub(super) fn folder(folder: &Path) -> Result<Vec<Document>, String> {
         bytes += text.len();
         if bytes > MOST {
             return Err(format!(
-                "{} has more than 1 GiB of documents: use a server of your own",
+                "{} has more than 1 GiB of documents: use your own server",
                 folder.display()
             ));
         }
@@ -38,7 +38,7 @@ pub(super) fn folder(folder: &Path) -> Result<Vec<Document>, String> {
         let text = text.strip_prefix(MARK).map(str::to_owned).unwrap_or(text);
         for document in file(&name, text)? {
             if !ids.insert(document.id.clone()) {
-                return Err(format!("{name} has a document {:?}, as another one has", document.id));
+                return Err(format!("{name} has a second document with the id {:?}", document.id));
             }
             documents.push(document);
         }
@@ -57,7 +57,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     for entry in fs::read_dir(folder).map_err(unread)? {
         let entry = entry.map_err(unread)?;
         let (kind, path) = (entry.file_type().map_err(unread)?, entry.path());
-        // A link may lead anywhere, also back.
+        // Links are skipped: a link may lead anywhere, even back.
         if kind.is_dir() {
             list(&path, files)?;
         } else if kind.is_file() && matches!(ending(&path), "txt" | "md" | "jsonl") {
@@ -85,7 +85,7 @@ fn file(name: &str, text: String) -> Result<Vec<Document>, String> {
     lines.map(document).collect()
 }
 
-/// A line with `text` (or `contents`), and `id` and `title` if it has them.
+/// Reads a line with `text` (or `contents`), and optional `id` and `title`.
 fn of_line(place: &str, line: &str) -> Result<Document, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("is not JSON: {error}"))?;
     let field = |name: &str| match value.get(name) {
@@ -102,7 +102,7 @@ fn of_line(place: &str, line: &str) -> Result<Document, String> {
     })
 }
 
-/// The first line that says something, without a heading's signs.
+/// The first line with text, without a heading's signs.
 fn first_line(text: &str) -> String {
     let mut lines = text.lines().map(|line| line.trim_start_matches('#').trim());
     let line = lines.find(|line| !line.is_empty()).unwrap_or_default();

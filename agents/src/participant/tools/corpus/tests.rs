@@ -1,4 +1,4 @@
-//! Documents, found and read.
+//! Tests of searching and reading documents.
 
 use super::*;
 use serde_json::json;
@@ -28,7 +28,7 @@ fn search(corpus: &Corpus, query: &str) -> String {
 }
 
 #[test]
-fn documents_are_ranked_with_their_titles_and_the_part_that_fits() {
+fn documents_are_ranked_and_shown_with_the_best_passage() {
     let stones = stones();
     let found = search(&stones, "Which stone floats in WATER?");
     let lines: Vec<&str> = found.lines().collect();
@@ -58,7 +58,7 @@ fn documents_are_ranked_with_their_titles_and_the_part_that_fits() {
 }
 
 #[test]
-fn equal_documents_stand_in_the_order_of_their_paths_in_every_index() {
+fn equal_documents_keep_the_order_of_their_paths() {
     let files: Vec<(String, String)> = (0..50)
         .map(|n| (format!("{n:02}.txt"), "the same words".to_owned()))
         .collect();
@@ -120,7 +120,7 @@ fn a_document_is_read_page_by_page_to_its_end() {
 }
 
 #[test]
-fn what_is_wrong_with_a_folder_is_named() {
+fn problems_with_a_folder_are_named() {
     for (files, says) in [
         (&[("a.png", "x")][..], "no documents"),
         (
@@ -130,7 +130,7 @@ fn what_is_wrong_with_a_folder_is_named() {
         (&[("a.jsonl", "oops")], "a.jsonl:1: is not JSON"),
         (
             &[("a.txt", "x"), ("b.jsonl", "{\"id\": \"a.txt\", \"text\": \"y\"}")],
-            "as another one has",
+            "second document",
         ),
     ] {
         let error = corpus(files).map(|_| ()).unwrap_err();

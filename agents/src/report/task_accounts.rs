@@ -1,7 +1,8 @@
-//! The books of a run: what it was given and what became of it, held against each other by task.
+//! The task accounts of a run: the tasks that it received and their outcomes, compared by task.
 //!
-//! They are read from what stays: the publisher's manifest, every ledger, every checkpoint, the refused tasks. While a run
-//! goes on, what does not add up yet is in flight; when it has ended, it must add up, and what does not is named.
+//! They are read from durable data: the publisher's manifest, every ledger, every checkpoint, the
+//! rejected tasks. While a run goes on, a difference counts as in flight. Once the run has ended
+//! the accounts must balance, and every difference is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,25 +17,25 @@ use crate::ledger::{GroupRow, Inspector, RowState};
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::read_json_lines;
 
-/// Ids named at most in a message.
+/// The most ids that a message names.
 const NAMED: usize = 20;
 
-/// What a run was given and what became of it.
+/// The tasks of a run and their outcomes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Books {
-    /// Every agent that trains has ended: nothing is in flight any more.
+pub struct TaskAccounts {
+    /// True if every agent that trains has ended: nothing is in flight any more.
     pub ended: bool,
     /// Tasks that the broker has confirmed to `dyad publish`.
     pub published: u64,
-    /// Tasks that some ledger has taken.
+    /// Tasks that some ledger has accepted.
     pub accepted: u64,
-    /// Accepted and not yet finished by every agent that trains.
+    /// Tasks that were accepted and not yet finished by every agent that trains.
     pub in_flight: u64,
-    /// Closed by every agent that trains, with samples at one at least.
+    /// Tasks that every agent that trains has closed, at least one with samples.
     pub finished: u64,
-    /// Closed by every agent without samples, by reason.
+    /// Tasks that every agent has closed without samples, by reason.
     pub abandoned: BTreeMap<String, u64>,
-    /// Refused, or dead in a ledger.
+    /// Tasks that were rejected, or are dead in a ledger.
     pub dead: u64,
     /// Conversations of closed groups.
     pub conversations: u64,
@@ -42,19 +43,20 @@ pub struct Books {
     pub invalid_conversations: u64,
     /// Conversations of groups that were abandoned.
     pub abandoned_conversations: u64,
-    /// Confirmed to the publisher, and known to no ledger and not refused: they wait in the queue, or are lost.
+    /// Tasks that were confirmed to the publisher, are in no ledger and were not rejected: they
+    /// wait in the queue, or are lost.
     pub unseen: Vec<String>,
-    /// Tasks in the queue; unknown when the broker could not be asked.
+    /// Tasks in the queue; `None` if the broker could not be asked.
     pub queued: Option<u64>,
-    /// Tasks that the ledgers do not agree about, with what each says.
+    /// Tasks that the ledgers disagree about, with the state in each.
     pub unequal: BTreeMap<String, String>,
-    /// What must not be, whether the run goes on or not.
+    /// Problems that must not occur, whether the run goes on or not.
     pub broken: Vec<String>,
 }
 
-/// What the books are made from.
+/// The ledgers that the accounts are made from.
 struct Ledgers {
-    /// By agent that trains: its rows by task.
+    /// The rows by task, for each agent that trains.
     rows: BTreeMap<AgentName, BTreeMap<String, GroupRow>>,
     ended: bool,
     broken: Vec<String>,
@@ -65,17 +67,18 @@ struct Named {
     id: String,
 }
 
-/// What the broker says of a run.
+/// The broker's counts of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct BrokerCounts {
     /// Ids of dead tasks.
     pub dead: Vec<String>,
     /// Tasks that wait in their queue.
     pub queued: u64,
 }
 
-/// Reads the books; the run may be going on. `asked`: what the broker says, if it could be asked.
-pub fn read(folder: &RunFolder, asked: Option<&Asked>) -> Result<Books, ReportError> {
+/// Reads the accounts; the run may be going on. `asked` holds the broker's counts, if it was
+/// reachable.
+pub fn read(folder: &RunFolder, asked: Option<&BrokerCounts>) -> Result<TaskAccounts, ReportError> {
     let config = folder.config()?;
     let ledgers = ledgers(folder, &config)?;
     let mut refused: BTreeSet<String> = asked.iter().flat_map(|asked| asked.dead.iter().cloned()).collect();
@@ -120,20 +123,21 @@ fn ledgers(folder: &RunFolder, config: &RunConfig) -> Result<Ledgers, ReportErro
         }
         all.rows.insert(name, rows);
     }
-    // On several hosts each has the ledgers of its own agents only.
+    // In a run on several hosts each host has only the ledgers of its own agents.
     let here =
         |name: &AgentName| folder.log(name.as_str()).is_file() || folder.checkpoints(name).join("LATEST").is_file();
     let absent = |name: &AgentName| !folder.ledger(name).is_file();
     for name in all.rows.keys().filter(|name| absent(name) && here(name)) {
         all.broken.push(format!(
-            "agent {name}: it was here and its ledger is not; `dyad audit --repair {name}` makes one from the others'"
+            "agent {name}: it ran here and its ledger is missing; `dyad audit --repair {name}` rebuilds it from the other ledgers"
         ));
     }
     all.rows.retain(|name, _| !absent(name) || here(name));
     Ok(all)
 }
 
-/// Whether the verdicts are those that were recorded, and those that the newest checkpoint was written with.
+/// Checks that the verdicts equal those that were recorded, and those that the newest checkpoint
+/// was written with.
 fn effects(folder: &RunFolder, name: &AgentName, inspector: &Inspector) -> Result<Vec<String>, ReportError> {
     let mut broken: Vec<String> = inspector
         .damaged_batches()?
@@ -146,7 +150,7 @@ fn effects(folder: &RunFolder, name: &AgentName, inspector: &Inspector) -> Resul
         })
         .collect();
     let checkpoints = CheckpointStore::new(&folder.checkpoints(name), 1);
-    // A checkpoint that cannot be read is the trainer's business: it takes an earlier one.
+    // A checkpoint that cannot be read is the trainer's concern: it uses an earlier one.
     let newest = checkpoints
         .latest()
         .ok()
@@ -165,16 +169,16 @@ fn effects(folder: &RunFolder, name: &AgentName, inspector: &Inspector) -> Resul
     Ok(broken)
 }
 
-fn balance(ledgers: &Ledgers, published: &BTreeSet<String>, refused: &BTreeSet<String>, size: u16) -> Books {
+fn balance(ledgers: &Ledgers, published: &BTreeSet<String>, refused: &BTreeSet<String>, size: u16) -> TaskAccounts {
     let tasks: BTreeSet<&String> = ledgers.rows.values().flat_map(BTreeMap::keys).collect();
-    let mut books = Books {
+    let mut books = TaskAccounts {
         ended: ledgers.ended,
         published: published.len() as u64,
         accepted: tasks.len() as u64,
-        // What a person has published again is in the ledgers.
+        // A task that was published again is in the ledgers.
         dead: refused.iter().filter(|id| !tasks.contains(id)).count() as u64,
         broken: ledgers.broken.clone(),
-        ..Books::default()
+        ..TaskAccounts::default()
     };
     for task in &tasks {
         let rows: Vec<Option<&GroupRow>> = ledgers.rows.values().map(|rows| rows.get(*task)).collect();
@@ -188,8 +192,8 @@ fn balance(ledgers: &Ledgers, published: &BTreeSet<String>, refused: &BTreeSet<S
     books
 }
 
-impl Books {
-    /// One task with the row of every agent that trains.
+impl TaskAccounts {
+    /// Counts one task, with the row of every agent that trains.
     fn enter(&mut self, task: &str, rows: &[Option<&GroupRow>], size: u64, ledgers: &Ledgers) {
         let state = |row: &Option<&GroupRow>| row.map(|row| row.state);
         if rows
@@ -228,14 +232,14 @@ impl Books {
         }
     }
 
-    /// What must not be, in words.
+    /// Lists the broken promises.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let mut found = self.broken.clone();
         if !self.ended {
             return found;
         }
-        // A run that ends by its number of steps leaves what it did not take in the queue.
+        // A run that ends after its number of steps leaves the remaining tasks in the queue.
         if self.queued.is_some_and(|queued| queued < self.unseen.len() as u64) {
             found.push(format!(
                 "{} published tasks are in no ledger, were not refused, and {} are in the queue: {}",
@@ -254,7 +258,7 @@ impl Books {
         found
     }
 
-    /// Rows of (what, how many), for tables.
+    /// Rows of (name, count), for tables.
     #[must_use]
     pub fn rows(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn every_task_is_entered_once() {
+    fn every_task_is_counted_once() {
         use RowState::{Closed, Dead};
         let one = || {
             vec![
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_add_up_at_the_end_is_named() {
+    fn differences_at_the_end_of_a_run_are_named() {
         use RowState::{Closed, Reserved};
         let a = vec![row("x", Closed, 3, None), row("y", Closed, 3, None)];
         let mut books = ledgers(a, vec![row("y", Reserved, 0, None)]);

@@ -1,4 +1,5 @@
-//! The agent's heartbeat: on every change and at least each second, on its own task, so that a long step never silences it.
+//! The agent's heartbeat: sent on every change and at least each second. It has its own task, so
+//! that a long step never silences it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +17,14 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 /// Changes within this time share a heartbeat.
 const AT_MOST: Duration = Duration::from_millis(2);
 
-/// Beats until the process ends.
+/// Sends heartbeats until the process ends.
 pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     let (mut changed, mut status, mut version) =
         (agent.changed.subscribe(), agent.status.subscribe(), engine.versions());
     tokio::spawn(async move {
         for seq in 0.. {
             if let Err(error) = beat(&agent, engine.as_ref(), seq).await {
-                tracing::warn!(%error, "a heartbeat could not be made");
+                tracing::warn!(%error, "a heartbeat could not be sent");
             }
             tokio::time::sleep(AT_MOST).await;
             tokio::select! {
@@ -38,8 +39,9 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
 }
 
 async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Result<()> {
-    // Counts first, then the step, then the engine's version: a batch raises the step before its verdicts make room, and
-    // the engine follows the step. So a beat that shows room shows the step too.
+    // The order matters: counts, then the step, then the engine's version. A batch raises the step
+    // before its verdicts make room, and the engine follows the step. A heartbeat that shows room
+    // therefore shows the step too.
     let (counts, next_order) = agent.ledger.standing().await?;
     let status = agent.status.borrow().clone();
     let version = *engine.versions().borrow();

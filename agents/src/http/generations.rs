@@ -1,4 +1,5 @@
-//! Generations of one request: begun together, told as they come, and left when nobody listens any more.
+//! The generations of one request: begun together, read as they come, and cancelled when the client
+//! is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,31 +9,37 @@ use broker::protocol::turn::Finish;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use uuid::Uuid;
 
-use super::ask::Ask;
+use super::client_request::ClientRequest;
 use super::gate::Place;
 use super::rates::Charge;
 use crate::engine::{EngineClient, Job, Visit, VisitUpdate};
 
-/// What a request has until its generations have ended: its places, and what it was charged.
-pub type Taken = ([Place; 2], Charge);
+/// The places and the token charge that a request holds until its generations have ended.
+pub type HeldPlaces = ([Place; 2], Charge);
 
-/// What one request has under way. Whatever is left of it when this is dropped is cancelled.
-pub struct Open {
+/// The running generations of one request. Dropping it cancels those that are left.
+pub struct Generations {
     engine: Arc<dyn EngineClient>,
-    told: UnboundedReceiver<VisitUpdate>,
-    /// Choice of each generation that was not left yet.
+    updates: UnboundedReceiver<VisitUpdate>,
+    /// The choice index of each generation that still runs.
     choices: HashMap<RequestId, usize>,
 }
 
-impl Open {
-    /// Begins `n` choices of each prompt. They have their places for as long as they generate, however slowly they are read.
-    pub fn begin(engine: Arc<dyn EngineClient>, prompts: &[Arc<[u32]>], ask: &Ask, taken: Taken) -> Self {
-        let (tell, told) = unbounded_channel();
-        let told = held(taken, told, prompts.len() * ask.n);
+impl Generations {
+    /// Begins `n` choices of each prompt. They hold their places while they generate, however
+    /// slowly the client reads.
+    pub fn begin(
+        engine: Arc<dyn EngineClient>,
+        prompts: &[Arc<[u32]>],
+        ask: &ClientRequest,
+        taken: HeldPlaces,
+    ) -> Self {
+        let (tell, updates) = unbounded_channel();
+        let updates = held(taken, updates, prompts.len() * ask.n);
         let seed = ask.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0);
         let sampling = Arc::new(ask.sampling.clone());
         let prompt_top = ask.prompt_top();
-        // The prompt alone comes back: no engine is needed for that.
+        // Only the prompt is sent back: that needs no engine.
         let silent = sampling.max_new_tokens == 0 && prompt_top.is_none();
         let (mut visits, mut choices) = (Vec::new(), HashMap::new());
         for (index, prompt) in prompts.iter().enumerate() {
@@ -42,7 +49,7 @@ impl Open {
                 let choice = index * ask.n + member;
                 choices.insert(request, choice);
                 if silent {
-                    // The other end is here.
+                    // The receiver exists here, so the send succeeds.
                     let _ = tell.send(VisitUpdate::end(request, Ok(Finish::Length)));
                     continue;
                 }
@@ -54,10 +61,11 @@ impl Open {
                         prompt_ids: prompt.clone(),
                         sampling: sampling.clone(),
                         seed: seed_of(seed, choice),
-                        // What is kept is training's.
+                        // Only training's turns are kept.
                         keep: false,
                     },
-                    // What comes with tokens is many times their size: it is told as it is made, and never in one piece.
+                    // Large extras come in many reports while tokens are generated, never in one
+                    // piece.
                     watched: ask.stream || !ask.stop.is_empty() || ask.top > 0,
                     top: ask.top,
                     prompt_top,
@@ -66,20 +74,25 @@ impl Open {
             }
         }
         engine.visit(visits);
-        Self { engine, told, choices }
+        Self {
+            engine,
+            updates,
+            choices,
+        }
     }
 
-    /// What was told next, and of which choice. `None`: the engine is gone, or every choice was left.
+    /// Returns the next report and its choice. `None`: the engine is gone, or every choice has
+    /// ended.
     pub async fn next(&mut self) -> Option<(usize, VisitUpdate)> {
         loop {
-            let told = self.told.recv().await?;
-            if let Some(choice) = self.choices.get(&told.request) {
-                return Some((*choice, told));
+            let updates = self.updates.recv().await?;
+            if let Some(choice) = self.choices.get(&updates.request) {
+                return Some((*choice, updates));
             }
         }
     }
 
-    /// A choice has all that it needs.
+    /// Cancels a choice that is complete.
     pub fn leave(&mut self, choice: usize) {
         let engine = &self.engine;
         self.choices.retain(|request, known| {
@@ -92,34 +105,34 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for Generations {
     fn drop(&mut self) {
         self.choices.keys().for_each(|request| self.engine.leave(*request));
     }
 }
 
-/// Hands on what is told, and has the places until all has ended or was left.
+/// Forwards reports, and holds the places until all generations have ended or were cancelled.
 fn held(
-    (places, mut charge): Taken,
+    (places, mut charge): HeldPlaces,
     mut from: UnboundedReceiver<VisitUpdate>,
     mut open: usize,
 ) -> UnboundedReceiver<VisitUpdate> {
-    let (tell, told) = unbounded_channel();
+    let (tell, updates) = unbounded_channel();
     tokio::spawn(async move {
         while open > 0
             && let Some(news) = from.recv().await
         {
             open -= usize::from(news.end.is_some());
             charge.made(news.ids.len());
-            // Who does not listen any more has left.
+            // A receiver that is gone has cancelled its generations.
             let _ = tell.send(news);
         }
         drop((places, charge));
     });
-    told
+    updates
 }
 
-/// Each choice has random numbers of its own, the same for the same seed.
+/// The seed of one choice: choices differ, and the same seed gives the same choices.
 fn seed_of(seed: u64, choice: usize) -> u64 {
     let digest = Digest::of(format!("http/{seed}/{choice}").as_bytes());
     let mut bytes = [0; 8];
@@ -138,10 +151,10 @@ mod tests {
 
     use super::*;
     use crate::engine::{Finished, WeightRefusal};
-    use crate::http::ask::Kind;
-    use crate::http::gate::Gate;
+    use crate::http::client_request::Endpoint;
+    use crate::http::gate::RequestGate;
 
-    /// Keeps visits until they are left.
+    /// Keeps visits until they are cancelled.
     #[derive(Default)]
     struct Kept(Mutex<Vec<Visit>>);
 
@@ -161,11 +174,11 @@ mod tests {
         }
     }
 
-    fn begin(engine: &Arc<Kept>, gate: &Gate, body: &str) -> Open {
-        let ask = Ask::read(Kind::Completion, body.as_bytes(), &SamplingConfig::default()).unwrap();
+    fn begin(engine: &Arc<Kept>, gate: &RequestGate, body: &str) -> Generations {
+        let ask = ClientRequest::read(Endpoint::Completion, body.as_bytes(), &SamplingConfig::default()).unwrap();
         let prompts: Vec<Arc<[u32]>> = vec![[1, 2].into(), [3].into()];
         let places = [gate.enter().unwrap(), gate.generate(2 * ask.n).unwrap()];
-        Open::begin(engine.clone(), &prompts, &ask, (places, Charge::default()))
+        Generations::begin(engine.clone(), &prompts, &ask, (places, Charge::default()))
     }
 
     fn seeds(engine: &Kept) -> Vec<u64> {
@@ -173,13 +186,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_listens_to_is_cancelled_and_its_places_are_free() {
-        let (engine, gate) = (Arc::new(Kept::default()), Gate::new(9, 6));
+    async fn dropped_generations_are_cancelled_and_free_their_places() {
+        let (engine, gate) = (Arc::new(Kept::default()), RequestGate::new(9, 6));
         let mut open = begin(&engine, &gate, r#"{"model": "a", "prompt": "x", "n": 3, "seed": 5}"#);
         assert_eq!(engine.0.lock().unwrap().len(), 6);
         assert!(gate.generate(1).is_err());
         let first = engine.0.lock().unwrap()[4].clone();
-        let told = VisitUpdate {
+        let updates = VisitUpdate {
             request: first.job.request,
             ids: vec![7],
             logprobs: vec![-1.0],
@@ -188,18 +201,18 @@ mod tests {
             prompt: None,
             end: None,
         };
-        first.updates.send(told.clone()).unwrap();
-        assert_eq!(open.next().await, Some((4, told.clone())));
+        first.updates.send(updates.clone()).unwrap();
+        assert_eq!(open.next().await, Some((4, updates.clone())));
         open.leave(4);
         assert_eq!(engine.0.lock().unwrap().len(), 5);
-        first.updates.send(told).unwrap();
+        first.updates.send(updates).unwrap();
         drop(first);
         drop(open);
         assert!(engine.0.lock().unwrap().is_empty());
         until(|| gate.generate(6).is_ok()).await;
     }
 
-    /// Other tasks have their turn until it is so.
+    /// Yields to other tasks until the condition holds.
     async fn until(so: impl Fn() -> bool) {
         while !so() {
             tokio::task::yield_now().await;
@@ -207,8 +220,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_ended_leaves_its_places_to_others_whoever_still_reads() {
-        let (engine, gate) = (Arc::new(Kept::default()), Gate::new(1, 2));
+    async fn ended_generations_free_their_places_before_they_are_read() {
+        let (engine, gate) = (Arc::new(Kept::default()), RequestGate::new(1, 2));
         let mut open = begin(&engine, &gate, r#"{"model": "a", "prompt": "x"}"#);
         assert!(gate.enter().is_err() && gate.generate(1).is_err());
         for visit in engine.0.lock().unwrap().iter() {
@@ -228,8 +241,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn choices_differ_in_their_seeds_and_a_seed_gives_the_same_ones() {
-        let (engine, gate) = (Arc::new(Kept::default()), Gate::new(9, 60));
+    async fn choices_have_different_reproducible_seeds() {
+        let (engine, gate) = (Arc::new(Kept::default()), RequestGate::new(9, 60));
         let body = r#"{"model": "a", "prompt": "x", "n": 2, "seed": 5}"#;
         let open = begin(&engine, &gate, body);
         let first = seeds(&engine);

@@ -2,14 +2,14 @@ use serde_json::json;
 
 use super::*;
 
-fn read(kind: Kind, body: &Value) -> Result<Ask, Refusal> {
-    Ask::read(kind, body.to_string().as_bytes(), &SamplingConfig::default())
+fn read(kind: Endpoint, body: &Value) -> Result<ClientRequest, RequestError> {
+    ClientRequest::read(kind, body.to_string().as_bytes(), &SamplingConfig::default())
 }
 
-fn with(kind: Kind, changes: Value) -> Result<Ask, Refusal> {
+fn with(kind: Endpoint, changes: Value) -> Result<ClientRequest, RequestError> {
     let mut body = match kind {
-        Kind::Completion => json!({"model": "a", "prompt": "x"}),
-        Kind::Chat => json!({"model": "a", "messages": [{"role": "user", "content": "x"}]}),
+        Endpoint::Completion => json!({"model": "a", "prompt": "x"}),
+        Endpoint::Chat => json!({"model": "a", "messages": [{"role": "user", "content": "x"}]}),
     };
     for (key, value) in changes.as_object().unwrap() {
         body[key] = value.clone();
@@ -17,8 +17,8 @@ fn with(kind: Kind, changes: Value) -> Result<Ask, Refusal> {
     read(kind, &body)
 }
 
-/// The field that is refused, with the code.
-fn refused(kind: Kind, changes: Value) -> (String, Option<&'static str>) {
+/// Returns the rejected field and the code.
+fn refused(kind: Endpoint, changes: Value) -> (String, Option<&'static str>) {
     let refusal = with(kind, changes.clone()).expect_err(&changes.to_string());
     assert_eq!(refusal.status, 400);
     let param = refusal.param.clone().unwrap_or_default();
@@ -27,27 +27,27 @@ fn refused(kind: Kind, changes: Value) -> (String, Option<&'static str>) {
 }
 
 #[test]
-fn what_is_not_said_is_as_the_agent_samples() {
+fn absent_fields_have_the_agent_s_sampling_values() {
     let usual = SamplingConfig {
         temperature: 0.7,
         max_new_tokens: 99,
         ..SamplingConfig::default()
     };
     let chat = json!({"model": "a", "messages": [{"role": "user", "content": "x"}]});
-    let ask = Ask::read(Kind::Chat, chat.to_string().as_bytes(), &usual).unwrap();
+    let ask = ClientRequest::read(Endpoint::Chat, chat.to_string().as_bytes(), &usual).unwrap();
     assert_eq!((ask.sampling.temperature, ask.sampling.max_new_tokens), (0.7, 99));
     assert_eq!((ask.n, ask.seed, ask.stream, ask.logprobs), (1, None, false, false));
-    let ask = with(Kind::Completion, json!({})).unwrap();
+    let ask = with(Endpoint::Completion, json!({})).unwrap();
     assert_eq!((ask.sampling.temperature, ask.sampling.max_new_tokens), (1.0, 16));
 }
 
 #[test]
-fn every_field_that_is_done_is_understood() {
+fn every_supported_field_is_read() {
     let said = json!({
         "max_tokens": 7, "temperature": 0, "top_p": 0.5, "top_k": -1, "min_p": 0.1, "n": 3, "stop": ["a", "b"],
         "stop_token_ids": [7, 0], "include_stop_str_in_output": true, "seed": -1, "stream": true, "stream_options": {"include_usage": true}, "return_token_ids": true, "user": "me",
     });
-    for kind in [Kind::Completion, Kind::Chat] {
+    for kind in [Endpoint::Completion, Endpoint::Chat] {
         let ask = with(kind, said.clone()).unwrap();
         let sampling = Sampling {
             temperature: 0.0,
@@ -68,36 +68,36 @@ fn every_field_that_is_done_is_understood() {
         assert_eq!(ask.stop, stop);
         assert!(ask.stream && ask.include_usage && ask.token_ids);
     }
-    let told = |kind, changes| with(kind, changes).map(|ask| (ask.logprobs, ask.top)).unwrap();
+    let parsed = |kind, changes| with(kind, changes).map(|ask| (ask.logprobs, ask.top)).unwrap();
     for (changes, wanted) in [
         (json!({}), (false, 0)),
         (json!({"logprobs": 0, "top_logprobs": 0}), (true, 0)),
         (json!({"logprobs": 5}), (true, 5)),
         (json!({"logprobs": 20}), (true, 20)),
     ] {
-        assert_eq!(told(Kind::Completion, changes), wanted);
+        assert_eq!(parsed(Endpoint::Completion, changes), wanted);
     }
     for (changes, wanted) in [
         (json!({"logprobs": false, "top_logprobs": 0}), (false, 0)),
         (json!({"logprobs": true}), (true, 0)),
         (json!({"logprobs": true, "top_logprobs": 20}), (true, 20)),
     ] {
-        assert_eq!(told(Kind::Chat, changes), wanted);
+        assert_eq!(parsed(Endpoint::Chat, changes), wanted);
     }
-    let ask = with(Kind::Chat, json!({"max_completion_tokens": 5, "max_tokens": 5})).unwrap();
+    let ask = with(Endpoint::Chat, json!({"max_completion_tokens": 5, "max_tokens": 5})).unwrap();
     assert_eq!(ask.sampling.max_new_tokens, 5);
 }
 
 #[test]
 fn prompts_have_four_forms() {
-    let inputs = |prompt: Value| with(Kind::Completion, json!({"prompt": prompt})).unwrap().inputs;
-    let text = |text: &str| Input::Text(text.into());
+    let inputs = |prompt: Value| with(Endpoint::Completion, json!({"prompt": prompt})).unwrap().inputs;
+    let text = |text: &str| Prompt::Text(text.into());
     assert_eq!(inputs(json!("x")), [text("x")]);
     assert_eq!(inputs(json!(["x", "y"])), [text("x"), text("y")]);
-    assert_eq!(inputs(json!([1, 2])), [Input::Ids(vec![1, 2])]);
+    assert_eq!(inputs(json!([1, 2])), [Prompt::Ids(vec![1, 2])]);
     assert_eq!(
         inputs(json!([[1, 2], [3]])),
-        [Input::Ids(vec![1, 2]), Input::Ids(vec![3])]
+        [Prompt::Ids(vec![1, 2]), Prompt::Ids(vec![3])]
     );
     for wrong in [
         json!(null),
@@ -110,7 +110,7 @@ fn prompts_have_four_forms() {
         json!([4_294_967_296_u64]),
         json!([[1], 2]),
     ] {
-        assert_eq!(refused(Kind::Completion, json!({"prompt": wrong})).0, "prompt");
+        assert_eq!(refused(Endpoint::Completion, json!({"prompt": wrong})).0, "prompt");
     }
 }
 
@@ -123,11 +123,11 @@ fn messages_are_texts_of_three_roles() {
         {"role": "user", "content": ""},
     ]);
     let ask = with(
-        Kind::Chat,
+        Endpoint::Chat,
         json!({"messages": messages, "add_generation_prompt": false}),
     )
     .unwrap();
-    let Input::Chat { messages, generation } = &ask.inputs[0] else {
+    let Prompt::Chat { messages, generation } = &ask.inputs[0] else {
         panic!("{ask:?}")
     };
     let said: Vec<_> = messages.iter().map(|m| (m.role.as_str(), m.content.as_str())).collect();
@@ -137,7 +137,7 @@ fn messages_are_texts_of_three_roles() {
     );
     assert!(!generation);
 
-    let place = |message: Value| refused(Kind::Chat, json!({"messages": [message]}));
+    let place = |message: Value| refused(Endpoint::Chat, json!({"messages": [message]}));
     let unsupported = Some("unsupported_parameter");
     let image = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]});
     assert_eq!(place(image), ("messages[0].content[0].type".into(), unsupported));
@@ -157,11 +157,11 @@ fn messages_are_texts_of_three_roles() {
     );
     assert_eq!(place(json!({"role": "user"})).0, "messages[0].content");
     assert_eq!(place(json!({"role": "king", "content": "x"})).0, "messages[0].role");
-    assert_eq!(refused(Kind::Chat, json!({"messages": []})).0, "messages");
+    assert_eq!(refused(Endpoint::Chat, json!({"messages": []})).0, "messages");
 }
 
 #[test]
-fn what_is_not_done_is_refused_by_name_and_never_ignored() {
+fn unsupported_fields_are_rejected_by_name() {
     for (field, value) in [
         ("tools", json!([{"type": "function"}])),
         ("functions", json!([{}])),
@@ -172,14 +172,14 @@ fn what_is_not_done_is_refused_by_name_and_never_ignored() {
         ("best_of", json!(2)),
         ("ignore_eos", json!(true)),
     ] {
-        for kind in [Kind::Completion, Kind::Chat] {
+        for kind in [Endpoint::Completion, Endpoint::Chat] {
             assert_eq!(
                 refused(kind, json!({field: value})),
                 (field.into(), Some("unsupported_parameter"))
             );
         }
     }
-    let (completion, chat) = (Kind::Completion, Kind::Chat);
+    let (completion, chat) = (Endpoint::Completion, Endpoint::Chat);
     for (kind, changes, field) in [
         (completion, json!({"logprobs": 21}), "logprobs"),
         (completion, json!({"logprobs": -1}), "logprobs"),
@@ -194,14 +194,14 @@ fn what_is_not_done_is_refused_by_name_and_never_ignored() {
         assert_eq!(refused(kind, changes).0, field);
     }
     assert_eq!(
-        refused(Kind::Chat, json!({"temprature": 1})),
+        refused(Endpoint::Chat, json!({"temprature": 1})),
         ("temprature".into(), Some("unknown_parameter"))
     );
     let messages = json!({"messages": [{"role": "user", "content": "x"}]});
-    assert_eq!(refused(Kind::Completion, messages).0, "messages");
+    assert_eq!(refused(Endpoint::Completion, messages).0, "messages");
     let idle =
         json!({"tools": [], "logit_bias": {}, "frequency_penalty": 0.0, "echo": false, "best_of": 1, "suffix": null});
-    assert!(with(Kind::Completion, idle).is_ok());
+    assert!(with(Endpoint::Completion, idle).is_ok());
 }
 
 #[test]
@@ -230,20 +230,23 @@ fn numbers_that_would_hurt_the_engine_are_refused() {
         ("include_stop_str_in_output", json!(1)),
         ("stream", json!("yes")),
     ] {
-        assert_eq!(refused(Kind::Completion, json!({field: value})).0, field, "{value}");
+        assert_eq!(refused(Endpoint::Completion, json!({field: value})).0, field, "{value}");
     }
     assert_eq!(
-        refused(Kind::Chat, json!({"max_tokens": 1, "max_completion_tokens": 2})).0,
+        refused(Endpoint::Chat, json!({"max_tokens": 1, "max_completion_tokens": 2})).0,
         "max_tokens"
     );
-    assert_eq!(refused(Kind::Chat, json!({"stream_options": {}})).0, "stream_options");
+    assert_eq!(
+        refused(Endpoint::Chat, json!({"stream_options": {}})).0,
+        "stream_options"
+    );
     let options = json!({"stream": true, "stream_options": {"odd": 1}});
-    assert_eq!(refused(Kind::Chat, options).0, "stream_options.odd");
+    assert_eq!(refused(Endpoint::Chat, options).0, "stream_options.odd");
 }
 
 #[test]
-fn more_logprobs_than_fit_in_one_answer_are_refused_unless_it_is_streamed() {
-    let (completion, chat) = (Kind::Completion, Kind::Chat);
+fn too_many_logprobs_for_one_answer_need_a_stream() {
+    let (completion, chat) = (Endpoint::Completion, Endpoint::Chat);
     for (kind, field, logprobs) in [
         (completion, "logprobs", json!({"logprobs": 16})),
         (chat, "top_logprobs", json!({"logprobs": true, "top_logprobs": 16})),
@@ -263,23 +266,23 @@ fn more_logprobs_than_fit_in_one_answer_are_refused_unless_it_is_streamed() {
         assert!(asked(16385, false).fits(1).is_err());
     }
     let plain = with(chat, json!({"logprobs": true, "max_tokens": 1_000_000})).unwrap();
-    assert!(plain.fits(128).is_ok(), "the chosen tokens' are what they cost");
+    assert!(plain.fits(128).is_ok(), "the chosen tokens' log-probs are free");
 }
 
 #[test]
-fn the_prompt_is_echoed_in_completions_with_its_log_probs_and_without() {
-    let (completion, chat) = (Kind::Completion, Kind::Chat);
-    let told = |changes| {
+fn completions_echo_the_prompt_with_and_without_log_probs() {
+    let (completion, chat) = (Endpoint::Completion, Endpoint::Chat);
+    let parsed = |changes| {
         let ask = with(completion, changes).unwrap();
         (ask.echo, ask.prompt_top(), ask.sampling.max_new_tokens)
     };
-    assert_eq!(told(json!({"echo": true})), (true, None, 16));
-    assert_eq!(told(json!({"echo": false, "logprobs": 1})), (false, None, 16));
+    assert_eq!(parsed(json!({"echo": true})), (true, None, 16));
+    assert_eq!(parsed(json!({"echo": false, "logprobs": 1})), (false, None, 16));
     for top in [0, 1, 20] {
         let asked = json!({"echo": true, "logprobs": top, "max_tokens": 0});
-        assert_eq!(told(asked), (true, Some(top), 0));
+        assert_eq!(parsed(asked), (true, Some(top), 0));
     }
-    assert_eq!(told(json!({"echo": true, "max_tokens": 0})), (true, None, 0));
+    assert_eq!(parsed(json!({"echo": true, "max_tokens": 0})), (true, None, 0));
     assert_eq!(
         refused(completion, json!({"echo": false, "max_tokens": 0})).0,
         "max_tokens"
@@ -291,10 +294,10 @@ fn the_prompt_is_echoed_in_completions_with_its_log_probs_and_without() {
 }
 
 #[test]
-fn log_probs_of_prompts_fit_in_one_answer_or_are_streamed() {
+fn too_many_prompt_log_probs_need_a_stream() {
     let of = |top: u8, n: u32, stream: bool, read: usize| {
         let asked = json!({"echo": true, "logprobs": top, "n": n, "stream": stream});
-        let fits = with(Kind::Completion, asked).unwrap().repeats_fit(read);
+        let fits = with(Endpoint::Completion, asked).unwrap().repeats_fit(read);
         fits.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()))
     };
     let most = 1 << 18;
@@ -310,22 +313,27 @@ fn log_probs_of_prompts_fit_in_one_answer_or_are_streamed() {
         assert_eq!(of(top, n, false, read + 1), too_many);
         assert_eq!(of(top, n, true, read + 1), Ok(()));
     }
-    // An event of a stream has those of one prompt.
+    // An event of a stream holds the log-probs of one prompt.
     let event = |stream: bool, longest: usize| {
         let asked = json!({"echo": true, "logprobs": 20, "n": 64, "stream": stream});
-        let fits = with(Kind::Completion, asked).unwrap().prompt_fits(longest);
+        let fits = with(Endpoint::Completion, asked).unwrap().prompt_fits(longest);
         fits.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()))
     };
     assert_eq!(event(true, most / 20), Ok(()));
     assert_eq!(event(true, most / 20 + 1), too_many);
-    assert_eq!(event(false, most / 20 + 1), Ok(()), "judged with all the others");
+    assert_eq!(
+        event(false, most / 20 + 1),
+        Ok(()),
+        "checked together with all other log-probs"
+    );
 }
 
 #[test]
-fn prompts_that_all_choices_repeat_fit_in_one_answer_or_are_streamed() {
-    let asked = |changes: Value| with(Kind::Completion, changes).unwrap();
-    let of =
-        |result: Result<(), Refusal>| result.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()));
+fn too_long_repeated_prompts_need_a_stream() {
+    let asked = |changes: Value| with(Endpoint::Completion, changes).unwrap();
+    let of = |result: Result<(), RequestError>| {
+        result.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()))
+    };
     // A MiB of text, 16 times.
     let text = "x".repeat(1 << 20);
     let echo =
@@ -333,28 +341,28 @@ fn prompts_that_all_choices_repeat_fit_in_one_answer_or_are_streamed() {
     assert_eq!(of(echo(16, false)), Ok(()));
     assert_eq!(of(echo(17, false)), Err((400, "echo".into())));
     assert_eq!(of(echo(17, true)), Ok(()));
-    // 16 prompts of 1024 ids are reckoned at 256 KiB, 64 choices of each at 16 MiB.
+    // 16 prompts of 1024 ids count as 256 KiB, 64 choices of each as 16 MiB.
     let ids = vec![vec![7; 1024]; 16];
     let echo = |n: u32| asked(json!({"prompt": ids, "echo": true, "n": n})).repeats_fit(16384);
     assert_eq!(of(echo(64)), Ok(()));
     assert_eq!(of(echo(65)), Err((400, "echo".into())));
-    let told = |n: u32, read: usize| asked(json!({"return_token_ids": true, "n": n})).repeats_fit(read);
-    assert_eq!(of(told(128, 4096)), Ok(()));
-    assert_eq!(of(told(128, 4097)), Err((400, "return_token_ids".into())));
+    let parsed = |n: u32, read: usize| asked(json!({"return_token_ids": true, "n": n})).repeats_fit(read);
+    assert_eq!(of(parsed(128, 4096)), Ok(()));
+    assert_eq!(of(parsed(128, 4097)), Err((400, "return_token_ids".into())));
     let plain = asked(json!({"prompt": text, "n": 128})).repeats_fit(1 << 20);
     assert_eq!(of(plain), Ok(()), "nothing is repeated");
-    let chat = with(Kind::Chat, json!({"return_token_ids": true, "n": 128})).unwrap();
+    let chat = with(Endpoint::Chat, json!({"return_token_ids": true, "n": 128})).unwrap();
     assert_eq!(of(chat.repeats_fit(1 << 20)), Ok(()), "once for all choices");
 }
 
 #[test]
-fn what_clients_send_as_their_defaults_changes_nothing() {
+fn client_defaults_change_nothing() {
     let idle = json!({
         "stop": null, "stop_token_ids": [], "include_stop_str_in_output": false, "skip_special_tokens": true,
         "spaces_between_special_tokens": true, "chat_template_kwargs": {}, "bad_words": [], "use_beam_search": false,
         "length_penalty": 1.0, "priority": 0, "repetition_penalty": 1.0, "min_tokens": 0, "ignore_eos": false, "echo": false,
     });
-    for kind in [Kind::Completion, Kind::Chat] {
+    for kind in [Endpoint::Completion, Endpoint::Chat] {
         assert_eq!(with(kind, idle.clone()).unwrap(), with(kind, json!({})).unwrap());
     }
 }

@@ -1,41 +1,42 @@
-//! What a client asks for: the fields that completions and chats share.
+//! Reads a client's request: the fields that completions and chats share.
 //!
-//! A field is done, or refused by its name. Nothing is ignored but labels, which change nothing anywhere.
+//! Every field is either supported or rejected by its name. Only labels are ignored, because they
+//! have no effect anywhere.
 
 use broker::protocol::turn::{Message, Sampling};
 use configs::{LEAST_TEMPERATURE, SamplingConfig};
 use serde_json::{Value, json};
 
-use super::fields::{Fields, kind};
-use super::refusal::Refusal;
+use super::json_fields::{JsonFields, kind};
+use super::request_error::RequestError;
 use super::{chat, completions};
 
-/// Which of the two is asked.
+/// The endpoint that a request goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Endpoint {
     Completion,
     Chat,
 }
 
-/// What generations begin with.
+/// The start of a generation.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Input {
+pub enum Prompt {
     Text(String),
     Ids(Vec<u32>),
     Chat {
         messages: Vec<Message>,
-        /// Whether an answer is begun.
+        /// True if the assistant's answer is begun.
         generation: bool,
     },
 }
 
-/// What ends a choice, beside the model's own end and its limit.
+/// The client's stop conditions, in addition to the model's own end and its limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stopping {
     pub texts: Vec<String>,
-    /// Ids of tokens; their own text is not told.
+    /// Ids of stop tokens; their text is not sent unless `kept`.
     pub ids: Vec<u32>,
-    /// Whether the text that ended a choice is told too.
+    /// True if the text that ended a choice is sent too.
     pub kept: bool,
 }
 
@@ -46,25 +47,25 @@ impl Stopping {
     }
 }
 
-/// A request as it was understood.
+/// A request that was read and checked.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    pub kind: Kind,
+pub struct ClientRequest {
+    pub kind: Endpoint,
     pub model: String,
-    pub inputs: Vec<Input>,
-    /// Choices of each prompt.
+    pub inputs: Vec<Prompt>,
+    /// The number of choices per prompt.
     pub n: usize,
-    /// Without stop texts.
+    /// The sampling parameters, without stop texts.
     pub sampling: Sampling,
     pub stop: Stopping,
-    /// Whether each choice's text begins with its prompt's.
+    /// True if each choice's text begins with its prompt's text.
     pub echo: bool,
     pub seed: Option<u64>,
     pub stream: bool,
     pub include_usage: bool,
-    /// Whether the log-probs of the chosen tokens are wanted.
+    /// True if the log-probs of the chosen tokens are wanted.
     pub logprobs: bool,
-    /// How many of the most likely tokens are wanted beside them, in each place.
+    /// The number of most likely tokens that are wanted in addition, in each place.
     pub top: u8,
     pub token_ids: bool,
 }
@@ -72,40 +73,41 @@ pub struct Ask {
 /// OpenAI's own default for completions.
 const COMPLETION_TOKENS: u32 = 16;
 const MOST_CHOICES: i64 = 128;
-/// Most likely tokens in one place at most: OpenAI's limit for chats, and vLLM's for both. OpenAI's own for completions is 5.
+/// The maximum of most likely tokens in one place: OpenAI's limit for chats, and vLLM's for both.
+/// OpenAI's own limit for completions is 5.
 pub(super) const MOST_LIKELY: i64 = 20;
 const MOST_STOPS: usize = 16;
 const LONGEST_STOP: usize = 256;
 const MOST_STOP_IDS: usize = 1024;
-/// Fields that name somebody or something, and have no effect.
+/// Fields that only name a user or a purpose, and have no effect.
 const LABELS: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
 const LEAVE: &str = "leave it out";
 
-impl Ask {
-    /// Reads a body; `usual` is what stands for what it does not say.
+impl ClientRequest {
+    /// Reads a body; `usual` holds the values of absent fields.
     ///
     /// # Errors
-    /// Whatever cannot be, or is not done, by its name.
-    pub fn read(kind: Kind, body: &[u8], usual: &SamplingConfig) -> Result<Self, Refusal> {
-        let mut fields = Fields::read(body)?;
+    /// Fails with the name of a field that is wrong or not supported.
+    pub fn read(kind: Endpoint, body: &[u8], usual: &SamplingConfig) -> Result<Self, RequestError> {
+        let mut fields = JsonFields::read(body)?;
         let Some(model) = fields.text("model")? else {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 "model",
                 "is missing: write the agent's name, as GET /v1/models tells",
             ));
         };
         let inputs = match kind {
-            Kind::Completion => completions::prompts(&mut fields)?,
-            Kind::Chat => vec![chat::conversation(&mut fields)?],
+            Endpoint::Completion => completions::prompts(&mut fields)?,
+            Endpoint::Chat => vec![chat::conversation(&mut fields)?],
         };
         let (stream, include_usage) = stream(&mut fields)?;
         let (logprobs, top) = match kind {
-            Kind::Completion => completions::logprobs(&mut fields)?,
-            Kind::Chat => chat::logprobs(&mut fields)?,
+            Endpoint::Completion => completions::logprobs(&mut fields)?,
+            Endpoint::Chat => chat::logprobs(&mut fields)?,
         };
         let echo = match kind {
-            Kind::Completion => fields.flag("echo")?,
-            Kind::Chat => false,
+            Endpoint::Completion => fields.flag("echo")?,
+            Endpoint::Chat => false,
         };
         let ask = Self {
             kind,
@@ -128,25 +130,26 @@ impl Ask {
         Ok(ask)
     }
 
-    /// Whether the log-probs of the prompts' own tokens are told, and how many of the most likely tokens in each of their places.
+    /// The number of most likely tokens per place of the prompt; `None` unless the log-probs of the
+    /// prompts' own tokens are wanted.
     #[must_use]
     pub fn prompt_top(&self) -> Option<u8> {
         (self.echo && self.logprobs).then_some(self.top)
     }
 }
 
-fn stream(fields: &mut Fields) -> Result<(bool, bool), Refusal> {
+fn stream(fields: &mut JsonFields) -> Result<(bool, bool), RequestError> {
     let stream = fields.flag("stream")?;
     let Some(options) = fields.take("stream_options") else {
         return Ok((stream, false));
     };
     if !stream {
-        return Err(Refusal::wrong(
+        return Err(RequestError::wrong(
             "stream_options",
             "is for streams: send stream = true, or leave it out",
         ));
     }
-    let mut options = Fields::of(options, "stream_options")?;
+    let mut options = JsonFields::of(options, "stream_options")?;
     let include_usage = options.flag("include_usage")?;
     options.only("include_obfuscation", &[json!(false)], LEAVE)?;
     options.only("continuous_usage_stats", &[json!(false)], LEAVE)?;
@@ -154,7 +157,12 @@ fn stream(fields: &mut Fields) -> Result<(bool, bool), Refusal> {
     Ok((stream, include_usage))
 }
 
-fn sampling(fields: &mut Fields, kind: Kind, echo: bool, usual: &SamplingConfig) -> Result<Sampling, Refusal> {
+fn sampling(
+    fields: &mut JsonFields,
+    kind: Endpoint,
+    echo: bool,
+    usual: &SamplingConfig,
+) -> Result<Sampling, RequestError> {
     // A temperature near 0 makes infinite logits, which would end every generation of the engine.
     let temperature = |t: f32| t == 0.0 || (LEAST_TEMPERATURE..=10.0).contains(&t);
     let temperature = fields.number("temperature", temperature, "0, or a number from 0.01 to 10")?;
@@ -164,31 +172,31 @@ fn sampling(fields: &mut Fields, kind: Kind, echo: bool, usual: &SamplingConfig)
     Ok(Sampling {
         temperature: temperature.unwrap_or(usual.temperature),
         top_p: top_p.unwrap_or(usual.top_p),
-        // Both -1 and 0 are all tokens.
+        // Both -1 and 0 select all tokens.
         top_k: top_k.map_or(usual.top_k, |k| k.max(0) as u32),
         min_p: min_p.unwrap_or(usual.min_p),
         max_new_tokens: max_tokens(fields, kind, echo)?.unwrap_or(match kind {
-            Kind::Completion => COMPLETION_TOKENS,
-            Kind::Chat => usual.max_new_tokens,
+            Endpoint::Completion => COMPLETION_TOKENS,
+            Endpoint::Chat => usual.max_new_tokens,
         }),
-        // Visitors have `http.context`.
+        // HTTP clients are limited by `http.context` instead.
         max_context: None,
         stop: Vec::new(),
     })
 }
 
-/// A choice that begins with its prompt may have no token of its own.
-fn max_tokens(fields: &mut Fields, kind: Kind, echo: bool) -> Result<Option<u32>, Refusal> {
+/// A choice that begins with its prompt may have no generated token.
+fn max_tokens(fields: &mut JsonFields, kind: Endpoint, echo: bool) -> Result<Option<u32>, RequestError> {
     let least = i64::from(!echo);
     let mut read = |field: &str| fields.whole(field, least, i64::from(i32::MAX));
     let old = read("max_tokens")?;
-    let new = if kind == Kind::Chat {
+    let new = if kind == Endpoint::Chat {
         read("max_completion_tokens")?
     } else {
         None
     };
     match (old, new) {
-        (Some(old), Some(new)) if old != new => Err(Refusal::wrong(
+        (Some(old), Some(new)) if old != new => Err(RequestError::wrong(
             "max_tokens",
             format!("is {old} and max_completion_tokens {new}: send one of them"),
         )),
@@ -196,7 +204,7 @@ fn max_tokens(fields: &mut Fields, kind: Kind, echo: bool) -> Result<Option<u32>
     }
 }
 
-fn stopping(fields: &mut Fields) -> Result<Stopping, Refusal> {
+fn stopping(fields: &mut JsonFields) -> Result<Stopping, RequestError> {
     Ok(Stopping {
         texts: stop(fields)?,
         ids: stop_ids(fields)?,
@@ -204,13 +212,13 @@ fn stopping(fields: &mut Fields) -> Result<Stopping, Refusal> {
     })
 }
 
-fn stop_ids(fields: &mut Fields) -> Result<Vec<u32>, Refusal> {
-    let wrong = |what: String| Refusal::wrong("stop_token_ids", format!("{what}: write a list of token ids"));
+fn stop_ids(fields: &mut JsonFields) -> Result<Vec<u32>, RequestError> {
+    let wrong = |what: String| RequestError::wrong("stop_token_ids", format!("{what}: write a list of token ids"));
     let list = match fields.take("stop_token_ids") {
         None => return Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() <= MOST_STOP_IDS => list,
         Some(Value::Array(list)) => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 "stop_token_ids",
                 format!("has {} ids: {MOST_STOP_IDS} are the most", list.len()),
             ));
@@ -223,32 +231,35 @@ fn stop_ids(fields: &mut Fields) -> Result<Vec<u32>, Refusal> {
         .collect()
 }
 
-fn stop(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
+fn stop(fields: &mut JsonFields) -> Result<Vec<String>, RequestError> {
     let texts = match fields.take("stop") {
         None => return Ok(Vec::new()),
         Some(Value::String(text)) => vec![text],
         Some(Value::Array(texts)) if texts.len() <= MOST_STOPS => {
             let text = |value: Value| match value {
                 Value::String(text) => Ok(text),
-                other => Err(Refusal::wrong("stop", format!("has {}: write texts", kind(&other)))),
+                other => Err(RequestError::wrong(
+                    "stop",
+                    format!("has {}: write texts", kind(&other)),
+                )),
             };
             texts.into_iter().map(text).collect::<Result<_, _>>()?
         }
         Some(Value::Array(texts)) => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 "stop",
                 format!("has {} texts: {MOST_STOPS} are the most", texts.len()),
             ));
         }
         Some(other) => {
-            return Err(Refusal::wrong(
+            return Err(RequestError::wrong(
                 "stop",
                 format!("is {}: write a text or a list of texts", kind(&other)),
             ));
         }
     };
     if texts.iter().any(|text| text.is_empty() || text.len() > LONGEST_STOP) {
-        return Err(Refusal::wrong(
+        return Err(RequestError::wrong(
             "stop",
             format!("has a text that is empty or longer than {LONGEST_STOP} bytes"),
         ));
@@ -256,8 +267,9 @@ fn stop(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
     Ok(texts)
 }
 
-/// What others do and we do not, each with the values that mean that it is not asked for.
-fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
+/// Rejects fields of other servers that are not supported here. Each comes with the values that
+/// have no effect.
+fn not_done(fields: &mut JsonFields) -> Result<(), RequestError> {
     let zero = [json!(0)];
     let off = [json!(false)];
     let none = [json!([])];
@@ -283,7 +295,7 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
             "sampling keeps to the model's own distribution; leave it out",
         ),
         ("best_of", &[json!(1)], "ask for n choices and choose among them"),
-        // Completions have taken it by now.
+        // Completions have read the field by now.
         (
             "echo",
             &off,
@@ -339,7 +351,7 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
         ("use_beam_search", &off, "answers are sampled; leave it out"),
         ("length_penalty", &[json!(1)], "answers are sampled; leave it out"),
         ("priority", &zero, "who comes first is served first; leave it out"),
-        // Chats have taken it by now.
+        // Chats have read the field by now.
         (
             "top_logprobs",
             &zero,

@@ -1,41 +1,45 @@
-//! The fields of a JSON object, taken one by one: what is left at the end is refused by name.
+//! The fields of a JSON object, taken one by one: the fields that are left at the end are rejected
+//! by name.
 
 use serde_json::{Map, Value};
 
-use super::refusal::Refusal;
+use super::request_error::RequestError;
 
-/// An object's fields that nobody has taken yet. `null` is as if the field were not there.
+/// An object's fields that were not taken yet. `null` counts as absent.
 #[derive(Debug)]
-pub struct Fields {
+pub struct JsonFields {
     map: Map<String, Value>,
-    /// What its names are led by, such as `messages[0].`.
+    /// The prefix of its names, for example `messages[0].`.
     place: String,
 }
 
-impl Fields {
-    /// A request's body.
-    pub fn read(body: &[u8]) -> Result<Self, Refusal> {
+impl JsonFields {
+    /// Reads a request's body.
+    pub fn read(body: &[u8]) -> Result<Self, RequestError> {
         match serde_json::from_slice(body) {
             Ok(Value::Object(map)) => Ok(Self {
                 map,
                 place: String::new(),
             }),
-            Ok(_) => Err(Refusal::body(
+            Ok(_) => Err(RequestError::body(
                 "the body is JSON and no object: send {\"model\": ..., ...}",
             )),
-            Err(error) => Err(Refusal::body(format!("the body is no JSON: {error}"))),
+            Err(error) => Err(RequestError::body(format!("the body is no JSON: {error}"))),
         }
     }
 
-    /// An object within the body.
-    pub fn of(value: Value, place: impl Into<String>) -> Result<Self, Refusal> {
+    /// Reads an object within the body.
+    pub fn of(value: Value, place: impl Into<String>) -> Result<Self, RequestError> {
         let place = place.into();
         match value {
             Value::Object(map) => Ok(Self {
                 map,
                 place: format!("{place}."),
             }),
-            other => Err(Refusal::wrong(place, format!("is {}: write an object", kind(&other)))),
+            other => Err(RequestError::wrong(
+                place,
+                format!("is {}: write an object", kind(&other)),
+            )),
         }
     }
 
@@ -49,7 +53,7 @@ impl Fields {
         self.map.remove(field).filter(|value| !value.is_null())
     }
 
-    pub fn text(&mut self, field: &str) -> Result<Option<String>, Refusal> {
+    pub fn text(&mut self, field: &str) -> Result<Option<String>, RequestError> {
         match self.take(field) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -57,7 +61,7 @@ impl Fields {
         }
     }
 
-    pub fn flag(&mut self, field: &str) -> Result<bool, Refusal> {
+    pub fn flag(&mut self, field: &str) -> Result<bool, RequestError> {
         match self.take(field) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(flag),
@@ -65,8 +69,8 @@ impl Fields {
         }
     }
 
-    /// A whole number from `least` to `most`.
-    pub fn whole(&mut self, field: &str, least: i64, most: i64) -> Result<Option<i64>, Refusal> {
+    /// Takes a whole number from `least` to `most`.
+    pub fn whole(&mut self, field: &str, least: i64, most: i64) -> Result<Option<i64>, RequestError> {
         let Some(value) = self.take(field) else {
             return Ok(None);
         };
@@ -76,8 +80,13 @@ impl Fields {
         }
     }
 
-    /// A number, as an engine takes it.
-    pub fn number(&mut self, field: &str, fits: impl Fn(f32) -> bool, wanted: &str) -> Result<Option<f32>, Refusal> {
+    /// Takes a number, as the f32 that an engine uses.
+    pub fn number(
+        &mut self,
+        field: &str,
+        fits: impl Fn(f32) -> bool,
+        wanted: &str,
+    ) -> Result<Option<f32>, RequestError> {
         let Some(value) = self.take(field) else {
             return Ok(None);
         };
@@ -87,42 +96,42 @@ impl Fields {
         }
     }
 
-    /// Refuses a field that is anything but what it is without it.
-    pub fn only(&mut self, field: &str, idle: &[Value], advice: &str) -> Result<(), Refusal> {
+    /// Rejects the field unless it has one of its values without effect.
+    pub fn only(&mut self, field: &str, idle: &[Value], advice: &str) -> Result<(), RequestError> {
         match self.take(field) {
             Some(value) if !idle.iter().any(|idle| same(idle, &value)) => {
-                Err(Refusal::not_done(self.name(field), advice))
+                Err(RequestError::not_done(self.name(field), advice))
             }
             _ => Ok(()),
         }
     }
 
-    /// Refuses what nobody took.
-    pub fn end(mut self) -> Result<(), Refusal> {
+    /// Rejects fields that were not taken.
+    pub fn end(mut self) -> Result<(), RequestError> {
         self.map.retain(|_, value| !value.is_null());
         match self.map.keys().next() {
             None => Ok(()),
             Some(field) => {
                 let field: String = field.chars().take(100).collect();
-                Err(Refusal {
+                Err(RequestError {
                     code: Some("unknown_parameter"),
-                    ..Refusal::wrong(self.name(&field), "is not known here: leave it out")
+                    ..RequestError::wrong(self.name(&field), "is not known here: leave it out")
                 })
             }
         }
     }
 
-    fn wanted(&self, field: &str, found: &Value, wanted: &str) -> Refusal {
-        Refusal::wrong(self.name(field), format!("is {}: write {wanted}", kind(found)))
+    fn wanted(&self, field: &str, found: &Value, wanted: &str) -> RequestError {
+        RequestError::wrong(self.name(field), format!("is {}: write {wanted}", kind(found)))
     }
 }
 
-/// Numbers are the same whether they are written whole or not.
+/// Returns true if the values are equal; 0 and 0.0 are equal.
 fn same(a: &Value, b: &Value) -> bool {
     a == b || matches!((a.as_f64(), b.as_f64()), (Some(a), Some(b)) if a.to_bits() == b.to_bits())
 }
 
-/// A value in a few words: its text is the client's, and may be long.
+/// Describes a value in a few words: its text is the client's, and may be long.
 #[must_use]
 pub fn kind(value: &Value) -> String {
     match value {
@@ -141,12 +150,12 @@ mod tests {
 
     use super::*;
 
-    fn fields(value: Value) -> Fields {
-        Fields::of(value, "x").unwrap()
+    fn fields(value: Value) -> JsonFields {
+        JsonFields::of(value, "x").unwrap()
     }
 
     #[test]
-    fn what_nobody_takes_is_named() {
+    fn fields_that_are_not_taken_are_named() {
         let mut some = fields(json!({"a": "b", "n": null, "left": 1}));
         assert_eq!(some.text("a").unwrap().as_deref(), Some("b"));
         let refusal = some.end().unwrap_err();
@@ -173,7 +182,7 @@ mod tests {
         }
         let number = |value: Value| fields(json!({"n": value})).number("n", |n| n > 0.0, "a number above 0");
         assert_eq!(number(json!(2)).unwrap(), Some(2.0));
-        assert!(number(json!(1e-300)).is_err(), "it is 0 for an engine");
+        assert!(number(json!(1e-300)).is_err(), "it is 0 as an f32");
         assert!(number(json!(-1)).is_err());
     }
 
@@ -191,7 +200,7 @@ mod tests {
     #[test]
     fn a_body_that_is_no_object_is_refused() {
         for body in ["", "[]", "3", "{", "{\"a\": 1}x", "\u{feff}{}"] {
-            assert_eq!(Fields::read(body.as_bytes()).unwrap_err().status, 400, "{body}");
+            assert_eq!(JsonFields::read(body.as_bytes()).unwrap_err().status, 400, "{body}");
         }
     }
 }

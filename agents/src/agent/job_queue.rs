@@ -1,5 +1,5 @@
-//! What lies before the engine: usually everything at once; suspects of an earlier death one group at a time, with nothing
-//! beside them.
+//! The queue before the engine. Usually every job begins at once; suspects of an earlier crash run
+//! one group at a time, alone.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -8,23 +8,23 @@ use broker::ids::GroupId;
 use crate::engine::Job;
 use crate::run_folder::crash_marks::{Standing, Strikes};
 
-/// Jobs that begin together; as a closed wave or not.
+/// Jobs that begin together, and whether they are a closed wave.
 type Batch = (Vec<Job>, bool);
 
-/// Decides what an engine works on, and marks it.
-pub(super) struct Desk {
+/// Decides which jobs the engine works on, and marks them on disk.
+pub(super) struct JobQueue {
     strikes: Strikes,
-    /// Jobs in the engine, by group.
+    /// The number of jobs in the engine, by group.
     working: HashMap<GroupId, usize>,
-    /// Waits until nothing is left of the suspects.
+    /// Jobs that wait until no suspect is left.
     free: VecDeque<(Batch, Vec<GroupId>)>,
-    /// One group each: worked on alone.
+    /// Jobs of one group each, which run alone.
     suspects: VecDeque<(Batch, GroupId)>,
-    /// A suspect is being worked on.
+    /// True while a suspect runs.
     alone: bool,
 }
 
-impl Desk {
+impl JobQueue {
     pub(super) fn new(strikes: Strikes) -> Self {
         Self {
             strikes,
@@ -35,12 +35,12 @@ impl Desk {
         }
     }
 
-    /// Whether a group is not to be worked on any more.
+    /// Returns true if the group crashed the process too often to run again.
     pub(super) fn is_out(&self, group: &GroupId) -> bool {
         self.strikes.standing(group) == Standing::Out
     }
 
-    /// Takes jobs in their order.
+    /// Adds jobs in their order.
     pub(super) fn take(&mut self, jobs: Vec<(GroupId, Job)>, wave: bool) {
         let (mut free, mut groups) = (Vec::new(), Vec::new());
         let mut suspects: BTreeMap<GroupId, Vec<Job>> = BTreeMap::new();
@@ -59,7 +59,7 @@ impl Desk {
         self.suspects.extend(alone);
     }
 
-    /// What to hand to the engine now.
+    /// Returns the jobs to hand to the engine now.
     pub(super) fn next(&mut self) -> Option<Batch> {
         if self.alone {
             return None;
@@ -88,15 +88,16 @@ impl Desk {
             .for_each(|group| broker::fail::point_of("job.begun", group));
     }
 
-    /// Jobs have ended, well or not, one of each of these groups. Those that end together are marked so in one write: a death between two
-    /// would find the last group alone with the blame, and have its part of a wave computed by itself, to other bits.
+    /// Records that one job of each of these groups has ended, well or not. Groups that end
+    /// together are marked in one write. A crash between two writes would blame the last group
+    /// alone, and have its part of a wave computed by itself, with other bits.
     pub(super) fn finished(&mut self, groups: impl IntoIterator<Item = GroupId>) {
         let done = self.done(groups);
         self.strikes.end(done);
         self.alone &= !self.working.is_empty();
     }
 
-    /// The groups whose last jobs these are.
+    /// Returns the groups of which these were the last jobs.
     fn done(&mut self, groups: impl IntoIterator<Item = GroupId>) -> Vec<GroupId> {
         let mut done = Vec::new();
         for group in groups {
@@ -112,7 +113,8 @@ impl Desk {
         done
     }
 
-    /// Nothing that waits is begun any more, and nothing that is under way is to blame for what comes.
+    /// Drops every waiting job and clears the marks of running ones: they are not to blame for the
+    /// coming end.
     pub(super) fn clear(&mut self) {
         self.free.clear();
         self.suspects.clear();
@@ -159,61 +161,62 @@ mod tests {
         job.request.0[0]
     }
 
-    fn desk(folder: &RunFolder) -> Desk {
-        Desk::new(Strikes::open(folder, "a").unwrap())
+    fn queue(folder: &RunFolder) -> JobQueue {
+        JobQueue::new(Strikes::open(folder, "a").unwrap())
     }
 
-    /// One life of a process that dies whenever it works on `poison`: which of these were done, and whether it died.
+    /// One life of a process that dies when it works on `poison`: returns the finished groups and
+    /// whether it died.
     fn live(folder: &RunFolder, groups: &BTreeSet<u8>, poison: u8) -> (Vec<u8>, bool) {
-        let mut desk = desk(folder);
+        let mut queue = queue(folder);
         let (mut done, mut jobs) = (Vec::new(), Vec::new());
         for group in groups {
-            match desk.is_out(&GroupId([*group; 16])) {
+            match queue.is_out(&GroupId([*group; 16])) {
                 true => done.push(*group),
                 false => jobs.push(job(*group)),
             }
         }
-        desk.take(jobs, false);
-        while let Some((batch, _)) = desk.next() {
+        queue.take(jobs, false);
+        while let Some((batch, _)) = queue.next() {
             if batch.iter().any(|job| of(job) == poison) {
                 return (done, true);
             }
             for job in &batch {
                 done.push(of(job));
-                desk.finished([GroupId([of(job); 16])]);
+                queue.finished([GroupId([of(job); 16])]);
             }
         }
         (done, false)
     }
 
     #[test]
-    fn what_waits_for_a_suspect_is_not_begun_when_all_is_cleared() {
+    fn a_cleared_queue_starts_no_waiting_job() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         for _ in 0..2 {
-            // A death with one group under way.
-            let mut desk = desk(&folder);
-            desk.take(vec![job(1)], false);
-            assert!(desk.next().is_some());
+            // A crash with one group in the engine.
+            let mut queue = queue(&folder);
+            queue.take(vec![job(1)], false);
+            assert!(queue.next().is_some());
         }
-        let mut desk = desk(&folder);
-        desk.take(vec![job(1), job(2)], false);
-        assert_eq!(desk.next().map(|(jobs, _)| jobs.len()), Some(1), "alone");
-        desk.clear();
-        desk.finished([GroupId([1; 16])]);
-        assert!(desk.next().is_none());
+        let mut queue = queue(&folder);
+        queue.take(vec![job(1), job(2)], false);
+        assert_eq!(queue.next().map(|(jobs, _)| jobs.len()), Some(1), "alone");
+        queue.clear();
+        queue.finished([GroupId([1; 16])]);
+        assert!(queue.next().is_none());
     }
 
-    /// Everything comes again after each death, as its deliveries do.
+    /// Every group comes again after each crash, because its delivery does.
     #[test]
-    fn a_group_that_kills_is_put_out_and_takes_none_of_its_neighbours_with_it() {
+    fn only_the_group_that_crashes_the_process_is_put_out() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         let (poison, mut left) = (17, (0..64).collect::<BTreeSet<u8>>());
         let mut deaths = 0;
         loop {
             let (done, died) = live(&folder, &left, poison);
-            assert!(died || done.contains(&poison), "it ends when the poison is out");
+            assert!(died || done.contains(&poison), "the loop ends once the poison is out");
             left.retain(|group| !done.contains(group));
             if !died {
                 break;
@@ -222,7 +225,7 @@ mod tests {
             assert!(deaths < 10, "left: {left:?}");
         }
         assert!(left.is_empty(), "{left:?}");
-        assert_eq!(deaths, 2 + OUT, "twice among others, then alone");
+        assert_eq!(deaths, 2 + OUT, "twice with other groups, then alone");
         let strikes = Strikes::open(&folder, "a").unwrap();
         for group in 0..64 {
             let out = strikes.standing(&GroupId([group; 16])) == Standing::Out;
@@ -234,36 +237,36 @@ mod tests {
     fn groups_that_end_together_are_marked_together() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
-        let mut desk = desk(&folder);
+        let mut queue = queue(&folder);
         let wave = || [1, 2, 1, 3].map(|group| GroupId([group; 16]));
-        desk.take([1, 2, 1, 3].map(job).into(), true);
-        desk.next().unwrap();
-        let done = desk.done(wave());
+        queue.take([1, 2, 1, 3].map(job).into(), true);
+        queue.next().unwrap();
+        let done = queue.done(wave());
         assert_eq!(done, [2, 1, 3].map(|group| GroupId([group; 16])));
-        assert!(desk.done(wave()).is_empty(), "once");
+        assert!(queue.done(wave()).is_empty(), "once");
     }
 
     #[test]
-    fn nothing_is_beside_a_suspect_and_others_go_on_after_it() {
+    fn a_suspect_runs_alone_and_other_groups_follow() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         for _ in 0..2 {
-            let mut desk = desk(&folder);
-            desk.take(vec![job(1), job(2)], false);
-            assert_eq!(desk.next().unwrap().0.len(), 2, "and dies with both");
+            let mut queue = queue(&folder);
+            queue.take(vec![job(1), job(2)], false);
+            assert_eq!(queue.next().unwrap().0.len(), 2, "and crashes with both");
         }
-        let mut desk = desk(&folder);
-        desk.take(vec![job(3)], false);
-        assert_eq!(of(&desk.next().unwrap().0[0]), 3);
-        desk.take(vec![job(1), job(4), job(2)], true);
-        assert!(desk.next().is_none(), "3 is still being worked on");
-        desk.finished([GroupId([3; 16])]);
+        let mut queue = queue(&folder);
+        queue.take(vec![job(3)], false);
+        assert_eq!(of(&queue.next().unwrap().0[0]), 3);
+        queue.take(vec![job(1), job(4), job(2)], true);
+        assert!(queue.next().is_none(), "3 is still being worked on");
+        queue.finished([GroupId([3; 16])]);
         for suspect in [1, 2] {
-            let (batch, wave) = desk.next().unwrap();
+            let (batch, wave) = queue.next().unwrap();
             assert_eq!((batch.len(), of(&batch[0]), wave), (1, suspect, true));
-            assert!(desk.next().is_none(), "{suspect} is alone");
-            desk.finished([GroupId([suspect; 16])]);
+            assert!(queue.next().is_none(), "{suspect} is alone");
+            queue.finished([GroupId([suspect; 16])]);
         }
-        assert_eq!(of(&desk.next().unwrap().0[0]), 4);
+        assert_eq!(of(&queue.next().unwrap().0[0]), 4);
     }
 }

@@ -1,4 +1,4 @@
-//! What is answered to a request that cannot be done, in OpenAI's shape.
+//! The error answer to a request, in OpenAI's shape.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use crate::engine::EngineFailure;
 use crate::turn::failure;
 
-/// Seconds after which one that was told to come again may try, where nobody knows better.
+/// Seconds until a client may try again, unless a better value is known.
 const AGAIN: u64 = 1;
 
-/// Why a request is not answered.
+/// The reason why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RequestError {
     pub status: u16,
     pub message: String,
     /// OpenAI's `type`.
@@ -22,13 +22,13 @@ pub struct Refusal {
     /// The field that is wrong.
     pub param: Option<String>,
     pub code: Option<&'static str>,
-    /// Seconds after which the same may be asked again, where it may.
+    /// Seconds until the same request may be sent again, if it may.
     pub after: u64,
 }
 
 const INVALID: &str = "invalid_request_error";
 
-impl Refusal {
+impl RequestError {
     fn new(status: u16, kind: &'static str, code: Option<&'static str>, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -40,7 +40,7 @@ impl Refusal {
         }
     }
 
-    /// A field that cannot be what it is.
+    /// A field with a wrong value.
     pub fn wrong(param: impl Into<String>, message: impl Into<String>) -> Self {
         let param = param.into();
         let message = format!("{param} {}", message.into());
@@ -50,7 +50,7 @@ impl Refusal {
         }
     }
 
-    /// A field that is understood and not done here.
+    /// A field that is understood and not supported here.
     pub fn not_done(param: impl Into<String>, advice: &str) -> Self {
         Self {
             code: Some("unsupported_parameter"),
@@ -58,7 +58,7 @@ impl Refusal {
         }
     }
 
-    /// A body that is no request at all.
+    /// A body that is not a request.
     pub fn body(message: impl Into<String>) -> Self {
         Self::new(400, INVALID, None, message)
     }
@@ -185,7 +185,7 @@ impl Refusal {
         )
     }
 
-    /// What an engine says of a generation that it did not make.
+    /// The engine's report of a generation that failed.
     pub fn failure(failure: &EngineFailure) -> Self {
         if failure.retry {
             return Self::new(

@@ -11,14 +11,14 @@ use trainer::train::{TrainError, TrainerClient};
 type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
 
 /// A handle to the trainer's thread; the thread ends with its last handle.
-pub struct Worker {
+pub struct TrainerThread {
     commands: mpsc::Sender<(TrainCommand, Answer)>,
     pulse: Pulse,
     thread: JoinHandle<()>,
 }
 
-impl Worker {
-    /// Moves the trainer to a thread of its own, which counts in `pulse` what it was told and has done.
+impl TrainerThread {
+    /// Moves the trainer to its own thread, which counts received and finished commands in `pulse`.
     pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>, pulse: Pulse) -> std::io::Result<Self> {
         let done = pulse.clone();
         let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
@@ -26,7 +26,7 @@ impl Worker {
             .name(format!("trainer-{name}"))
             .spawn(move || {
                 for (command, answer) in inbox {
-                    // Whoever asked may have gone; the effect stands all the same.
+                    // The caller may be gone; the effect stands all the same.
                     let _ = answer.send(trainer.execute(command));
                     done.done(1);
                 }
@@ -38,10 +38,10 @@ impl Worker {
         })
     }
 
-    /// Waits until the thread has ended and the trainer is gone. Blocking.
+    /// Waits until the thread has ended and the trainer is freed. Blocking.
     ///
     /// # Errors
-    /// The thread panicked.
+    /// Fails if the thread panicked.
     pub fn end(self) -> anyhow::Result<()> {
         drop(self.commands);
         self.thread
@@ -49,7 +49,7 @@ impl Worker {
             .map_err(|_| anyhow::anyhow!("the trainer's thread panicked as it ended"))
     }
 
-    /// Runs one command after all before it.
+    /// Runs one command after all earlier ones.
     pub async fn execute(&self, command: TrainCommand) -> anyhow::Result<TrainReply> {
         let (answer, reply) = oneshot::channel();
         let gone = || anyhow::anyhow!("the trainer's thread has ended");
@@ -66,12 +66,12 @@ mod tests {
 
     use super::*;
 
-    /// A trainer whose memory takes a while to give back.
+    /// A trainer that takes a while to free its memory.
     struct Slow(Option<Arc<()>>);
 
     impl TrainerClient for Slow {
         fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError> {
-            unreachable!("nothing is asked, not {command:?}")
+            unreachable!("no command is sent, but came {command:?}")
         }
     }
 
@@ -83,10 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn the_trainer_is_gone_when_its_worker_has_ended() {
+    fn the_trainer_is_freed_when_its_thread_has_ended() {
         let memory = Arc::new(());
         let trainer = Slow(Some(memory.clone()));
-        let worker = Worker::start("a", Box::new(trainer), Pulse::default()).unwrap();
+        let worker = TrainerThread::start("a", Box::new(trainer), Pulse::default()).unwrap();
         assert_eq!(Arc::strong_count(&memory), 2);
         worker.end().unwrap();
         assert_eq!(Arc::strong_count(&memory), 1);
