@@ -1,6 +1,6 @@
 #!/bin/sh
-# Health of a dyad container: its process holds a live connection to the broker, and a coordinator to Redis too.
-# A hung process loses the broker connection by itself (AMQP heartbeats), so this also sees a process that only exists.
+# Health of a dyad container: its process holds a live connection to the broker; a coordinator also
+# to Redis. A hung process loses the broker connection (AMQP heartbeats), so it counts as unhealthy.
 set -eu
 
 port_of() { # the port in amqp://user:password@host:5672/vhost, or the usual one

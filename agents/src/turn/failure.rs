@@ -10,7 +10,7 @@ pub const CONTEXT: &str = "context";
 pub const REQUEST: &str = "request";
 /// The machinery failed; the same request may succeed.
 pub const ENGINE: &str = "engine";
-/// The machinery failed: nothing can be sampled of the weights' logits. Behind it stands the version of the weights.
+/// The machinery failed: the weights' logits are not finite. The version of the weights follows.
 pub const NOT_FINITE: &str = "not_finite";
 /// What was made does not fit into a message.
 pub const TOO_LARGE: &str = "too_large";
@@ -40,7 +40,7 @@ pub fn not_finite(version: WeightVersion, why: impl Display) -> String {
     format!("{NOT_FINITE}: {version}: {why}")
 }
 
-/// The version of the weights whose logits were not finite, as it is written; `None` for other reasons.
+/// Returns the version of the weights with logits that were not finite; `None` for other reasons.
 #[must_use]
 pub fn not_finite_version(reason: &str) -> Option<&str> {
     let rest = reason.strip_prefix(NOT_FINITE)?.strip_prefix(": ")?;

@@ -2,7 +2,7 @@
 //! as they appear, keeps the newest few as its own models, and serves the one that is drawn.
 //!
 //! In a synchronous run the coordinator begins no round before the weights of the other agent's
-//! step are served (`coordinator::peers::gate`), and that agent makes no step meanwhile. The weights
+//! step are served (`coordinator::peers::gate`); that agent makes no step meanwhile. The weights
 //! therefore follow from the seed. In an asynchronous run they follow when they arrive, and a
 //! checkpoint that was removed before it was copied is skipped.
 //!
