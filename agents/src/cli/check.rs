@@ -286,7 +286,7 @@ mod tests {
         let other = text.replace("[agents.b]", "[agents.b]\ndtype = \"bf16\"");
         let error = render(&check_text(&other).unwrap_err());
         assert!(
-            error.contains("workflow.params.clients: ") && error.contains("different ones"),
+            error.contains("workflow.params.clients: ") && error.contains("different bases"),
             "{error}"
         );
     }

@@ -55,7 +55,7 @@ struct Cli {
 }
 
 /// The help is written by hand, because clap cannot put commands into groups.
-const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n{after-help}\n";
+const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}{after-help}\n";
 
 const GUIDE: &str = "\
 Options: -h, --help; -V, --version. `dyad COMMAND --help` describes one command.
@@ -195,7 +195,7 @@ mod tests {
                 "{name} is not in\n{help}"
             );
         }
-        assert!(help.lines().count() <= 40, "the help does not fit a screen");
+        assert!(help.lines().count() <= 40, "the help does not fit a screen:\n{help}");
         for line in help.lines() {
             assert!(line.len() <= 100, "too wide: {line}");
         }

@@ -8,10 +8,10 @@ use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval};
 
 /// Metric: tokens of all roles per task.
-pub const SAID: &str = "tokens per problem";
+pub(crate) const SAID: &str = "tokens per problem";
 
 /// One side of the comparison.
-pub struct Side {
+pub(crate) struct Side {
     pub runs: Vec<String>,
     pub last: Vec<Evaluation>,
     /// Trained tokens of each run.
@@ -62,7 +62,7 @@ impl How {
     }
 }
 
-pub fn compare(a: &Side, b: &Side) -> Comparison {
+pub(crate) fn compare(a: &Side, b: &Side) -> Comparison {
     let names = |side: &Side| -> BTreeSet<String> {
         let all = side
             .last
@@ -114,7 +114,7 @@ fn over_tasks(a: &BTreeMap<String, f64>, b: &BTreeMap<String, f64>) -> (Option<I
 
 /// Adds the tokens of all roles for each task. Votes are not part of the conversation and are left
 /// out.
-pub fn with_tokens(mut found: Evaluation) -> Evaluation {
+pub(crate) fn with_tokens(mut found: Evaluation) -> Evaluation {
     let mut said: BTreeMap<String, f64> = BTreeMap::new();
     let of_roles = |name: &str| name.starts_with("tokens/") && name != "tokens/votes";
     for (_, values) in found.values.iter().filter(|(name, _)| of_roles(name)) {

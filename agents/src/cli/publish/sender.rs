@@ -21,14 +21,14 @@ const WINDOW: usize = 512;
 
 /// The result of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sent {
+pub(crate) struct Sent {
     pub confirmed: usize,
     /// How often a full queue rejected a task, which was then sent again.
     pub refused: u64,
 }
 
 /// Sends all tasks. They stay in the file's order except within the window.
-pub async fn send(
+pub(crate) async fn send(
     bus: Arc<dyn Bus>,
     topology: &Topology,
     tasks: Vec<Checked>,
@@ -73,13 +73,13 @@ pub async fn send(
 }
 
 /// The list of confirmed tasks, for `dyad audit`. It is only appended to.
-pub struct Manifest {
+pub(crate) struct Manifest {
     file: std::fs::File,
     path: PathBuf,
 }
 
 impl Manifest {
-    pub fn open(path: &std::path::Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &std::path::Path) -> anyhow::Result<Self> {
         let file = std::fs::OpenOptions::new()
             .create(true)
             .append(true)

@@ -115,7 +115,7 @@ mod tests {
             not_compared: None,
         };
         let expected = "    retry        correct 1.000 x 0 + own 1.000 x 0 + credit 0.500 x 1 = 0.500\n                 \
-                        credit 0.500 by difference from solver, in the place of its own 1.000\n                 \
+                        credit 0.500 by difference from solver, instead of its own 1.000\n                 \
                         advantage 0.500 = (0.500 - 0.250) / 0.500 (astraflow, 4 in the group: mean 0.250, std 0.500); \
                         then z-score over the batch's tokens\n";
         assert_eq!(earned("retry", &reward), expected);

@@ -49,7 +49,7 @@ struct Totals {
 }
 
 /// Receives the heartbeats of a run.
-pub struct Listener {
+pub(crate) struct Listener {
     bus: Arc<dyn Bus>,
     topology: Topology,
     beats: Box<dyn Consumer>,
@@ -59,7 +59,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub async fn open(bus: Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Result<Self> {
+    pub(crate) async fn open(bus: Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Result<Self> {
         let topology = Topology::new(folder.run().clone());
         let queue = topology.control(&format!("status-{}", std::process::id()));
         bus.declare_queue(&queue).await?;
@@ -73,7 +73,7 @@ impl Listener {
         })
     }
 
-    pub async fn hear(&mut self, config: &RunConfig) -> LiveState {
+    pub(crate) async fn hear(&mut self, config: &RunConfig) -> LiveState {
         self.heard.agents.clear();
         self.heard.coordinators.clear();
         let until = tokio::time::Instant::now() + LISTEN;
