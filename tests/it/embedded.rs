@@ -228,7 +228,7 @@ fn two_agents_train_adapters_of_one_base() {
     let logs: String = logs
         .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
         .collect();
-    assert_eq!(logs.matches("shares the base that is loaded already").count(), 1);
+    assert_eq!(logs.matches("sharing a base that is already loaded").count(), 1);
     let adapters = ["a", "b"].map(|agent| {
         let folder = run.join("checkpoints").join(agent).join("step-4");
         assert!(folder.join("adapter_config.json").is_file() && !folder.join("model.safetensors").exists());

@@ -88,7 +88,7 @@ fn an_evaluation_in_which_a_row_comes_again_ends_in_both_modes() {
         assert_eq!(counted["tokens"], counted["turns"], "{mode}");
         std::fs::write(&tasks, row("x", "o0") + &row("x", "o1")).unwrap();
         let said = program.fail(2, &["check", &config.save(&program)]);
-        assert!(said.contains("the id \"x\" is that of "), "{said}");
+        assert!(said.contains("the id \"x\" is also that of "), "{said}");
     }
 }
 
@@ -161,7 +161,7 @@ fn eval_chooses_weights_by_run_step_folder_and_agent() {
         found[1]
     );
     let said = program.fail(2, &["eval", "--run", &format!("{path}@3")]);
-    assert!(said.contains("kept are: 2, 4"), "{said}");
+    assert!(said.contains("kept steps: 2, 4"), "{said}");
 
     let file = program.home().join("sampled.json");
     let file = file.to_str().unwrap();
