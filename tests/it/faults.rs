@@ -365,7 +365,7 @@ fn a_full_disk_pauses_an_agent() {
     let publisher = world.publish_in_background(10);
     wait_until("agent a to report it", PATIENCE, || {
         let log = world.fleet.log("a");
-        log.contains("the ledger takes no") || log.contains("the ledger could not be")
+        log.contains("the ledger cannot store") || log.contains("the ledger could not be")
     });
     publisher.join().unwrap();
     assert_eq!(world.closed(), 5, "nothing is taken without a disk");

@@ -269,7 +269,7 @@ fn unseen_pictures_train_no_agent_and_are_logged_once() {
     let logged = json_folder(&run.join("logs"));
     let warned = logged
         .iter()
-        .filter(|line| line.to_string().contains("of messages with pictures"));
+        .filter(|line| line.to_string().contains("of messages with images"));
     assert_eq!(warned.count(), 1, "{logged:?}");
 }
 

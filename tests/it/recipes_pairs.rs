@@ -94,7 +94,7 @@ fn two_clients_with_different_bases_are_refused_with_a_fix() {
     let config = Small::of("configs/two-lora.toml").set("agents.b.model.random.layers", 3);
     let said = program.fail(2, &["run", &config.save(&program)]);
     assert!(
-        said.contains("a and b have different ones: give both the same model"),
+        said.contains("a and b have different bases: give both the same model"),
         "{said}"
     );
 }
