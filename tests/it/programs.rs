@@ -102,7 +102,7 @@ fn workflow_test_puts_a_program_through_the_contract() {
         let said = String::from_utf8_lossy(&broken.stderr);
         assert_eq!(broken.status.code(), Some(1), "{to}: {said}");
         for part in [
-            "chance.py does not keep its contract: asked the same question twice",
+            "chance.py does not keep its contract: it gave two answers to the same question",
             "the question: {\"kind\":\"step\"",
             "the first answer: {",
             "the second answer: {",

@@ -136,7 +136,7 @@ fn workflow_test_puts_a_participant_through_the_contract() {
     let (code, said) = test("clock");
     assert_eq!(code, Some(1), "{said}");
     for part in [
-        "remote:referee does not keep its contract: asked the same question twice",
+        "remote:referee does not keep its contract: it gave two answers to the same question",
         "the question: {",
         "the first answer: {",
         "the second answer: {",
