@@ -335,6 +335,9 @@ struct Paths {
 }
 
 impl Visit<'_> for Paths {
+    /// Skips `pub(in crate::a)`, which names a module and no item of it.
+    fn visit_vis_restricted(&mut self, _: &syn::VisRestricted) {}
+
     fn visit_item_use(&mut self, item: &syn::ItemUse) {
         fn leaves(lead: &mut Module, tree: &UseTree, found: &mut Vec<Module>) {
             match tree {
