@@ -2,7 +2,7 @@
 # at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo learn recipes up test chaos fuzz mutants lint parity bench-engine bench-train bench-gpu bench build check-fresh clean
+.PHONY: help setup demo learn recipes up test test-long chaos fuzz mutants lint parity bench-engine bench-train bench-gpu bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -72,6 +72,11 @@ ifneq ($(nextest),)
 else
 	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
 endif
+
+test-long: build ## what is slow and rarely fails: the commands of the recipes' pages
+	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients
+	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
+	$(phase) "long tests" "about 15 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
 
 chaos: build ## random kills and faults; CONVERSATIONS=300 FAULTS=30 SEED=1 PAUSE=0 (seconds between faults)
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

@@ -222,11 +222,12 @@ fn run(page: &str, first: &str, endless: &str) {
 
 /// Makes one test for each page with commands, so that pages run in parallel.
 macro_rules! commands_work {
-    ($($name:ident: $page:literal, $first:literal, $endless:literal;)*) => {
+    ($($(#[$attribute:meta])* $name:ident: $page:literal, $first:literal, $endless:literal;)*) => {
         const WITH_COMMANDS: &[&str] = &[$($page),*];
 
         $(
             #[test]
+            $(#[$attribute])*
             fn $name() {
                 run($page, $first, $endless);
             }
@@ -248,14 +249,23 @@ commands_work! {
     data_commands_work: "configs/DATA.md", "", "";
     tutorial_commands_work: "configs/TUTORIAL.md", "", "up configs/guess-number.toml --mode async";
     own_workflow_commands_work: "rollout/OWN-WORKFLOW.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_actor_verifier_commands_work: "configs/recipes/actor-verifier.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_adversarial_commands_work: "configs/recipes/adversarial.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_deep_research_commands_work: "configs/recipes/deep-research.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_doctor_patient_commands_work: "configs/recipes/doctor-patient.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_guess_number_commands_work: "configs/recipes/guess-number.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_image_turns_commands_work: "configs/recipes/image-turns.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_self_reward_commands_work: "configs/recipes/self-reward.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_team_commands_work: "configs/recipes/solve-rewrite-select.md", "", "";
+    #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
     recipe_two_lora_commands_work: "configs/recipes/two-lora.md", "", "";
 }
 
