@@ -116,7 +116,7 @@ fn an_id_that_two_rows_have_is_an_error_that_names_both() {
     let error = |text: &str| TaskSource::open(&config(text), 0).err().unwrap().to_string();
     let twice = error(&(text.clone() + "slice = \"1:\""));
     assert!(
-        twice.contains("b.jsonl, line 2: the id \"1\" is that of ") && twice.contains("a.jsonl, line 2 too"),
+        twice.contains("b.jsonl, line 2: the id \"1\" is also that of ") && twice.contains("a.jsonl, line 2, which"),
         "{twice}"
     );
     assert!(TaskSource::open(&config(&(text + "slice = \"1:4\"")), 0).is_ok());
@@ -152,7 +152,7 @@ fn an_evaluation_plays_a_repeated_row_once_and_rejects_its_id() {
     let (_folder, eval) = on(&[row(1), other, row(2)]);
     let error = TaskSource::open_eval(&eval, &tasks, 0).err().unwrap().to_string();
     assert!(
-        error.contains("line 3: the id \"7\" is that of ") && error.contains("line 1 too"),
+        error.contains("line 3: the id \"7\" is also that of ") && error.contains("line 1, which"),
         "{error}"
     );
     // The player distinguishes the tasks of a suite.
