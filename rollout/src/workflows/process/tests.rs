@@ -62,7 +62,7 @@ fn what_a_program_may_not_do_is_named() {
     for (bad, why) in [
         (r#"{"ask":[]}"#, "nothing"),
         (r#"{"ask":[{"role":"judge","prompt":"?"}]}"#, "no role"),
-        (r#"{"ask":[{"role":"solver"}]}"#, "says nothing"),
+        (r#"{"ask":[{"role":"solver"}]}"#, "without a message"),
         (
             r#"{"ask":[{"role":"solver","prompt":"?"},{"role":"solver","prompt":"?"}]}"#,
             "twice",
