@@ -77,6 +77,14 @@ where
                 tracing::error!(what, reason, "the store cannot be used; waiting for it");
                 pause = LONGEST_PAUSE;
             }
+            Err(StoreError::Tls { url, reason }) => {
+                tracing::error!(
+                    what,
+                    reason = format!("cannot speak TLS with Redis at {url}: {reason}"),
+                    "the store cannot be used; waiting for it"
+                );
+                pause = LONGEST_PAUSE;
+            }
             answer => return answer,
         }
         tokio::time::sleep(pause).await;

@@ -103,7 +103,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
             // They say what to do themselves.
             BusError::Tls { .. } => return None,
             BusError::Url { .. } => "a broker URL is amqp[s]://user:password@host:port/vhost, or memory: or local:",
-            BusError::Declare { reason, .. } if reason.contains("ACCESS_REFUSED") => {
+            BusError::Declare { forbidden: true, .. } => {
                 "each kind of process has a user of its own: give it its own file of `dyad topology export`"
             }
             BusError::Declare { .. } => "another release may have declared it otherwise: use a new run",
@@ -113,7 +113,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     }
     if let Some(error) = cause.downcast_ref::<StoreError>() {
         // It says what to do itself.
-        if matches!(error, StoreError::Unusable(text) if text.starts_with("cannot speak TLS")) {
+        if matches!(error, StoreError::Tls { .. }) {
             return None;
         }
         return Some(
@@ -161,12 +161,13 @@ mod tests {
 
     #[test]
     fn a_refused_certificate_says_what_to_do_and_nothing_else_does() {
-        let (url, reason) = (
-            "amqps://h:5671/v".to_owned(),
-            "its certificate ...: set DYAD_CA=FILE".to_owned(),
-        );
-        let bus = BusError::Tls { url, reason };
-        let store = StoreError::Unusable("cannot speak TLS with Redis at rediss://h: ...: set DYAD_CA=FILE".into());
+        let reason = "its certificate ...: set DYAD_CA=FILE".to_owned();
+        let bus = BusError::Tls {
+            url: "amqps://h:5671/v".into(),
+            reason: reason.clone(),
+        };
+        let url = "rediss://h".to_owned();
+        let store = StoreError::Tls { url, reason };
         for error in [anyhow::Error::from(bus), store.into()] {
             assert_eq!(code(&error), 75);
             let text = render(&error);
@@ -177,6 +178,27 @@ mod tests {
             missing: "DYAD_CLIENT_KEY",
         };
         assert_eq!(code(&half.into()), 2);
+    }
+
+    #[test]
+    fn only_a_forbidden_declaration_asks_for_the_right_user() {
+        for (forbidden, advice) in [(true, "has a user of its own"), (false, "use a new run")] {
+            let (what, reason) = ("queue q".to_owned(), "ACCESS_REFUSED".to_owned());
+            let error = anyhow::Error::from(BusError::Declare { what, reason, forbidden });
+            let text = render(&error);
+            assert!(text.contains(advice), "{forbidden}: {text}");
+            assert_eq!(code(&error), 75);
+        }
+    }
+
+    #[test]
+    fn a_store_without_tls_is_told_in_the_same_words() {
+        let (url, reason) = ("rediss://h".to_owned(), "no".to_owned());
+        let error = StoreError::Tls { url, reason };
+        assert_eq!(
+            error.to_string(),
+            "the store cannot be used: cannot speak TLS with Redis at rediss://h: no"
+        );
     }
 
     #[test]

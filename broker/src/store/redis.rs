@@ -115,8 +115,8 @@ impl RedisStore {
     /// Connects to `redis://[user:password@]host:port/db`, or with TLS to `rediss://...`.
     ///
     /// # Errors
-    /// [`StoreError::Unknown`] while nothing answers there (try again), [`StoreError::Unusable`] if the URL, the password, a
-    /// certificate or the server itself must be changed. Neither names the password.
+    /// [`StoreError::Unknown`] while nothing answers there (try again), [`StoreError::Tls`] if a certificate or one of our files must
+    /// be changed, [`StoreError::Unusable`] if the URL, the password or the server itself must be. No error names the password.
     pub async fn connect(url: &str, run: &RunId, options: RedisOptions) -> Result<Arc<Self>, StoreError> {
         let shown = error::redact(url);
         let client = client::client(url, &shown, &options)?;

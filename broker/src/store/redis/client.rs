@@ -10,7 +10,7 @@ use crate::tls::{TlsFiles, Trust, refuse_plaintext};
 /// A client that has not connected yet.
 ///
 /// # Errors
-/// [`StoreError::Unusable`]: the URL or one of the files for TLS must be changed.
+/// [`StoreError::Unusable`]: the URL must be changed; [`StoreError::Tls`]: one of the files for TLS must be.
 pub(super) fn client(url: &str, shown: &str, options: &RedisOptions) -> Result<Client, StoreError> {
     // A peer that vanished without a word is noticed by unacknowledged data, not by a silent socket.
     let tcp = TcpSettings::default()
