@@ -7,13 +7,13 @@
 use std::collections::HashSet;
 
 use broker::AgentName;
-use broker::ids::RequestId;
+use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::failure::FailureCode;
 use configs::ModelConfig;
 use tokio::sync::watch;
 
 use crate::base::fault::Usage;
 use crate::engine::{EngineFailure, Made};
-use crate::turn::failure;
 
 /// So many different requests in succession, none of which could be sampled, are the weights' fault. One that comes again may be at fault
 /// itself: its conversation is given up when its tries are spent.
@@ -26,14 +26,14 @@ pub(crate) const AT_ALL: &str = "for anything that was asked";
 /// Counts the requests that one version of the weights could not be sampled for since it last was.
 #[derive(Debug, Default)]
 pub(crate) struct Broken {
-    version: String,
+    version: WeightVersion,
     requests: HashSet<RequestId>,
 }
 
 impl Broken {
     /// The version of which some request could not be sampled, if none was since.
-    pub(crate) fn failing(&self) -> Option<&str> {
-        (!self.requests.is_empty()).then_some(&*self.version)
+    pub(crate) fn failing(&self) -> Option<WeightVersion> {
+        (!self.requests.is_empty()).then_some(self.version)
     }
 
     /// Answers that an engine gave together. `Some`: this version is given up. Of weights that some of them were sampled of, the others
@@ -41,16 +41,16 @@ impl Broken {
     pub(crate) fn hear<'a>(
         &mut self,
         answers: impl Iterator<Item = (RequestId, &'a Result<Made, EngineFailure>)> + Clone,
-    ) -> Option<String> {
+    ) -> Option<WeightVersion> {
         for (request, failure) in answers
             .clone()
             .filter_map(|(id, result)| Some((id, result.as_ref().err()?)))
         {
-            let Some(version) = failure::not_finite_version(&failure.reason) else {
+            let FailureCode::NotFinite { version } = failure.cause.code else {
                 continue;
             };
             if self.version != version {
-                version.clone_into(&mut self.version);
+                self.version = version;
                 self.requests.clear();
             }
             self.requests.insert(request);
@@ -61,15 +61,15 @@ impl Broken {
         let mut spans = answers
             .filter_map(|(_, result)| result.as_ref().ok())
             .flat_map(|made| &made.spans);
-        if spans.any(|span| span.version.to_string() == self.version) {
+        if spans.any(|span| span.version == self.version) {
             self.requests.clear();
         }
-        (self.requests.len() >= REQUESTS).then(|| self.version.clone())
+        (self.requests.len() >= REQUESTS).then_some(self.version)
     }
 }
 
 /// What a person is told: `asked` is what the logits were not finite for.
-pub(crate) fn told(agent: &AgentName, version: &str, asked: &str) -> String {
+pub(crate) fn told(agent: &AgentName, version: WeightVersion, asked: &str) -> String {
     format!(
         "agent {agent}: the logits of weights {version} were not finite {asked}, so nothing can be sampled of \
          them. Its sampling.temperature, or a role's, may be too near 0 (0.01 or more will do), its model's file may be damaged (fetch \
@@ -113,7 +113,7 @@ pub(super) async fn given_up(mut router: watch::Receiver<Option<String>>) -> any
 
 #[cfg(test)]
 mod tests {
-    use broker::ids::WeightVersion;
+    use broker::protocol::failure::Failure;
     use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 
     use super::*;
@@ -123,8 +123,8 @@ mod tests {
     }
 
     fn not_finite(step: u64) -> Result<Made, EngineFailure> {
-        let reason = failure::not_finite(version(step), "the logits are not finite");
-        Err(EngineFailure { reason, retry: true })
+        let cause = Failure::not_finite(version(step), "the logits are not finite");
+        Err(EngineFailure { cause, retry: true })
     }
 
     fn sampled(step: u64) -> Result<Made, EngineFailure> {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// The version that is given up, and after which of these answers.
-    fn heard(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, String)> {
+    fn heard(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, WeightVersion)> {
         let mut broken = Broken::default();
         let mut answers = answers.iter().enumerate();
         answers.find_map(|(place, (id, result))| {
@@ -162,21 +162,17 @@ mod tests {
         let mut together: Vec<_> = (0..8).map(failing).collect();
         let hear =
             |answers: &[(RequestId, _)]| Broken::default().hear(answers.iter().map(|(id, result)| (*id, result)));
-        assert_eq!(hear(&together), Some("1.4".to_owned()));
+        assert_eq!(hear(&together), Some(version(4)));
         together.insert(0, (RequestId([9; 16]), sampled(4)));
         assert_eq!(hear(&together), None);
         together[0].1 = sampled(3);
-        assert_eq!(
-            hear(&together),
-            Some("1.4".to_owned()),
-            "other weights say nothing of these"
-        );
+        assert_eq!(hear(&together), Some(version(4)), "other weights say nothing of these");
     }
 
     #[test]
     fn three_different_requests_in_succession_are_the_weights_fault() {
         let failing: Vec<_> = (0..9).map(|id| (id, not_finite(4))).collect();
-        assert_eq!(heard(&failing), Some((2, "1.4".to_owned())));
+        assert_eq!(heard(&failing), Some((2, version(4))));
         let again: Vec<_> = (0..9).map(|n| (n % 2, not_finite(4))).collect();
         assert_eq!(heard(&again), None, "two requests, asked again and again");
     }
@@ -192,21 +188,17 @@ mod tests {
         assert_eq!(with((9, sampled(4))), Some(5), "counted anew");
         assert_eq!(with((9, sampled(3))), Some(3), "other weights say nothing of these");
         let context = EngineFailure {
-            reason: failure::context("70 tokens"),
+            cause: Failure::context("70 tokens"),
             retry: false,
         };
         assert_eq!(with((9, Err(context))), Some(3), "nor do other failures");
         let later = [(0, 1), (1, 1), (2, 2), (3, 2), (4, 2)].map(|(id, step)| (id, not_finite(step)));
-        assert_eq!(
-            heard(&later),
-            Some((4, "1.2".to_owned())),
-            "each version counts for itself"
-        );
+        assert_eq!(heard(&later), Some((4, version(2))), "each version counts for itself");
     }
 
     #[test]
     fn a_person_is_told_which_agent_and_weights_and_what_to_try() {
-        let said = told(&AgentName::new("a").unwrap(), "1.4", IN_SUCCESSION);
+        let said = told(&AgentName::new("a").unwrap(), version(4), IN_SUCCESSION);
         for part in [
             "agent a",
             "weights 1.4 were not finite for three requests",

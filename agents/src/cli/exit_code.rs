@@ -184,7 +184,11 @@ mod tests {
     fn only_a_forbidden_declaration_asks_for_the_right_user() {
         for (forbidden, advice) in [(true, "has a user of its own"), (false, "use a new run")] {
             let (what, reason) = ("queue q".to_owned(), "ACCESS_REFUSED".to_owned());
-            let error = anyhow::Error::from(BusError::Declare { what, reason, forbidden });
+            let error = anyhow::Error::from(BusError::Declare {
+                what,
+                reason,
+                forbidden,
+            });
             let text = render(&error);
             assert!(text.contains(advice), "{forbidden}: {text}");
             assert_eq!(code(&error), 75);

@@ -8,6 +8,7 @@ use actix::{Actor, AsyncContext, Context, Handler, Message};
 use broker::bus::Delivery;
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
 use broker::protocol::control::{Beat, Command, CoordinatorBeat, Heartbeat, RunState, SnapshotDone};
+use broker::protocol::failure::Failure;
 use broker::protocol::reserve::ReserveAnswerFrame;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{ResultFrame, TurnResult};
@@ -110,7 +111,7 @@ pub struct Open {
     /// The task as it was published.
     pub body: bytes::Bytes,
     /// Why the task is put to the dead letters, if it is.
-    pub dead: Option<String>,
+    pub dead: Option<Failure>,
     /// Questions of its conversations that programs and judges have, given up with the group. Not in synchronous runs, whose waves wait
     /// for every answer.
     pub asking: Vec<Asking>,

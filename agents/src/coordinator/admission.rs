@@ -10,6 +10,7 @@ use broker::codec;
 use broker::ids::{Attempt, GroupId};
 use broker::protocol::Kind;
 use broker::protocol::control::RunPhase;
+use broker::protocol::failure::Failure;
 use broker::protocol::reserve::{Reserve, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::store::{Claim, Claimed, Lease, StoreError};
 use configs::Mode;
@@ -20,7 +21,6 @@ use super::actor::{Coordinator, Input, Open, Purpose};
 use super::outcome::Ended;
 use crate::base::retry;
 use crate::run_folder::crash_marks::{OUT, Standing};
-use crate::turn::failure;
 use crate::turn::tasks::Candidate;
 
 /// Reservations per frame at most.
@@ -334,7 +334,7 @@ impl Coordinator {
         // What an owner before us has decided of it is in no record.
         let ended = claimed.decided.as_deref().map(Ended::read).unwrap_or_default();
         let out = (self.strikes.standing(&group) == Standing::Out).then(|| {
-            failure::crashed(format!(
+            Failure::crashed(format_args!(
                 "the coordinator died {OUT} times while it worked on this group"
             ))
         });

@@ -10,6 +10,7 @@ use broker::codec;
 use broker::ids::GroupId;
 use broker::protocol::Kind;
 use broker::protocol::bundle::{Bundle, BundleContent};
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::store::{Lease, StoreError};
 use futures_util::future::join_all;
 use rollout::group::{Assembled, GroupHead, GroupRun, GroupSummary, MemberEnd, assemble, compare_lengths, split};
@@ -20,8 +21,7 @@ use super::outcome::Ended;
 use super::rounds::{self, Decided};
 use super::unplayed::unplayed;
 use crate::base::retry;
-use crate::ledger::{DEAD_PREFIX, PUBLISHED};
-use crate::turn::failure;
+use crate::ledger::PUBLISHED;
 
 /// Between a group that could not be closed and its next attempt.
 const REPLAY_PAUSE: Duration = Duration::from_secs(1);
@@ -54,12 +54,12 @@ impl Coordinator {
         let mut members = self.take_members(group);
         compare_lengths(&self.rules, &mut members);
         let (assembled, dead) = match buried {
-            Some(reason) => (self.dead(&head, &reason, GroupSummary::default()), Some(reason)),
+            Some(failure) => (self.dead(&head, &failure, GroupSummary::default()), Some(failure)),
             None => self.assembled(&head, &members, published),
         };
         self.strikes.end([group]);
         let outcome = Ended::of(&members, dead.clone()).outcome(&assembled);
-        let letter = dead.and_then(|reason| self.letter(group, &reason));
+        let letter = dead.and_then(|failure| self.letter(group, &failure));
         let mut decided = Decided {
             lease,
             members,
@@ -111,19 +111,19 @@ impl Coordinator {
     }
 
     /// What the conversations earned; of a task that came to nothing, why it is put to the dead letters.
-    fn assembled(&self, head: &GroupHead, members: &[MemberEnd], published: bool) -> (Assembled, Option<String>) {
+    fn assembled(&self, head: &GroupHead, members: &[MemberEnd], published: bool) -> (Assembled, Option<Failure>) {
         let assembled = sendable(head, assemble(head, &self.rules, members), self.bundle_cap());
         match unplayed(members, &assembled.summary, self.rules.min_valid, published) {
-            Some(reason) => (self.dead(head, &reason, assembled.summary), Some(reason)),
+            Some(failure) => (self.dead(head, &failure, assembled.summary), Some(failure)),
             None => (assembled, None),
         }
     }
 
-    /// Empty bundles that close the group's rows as dead.
-    fn dead(&self, head: &GroupHead, reason: &str, summary: GroupSummary) -> Assembled {
-        let reason = format!("{DEAD_PREFIX} {reason}");
+    /// Bundles without samples that close the group's rows as dead.
+    fn dead(&self, head: &GroupHead, failure: &Failure, summary: GroupSummary) -> Assembled {
+        let reason = format!("dead: {failure}");
         let empty = |agent: AgentName| {
-            let content = BundleContent::Empty { reason: reason.clone() };
+            let content = BundleContent::Dead { reason: reason.clone() };
             (agent, head.bundle(0, content))
         };
         Assembled {
@@ -136,11 +136,11 @@ impl Coordinator {
     }
 
     /// The task as it was published, on its way to the dead letters.
-    fn letter(&self, group: GroupId, reason: &str) -> Option<Outgoing> {
+    fn letter(&self, group: GroupId, failure: &Failure) -> Option<Outgoing> {
         let open = self.open.get(&group)?;
         let came_with = [("run".to_owned(), self.env.run.to_string())];
-        let class = match failure::code(reason) {
-            failure::CRASHED => Class::Crashed,
+        let class = match failure.code {
+            FailureCode::Crashed => Class::Crashed,
             _ => Class::Unplayed,
         };
         let refusal = Refusal::new(class, reason);
@@ -161,8 +161,8 @@ impl Coordinator {
         let summary = &assembled.summary;
         self.counters.groups += 1;
         self.counters.conversations += summary.conversations as u64;
-        for (reason, count) in &summary.failed {
-            *self.failed.entry(failure::code(reason)).or_default() += *count as u64;
+        for (failure, count) in &summary.failed {
+            *self.failed.entry(failure.code.name()).or_default() += *count as u64;
         }
         if let Some(reason) = &summary.empty {
             tracing::warn!(reason, "a group closes empty");
@@ -218,13 +218,13 @@ impl Coordinator {
 
 impl Open {
     /// The task is put to the dead letters: what is under way is not waited for by anybody.
-    pub(super) fn bury(&mut self, reason: String) {
+    pub(super) fn bury(&mut self, failure: Failure) {
         let mut member = 0;
         while !self.run.is_done() {
-            self.run.give_up(member, reason.clone());
+            self.run.give_up(member, failure.clone());
             member += 1;
         }
-        self.dead = Some(reason);
+        self.dead = Some(failure);
     }
 }
 

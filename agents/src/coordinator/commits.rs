@@ -8,6 +8,7 @@ use broker::bus::{Delivery, Outgoing};
 use broker::codec;
 use broker::ids::{Digest, GroupId, RequestId, TurnKey};
 use broker::protocol::Kind;
+use broker::protocol::failure::FailureCode;
 use broker::protocol::inference::SharedTurn;
 use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult, turn_key};
 use broker::store::{Committed, Record, StoreError};
@@ -19,7 +20,6 @@ use tokio::time::Instant;
 use super::actor::{CommitDone, Coordinator, Input, Open, Purpose};
 use super::admission;
 use crate::base::retry;
-use crate::turn::failure;
 
 impl Coordinator {
     /// `delivery` is what brought the results, if a message did.
@@ -81,19 +81,19 @@ impl Coordinator {
 
     /// A judge's turn that failed for good is a missing grade, whatever played the judge; one without room may be left out. What killed processes is buried with its group.
     fn by_policy(&self, key: &TurnKey, mut result: TurnResult) -> TurnResult {
-        let TurnOutcome::Failed { reason, retry } = &result.outcome else {
+        let TurnOutcome::Failed { failure, retry } = &result.outcome else {
             return result;
         };
         if let Some(open) = self.open.get(&result.group)
             && let Some(last) = open.run.last_try(key)
-            && failure::code(reason) != failure::CRASHED
+            && failure.code != FailureCode::Crashed
         {
             let workflow = self.workflow_of(open.purpose);
             let config = &self.env.config.workflow;
-            let left_out = (failure::code(reason) == failure::CONTEXT).then(|| without_room(workflow, &key.role));
+            let left_out = (failure.code == FailureCode::Context).then(|| without_room(workflow, &key.role));
             result.outcome = left_out
                 .flatten()
-                .unwrap_or_else(|| unanswered_by(config, workflow, &key.role, reason.clone(), *retry, last));
+                .unwrap_or_else(|| unanswered_by(config, workflow, &key.role, failure.clone(), *retry, last));
         }
         result
     }
@@ -218,17 +218,18 @@ impl Coordinator {
                         Err(refusal) => tracing::debug!(%group, %refusal, "a committed turn changes nothing"),
                     }
                 }
-                TurnOutcome::Failed { reason, retry } => {
+                TurnOutcome::Failed { failure, retry } => {
+                    let reason = failure.to_string();
                     tracing::warn!(%group, member = key.member, role = %key.role, reason, retry, "a generation failed");
-                    if failure::code(&reason) == failure::CRASHED {
-                        open.bury(reason);
+                    if failure.code == FailureCode::Crashed {
+                        open.bury(failure);
                     } else {
-                        let over = open.run.on_failure(&key, &reason, retry);
+                        let over = open.run.on_failure(&key, &failure, retry);
                         // One that nobody wants any more is neither asked for again nor lost.
                         if let Some(over) = over
                             && open.purpose == Purpose::Train
                         {
-                            let place = (key.role.clone(), failure::code(&reason));
+                            let place = (key.role.clone(), failure.code.name());
                             let failures = self.failures.entry(place).or_default();
                             *(if over {
                                 &mut failures.over
@@ -285,7 +286,7 @@ fn record(key: &TurnKey, result: &TurnResult) -> Option<Record> {
 
 /// The turn that a record holds.
 pub(super) fn read_record(record: &Record) -> Option<(TurnKey, Generation)> {
-    let result: TurnResult = codec::decode(&record.payload).ok()?;
+    let result: TurnResult = codec::decode_stored(&record.payload).ok()?;
     let key = turn_key(result.member, &result.role, result.seat, result.turn)?;
     match result.outcome {
         TurnOutcome::Done(generation) => Some((key, generation)),

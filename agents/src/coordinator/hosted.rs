@@ -109,7 +109,7 @@ mod tests {
         assert!(!reply.is_closed(), "its answer is waited for");
 
         let open = bench.coordinator.open.get_mut(&group).unwrap();
-        (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
+        (0..4).for_each(|member| open.run.give_up(member, Failure::other("for the test")));
         bench.coordinator.close(group, &mut bench.ctx);
         settle().await;
         let open = bench.coordinator.open.get(&group);

@@ -11,6 +11,7 @@ use broker::bus::{Outgoing, PublishError};
 use broker::codec;
 use broker::ids::{Digest, GroupId, RequestId, TurnKey};
 use broker::protocol::Kind;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Prompt, ResultFrame, TurnFrame};
 use broker::{AgentName, RoleName};
 use configs::Mode;
@@ -23,8 +24,8 @@ use super::hosted::Hosted;
 use crate::base::retry;
 use crate::turn::frames;
 use crate::turn::frames::Wanted;
+use crate::turn::image_support;
 use crate::turn::sampling::sampling;
-use crate::turn::{failure, image_support};
 
 /// After how long a silent request is sent again to an agent that is alive. Repeats are harmless.
 pub(super) const SILENT: Duration = Duration::from_secs(60);
@@ -100,7 +101,8 @@ impl Coordinator {
     fn unplayed(&mut self, group: GroupId, key: &TurnKey) {
         let Some(open) = self.open.get_mut(&group) else { return };
         tracing::error!(%group, member = key.member, role = %key.role, "no agent plays the role");
-        open.run.give_up(key.member, format!("no agent plays {}", key.role));
+        let failure = Failure::other(format_args!("no agent plays {}", key.role));
+        open.run.give_up(key.member, failure);
         self.dirty.insert(group);
     }
 
@@ -168,8 +170,13 @@ impl Coordinator {
                         continue;
                     };
                     // Asked again, it would be as large.
-                    let reason = failure::too_large(size, limit, "shorten the prompts or the agent's context");
-                    results.extend(single.requests.into_iter().map(|request| request.failed(&reason)));
+                    let failure = Failure::too_large(size, limit, "shorten the prompts or the agent's context");
+                    results.extend(
+                        single
+                            .requests
+                            .into_iter()
+                            .map(|request| request.failed(failure.clone())),
+                    );
                 }
             }
             if !results.is_empty() {

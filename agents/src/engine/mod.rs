@@ -20,12 +20,11 @@ use std::sync::Arc;
 
 use broker::ids::{GroupId, RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, LogProbs, Sampling, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::engine::PromptScores;
-
-use crate::turn::failure;
 
 /// One generation to make.
 #[derive(Debug, Clone)]
@@ -66,10 +65,9 @@ pub struct Finished {
 
 /// Why a job was not done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the engine could not generate: {reason}")]
+#[error("the engine could not generate: {cause}")]
 pub struct EngineFailure {
-    /// In words, led by a code by which failures are counted: see [`super::failure`].
-    pub reason: String,
+    pub cause: Failure,
     /// Whether the same request may succeed if it is asked again.
     pub retry: bool,
 }
@@ -108,7 +106,7 @@ impl Visit {
 fn without_scores(mut visits: Vec<Visit>) -> Vec<Visit> {
     for visit in visits.extract_if(.., |visit| visit.prompt_top.is_some()) {
         visit.fail(EngineFailure {
-            reason: failure::request("this agent's engine gives no log-probs of prompts"),
+            cause: Failure::request("this agent's engine gives no log-probs of prompts"),
             retry: false,
         });
     }

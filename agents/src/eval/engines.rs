@@ -49,7 +49,7 @@ impl Seat {
             .broken
             .hear(answers.iter().map(|one| (one.job.request, &one.result)));
         version.map_or(Ok(()), |version| {
-            Err(Usage::new(broken::told(agent, &version, broken::IN_SUCCESSION)))
+            Err(Usage::new(broken::told(agent, version, broken::IN_SUCCESSION)))
         })
     }
 

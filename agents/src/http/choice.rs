@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(choice.take(told(b"ax", 0, 1, None)).unwrap().text, "a");
         assert_eq!(choice.take(told(b"", 2, 1, Some(Finish::Stop))).unwrap().text, "x");
         let failure = EngineFailure {
-            reason: "engine: x".into(),
+            cause: broker::protocol::failure::Failure::engine("x"),
             retry: true,
         };
         let failed = Told {

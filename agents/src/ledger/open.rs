@@ -196,8 +196,8 @@ fn prepare(connection: &mut Connection, path: &Path, run: &RunId, agent: &AgentN
     Ok(opening)
 }
 
-/// Refuses samples that another release encoded, before anything is played for them: each begins with the number of its schema. What a
-/// ledger holds was written by one release, so the oldest of each kind speak for all.
+/// Refuses samples whose schema this release does not read, before anything is played for them: each begins with the number of its
+/// schema. The oldest of each kind speak for all, since releases only write newer schemas.
 fn check_release(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     for table in ["payloads", "stages"] {
         let first = format!("SELECT substr(bytes, 1, 2) FROM {table} ORDER BY rowid LIMIT 1");
@@ -208,7 +208,7 @@ fn check_release(connection: &Connection, path: &Path) -> Result<(), LedgerError
         let Some(found) = head.and_then(|head| head.try_into().ok()).map(u16::from_le_bytes) else {
             continue;
         };
-        if found != codec::SCHEMA {
+        if !codec::is_readable(found) {
             return Err(LedgerError::Release {
                 path: path.into(),
                 found,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::RoleName;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Message, TurnOutcome};
 use configs::Missing;
 use rollout::workflow::Workflow;
@@ -147,7 +148,7 @@ impl Host {
         if missing == Missing::Tombstone {
             tracing::warn!(%role, reason = %fault, "an answer stays without a grade");
         }
-        unanswered(missing, fault.to_string(), *fault != Fault::Missing)
+        unanswered(missing, Failure::other(fault), *fault != Fault::Missing)
     }
 
     async fn answer(&self, role: &RoleName, messages: &[Message]) -> Result<String, Fault> {

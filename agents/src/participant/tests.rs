@@ -78,7 +78,7 @@ impl Played {
         let ask = question(&*self.workflow, text);
         match self.host.ask(&ask.role, &ask.messages).await {
             TurnOutcome::Done(said) => Ok(said.text),
-            TurnOutcome::Failed { reason, retry } => Err((reason, retry)),
+            TurnOutcome::Failed { failure, retry } => Err((failure.to_string(), retry)),
         }
     }
 }
@@ -294,7 +294,7 @@ async fn a_judge_that_fails_is_asked_again_and_in_the_end_there_is_no_grade() {
         let (url, _) = server(vec![bad.clone()]).await;
         let outcome = judged(&url, serde_json::json!({"tries": 2})).await;
         assert!(
-            matches!(&outcome, TurnOutcome::Failed { retry: true, reason } if reason.contains("after 2 of 2 tries")),
+            matches!(&outcome, TurnOutcome::Failed { retry: true, failure } if failure.reason.contains("after 2 of 2 tries")),
             "{}: {outcome:?}",
             bad.0
         );
@@ -303,7 +303,7 @@ async fn a_judge_that_fails_is_asked_again_and_in_the_end_there_is_no_grade() {
     let (url, heard) = server(vec![("401 Unauthorized", "who are you".to_owned())]).await;
     let outcome = judged(&url, serde_json::json!({})).await;
     assert!(
-        matches!(&outcome, TurnOutcome::Failed { reason, .. } if reason.contains("401")),
+        matches!(&outcome, TurnOutcome::Failed { failure, .. } if failure.reason.contains("401")),
         "{outcome:?}"
     );
     assert_eq!(heard.lock().unwrap().len(), 1);
@@ -311,7 +311,7 @@ async fn a_judge_that_fails_is_asked_again_and_in_the_end_there_is_no_grade() {
     let (url, _) = server(vec![("hang", String::new())]).await;
     let outcome = judged(&url, serde_json::json!({"tries": 1, "timeout": "200ms"})).await;
     assert!(
-        matches!(&outcome, TurnOutcome::Failed { reason, .. } if reason.contains("no answer within")),
+        matches!(&outcome, TurnOutcome::Failed { failure, .. } if failure.reason.contains("no answer within")),
         "{outcome:?}"
     );
     let outcome = judged("http://127.0.0.1:1/v1", serde_json::json!({"tries": 1})).await;

@@ -75,8 +75,12 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum BundleContent {
     Samples(Vec<Sample>),
-    /// The group closes without anything to train on: too few valid conversations, or a dead task.
+    /// The group closes without samples: too few conversations are valid.
     Empty {
+        reason: String,
+    },
+    /// The group closes without samples and its task is dead: it went to the dead letters.
+    Dead {
         reason: String,
     },
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
+use super::failure::Failure;
 use super::turn::{Finish, LogProbs, Sampling, VersionSpan};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{GroupId, RequestId, WeightVersion};
@@ -149,7 +150,7 @@ bulk_codec!(EngineMade {
 /// Why nothing was made.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct EngineFault {
-    pub reason: String,
+    pub cause: Failure,
     /// Whether the same request may succeed if it is asked again.
     pub retry: bool,
 }

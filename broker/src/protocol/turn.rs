@@ -3,6 +3,7 @@
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
+use super::failure::Failure;
 pub use super::message::{Image, Message};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
@@ -71,11 +72,8 @@ pub struct TurnRequest {
 impl TurnRequest {
     /// The answer to a request that can never be done.
     #[must_use]
-    pub fn failed(self, reason: &str) -> TurnResult {
-        self.answered(TurnOutcome::Failed {
-            reason: reason.to_owned(),
-            retry: false,
-        })
+    pub fn failed(self, failure: Failure) -> TurnResult {
+        self.answered(TurnOutcome::Failed { failure, retry: false })
     }
 
     /// The answer to this request.
@@ -248,7 +246,8 @@ pub enum TurnOutcome {
     Done(Generation),
     /// The machinery failed. Never an answer, never a reward: the coordinator asks again or gives the conversation up.
     Failed {
-        reason: String,
+        failure: Failure,
+        /// True if the same request may succeed when it is asked again.
         retry: bool,
     },
 }

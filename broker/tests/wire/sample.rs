@@ -6,6 +6,7 @@ use broker::protocol::engine::{
     EngineAnswer, EngineCommand, EngineEvent, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, StateId,
     TopLogprob, WavePart,
 };
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::train::{
     Drawn, Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, RoleLoss, SampleParams, Span, Surrogate,
@@ -92,14 +93,19 @@ pub(crate) fn result_frame() -> ResultFrame {
         turn,
         outcome,
     };
-    let failed = TurnOutcome::Failed {
-        reason: "engine stopped".into(),
-        retry: true,
-    };
+    let failed = |failure, retry| TurnOutcome::Failed { failure, retry };
+    let engine = failed(Failure::engine("engine stopped"), true);
+    let weights = failed(Failure::not_finite(version(2, 40), "no logits"), true);
+    let context = failed(Failure::context("70 tokens"), false);
     ResultFrame {
         agent: "a".into(),
         wave: None,
-        results: vec![result(2, TurnOutcome::Done(generation())), result(3, failed)],
+        results: vec![
+            result(2, TurnOutcome::Done(generation())),
+            result(3, engine),
+            result(4, weights),
+            result(5, context),
+        ],
     }
 }
 
@@ -155,6 +161,31 @@ pub(crate) fn empty_bundle() -> Bundle {
         },
         ..bundle()
     }
+}
+
+pub(crate) fn dead_bundle() -> Bundle {
+    Bundle {
+        content: BundleContent::Dead {
+            reason: "dead: crashed: 3 deaths".into(),
+        },
+        ..empty_bundle()
+    }
+}
+
+pub(crate) fn failures() -> Vec<Failure> {
+    let codes = [
+        FailureCode::Other,
+        FailureCode::Context,
+        FailureCode::Request,
+        FailureCode::Engine,
+        FailureCode::NotFinite {
+            version: version(2, 40),
+        },
+        FailureCode::TooLarge,
+        FailureCode::Crashed,
+        FailureCode::Abandoned,
+    ];
+    codes.map(|code| Failure::new(code, "x")).into()
 }
 
 pub(crate) fn reserve_frame() -> ReserveFrame {
@@ -384,7 +415,11 @@ pub(crate) fn engine_commands() -> Vec<EngineCommand> {
 
 pub(crate) fn engine_events() -> Vec<EngineEvent> {
     let fault = EngineFault {
-        reason: "engine stopped".into(),
+        cause: Failure::engine("engine stopped"),
+        retry: true,
+    };
+    let weights = EngineFault {
+        cause: Failure::not_finite(version(2, 40), "no logits"),
         retry: true,
     };
     let made = EngineMade {
@@ -418,7 +453,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
             version: version(2, 41),
             reason: "no memory".into(),
         },
-        EngineEvent::Finished(vec![answer(Ok(made)), answer(Err(fault.clone()))]),
+        EngineEvent::Finished(vec![answer(Ok(made)), answer(Err(fault.clone())), answer(Err(weights))]),
         EngineEvent::Told(vec![told(None), told(Some(Ok(Finish::Length))), told(Some(Err(fault)))]),
     ]
 }

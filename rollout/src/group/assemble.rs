@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use broker::ids::{Attempt, Digest, GroupId, TurnKey};
 use broker::protocol::bundle::{Bundle, BundleContent, Sample, SampleStatus};
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, Generation};
 use broker::{AgentName, RoleName};
 use configs::WorkflowConfig;
@@ -26,7 +27,7 @@ pub enum MemberEnd {
     },
     /// The machinery failed it: no answer, no reward. `turns` are the generations before that; nothing is made of them but what people read.
     Failed {
-        reason: String,
+        failure: Failure,
         turns: Vec<(TurnKey, Generation)>,
     },
 }
@@ -83,7 +84,7 @@ pub struct GroupSummary {
     /// Conversations in which every seat that is to be trained counts.
     pub valid: usize,
     /// Conversations and seats that left the statistics, by reason.
-    pub failed: BTreeMap<String, usize>,
+    pub failed: BTreeMap<Failure, usize>,
     /// Trained seats with a generation that reached its token limit.
     pub truncated: usize,
     /// Mean weighted reward of the seats that count.
@@ -179,7 +180,7 @@ fn bundle_of(head: &GroupHead, rules: &Rules, agent: &AgentName, judged: &[Judge
 
 /// One conversation, seat by seat.
 struct Judged {
-    failed: Option<String>,
+    failed: Option<Failure>,
     /// In the order of (role, seat).
     seats: Vec<JudgedSeat>,
 }
@@ -187,22 +188,22 @@ struct Judged {
 struct JudgedSeat {
     role: RoleName,
     /// The sample, or why the seat leaves all statistics.
-    sample: Result<Sample, String>,
+    sample: Result<Sample, Failure>,
 }
 
 impl Judged {
     fn of(member: u16, end: &MemberEnd, rules: &Rules) -> Self {
         let (outcome, turns) = match end {
-            MemberEnd::Failed { reason, .. } => {
+            MemberEnd::Failed { failure, .. } => {
                 return Self {
-                    failed: Some(reason.clone()),
+                    failed: Some(failure.clone()),
                     seats: Vec::new(),
                 };
             }
             // What was never graded is in no statistics, and no reward of 0.
             MemberEnd::Ended { outcome, .. } if outcome.is_ungraded() => {
                 return Self {
-                    failed: Some("an answer stays without a grade".into()),
+                    failed: Some(Failure::other("an answer stays without a grade")),
                     seats: Vec::new(),
                 };
             }
@@ -232,7 +233,7 @@ impl Judged {
             };
             JudgedSeat {
                 role: reward.role.clone(),
-                sample,
+                sample: sample.map_err(Failure::other),
             }
         };
         Self {

@@ -9,4 +9,4 @@ pub mod run;
 pub use assemble::{Assembled, GroupHead, GroupSummary, MemberEnd, Rules, assemble};
 pub use lengths::compare_lengths;
 pub use parts::{JoinError, RowTooLarge, digest, join, split};
-pub use run::{ABANDONED, GroupRun, Refusal, RunSpec, Wanted};
+pub use run::{GroupRun, Refusal, RunSpec, Wanted, abandoned};

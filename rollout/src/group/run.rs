@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use broker::RoleName;
 use broker::ids::{TurnKey, conversation_seed, seed};
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::task::Task;
 use broker::protocol::turn::Generation;
 
@@ -21,8 +22,14 @@ use crate::workflow::program::Program;
 use crate::workflow::unanswered::{is_silent, is_tombstone};
 use crate::workflow::{Ask, Event, Outcome, Step, Workflow};
 
-/// Why a conversation was given up whose group could no longer train.
-pub const ABANDONED: &str = "too many other conversations of its group failed";
+/// The failure of a conversation whose group could no longer train.
+#[must_use]
+pub fn abandoned() -> Failure {
+    Failure::new(
+        FailureCode::Abandoned,
+        "too many other conversations of its group failed",
+    )
+}
 
 /// What a group is run by.
 #[derive(Clone)]
@@ -85,7 +92,7 @@ enum State {
     /// What it waits for, by key.
     Open(BTreeMap<TurnKey, Ask>),
     Ended(Outcome),
-    Failed(String),
+    Failed(Failure),
 }
 
 impl GroupRun {
@@ -188,7 +195,7 @@ impl GroupRun {
 
     /// A turn failed. It is wanted again, unless `retry` is false or its tries are spent: then its conversation has
     /// failed. Answers whether it failed; `None` if the turn was not wanted any more, and nothing has changed.
-    pub fn on_failure(&mut self, key: &TurnKey, reason: &str, retry: bool) -> Option<bool> {
+    pub fn on_failure(&mut self, key: &TurnKey, failure: &Failure, retry: bool) -> Option<bool> {
         if !self.is_wanted(key) {
             return None;
         }
@@ -199,12 +206,14 @@ impl GroupRun {
         if retry && *strikes < tries {
             return Some(false);
         }
-        let after = if retry {
-            format!("{reason} (the last of {tries} tries)")
+        let last = if retry {
+            failure
+                .clone()
+                .followed_by(format_args!(" (the last of {tries} tries)"))
         } else {
-            reason.to_owned()
+            failure.clone()
         };
-        self.give_up(key.member, after);
+        self.give_up(key.member, last);
         Some(true)
     }
 
@@ -217,20 +226,20 @@ impl GroupRun {
     }
 
     /// Gives one conversation up.
-    pub fn give_up(&mut self, member: u16, reason: String) {
+    pub fn give_up(&mut self, member: u16, failure: Failure) {
         if let Some(state) = self.members.get_mut(usize::from(member))
             && matches!(state.state, State::Open(_))
         {
-            state.state = State::Failed(reason);
+            state.state = State::Failed(failure);
         }
         self.settle(member);
     }
 
     /// Gives conversations up that an earlier owner has decided to be so, each for its reason, whatever they came to here.
-    pub fn give_up_all(&mut self, failed: impl IntoIterator<Item = (u16, String)>) {
-        for (member, reason) in failed {
+    pub fn give_up_all(&mut self, failed: impl IntoIterator<Item = (u16, Failure)>) {
+        for (member, failure) in failed {
             if let Some(state) = self.members.get_mut(usize::from(member)) {
-                state.state = State::Failed(reason);
+                state.state = State::Failed(failure);
                 self.in_flight.retain(|key| key.member != member);
             }
         }
@@ -273,12 +282,12 @@ impl GroupRun {
                 outcome,
                 turns: member.turns,
             },
-            State::Failed(reason) => MemberEnd::Failed {
-                reason,
+            State::Failed(failure) => MemberEnd::Failed {
+                failure,
                 turns: member.turns,
             },
             State::Open(_) => MemberEnd::Failed {
-                reason: "it was stopped before its end".into(),
+                failure: Failure::other("it was stopped before its end"),
                 turns: member.turns,
             },
         };
@@ -339,7 +348,7 @@ impl GroupRun {
             return;
         }
         for member in self.members.iter_mut().filter(|m| matches!(m.state, State::Open(_))) {
-            member.state = State::Failed(ABANDONED.into());
+            member.state = State::Failed(abandoned());
         }
         self.in_flight.clear();
     }
@@ -369,7 +378,7 @@ impl Member {
         self.state = match spec.workflow.step(&spec.task, self.seed, &self.events) {
             Step::Done(outcome) => State::Ended(outcome),
             Step::Ask(asks) => self.open(asks, member),
-            Step::Fail(reason) => State::Failed(reason),
+            Step::Fail(reason) => State::Failed(Failure::other(reason)),
         };
     }
 
@@ -391,14 +400,14 @@ impl Member {
                 }
                 turn => {
                     let (role, seat) = (&ask.role, ask.seat);
-                    return State::Failed(format!(
+                    return State::Failed(Failure::other(format_args!(
                         "the workflow asks for turn {turn} of {role}/{seat}, which has spoken {spoken} times"
-                    ));
+                    )));
                 }
             }
         }
         if open.is_empty() {
-            return State::Failed("the workflow asks for nothing and has not ended".into());
+            return State::Failed(Failure::other("the workflow asks for nothing and has not ended"));
         }
         State::Open(open)
     }

@@ -1,5 +1,6 @@
 use broker::bus::Bus;
 use broker::protocol::bundle::BundleContent;
+use broker::protocol::failure::Failure;
 use broker::protocol::task::Task;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,7 +167,7 @@ async fn a_group_counts_when_its_round_is_sent() {
         let (playing, _) = bench.open("t1").await;
         let end = |bench: &mut Bench, group| {
             let open = bench.coordinator.open.get_mut(&group).unwrap();
-            (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
+            (0..4).for_each(|member| open.run.give_up(member, Failure::other("for the test")));
             bench.coordinator.close(group, &mut bench.ctx);
             bench.coordinator.send_round(&mut bench.ctx);
             bench.coordinator.counters.groups
@@ -191,7 +192,7 @@ async fn what_another_has_decided_is_in_its_figures() {
         let (group, _) = bench.open("t").await;
         let open = bench.coordinator.open.get_mut(&group).unwrap();
         open.decided = stands;
-        open.bury("for the test".into());
+        open.bury(Failure::other("for the test"));
         bench.coordinator.close(group, &mut bench.ctx);
         let counters = bench.coordinator.counters;
         assert_eq!((counters.groups, counters.dead_tasks), (counted, counted));
@@ -206,7 +207,7 @@ async fn a_dead_task_counts_when_its_round_is_sent() {
     let (playing, _) = bench.open("t1").await;
     let mut close = |group: GroupId| {
         let open = bench.coordinator.open.get_mut(&group).unwrap();
-        open.bury("for the test".into());
+        open.bury(Failure::other("for the test"));
         bench.coordinator.close(group, &mut bench.ctx);
         bench.coordinator.send_round(&mut bench.ctx);
         bench.coordinator.counters.dead_tasks

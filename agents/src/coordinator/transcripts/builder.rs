@@ -28,8 +28,8 @@ impl Teller<'_> {
     #[must_use]
     pub fn tell(&self, mut transcript: Transcript, member: u16, end: &MemberEnd) -> Transcript {
         match end {
-            MemberEnd::Failed { reason, turns } => {
-                transcript.status = format!("failed: {reason}");
+            MemberEnd::Failed { failure, turns } => {
+                transcript.status = format!("failed: {failure}");
                 transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
             }
             MemberEnd::Ended { outcome, turns } => {

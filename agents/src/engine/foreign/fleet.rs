@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::failure::Failure;
 use rollout::router::{Limits, Router};
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -20,7 +21,6 @@ use super::server::Server;
 use super::trouble::{Trouble, Verdict};
 use super::visits::Visits;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit, without_scores};
-use crate::turn::failure;
 
 /// Times in succession that a call may fail before its job does.
 const TRIES: u32 = 5;
@@ -277,7 +277,7 @@ impl Desk {
             tries = if driver.is_ready() { tries + 1 } else { 0 };
             if tries >= TRIES {
                 return Err(EngineFailure {
-                    reason: failure::engine(format!("{}: {trouble}; {TRIES} times in succession", driver.name())),
+                    cause: Failure::engine(format!("{}: {trouble}; {TRIES} times in succession", driver.name())),
                     retry: true,
                 });
             }
@@ -290,7 +290,7 @@ impl EngineClient for Fleet {
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
         if wave {
             let failure = EngineFailure {
-                reason: failure::request(
+                cause: Failure::request(
                     "these engines compute no closed batches: run.mode = \"sync\" needs the embedded one",
                 ),
                 retry: false,

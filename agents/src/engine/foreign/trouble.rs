@@ -1,7 +1,8 @@
 //! What may go wrong between an agent and a server, and what follows from it.
 
+use broker::protocol::failure::Failure;
+
 use crate::engine::EngineFailure;
-use crate::turn::failure;
 
 /// Why a server did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,14 +48,14 @@ impl Trouble {
     /// What becomes of a generation.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let reason = match self {
+        let cause = match self {
             Self::Gone(_) | Self::Failing(_) | Self::Malformed(_) | Self::Stranger(_) => return Verdict::Again,
             // Keys and paths are mended by people: the coordinator asks again, and gives up in the end.
             Self::Forbidden(_) | Self::Missing(_) | Self::Unfit(_) => return Verdict::Again,
-            Self::TooLong(_) => failure::context(self),
-            Self::Refused(_) => failure::request(self),
+            Self::TooLong(_) => Failure::context(self),
+            Self::Refused(_) => Failure::request(self),
         };
-        Verdict::Never(EngineFailure { reason, retry: false })
+        Verdict::Never(EngineFailure { cause, retry: false })
     }
 
     /// Whether a server that is left alone may mend itself.
@@ -108,6 +109,8 @@ pub(super) fn clipped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use broker::protocol::failure::FailureCode;
+
     use super::*;
 
     #[test]
@@ -120,13 +123,17 @@ mod tests {
             let Verdict::Never(failure) = Trouble::of_status(400, body).verdict() else {
                 panic!("{body}");
             };
-            assert!(failure.reason.starts_with("context:") && !failure.retry, "{failure}");
+            assert_eq!(
+                (failure.cause.code, failure.retry),
+                (FailureCode::Context, false),
+                "{failure}"
+            );
         }
         let Verdict::Never(failure) = Trouble::of_status(400, r#"{"detail": "top_p must be in (0, 1]"}"#).verdict()
         else {
             panic!("refused");
         };
-        assert!(failure.reason.starts_with("request:") && failure.reason.contains("top_p"));
+        assert!(failure.cause.code == FailureCode::Request && failure.cause.reason.contains("top_p"));
         for status in [401, 404, 429, 500, 503] {
             assert_eq!(Trouble::of_status(status, "").verdict(), Verdict::Again, "{status}");
         }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::RoleName;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Message, TurnOutcome};
 use configs::{ByteSize, Missing, ToolConfig, ToolFailure};
 use rollout::workflow::program::{Place, Program};
@@ -82,7 +83,10 @@ impl Toolbox {
 
     /// Makes a call. Ends within the time limits of its tries, its waiting line apart.
     pub(super) async fn ask(&self, role: &RoleName, messages: &[Message]) -> TurnOutcome {
-        let failed = |reason: String| TurnOutcome::Failed { reason, retry: false };
+        let failed = |reason: String| TurnOutcome::Failed {
+            failure: Failure::other(reason),
+            retry: false,
+        };
         let Some(tool) = self.0.get(role) else {
             return failed(format!("no tool plays {role}"));
         };
@@ -128,8 +132,8 @@ impl Tool {
                 Ok(answer) => return TurnOutcome::Done(said(cut(answer, self.config.answer))),
                 Err(Fault::Told(reason)) => return TurnOutcome::Done(said(self.complaint(&reason))),
                 Err(Fault::Broken(reason)) => {
-                    let reason = format!("the tool {} cannot be used: {reason}", self.name);
-                    return TurnOutcome::Failed { reason, retry: false };
+                    let failure = Failure::other(format_args!("the tool {} cannot be used: {reason}", self.name));
+                    return TurnOutcome::Failed { failure, retry: false };
                 }
                 Err(Fault::Failed(reason)) => reason,
             };
@@ -142,7 +146,7 @@ impl Tool {
             return match self.config.failure {
                 ToolFailure::Tell => TurnOutcome::Done(said(self.complaint(&reason))),
                 ToolFailure::Drop => TurnOutcome::Failed {
-                    reason: format!("the tool {} failed: {reason}", self.name),
+                    failure: Failure::other(format_args!("the tool {} failed: {reason}", self.name)),
                     retry: false,
                 },
             };

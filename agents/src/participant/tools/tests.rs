@@ -38,7 +38,8 @@ async fn call(toolbox: &Toolbox, tool: &str, arguments: Value) -> Result<String,
             assert!(made.output_ids.is_empty(), "what a tool says is no token of anybody's");
             Ok(made.text)
         }
-        TurnOutcome::Failed { reason, retry } => {
+        TurnOutcome::Failed { failure, retry } => {
+            let reason = failure.to_string();
             assert!(!retry, "its tries are its own");
             Err(reason)
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use broker::ids::{Attempt, Digest, GroupId, RunId, TurnKey, WeightVersion};
 use broker::protocol::bundle::BundleContent;
+use broker::protocol::failure::Failure;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Generation, LogProbs, VersionSpan};
 use broker::{AgentName, RoleName};
@@ -16,7 +17,6 @@ use configs::RunConfig;
 use rollout::group::{GroupHead, GroupRun, Rules, RunSpec, assemble};
 
 use crate::coordinator::outcome::Ended;
-use crate::turn::failure;
 
 /// One conversation of two turns: a speaks, then b does.
 const CONFIG: &str = r#"
@@ -49,7 +49,7 @@ pub(super) enum Heard {
     /// It failed as often as it may; not in the machinery, which would put its task to the dead letters.
     Failed(u8),
     /// An earlier owner has decided that these conversations were given up.
-    GivenUp(Vec<(u16, String)>),
+    GivenUp(Vec<(u16, Failure)>),
 }
 
 /// A group as what was heard makes it.
@@ -165,7 +165,7 @@ impl Play {
                 Heard::Turn(turn, answer) => run.on_result(key(*turn), generation(*answer)).unwrap(),
                 Heard::GivenUp(failed) => run.give_up_all(failed.clone()),
                 Heard::Failed(turn) => {
-                    let over = run.on_failure(&key(*turn), &failure::context("70 tokens"), true);
+                    let over = run.on_failure(&key(*turn), &Failure::context("70 tokens"), true);
                     assert_eq!(over, Some(true));
                 }
             }

@@ -1,5 +1,7 @@
 //! What goes wrong, and what is made of it.
 
+use broker::protocol::failure::FailureCode;
+
 use std::sync::atomic::Ordering;
 
 use super::*;
@@ -28,9 +30,9 @@ async fn a_call_that_fails_is_made_again_and_one_that_always_fails_is_told() {
         }
         bench.fake().fail_next(&[Fault::NoLogprob; 5]);
         let failure = bench.make(job(1, 6)).await.unwrap_err();
-        assert!(failure.retry && failure.reason.starts_with("engine:"), "{failure}");
+        assert!(failure.retry && failure.cause.code == FailureCode::Engine, "{failure}");
         assert!(
-            failure.reason.contains("log-prob") && failure.reason.contains(&bench.fake().url()),
+            failure.cause.reason.contains("log-prob") && failure.cause.reason.contains(&bench.fake().url()),
             "{failure}"
         );
         assert!(
@@ -256,8 +258,8 @@ async fn what_is_too_long_is_not_read_to_its_end() {
         for (fault, said) in [(Fault::Endless, "longer than"), (Fault::Complaining, "HTTP 500")] {
             bench.fake().fail_next(&[fault; 5]);
             let failure = bench.make(job(1, 6)).await.unwrap_err();
-            assert!(failure.retry && failure.reason.contains(said), "{failure}");
-            assert!(failure.reason.len() < 1000, "{failure}");
+            assert!(failure.retry && failure.cause.reason.contains(said), "{failure}");
+            assert!(failure.cause.reason.len() < 1000, "{failure}");
         }
     }
 }

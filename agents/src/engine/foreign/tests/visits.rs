@@ -178,13 +178,13 @@ async fn a_visit_ends_with_its_servers_and_with_what_cannot_be() {
         ..job(1, 4)
     };
     let failure = next(&mut visit(&bench, long, true)).await.end.unwrap().unwrap_err();
-    assert!(!failure.retry && failure.reason.contains("48"), "{failure}");
+    assert!(!failure.retry && failure.cause.reason.contains("48"), "{failure}");
     bench.fake().allow(2);
     let mut told = visit(&bench, job(2, 30), true);
     bench.fake().until_running(1).await;
     bench.fake().kill().await;
     let failure = next(&mut told).await.end.unwrap().unwrap_err();
-    assert!(failure.retry && failure.reason.contains("servers"), "{failure}");
+    assert!(failure.retry && failure.cause.reason.contains("servers"), "{failure}");
     let failure = next(&mut visit(&bench, job(3, 4), true))
         .await
         .end
@@ -202,7 +202,7 @@ async fn a_visit_ends_where_the_only_server_takes_no_weights() {
         bench.announce(1);
         let mut told = visit(&bench, job(1, 4), true);
         let failure = next(&mut told).await.end.unwrap().unwrap_err();
-        assert!(failure.retry && failure.reason.contains("refused"), "{failure}");
+        assert!(failure.retry && failure.cause.reason.contains("refused"), "{failure}");
         // Weights that it takes mend it.
         *bench.fake().shared.refuses.lock().unwrap() = 0;
         bench.serve(2).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::engine::{EngineCommand, EngineEvent, StateId};
+use broker::protocol::failure::Failure;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,7 +16,6 @@ use super::session::{News, Target};
 use super::{away, wire};
 use crate::engine::process::lost;
 use crate::engine::{EngineFailure, Finished, Job, Refusal, Visit};
-use crate::turn::failure;
 
 /// After weights were refused they are announced again, later each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -215,7 +215,7 @@ impl Driver {
     /// The engine will never take these: asked again they would be refused again.
     fn fail(&mut self, commands: Vec<EngineCommand>, reason: String) {
         let failure = EngineFailure {
-            reason: failure::engine(reason),
+            cause: Failure::engine(reason),
             retry: false,
         };
         for command in commands {

@@ -20,6 +20,7 @@ use broker::AgentName;
 use broker::codec;
 use broker::ids::{RequestId, RunId, WeightVersion};
 use broker::protocol::engine::{Hello, StateId};
+use broker::protocol::failure::Failure;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use trainer::transfer::{Shelf, ShelfSink};
@@ -31,7 +32,6 @@ use super::shelf;
 use crate::engine::replicas::Replicas;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, without_scores};
 use crate::policy::Prepared;
-use crate::turn::failure;
 use driver::{Driver, Input, Said};
 use session::Target;
 
@@ -140,7 +140,7 @@ impl RemoteEngine {
 /// Said of what was asked of an engine that is not there.
 fn away() -> EngineFailure {
     EngineFailure {
-        reason: failure::engine("the engine's process is away"),
+        cause: Failure::engine("the engine's process is away"),
         retry: true,
     }
 }

@@ -330,7 +330,7 @@ async fn what_is_too_large_to_be_asked_fails_and_the_session_goes_on() {
                 break one.result.unwrap_err();
             }
         };
-        assert!(!failed.retry && failed.reason.contains("too large"), "{failed}");
+        assert!(!failed.retry && failed.cause.reason.contains("too large"), "{failed}");
     }
     assert_eq!(play(&*engine, vec![job(5, 3)], false).await.len(), 1);
     assert_eq!(
