@@ -34,7 +34,8 @@ RUN apt-get update \
 COPY --from=build /out /opt/dyad
 COPY agents/container/healthy.sh /opt/dyad/bin/healthy
 COPY configs/*.toml /configs/
-# One torch thread per actor: parallelism comes from the actors. The CUDA library is opened at run time if it is there.
+# One torch thread per actor: parallelism comes from the actors. The CUDA library is opened at run
+# time if it is installed.
 ENV PATH=/opt/dyad/bin:$PATH \
     OMP_NUM_THREADS=1 \
     DYAD_LIBTORCH_CUDA=/opt/dyad/gpu/torch/lib/libtorch_cuda.so \

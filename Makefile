@@ -1,5 +1,5 @@
-# dyad. `make` alone says what there is. Every target brings what it needs, says what it does, and is instant when
-# nothing is to do. One build (the dev profile) serves demo, test and lint.
+# `make` alone lists the targets. Every target installs what it needs, says what it does, and ends
+# at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo learn recipes up test chaos fuzz mutants lint parity bench-engine bench-train bench-gpu bench build check-fresh clean
@@ -16,7 +16,7 @@ STEPS ?=
 GPU ?=
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-# A libtorch of your own is found at run time too.
+# Binaries find a libtorch that LIBTORCH names at run time too.
 ifneq ($(LIBTORCH),)
 export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 endif
@@ -26,7 +26,7 @@ export DYAD_TEST_PYTHON := $(CURDIR)/tests/.venv/bin/python
 phase := @tests/setup/phase.sh
 machine := tests/setup/machine.sh
 dyad := target/debug/dyad
-# Most tests that take long wait: one thread more than cores keeps the others going beside them.
+# Long tests mostly wait: one thread more than cores keeps the others running meanwhile.
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 # Used where it is installed; plain `cargo test` passes as well.
 nextest := $(shell PATH="$(PATH)" command -v cargo-nextest 2>/dev/null)
@@ -84,12 +84,13 @@ fuzz: build ## damaged input for every decoder; SECONDS=60 for each of them
 	$(phase) "fuzz" "a minute for each of a dozen" env DYAD_FUZZ_SECONDS=$(or $(SECONDS),60) \
 	    cargo test --workspace --test it fuzz:: -- --nocapture --test-threads 1
 
-mutants: build ## takes one guard away at a time: a named test must fail each time
+mutants: build ## takes one guard away at a time: a named test must fail each time; ARGS='store. bus.' for some
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
-	$(phase) "mutants" "about 8 minutes" tests/mutants.sh
+	$(phase) "mutants" "a build of the crates' tests, then about 3 minutes" tests/mutants.py $(ARGS)
 
-lint: setup ## formatting, clippy with warnings as errors, cargo-deny where installed
+lint: setup ## formatting, width of comments, clippy with warnings as errors, cargo-deny where installed
 	$(phase) "format" "a second" cargo fmt --all --check
+	$(phase) "comments" "a second" tests/setup/width.sh
 	$(phase) "clippy" "first time about 3 minutes, then seconds" cargo clippy --workspace --all-targets -- -D warnings
 	$(phase) "licences and advisories" "seconds" tests/setup/deny.sh
 

@@ -1,4 +1,4 @@
-//! The composition root: actors, processes and the command line of dyad.
+//! The actors, processes and command line of dyad. Each folder uses only folders of earlier layers.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agent;

@@ -1,4 +1,4 @@
-//! `dyad`
+//! The program `dyad`.
 
 fn main() {
     agents::cli::main()

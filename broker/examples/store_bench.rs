@@ -1,7 +1,9 @@
-//! Commits per second into the conversation store: in memory, and in a private Redis with both ways of fsync.
+//! Measures commits per second into the conversation store: in memory, and in a private Redis with
+//! both fsync settings.
 //!
-//! `cargo run -p broker --example store_bench [SECONDS]`: median of three runs of SECONDS (2) each, records of 1 KiB, one
-//! record per commit, with 1 and 64 commits in flight; and the commit of a whole wave of 64.
+//! `cargo run -p broker --example store_bench [SECONDS]` prints the median of three runs of SECONDS
+//! (2) each. Records have 1 KiB, with one record per commit and 1 or 64 commits in flight; then one
+//! commit of a whole wave of 64.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use broker::store::redis::{RedisOptions, RedisStore};
 use broker::store::{Claim, Lease, Record, Store, StoreError};
 
 const PAYLOAD: usize = 1024;
-/// A group is given up and begun anew after so many records, as groups are in a run.
+/// The number of records after which a new group begins, like the groups of a run.
 const RECORDS_PER_GROUP: usize = 256;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -30,7 +32,7 @@ async fn claim(store: &dyn Store, worker: u8) -> Result<Lease, StoreError> {
     }
 }
 
-/// Commits `wave` records at a time until `until`; counts them.
+/// Commits `wave` records at a time until `until`. Returns their number.
 async fn work(
     store: Arc<dyn Store>,
     worker: u8,

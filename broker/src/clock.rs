@@ -1,27 +1,20 @@
-//! Times as people read them. Nothing is ordered by them.
+//! Times in a form for people. Nothing is ordered by them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// `2026-11-20T12:00:01.250Z`, proleptic Gregorian, from Howard Hinnant's `civil_from_days`.
+use chrono::{DateTime, SecondsFormat, Utc};
+
+/// Returns a time as RFC 3339 in UTC with milliseconds: `2026-11-20T12:00:01.250Z`.
+/// A time before 1970 becomes 1970; one beyond the calendar's end becomes that end.
 #[must_use]
 pub fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (seconds, millis) = (since.as_secs(), since.subsec_millis());
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 {
-        month_index + 3
-    } else {
-        month_index - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    let millis = i64::try_from(since.as_millis()).ok();
+    // A message may name any second, and chrono's conversion of a `SystemTime` panics beyond its
+    // calendar.
+    let time = millis.and_then(DateTime::from_timestamp_millis);
+    time.unwrap_or(DateTime::<Utc>::MAX_UTC)
+        .to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 #[cfg(test)]
@@ -38,5 +31,8 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00.007Z");
         assert_eq!(at(1_795_176_000), "2026-11-20T12:00:00.007Z");
         assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00.007Z");
+        assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00.000Z");
+        // The largest second that a timestamp of AMQP can hold here.
+        assert!(at(i64::MAX as u64 / 1000).ends_with('Z'));
     }
 }

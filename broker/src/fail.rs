@@ -1,18 +1,29 @@
-//! Failpoints: named places where a test ends or halts this process, as a crash or a pause at that very instant would.
+//! Failpoints: named places where a test ends or halts this process, like a crash or a pause at
+//! that instant.
 //!
-//! [`point`] is an empty function unless this crate is built with the feature `failpoints`, which only the workspace's tests
-//! ask for. Then the environment arms points, in the form that the crate `fail` made known:
+//! [`point`] is an empty function unless this crate is built with the feature `failpoints`, which
+//! only the workspace's tests enable. Then the environment arms points, in the syntax of the crate
+//! `fail`:
 //!
 //! ```text
-//! DYAD_FAILPOINTS='turn.generated=3*off->kill;bundle.sent=stop'     passes three times, then kills; stops at once
-//! DYAD_FAILPOINTS='job.begun/GROUP=kill'  kills whenever work on that group begins (`point_of`)
-//! DYAD_FAILPOINTS_ONCE=/a/folder         each point kills, stops, panics or hangs once in all processes that share the folder
+//! DYAD_FAILPOINTS='turn.generated=3*off->kill;bundle.sent=stop'
+//!     passes three times, then kills; stops at once
+//! DYAD_FAILPOINTS='job.begun/GROUP=kill'
+//!     kills whenever work on that group begins (`point_of`)
+//! DYAD_FAILPOINTS_ONCE=/a/folder
+//!     each point kills, stops, panics or hangs once in all processes that share the folder
 //! ```
 //!
-//! Actions: `off`, `kill` (SIGKILL to this process: nothing is flushed, no destructor runs), `stop` (SIGSTOP: the process is
-//! a zombie until somebody continues it), `panic`, `hang` (this thread never goes on, the others do), `sleep(MILLISECONDS)`.
+//! Actions:
+//!
+//! - `off`
+//! - `kill`: SIGKILL to this process; nothing is flushed, no destructor runs
+//! - `stop`: SIGSTOP; the process halts until it receives SIGCONT
+//! - `panic`
+//! - `hang`: this thread halts for ever, the others continue
+//! - `sleep(MILLISECONDS)`
 
-/// Reached a named step boundary.
+/// Marks a named step boundary.
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
 pub fn point(_name: &str) {}
@@ -20,11 +31,11 @@ pub fn point(_name: &str) {}
 #[cfg(feature = "failpoints")]
 pub use armed::point;
 
-/// As [`point`] with the name `NAME/WHOSE`: a place that only one group's work is to act at.
+/// Calls [`point`] with the name `NAME/OWNER`, for places that act on one group's work only.
 #[inline]
-pub fn point_of(name: &str, whose: &impl std::fmt::Display) {
+pub fn point_of(name: &str, owner: &impl std::fmt::Display) {
     if cfg!(feature = "failpoints") {
-        point(&format!("{name}/{whose}"));
+        point(&format!("{name}/{owner}"));
     }
 }
 
@@ -48,7 +59,7 @@ mod armed {
 
     struct Armed {
         points: HashMap<String, Point>,
-        /// Where a file with a point's name says that it has acted.
+        /// A folder in which a file with a point's name marks that the point has acted.
         once: Option<PathBuf>,
     }
 
@@ -58,7 +69,7 @@ mod armed {
         terms: Vec<Term>,
     }
 
-    /// An action, for so many passes; without a number for all that follow.
+    /// An action and the number of passes it applies to; without a number, to all later passes.
     #[derive(Debug, PartialEq)]
     struct Term {
         times: Option<u64>,
@@ -75,7 +86,7 @@ mod armed {
         Sleep(u64),
     }
 
-    /// Reached a named step boundary: does what the environment says for it.
+    /// Marks a named step boundary and does what the environment asks for it.
     pub fn point(name: &str) {
         let armed = &*ARMED;
         let Some(action) = armed.points.get(name).and_then(Point::next) else {
@@ -100,13 +111,14 @@ mod armed {
     }
 
     fn signal(signal: Signal) {
-        // A process may always signal itself; the pause lets the kernel deliver it before another line runs.
+        // A process may always signal itself; the pause lets the kernel deliver the signal before
+        // another line runs.
         let _ = kill_process(getpid(), signal);
         std::thread::sleep(Duration::from_millis(100));
     }
 
     impl Armed {
-        /// Whether this is the first time that the point acts, in any process of the same folder.
+        /// Returns true at the first action of this point in all processes of the same folder.
         fn first(&self, name: &str) -> bool {
             let Some(folder) = &self.once else { return true };
             let path = folder.join(name.replace('/', "_"));

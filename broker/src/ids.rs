@@ -1,4 +1,4 @@
-//! Ids, and how each follows from another, so that a repeated effect carries the id of the first.
+//! Ids and their derivation, so that a repeated effect carries the id of the first.
 //!
 //! | id | derived from |
 //! |---|---|
@@ -6,7 +6,9 @@
 //! | [`GroupId`] | hash(run, task) |
 //! | [`Attempt`] | random, one try at a group; equality only |
 //! | [`RequestId`] | hash(group, attempt, member, role, seat, turn); the same on re-issue |
-//! | [`seed`] | hash(run seed, task, member, role, seat, turn): no run id, so equal seeds give equal runs |
+//! | [`seed`] | hash(run seed, task, member, role, seat, turn); without the run id |
+//!
+//! Equal run seeds therefore give equal runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use configs::RoleName;
 
-/// The id of one run; in every queue, exchange and key.
+/// The id of one run; part of every queue, exchange and key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(Arc<str>);
 
@@ -102,11 +104,11 @@ id128!(
     GroupId
 );
 id128!(
-    /// One try at a group. Equality is all it has.
+    /// One try at a group. Only equality has a meaning.
     Attempt
 );
 id128!(
-    /// One generation asked of an agent.
+    /// One generation requested from an agent.
     RequestId
 );
 id128!(
@@ -114,7 +116,7 @@ id128!(
     Digest
 );
 
-/// Hashes length-prefixed parts, so that no two lists of parts collide by their joints.
+/// Hashes parts with their lengths in front, so that different lists never give the same bytes.
 fn hash(domain: &str, parts: &[&[u8]]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_derive_key(domain);
     for part in parts {
@@ -146,19 +148,19 @@ impl Digest {
         Self(first_half(&blake3::hash(content)))
     }
 
-    /// Its first eight bytes as a number, for a seed.
+    /// Returns its first eight bytes as a number, for a seed.
     #[must_use]
     pub fn number(&self) -> u64 {
         u64::from_le_bytes(std::array::from_fn(|at| self.0[at]))
     }
 }
 
-/// One seat's turn within a conversation of a group: what is generated, apart from which attempt generates it.
+/// One seat's turn within a conversation of a group. It names a generation without the attempt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TurnKey {
     pub member: u16,
     pub role: RoleName,
-    /// Which of several players of the same role.
+    /// The index among several players of the same role.
     pub seat: u16,
     /// Counts this seat's generations in this conversation from 0.
     pub turn: u16,
@@ -175,7 +177,8 @@ impl RequestId {
     }
 }
 
-/// The seed of one generation: the same for the same run seed, task and turn, whatever the run, attempt or batch.
+/// Returns the seed of one generation. It depends on the run seed, task and turn only, not on the
+/// run, attempt or batch.
 #[must_use]
 pub fn seed(run_seed: u64, task: &str, key: &TurnKey) -> u64 {
     let numbers = [key.member.to_le_bytes(), key.seat.to_le_bytes(), key.turn.to_le_bytes()].concat();
@@ -190,7 +193,8 @@ pub fn seed(run_seed: u64, task: &str, key: &TurnKey) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The seed of one conversation's own choices (shuffles, seats): the same for the same run seed, task and member.
+/// Returns the seed of one conversation's own choices (shuffles, seats). It depends on the run
+/// seed, task and member only.
 #[must_use]
 pub fn conversation_seed(run_seed: u64, task: &str, member: u16) -> u64 {
     let parts = [&run_seed.to_le_bytes()[..], task.as_bytes(), &member.to_le_bytes()];
@@ -199,7 +203,8 @@ pub fn conversation_seed(run_seed: u64, task: &str, member: u16) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Which weights: the lineage that every trainer start begins anew, and the batches published since step 0 of the run.
+/// A version of weights: the lineage, which every trainer start begins, and the batches published
+/// since step 0 of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize, Default)]
 pub struct WeightVersion {
     pub lineage: u32,
@@ -240,7 +245,7 @@ mod tests {
 
     #[test]
     fn ids_are_stable_across_releases() {
-        // On disk and on the wire: a change here breaks every run in progress.
+        // These ids are on disk and on the wire: a change here breaks every run in progress.
         let run = RunId::new("golden").unwrap();
         let group = GroupId::new(&run, "task/0/1");
         assert_eq!(GroupId::from_hex(&group.to_string()), Some(group));

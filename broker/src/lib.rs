@@ -1,9 +1,11 @@
 //! The data plane: protocol types, codec, names, message bus and conversation store.
 //!
-//! Reading order: [`ids`] (who is who), [`protocol`] (what travels), [`codec`] (as which bytes), [`topology`] (under which
-//! names), [`bus`] (through which queues), [`store`] (where the progress of open conversations is kept) and [`users`] (who
-//! may touch what). The pure crates see all of this but the clients of the real servers, which the features `amqp` and
-//! `redis` add.
+//! Read in this order: [`ids`], [`protocol`] (the messages), [`codec`] (their bytes), [`topology`]
+//! (names of queues), [`bus`] (the queues), [`store`] (the progress of open conversations) and
+//! [`users`] (permissions).
+//!
+//! The pure crates use all of this except the clients of the real servers. The features `amqp` and
+//! `redis` add those.
 
 pub mod bus;
 pub mod clock;
@@ -11,7 +13,6 @@ pub mod codec;
 pub mod fail;
 pub mod ids;
 pub mod local;
-pub mod mutant;
 pub mod protocol;
 pub mod seal;
 pub mod store;

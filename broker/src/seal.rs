@@ -1,8 +1,9 @@
-//! Seals: how coordinators know a task again that an agent hands back.
+//! Seals: how coordinators recognise a task that an agent hands back.
 //!
-//! An agent keeps the tasks of its open groups and offers them again when nobody seems to play them. With a key that only the
-//! run's coordinators have, each task goes into custody under a seal, and one that comes back is believed by its seal: an
-//! agent that was taken over can hand back what it was given and make nothing up.
+//! An agent keeps the tasks of its open groups and offers them again when no coordinator seems to
+//! play them. Only the run's coordinators have the key. Each task goes into custody with a seal,
+//! and a returned task is accepted by its seal. A compromised agent can therefore return its own
+//! tasks, but cannot invent one.
 
 use std::fmt;
 
@@ -10,18 +11,19 @@ use bincode::{Decode, Encode};
 
 use crate::ids::RunId;
 
-/// Headers of a task that is handed back: the seal, the place in the order of admission, and who hands it back.
+/// Headers of a returned task: the seal, the place in the order of admission, and the agent.
 pub const HEADER_SEAL: &str = "dyad-seal";
 pub const HEADER_ORDER: &str = "dyad-order";
 pub const HEADER_AGENT: &str = "agent";
-/// Environment variable with the coordinators' secret; `NEW,OLD` while one takes the other's place.
+/// Environment variable with the coordinators' secret; `NEW,OLD` while the new secret replaces the
+/// old one.
 pub const VARIABLE: &str = "DYAD_TASK_KEY";
-/// Fewer characters can be guessed.
+/// A shorter secret can be guessed.
 const SHORTEST: usize = 16;
-/// What a key of BLAKE3's `derive_key` is for: nothing else is derived under this text.
+/// The context of BLAKE3's `derive_key`: no other key is derived with this text.
 const CONTEXT: &str = "dyad 2026-11-22 tasks in custody";
 
-/// A mark that only coordinators can make, over a task and its place in the run.
+/// A mark over a task and its place in the run, which only coordinators can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Seal(pub [u8; 32]);
 
@@ -31,14 +33,15 @@ impl fmt::Display for Seal {
     }
 }
 
-/// The coordinators' keys: the first seals, and any of them is believed, so that a new one can take the place of an old.
+/// The coordinators' keys. The first one makes seals and every one is accepted, so that a new key
+/// can replace an old one.
 #[derive(Clone)]
 pub struct SealKey {
     first: [u8; 32],
     others: Vec<[u8; 32]>,
 }
 
-/// Without the key.
+/// Shows no key.
 impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SealKey")
@@ -53,10 +56,10 @@ impl fmt::Debug for SealKey {
 pub struct ShortKey(usize);
 
 impl SealKey {
-    /// Of one secret, or of several with commas between them.
+    /// Derives the keys from one secret, or from several with commas between them.
     ///
     /// # Errors
-    /// A secret of fewer than 16 bytes.
+    /// A secret has fewer than 16 bytes.
     pub fn new(secrets: &str) -> Result<Self, ShortKey> {
         let mut secrets = secrets.split(',').map(key);
         let first = secrets.next().unwrap_or(Err(ShortKey(0)))?;
@@ -64,19 +67,21 @@ impl SealKey {
         Ok(Self { first, others })
     }
 
-    /// The seal of a task in its run: BLAKE3's keyed hash over (run, id, order, body), each led by its length.
+    /// Returns the seal of a task in its run: BLAKE3's keyed hash over (run, id, order, body), each
+    /// with its length in front.
     #[must_use]
     pub fn seal(&self, run: &RunId, task: &str, order: u64, body: &[u8]) -> Seal {
         Seal(*hash(&self.first, run, task, order, body).as_bytes())
     }
 
-    /// Whether the hexadecimal `seal` is this task's under any of the keys; takes as long whichever of its characters are wrong.
+    /// Returns true if the hexadecimal `seal` is this task's under any of the keys. The time does
+    /// not depend on which characters are wrong.
     #[must_use]
     pub fn is_of(&self, seal: &str, run: &RunId, task: &str, order: u64, body: &[u8]) -> bool {
         let Ok(seal) = blake3::Hash::from_hex(seal) else {
             return false;
         };
-        // Hashes of this type are compared in constant time.
+        // blake3 compares hashes of this type in constant time.
         let is_of = |key: &[u8; 32]| seal == hash(key, run, task, order, body);
         std::iter::once(&self.first).chain(&self.others).any(is_of)
     }
@@ -126,7 +131,7 @@ mod tests {
         }
     }
 
-    /// What one field ends with cannot pass for the beginning of the next.
+    /// The end of one field cannot pass for the beginning of the next.
     #[test]
     fn fields_do_not_run_into_each_other() {
         let key = SealKey::new("0123456789abcdef").unwrap();
@@ -144,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_long_and_stays_unsaid() {
+    fn a_short_key_is_rejected_and_no_key_is_shown() {
         for (secrets, characters) in [("short", 5), ("", 0), ("0123456789abcdef,", 0)] {
             assert_eq!(SealKey::new(secrets).unwrap_err(), ShortKey(characters));
         }

@@ -1,22 +1,27 @@
-//! Every queue, exchange and routing key by name. Nothing else in the project spells one.
+//! The names of all queues, exchanges and routing keys. No other module spells one.
 //!
 //! | plane | exchange | queue | routing key |
 //! |---|---|---|---|
-//! | tasks | `dyad.<run>.tasks` | `dyad.<run>.tasks.v1` | `<run>.any.task.published` |
-//! | reclaim | `dyad.<run>.reclaim` | `dyad.<run>.reclaim.v1` | `<run>.any.task.reclaim` |
-//! | reserve | `dyad.<run>.<agent>.reserve` | `dyad.<run>.<agent>.reserve.v1` | `<run>.<agent>.group.reserve` |
-//! | turns | `dyad.<run>.<agent>.turns` | `dyad.<run>.<agent>.turns.v1` | `<run>.<agent>.turn.requested` |
-//! | samples | `dyad.<run>.<agent>.samples` | `dyad.<run>.<agent>.samples.v1` | `<run>.<agent>.samples.bundle` |
-//! | results | `dyad.<run>.results` (topic) | `dyad.<run>.<incarnation>.results.v1` (expires) | `<run>.<incarnation>.<agent>.turn.finished` |
-//! | inference | `dyad.<run>.inference` (topic) | by whoever listens | `<run>.<agent>.<role>.turn` |
-//! | questions | `dyad.<run>.<participant>.questions` | `dyad.<run>.<participant>.questions.v1` | `<run>.<participant>.question.asked` |
-//! | answers | `dyad.<run>.results` (topic) | `dyad.<run>.<incarnation>.answers.v1` (expires) | `<run>.<incarnation>.<participant>.question.answered` |
-//! | control | `dyad.<run>.control` (topic) | exclusive, by each process | `<run>.all.<from>.<subject>.<event>` |
-//! | dead | `dyad.<run>.dead` | `dyad.<run>.dead.v1` | `<run>.any.dead` |
+//! | tasks | `R.tasks` | `R.tasks.v1` | `<run>.any.task.published` |
+//! | reclaim | `R.reclaim` | `R.reclaim.v1` | `<run>.any.task.reclaim` |
+//! | reserve | `R.A.reserve` | `R.A.reserve.v1` | `<run>.A.group.reserve` |
+//! | turns | `R.A.turns` | `R.A.turns.v1` | `<run>.A.turn.requested` |
+//! | samples | `R.A.samples` | `R.A.samples.v1` | `<run>.A.samples.bundle` |
+//! | results | `R.results` (topic) | `R.I.results.v1` (expires) | `<run>.I.A.turn.finished` |
+//! | inference | `R.inference` (topic) | each onlooker's own | `<run>.A.<role>.turn` |
+//! | questions | `R.P.questions` | `R.P.questions.v1` | `<run>.P.question.asked` |
+//! | answers | `R.results` (topic) | `R.I.answers.v1` (expires) | `<run>.I.P.question.answered` |
+//! | control | `R.control` (topic) | exclusive | `<run>.all.<from>.<subject>.<event>` |
+//! | dead | `R.dead` | `R.dead.v1` | `<run>.any.dead` |
 //!
-//! Two rules make RabbitMQ's permissions enough (`access.rs` has who gets which). What one agent receives has exchanges of
-//! its own: whoever may read an exchange may bind a queue of its own to it. Where several processes write to one exchange
-//! it is a topic exchange and the key names the writer: topic permissions then keep each to its own name.
+//! `R` is `dyad.<run>`, `A` the agent, `I` the coordinator's incarnation, `P` the participant.
+//!
+//! Two rules let RabbitMQ's permissions suffice (`access.rs` assigns them):
+//!
+//! - Each agent's messages have their own exchanges, because a user that may read an exchange may
+//!   also bind another queue to it.
+//! - An exchange with several writers is a topic exchange, and the routing key names the writer.
+//!   Topic permissions then restrict each writer to its own name.
 
 mod access;
 mod arguments;
@@ -27,9 +32,10 @@ use configs::{AgentName, ParticipantName};
 pub use access::{Access, Principal, TopicAccess};
 pub use arguments::Argument;
 
-/// Part of a queue's name: its arguments are immutable, so another set needs another name.
+/// Part of a queue's name: its arguments are immutable, so other arguments need another name.
 pub const VERSION: &str = "v1";
-/// Deliveries after which RabbitMQ itself gives a message up. Ours gives up after 3 crashes; this is the backstop.
+/// The number of deliveries after which RabbitMQ gives a message up. dyad gives up after 3 crashes;
+/// this is the last resort.
 pub const DELIVERY_LIMIT: i64 = 50;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,7 +72,7 @@ impl Plane {
     }
 }
 
-/// How an exchange routes.
+/// The routing of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExchangeKind {
     Direct,
@@ -81,17 +87,18 @@ pub struct Exchange {
     pub kind: ExchangeKind,
 }
 
-/// What kind of queue.
+/// The kind of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueKind {
-    /// Quorum queue, dead-lettering at least once, refusing publishes when full.
+    /// Quorum queue that dead-letters at least once and rejects publishes when full.
     Durable {
         single_active_consumer: bool,
         expires_after_seconds: Option<u32>,
     },
-    /// The dead-letter queue itself: quorum, no limit, nothing behind it.
+    /// The dead-letter queue itself: quorum, no limit, and no dead letters behind it.
     DeadLetters,
-    /// Exclusive to its connection and gone with it; for heartbeats and onlookers. Old messages fall out of it.
+    /// Exclusive to its connection and deleted with it, for heartbeats and onlookers. Drops its
+    /// oldest messages.
     Exclusive,
 }
 
@@ -102,12 +109,13 @@ pub struct Queue {
     pub kind: QueueKind,
     pub exchange: Exchange,
     pub routing_key: String,
-    /// Bytes it holds before it refuses (durable) or forgets its oldest (exclusive).
+    /// The bytes after which it rejects publishes (durable) or drops its oldest messages
+    /// (exclusive).
     pub max_bytes: u64,
 }
 
 impl Queue {
-    /// Where the broker puts what this queue gives up; `None` for queues that have nothing behind them.
+    /// Returns the address of this queue's dead letters, or `None` if it has none.
     #[must_use]
     pub fn dead_letters(&self) -> Option<Address> {
         // Neither run names nor planes contain a dot.
@@ -120,14 +128,14 @@ impl Queue {
     }
 }
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     pub exchange: String,
     pub routing_key: String,
 }
 
-/// Who speaks on the control plane.
+/// A sender on the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker<'a> {
     Agent(&'a AgentName),
@@ -155,7 +163,7 @@ impl Topology {
         &self.run
     }
 
-    /// What every name of this run begins with.
+    /// Returns the beginning of every name of this run.
     fn prefix(&self) -> String {
         format!("dyad.{}.", self.run)
     }
@@ -169,7 +177,7 @@ impl Topology {
             (Plane::Reserve | Plane::Turns | Plane::Samples | Plane::Questions, Some(owner)) => {
                 format!("dyad.{}.{owner}.{}", self.run, plane.as_str())
             }
-            // They come as results do: under the name of who speaks.
+            // Answers use the results exchange, with their sender's name in the key.
             (Plane::Answers, _) => format!("dyad.{}.{}", self.run, Plane::Results.as_str()),
             _ => format!("dyad.{}.{}", self.run, plane.as_str()),
         };
@@ -235,7 +243,8 @@ impl Topology {
         self.queue(Plane::Turns, Some(agent.as_str()), Self::DURABLE, 512 * MIB)
     }
 
-    /// `incarnation` names one start of one coordinator; the queue expires when nobody has listened for ten minutes.
+    /// Returns the results queue of one start of one coordinator. It expires after ten minutes
+    /// without a consumer.
     #[must_use]
     pub fn results(&self, incarnation: &str) -> Queue {
         let kind = QueueKind::Durable {
@@ -252,13 +261,15 @@ impl Topology {
         self.queue(Plane::Samples, Some(agent.as_str()), Self::SINGLE, 1024 * MIB)
     }
 
-    /// What a remote participant is asked, by all coordinators; its copies share it.
+    /// Returns the queue of questions to a remote participant, from all coordinators. Copies of the
+    /// participant share it.
     #[must_use]
     pub fn questions(&self, participant: &ParticipantName) -> Queue {
         self.queue(Plane::Questions, Some(participant.as_str()), Self::DURABLE, 256 * MIB)
     }
 
-    /// Answers of remote participants to the coordinator of this incarnation; it expires as its results do.
+    /// Returns the queue of remote participants' answers to this incarnation. It expires like the
+    /// results.
     #[must_use]
     pub fn answers(&self, incarnation: &str) -> Queue {
         let kind = QueueKind::Durable {
@@ -270,7 +281,7 @@ impl Topology {
         queue
     }
 
-    /// `listener` must differ for every process.
+    /// Returns the control queue of one process. `listener` must differ for every process.
     #[must_use]
     pub fn control(&self, listener: &str) -> Queue {
         let mut queue = self.queue(Plane::Control, Some(listener), QueueKind::Exclusive, 4 * MIB);
@@ -278,7 +289,7 @@ impl Topology {
         queue
     }
 
-    /// All shared turns of the run, for an onlooker.
+    /// Returns the queue of all shared turns of the run, for an onlooker.
     #[must_use]
     pub fn inference(&self, listener: &str) -> Queue {
         let mut queue = self.queue(Plane::Inference, Some(listener), QueueKind::Exclusive, 16 * MIB);
@@ -307,7 +318,7 @@ impl Topology {
         }
     }
 
-    /// To the coordinator of this incarnation, as this agent.
+    /// Returns the address of an agent's results to the coordinator of this incarnation.
     #[must_use]
     pub fn to_results(&self, incarnation: &str, agent: &str) -> Address {
         Address {
@@ -316,7 +327,7 @@ impl Topology {
         }
     }
 
-    /// To the coordinator of this incarnation, as this participant.
+    /// Returns the address of a participant's answers to the coordinator of this incarnation.
     #[must_use]
     pub fn to_answers(&self, incarnation: &str, participant: &str) -> Address {
         let event = Self::event(Plane::Answers);
@@ -326,7 +337,7 @@ impl Topology {
         }
     }
 
-    /// To every process of the run, under the speaker's own name.
+    /// Returns the address of all processes of the run, with the speaker's own name in the key.
     #[must_use]
     pub fn to_control(&self, from: Speaker<'_>) -> Address {
         let (name, event) = match from {
@@ -340,7 +351,8 @@ impl Topology {
         }
     }
 
-    /// What exists for the whole run, dead-letter side first: a queue whose dead-letter exchange is missing drops silently.
+    /// Returns the queues of the whole run, dead letters first: a queue without its dead-letter
+    /// exchange drops messages silently.
     #[must_use]
     pub fn durable_queues(&self, agents: &[AgentName]) -> Vec<Queue> {
         let shared = [self.dead(), self.tasks(), self.reclaim()];
@@ -350,7 +362,7 @@ impl Topology {
         shared.into_iter().chain(own).collect()
     }
 
-    /// Exchanges without a durable queue of their own.
+    /// Returns the exchanges without a durable queue.
     #[must_use]
     pub fn other_exchanges(&self) -> Vec<Exchange> {
         [Plane::Results, Plane::Inference, Plane::Control]

@@ -1,8 +1,9 @@
-//! Confirms go to the message they belong to: through our publisher always; on a shared lapin channel not.
+//! Confirms reach their own message: always with our publisher, but not on a shared lapin channel.
 //!
-//! Two queues behind one exchange, one always full: each confirm's true colour is known in advance, so every swap shows.
-//! With lapin 4.12.3 the number of a confirm is taken and the frames are queued in two steps, so that tasks that share a
-//! channel can swap them. That part counts and prints, it does not assert: a race need not show.
+//! Two queues share one exchange, and one of them is always full. Each confirm's right result is
+//! thus known in advance, so every swap shows. lapin 4.12.3 takes the number of a confirm and
+//! queues the frames in two steps, so that tasks on a shared channel can swap confirms. That part
+//! counts and prints without an assertion: a race need not show.
 #![cfg(feature = "amqp")]
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +44,7 @@ fn message(stage: &Stage, to: &Queue, id: usize) -> Outgoing {
     }
 }
 
-/// One queue with room for all, and one that is full and stays so.
+/// One queue with room for all messages, and one that is always full.
 async fn stage() -> Stage {
     let folder = tempfile::tempdir().unwrap();
     let rabbit = PrivateRabbit::start(folder.path(), RabbitOptions::default())
@@ -76,7 +77,8 @@ async fn stage() -> Stage {
     stage
 }
 
-/// Wrong confirms of `MESSAGES` publishes from `TASKS` tasks, every other one to the full queue.
+/// Counts wrong confirms of `MESSAGES` publishes from `TASKS` tasks, every other one to the full
+/// queue.
 async fn through_our_publisher(stage: &Arc<Stage>) -> usize {
     let wrong = Arc::new(AtomicUsize::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -109,7 +111,7 @@ async fn through_our_publisher(stage: &Arc<Stage>) -> usize {
     wrong.load(Ordering::Relaxed)
 }
 
-/// The same on one lapin channel that the tasks share.
+/// Counts the same on one lapin channel that the tasks share.
 async fn on_a_shared_channel(stage: &Arc<Stage>) -> usize {
     let connection = Connection::connect(&stage.rabbit.url(), ConnectionProperties::default())
         .await

@@ -1,4 +1,4 @@
-//! One contract over both buses: in memory, and on a private RabbitMQ.
+//! One contract for both buses: in memory, and on a private RabbitMQ.
 #![allow(clippy::unwrap_used)]
 
 use broker::bus::contract;
@@ -36,7 +36,7 @@ cases![
     unacked_messages_come_again_in_place,
     prefetch_bounds_what_is_out,
     a_requeued_message_keeps_its_place,
-    a_rejected_message_lies_in_the_dead_letters,
+    a_rejected_message_is_in_the_dead_letters,
     the_dead_letter_helper_keeps_bytes_and_reason,
     unroutable_messages_are_refused,
     a_full_queue_refuses_and_recovers,
@@ -48,8 +48,8 @@ cases![
     concurrent_publishers_are_all_confirmed,
 ];
 
-/// A connection to the one private node of this test binary. Statics are never dropped: the node's watchdog ends it with
-/// the process.
+/// Returns a connection to the one private node of this test binary. Statics are never dropped: the
+/// node's watchdog ends it with the process.
 #[cfg(feature = "amqp")]
 async fn connect() -> std::sync::Arc<broker::bus::amqp::AmqpBus> {
     use broker::bus::amqp::{AmqpBus, AmqpOptions};

@@ -1,4 +1,5 @@
-//! The bus on RabbitMQ through a broker that is killed: nothing confirmed is lost, and nobody has to do anything.
+//! The bus on RabbitMQ survives a killed broker: no confirmed message is lost, and it recovers by
+//! itself.
 #![cfg(feature = "amqp")]
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +56,7 @@ async fn a_killed_broker_loses_nothing_that_was_confirmed() {
     let publisher = AmqpBus::connect(&rabbit.url(), AmqpOptions::default()).await.unwrap();
     let consumer = AmqpBus::connect(&rabbit.url(), AmqpOptions::default()).await.unwrap();
     publisher.declare(&topology, &[]).await.unwrap();
-    // An exclusive queue is gone with the broker: it must come back too.
+    // An exclusive queue ends with the broker: it must come back too.
     let listener = topology.control("listener");
     consumer.declare_queue(&listener).await.unwrap();
     let mut beats = consumer.consume(&listener, 10).await.unwrap();
@@ -83,7 +84,7 @@ async fn a_killed_broker_loses_nothing_that_was_confirmed() {
         let (bus, topology) = (publisher.clone(), topology.clone());
         publishing.spawn(async move {
             for n in 0..MESSAGES / 20 {
-                // Through the kill, the caller of a publish notices nothing but the time it takes.
+                // The caller of a publish notices the kill only by the time it takes.
                 bus.publish(message(&topology, who * (MESSAGES / 20) + n))
                     .await
                     .unwrap();
@@ -107,7 +108,7 @@ async fn a_killed_broker_loses_nothing_that_was_confirmed() {
     println!("{} messages through one SIGKILL, {again} came twice", seen.len());
     assert_eq!(seen, (0..MESSAGES).map(|id| id.to_string()).collect());
 
-    // The listener lives again: a beat reaches it, sooner or later (transient messages may be dropped).
+    // The listener is back: a beat reaches it sooner or later (transient messages may be dropped).
     let beat = within("a beat after the restart", async {
         loop {
             let mut beat = message(&topology, 0);
@@ -125,9 +126,10 @@ async fn a_killed_broker_loses_nothing_that_was_confirmed() {
     rabbit.stop();
 }
 
-/// A process may begin just when the broker goes: what it declares and consumes then waits for the broker, and is no failure.
+/// A process may start while the broker is down: its declarations and consumers then wait for the
+/// broker and do not fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_declares_while_the_broker_is_killed_waits_for_it() {
+async fn a_declaration_waits_for_a_killed_broker() {
     const EACH: usize = 60;
     let folder = tempfile::tempdir().unwrap();
     let mut rabbit = PrivateRabbit::start(folder.path(), RabbitOptions::default())
@@ -169,7 +171,7 @@ async fn whoever_declares_while_the_broker_is_killed_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_missing_broker_and_a_wrong_password_are_told_apart_without_secrets() {
+async fn a_missing_broker_and_a_wrong_password_give_other_errors() {
     let folder = tempfile::tempdir().unwrap();
     let rabbit = PrivateRabbit::start(folder.path(), RabbitOptions::default())
         .await
@@ -192,13 +194,13 @@ async fn a_missing_broker_and_a_wrong_password_are_told_apart_without_secrets() 
         assert!(!text.contains("hunter2") && !text.contains(&password), "{text}");
         assert!(text.contains("127.0.0.1"), "{text}");
     }
-    // A publish while the broker is away waits no longer than it may.
+    // A publish without a broker waits only for its timeout.
     until_health(&good, |health| matches!(health, BusHealth::Down(_))).await;
     within("the bus closes without a broker", good.close()).await;
 }
 
 #[tokio::test]
-async fn an_alarmed_broker_is_said_to_be_blocked_and_still_lets_us_consume() {
+async fn an_alarmed_broker_is_blocked_and_still_serves_consumers() {
     let folder = tempfile::tempdir().unwrap();
     let options = RabbitOptions {
         config: "vm_memory_high_watermark.absolute = 1MB".into(),
@@ -214,9 +216,9 @@ async fn an_alarmed_broker_is_said_to_be_blocked_and_still_lets_us_consume() {
     let topology = Topology::new(RunId::new("alarm").unwrap());
     bus.declare(&topology, &[]).await.unwrap();
     let refused = within("the publish gives up", bus.publish(message(&topology, 1))).await;
-    assert_eq!(refused, Err(PublishError::Unknown), "nobody knows whether it arrived");
+    assert_eq!(refused, Err(PublishError::Unknown), "it may or may not have arrived");
     until_health(&bus, |health| matches!(health, BusHealth::Blocked(_))).await;
-    // Consuming is another connection: it goes on answering.
+    // Consuming has another connection: it still answers.
     let mut consumer = bus.consume(&topology.tasks(), 1).await.unwrap();
     assert!(
         tokio::time::timeout(Duration::from_millis(50), consumer.next())

@@ -1,4 +1,4 @@
-//! `[agents.NAME]`: one trainable policy.
+//! `[agents.NAME]`: an agent, which is one policy.
 
 use std::path::PathBuf;
 
@@ -10,64 +10,73 @@ use crate::past::PastConfig;
 use crate::train::TrainConfig;
 use crate::units::{Date, DeviceName, HumanDuration};
 
-/// One agent: its model, how it samples, serves and trains.
+/// `[agents.NAME]`: the model of an agent, and how it samples, serves and trains.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentConfig {
+    /// Source of the weights and the tokenizer.
     pub model: ModelConfig,
-    /// Where its engine and its trainer compute: `"cpu"` or `"cuda:N"`.
+    /// Device of the engine and the trainer: `"cpu"` or `"cuda:N"`.
     #[serde(default)]
     pub device: DeviceName,
-    /// What its engine and its trainer compute in; trained weights, head and losses are f32 always.
+    /// Number type of the engine and the trainer. Trained weights, head and losses are always f32.
     #[serde(default)]
     pub dtype: Dtype,
-    /// An adapter that is trained in place of the whole model.
+    /// Adapter that is trained in place of the whole model.
     #[serde(default)]
     pub lora: Option<LoraConfig>,
-    /// Plays with weights that another agent of the run had before, in the place of its own; of an agent that does not train.
+    /// Plays with earlier weights of another agent of the run. Requires `train.enabled = false`.
     #[serde(default)]
     pub past: Option<PastConfig>,
+    /// Part of its earlier turns that the agent sees.
     #[serde(default)]
     pub history: History,
-    /// Variables for its chat template beside those that every template has, such as `enable_thinking = false` for Qwen3's.
+    /// Extra variables for the chat template, for example `enable_thinking = false` for Qwen3.
     #[serde(default)]
     #[schemars(with = "crate::units::AnyTable")]
     pub template_args: toml::Table,
-    /// The day that its chat template's `strftime_now` tells, such as `"2026-11-23"`. Without it templates have no such function, so that no
-    /// prompt changes from one day to the next.
+    /// Day that the chat template's `strftime_now` returns, for example `"2026-11-23"`. Without it
+    /// the function is missing, so prompts stay equal from day to day.
     #[serde(default)]
     pub template_date: Option<Date>,
+    /// Sampling settings for all roles of the agent.
     #[serde(default)]
     pub sampling: SamplingConfig,
+    /// Settings of the engine that generates.
     #[serde(default)]
     pub engine: EngineConfig,
-    /// Where it answers over HTTP, beside training; not at all if not given.
+    /// HTTP front of the agent, open during training; default: none.
     #[serde(default)]
     pub http: Option<HttpConfig>,
-    /// Settings of training; `train.enabled = false` makes a frozen partner.
+    /// Training settings. `train.enabled = false` makes a frozen partner.
     #[serde(default)]
     pub train: TrainConfig,
 }
 
-/// A type of numbers.
+/// A number type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
+    /// 32-bit floats.
     #[default]
     F32,
+    /// 16-bit brain floats.
     Bf16,
 }
 
-/// A low-rank adapter over a frozen base (LoRA, arXiv:2106.09685). Agents of one process whose model is the same (one
-/// `model.path`, or an equal `model.random`) share one base. Either new, with `rank`, `alpha` and `targets`, or read from `path`.
+/// A low-rank adapter over a frozen base (LoRA, arXiv:2106.09685). It is new, with `rank`, `alpha`
+/// and `targets`, or read from `path`. Agents of one process with the same model (equal
+/// `model.path` or equal `model.random`) share one base.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraConfig {
-    /// A folder that PEFT or a checkpoint wrote.
+    /// Folder with an adapter that PEFT or a checkpoint wrote.
     pub path: Option<PathBuf>,
+    /// Rank of a new adapter, 1 or more; default: 16.
     pub rank: Option<usize>,
-    /// What is added is scaled by `alpha / rank`.
+    /// Scale of a new adapter, above 0; default: 32. The factor is `alpha / rank`.
     pub alpha: Option<f64>,
+    /// Layers that a new adapter changes; default: `["attn", "mlp"]`.
     pub targets: Option<Vec<LoraTarget>>,
 }
 
@@ -92,23 +101,25 @@ impl LoraConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoraTarget {
-    /// Queries, keys, values and the attention's output.
+    /// Queries, keys, values and the output of attention.
     Attn,
-    /// Gate, up and down.
+    /// Gate, up and down projections.
     Mlp,
-    /// The head; of a tied model the logits only.
+    /// The head. In a tied model only the logits change.
     Unembed,
 }
 
-/// Where the policy's weights and tokenizer come from.
+/// Source of the weights and the tokenizer of a policy.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum ModelConfig {
-    /// A Hugging Face folder, or a name of the Hub (`ORG/NAME`, `ORG/NAME@REVISION`) that this machine's cache has.
+    /// A Hugging Face folder, or a Hub name in this machine's cache: `ORG/NAME` or
+    /// `ORG/NAME@REVISION`.
     Path(PathBuf),
-    /// A Qwen3-shaped decoder of random weights, for demos and tests.
+    /// A Qwen3-shaped decoder with random weights, for demos and tests.
     Random(RandomModel),
-    /// A model that servers of `engine.kind = "openai"` know by this name; its weights and its tokens stay theirs.
+    /// A model that servers of `engine.kind = "openai"` know by this name. Its weights and tokens
+    /// stay on the server.
     Served(String),
 }
 
@@ -116,30 +127,37 @@ pub enum ModelConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomModel {
+    /// Number of layers.
     pub layers: usize,
+    /// Width of the hidden state.
     pub hidden: usize,
+    /// Number of attention heads.
     pub heads: usize,
-    /// Key/value heads (grouped-query attention); as many as `heads` if not given.
+    /// Number of key/value heads (grouped-query attention); default: `heads`.
     #[serde(default)]
     pub kv_heads: Option<usize>,
-    /// `hidden / heads` if not given.
+    /// Width of a head; default: `hidden / heads`.
     #[serde(default)]
     pub head_dim: Option<usize>,
-    /// Width of the SwiGLU layer; 4 x hidden if not given.
+    /// Width of the SwiGLU layer; default: 4 x `hidden`.
     #[serde(default)]
     pub intermediate: Option<usize>,
+    /// Uses the embedding matrix as the head.
     #[serde(default)]
     pub tied: bool,
+    /// Longest context, in tokens.
     #[serde(default = "default_context")]
     pub max_context: usize,
+    /// Tokenizer of the model.
     pub tokenizer: TokenizerConfig,
-    /// Standard deviation of the embedding's random weights. It decides whether a tiny model learns at all: 1.0 does,
-    /// 0.02 to 0.05 left a referential game at chance.
+    /// Standard deviation of the random embedding. A tiny model learns with 1.0; with 0.02 to 0.05
+    /// a referential game stayed at chance.
     #[serde(default = "default_embedding_std")]
     pub embedding_std: f64,
-    /// Standard deviation of every matrix, the head included.
+    /// Standard deviation of every random matrix, including the head.
     #[serde(default = "default_matrix_std")]
     pub matrix_std: f64,
+    /// Base of the rotary position embedding; default: 10,000.
     #[serde(default)]
     pub rope_theta: Option<f64>,
 }
@@ -154,7 +172,7 @@ fn default_matrix_std() -> f64 {
     0.2
 }
 
-/// A tokenizer made on the spot, saved in Hugging Face's format.
+/// A generated tokenizer, saved in the format of Hugging Face.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum TokenizerConfig {
@@ -164,37 +182,45 @@ pub enum TokenizerConfig {
     Words(Vec<String>),
 }
 
-/// What an agent sees of its own earlier turns.
+/// The part of its earlier turns that an agent sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum History {
-    /// All of it, its own reasoning too: one row per conversation.
+    /// Everything, including its own reasoning: one row per conversation.
     #[default]
     Keep,
-    /// Without the reasoning of earlier turns: each turn is a new row.
+    /// Earlier turns without their reasoning: each turn is a new row.
     StripReasoning,
 }
 
-/// The least temperature of whatever is sampled, other than 0, which is greedy: logits are divided by it, and below they overflow.
+/// The lowest temperature other than 0 (greedy). Logits are divided by the temperature and overflow
+/// below this value.
 pub const LEAST_TEMPERATURE: f32 = 0.01;
 
-/// How its roles sample. Of an agent that trains, truncation (`top_p`, `top_k`, `min_p`) needs an engine of our own, which records the
-/// log-probs of what is left, and `train.loss.ratio = "decoupled"`, which weighs each token for what was left out (cross-entropy needs none).
+/// Sampling settings of an agent. For an agent that trains, truncation (`top_p`, `top_k`, `min_p`)
+/// needs one of our own engines, which records the log-probs after truncation. It also needs
+/// `train.loss.ratio = "decoupled"`, which weighs each token for the truncation. Cross-entropy
+/// works without that ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SamplingConfig {
+    /// Sampling temperature: 0 (greedy), or 0.01 or more.
     #[serde(default = "one")]
     pub temperature: f32,
+    /// Probability mass of the nucleus, above 0 to 1; 1 turns it off.
     #[serde(default = "one")]
     pub top_p: f32,
+    /// Number of most likely tokens to sample from; 0 turns it off.
     #[serde(default)]
     pub top_k: u32,
+    /// Least probability of a token relative to the likeliest one, 0 to below 1; 0 turns it off.
     #[serde(default)]
     pub min_p: f32,
+    /// Most tokens that one turn may generate.
     #[serde(default = "default_max_new_tokens")]
     pub max_new_tokens: u32,
-    /// Tokens of prompt and answer together, all earlier turns of the seat included; at most, and if not given or 0, the model's
-    /// own context. An answer has what the prompt leaves of it.
+    /// Most tokens of prompt plus answer, including earlier turns of the seat; default or 0: the
+    /// model's context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_context: Option<u32>,
 }
@@ -219,46 +245,47 @@ impl Default for SamplingConfig {
     }
 }
 
-/// What happens to generations under way when new weights arrive.
+/// The treatment of running generations when new weights arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Swap {
-    /// They go on with their cache; each token records the version that made it.
+    /// Continues with the old cache. Each token records the version that sampled it.
     #[default]
     InPlace,
-    /// Their cache is computed anew with the new weights.
+    /// Computes the cache again with the new weights.
     Retract,
-    /// They finish first.
+    /// Finishes running generations first.
     Drain,
 }
 
-/// Which engine generates.
+/// The engine that generates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineKind {
-    /// libtorch in the agent's own process.
+    /// libtorch in the agent's process.
     #[default]
     Embedded,
-    /// Answers made from the request's seed without a model, to measure everything else.
+    /// Answers made from the request's seed without a model, to measure the other parts.
     Scripted,
-    /// `dyad engine`: libtorch in processes of their own.
+    /// `dyad engine`: libtorch in separate processes.
     Dyad,
     /// SGLang servers.
     Sglang,
     /// vLLM servers.
     Vllm,
-    /// Servers that take messages and answer with a text, as OpenAI's do: a partner that is never trained, and may see images.
+    /// Servers that take messages and return text, like OpenAI's: a partner that never trains and
+    /// may see images.
     Openai,
 }
 
 impl EngineKind {
-    /// Whether its servers are other people's programs, driven over HTTP.
+    /// Returns true if the engine is a server of another project, driven over HTTP.
     #[must_use]
     pub fn is_foreign(self) -> bool {
         matches!(self, Self::Sglang | Self::Vllm | Self::Openai)
     }
 
-    /// As the configuration writes it.
+    /// Returns the name that the configuration uses.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -271,43 +298,48 @@ impl EngineKind {
         }
     }
 
-    /// Whether messages with images may be shown to it.
+    /// Returns true if the engine accepts messages with images.
     #[must_use]
     pub fn sees(self) -> bool {
         self == Self::Openai
     }
 }
 
-/// `engine`
+/// `engine`: the engine of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
+    /// Kind of engine.
     pub kind: EngineKind,
-    /// Where engines answer that run as processes of their own: one URL each.
+    /// URLs of engines that run as separate processes, one URL per engine.
     pub urls: Vec<String>,
-    /// Where such engines fetch this agent's weights: IP address and port; port 0 takes any that is free.
+    /// IP address and port where separate engines fetch the weights; port 0 takes a free one.
     pub weights_listen: String,
-    /// How they reach it, where that is not the address itself: behind another name, or with `"0.0.0.0:PORT"`.
+    /// URL at which engines reach `weights_listen`, if it differs, for example for
+    /// `"0.0.0.0:PORT"`.
     pub weights_url: Option<String>,
+    /// Treatment of running generations when new weights arrive.
     pub swap: Swap,
-    /// Engines of this agent, each with a copy of the weights; its router shares conversations out among them.
+    /// Engines in the agent's process, each with a copy of the weights. Conversations are shared
+    /// out among them.
     pub replicas: usize,
-    /// Generations decoded together, in one engine.
+    /// Generations that one engine decodes together.
     pub slots: usize,
-    /// Prompt tokens computed in one step at most, so that long prompts do not hold up decoding.
+    /// Most prompt tokens computed in one step, so that long prompts do not delay decoding.
     pub prefill_tokens: usize,
-    /// MiB of keys and values, per engine, kept of turns that have ended: the next turn of the conversation computes only what is
-    /// new. 0: every turn is computed from its first token. Not used in synchronous rounds, whose bits would depend on it.
+    /// MiB of keys and values per engine kept for a conversation's next turn; 0 recomputes each
+    /// turn. Unused in synchronous rounds, to keep their bits.
     pub prefix_cache_mib: usize,
-    /// A request has the same bits (tokens and log-probs) whatever is computed with it. Slower; on a CPU only.
+    /// Gives a request the same bits (tokens and log-probs) in any batch. Slower; CPU only.
     pub deterministic: bool,
-    /// In f32 on a CPU an engine keeps its matrices a second time, in the order in which its own products want them: several times as fast
-    /// (in bf16 of the output matrix alone). `false`: one copy, computed with by libtorch.
+    /// Keeps a second, reordered copy of f32 matrices on a CPU (bf16: only the output matrix):
+    /// several times faster. `false` uses libtorch's products.
     pub prepack: bool,
-    /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
+    /// Time without a step after which a busy engine counts as stuck and its process exits; 0 turns
+    /// this off, else 1s or more.
     pub stuck_after: HumanDuration,
-    /// Where weights are written for SGLang and vLLM, which see the folder under the same path; `weights` in the run's folder if not
-    /// given.
+    /// Folder for the weights of SGLang and vLLM, which must see it under the same path; default:
+    /// `weights` in the run's folder.
     pub weights_folder: Option<PathBuf>,
 }
 

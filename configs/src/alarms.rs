@@ -1,21 +1,22 @@
-//! `train.alarms`: signs that a policy collapses.
+//! `train.alarms`: warnings for a collapsing policy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Bounds on what a batch should look like; one that is not given is not watched. What is out of bounds is warned about in the
-/// log and counted in the metrics as `collapse/alarms`, and changes nothing.
+/// `alarms`: bounds for a batch; a missing bound is not checked. A batch outside its bounds is
+/// logged as a warning and counted in the metric `collapse/alarms`. Training does not change.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AlarmsConfig {
-    /// Most of an answer, from 0 to 1, that may repeat what it said before: runs of three tokens, mean over the answers.
+    /// Most repetition within an answer, 0 to 1: fraction of repeated three-token runs, mean over
+    /// the answers.
     pub repetition: Option<f64>,
-    /// Most of a group's answers, from 0 to 1, that may say what another one of the same role said.
+    /// Largest fraction of a group's answers, 0 to 1, that equal another answer of the same role.
     pub sameness: Option<f64>,
-    /// Fewest tokens per sample, in the mean.
+    /// Lowest mean number of tokens per sample.
     pub least_tokens: Option<f64>,
-    /// Most tokens per sample, in the mean.
+    /// Highest mean number of tokens per sample.
     pub most_tokens: Option<f64>,
-    /// Least entropy per token, nats.
+    /// Lowest entropy per token, in nats.
     pub entropy: Option<f64>,
 }

@@ -1,53 +1,56 @@
-//! From a TOML table to a [`RunConfig`], with every problem found in one pass.
+//! Checks a configuration: from a TOML table to a [`RunConfig`] or to all its problems in one pass.
 //!
-//! Three steps: `[defaults.agent]` is merged; the table is read, and each error of shape is mended in a copy so that the next
-//! one is found too; the rules are checked, but not on what had to be mended. What a workflow itself asks of its roles
-//! and parameters is checked where the workflows are.
+//! 1. `merge` merges `[defaults.agent]` under every agent.
+//! 2. `reading` reads the table. It repairs each error of shape in a copy, to find the next error.
+//! 3. The `*_rules` check the values, except for values that were repaired.
+//!
+//! The workflows themselves check their own roles and parameters.
 
+mod advice;
 mod agent_rules;
 mod below;
 mod engine_rules;
 mod eval_rules;
 mod foreign_rules;
+mod grader_rules;
 mod http_rules;
 mod judge_rules;
+mod kind_checks;
 mod loss_rules;
 mod merge;
-mod methods;
-mod names;
+pub(crate) mod methods;
+mod model_rules;
 mod opponent_rules;
 mod past_rules;
+mod reading;
 mod report;
 mod reward_rules;
-mod rules;
+mod roster_rules;
+mod run_rules;
 mod sampling_rules;
-mod shape;
 mod tasks_rules;
 mod template_rules;
 mod tool_rules;
+mod workflow_rules;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use rules::GRADERS;
-pub use rules::WORKFLOWS;
+use crate::{Problem, RunConfig};
 
-use crate::RunConfig;
-use crate::run::Problem;
-
-/// Merges the defaults, reads the table and checks what it says.
+/// Merges the defaults, reads the table and checks its values.
 ///
 /// # Errors
-/// All problems, in the order of the file's tables, each with its key path and what to write instead.
+/// All problems, each with its key path and what to write instead, in the order of the tables.
 pub fn resolve(mut table: toml::Table) -> Result<RunConfig, Vec<Problem>> {
     let (origins, mut problems) = merge::agent_defaults(&mut table);
-    let read = shape::read::<RunConfig>(table);
+    let read = reading::read::<RunConfig>(table);
     let mut report = report::Report {
-        mended: read.flaws.iter().map(|flaw| flaw.path.clone()).collect(),
+        repaired: read.flaws.iter().map(|flaw| flaw.path.clone()).collect(),
         problems: Vec::new(),
     };
     if let Some(config) = &read.config {
-        rules::all(config, &mut report);
+        rules(config, &mut report);
     }
     problems.extend(read.flaws.into_iter().map(|flaw| Problem {
         path: flaw.path.join("."),
@@ -64,7 +67,30 @@ pub fn resolve(mut table: toml::Table) -> Result<RunConfig, Vec<Problem>> {
     }
 }
 
-/// Each problem at the place where it was written: once, if it came from the defaults of several agents.
+/// Applies all rules. The order is that of the problems in the answer.
+fn rules(config: &RunConfig, report: &mut report::Report) {
+    run_rules::all(config, report);
+    tasks_rules::all(config, report);
+    eval_rules::all(config, report);
+    workflow_rules::all(config, report);
+    reward_rules::all(config, report);
+    grader_rules::all(config, report);
+    sampling_rules::all(config, report);
+    tool_rules::all(config, report);
+    for (name, agent) in &config.agents {
+        agent_rules::agent(config, name, agent, report);
+    }
+    roster_rules::all(config, report);
+    opponent_rules::all(config, report);
+    past_rules::all(config, report);
+    engine_rules::all(config, report);
+    foreign_rules::all(config, report);
+    http_rules::all(config, report);
+    run_rules::rounds(config, report);
+}
+
+/// Moves each problem to the place where the value was written. Problems that several agents
+/// inherit from the defaults are listed once.
 fn placed(problems: Vec<Problem>, origins: &merge::Origins) -> Vec<Problem> {
     let mut placed: Vec<Problem> = Vec::new();
     for problem in problems {

@@ -1,4 +1,4 @@
-//! `[agents.NAME.http]`: where an agent answers anybody over HTTP, and how much at once.
+//! `[agents.NAME.http]`: the HTTP front of an agent, and its limits.
 
 use std::net::SocketAddr;
 
@@ -7,28 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::ByteSize;
 
-/// The HTTP front of one agent.
+/// `http`: the HTTP front of one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HttpConfig {
-    /// IP address and port, such as `"127.0.0.1:8001"`; port 0 takes any that is free.
+    /// IP address and port, for example `"127.0.0.1:8001"`; port 0 takes a free one.
     pub listen: String,
-    /// Largest body of a request.
+    /// Largest body of a request, 1 KiB to 64 MiB.
     #[serde(default = "default_body")]
     pub body: ByteSize,
-    /// Tokens of a prompt and its answer together: the engine's cache is as long as its longest row, for all rows.
+    /// Most tokens of a prompt plus its answer. The engine's cache is as long as its longest row,
+    /// for all rows.
     #[serde(default = "default_context")]
     pub context: usize,
-    /// Requests answered at once; more are told to come again.
+    /// Requests answered in parallel, 1 or more; further clients are asked to retry.
     #[serde(default = "default_at_once")]
     pub requests: usize,
-    /// Generations under way at once: each choice of each prompt is one.
+    /// Generations running in parallel, 1 to below `engine.slots`. Each choice of each prompt is
+    /// one.
     #[serde(default = "default_at_once")]
     pub generations: usize,
-    /// Requests begun in a minute; as many as come if not given.
+    /// Requests started per minute, 1 or more; default: no limit.
     #[serde(default)]
     pub requests_per_minute: Option<u64>,
-    /// Tokens of prompts and answers in a minute; as many as come if not given.
+    /// Tokens of prompts and answers per minute, above one answer's limit; default: no limit.
     #[serde(default)]
     pub tokens_per_minute: Option<u64>,
 }
@@ -44,7 +46,7 @@ fn default_at_once() -> usize {
 }
 
 impl HttpConfig {
-    /// Where it listens, if that is an address.
+    /// Returns the address of `listen`, or `None` if it is not an address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.listen.parse().ok()

@@ -1,16 +1,21 @@
 //! Typed configuration of a run.
 //!
-//! A run is one TOML file. [`RunConfig::load`] reads it, merges `[defaults.agent]` under every `[agents.NAME]`, and
-//! answers with the typed configuration or with *all* its problems at once ([`ConfigError`]), each with its key path.
-//! The shipped configurations lie beside this crate's sources, in `configs/*.toml`.
+//! A run is one TOML file. [`RunConfig::load`] reads it and merges `[defaults.agent]` under every
+//! `[agents.NAME]`. It returns the typed configuration, or *all* problems at once
+//! ([`ConfigError`]), each with its key path. The shipped configurations are `configs/*.toml`.
 
 pub mod agent;
 pub mod alarms;
 pub mod check;
+pub mod eval;
 pub mod http;
+pub mod kinds;
+mod load;
+pub mod loss;
 pub mod names;
-pub mod own;
 pub mod past;
+pub mod problem;
+pub mod reference;
 pub mod run;
 pub mod shaping;
 pub mod suites;
@@ -25,18 +30,20 @@ pub use agent::{
     RandomModel, SamplingConfig, Swap, TokenizerConfig,
 };
 pub use alarms::AlarmsConfig;
+pub use eval::EvalConfig;
 pub use http::HttpConfig;
+pub use kinds::{OwnKindError, OwnKinds, WORKFLOWS};
+pub use loss::{Aggregation, KlConfig, KlKind, KlPlace, KlReference, LossConfig, LossKind, M2poMode, M2poScope, Ratio};
 pub use names::{AgentName, NameError, ParticipantName, RoleName};
-pub use own::{OwnKindError, OwnKinds};
 pub use past::PastConfig;
-pub use run::{ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TranscriptPolicy};
+pub use problem::{ConfigError, Problem};
+pub use run::{LastBatch, Mode, RunConfig, RunSection, TranscriptPolicy};
 pub use shaping::{CreditConfig, LengthConfig, OverlongConfig, ShapingConfig};
 pub use suites::SuiteConfig;
 pub use tasks::{CurriculumConfig, MixConfig, Stopping, TasksConfig, Unmeasured};
 pub use tools::{ToolConfig, ToolFailure, ToolLimits};
 pub use train::{
-    Advantage, Aggregation, EmaConfig, KlConfig, KlKind, KlPlace, KlReference, LossConfig, LossKind, M2poMode,
-    M2poScope, OptimizerConfig, Ratio, Schedule, Stale, TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
+    Advantage, EmaConfig, OptimizerConfig, Schedule, Stale, TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
 };
 pub use units::{ByteSize, Date, DeviceName, HumanDuration};
 pub use workflow::{

@@ -1,4 +1,5 @@
-//! Names that travel in queue names, routing keys and database keys, so their alphabet is narrow.
+//! Names of agents, roles and participants. They appear in queue names, routing keys and database
+//! keys, so their alphabet is narrow.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,14 +8,14 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Why a name was refused.
+/// An error for an illegal name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{value:?} is not a name: use 1 to 32 of a-z, 0-9, '-' and '_', beginning with a letter or digit")]
 pub struct NameError {
     pub value: String,
 }
 
-/// What [`check`] takes, as a regular expression of JSON Schema.
+/// The names that [`check`] accepts, as a regular expression of JSON Schema.
 const PATTERN: &str = "^[a-z0-9][a-z0-9_-]{0,31}$";
 
 fn check(value: &str) -> Result<(), NameError> {
@@ -39,7 +40,10 @@ macro_rules! name_type {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the alphabet and the length.
+            /// Returns the name after a check of its alphabet and length.
+            ///
+            /// # Errors
+            /// [`NameError`] for an illegal name.
             pub fn new(value: &str) -> Result<Self, NameError> {
                 check(value).map(|()| Self(Arc::from(value)))
             }
@@ -95,15 +99,15 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// The name of one trainable policy, such as `a` or `solver`.
+    /// The name of an agent, for example `a` or `solver`.
     AgentName
 );
 name_type!(
-    /// A part in a conversation, such as `speaker` or `verifier`.
+    /// The name of a role in a conversation, for example `speaker` or `verifier`.
     RoleName
 );
 name_type!(
-    /// Who answers from elsewhere, over RabbitMQ, such as `judge`.
+    /// The name of a remote participant, which answers over RabbitMQ, for example `judge`.
     ParticipantName
 );
 

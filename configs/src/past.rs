@@ -1,39 +1,40 @@
-//! `agents.NAME.past`: an agent that plays with weights which another agent of the run had before.
+//! `agents.NAME.past`: an agent that plays with earlier weights of another agent.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::AgentName;
 
-/// An opponent or partner that renews itself: at every so many steps of another agent it takes one of that agent's newest checkpoints,
-/// drawn by the run's seed.
+/// `past`: an opponent or partner that renews itself. After every `every` steps of another agent it
+/// takes one of that agent's newest checkpoints, drawn by the run's seed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PastConfig {
-    /// The agent whose past it is; one that trains, with the same model.
+    /// Agent that provides the earlier weights; it trains and has the same model.
     pub of: AgentName,
-    /// Steps of that agent between two renewals, at each of which it writes a checkpoint.
+    /// Steps of that agent between two renewals, 1 or more; that agent writes a checkpoint at each.
     pub every: u64,
-    /// The weights are drawn, all equally likely, among those of the newest so many renewals, the first policy counted as one. 1 is
-    /// always the newest.
+    /// Weights are drawn uniformly from the newest `keep` renewals; the initial policy counts as
+    /// one. 1 always takes the newest.
     #[serde(default = "default_keep")]
     pub keep: u64,
 }
 
 impl PastConfig {
-    /// The number of the renewal that is due at this step of the other agent; 0 is the first policy.
+    /// Returns the number of the renewal that is due at this step of the other agent; 0 is the
+    /// initial policy.
     #[must_use]
     pub fn renewal(&self, step: u64) -> u64 {
         step / self.every.max(1)
     }
 
-    /// The step of the other agent at this renewal.
+    /// Returns the step of the other agent at this renewal.
     #[must_use]
     pub fn step(&self, renewal: u64) -> u64 {
         renewal * self.every.max(1)
     }
 
-    /// The earliest renewal whose weights may be drawn at this one.
+    /// Returns the earliest renewal that may be drawn from at this renewal.
     #[must_use]
     pub fn earliest(&self, renewal: u64) -> u64 {
         (renewal + 1).saturating_sub(self.keep.max(1))

@@ -1,55 +1,63 @@
-//! `[workflow.shaping.ROLE]` and `[workflow.credit]`: what lengths cost a role, and whose reward it gets.
+//! `[workflow.shaping.ROLE]` and `[workflow.credit]`: reward parts for length, and the sharing of
+//! rewards.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::RoleName;
 
-/// `[workflow.shaping.ROLE]`: parts of a role's reward that depend on how many tokens a seat sampled in a conversation.
+/// `[workflow.shaping.ROLE]`: reward parts that depend on the tokens a seat sampled in a
+/// conversation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShapingConfig {
-    /// Part `overlong`: DAPO's soft punishment of long answers.
+    /// Part `overlong`: DAPO's soft penalty on long answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Option<OverlongConfig>,
-    /// Part `length`: the distance from a length that is wanted.
+    /// Part `length`: penalty on the distance from a target length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<LengthConfig>,
-    /// Weight of the part `length_penalty`: Kimi k1.5's comparison of lengths within a group, -0.5 to 0.5.
+    /// Weight of the part `length_penalty`, 0 or more: Kimi k1.5's comparison of lengths within a
+    /// group, -0.5 to 0.5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length_penalty: Option<f64>,
 }
 
-/// Nothing up to `from` tokens, then a straight line down to -`penalty` at `to`.
+/// `overlong`: 0 up to `from` tokens, then a straight line down to -`penalty` at `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverlongConfig {
+    /// Tokens at which the penalty starts.
     pub from: u32,
+    /// Tokens at which the full penalty is reached, above `from`.
     pub to: u32,
+    /// Full penalty, 0 or more.
     #[serde(default = "default_penalty")]
     pub penalty: f64,
 }
 
-/// Nothing at `target` tokens, -`weight` where the distance from it is as large as itself.
+/// `length`: 0 at `target` tokens, -`weight` at a distance of `target` tokens from it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LengthConfig {
+    /// Target number of tokens, 1 or more.
     pub target: u32,
+    /// Penalty at a distance of `target` tokens, 0 or more.
     pub weight: f64,
 }
 
-/// Whose reward a role gets, from the totals of the roles of a conversation.
+/// The reward that a role receives, from the totals of the roles of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CreditConfig {
-    /// Its own.
+    /// Its own total.
     #[default]
     Own,
-    /// The mean of all roles.
+    /// The mean over all roles.
     Shared,
-    /// Its own less the mean of the others.
+    /// Its own total minus the mean of the others.
     ZeroSum,
-    /// Its own less that of the role named.
+    /// Its own total minus that of the named role.
     Difference(RoleName),
 }
 

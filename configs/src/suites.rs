@@ -1,4 +1,5 @@
-//! `[eval.suites.NAME]`: sets of tasks on which `dyad eval` measures, and a run too if they say so, with presets for those that the field shares.
+//! `[eval.suites.NAME]`: sets of tasks for `dyad eval` and, if requested, for evaluations of a run.
+//! Common public sets have presets.
 
 use std::collections::BTreeMap;
 
@@ -7,45 +8,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::TasksConfig;
 
-/// Tasks, how often each is tried, and how answers are graded. What is not given comes from the preset of this name, else from
-/// `[tasks]` and `[graders]`, one try at the temperature of training.
+/// `[eval.suites.NAME]`: tasks, tries per task, and the grader. Missing settings come from the
+/// preset of this name, else from `[tasks]` and `[graders]`, with one try at the training
+/// temperature.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteConfig {
-    /// As `eval.source`.
+    /// Source of the tasks, written like `eval.source`.
     pub source: String,
-    /// The key of the prompt in each line.
+    /// Key of the prompt in each row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The key of the label.
+    /// Key of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The key of the task's id.
+    /// Key of the task's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The key of the row's tools, as `tasks.tools`; that of `[tasks]` if not given, none where `prompt` or `label` is given, by the
-    /// preset too: then each row has all tools of the run.
+    /// Key of the row's tools; default: `tasks.tools`. If the suite or its preset sets `prompt` or
+    /// `label`, rows have all tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<String>,
-    /// Which rows of the source, as `tasks.slice`.
+    /// Range of rows, written like `tasks.slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<String>,
-    /// Which rows of the source, as `tasks.filter`.
+    /// Expression that selects rows, written like `tasks.filter`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Sampled conversations of each task, K of avg@K; 0 is only the greedy one.
+    /// Sampled conversations per task (K of avg@K); 0 plays only the greedy conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u16>,
-    /// Of the samples.
+    /// Temperature of the samples, 0.01 or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// A grader's kind, or the name of one in `[graders]`, in the place of the workflow's.
+    /// Kind of grader, or a name in `[graders]`, that replaces the workflow's grader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grader: Option<String>,
-    /// A run plays it too, in each so-manieth of its evaluations, the first and the last among them; never if not given.
+    /// Interval in evaluations at which a run plays the suite, including the first and last;
+    /// default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
-    /// Tasks from the beginning of the source; all if not given.
+    /// Number of first tasks to use, 1 or more; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
     /// Settings of a generator.
@@ -54,7 +57,7 @@ pub struct SuiteConfig {
     pub params: toml::Table,
 }
 
-/// What a public data set calls its columns and how often the field tries each of its tasks.
+/// The column names of a public data set, and the usual number of tries per task.
 struct Preset {
     name: &'static str,
     prompt: &'static str,
@@ -62,11 +65,12 @@ struct Preset {
     samples: u16,
 }
 
-/// Temperature at which AstraFlow's evaluations sample.
+/// The sampling temperature of AstraFlow's evaluations.
 const TEMPERATURE: f64 = 0.6;
 
-/// Columns of HuggingFaceH4/aime_2024, math-ai/aime25, rawsh/2024_AMC12 (AstraFlow's `amc`), math-ai/amc23, math-ai/minervamath and
-/// HuggingFaceH4/MATH-500, with 32 tries of the small sets (30, 30, 45 and 40 tasks) and 4 of the larger ones.
+/// The columns of HuggingFaceH4/aime_2024, math-ai/aime25, rawsh/2024_AMC12 (AstraFlow's `amc`),
+/// math-ai/amc23, math-ai/minervamath and HuggingFaceH4/MATH-500. Small sets (30, 30, 45 and 40
+/// tasks) have 32 tries, larger ones 4.
 const PRESETS: [Preset; 6] = [
     preset("aime24", "problem", "answer", 32),
     preset("aime25", "problem", "answer", 32),
@@ -85,14 +89,14 @@ const fn preset(name: &'static str, prompt: &'static str, label: &'static str, s
     }
 }
 
-/// Names that have a preset.
+/// Returns the names that have a preset.
 #[must_use]
 pub fn presets() -> Vec<&'static str> {
     PRESETS.iter().map(|preset| preset.name).collect()
 }
 
 impl SuiteConfig {
-    /// The suite `name` on this source, with its preset's settings if it has one.
+    /// Returns the suite `name` on this source, with the settings of its preset if it has one.
     #[must_use]
     pub fn on(name: &str, source: String) -> Self {
         let mut suite = Self {
@@ -103,13 +107,13 @@ impl SuiteConfig {
         suite
     }
 
-    /// The key of its rows' tools, once [`SuiteConfig::fill`] has been called.
+    /// Returns the key of the tools in its rows. Call [`SuiteConfig::fill`] first.
     #[must_use]
     pub fn tools_key(&self, tasks: &TasksConfig) -> Option<String> {
         tasks.tools_key(self.tools.as_ref(), self.prompt.is_some() || self.label.is_some())
     }
 
-    /// Fills in what the preset of this name gives, if there is one.
+    /// Fills in the preset of this name, if there is one.
     pub fn fill(&mut self, name: &str) {
         let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) else {
             return;

@@ -1,70 +1,73 @@
-//! `[tasks]`: where the run's own tasks come from, in which part and in which order.
+//! `[tasks]`: the source, selection and order of the run's own tasks.
 
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[tasks]`: where the run's own tasks come from. Tasks published by others are always taken too.
+/// `[tasks]`: the source of the run's own tasks. Published tasks are always accepted too.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TasksConfig {
-    /// `jsonl:PATH`, `parquet:PATH`, `arrow:PATH`, `hf:FOLDER[:SPLIT]`, `generator:KIND` (the workflow's own generator), `mix`
-    /// (those of `[[tasks.mix]]`), or `queue` (only what others publish).
+    /// Source: `jsonl:PATH`, `parquet:PATH`, `arrow:PATH`, `hf:FOLDER[:SPLIT]`, `generator:KIND`
+    /// (the workflow's), `mix` (`[[tasks.mix]]`), or `queue` (only published tasks).
     pub source: String,
-    /// The key of the prompt in each row: text, or a list of `{role, content}` messages. Dots go into objects.
+    /// Key of the prompt in each row: text, or a list of `{role, content}` messages. Dots go into
+    /// objects.
     #[serde(default = "default_prompt_key")]
     pub prompt: String,
-    /// The key of the label.
+    /// Key of the label.
     #[serde(default = "default_label_key")]
     pub label: String,
-    /// The key of the task's id; `source/pass/index` if not given.
+    /// Key of the task's id; default: `source/pass/index`.
     #[serde(default)]
     pub id: Option<String>,
-    /// The key of the row's images, one or a list; they stand before the prompt's text, or where it says `<image>`.
+    /// Key of the row's images, one or a list. They stand before the prompt's text or in place of
+    /// `<image>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<String>,
-    /// The key of the row's tools, a list as tasks have it, or null for all tools of the run; every row must have it. All tools of the run
-    /// if not given.
+    /// Key of the row's tools, present in every row: a list, or null for all tools of the run;
+    /// default: all tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<String>,
-    /// Which rows of the source: `"100:2000"`, `"-500:"`, `":10%"`.
+    /// Range of rows of the source: `"100:2000"`, `"-500:"`, `":10%"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<String>,
-    /// An expression over a row; rows for which it is false are left out.
+    /// Expression over a row; rows for which it is false are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// Shuffles the rows by the run's seed.
     #[serde(default)]
     pub shuffle: bool,
-    /// Passes over the source; 0 means without end.
+    /// Passes over the source; 0 never ends.
     #[serde(default)]
     pub epochs: u32,
-    /// Tasks used per pass, all if not given.
+    /// Tasks used per pass, 1 or more; default: all.
     #[serde(default)]
     pub limit: Option<u64>,
-    /// When a pass over a mix ends.
+    /// End of a pass over a mix; default: `"first_exhausted"`.
     #[serde(default, skip_serializing_if = "Stopping::is_default")]
     pub stopping: Stopping,
     /// Settings of a generator.
     #[serde(default)]
     #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
-    /// A band of pass rates, and an order from easy to hard.
+    /// Range of pass rates, and an order from easy to hard; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curriculum: Option<CurriculumConfig>,
-    /// The sources of `source = "mix"`.
+    /// Sources of `source = "mix"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixConfig>,
 }
 
-/// When a pass over a mix ends; the names are those of `datasets.interleave_datasets`.
+/// The end of a pass over a mix, named like `datasets.interleave_datasets`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopping {
-    /// With the last task of the source that is through first.
+    /// Ends with the last task of the first source that is used up.
     #[default]
     FirstExhausted,
-    /// When each source has given all its tasks; those that are through begin again.
+    /// Ends when every source has given all its tasks; shorter sources start again.
     AllExhausted,
 }
 
@@ -78,76 +81,83 @@ impl Stopping {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MixConfig {
-    /// As `tasks.source`, neither `mix` nor `queue`.
+    /// Source, written like `tasks.source`, but neither `mix` nor `queue`.
     pub source: String,
-    /// Leads the ids of its tasks and stands in their metadata as `task_source`; the name of its file if not given.
+    /// Prefix of its task ids, and `task_source` in their metadata; default: the name of its file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its part of the tasks, relative to the others'; above 0.
+    /// Share of the tasks relative to the other sources, above 0.
     #[serde(default = "one")]
     pub weight: f64,
-    /// As `tasks.prompt`, and what stands there if not given; so are the next six.
+    /// Key of the prompt; default: `tasks.prompt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+    /// Key of the label; default: `tasks.label`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// Key of the task's id; default: `tasks.id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Key of the row's images; default: `tasks.images`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<String>,
+    /// Key of the row's tools; default: `tasks.tools`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<String>,
+    /// Range of rows; default: `tasks.slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<String>,
+    /// Expression that selects rows; default: `tasks.filter`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Its first tasks after slice and filter, all if not given.
+    /// Number of first tasks to use after slice and filter, 1 or more; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// Settings of a generator.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
 }
 
-/// `tasks.curriculum`: which tasks by how often they were solved, and in which order.
+/// `tasks.curriculum`: selection and order of tasks by their pass rate.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CurriculumConfig {
-    /// What `dyad eval --pass-rates FILE` wrote.
+    /// File that `dyad eval --pass-rates FILE` wrote.
     pub pass_rates: PathBuf,
-    /// Tasks solved less often are left out; 0 to 1.
+    /// Lowest pass rate of a task, 0 to 1; tasks below are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
-    /// Tasks solved more often are left out; 0 to 1.
+    /// Highest pass rate of a task, 0 to 1; tasks above are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// What becomes of tasks without a rate.
+    /// Treatment of tasks without a pass rate.
     #[serde(default)]
     pub unmeasured: Unmeasured,
-    /// Parts of equal size from easy to hard, each in an order of its own; 0 leaves the order as it is.
+    /// Number of equal parts from easy to hard, each shuffled: 2 to 1000; 0 keeps the order.
     #[serde(default)]
     pub stages: u32,
-    /// First passes that go from easy to hard; 0 means all.
+    /// Number of first passes that go from easy to hard; 0 means all.
     #[serde(default = "one_pass")]
     pub passes: u32,
 }
 
-/// What becomes of tasks that have no pass rate.
+/// The treatment of tasks without a pass rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unmeasured {
-    /// The run does not begin.
+    /// Stops the run before it starts.
     #[default]
     Error,
-    /// They are left out.
+    /// Drops them.
     Drop,
-    /// They are in every band, and as hard as a task that is solved half of the time.
+    /// Keeps them in every range, with the rank of a task that is solved half of the time.
     Keep,
 }
 
 impl TasksConfig {
-    /// The source at `index` of the mix as if it stood alone: what it does not say itself is as `[tasks]` says. `None` if
-    /// there is no such one.
+    /// Returns the source at `index` of the mix as a configuration without a mix. Keys it does not
+    /// set come from `[tasks]`. Returns `None` if the index is out of range.
     #[must_use]
     pub fn part(&self, index: usize) -> Option<Self> {
         let own = self.mix.get(index)?;
@@ -168,14 +178,15 @@ impl TasksConfig {
         })
     }
 
-    /// The key of the tools in rows on which is measured: `own` if they have one, else that of `[tasks]`, but where another prompt or
-    /// label is read: those rows are another file's, whose tools are not known to stand anywhere.
+    /// Returns the key of the tools in evaluation rows: `own` if set, else that of `[tasks]`.
+    /// Returns `None` if `other_rows` is true: rows with another prompt or label key come from
+    /// another file, which may have no key for tools.
     pub(crate) fn tools_key(&self, own: Option<&String>, other_rows: bool) -> Option<String> {
         own.or(self.tools.as_ref().filter(|_| !other_rows)).cloned()
     }
 
-    /// This configuration for another source: the keys stay, what chooses and orders the rows of the own source goes, and so do
-    /// the settings of its generator.
+    /// Returns this configuration for another source. It keeps the keys and drops what selects and
+    /// orders the rows of the first source, including the settings of its generator.
     #[must_use]
     pub fn on(&self, source: String) -> Self {
         Self {

@@ -1,69 +1,69 @@
-//! `[tools]`: what agents may call in their turns, and `[workflow.tool_limits]`.
+//! `[tools]` and `[workflow.tool_limits]`: the tools of agents, and limits on their calls.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteSize, HumanDuration};
 
-/// `[tools.NAME]`: one thing that agents may call.
+/// `[tools.NAME]`: a tool that agents may call.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolConfig {
-    /// `corpus:FOLDER` (documents; the name says what of it: `search` or `visit`), `process:FILE` (a program), or the URL of a
-    /// server that takes a POST of JSON.
+    /// Tool: `corpus:FOLDER` (documents; the tool's name must be `search` or `visit`),
+    /// `process:FILE` (a program), or a URL that accepts a POST of JSON.
     pub kind: String,
-    /// What the model reads about it. A corpus brings its own.
+    /// Description for the model, required unless the tool is a corpus.
     #[serde(default)]
     pub description: String,
-    /// JSON Schema of the arguments: an object. A corpus brings its own.
+    /// JSON Schema of the arguments, an object. Required unless the tool is a corpus.
     #[serde(default)]
     #[schemars(with = "crate::units::AnyTable")]
     pub parameters: toml::Table,
-    /// For one answer.
+    /// Longest wait for one answer.
     #[serde(default = "default_timeout")]
     pub timeout: HumanDuration,
-    /// Calls answered at once; of a program, copies that run beside each other.
+    /// Calls answered in parallel; for a program, the number of copies. 1 or more.
     #[serde(default = "default_workers")]
     pub workers: u16,
-    /// Tries after the first one that failed.
+    /// Retries of a failed call, 0 to 20.
     #[serde(default = "default_retries")]
     pub retries: u32,
-    /// Of a program: address space of one copy.
+    /// Address space of one copy of a program, 16 MiB or more.
     #[serde(default = "default_memory")]
     pub memory: ByteSize,
-    /// Longest answer; what is more is cut.
+    /// Longest answer, 64 B to 256 KiB; the rest is cut.
     #[serde(default = "default_answer")]
     pub answer: ByteSize,
-    /// What becomes of a call whose last try failed.
+    /// Treatment of a call after its last failed try.
     #[serde(default)]
     pub failure: ToolFailure,
 }
 
-/// What becomes of a call that no try answered.
+/// The treatment of a call after its last failed try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolFailure {
-    /// The agent reads that it failed, and goes on.
+    /// Reports the failure to the agent, which continues.
     #[default]
     Tell,
-    /// Its conversation is given up, as for any failure of the machinery.
+    /// Gives up the conversation, like any other infrastructure failure.
     Drop,
 }
 
-/// `[workflow.tool_limits]`: how much one seat may call before it has to answer.
+/// `[workflow.tool_limits]`: limits on the calls of one seat.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolLimits {
-    /// Turns with calls for one answer; the next one is the answer, whatever it says.
+    /// Turns with calls for one answer, 0 to 1000; the next turn is the answer in any case.
     pub turns: u16,
-    /// Calls of one seat in one conversation; more are refused.
+    /// Calls of one seat in one conversation, 1 to 256; further calls are rejected.
     pub calls: u16,
-    /// Tokens of the model's context. When the answers of tools would leave less of it than `reserve`, the agent reads `hurry`
-    /// in their place, and its next turn is its last. 0: it is not watched.
+    /// Tokens of the model's context. If tool answers leave fewer than `reserve`, the agent reads
+    /// `hurry` instead and answers. 0 turns this off.
     pub context: u32,
-    /// Tokens that the last turn is to have.
+    /// Tokens kept free for the last turn.
     pub reserve: u32,
-    /// What is said when there are no more turns or no more context.
+    /// Text that the agent reads when no turns or no context remain.
     pub hurry: String,
 }
 

@@ -1,56 +1,66 @@
-//! `train` of an agent: batches, loss, optimizer, checkpoints.
+//! `train` of an agent: batches, advantages, optimizer, warm start, checkpoints.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::alarms::AlarmsConfig;
+use crate::{AlarmsConfig, KlConfig, KlPlace, LossConfig};
 
-/// How an agent trains. See ARCHITECTURE.md, "What is trained", for the formulas.
+/// `train`: the training of an agent. ARCHITECTURE.md, "What is trained", has the formulas.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
-    /// `false`: a frozen partner, without buffer or trainer.
+    /// Trains the agent. `false` makes a frozen partner without buffer or trainer.
     pub enabled: bool,
-    /// Whole groups per batch.
+    /// Groups per batch, each group whole.
     pub batch_groups: usize,
-    /// Optimizer steps a batch is split into, by group, seeded.
+    /// Optimizer steps per pass over a batch. Groups are split by the seed.
     pub minibatches: usize,
     /// Passes over a batch.
     pub epochs: usize,
-    /// Tokens computed at once at most. Changes memory, never the result.
+    /// Most tokens computed at once. Changes memory, never the result.
     pub micro_batch_tokens: usize,
-    /// Trainer steps a token may be older than the weights it trains; older ones are masked and counted.
+    /// Most trainer steps between the weights that sampled a token and those it trains. Older
+    /// tokens are stale.
     pub max_staleness: u64,
+    /// Treatment of stale tokens.
     pub stale: Stale,
+    /// Baseline and scale of the advantages.
     pub advantage: Advantage,
+    /// Treatment of groups with equal rewards.
     pub zero_advantage: ZeroAdvantage,
-    /// What a conversation that reached its token limit does: trained (`keep`) or only part of the baseline (`mask`).
+    /// Treatment of conversations that reached their token limit: trained (`keep`), or only part of
+    /// the baseline (`mask`).
     pub truncated: Truncated,
+    /// Loss of a batch.
     pub loss: LossConfig,
+    /// KL to a reference policy.
     pub kl: KlConfig,
-    /// An average of the weights, kept beside them and saved with each checkpoint.
+    /// Average of the weights, kept with them and saved in each checkpoint; default: none.
     pub ema: Option<EmaConfig>,
-    /// Of each layer only its input is kept for the backward pass, which computes the layer anew: less memory, more time, the same
-    /// result.
+    /// Keeps only the input of each layer for the backward pass and computes the layer again: less
+    /// memory, more time, same result.
     pub checkpoint_activations: bool,
-    /// Entropy bonus per token.
+    /// Entropy bonus per token, 0 or more.
     pub entropy: f64,
-    /// Where the entropy bonus ends: it moves there linearly over `optimizer.decay_steps`, over the steps that this agent makes in the run if
-    /// that is 0. Exploring early and settling late is what gets two agents out of a language with two names for one thing.
+    /// Final entropy bonus, reached linearly over `optimizer.decay_steps` (0: all steps). Exploring
+    /// early avoids a language with two names for one thing.
     pub entropy_final: Option<f64>,
+    /// AdamW and its learning rate.
     pub optimizer: OptimizerConfig,
+    /// Supervised training before version 0 is published; default: none.
     pub warm_start: Option<WarmStartConfig>,
-    /// Steps between checkpoints; 0 means only at the end.
+    /// Steps between checkpoints; 0 writes one only at the end.
     pub checkpoint_every: u64,
+    /// Number of newest checkpoints to keep.
     pub keep_checkpoints: usize,
-    /// Weight of a role's tokens in the loss, 1 if not listed.
+    /// Weight of a role's tokens in the loss, by role; 1 for roles not listed.
     pub role_weights: std::collections::BTreeMap<crate::RoleName, f64>,
-    /// When to warn of a collapse.
+    /// Bounds beyond which a warning reports a collapsing policy.
     pub alarms: AlarmsConfig,
 }
 
 impl TrainConfig {
-    /// Whether advantages are lessened by the KL, token by token.
+    /// Returns true if the KL is subtracted from the advantages, token by token.
     #[must_use]
     pub fn kl_in_reward(&self) -> bool {
         self.kl.place == KlPlace::Reward && self.kl.coef != 0.0
@@ -86,7 +96,7 @@ impl Default for TrainConfig {
     }
 }
 
-/// The baseline of a group.
+/// The baseline and the scale of advantages. `r` is the reward of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Advantage {
@@ -95,17 +105,20 @@ pub enum Advantage {
     Loo,
     /// `A = (r - mean) / (std + 1e-6)`, unbiased std (DeepSeekMath, arXiv:2402.03300).
     Grpo,
-    /// As the AstraFlow recipe: pooled over all roles of the agent, unbiased std, then a z-score over the batch's tokens.
+    /// The AstraFlow recipe: pooled over all roles of the agent, unbiased std, then a z-score over
+    /// the tokens of the batch.
     Astraflow,
-    /// `A = r`, then a z-score over the batch's tokens: REINFORCE++ (arXiv:2501.03262). Needs no second conversation of a
-    /// task.
+    /// `A = r`, then a z-score over the tokens of the batch: REINFORCE++ (arXiv:2501.03262). One
+    /// conversation per task is enough.
     ReinforcePlusPlus,
-    /// `A = r - mean`, then a z-score over the batch's tokens (the same paper's variant for groups).
+    /// `A = r - mean`, then a z-score over the tokens of the batch (variant for groups in the same
+    /// paper).
     ReinforcePlusPlusBaseline,
 }
 
 impl Advantage {
-    /// Whether it is divided by the spread of a whole batch, so that a group of equal rewards has an advantage too.
+    /// Returns true if advantages are divided by the spread of a whole batch. Then a group of equal
+    /// rewards has advantages too.
     #[must_use]
     pub fn is_of_batch(self) -> bool {
         match self {
@@ -115,231 +128,89 @@ impl Advantage {
     }
 }
 
+/// The treatment of groups with equal rewards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ZeroAdvantage {
-    /// Groups without a difference in reward stay in the batch.
+    /// Keeps them in the batch.
     #[default]
     Keep,
-    /// They are not computed; denominators count them. The same result unless KL or entropy is on.
+    /// Skips their computation; denominators still count them. The result is equal unless KL or
+    /// entropy is on.
     Skip,
-    /// More groups are drawn in their place, up to a cap (dynamic sampling, DAPO, arXiv:2503.14476).
+    /// Draws more groups in their place, up to a cap (dynamic sampling, DAPO, arXiv:2503.14476).
     Refill,
 }
 
+/// The treatment of tokens older than `max_staleness`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stale {
+    /// Masks and counts them.
     #[default]
     Mask,
+    /// Drops the whole sample.
     DropSample,
+    /// Trains on them.
     Keep,
 }
 
+/// The treatment of conversations that reached their token limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Truncated {
+    /// Trains on them.
     #[default]
     Keep,
+    /// Uses them only for the baseline.
     Mask,
 }
 
-/// How token losses are added up. D counts what was sampled, before any mask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregation {
-    /// u = 1, D = sampled tokens.
-    #[default]
-    Token,
-    /// u = 1/|s|, D = samples.
-    Sequence,
-    /// u = 1 / (tokens of its conversation's samples of this agent), D = conversations.
-    Conversation,
-    /// u = 1/max_new_tokens, D = samples.
-    Constant,
-    /// u = 1 / (tokens of its role), D = roles: however much a role says, it counts as one.
-    Role,
-}
-
-/// The loss of a batch. The trainer's `Surrogate` has the formulas.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct LossConfig {
-    pub kind: LossKind,
-    /// The ratio is clipped to `1 - clip_low ..= 1 + clip_high`; of `grpo`, `cispo` and, for whole answers, `gspo`.
-    pub clip_low: f64,
-    pub clip_high: f64,
-    /// Of `grpo`: where the advantage A is negative the loss is at most `-dual_clip A`, above 1 (arXiv:1912.09729).
-    pub dual_clip: Option<f64>,
-    /// Of `dro`: the pull to the ratio's other side.
-    pub beta: f64,
-    /// Of `m2po`: what the mean of the squared log-ratios may be.
-    pub tau: f64,
-    /// Of `m2po`: how it is kept there.
-    pub mode: M2poMode,
-    /// Of `m2po`: the tokens that the mean is taken over.
-    pub scope: M2poScope,
-    pub agg: Aggregation,
-    pub ratio: Ratio,
-    /// Largest weight that a token gets for the batch's start being likelier to sample it than its sampler was; of
-    /// `ratio = "decoupled"`.
-    pub weight_cap: f64,
-}
-
-/// What the ratio of the policy gradient is taken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Ratio {
-    /// The weights that sampled the token: one ratio corrects for staleness and bounds the step.
-    #[default]
-    Behaviour,
-    /// The weights at the start of the batch; staleness is corrected by a weight of its own (arXiv:2110.00641). One more
-    /// forward pass over the batch.
-    Decoupled,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LossKind {
-    /// Clipped ratio times advantage (PPO, arXiv:1707.06347; asymmetric clip of DAPO, arXiv:2503.14476).
-    #[default]
-    Grpo,
-    /// Ratio times advantage, unbounded.
-    ImportanceSampling,
-    /// The clipped ratio only weighs: no token loses its gradient (arXiv:2506.13585).
-    Cispo,
-    /// Log-prob times advantage, with a quadratic pull (arXiv:2405.19107).
-    Dro,
-    /// One clipped ratio for a whole answer: the geometric mean of its tokens' (arXiv:2507.18071).
-    Gspo,
-    /// The second moment of all log-ratios bounds each of them (arXiv:2510.01161).
-    M2po,
-    /// Log-likelihood of known answers, where the workflow tells them.
-    CrossEntropy,
-}
-
-/// How M2PO keeps its budget; formulas stand with the trainer's `M2poMode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum M2poMode {
-    /// As AstraFlow: the ratio is clipped to the largest that is left when the mean is within the budget.
-    #[default]
-    Clip,
-    /// As its authors: the ratio is clipped where the mean of the clipped squares is within the budget.
-    Cap,
-    /// As AReaL: tokens leave the loss, and its denominator, until the mean of the others is within the budget.
-    Mask,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum M2poScope {
-    /// All tokens of an optimizer step; one more forward pass. The result does not depend on `micro_batch_tokens`.
-    #[default]
-    Minibatch,
-    /// The tokens that are computed together, as the published codes do.
-    Microbatch,
-}
-
-impl Default for LossConfig {
-    fn default() -> Self {
-        Self {
-            kind: LossKind::Grpo,
-            clip_low: 0.2,
-            clip_high: 0.2,
-            dual_clip: None,
-            beta: 0.05,
-            tau: 0.04,
-            mode: M2poMode::Clip,
-            scope: M2poScope::Minibatch,
-            agg: Aggregation::Token,
-            ratio: Ratio::Behaviour,
-            weight_cap: 5.0,
-        }
-    }
-}
-
-/// The exponential moving average of the trained weights: `e <- decay e + (1 - decay) w` after each optimizer step, beginning as
-/// version 0.
+/// The exponential moving average of the trained weights: `e <- decay e + (1 - decay) w` after each
+/// optimizer step, starting from version 0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmaConfig {
-    /// From 0 to below 1.
+    /// Decay per optimizer step, from 0 to below 1.
     pub decay: f64,
 }
 
-/// KL to a reference policy.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct KlConfig {
-    pub coef: f64,
-    pub kind: KlKind,
-    pub place: KlPlace,
-    #[serde(rename = "ref")]
-    pub reference: KlReference,
-}
-
-/// What the KL is taken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KlReference {
-    /// The policy as it was when the run began, after a warm start.
-    #[default]
-    Initial,
-    /// The average of the weights, `train.ema`, as it is when a batch is trained.
-    Ema,
-}
-
-/// Where the KL is taken off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KlPlace {
-    /// A term of the loss, with a gradient of its own.
-    #[default]
-    Loss,
-    /// The advantage of a token is less by the KL of that token and those after it, before the z-score over the batch
-    /// (REINFORCE++). One more forward pass over the batch in each epoch.
-    Reward,
-}
-
-/// How the KL is estimated from sampled tokens (Schulman, "Approximating KL divergence", 2020), `d = ref - lp`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KlKind {
-    /// `-d`: as a term of the loss it pulls nowhere in expectation.
-    K1,
-    /// `d^2 / 2`.
-    K2,
-    /// `exp(d) - d - 1`.
-    #[default]
-    K3,
-}
-
+/// The course of the learning rate after the warmup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
+    /// Stays at `lr`.
     #[default]
     Constant,
+    /// Falls to `min_lr` on a line.
     Linear,
+    /// Falls to `min_lr` on half a cosine.
     Cosine,
 }
 
-/// AdamW (arXiv:1711.05101).
+/// `optimizer`: AdamW (arXiv:1711.05101).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimizerConfig {
+    /// Learning rate, above 0.
     pub lr: f64,
+    /// Decay of the first moment, from 0 to below 1.
     pub beta1: f64,
+    /// Decay of the second moment, from 0 to below 1.
     pub beta2: f64,
+    /// Term added to the denominator, above 0.
     pub eps: f64,
+    /// Decoupled weight decay, 0 or more.
     pub weight_decay: f64,
-    /// Largest global gradient norm; 0 means no clipping.
+    /// Largest global gradient norm; 0 turns clipping off.
     pub clip_norm: f64,
+    /// Steps over which the learning rate rises linearly to `lr`.
     pub warmup_steps: u64,
+    /// Course of the learning rate after the warmup.
     pub schedule: Schedule,
-    /// Steps over which `linear` and `cosine` fall to `min_lr`; those that this agent makes in the run if 0.
+    /// Steps over which `linear` and `cosine` fall to `min_lr`; 0: all steps that this agent makes.
     pub decay_steps: u64,
-    /// Where they end and stay: from 0 to `lr`.
+    /// Final learning rate of `linear` and `cosine`, from 0 to `lr`.
     pub min_lr: f64,
 }
 
@@ -360,16 +231,21 @@ impl Default for OptimizerConfig {
     }
 }
 
-/// Cross-entropy on known answers before version 0 is published.
+/// `warm_start`: cross-entropy on known answers before version 0 is published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmStartConfig {
-    /// `jsonl:PATH` (lines of `{messages: [...]}` whose last message is the answer) or `generator:KIND`.
+    /// Source of the answers: `generator:KIND`, or `jsonl:PATH` with lines of `{messages: [...]}`,
+    /// where the last message is the answer.
     pub source: String,
+    /// Optimizer steps, 1 or more.
     pub steps: u64,
+    /// Answers per step, 1 or more.
     pub batch: usize,
+    /// Learning rate, above 0.
     #[serde(default = "default_warm_lr")]
     pub lr: f64,
+    /// Settings of the generator.
     #[serde(default)]
     #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,

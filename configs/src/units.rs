@@ -1,4 +1,4 @@
-//! Values a person writes with a unit: `"30s"`, `"256 KiB"`; devices and dates.
+//! Values with a unit (`"30s"`, `"256 KiB"`), devices and dates.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Where an agent computes, written as `"cpu"`, `"cuda"` (the first GPU) or `"cuda:1"`.
+/// The device of an agent, written as `"cpu"`, `"cuda"` (the first GPU) or `"cuda:1"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceName {
     #[default]
@@ -109,7 +109,7 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// A day of the Gregorian calendar, of the years 1000 to 9999, written as `"2026-11-23"`.
+/// A day of the Gregorian calendar in the years 1000 to 9999, written as `"2026-11-23"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Date {
     year: i64,
@@ -142,7 +142,8 @@ impl Date {
         self.year >= 1000 && (1..=12).contains(&self.month) && (1..=days).contains(&self.day)
     }
 
-    /// Its first second in UTC, in seconds since 1970 (Hinnant, "chrono-compatible low-level date algorithms").
+    /// Returns the first second of the day in UTC, in seconds since 1970 (Hinnant,
+    /// "chrono-compatible low-level date algorithms").
     #[must_use]
     pub fn seconds(self) -> i64 {
         let year = self.year - i64::from(self.month <= 2);
@@ -160,7 +161,7 @@ impl fmt::Display for Date {
     }
 }
 
-/// How a table that is somebody else's business stands in a schema.
+/// The schema type of a table with free content.
 pub(crate) type AnyTable = BTreeMap<String, serde_json::Value>;
 
 macro_rules! serde_as_text {
@@ -247,8 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn days_that_there_are_have_their_seconds() {
-        // Python's calendar.timegm.
+    fn existing_days_give_their_seconds_and_others_fail() {
+        // The values are from Python's calendar.timegm.
         for (text, seconds) in [
             ("1970-01-01", 0),
             ("1969-12-31", -86_400),

@@ -8,90 +8,96 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AgentName, ByteSize, CreditConfig, HumanDuration, RoleName, ShapingConfig, ToolLimits};
 
-/// What begins the `kind` of a workflow or grader that is a program: `process:FILE`.
+/// The prefix of the `kind` of a workflow or grader that is a program: `process:FILE`.
 pub const PROCESS: &str = "process:";
-/// What begins the `kind` of a workflow or grader that answers over RabbitMQ: `remote:NAME`.
+/// The prefix of the `kind` of a workflow or grader that answers over RabbitMQ: `remote:NAME`.
 pub const REMOTE: &str = "remote:";
 
 /// The kind of a grader that is a model.
 pub const JUDGE: &str = "judge";
-/// What the name of an environment variable with a judge's key begins with.
+/// The prefix of environment variables that hold a judge's key.
 pub const JUDGE_KEY: &str = "DYAD_JUDGE_KEY";
 
-/// `[workflow]`: the interaction protocol and what it earns.
+/// `[workflow]`: the interaction protocol and its rewards.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowConfig {
-    /// A shipped workflow, such as `signal` or `solve-verify`, `process:FILE`, `remote:NAME`, or one of the program's own.
+    /// Workflow: a shipped one, for example `signal` or `solve-verify`, `process:FILE`,
+    /// `remote:NAME`, or a kind that the program registered.
     pub kind: String,
-    /// A named variant of the workflow; `dyad` is ours, others are exact copies of a reference.
+    /// Named variant of the workflow: `dyad` is ours, others copy a reference exactly.
     #[serde(default = "default_profile")]
     pub profile: String,
-    /// Conversations per task.
+    /// Conversations per task, 1 or more.
     pub group_size: u16,
-    /// The part of a group's conversations that must be valid for it to train, 0 to 1.
+    /// Fraction of a group's conversations that must be valid for training, 0 to 1.
     #[serde(default = "default_min_group")]
     pub min_group: f64,
-    /// Which agent plays which role.
+    /// Agent of each role.
     pub roles: BTreeMap<RoleName, AgentName>,
     /// Weight of each named reward part, by role.
     #[serde(default)]
     pub reward: BTreeMap<RoleName, BTreeMap<String, f64>>,
-    /// What lengths cost a role, whatever the workflow.
+    /// Reward parts that depend on length, by role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shaping: BTreeMap<RoleName, ShapingConfig>,
-    /// Whose reward a role gets: `"own"`, `"shared"`, `"zero_sum"` or `{ difference = "OTHER" }`.
+    /// Reward that a role receives: `"own"`, `"shared"`, `"zero_sum"` or
+    /// `{ difference = "OTHER" }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub credit: BTreeMap<RoleName, CreditConfig>,
-    /// What a role samples by, where that is not what its agent does.
+    /// Sampling settings of a role that differ from those of its agent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sampling: BTreeMap<RoleName, RoleSampling>,
-    /// Tries for one generation that fails before its conversation counts as failed.
+    /// Tries for one failing generation before its conversation counts as failed, 1 or more.
     #[serde(default = "default_retries")]
     pub retries: u32,
-    /// Largest part of the tokens that are trained on, 0 to 1, that one role may have before a warning is given.
+    /// Largest fraction of the trained tokens that one role may have without a warning, 0 to 1.
     #[serde(default = "default_dominance")]
     pub dominance: f64,
     /// Settings of the workflow itself.
     #[serde(default)]
     #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
-    /// How a workflow that is a program or remote is asked.
+    /// Settings of a workflow that is a program or a remote participant.
     #[serde(default)]
     pub process: ProcessConfig,
-    /// Role -> names of the tools that it may call.
+    /// Names of the tools that a role may call, by role.
     #[serde(default)]
     pub tools: BTreeMap<RoleName, Vec<String>>,
+    /// Limits on tool calls.
     #[serde(default)]
     pub tool_limits: ToolLimits,
 }
 
-/// `[workflow.sampling.ROLE]`. There is no top-p here: truncation is the whole agent's.
+/// `[workflow.sampling.ROLE]`: sampling settings of a role. Truncation (top-p, top-k, min-p)
+/// belongs to the whole agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RoleSampling {
+    /// Sampling temperature; default: that of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
-    /// Per turn, and no more than the agent's own.
+    /// Most tokens of one turn, at most the agent's own limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<u32>,
-    /// Of a turn's prompt and answer together, and no more than the agent's own; 0: that.
+    /// Most tokens of a turn's prompt plus answer, at most the agent's own limit; 0: the agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_context: Option<u32>,
-    /// Texts that end a turn, beside those of the workflow.
+    /// Extra texts that end a turn, added to those of the workflow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
 }
 
-/// `[workflow.process]`: how a program or a remote participant of the user's own is asked.
+/// `[workflow.process]`: settings of the user's program or remote participant.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessConfig {
-    /// For one answer.
+    /// Longest wait for one answer.
     pub timeout: HumanDuration,
-    /// Copies that run beside each other; of a remote participant, questions under way at once.
+    /// Copies of a program that run in parallel, or open questions to a remote participant; 1 or
+    /// more.
     pub workers: u16,
-    /// Of a program: address space of one copy.
+    /// Address space of one copy of a program, 16 MiB or more.
     pub memory: ByteSize,
 }
 
@@ -118,29 +124,30 @@ fn default_retries() -> u32 {
     3
 }
 
-/// `[graders.NAME]`: how an answer is compared with its label.
+/// `[graders.NAME]`: the comparison of an answer with its label.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GraderConfig {
-    /// `exact`, `match`, `integer`, `gsm8k`, `math`, `choice`, `f1`, `format`, `judge`, `process:FILE`, `remote:NAME`, or one of the
-    /// program's own.
+    /// Grader: `exact`, `match`, `integer`, `gsm8k`, `math`, `choice`, `f1`, `format`, `judge`,
+    /// `process:FILE`, `remote:NAME`, or a kind that the program registered.
     pub kind: String,
-    /// For one answer.
+    /// Longest wait for one grade.
     #[serde(default = "default_timeout")]
     pub timeout: HumanDuration,
-    /// Of a program: copies that run beside each other; of a remote participant: questions under way at once.
+    /// Copies of a program that run in parallel, or open questions to a remote participant; 1 or
+    /// more.
     #[serde(default = "default_workers")]
     pub workers: u16,
-    /// Of a program: address space of one copy.
+    /// Address space of one copy of a program, 16 MiB or more.
     #[serde(default = "default_memory")]
     pub memory: ByteSize,
-    /// What becomes of a conversation whose answer could not be graded.
+    /// Treatment of a conversation if its answer could not be graded.
     #[serde(default)]
     pub missing: Missing,
-    /// Of kind `integer`: which number of an answer counts.
+    /// For kind `integer`: the number of an answer that counts.
     #[serde(default)]
     pub take: Take,
-    /// Of kind `judge`: the model that grades.
+    /// For kind `judge`: the model that grades.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<JudgeConfig>,
 }
@@ -159,61 +166,66 @@ impl Default for GraderConfig {
     }
 }
 
-/// What becomes of a conversation whose answer a program, a participant or a judge could not grade. Never a 0.
+/// The treatment of a conversation if a program, participant or judge could not grade its
+/// answer. Its reward is never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Missing {
-    /// The grade is asked for again, `workflow.retries` times; then the conversation has failed.
+    /// Requests the grade again, `workflow.retries` times; then the conversation fails.
     #[default]
     Retry,
-    /// The conversation has failed: it leaves its group.
+    /// Fails the conversation: it leaves its group.
     Drop,
-    /// The conversation ends, stays in the transcripts, and nobody in it earns anything or is trained on it.
+    /// Ends the conversation and keeps its transcript. No role earns a reward or trains on it.
     Tombstone,
 }
 
-/// Which whole number of an answer counts.
+/// The whole number of an answer that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Take {
-    /// The one in the last `\boxed{}`, else the last one.
+    /// The number in the last `\boxed{}`, else the last number.
     #[default]
     Last,
-    /// The first one, boxed or not.
+    /// The first number, boxed or not.
     First,
 }
 
-/// `[graders.NAME.judge]`: a model that says what an answer is worth, behind an OpenAI-compatible server or as an agent of the run.
+/// `[graders.NAME.judge]`: a model that grades answers, behind an OpenAI-compatible server or as an
+/// agent of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeConfig {
-    /// Up to `/v1`, such as `http://127.0.0.1:8001/v1`. Either this or `agent`.
+    /// URL of the server up to `/v1`, for example `http://127.0.0.1:8001/v1`. Set either this or
+    /// `agent`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// As the server calls it.
+    /// Name of the model on the server.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
-    /// The agent of this run that grades. What it says so is trained on by nobody.
+    /// Agent of this run that grades. Its grading is never trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// A Jinja file with the prompt; ours if not given.
+    /// Jinja file with the prompt; default: a built-in prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PathBuf>,
-    /// Numbers that its answer must have, with their weights in the reward.
+    /// Numbers that its answer must contain, with their weights in the reward.
     #[serde(default = "default_parts")]
     pub parts: BTreeMap<String, f64>,
-    /// The least and the most of each number; the reward takes it as 0 to 1.
+    /// Least and greatest value of each number, mapped to 0 and 1 in the reward.
     #[serde(default = "default_scale")]
     pub scale: [f64; 2],
-    /// Tokens of its answer at most.
+    /// Most tokens of its answer, 1 or more.
     #[serde(default = "default_tokens")]
     pub max_tokens: u32,
+    /// Sampling temperature of a server: 0 (greedy), or 0.01 or more.
     #[serde(default)]
     pub temperature: f64,
-    /// Calls for one answer, with growing pauses between them; of an agent, turns until its words have the numbers.
+    /// Calls per answer, with growing pauses; for an agent, turns until its answer has the numbers.
+    /// 1 or more.
     #[serde(default = "default_tries")]
     pub tries: u32,
-    /// The environment variable with the server's key, which begins with `DYAD_JUDGE_KEY`.
+    /// Environment variable with the server's key; its name starts with `DYAD_JUDGE_KEY`.
     #[serde(default = "default_key")]
     pub key: String,
 }
@@ -235,7 +247,7 @@ fn default_key() -> String {
 }
 
 impl GraderConfig {
-    /// A grader of this kind with every default.
+    /// Returns a grader of this kind with all defaults.
     #[must_use]
     pub fn of(kind: &str) -> Self {
         Self {

@@ -1,22 +1,25 @@
-//! What a sample earned beyond what was to be expected: advantages within one group of one agent.
+//! Advantages within one group of one agent: how far a sample's reward is above its baseline.
 //!
-//! The key is (group, agent, role, subkey): opposing seats never share a baseline. With `m_c` the mean reward of the key
-//! within conversation c:
-//! - `loo`: `A = r - mean of m_c' over the other conversations c'` (leave-one-out; Kool, van Hoof, Welling, 2019);
-//! - `grpo`: `A = (r - mean) / (std + 1e-6)`, std unbiased over the rewards (DeepSeekMath, arXiv:2402.03300). Its mean
-//!   takes the sample's own reward in the place of its conversation's `m_c`, so that a sibling seat never enters the
-//!   baseline; with one seat per conversation that is the published formula. The scale is that of the rewards, not of the
-//!   `m_c`: conversations with equal means and unlike seats would otherwise be divided by nothing but the epsilon;
-//! - `astraflow`: pooled over (group, agent), `(r - mean) / (std + 1e-5)`, then a z-score over the tokens of the batch
-//!   ([`normalise`]): the reference recipe, kept to compare with;
-//! - `reinforce_plus_plus`: `A = r`, and `reinforce_plus_plus_baseline`: `A = r - mean` with the mean of `grpo`, then a z-score
-//!   over the tokens of the batch (REINFORCE++, arXiv:2501.03262, equations 6 to 8).
+//! The key is (group, agent, role, subkey), so opposing seats never share a baseline. `m_c` is the
+//! mean reward of the key within conversation c:
+//! - `loo`: `A = r - mean of m_c' over the other conversations c'` (leave-one-out; Kool, van Hoof,
+//!   Welling, 2019);
+//! - `grpo`: `A = (r - mean) / (std + 1e-6)`, std unbiased over the rewards (DeepSeekMath,
+//!   arXiv:2402.03300). Its mean takes the sample's own reward in the place of its conversation's
+//!   `m_c`, so that a sibling seat never enters the baseline. With one seat per conversation this
+//!   is the published formula. The scale is that of the rewards and not of the `m_c`. Otherwise
+//!   conversations with equal means and unlike seats would be divided by the epsilon alone;
+//! - `astraflow`: pooled over (group, agent), `(r - mean) / (std + 1e-5)`, then a z-score over the
+//!   tokens of the batch ([`normalise`]). This is the reference recipe, kept for comparison;
+//! - `reinforce_plus_plus`: `A = r`, and `reinforce_plus_plus_baseline`: `A = r - mean` with the
+//!   mean of `grpo`, then a z-score over the tokens of the batch (REINFORCE++, arXiv:2501.03262,
+//!   equations 6 to 8).
 //!
-//! A subkey names one thing that is tried several times over, such as a proposed problem: its seats are independent tries, and
-//! each stands for a conversation of its own in the formulas above. Without a subkey, the seats of a conversation may have
-//! influenced each other and are one.
+//! A subkey names one thing that is tried several times, for example a proposed problem. Its seats
+//! are independent tries, and each counts as a conversation in the formulas above. Without a
+//! subkey, the seats of a conversation may have influenced each other and count as one.
 //!
-//! Sums run in the order of (member, seat), in f64: the order of arrival changes no bit.
+//! Sums run in the order of (member, seat), in f64, so the order of arrival changes no bit.
 
 use std::collections::BTreeMap;
 
@@ -25,50 +28,50 @@ use configs::Advantage;
 
 const GRPO_EPSILON: f64 = 1e-6;
 const ASTRAFLOW_EPSILON: f64 = 1e-5;
-/// Least variance: what is rounding alone does not become advantages near 1.
+/// The least variance. Below it, rounding errors would become advantages near 1.
 const REINFORCE_VARIANCE: f64 = 1e-8;
 const ASTRAFLOW_CLIP: f64 = 20.0;
 
-/// Advantages of one agent's samples of one group.
+/// Advantages of the samples of one agent in one group.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GroupAdvantages {
-    /// One for each sample, in the order given.
+    /// One value for each sample, in the order given.
     pub values: Vec<f64>,
-    /// (group, agent, role, subkey) keys.
+    /// The number of (group, agent, role, subkey) keys.
     pub keys: usize,
-    /// Keys with two or more conversations whose rewards do not differ.
+    /// The number of keys with two or more conversations and equal rewards in all of them.
     pub equal: usize,
-    /// Keys with one conversation (or try): nothing to compare with, A = 0.
+    /// The number of keys with one conversation (or try): there is no comparison, so A = 0.
     pub alone: usize,
 }
 
 impl GroupAdvantages {
-    /// Whether nothing in the group pushes anywhere.
+    /// Returns true if every advantage of the group is 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.values.iter().all(|value| *value == 0.0)
     }
 }
 
-/// How one sample stands to the others of its key: `advantage = (reward - baseline) / scale`, or 0 where there is nothing to
-/// compare with.
+/// How one sample compares with the others of its key: `advantage = (reward - baseline) / scale`,
+/// or 0 where there is no comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// Conversations (or tries) of the key.
+    /// The number of conversations (or tries) of the key.
     pub conversations: usize,
-    /// Mean over them of `m_c`.
+    /// The mean of `m_c` over the conversations.
     pub mean: f64,
     /// Unbiased standard deviation of the key's rewards.
     pub std: f64,
-    /// What is subtracted from the reward (from one held to +-20 for `astraflow`).
+    /// The value subtracted from the reward (from the reward clamped to +-20 for `astraflow`).
     pub baseline: f64,
-    /// What the difference is divided by.
+    /// The divisor of the difference.
     pub scale: f64,
-    /// Before [`normalise`].
+    /// The advantage before [`normalise`].
     pub advantage: f64,
 }
 
-/// Advantages of the samples of one whole group.
+/// Returns the advantages of the samples of one whole group.
 #[must_use]
 pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
     let mut group = GroupAdvantages {
@@ -86,7 +89,8 @@ pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
     group
 }
 
-/// What [`of_group`] makes of each sample, with the figures that it is made of, in the order given.
+/// Returns the comparison of each sample, from which [`of_group`] takes the advantages, in the
+/// order given.
 #[must_use]
 pub fn comparisons(kind: Advantage, samples: &[Sample]) -> Vec<Comparison> {
     let mut compared: Vec<(usize, Comparison)> = Vec::with_capacity(samples.len());
@@ -114,7 +118,7 @@ fn keys(kind: Advantage, samples: &[Sample]) -> Vec<(Key, Vec<usize>)> {
     keys.into_values().map(ordered).collect()
 }
 
-/// What is compared with its likes: a conversation, by its member, or with a subkey one seat of it.
+/// The unit of comparison: a conversation, by its member, or with a subkey one seat of it.
 type Unit = (u16, u16);
 
 fn unit(sample: &Sample) -> Unit {
@@ -126,7 +130,7 @@ fn unit(sample: &Sample) -> Unit {
 struct Key {
     /// `m_c` by unit.
     means: BTreeMap<Unit, f64>,
-    /// Their sum, in the order of units.
+    /// The sum of `m_c`, in the order of units.
     sum: f64,
     /// Unbiased standard deviation of the rewards.
     std: f64,
@@ -158,7 +162,7 @@ impl Key {
         }
     }
 
-    /// Nothing to compare with.
+    /// The result for a key without a comparison.
     fn alone(&self) -> bool {
         self.means.len() < 2
     }
@@ -191,7 +195,7 @@ impl Key {
     }
 }
 
-/// 0 for fewer than two values.
+/// Returns 0 for fewer than two values.
 fn unbiased_std(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     if n < 2.0 {
@@ -201,9 +205,10 @@ fn unbiased_std(values: &[f64]) -> f64 {
     (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt()
 }
 
-/// The second step of kinds that compare with a whole batch: subtracts the mean over its tokens and divides by their
-/// standard deviation, unbiased (+ 1e-5) for `astraflow`, biased (of a variance of at least 1e-8) for REINFORCE++. `values` are (advantage, trained
-/// tokens that carry it).
+/// Normalises advantages over a whole batch, for the kinds that do so. Subtracts the mean over the
+/// batch's tokens and divides by their standard deviation: unbiased (+ 1e-5) for `astraflow`,
+/// biased (of a variance of at least 1e-8) for REINFORCE++. `values` are (advantage, trained tokens
+/// that carry it).
 pub fn normalise(kind: Advantage, values: &mut [(f64, usize)]) {
     let tokens: f64 = values.iter().map(|(_, n)| *n as f64).sum();
     if tokens < 2.0 {
@@ -221,5 +226,4 @@ pub fn normalise(kind: Advantage, values: &mut [(f64, usize)]) {
 }
 
 #[cfg(test)]
-#[path = "advantage_tests.rs"]
 mod tests;

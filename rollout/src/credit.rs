@@ -1,25 +1,29 @@
-//! Which reward a turn may be credited with, so that its policy gradient is that of the stated objective.
+//! Which reward a turn may be credited with, so that its policy gradient is that of the stated
+//! objective.
 //!
-//! - A term may credit a turn only if it is settled at or after that turn: what was settled before tells nothing about it.
-//! - A term may be subtracted from a turn's reward only if it was settled before the turn began. Then it is a control variate:
-//!   it changes the variance and not the mean. Subtracting what the turn can influence changes the objective.
+//! - A term may credit a turn only if it is settled at or after that turn. An earlier term carries
+//!   no information about the turn.
+//! - A term may be subtracted from a turn's reward only if it was settled before the turn began.
+//!   Then it is a control variate: it changes the variance and not the mean. Subtracting a term
+//!   that the turn can influence changes the objective.
 //!
-//! So with a first attempt (score s1), a verifier and a retry (score s2), the gain `s2 - s1` may go to the verifier and to the
-//! retry, for s1 was settled before both; never to the first attempt, which would be paid for being wrong.
+//! Example: a first attempt (score s1), a verifier and a retry (score s2). The gain `s2 - s1` may
+//! go to the verifier and to the retry, because s1 was settled before both. It may never go to the
+//! first attempt, which would be paid for being wrong.
 
-/// A score in a conversation: which turn settles it.
+/// A score in a conversation, and the turn that settles it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Term {
     pub name: &'static str,
-    /// Place of the settling turn in the conversation's order of turns. A turn that began only when others had ended comes
-    /// after them.
+    /// The place of the settling turn in the conversation's order of turns. A turn that began only
+    /// after other turns had ended comes after them.
     pub settled: usize,
 }
 
-/// A reward that would train something else than what it says.
+/// A reward that would train a different objective from the one it states.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CreditError {
-    #[error("turn {turn} is credited with `{term}`, settled at turn {settled}: it had no part in it")]
+    #[error("turn {turn} is credited with `{term}`, settled at turn {settled}: the turn cannot influence it")]
     Before {
         turn: usize,
         term: &'static str,
@@ -36,7 +40,7 @@ pub enum CreditError {
     },
 }
 
-/// Whether turn `turn` may earn the `added` terms less the `subtracted` ones.
+/// Checks whether turn `turn` may earn the `added` terms less the `subtracted` ones.
 pub fn check(turn: usize, added: &[Term], subtracted: &[Term]) -> Result<(), CreditError> {
     if let Some(term) = added.iter().find(|term| term.settled < turn) {
         return Err(CreditError::Before {
@@ -55,17 +59,12 @@ pub fn check(turn: usize, added: &[Term], subtracted: &[Term]) -> Result<(), Cre
     }
 }
 
-/// What a verifier's rejection changed: `s2 - s1` if it rejected and a retry was scored, else `None`, for an approval changes
-/// nothing.
+/// Returns the change that a verifier's rejection made: `s2 - s1` if it rejected and a retry was
+/// scored, else `None`, because an approval changes nothing.
 #[must_use]
 pub fn gain(first: f32, rejected: bool, retry: Option<f32>) -> Option<f32> {
     retry.filter(|_| rejected).map(|retry| retry - first)
 }
 
 #[cfg(test)]
-#[path = "credit_tests.rs"]
 mod tests;
-
-#[cfg(test)]
-#[path = "credit_workflow_tests.rs"]
-mod workflow_tests;

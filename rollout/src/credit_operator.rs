@@ -1,29 +1,34 @@
-//! Whose reward a role gets: operators on the totals of the roles of a conversation.
+//! Operators on the role totals of a conversation. They decide which reward a role gets.
 //!
-//! With t_r the total of role r (the weighted sum of its parts; the mean over its seats where it has several) and R the roles that
-//! earned something:
+//! t_r is the total of role r (the weighted sum of its parts; the mean over its seats if it has
+//! several). R is the set of roles that earned something:
 //!
-//! | operator | what a seat with total t earns |
+//! | operator | reward of a seat with total t |
 //! |---|---|
 //! | `own` | t |
 //! | `shared` | mean over R of t_r |
 //! | `zero_sum` | t - mean over R without its own role of t_r |
 //! | `difference = "OTHER"` | t - t_OTHER |
 //!
-//! Where no other role (or not OTHER) earned anything there is nothing to subtract.
+//! If no other role (or not OTHER) earned anything, nothing is subtracted.
 //!
-//! Each must pay a role for doing well and for nothing else ([`crate::credit`]). What is subtracted must be settled before the role's
-//! turn, or the role is paid for its partner's failure: a verifier would learn to make the solver wrong. What is shared must not fall
-//! as the role does better (a partner's gain over its answer does), and the role must not decide who else earns, since that moves the
-//! mean. So [`refusal`] allows the pairs that keep this, and programs of the user's own, whose author knows what roles are to each
-//! other.
+//! Each operator must pay a role for doing well and for nothing else ([`crate::credit`]).
+//!
+//! A subtracted term must be settled before the role's turn. Otherwise the role is paid for its
+//! partner's failure: a verifier would learn to make the solver wrong. A shared term must not fall
+//! as the role does better (a partner's gain over the role's answer does). The role must not decide
+//! which other roles earn, because that moves the mean.
+//!
+//! So [`refusal`] allows only the pairs that keep these rules. It also allows the user's own
+//! programs, because their author knows the roles.
 
 use std::collections::BTreeMap;
 
 use broker::RoleName;
 use configs::{CreditConfig, OwnKinds, PROCESS, REMOTE, WorkflowConfig};
 
-/// What a seat of `role` with total `own` earns, where `totals` has each role that earned something, its own too.
+/// Returns the reward of a seat of `role` with total `own`. `totals` has each role that earned
+/// something, including `role`.
 #[must_use]
 pub fn credited(operator: &CreditConfig, role: &RoleName, own: f64, totals: &BTreeMap<RoleName, f64>) -> f64 {
     match operator {
@@ -40,7 +45,8 @@ fn mean(totals: &BTreeMap<RoleName, f64>, without: Option<&RoleName>) -> Option<
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Why `role` may not have this operator in a workflow, if it may not. `weight` is that of a role's part, 0 for one it does not have.
+/// Returns the reason why `role` may not have this operator in a workflow, if there is one.
+/// `weight` is the weight of one part of the role, 0 for a part it does not have.
 #[must_use]
 pub fn refusal(
     config: &WorkflowConfig,
@@ -67,11 +73,12 @@ pub fn refusal(
         CreditConfig::Difference(other) => {
             let other = other.as_str();
             let fair = match (config.kind.as_str(), role, other) {
-                // Settled before the role's turn: a control variate, unless it is paid for what comes later.
+                // A term settled before the role's turn is a control variate, unless the role is
+                // paid for later events.
                 ("sequential", "second", "first") => weight(other, "team") == 0.0,
                 ("solve-verify", "verifier" | "retry", "solver") => true,
                 ("solve-verify", "retry", "verifier") => weight(other, "gain") == 0.0,
-                // Opponents. A stand-in would leave nothing to subtract.
+                // Opponents. With a stand-in there would be nothing to subtract.
                 ("adversarial", "adversary", "defender") => true,
                 ("adversarial", "defender", "adversary") => !config.params.contains_key("opponents"),
                 _ => false,
@@ -85,17 +92,17 @@ pub fn refusal(
     }
 }
 
-/// Why a role may not share what all earn, if it may not.
+/// Returns the reason why a role may not share the mean of all, if there is one.
 fn unshared(kind: &str, role: &str, weight: impl Fn(&str, &str) -> f64) -> Option<String> {
     let gains = |names: &[&str]| {
         let gaining = names.iter().find(|name| weight(name, "gain") != 0.0);
         gaining.map(|name| {
-            format!("is \"shared\", and {name} earns what it is better by than {role}: {role} would be paid for being wrong; write workflow.reward.{name}.gain = 0.0")
+            format!("is \"shared\", and {name} earns its gain over {role}: {role} would be paid for being wrong; write workflow.reward.{name}.gain = 0.0")
         })
     };
     let decides = |whom: &str| {
         Some(format!(
-            "is \"shared\", and {role} decides whether {whom} earns anything: it would be paid for whom it asks; use \"own\""
+            "is \"shared\", and {role} decides whether {whom} earns anything: it would be paid for its choice of partner; use \"own\""
         ))
     };
     match (kind, role) {
@@ -104,7 +111,7 @@ fn unshared(kind: &str, role: &str, weight: impl Fn(&str, &str) -> f64) -> Optio
         ("solve-verify", "verifier") => decides("retry"),
         ("deep-research", "main") => decides("sub"),
         ("adversarial", _) => Some(format!(
-            "is \"shared\", and what {role}'s opponents earn is its loss: use \"own\""
+            "is \"shared\", and the rewards of {role}'s opponents are its loss: use \"own\""
         )),
         _ => None,
     }
@@ -130,10 +137,10 @@ mod tests {
         let all = |operator: CreditConfig| ["a", "b", "c"].map(|name| of(&operator, name));
         assert_eq!(all(CreditConfig::Own), [1.0, 0.5, 0.0]);
         assert_eq!(all(CreditConfig::Shared), [0.5, 0.5, 0.5]);
-        // 1 - (0.5 + 0) / 2; 0.5 - (1 + 0) / 2; 0 - (1 + 0.5) / 2. They come to 0.
+        // 1 - (0.5 + 0) / 2; 0.5 - (1 + 0) / 2; 0 - (1 + 0.5) / 2. The sum is 0.
         assert_eq!(all(CreditConfig::ZeroSum), [0.75, 0.0, -0.75]);
         assert_eq!(all(difference("b")), [0.5, 0.0, -0.5]);
-        // A seat's own total counts, not its role's mean.
+        // The seat's own total counts, not its role's mean.
         assert_eq!(credited(&difference("b"), &role("a"), 2.0, &totals), 1.5);
     }
 
@@ -172,10 +179,11 @@ mod tests {
         ] {
             assert!(!fair(kind, name, difference(other), "correct"), "{name} of {kind}");
         }
-        // A partner who is paid for what comes later can be made to lose it.
+        // A partner that is paid for later events can be made to lose that pay.
         assert!(!fair("sequential", "second", difference("first"), "team"));
         assert!(!fair("solve-verify", "retry", difference("verifier"), "gain"));
-        // Nor may what is shared fall as the role does better, or hang on whom it lets speak.
+        // The shared term must not fall as the role does better, or depend on which roles it lets
+        // speak.
         for (kind, name, heavy, is_fair) in [
             ("solve-verify", "solver", "correct", true),
             ("solve-verify", "solver", "gain", false),

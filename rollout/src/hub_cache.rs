@@ -1,29 +1,30 @@
-//! The Hugging Face Hub's cache on this machine, as `huggingface_hub` lays it out: names of models and data sets (`ORG/NAME`, `ORG/NAME@REVISION`)
-//! are looked up there, and nothing is downloaded.
+//! The Hugging Face Hub's cache on this machine, as `huggingface_hub` lays it out. Names of models
+//! and data sets (`ORG/NAME`, `ORG/NAME@REVISION`) are looked up there; nothing is downloaded.
 //!
-//! `models--ORG--NAME/refs/REVISION` has a commit, and `models--ORG--NAME/snapshots/COMMIT` the files, as links into `blobs`;
-//! of data sets the same below `datasets--ORG--NAME`.
+//! `models--ORG--NAME/refs/REVISION` has a commit, and `models--ORG--NAME/snapshots/COMMIT` has the
+//! files, as links into `blobs`. Data sets are laid out in the same way below
+//! `datasets--ORG--NAME`.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// The revision that a name without one means.
+/// The revision of a name that gives none.
 const MAIN: &str = "main";
 
-/// The folder of all that was downloaded.
+/// The folder of all downloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache(PathBuf);
 
-/// What a name is of.
+/// The kind of repository that a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Model,
-    /// A model's shape, tokenizer and chat template alone.
+    /// A model's configuration, tokenizer and chat template only.
     ModelWithoutWeights,
     DataSet,
 }
 
-/// A name on the Hub; of a revision, which is a branch, a tag or a commit.
+/// A name on the Hub, with a revision: a branch, a tag or a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a> {
     org: &'a str,
@@ -42,13 +43,14 @@ impl Cache {
         &self.0
     }
 
-    /// By the environment, as `huggingface_hub` reads it.
+    /// Finds the cache by the environment, as `huggingface_hub` does.
     #[must_use]
     pub fn of_environment() -> Self {
         Self::by(|name| std::env::var_os(name))
     }
 
-    /// `HF_HUB_CACHE`, else `hub` below `HF_HOME`, else below `huggingface` of `XDG_CACHE_HOME`, else of `~/.cache`.
+    /// `HF_HUB_CACHE`, else `hub` below `HF_HOME`, else below `huggingface` of `XDG_CACHE_HOME`,
+    /// else of `~/.cache`.
     fn by(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let given = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = given("HOME").map(PathBuf::from).unwrap_or_default();
@@ -65,7 +67,7 @@ impl Cache {
         Self(own.or_else(below_home).unwrap_or_else(by_default))
     }
 
-    /// The files of a name, if they were downloaded; perhaps not all of them.
+    /// Returns the folder of a name's files, if they were downloaded. Some files may be missing.
     #[must_use]
     pub fn snapshot(&self, kind: Kind, name: &Name<'_>) -> Option<PathBuf> {
         let plural = match kind {
@@ -76,7 +78,7 @@ impl Cache {
         let revision = name.revision.unwrap_or(MAIN);
         let branch = std::fs::read_to_string(repository.join("refs").join(revision));
         let commit = branch.as_deref().map_or(revision, str::trim);
-        // What is no commit is no folder of `snapshots` either.
+        // A text that is no commit is no folder of `snapshots` either.
         let is_hash = !commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
         let folder = repository.join("snapshots").join(commit);
         (is_hash && folder.is_dir()).then_some(folder)
@@ -84,7 +86,7 @@ impl Cache {
 }
 
 impl<'a> Name<'a> {
-    /// `None` if it is no name on the Hub.
+    /// Returns `None` if the text is no name on the Hub.
     #[must_use]
     pub fn read(text: &'a str) -> Option<Self> {
         let (repository, revision) = match text.split_once('@') {
@@ -105,19 +107,19 @@ impl<'a> Name<'a> {
         (legal(org) && legal(name) && revision.is_none_or(inside)).then_some(Self { org, name, revision })
     }
 
-    /// The name without a revision.
+    /// Returns the name without a revision.
     #[must_use]
     pub fn repository(&self) -> String {
         format!("{}/{}", self.org, self.name)
     }
 
-    /// The branch, tag or commit that is meant: `main` if none was given.
+    /// Returns the branch, tag or commit; `main` if none was given.
     #[must_use]
     pub fn revision(&self) -> &'a str {
         self.revision.unwrap_or(MAIN)
     }
 
-    /// The command that brings it into the cache.
+    /// Returns the command that downloads it into the cache.
     #[must_use]
     pub fn download(&self, kind: Kind) -> String {
         let (option, files) = match kind {
@@ -134,7 +136,7 @@ impl<'a> Name<'a> {
         )
     }
 
-    /// What is said of a name that is neither a folder nor in the cache.
+    /// Returns the error text for a name that is neither a folder nor in the cache.
     #[must_use]
     pub fn absent(&self, kind: Kind, cache: &Cache) -> String {
         format!(
@@ -226,7 +228,7 @@ mod tests {
             assert_eq!(
                 at(kind, "a/m@abc3"),
                 Some(model.clone()),
-                "{kind:?}: the weights lie beside the rest"
+                "{kind:?}: the weights are next to the other files"
             );
         }
         for (kind, text) in [

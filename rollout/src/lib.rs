@@ -1,10 +1,12 @@
-//! Pure logic of conversations and learning: workflows, credit, graders, text, buffer rules, router policy.
+//! Pure logic of conversations and learning: workflows, credit, graders, text, batch rules, the
+//! choice of replicas.
 //!
-//! Nothing here does IO (but reading task and template files that the caller names, and looking names up in the Hub's cache), and clock and randomness are
-//! arguments.
+//! This crate does no network IO and reads no clock; time and randomness are arguments. It reads
+//! only task and template files that the caller names, and the Hub's cache.
 
 pub mod advantage;
 pub mod batch;
+mod byte_order_mark;
 pub mod credit;
 pub mod credit_operator;
 pub mod grade;
@@ -12,6 +14,7 @@ pub mod group;
 pub mod hub_cache;
 pub mod judge;
 pub mod own;
+pub(crate) mod random;
 pub mod router;
 pub mod sample;
 pub mod shaping;
@@ -20,3 +23,4 @@ pub mod staleness;
 pub mod tasks;
 pub mod text;
 pub mod workflow;
+pub mod workflows;

@@ -1,9 +1,11 @@
-//! Workflows and graders of the user's own, as Rust types of another crate: one `use rollout::own::*` has what they are made of.
+//! The user's own workflows and graders, as Rust types of another crate. `use rollout::own::*`
+//! imports everything that they need.
 //!
-//! A program puts them into a [`Registry`] and hands it to `agents::cli::main_with`. There it is installed once, before any
-//! configuration is read, and from then on its kinds are as good as those that are shipped: configurations name them, and
-//! [`crate::workflow::build`] makes them. They are process-wide because they belong to the program: every place that reads a
-//! configuration, and every process that a command starts, must know the same kinds.
+//! A program puts them into a [`Registry`] and passes it to `agents::cli::main_with`. That installs
+//! it once, before any configuration is read. From then on configurations may name its kinds like
+//! the shipped ones, and [`crate::workflows::build`] makes them. The registry is process-wide
+//! because the kinds belong to the program: every place that reads a configuration, and every
+//! process that a command starts, must know the same kinds.
 //!
 //! ```
 //! use rollout::own::*;
@@ -33,7 +35,9 @@
 //!     }
 //! }
 //!
-//! let registry = Registry::new().workflow("chatty", |_, _| Ok(std::sync::Arc::new(Chatty(role("speaker")?))));
+//! let registry = Registry::new().workflow("chatty", |_, _| {
+//!     Ok(std::sync::Arc::new(Chatty(role("speaker")?)))
+//! });
 //! registry.install()?; // agents::cli::main_with(registry) does this, and all that `dyad` does
 //!
 //! let task = Task::parse(br#"{"prompt": "Tell me more."}"#, 1000)?;
@@ -58,13 +62,13 @@ pub use crate::workflow::{
     contract, grader, reward, role,
 };
 
-use crate::grade::Own;
+use crate::grade::{self, Own};
 use crate::workflow::check_roles;
 
-/// `[graders]` of a configuration.
+/// The `[graders]` table of a configuration.
 pub type Graders = BTreeMap<String, GraderConfig>;
 
-/// A workflow as `[workflow]` describes it, or everything that is wrong with that.
+/// A workflow made from `[workflow]`, or every problem of that section.
 pub type Made = Result<Arc<dyn Workflow>, Vec<Problem>>;
 
 type Make = Box<dyn Fn(&WorkflowConfig, &Graders) -> Made + Send + Sync>;
@@ -84,8 +88,9 @@ impl Registry {
         Self::default()
     }
 
-    /// With a workflow: `workflow.kind = "KIND"` has `make` make it, and its `kind()` is KIND. That its roles are played and that `[workflow.reward]` names parts
-    /// of theirs is checked for it; tools, shaping and credit are laid over it as over any other.
+    /// Adds a workflow: `make` makes it for `workflow.kind = "KIND"`, and its `kind()` must be
+    /// KIND. The registry checks that its roles are played and that `[workflow.reward]` names parts
+    /// of theirs. Tools, shaping and credit apply to it as to any other workflow.
     #[must_use]
     pub fn workflow(
         mut self,
@@ -96,27 +101,31 @@ impl Registry {
         self
     }
 
-    /// With a grader: `graders.NAME.kind = "KIND"`, for shipped workflows too.
+    /// Adds a grader for `graders.NAME.kind = "KIND"`; shipped workflows may use it too.
     #[must_use]
     pub fn grader(mut self, kind: &'static str, grader: impl OwnGrader + 'static) -> Self {
         self.graders.push(Own::keep(kind, grader));
         self
     }
 
-    /// Makes its kinds known to this process, once, before a configuration is read.
+    /// Registers these kinds in this process. Call it once, before a configuration is read.
     ///
     /// # Errors
-    /// A kind that is no name, is shipped, or is there twice; a second registry.
+    /// A kind that is not a legal name, is shipped, or is there twice; a second registry.
     pub fn install(self) -> Result<(), OwnKindError> {
         let kinds = configs::OwnKinds {
             workflows: self.workflows.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
             graders: self.graders.iter().map(|own| own.kind().to_owned()).collect(),
         };
         kinds.install()?;
-        INSTALLED.set(self).map_err(|_| OwnKindError::Installed)
+        let graders = self.graders.clone();
+        match INSTALLED.set(self) {
+            Ok(()) if grade::install(graders) => Ok(()),
+            _ => Err(OwnKindError::Installed),
+        }
     }
 
-    /// The workflow of this configuration, if it is one of these.
+    /// Returns the workflow of this configuration, if this registry has its kind.
     fn made(&self, config: &WorkflowConfig, graders: &Graders) -> Option<Made> {
         let (_, make) = self.workflows.iter().find(|(kind, _)| *kind == config.kind)?;
         Some(make(config, graders).and_then(|workflow| {
@@ -131,7 +140,8 @@ impl Registry {
     }
 }
 
-/// A workflow that calls itself otherwise: tasks are marked with its own kind, and nobody would play them.
+/// Reports a workflow if its `kind()` differs from its registered kind. Tasks are marked with the
+/// workflow's own kind, so none of them would be played.
 fn other_kind(config: &WorkflowConfig, own: &str) -> Option<Problem> {
     (own != config.kind).then(|| Problem {
         path: "workflow.kind".into(),
@@ -152,15 +162,9 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// The workflow of this configuration, if this program has it of its own.
+/// Returns the workflow of this configuration, if this program has registered its kind.
 pub(crate) fn workflow(config: &WorkflowConfig, graders: &Graders) -> Option<Made> {
     INSTALLED.get()?.made(config, graders)
-}
-
-/// The grader of this kind, if this program has it of its own.
-pub(crate) fn own_grader(kind: &str) -> Option<Grader> {
-    let found = INSTALLED.get()?.graders.iter().find(|own| own.kind() == kind)?;
-    Some(Grader::Own(*found))
 }
 
 #[cfg(test)]
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registered_kind_is_made_of_its_configuration_and_others_are_not() {
+    fn only_a_registered_kind_is_made_of_its_configuration() {
         assert_eq!(made(&["speaker"], "letters = 4").unwrap().kind(), "word");
         assert!(
             registry()
@@ -252,14 +256,14 @@ mod tests {
         );
     }
 
-    /// Alone in asking for what is installed: the process has one registry.
+    /// The only test that asks for the installed registry, because the process has one.
     #[test]
     fn what_is_installed_is_built_and_a_second_registry_is_refused() {
         let shipped = Registry::new().workflow("signal", |_, _| Ok(Arc::new(Word(role("speaker")?))));
         assert!(matches!(shipped.install(), Err(OwnKindError::Shipped { .. })));
         registry().install().unwrap();
         let (config, none) = (config("word", &["speaker"], ""), BTreeMap::new());
-        let built = crate::workflow::build(&config, &none, &BTreeMap::new()).unwrap();
+        let built = crate::workflows::build(&config, &none, &BTreeMap::new()).unwrap();
         assert_eq!(built.kind(), "word");
         assert_eq!(Registry::new().install(), Err(OwnKindError::Installed));
     }

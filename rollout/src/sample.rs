@@ -1,13 +1,16 @@
-//! From the generations of one seat to the rows it is trained on: each sampled token exactly once, never re-tokenised.
+//! Turns the generations of one seat into training rows: each sampled token exactly once, never
+//! re-tokenised.
 //!
-//! A row is one generation, or a chain of turns in which each prompt's ids extend the prompt and output before. A history
-//! that was cut (reasoning stripped) does not extend, so its next turn begins a new row.
+//! A row is one generation, or a chain of turns in which each prompt's ids extend the previous
+//! prompt and output. A history that was cut (reasoning stripped) does not extend, so its next turn
+//! begins a new row.
 
 use broker::protocol::bundle::{Row, Segment};
 use broker::protocol::turn::Generation;
 use broker::protocol::validate::ROUNDING;
 
-/// Why a generation cannot be trained on, or used at all: an engine that answers so is broken.
+/// The reason why a generation cannot be trained on or used at all. An engine that returns such a
+/// generation is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     #[error("its prompt has no ids, so its first token has no context")]
@@ -26,7 +29,8 @@ pub enum Malformed {
     Temperature,
 }
 
-/// Whether a generation holds together, its request having held so many ids: ask before it is committed.
+/// Checks that a generation is consistent with its request, which held `held` ids. Call it before
+/// the generation is committed.
 pub fn check(generation: &Generation, held: usize) -> Result<(), Malformed> {
     let Generation {
         kept,
@@ -73,8 +77,8 @@ fn spans_cover(generation: &Generation) -> bool {
     end.is_some_and(|end| end as usize == generation.output_ids.len())
 }
 
-/// The rows of one seat's generations, given in the order of its turns. Every generation must have passed [`check`] and be
-/// complete ([`Generation::complete`]).
+/// Returns the rows of one seat's generations, given in the order of its turns. Every generation
+/// must have passed [`check`] and be complete ([`Generation::complete`]).
 #[must_use]
 pub fn rows<'a>(turns: impl IntoIterator<Item = &'a Generation>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
@@ -123,7 +127,7 @@ pub(crate) mod tests {
         WeightVersion { lineage: 1, step }
     }
 
-    /// A generation whose log-probs name its tokens: `-id / 1000`.
+    /// A generation with log-probs that name its tokens: `-id / 1000`.
     pub(crate) fn generation(prompt: &[u32], output: &[u32]) -> Generation {
         Generation {
             kept: 0,
@@ -160,7 +164,7 @@ pub(crate) mod tests {
         sampled
     }
 
-    /// Every token that rows are trained on, as often as they are, sorted.
+    /// Every token that rows are trained on, with repeats, sorted.
     pub(crate) fn trained(rows: &[Row]) -> Vec<Token> {
         let mut trained = Vec::new();
         for row in rows {
@@ -190,7 +194,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_cut_history_begins_a_new_row() {
-        // The second prompt lacks token 3 (reasoning), the third extends the second.
+        // The second prompt leaves out token 3 (reasoning); the third extends the second.
         let turns = [
             generation(&[1], &[3, 4]),
             generation(&[1, 4, 9], &[5]),
@@ -249,7 +253,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn each_sampled_token_is_trained_exactly_once_in_its_own_context(turns in turns()) {
+        fn each_sampled_token_is_trained_once_in_its_own_context(turns in turns()) {
             prop_assert_eq!(trained(&rows(&turns)), sampled(&turns));
         }
 

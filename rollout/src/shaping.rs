@@ -1,9 +1,10 @@
-//! What the length of an answer costs. n is the number of tokens that a seat sampled in a conversation, over all its turns.
+//! The cost of an answer's length. n is the number of tokens that a seat sampled in a conversation,
+//! over all its turns.
 
 use configs::{LengthConfig, OverlongConfig};
 
-/// DAPO's soft overlong punishment (arXiv:2503.14476, equation 13), -`penalty` to 0: 0 up to `from`,
-/// -(n - from) / (to - from) x penalty up to `to`, -penalty beyond.
+/// Returns DAPO's soft overlong punishment (arXiv:2503.14476, equation 13), from -`penalty` to 0: 0
+/// up to `from`, -(n - from) / (to - from) x penalty up to `to`, -penalty beyond.
 #[must_use]
 pub fn overlong(tokens: u64, rule: &OverlongConfig) -> f64 {
     let (from, to) = (u64::from(rule.from), u64::from(rule.to));
@@ -17,8 +18,9 @@ pub fn overlong(tokens: u64, rule: &OverlongConfig) -> f64 {
     }
 }
 
-/// The distance from the length that is wanted, -`weight` to 0: -weight x min(1, |n - target| / target). L1's exact length reward
-/// (arXiv:2503.04697, equation 1), in units of the target and bounded.
+/// Returns the distance from the target length, from -`weight` to 0: -weight x min(1, |n - target|
+/// / target). This is L1's exact length reward (arXiv:2503.04697, equation 1), in units of the
+/// target and bounded.
 #[must_use]
 pub fn length(tokens: u64, rule: &LengthConfig) -> f64 {
     let target = f64::from(rule.target.max(1));
@@ -29,8 +31,9 @@ pub fn length(tokens: u64, rule: &LengthConfig) -> f64 {
     -rule.weight * distance.min(1.0)
 }
 
-/// Kimi k1.5's length penalty (arXiv:2501.12599, section 2.3.3) of the answers of one group, -0.5 to 0.5. With
-/// lambda = 0.5 - (n - min) / (max - min), a right answer has lambda and a wrong one min(0, lambda). 0 for all if all are equally long.
+/// Returns Kimi k1.5's length penalty (arXiv:2501.12599, section 2.3.3) of the answers of one
+/// group, from -0.5 to 0.5. With lambda = 0.5 - (n - min) / (max - min), a right answer has lambda
+/// and a wrong one min(0, lambda). It is 0 for all if all are equally long.
 #[must_use]
 pub fn length_penalty(answers: &[Answer]) -> Vec<f64> {
     let lengths = || answers.iter().map(|answer| answer.tokens);
@@ -47,7 +50,7 @@ pub fn length_penalty(answers: &[Answer]) -> Vec<f64> {
     answers.iter().map(one).collect()
 }
 
-/// An answer as the comparison of lengths sees it.
+/// An answer, as the comparison of lengths needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     pub tokens: u64,

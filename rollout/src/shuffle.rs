@@ -1,6 +1,8 @@
-//! A seeded permutation: the same everywhere, for ever, from a seed alone.
+//! A seeded permutation that depends on the seed alone and is the same on every machine and
+//! release.
 
-/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): a counter through a mixer.
+/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014):
+/// a counter and a mixing function.
 #[derive(Debug, Clone)]
 pub struct SplitMix(u64);
 
@@ -10,7 +12,7 @@ impl SplitMix {
         Self(seed)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -19,19 +21,19 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// Uniform in `[0, 1)`.
+    /// Returns a uniform number in `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform in `0..n` (Lemire, "Fast random integer generation in an interval", 2019, without its rejection step: the
-    /// bias is n / 2^64). 0 if n is 0.
+    /// Returns a uniform number in `0..n` (Lemire, "Fast random integer generation in an interval",
+    /// 2019, without its rejection step: the bias is n / 2^64). Returns 0 if n is 0.
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 }
 
-/// `0..n` in an order that the seed decides (Fisher and Yates).
+/// Returns `0..n` in an order that the seed decides (Fisher and Yates).
 #[must_use]
 pub fn permutation(n: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();

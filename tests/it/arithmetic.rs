@@ -53,7 +53,7 @@ fn the_verifier_is_measured_on_a_frozen_pool_and_intervals_are_told() {
     let programs = [(); 2].map(|()| Program::new(env!("CARGO_BIN_EXE_dyad-under-test")));
     let (printed, pool, evals) = play(&programs[0], folder.path());
     assert!(
-        printed.contains("verifier: verdicts right, on its frozen pool"),
+        printed.contains("verifier: right verdicts on its frozen pool"),
         "{printed}"
     );
     assert!(

@@ -81,7 +81,7 @@ fn a_second_signal_ends_a_process_at_once() {
     world.wait_closed(1);
     world.store.set(Mode::Stall);
     world.fleet.signal("c1", "TERM");
-    said(&world, "c1", "told to stop; releasing what is open");
+    said(&world, "c1", "received a stop signal; releasing open groups");
     world.fleet.signal("c1", "TERM");
     // An end in order would be a good one, and nothing would be started again.
     wait_for("the coordinator to be started again", PATIENCE, || {
@@ -317,7 +317,7 @@ fn a_broker_in_memory_alarm_pauses_the_run() {
     world.publish(5);
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "absolute", "1"]);
     let publisher = world.publish_beside(5);
-    said(&world, "c1", "RabbitMQ takes no publishes");
+    said(&world, "c1", "RabbitMQ accepts no publishes");
     // Longer than the broker may keep silent when it is well.
     std::thread::sleep(Duration::from_secs(20));
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "0.6"]);

@@ -225,7 +225,7 @@ fn a_task_that_cannot_be_judged_is_not_good() {
     assert!(code == Some(2) && said.contains("line 1: the label is 5"), "{said}");
     let (code, said) = judge(home.path(), &[]);
     assert!(
-        code == Some(0) && said.contains("only their form was judged") && said.contains("--config"),
+        code == Some(0) && said.contains("only their form was checked") && said.contains("--config"),
         "{said}"
     );
 }

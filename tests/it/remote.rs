@@ -305,7 +305,7 @@ fn a_participant_that_is_absent_is_said_and_nothing_of_the_test_stays() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(75), "{said}");
     assert!(
-        said.contains("nobody listens as participant referee") && said.contains("DYAD_RUN=absent"),
+        said.contains("no program listens as participant referee") && said.contains("DYAD_RUN=absent"),
         "{said}"
     );
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -49,7 +49,7 @@ fn a_run_trains_over_tls_and_without_the_authority_nothing_begins() {
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert_eq!(output.status.code(), Some(75), "{text}");
         assert!(
-            text.contains("signed by nobody that we trust: set DYAD_CA=FILE"),
+            text.contains("signed by no authority that we trust: set DYAD_CA=FILE"),
             "{text}"
         );
         assert!(!secrets.iter().any(|secret| text.contains(secret)), "{text}");

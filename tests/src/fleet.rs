@@ -1,4 +1,5 @@
-//! The processes of one run, each supervised by the harness: started again when it dies, killed, halted and continued.
+//! The processes of one run. A supervisor starts each again when it dies; tests kill, halt and
+//! continue them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::Program;
 
-/// A run's id; folders are made for each run anew.
+/// The id of every run; each test has its own folder.
 pub const RUN: &str = "fleet";
 
 /// The processes of one run.
@@ -28,24 +29,24 @@ struct Shared {
     child: Mutex<Option<Child>>,
     log: PathBuf,
     starts: AtomicU64,
-    /// With which codes it has ended, one after the other; none: by a signal.
+    /// Exit codes in order; `None` after a signal.
     codes: Mutex<Vec<Option<i32>>>,
     ended: AtomicBool,
     stopping: AtomicBool,
     held: AtomicBool,
-    /// A good end of the present process is not the run's.
+    /// Start again although the present process ends well.
     again: AtomicBool,
 }
 
 impl Fleet {
-    /// Starts agents a and b and so many coordinators with the configuration at `config`, whose `run.folder` is
-    /// [`Program::runs`].
+    /// Starts agents a and b and `coordinators` coordinators with the configuration at `config`.
+    /// Its `run.folder` is [`Program::runs`].
     #[must_use]
     pub fn start(program: &Program, config: &Path, coordinators: usize) -> Self {
         Self::start_with(program, config, coordinators, &[])
     }
 
-    /// As [`Fleet::start`]; `environment` has (label, variable, value).
+    /// Starts a fleet like [`Fleet::start`]; `environment` has (label, variable, value).
     #[must_use]
     pub fn start_with(
         program: &Program,
@@ -64,7 +65,8 @@ impl Fleet {
             let own: Vec<(String, String)> = own.map(|(_, k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
             let command = move |program: &Program| {
                 let args: Vec<&str> = args.iter().map(String::as_str).collect();
-                // A file that may not grow any more then says so, instead of ending the process.
+                // With XFSZ ignored, a write beyond the file limit is an error that the process
+                // reports; without, the signal kills it.
                 let mut command = Command::new("/bin/sh");
                 command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
                 let dyad = program.command(&args);
@@ -85,7 +87,7 @@ impl Fleet {
         }
     }
 
-    /// The run's folder.
+    /// Returns the run's folder.
     #[must_use]
     pub fn run(&self) -> &Path {
         &self.run
@@ -96,19 +98,19 @@ impl Fleet {
         self.members.keys().cloned().collect()
     }
 
-    /// Sends a signal such as `KILL`, `STOP` or `CONT`; answers whether there was a process to take it.
+    /// Sends a signal (`KILL`, `STOP` or `CONT`). Returns true if a process received it.
     pub fn signal(&self, label: &str, signal: &str) -> bool {
         let shared = &self.members[label].shared;
         let child = shared.child();
         let Some(pid) = child.as_ref().map(Child::id) else {
             return false;
         };
-        // Under the lock: the process is not reaped, so its id is its own.
+        // Under the lock the process is not reaped, so its id cannot belong to a new process.
         let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
         sent.unwrap().success()
     }
 
-    /// Tells a process to stop, as an operator would, and waits until it has been started again.
+    /// Sends SIGTERM as an operator does and waits until the process has been started again.
     pub fn restart(&self, label: &str, patience: Duration) {
         let (shared, starts) = (&self.members[label].shared, self.starts(label));
         shared.again.store(true, Ordering::SeqCst);
@@ -120,7 +122,7 @@ impl Fleet {
         }
     }
 
-    /// Kills a process, and starts it no more until [`Fleet::release`].
+    /// Kills a process and keeps it stopped until [`Fleet::release`].
     pub fn hold(&self, label: &str) {
         let shared = &self.members[label].shared;
         shared.held.store(true, Ordering::SeqCst);
@@ -130,30 +132,30 @@ impl Fleet {
         }
     }
 
-    /// Lets a held process be started again.
+    /// Lets a held process start again.
     pub fn release(&self, label: &str) {
         self.members[label].shared.held.store(false, Ordering::SeqCst);
     }
 
-    /// The process id, while it runs.
+    /// Returns the process id while the process runs.
     #[must_use]
     pub fn pid(&self, label: &str) -> Option<u32> {
         self.members[label].shared.child().as_ref().map(Child::id)
     }
 
-    /// How often a process was started.
+    /// Returns how often a process was started.
     #[must_use]
     pub fn starts(&self, label: &str) -> u64 {
         self.members[label].shared.starts.load(Ordering::SeqCst)
     }
 
-    /// With which exit codes a process has ended so far; none: by a signal.
+    /// Returns the exit codes of a process so far; `None` after a signal.
     #[must_use]
     pub fn codes(&self, label: &str) -> Vec<Option<i32>> {
         self.members[label].shared.codes().clone()
     }
 
-    /// Whether every process has ended well.
+    /// Returns true if every process has ended well.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.members
@@ -170,7 +172,7 @@ impl Fleet {
         }
     }
 
-    /// The last lines of every process.
+    /// Returns the last 40 log lines of every process.
     #[must_use]
     pub fn logs(&self) -> String {
         let tail = |member: &Member| {
@@ -182,7 +184,7 @@ impl Fleet {
         self.members.values().map(tail).collect()
     }
 
-    /// All that a process has said, over all its starts.
+    /// Returns the whole log of a process, over all its starts.
     #[must_use]
     pub fn log(&self, label: &str) -> String {
         std::fs::read_to_string(&self.members[label].shared.log).unwrap_or_default()
@@ -232,7 +234,7 @@ impl Shared {
     fn keep(&self, command: &mut Command) {
         loop {
             {
-                // Under the lock from the look to the start, so that whoever stops us afterwards sees the child.
+                // The lock spans the check and the start, so that a later stop sees the child.
                 let mut child = self.child();
                 if self.stopping.load(Ordering::SeqCst) {
                     return;
@@ -250,7 +252,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the child's end, if there is one.
+    /// Waits for the child's end, if there is a child.
     fn ends_well(&self) -> bool {
         loop {
             let mut child = self.child();

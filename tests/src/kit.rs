@@ -1,5 +1,6 @@
-//! The contract kit: the same conversations with scripted answers, whoever decides them: a shipped Rust type, one of a program of the user's
-//! own, a process, or a participant over RabbitMQ.
+//! The contract kit: the same conversations with scripted answers for every implementation of a
+//! workflow. It is a shipped Rust type, a type of a user's program, a process, or a participant
+//! over RabbitMQ.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 use crate::program::Program;
 use crate::small::Small;
 
-/// What roles say: right and wrong answers, verdicts of both kinds and none.
+/// Answers of roles: right and wrong ones, and verdicts that approve, reject or say neither.
 const SAYS: [&str; 7] = [
     "solver=5",
     "solver=6",
@@ -19,7 +20,8 @@ const SAYS: [&str; 7] = [
     "retry=7",
 ];
 
-/// `configs/programs.toml` with a workflow of this kind; time limits are long, for a busy machine takes its time.
+/// Returns `configs/programs.toml` with a workflow of this kind. Time limits are long because a
+/// busy machine is slow.
 #[must_use]
 pub fn configuration(kind: &str) -> Small {
     let config = Small::of("configs/programs.toml")
@@ -34,7 +36,8 @@ pub fn configuration(kind: &str) -> Small {
     }
 }
 
-/// Sixteen conversations of each of two tasks with scripted answers, as `workflow test` prints them.
+/// Plays sixteen conversations of each of two tasks with scripted answers and returns the output of
+/// `workflow test`.
 #[must_use]
 pub fn played(program: &Program, config: &Path, more: &[&str]) -> Vec<Value> {
     let tasks = config.with_extension("jsonl");
@@ -64,7 +67,7 @@ pub fn played(program: &Program, config: &Path, more: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// What agents said and earned: what must be the same whoever decides it.
+/// Returns the agents' words and rewards, which every implementation must reproduce.
 #[must_use]
 pub fn essence(transcript: &Value) -> (Vec<(String, String)>, Value) {
     let turns = transcript["turns"].as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! The dead letters of a run, read without taking them away.
+//! The dead letters of a run, read without removing them.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Letter {
     pub id: String,
     pub reason: String,
-    /// What kind of failure it was, and at what.
+    /// The kind of failure; `stage` is where it happened.
     pub class: String,
     pub stage: String,
-    /// Where it lay before.
+    /// The queue that held it before.
     pub queue: String,
     pub body: Vec<u8>,
 }
 
-/// The first `count` dead letters, once they are there; they stay in their queue.
+/// Returns the first `count` dead letters once they are there; they stay in their queue.
 pub async fn dead_letters(bus: &AmqpBus, topology: &Topology, count: usize) -> Vec<Letter> {
     let prefetch = u16::try_from(count).unwrap();
     let mut consumer = bus.consume(&topology.dead(), prefetch).await.unwrap();
@@ -45,7 +45,7 @@ pub async fn dead_letters(bus: &AmqpBus, topology: &Topology, count: usize) -> V
     found
 }
 
-/// A connection of the test's own.
+/// Opens a connection for the test.
 pub async fn connect(url: &str) -> std::sync::Arc<AmqpBus> {
     AmqpBus::connect(url, AmqpOptions::default()).await.unwrap()
 }

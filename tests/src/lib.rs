@@ -1,4 +1,4 @@
-//! The harness: drives the program from outside and looks at what it leaves behind.
+//! The harness: runs the program from outside and reads the files that it leaves.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_panics_doc,
@@ -7,6 +7,7 @@
 
 pub mod chaos;
 pub mod fleet;
+pub mod imports;
 pub mod kit;
 pub mod letters;
 pub mod mutate;

@@ -1,10 +1,12 @@
-//! Damages bytes, from a seed: what every decoder must take without a panic, without much memory and in little time.
+//! Damages bytes from a seed. Every decoder must take them without a panic, with little memory and
+//! in little time.
 
 use crate::chaos::Dice;
 
-/// Bytes of an input at most.
+/// The longest input in bytes.
 const LONGEST: usize = 64 << 10;
-/// What breaks parsers: nests, signs, numbers at their edges, broken encodings, delimiters of every format we read.
+/// Pieces that break parsers: nests, signs, extreme numbers, broken encodings, and the delimiters
+/// of every format we read.
 const WORDS: [&[u8]; 30] = [
     b"[[[[[[[[[[[[[[[[",
     b"{\"a\":{\"a\":{\"a\":",
@@ -38,7 +40,7 @@ const WORDS: [&[u8]; 30] = [
     b"<|end|>",
 ];
 
-/// One of `seeds`, damaged a few times; now and then it is only noise.
+/// Returns one of `seeds`, damaged up to five times; one in fifty is noise.
 #[must_use]
 pub fn damaged(seeds: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let mut bytes = pick(seeds, dice).clone();
@@ -66,7 +68,7 @@ fn damage(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], dice: &mut Dice) {
         3 => drop(bytes.drain(at..end)),
         4 => drop(bytes.splice(at..at, pick(&WORDS, dice).iter().copied())),
         5 => drop(bytes.splice(at..end, pick(&WORDS, dice).iter().copied())),
-        // Deep or long: one piece very often.
+        // Deep or long: one piece repeated up to 1024 times.
         6 => drop(bytes.splice(at..at, pick(&WORDS, dice).repeat(1 << dice.below(11)))),
         7 => {
             let piece = bytes[at..end].repeat(1 + dice.below(4) as usize);
@@ -82,7 +84,7 @@ fn damage(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], dice: &mut Dice) {
     }
 }
 
-/// Another number in place of the next digits.
+/// Replaces the next digits with another number.
 fn number(bytes: &mut Vec<u8>, at: usize, dice: &mut Dice) {
     let Some(from) = bytes[at..].iter().position(u8::is_ascii_digit).map(|n| at + n) else {
         return;

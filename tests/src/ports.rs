@@ -1,4 +1,4 @@
-//! Ports for servers that others must know before they are there, or while they are away.
+//! Ports of servers that start after their address is known, or that are away for a time.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
@@ -6,17 +6,18 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 
-/// Below those that Linux gives to whoever asks for any (32768 and above, where nobody changed it).
+/// Below the ports that Linux hands out itself (32768 and above by default).
 const QUIET: Range<u16> = 20_000..32_000;
 
-/// What this process has of them, kept until it ends.
+/// Ports that this process holds until it ends.
 static HELD: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// A port of loopback that nobody listens on, that the system gives to nobody unasked, and that no other test asks for until this
-/// process ends.
+/// Returns a port of loopback on which no server listens. The system does not hand it out, and no
+/// other test receives it until this process ends.
 #[must_use]
 pub fn quiet_port() -> u16 {
-    // From a place of its own: what still looks for a server of a test before must not find that of the next one.
+    // Each process begins at another place: a client that still looks for the server of an earlier
+    // test must not find the next test's.
     let first = std::process::id() as usize * 16 % QUIET.len();
     let mut from_there = QUIET.cycle().skip(first).take(QUIET.len());
     let (port, hold) = from_there
@@ -26,8 +27,8 @@ pub fn quiet_port() -> u16 {
     port
 }
 
-/// A name that one socket of the machine can have, which the system takes back with its process; `None` if somebody has it, or listens on the
-/// port itself.
+/// Holds a port by an abstract socket name, which the system frees when the process ends. Returns
+/// `None` if another process holds the name or listens on the port.
 fn hold(port: u16) -> Option<UnixListener> {
     let name = SocketAddr::from_abstract_name(format!("dyad-tests-port-{port}")).unwrap();
     let hold = UnixListener::bind_addr(&name).ok()?;

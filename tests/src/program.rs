@@ -4,21 +4,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// `dyad` with a run folder of its own.
+/// `dyad` with its own run folder.
 pub struct Program {
     binary: PathBuf,
     home: tempfile::TempDir,
 }
 
-/// A child that is ended with the test, with all its children.
+/// A child process that is ended with the test, with all its children.
 pub struct Running {
     child: Child,
     log: PathBuf,
 }
 
 impl Program {
-    /// `binary` is `env!("CARGO_BIN_EXE_dyad-under-test")`. `DYAD_TEST_BINARY` names another one, such as a copy for a long
-    /// run, or a release build.
+    /// Makes a program from `env!("CARGO_BIN_EXE_dyad-under-test")`. `DYAD_TEST_BINARY` replaces
+    /// it, for example with a copy for a long run or with a release build.
     #[must_use]
     pub fn new(binary: &str) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Program {
         }
     }
 
-    /// This very program, whatever stands for `dyad`.
+    /// Makes a program from exactly this binary; `DYAD_TEST_BINARY` does not replace it.
     #[must_use]
     pub fn exactly(binary: &str) -> Self {
         Self {
@@ -36,19 +36,19 @@ impl Program {
         }
     }
 
-    /// Where run folders are made.
+    /// Returns the folder that holds run folders.
     #[must_use]
     pub fn runs(&self) -> PathBuf {
         self.home.path().join("runs")
     }
 
-    /// The root of the repository.
+    /// Returns the root of the repository.
     #[must_use]
     pub fn root() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
     }
 
-    /// The command, run in the repository's root.
+    /// Returns the command, run in the repository's root.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
@@ -66,7 +66,7 @@ impl Program {
         self.command(args).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Runs to the end and must succeed.
+    /// Runs to the end and must succeed. Returns standard output and standard error.
     pub fn succeed(&self, args: &[&str]) -> String {
         let output = self.output(args);
         let text = format!(
@@ -82,13 +82,13 @@ impl Program {
         text
     }
 
-    /// Starts it and goes on; what it prints goes to a file.
+    /// Starts a child that prints to a file.
     #[must_use]
     pub fn start(&self, args: &[&str]) -> Running {
         self.start_with(args, &[])
     }
 
-    /// As [`Program::start`], with more environment.
+    /// Starts a child like [`Program::start`], with more environment.
     #[must_use]
     pub fn start_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Running {
         let log = self.home.path().join(format!("{}.log", args[0]));
@@ -104,7 +104,7 @@ impl Program {
         Running { child, log }
     }
 
-    /// The only run folder, once it is there.
+    /// Returns the only run folder, once it is there.
     #[must_use]
     pub fn run_folder(&self) -> PathBuf {
         wait_for("a run folder", Duration::from_secs(30), || {
@@ -127,7 +127,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end; says why it is not a good one.
+    /// Waits for the end and returns an error if it is not a good one.
     pub fn ends_well(&mut self, patience: Duration) -> Result<(), String> {
         match self.end(patience) {
             Some(status) if status.success() => Ok(()),
@@ -149,7 +149,8 @@ impl Running {
         None
     }
 
-    /// Kills it, as a machine that fails does, once `seen` says so; it must not have ended before.
+    /// Kills it with SIGKILL, as a failing machine does, once `seen` returns true. It must still
+    /// run then.
     pub fn kill_when(&mut self, what: &str, patience: Duration, mut seen: impl FnMut() -> bool) {
         wait_for(what, patience, || (seen() || !self.running()).then_some(()));
         assert!(self.running(), "it ended before it was killed:\n{}", self.log());
@@ -157,7 +158,7 @@ impl Running {
         self.end(patience).expect("it is dead");
     }
 
-    /// Whether it still runs.
+    /// Returns true if it still runs.
     pub fn running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -171,7 +172,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.running() {
-            // Asked first, so that it ends its own children; then for good.
+            // SIGTERM first, so that it ends its own children; SIGKILL after five seconds.
             let _ = Command::new("kill").arg(self.pid().to_string()).status();
             for _ in 0..100 {
                 if !self.running() {
@@ -185,7 +186,7 @@ impl Drop for Running {
     }
 }
 
-/// Looks until there is something, or fails.
+/// Calls `look` until it returns a value, or fails.
 pub fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + patience;
     loop {
@@ -197,7 +198,7 @@ pub fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Opt
     }
 }
 
-/// The lines of a JSON-lines file, as far as they are whole.
+/// Returns the whole lines of a JSON-lines file.
 #[must_use]
 pub fn json_lines(path: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -206,7 +207,7 @@ pub fn json_lines(path: &Path) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// All metrics lines of one kind, of all processes of a run.
+/// Returns all metrics lines of one kind, of all processes of a run.
 #[must_use]
 pub fn metrics(run: &Path, kind: &str) -> Vec<serde_json::Value> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(run.join("metrics"))

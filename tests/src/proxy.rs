@@ -5,23 +5,23 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What happens to bytes.
+/// The relay's treatment of bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     Pass,
-    /// Every piece waits for so long.
+    /// Every piece is delayed by this time.
     Delay(Duration),
-    /// Connections stay open and nothing passes, as when a cable is pulled.
+    /// Connections stay open and pass no bytes, as with a pulled cable.
     Stall,
-    /// As [`Mode::Stall`], towards the client only: the server hears, and is not heard.
+    /// Stalls towards the client only: the server receives, and its answers are held.
     HalfOpen,
     /// New connections are closed at once.
     Refuse,
-    /// Each connection is cut in the middle of a piece, after so many bytes from the server.
+    /// Each connection is cut in the middle of a piece, after this many bytes from the server.
     Truncate(usize),
 }
 
-/// A relay on a port of its own.
+/// A relay on its own port.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Proxy {
-    /// To a port of this machine.
+    /// Starts a relay to a port of this machine.
     #[must_use]
     pub fn new(target: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -59,7 +59,7 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// Stands before the server of `url`; answers with the URL to use instead.
+    /// Starts a relay to the server of `url` and returns the URL to use instead.
     #[must_use]
     pub fn before(url: &str) -> (Self, String) {
         let (head, tail) = url.rsplit_once(':').unwrap();
@@ -69,7 +69,7 @@ impl Proxy {
         (proxy, url)
     }
 
-    /// From now on, for open and new connections.
+    /// Changes the mode of open and new connections.
     pub fn set(&self, mode: Mode) {
         self.shared.lock().mode = mode;
         self.shared.changed.notify_all();
@@ -110,7 +110,7 @@ impl Shared {
         let mut passed = 0;
         loop {
             match from.read(&mut buffer) {
-                // A client that has said all it has to say still wants its answer.
+                // A client that has closed its sending side still waits for its answer.
                 Ok(0) if !answers => {
                     let _ = to.shutdown(Shutdown::Write);
                     return;
@@ -126,11 +126,11 @@ impl Shared {
         }
         let _ = to.shutdown(Shutdown::Both);
         let _ = from.shutdown(Shutdown::Both);
-        // Closed ones have no peer any more.
+        // Closed sockets have no peer any more.
         self.lock().sockets.retain(|socket| socket.peer_addr().is_ok());
     }
 
-    /// How many of `read` bytes may go on, after as long as they must wait.
+    /// Waits as long as the mode demands and returns how many of `read` bytes may pass.
     fn admit(&self, read: usize, passed: &mut usize, answers: bool) -> usize {
         let mut state = self.lock();
         while state.mode == Mode::Stall || (answers && state.mode == Mode::HalfOpen) {
@@ -152,7 +152,7 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// A server that says everything back.
+    /// Starts a server that echoes everything.
     fn echo() -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

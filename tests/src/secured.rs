@@ -1,4 +1,4 @@
-//! A RabbitMQ and a Redis that know nobody but the users of `dyad topology export`.
+//! A RabbitMQ and a Redis that know only the users of `dyad topology export`.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -20,9 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A second run on the same servers.
 pub const OTHER: &str = "other";
 
-/// Both servers, with nothing but what the export says, and a run's configuration.
+/// Both servers with only the exported users, and a run's configuration.
 pub struct Secured {
-    // Before the folder, so that they end before it goes.
+    // Declared before the folder, so that they end before it is removed.
     pub rabbit: PrivateRabbit,
     _redis: Guarded,
     redis_port: u16,
@@ -32,8 +32,8 @@ pub struct Secured {
 }
 
 impl Secured {
-    /// Exports the users of two runs, and starts the servers: the first run's users are loaded at the start, the other's
-    /// imported into the running node.
+    /// Exports the users of two runs and starts the servers. The node loads the first run's users
+    /// at its start and imports the other's while it runs.
     #[must_use]
     pub fn start(program: &Program) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ impl Secured {
             .set("run.train_steps", 1_000_000)
             .set("workflow.group_size", 4)
             .set("defaults.agent.train.batch_groups", 5)
-            // Asked by nobody; its user is there.
+            // No workflow asks this grader; it makes the export write its user.
             .set("graders.judge.kind", "remote:judge")
             .set("tasks.source", "queue")
             .without("tasks.params")
@@ -85,19 +85,19 @@ impl Secured {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The run's configuration, whose URLs name nobody.
+    /// Returns the run's configuration; its URLs name no user.
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.folder.path().join("run.toml")
     }
 
-    /// Where the first run's export lies.
+    /// Returns the folder of the first run's export.
     #[must_use]
     pub fn users(&self) -> &Path {
         &self.users
     }
 
-    /// What `NAME.env` says.
+    /// Returns the variables in `NAME.env`.
     #[must_use]
     pub fn environment(&self, name: &str) -> BTreeMap<String, String> {
         let text = std::fs::read_to_string(self.users.join(format!("{name}.env"))).unwrap();
@@ -105,18 +105,18 @@ impl Secured {
         lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    /// Where a kind of process reaches RabbitMQ.
+    /// Returns the RabbitMQ URL of a kind of process.
     #[must_use]
     pub fn broker(&self, name: &str) -> String {
         self.environment(name)["DYAD_BROKER"].clone()
     }
 
-    /// Runs IO of a test.
+    /// Runs a test's IO.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
-    /// What Redis answers to a line, the last of several.
+    /// Returns the answer of Redis to the last of these lines.
     #[must_use]
     pub fn redis(&self, lines: &[&str]) -> String {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.redis_port)).unwrap();

@@ -1,4 +1,4 @@
-//! A private RabbitMQ and Redis for a whole test, and what can be done to them.
+//! A private RabbitMQ and Redis for a whole test, and the faults that a test can give them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,9 +8,9 @@ use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use broker::local::redis::{PrivateRedis, RedisServerOptions};
 use tokio::runtime::Runtime;
 
-/// Both servers, on free ports, gone with the test.
+/// Both servers, on free ports, ended with the test.
 pub struct Servers {
-    // Before the folder, so that they end before it goes.
+    // Declared before the folder, so that they end before it is removed.
     pub rabbit: PrivateRabbit,
     pub redis: PrivateRedis,
     runtime: Runtime,
@@ -52,17 +52,17 @@ impl Servers {
         }
     }
 
-    /// Runs IO of a test on the servers' runtime.
+    /// Runs a test's IO on the servers' runtime.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
-    /// SIGKILL, then a start on the same port and data.
+    /// Sends SIGKILL, then starts it on the same port and data.
     pub fn crash_rabbit(&mut self) {
         self.runtime.block_on(self.rabbit.restart()).unwrap();
     }
 
-    /// Both are killed, and start again with their data after `time`.
+    /// Kills both and starts them again with their data after `time`.
     pub fn both_gone_for(&mut self, time: Duration) {
         self.rabbit.kill9();
         self.redis.kill9();
@@ -71,7 +71,7 @@ impl Servers {
         self.crash_redis(true);
     }
 
-    /// SIGKILL, then a start with the data or without it.
+    /// Sends SIGKILL, then starts it with the data or without.
     pub fn crash_redis(&mut self, keep_data: bool) {
         self.runtime.block_on(self.redis.restart(keep_data)).unwrap();
     }
@@ -80,14 +80,14 @@ impl Servers {
         self.folder.path().join("redis/appendonlydir")
     }
 
-    /// A copy of what Redis has on disk now.
+    /// Copies the data that Redis has on disk now.
     pub fn copy_redis(&self) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         copy_folder(&self.redis_data(), copy.path());
         copy
     }
 
-    /// SIGKILL, then a start on an older copy: time has gone back.
+    /// Sends SIGKILL, then starts it on an older copy: the data goes back in time.
     pub fn restore_redis(&mut self, copy: &Path) {
         self.redis.kill9();
         let data = self.redis_data();
@@ -96,12 +96,12 @@ impl Servers {
         self.crash_redis(true);
     }
 
-    /// One command to Redis, which must take it.
+    /// Sends one command to Redis, which must answer OK.
     pub fn redis_cli(&self, args: &[&str]) {
         assert_eq!(self.redis_ask(args), "OK", "{args:?}");
     }
 
-    /// What Redis answers to one command.
+    /// Returns the answer of Redis to one command.
     #[must_use]
     pub fn redis_ask(&self, args: &[&str]) -> String {
         let url = self.redis.url();
@@ -122,7 +122,8 @@ impl Servers {
     }
 }
 
-/// Copies a folder of plain files. A file may grow while it is copied: what was there at first is in the copy.
+/// Copies a folder of plain files. A file may grow during the copy; the copy holds at least the
+/// bytes that were there at the start.
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {

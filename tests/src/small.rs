@@ -1,4 +1,4 @@
-//! Small configurations: `configs/signal.toml` with other numbers, so that a run of it is over in seconds.
+//! Small configurations: `configs/signal.toml` with smaller numbers, so that a run takes seconds.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use crate::program::Program;
 
-/// A configuration being changed.
+/// A configuration that a test changes.
 pub struct Small(Table);
 
 impl Default for Small {
@@ -16,14 +16,15 @@ impl Default for Small {
 }
 
 impl Small {
-    /// A shipped configuration as it is.
+    /// Reads a shipped configuration.
     #[must_use]
     pub fn of(config: &str) -> Self {
         let text = std::fs::read_to_string(Program::root().join(config)).unwrap();
         Self(text.parse().unwrap())
     }
 
-    /// The signal game with a tiny model, a short lease and bundles that travel in several parts.
+    /// Makes the signal game with a tiny model, a short lease and bundles that travel in several
+    /// parts.
     #[must_use]
     pub fn new() -> Self {
         Self::of("configs/signal.toml")
@@ -39,7 +40,8 @@ impl Small {
             .without("eval")
     }
 
-    /// Groups arrive as they come, and nothing is computed: the data plane alone.
+    /// Makes a run in which groups arrive asynchronously and nothing is computed: the data plane
+    /// alone.
     #[must_use]
     pub fn scripted() -> Self {
         Self::new()
@@ -48,7 +50,7 @@ impl Small {
             .set("defaults.agent.train.max_staleness", 3)
     }
 
-    /// Sets a key by its path; tables are made on the way.
+    /// Sets a key by its path; missing tables are made.
     #[must_use]
     pub fn set(mut self, path: &str, value: impl Into<Value>) -> Self {
         let (tables, key) = path.rsplit_once('.').unwrap_or(("", path));

@@ -1,4 +1,4 @@
-//! What a run leaves behind, as numbers that two runs can be compared by.
+//! The records of a run as numbers by which two runs are compared.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::program::metrics;
 
-/// Digests of all checkpoints, as (agent, step, digest), without repeats.
+/// Returns the digests of all checkpoints as (agent, step, digest), each once.
 #[must_use]
 pub fn digests(run: &Path) -> Vec<(String, u64, String)> {
     let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
@@ -26,7 +26,7 @@ pub fn digests(run: &Path) -> Vec<(String, u64, String)> {
     list
 }
 
-/// The digest of an agent's newest checkpoint: of weights, optimizer and what was trained on.
+/// Returns the digest of an agent's newest checkpoint: of weights, optimizer and trained samples.
 #[must_use]
 pub fn final_digest(run: &Path, agent: &str) -> String {
     let checkpoints = run.join("checkpoints").join(agent);
@@ -41,7 +41,7 @@ pub fn final_digest(run: &Path, agent: &str) -> String {
     )
 }
 
-/// Success of the evaluations, by step.
+/// Returns the success of the evaluations, by step.
 #[must_use]
 pub fn successes(run: &Path) -> Vec<(u64, f64)> {
     let evals = metrics(run, "eval");
@@ -56,7 +56,7 @@ pub fn successes(run: &Path) -> Vec<(u64, f64)> {
         .collect()
 }
 
-/// Mean reward of an agent's first and last `n` batches.
+/// Returns the mean reward of an agent's first and last `n` batches.
 #[must_use]
 pub fn rewards(run: &Path, agent: &str, n: usize) -> (f64, f64) {
     let lines: Vec<Value> = metrics(run, "train")
@@ -67,7 +67,7 @@ pub fn rewards(run: &Path, agent: &str, n: usize) -> (f64, f64) {
     (mean(&lines[..n]), mean(&lines[lines.len() - n..]))
 }
 
-/// The ledger of one agent, which must hold what a ledger promises.
+/// Returns the audit of one agent's ledger, which must have no violations.
 #[must_use]
 pub fn audit(run: &Path, agent: &str) -> Audit {
     let audit = Inspector::open(&run.join("buffer").join(format!("{agent}.sqlite")))

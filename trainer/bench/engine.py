@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
-"""Tokens per second of the engine beside transformers' generate(): the same files, prompts and lengths, one thread, f32.
+"""Tokens per second of the engine and of transformers' generate() on the same work.
 
-    python engine.py WORKER [REPEATS [WORK ...]]     # WORK: distinct, groups, ragged; WORKER: target/debug/examples/engine_work (`make bench-engine`)
+    python engine.py WORKER [REPEATS [WORK ...]]
 
-A random model of 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 4096, tied). transformers runs each work at the
-fastest of its own settings for that work (attention sdpa or eager, f32 matmul "highest" or "medium"; each is tried twice, on as many whole requests
-as there are slots, before the row is measured), which is printed. The two take turns; medians and their ratio are printed. Requests of unlike
-lengths are also given to transformers' own continuous batching (the same settings, each tried once after a run to warm up, and a cache for as
-many requests as there are slots, after a first call that allocates it). The whole takes about a quarter of an hour. Seconds are those of the processor, not of the clock: each side is one thread that
-never waits, and other work on the machine then disturbs neither.
+WORKER is target/debug/examples/engine_work (`make bench-engine`). WORK: distinct, groups, ragged.
+
+Both sides use the same files, prompts and lengths, one thread, and f32. The model is random:
+6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 4096, tied). transformers runs each
+work with its fastest settings for that work (attention sdpa or eager, f32 matmul "highest" or
+"medium"), which are printed. Before a row is measured, each setting is tried twice on as many whole
+requests as there are slots.
+
+The two sides take turns; medians and their ratio are printed. Requests of different lengths also
+run with transformers' own continuous batching: the same settings, each tried once after a warm-up
+run, and a cache for as many requests as there are slots, after a first call that allocates it.
+
+The whole takes about a quarter of an hour. Seconds are processor time, not wall-clock time: each
+side is one thread that never waits, so other work on the machine disturbs neither.
 """
 
 import json
@@ -50,7 +58,7 @@ WORK = {
     "ragged 512 in 64": (prompts(512, 32), 1, geometric(512, 64, 256), 64),
 }
 ATTENTIONS, MATMULS = ("sdpa", "eager"), ("highest", "medium")
-# How often a setting is tried before a row is measured.
+# Tries of each setting before a row is measured.
 TRIES = 2
 
 
@@ -71,7 +79,7 @@ class Worker:
 
 
 def generate(net, ids, samples, new, slots):
-    """Static batches in the order of arrival: each as long as its longest."""
+    """Static batches in the order of arrival. Each runs until its longest request has ended."""
     begun = time.thread_time()
     per_batch = max(slots // samples, 1)
     for start in range(0, len(ids), per_batch):
@@ -83,9 +91,12 @@ def generate(net, ids, samples, new, slots):
 
 
 class Continuous:
-    """transformers' own continuous batching; its thread computes, so the process's seconds are taken. A model of its own: the manager
-    changes how it attends. Its cache holds what the slots need, two pages of 256 tokens each; by default it takes nine tenths of the
-    machine's memory."""
+    """transformers' own continuous batching.
+
+    It computes in a thread, so the process's seconds are taken. It has a separate model, because the
+    manager changes the model's attention. Its cache has room for the slots, two pages of 256 tokens
+    each; by default it takes nine tenths of the machine's memory.
+    """
 
     def __init__(self, folder, attention, slots):
         net = load(folder, attention)
@@ -117,7 +128,7 @@ def load(folder, attention):
 
 
 def fastest(nets, ids, samples, new, slots):
-    """Attention and f32 matmul that are fastest on this work, or on as many of its requests as there are slots."""
+    """Returns the fastest attention and f32 matmul on this work, cut to one request per slot."""
     ids, new = ids[:slots], new[:slots * samples]
     best = {}
     for _ in range(TRIES):
@@ -131,7 +142,7 @@ def fastest(nets, ids, samples, new, slots):
 
 
 def fastest_continuous(folder, ids, new, slots):
-    """As `fastest`, of continuous batching; each is tried once."""
+    """The same as `fastest`, for continuous batching; each setting is tried once."""
     seconds = {}
     for attention in ATTENTIONS:
         theirs = Continuous(folder, attention, slots)

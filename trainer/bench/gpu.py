@@ -1,19 +1,28 @@
 #!/usr/bin/env python3
-"""The engine and the trainer on a GPU beside PyTorch eager: parity of a fixture in f32 and bf16, then decoding and training.
+"""The engine and the trainer on a GPU, compared with PyTorch eager.
 
-    python gpu.py WORKERS [--device cuda:0] [--repeats 3] [--tiny]     # WORKERS: target/debug/examples (`make bench-gpu`)
+    python gpu.py WORKERS [--device cuda:0] [--repeats 3] [--tiny]
 
-Parity: log-probs of the fixture's row, and in f32 its greedy text, by both sides on this device, against what transformers computed
-on a CPU in f32. Ours may be no further off than 4 times theirs and 1e-4, or this ends with 1.
+WORKERS is target/debug/examples (`make bench-gpu`).
 
-Decoding and training: a random model of Qwen3-0.6B's shape (596 million parameters) in bf16, the same files on both sides. Decoding: prompts
-of 128 tokens, 128 new ones each, beside generate(). Training: what follows the sampling of a GRPO step (forward, backward, AdamW, and
-on our side the weights' way to the engine), 8 prompts of 128 with 8 answers of 128 each, beside forward, backward and AdamW of the
-same rows in PyTorch under autocast with trained weights in f32, 16 rows per pass, attention sdpa, nothing compiled. (Ours computes a
-group's prompt once, and so does less; tokens per second count it for each row on both sides.) The two take turns; medians of seconds by the clock, each after all that the device was told is done.
+Parity, in f32 and bf16: log-probs of the fixture's row, and in f32 its greedy text, by both sides on
+this device, against transformers' results on a CPU in f32. Our gap may be at most 4 times theirs and
+1e-4; otherwise the script ends with 1.
 
-Without a CUDA device it ends with 1. `--device cpu --tiny` (a model of 2 layers of 64, f32, few tokens) shows that the script itself works; its
-figures say nothing.
+Then decoding and training: a random model of Qwen3-0.6B's shape (596 million parameters) in bf16,
+with the same files on both sides.
+
+Decoding: prompts of 128 tokens, 128 new ones each, against generate().
+
+Training: the part of a GRPO step after sampling (forward, backward, AdamW, and on our side the
+transfer of the weights to the engine), 8 prompts of 128 with 8 answers of 128 each. PyTorch runs
+forward, backward and AdamW of the same rows under autocast with trained weights in f32, 16 rows per
+pass, attention sdpa, nothing compiled. Our side computes a group's prompt once and so does less
+work; tokens per second count the prompt for each row on both sides. The two sides take turns.
+Medians of wall-clock seconds, each taken when the device has finished its work.
+
+Without a CUDA device the script ends with 1. `--device cpu --tiny` (a model of 2 layers of 64, f32,
+few tokens) shows that the script itself works; its figures have no meaning.
 """
 
 import argparse
@@ -35,7 +44,7 @@ from transformers.utils import logging
 
 FIXTURE = pathlib.Path(__file__).resolve().parent.parent / "fixtures/models/qwen3"
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-# Of Qwen3-0.6B, as its config.json has them.
+# Qwen3-0.6B's settings, from its config.json.
 FULL = dict(vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
             num_key_value_heads=8, head_dim=128)
 TINY = dict(vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
@@ -98,7 +107,7 @@ def logprobs(logits, ids):
 
 
 def parity(bench):
-    """Whether ours is as near to the fixture as PyTorch on the same device is."""
+    """Returns true if our gap to the fixture is as small as PyTorch's on the same device."""
     expected, good = load_file(FIXTURE / "expected.safetensors"), True
     ids = expected["ids"].long()
     wanted = logprobs(expected["logits"][:-1], ids)
@@ -124,7 +133,7 @@ def parity(bench):
 
 
 def save_model(folder, tiny):
-    """Random weights, written as they are trained; no token ends a text."""
+    """Writes random weights in the trained dtype; no token ends a text."""
     torch.manual_seed(1)
     config = Qwen3Config(**(TINY if tiny else FULL), max_position_embeddings=2048, tie_word_embeddings=True, rms_norm_eps=1e-6,
                          rope_parameters={"rope_type": "default", "rope_theta": 1e6},
@@ -138,9 +147,9 @@ def prompts(count, length, vocab):
 
 
 def compare(name, repeats, ours, theirs, tokens):
-    """Prints tokens per second of both, in turns, after a first of each."""
+    """Prints tokens per second of both sides, in turns, after a first run of each."""
     ours(), theirs()
-    # Tiny work on a CPU may take less than its clock tells apart.
+    # Tiny work on a CPU may take less than the clock's resolution.
     pairs = [(max(ours(), 1e-6), theirs()) for _ in range(repeats)]
     here, there = (statistics.median(side) for side in zip(*pairs))
     ratios = sorted(b / a for a, b in pairs)
@@ -186,7 +195,7 @@ def train(bench, folder, vocab, dtype, groups, samples, length, new):
         begun = bench.clock()
         for part, advantage in zip(ids.split(16), advantages.split(16)):
             with torch.autocast(torch.device(bench.device).type, dtype=torch.bfloat16, enabled=dtype == "bf16"):
-                # The logits of answers only, as ours.
+                # The logits of answers only, as on our side.
                 logits = net(input_ids=part, logits_to_keep=new + 1).logits[:, :-1]
             chosen = logits.float().log_softmax(-1).gather(2, part[:, length:, None])[..., 0]
             (-(advantage[:, None] * chosen).sum() / (rows * new)).backward()

@@ -1,4 +1,4 @@
-"""The model that both benches are about: random, 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768), tied."""
+"""The model of both benches: random, 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768), tied."""
 
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config

@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
-"""A whole GRPO step beside TRL's GRPOTrainer: the same model folder, prompts and lengths, one thread, f32, CPU.
+"""A whole GRPO step compared with TRL's GRPOTrainer.
 
-    python train.py WORKER [REPEATS [LENGTH ...]]        # WORKER: target/debug/examples/train_work (`make bench-train`)
+    python train.py WORKER [REPEATS [LENGTH ...]]
 
-A step samples 64 completions of 64 tokens (4 prompts, 16 of each), rewards, trains, and has new weights to sample from. The
-model is `make bench-engine`'s: 6 layers of 256, vocabulary 4096. TRL runs at the fastest of its own settings (attention sdpa
-or eager, f32 matmul "highest" or "medium", 64 or 16 completions per backward pass, sampled by generate() or "paged", by
-transformers' continuous batching with a cache for all of them; by default it takes half of the memory), which is printed. The two
-take turns; medians and their ratio are printed. Seconds are those of each process on the processor, all its threads, not of the
-clock. Memory is the peak above what the process had with the model loaded once, and so holds gradients, optimizer and caches.
+WORKER is target/debug/examples/train_work (`make bench-train`).
+
+Both sides use the same model folder, prompts and lengths, one thread, and f32 on a CPU. A step samples
+64 completions of 64 tokens (4 prompts, 16 of each), rewards, trains, and has new weights to sample
+from. The model is that of `make bench-engine`: 6 layers of 256, vocabulary 4096.
+
+TRL runs with its fastest settings, which are printed: attention sdpa or eager, f32 matmul "highest"
+or "medium", 64 or 16 completions per backward pass, and sampling by generate() or "paged". "paged"
+is transformers' continuous batching with a cache for all completions; by default the cache takes
+half of the memory.
+
+The two sides take turns; medians and their ratio are printed. Seconds are each process's processor
+time over all its threads, not wall-clock time. Memory is the peak above the process's memory with
+the model loaded once. It therefore contains gradients, optimizer and caches.
 """
 
 import json
@@ -34,7 +42,7 @@ PAGE = 256  # tokens of one page of transformers' paged cache
 
 
 def save_folder(folder):
-    """The model, and a tokenizer of which no word ends a text: every completion has its 64 tokens."""
+    """Writes the model and a tokenizer. No word ends a text: every completion has its 64 tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
     save_model(folder)
@@ -59,7 +67,7 @@ def reward(completion_ids, **_):
 
 
 def trl(folder, length, attention, matmul, per_pass, sampling, repeats):
-    """Steps of GRPOTrainer; between two of them a line of stdin is waited for. One warm-up step first."""
+    """Runs steps of GRPOTrainer after one warm-up step. Each step waits for a line of stdin."""
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -70,7 +78,7 @@ def trl(folder, length, attention, matmul, per_pass, sampling, repeats):
     loaded = memory("VmRSS")
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     lines = [" ".join(f"w{i}" for i in ids) for ids in prompts(length)]
-    # Continuous batching knows no least length.
+    # Continuous batching has no option for a least length.
     whole = {"eos_token_id": -1} if sampling == "paged" else {"min_new_tokens": NEW}
     pages = -(-(length + NEW) // PAGE)
     room = {"num_blocks": pages * SAMPLES * PROMPTS + 1, "max_batch_tokens": 1024, "max_requests_per_batch": SAMPLES * PROMPTS}
@@ -126,14 +134,14 @@ def trl_side(folder, length, setting, repeats):
 
 
 def fastest(folder, length):
-    """One choice after the other: attention, f32 matmul, completions of one pass, how they are sampled. The first step tells."""
+    """Finds the fastest settings, one choice after the other, each by its first measured step."""
     best, choices = None, [("sdpa", "eager"), ("highest", "medium"), (SAMPLES * PROMPTS, SAMPLES), ("generate", "paged")]
     setting = [first for first, _ in choices]
     for place, other in [(None, None)] + [(place, other) for place, (_, other) in enumerate(choices)]:
         tried = list(setting)
         if place is not None:
             tried[place] = other
-        # The second step: the first also pays for what is set up once.
+        # The second step: the first includes one-time set-up.
         side = trl_side(folder, length, tried, 1)
         seconds = side.step()["seconds"]
         side.end()

@@ -1,11 +1,13 @@
-//! What it takes to bring an optimizer step to another process: bytes and seconds of a delta and of the whole, in bf16.
+//! The cost of sending an optimizer step to another process: bytes and seconds of a delta and of
+//! the whole state, in bf16.
 //!
 //! ```text
 //! cargo run --release -p trainer --example delta_bench -- [HIDDEN [LAYERS]]
 //! ```
 //!
-//! A random model of realistic scale (0.02) is trained by AdamW on random answers; its f32 masters are published as bf16. The first steps,
-//! in which AdamW moves every weight by the whole learning rate, are not counted.
+//! AdamW trains a random model of realistic scale (0.02) on random answers, and its f32 masters are
+//! published as bf16. The first steps are not counted: there AdamW moves every weight by the whole
+//! learning rate.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -45,7 +47,7 @@ fn shape(hidden: usize, layers: usize) -> ModelShape {
     }
 }
 
-/// Random prompts and answers, advantages of both signs; other ones at each step.
+/// Random prompts and answers with advantages of both signs, different at each step.
 fn batch(step: u64) -> TrainBatch {
     let ids = |n: u64, salt: u64| -> Vec<u32> {
         let id = |i: u64| ((i * 7919 + salt * 104_729 + step * 1_299_709) % VOCAB as u64) as u32;
@@ -74,7 +76,7 @@ fn batch(step: u64) -> TrainBatch {
     }
 }
 
-/// Hands out what is published, as an engine in bf16 would have it.
+/// Passes on the published weights in an engine's form, bf16.
 struct Tap(Sender<Vec<u8>>);
 
 impl WeightSink for Tap {
@@ -158,7 +160,7 @@ fn measure(form: &Form, held: &State, state: &State, sums: &mut Sums) -> Result<
         let taken = apply(form, Some(held), &message)?;
         sums.take[way] += began.elapsed().as_secs_f64();
         if taken.bytes() != state.bytes() {
-            return Err("other weights came out".into());
+            return Err("the result differs from the new weights".into());
         }
     }
     Ok(())

@@ -1,9 +1,12 @@
 //! Speed of the embedded engine on one core.
 //!
 //! `cargo run -p trainer --example engine_bench [-- PART ...]`, random models, one torch thread:
-//! - `deterministic`: what `engine.deterministic` costs and buys (6 layers of 256, f32; medians of 3).
-//! - `small`: tokens per second by batch, and waves of the signal game (2 layers of 64, f32; the best of several repeats, with the median beside it).
-//! - `readings`: rows of unlike lengths by each way to read their keys (4 layers of 512, f32 and bf16; medians of 3).
+//! - `deterministic`: the cost and the effect of `engine.deterministic` (6 layers of 256, f32;
+//!   medians of 3).
+//! - `small`: tokens per second by batch, and waves of the signal game (2 layers of 64, f32; the
+//!   best of several repeats, and the median).
+//! - `readings`: rows of different lengths by each way to read their keys (4 layers of 512, f32 and
+//!   bf16; medians of 3).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -90,7 +93,7 @@ fn requests(vocab: u32, count: u64, prompts: u64, length: u64, max_new: impl Fn(
     (0..count).map(make).collect()
 }
 
-/// Best and median seconds of a wave, and the tokens it made.
+/// Best and median seconds of a wave, and its number of tokens.
 fn time(engine: &mut Engine, wave: &[GenRequest]) -> Result<(f64, f64, usize), EngineError> {
     let mut seconds = Vec::new();
     let mut tokens = 0;
@@ -155,7 +158,8 @@ fn swap(vocab: usize) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// What `deterministic` costs, and what it buys: each way in turn, and how many requests have other bits than alone.
+/// The cost and the effect of `deterministic`: each way in turn, and the number of requests with
+/// bits that differ from those alone.
 fn deterministic(batch: u64) -> Result<(), Box<dyn std::error::Error>> {
     let shape = ModelShape {
         layers: 6,
@@ -201,7 +205,7 @@ fn deterministic(batch: u64) -> Result<(), Box<dyn std::error::Error>> {
     });
     println!(
         "deterministic  6x256 vocab 4096  batch {batch:3}, prompts of 96, 32 new: {fixed:6.0} tokens/s, otherwise {usual:6.0} ({:.2} times); \
-         of {} requests {} have other bits than alone, otherwise {}",
+         of {} requests {} differ from their bits alone, otherwise {}",
         usual / fixed,
         batch.min(16),
         other[1],
@@ -210,7 +214,7 @@ fn deterministic(batch: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// An engine of 4 layers of 512 that reads keys in this way; `None` where it cannot.
+/// An engine of 4 layers of 512 that reads keys in this way; `None` if it cannot.
 fn reader(kind: Kind, way: Reading, slots: usize) -> Result<Option<Engine>, EngineError> {
     let shape = ModelShape {
         layers: 4,
@@ -231,7 +235,8 @@ fn reader(kind: Kind, way: Reading, slots: usize) -> Result<Option<Engine>, Engi
     Ok(engine.read_by(way).is_ok().then_some(engine))
 }
 
-/// One request for each of these pairs: tokens of its prompt, which no other has, and new ones.
+/// One request for each of these pairs: the length of a unique prompt, and the number of new
+/// tokens.
 fn unlike(pairs: &[(u64, u32)]) -> Vec<GenRequest> {
     let of = |(n, &(length, new)): (u64, &(u64, u32))| {
         let mut request = requests(1024, n + 1, n + 1, length, |_| new).pop();
@@ -241,7 +246,7 @@ fn unlike(pairs: &[(u64, u32)]) -> Vec<GenRequest> {
     (0..).zip(pairs).filter_map(of).collect()
 }
 
-/// Tokens per second by each way to read keys, in turn; `run` answers with seconds and tokens.
+/// Tokens per second by each way to read keys, in turn. `run` returns seconds and tokens.
 fn by_reading(
     kind: Kind,
     slots: usize,
@@ -271,7 +276,7 @@ fn by_reading(
     Ok(())
 }
 
-/// 48 decode steps of rows of these lengths, which neither come nor go.
+/// 48 decode steps of a fixed set of rows with these lengths.
 fn staying(kind: Kind, name: &str, lengths: &[u64]) -> Result<(), Box<dyn std::error::Error>> {
     const STEPS: usize = 48;
     let pairs: Vec<(u64, u32)> = lengths.iter().map(|length| (*length, 2048)).collect();
@@ -290,7 +295,7 @@ fn staying(kind: Kind, name: &str, lengths: &[u64]) -> Result<(), Box<dyn std::e
     })
 }
 
-/// 144 requests in 48 slots, whose prompts are computed and whose rows come and go within the time.
+/// 144 requests in 48 slots. The time includes their prompts, and rows that come and go.
 fn coming(kind: Kind) -> Result<(), Box<dyn std::error::Error>> {
     let pairs: Vec<(u64, u32)> = (0..144)
         .map(|n| (64 + n * 101 % 144 * 4, 16 + (n * 37 % 128) as u32))
@@ -338,7 +343,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let asked: Vec<String> = std::env::args().skip(1).collect();
     let known = ["deterministic", "small", "readings"];
     if let Some(other) = asked.iter().find(|asked| !known.contains(&asked.as_str())) {
-        return Err(format!("{other:?} is no part of this bench: there are {}", known.join(", ")).into());
+        return Err(format!(
+            "{other:?} is not a part of this bench: choose from {}",
+            known.join(", ")
+        )
+        .into());
     }
     let wanted = |part: &str| asked.is_empty() || asked.iter().any(|asked| asked == part);
     device::init(Want::Cpu)?;

@@ -1,8 +1,11 @@
-//! The engine as a worker for `bench/engine.py`: one piece of work per line of stdin, its seconds on a line of stdout.
+//! The engine as a worker for `bench/engine.py`: reads one piece of work per line of stdin and
+//! writes its seconds to a line of stdout.
 //!
-//! `engine_work FOLDER SLOTS [DEVICE [DTYPE]]`, then lines of `{"prompts": [[1, 2], ...], "new": [64, ...]}`: as many requests as `new`
-//! has, dealt to the prompts in order, equally many each, sampled at temperature 1. They arrive together. Seconds are this thread's
-//! on the processor, and those of the clock on a GPU. With `"greedy": true` the likeliest tokens are taken and told, as `"ids"`.
+//! `engine_work FOLDER SLOTS [DEVICE [DTYPE]]`, then lines of
+//! `{"prompts": [[1, 2], ...], "new": [64, ...]}`. There is one request for each entry of `new`.
+//! The requests are dealt to the prompts in order, equally many to each. They arrive together and
+//! are sampled at temperature 1. Seconds are this thread's processor time, or wall-clock time on a
+//! GPU. With `"greedy": true` the most likely tokens are taken and reported as `"ids"`.
 
 #[path = "common/clock.rs"]
 mod clock;
@@ -92,13 +95,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             on_processor()? - begun.0
         };
         let tokens: usize = answers.iter().map(|done| done.output_ids.len()).sum();
-        let mut told = serde_json::json!({"seconds": seconds.as_secs_f64(), "tokens": tokens});
+        let mut figures = serde_json::json!({"seconds": seconds.as_secs_f64(), "tokens": tokens});
         if work.greedy {
             answers.sort_by_key(|done| u128::from_le_bytes(done.id.0));
             let ids: Vec<&[u32]> = answers.iter().map(|done| done.output_ids.as_slice()).collect();
-            told["ids"] = serde_json::json!(ids);
+            figures["ids"] = serde_json::json!(ids);
         }
-        println!("{told}");
+        println!("{figures}");
         std::io::stdout().flush()?;
     }
     Ok(())

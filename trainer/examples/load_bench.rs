@@ -1,7 +1,8 @@
-//! What loading a model keeps in memory, and its peak, for each type on disk and in memory.
+//! The memory that loading a model keeps, and its peak, for each type on disk and in memory.
 //!
-//! `cargo run -p trainer --example load_bench`. The model is random (12 layers of 512, 51 million parameters), its files lie in a folder
-//! that is removed. Each figure is of a process of its own: resident memory, files mapped into it included, above what it held before.
+//! `cargo run -p trainer --example load_bench`. The model is random (12 layers of 512, 51 million
+//! parameters), and its temporary folder is removed. Each figure is measured in a separate process:
+//! resident memory including mapped files, above the amount before loading.
 
 #[path = "common/memory.rs"]
 mod memory;
@@ -17,7 +18,7 @@ use memory::{apart, begin_peak, memory};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const TYPES: [(&str, Dtype); 2] = [("f32", Dtype::F32), ("bf16", Dtype::Bf16)];
-/// Of each file, in the run with shards.
+/// The size of each file, in the run with shards.
 const SHARD: u64 = 20_000_000;
 
 fn shape() -> ModelShape {
@@ -45,7 +46,7 @@ fn shape() -> ModelShape {
 fn measure(folder: &Path, dtype: Dtype) -> Result<(f64, f64)> {
     device::init(Want::Cpu)?;
     let shape = ModelShape::load(folder)?;
-    // What libtorch needs once is no part of it.
+    // Excludes libtorch's one-time memory.
     let _ = Weights::zeros(
         &ModelShape {
             layers: 1,

@@ -1,8 +1,8 @@
 //! Activation checkpointing: memory and time of a batch's gradient with it and without, in turn.
 //!
-//! `cargo run -p trainer --example memory_bench`. The model is random (12 layers of 256), weights f32, one torch thread. Each figure is
-//! of a process of its own; memory is its peak above what it held before its first batch, seconds are those of its second one on the
-//! processor.
+//! `cargo run -p trainer --example memory_bench`. The model is random (12 layers of 256), weights
+//! f32, one torch thread. Each figure is measured in a separate process. Memory is the peak above
+//! the amount before the first batch. Seconds are the processor time of the second batch.
 
 #[path = "common/clock.rs"]
 mod clock;
@@ -43,7 +43,7 @@ fn shape() -> ModelShape {
     }
 }
 
-/// Rows without a beginning in common.
+/// Rows without a common beginning.
 fn batch(rows: u32, length: u32) -> TrainBatch {
     let span = |row: u32| Span {
         ids: (0..length).map(|i| (row * 977 + i * 31 + i * i) % 4096).collect(),

@@ -1,4 +1,5 @@
-//! Time of one training step, part by part, and of the same gradient by autograd through the vocabulary.
+//! Time of one training step, part by part, and of the same gradient by autograd through the
+//! vocabulary.
 //!
 //! ```text
 //! cargo run -p trainer --example step_bench
@@ -18,7 +19,7 @@ struct Scene {
     layers: usize,
     hidden: usize,
     vocab: usize,
-    /// Prompts, completions of each, tokens of both.
+    /// The number of prompts, of completions of each, and of tokens in both.
     prompts: usize,
     samples: usize,
     prompt: usize,
@@ -184,7 +185,7 @@ fn run(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// The plain way: every row on its own, log-probs and entropy through the graph.
+/// The plain way: every row separately, with log-probs and entropy in the graph.
 fn autograd(scene: &Scene, shape: &ModelShape) -> Result<(f64, f64)> {
     let init = Init {
         embedding_std: 1.0,

@@ -1,12 +1,16 @@
-//! The engine and the trainer as a worker for `bench/train.py`: one GRPO step per line of stdin, its figures on a line of
-//! stdout.
+//! The engine and the trainer as a worker for `bench/train.py`: runs one GRPO step per line of
+//! stdin and writes its figures to a line of stdout.
 //!
-//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE]]`, then lines of `{"prompts": [[1, 2], ...], "samples": 16, "new": 64}`: so many answers
-//! to each prompt are sampled at temperature 1, rewarded (the part of their ids below half the vocabulary), trained in one
-//! optimizer step, and the weights go back to the engine. Seconds are the process's on the processor, and those of the clock on a
-//! GPU; `sample_seconds` are those of sampling alone. Memory is the peak above what the process had with the model loaded once, without
-//! that of a GPU. To a line of `{"score": [[1, 2, ...], ...]}` it tells the trainer's log-probs of the ids of each row but the first,
-//! `{"logprobs": [[...], ...]}`.
+//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE]]`, then lines of
+//! `{"prompts": [[1, 2], ...], "samples": 16, "new": 64}`. Each step samples this many answers to
+//! each prompt at temperature 1. The reward of an answer is the share of its ids below half the
+//! vocabulary. The answers are trained in one optimizer step, and the weights go back to the
+//! engine.
+//!
+//! Seconds are the process's processor time, or wall-clock time on a GPU; `sample_seconds` cover
+//! sampling alone. Memory is the peak above the process's memory with the model loaded once,
+//! without GPU memory. A line of `{"score": [[1, 2, ...], ...]}` is answered with the trainer's
+//! log-probs of all ids of each row except the first, `{"logprobs": [[...], ...]}`.
 
 #[path = "common/memory.rs"]
 mod memory;
@@ -39,11 +43,11 @@ struct Work {
     prompts: Vec<Vec<u32>>,
     samples: usize,
     new: u32,
-    /// Rows of which nothing is asked but the log-probs.
+    /// Rows for a question about log-probs, without training.
     score: Vec<Vec<u32>>,
 }
 
-/// As `bench/train.py` sets TRL.
+/// The settings of TRL in `bench/train.py`.
 const OPTIM: OptimStep = OptimStep {
     lr: 1e-5,
     beta1: 0.9,
@@ -91,7 +95,7 @@ impl Worker {
         })
     }
 
-    /// Seconds of sampling.
+    /// Runs a step and returns the seconds of sampling.
     fn step(&mut self, work: &Work) -> Result<f64> {
         let begun = seconds(self.place)?;
         let answers = self.sample(work)?;
@@ -118,7 +122,7 @@ impl Worker {
         Ok(sampled)
     }
 
-    /// The trainer's log-probs of the ids of each row but the first.
+    /// The trainer's log-probs of all ids of each row except the first.
     fn score(&mut self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
         let span = |ids: &Vec<u32>| Span {
             mask: (0..ids.len()).map(|at| at > 0).collect(),
@@ -169,7 +173,8 @@ impl Worker {
     }
 }
 
-/// Largest |ratio - 1| of one token between engine and trainer: rounding in f32, and what bf16 makes of it.
+/// The largest accepted |ratio - 1| of one token between engine and trainer: the rounding of f32,
+/// or of bf16.
 fn gap(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F32 => 1e-3,
@@ -229,7 +234,7 @@ fn advantages(group: &[Finished], vocab: usize) -> Vec<f32> {
     rewards.iter().map(|reward| ((reward - mean) / scale) as f32).collect()
 }
 
-/// The time that is measured, when the device has done what it was told.
+/// The measured time, read when the device has finished its work.
 fn seconds(place: Place) -> Result<f64> {
     static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     place.wait();
@@ -240,10 +245,10 @@ fn seconds(place: Place) -> Result<f64> {
     }
 }
 
-/// What all threads of this process have computed, to 10 ms.
+/// The processor time of all threads of this process, to 10 ms.
 fn on_processor() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
-    // Fields 14 and 15, counted behind the name in brackets.
+    // Fields 14 and 15, counted after the name in brackets.
     let fields = text.rsplit(") ").next().ok_or("no fields")?;
     let ticks: Vec<u64> = fields
         .split(' ')
@@ -264,7 +269,7 @@ fn main() -> Result<()> {
     let shape = ModelShape::load(folder)?;
     let weights = Weights::load_as(&shape, folder, place.device, Dtype::F32)?;
     let loaded = memory("VmRSS")?;
-    // The peak begins anew.
+    // Resets the peak.
     begin_peak()?;
     let mut worker = Worker::new(&shape, weights, micro_batch_tokens.parse()?, place)?;
     for work in std::io::stdin().lock().lines() {
@@ -278,8 +283,8 @@ fn main() -> Result<()> {
         let sampled = worker.step(&work)?;
         let all = seconds(place)? - begun;
         let peak = memory("VmHWM")? - loaded;
-        let told = serde_json::json!({"seconds": all, "sample_seconds": sampled, "peak_mib": peak});
-        println!("{told}");
+        let figures = serde_json::json!({"seconds": all, "sample_seconds": sampled, "peak_mib": peak});
+        println!("{figures}");
         std::io::stdout().flush()?;
     }
     Ok(())

@@ -1,8 +1,10 @@
-//! What it costs to go on with a conversation: turns computed from their first token, and behind what earlier turns computed.
+//! The cost of continuing a conversation: turns computed from their first token, or after the cache
+//! of earlier turns.
 //!
-//! `cargo run -p trainer --example turns_bench [CONVERSATIONS]`. A random model of 6 layers of 256, f32, one torch thread; a prompt
-//! of 128 tokens, then 8 turns of 32 new tokens with 32 tokens of somebody else between them. Processor seconds of both ways,
-//! one after the other, three times; medians by turn.
+//! `cargo run -p trainer --example turns_bench [CONVERSATIONS]`. A random model of 6 layers of 256,
+//! f32, one torch thread. A prompt of 128 tokens is followed by 8 turns of 32 new tokens, with 32
+//! tokens of another speaker between them. Prints the processor seconds of both ways, in turn,
+//! three times; medians by turn.
 
 #[path = "common/clock.rs"]
 mod clock;
@@ -60,7 +62,8 @@ fn engine(prefix_cache: usize) -> Result<Engine, EngineError> {
     Engine::new(&shape(), weights, options)
 }
 
-/// Seconds of each turn of all conversations together, and the share of prompt tokens that was reused.
+/// Seconds of each turn of all conversations together, and the share of prompt tokens that was
+/// reused.
 fn play(conversations: usize, prefix_cache: usize) -> Result<(Vec<f64>, f64), Box<dyn std::error::Error>> {
     let mut engine = engine(prefix_cache)?;
     let token = |n: usize, salt: usize| ((n * 31 + salt * 7 + n * n) % 2048) as u32;
@@ -107,24 +110,24 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     device::init(Want::Cpu)?;
     let conversations = std::env::args().nth(1).map_or(Ok(32), |text| text.parse())?;
-    let (mut anew, mut behind, mut share) = (Vec::new(), Vec::new(), 0.0);
+    let (mut whole, mut behind, mut share) = (Vec::new(), Vec::new(), 0.0);
     for _ in 0..REPEATS {
-        anew.push(play(conversations, 0)?.0);
+        whole.push(play(conversations, 0)?.0);
         let (seconds, reused) = play(conversations, 1 << 30)?;
         behind.push(seconds);
         share = reused;
     }
-    println!("{conversations} conversations; seconds of a turn, from the first token and behind what was computed:");
+    println!("{conversations} conversations; seconds of a turn, from the first token, and from the cache:");
     let of = |all: &[Vec<f64>], turn: usize| median(all.iter().map(|one| one[turn]).collect());
     for turn in 0..TURNS {
-        let (anew, behind) = (of(&anew, turn), of(&behind, turn));
-        println!("  turn {}: {anew:.3} {behind:.3}  x{:.2}", turn + 1, anew / behind);
+        let (whole, behind) = (of(&whole, turn), of(&behind, turn));
+        println!("  turn {}: {whole:.3} {behind:.3}  x{:.2}", turn + 1, whole / behind);
     }
     let all = |all: &[Vec<f64>]| median(all.iter().map(|one| one.iter().sum()).collect());
-    let (anew, behind) = (all(&anew), all(&behind));
+    let (whole, behind) = (all(&whole), all(&behind));
     println!(
-        "  together: {anew:.3} {behind:.3}  x{:.2}; {:.0}% of the prompts' tokens were there already",
-        anew / behind,
+        "  together: {whole:.3} {behind:.3}  x{:.2}; {:.0}% of the prompts' tokens came from the cache",
+        whole / behind,
         100.0 * share
     );
     Ok(())

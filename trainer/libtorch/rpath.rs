@@ -1,5 +1,6 @@
-//! Build script of the crates whose binaries use libtorch (`build = "../trainer/libtorch/rpath.rs"`): writes the folder
-//! that libtorch was linked from into the binary, so that it runs from wherever it is copied to on this machine.
+//! Build script of the crates with binaries that use libtorch
+//! (`build = "../trainer/libtorch/rpath.rs"`). It writes the path of the linked libtorch into the
+//! binary, so that a copy of the binary runs from any folder of this machine.
 
 fn main() {
     println!("cargo::rerun-if-env-changed=LIBTORCH");

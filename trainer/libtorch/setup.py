@@ -3,14 +3,16 @@
 
     python3 trainer/libtorch/setup.py          the CPU libraries (545 MB to fetch, 0.5 GB on disk)
     python3 trainer/libtorch/setup.py --gpu    the CUDA libraries too (2 GB more to fetch, 3 GB on disk)
-    python3 trainer/libtorch/setup.py --check  say whether it is there; change nothing
+    python3 trainer/libtorch/setup.py --check  report whether it is there; change nothing
 
-libtorch comes as the official Python wheels, named with their digests in wheels.lock. They are fetched with pip,
-so that your own pip configuration (index, proxy, certificates) is honoured, and only the C++ part is unpacked.
-A second call is instant; a broken download goes on where it stopped; a half-made folder is never seen by cargo.
+libtorch comes in the official Python wheels; wheels.lock lists them with their digests. pip fetches
+them with your own configuration (index, proxy, certificates), and only the C++ part is unpacked.
+A second call is instant. A broken download continues where it stopped. cargo never sees an unfinished
+folder.
 
 LIBTORCH=/path/to/libtorch uses a libtorch 2.11.0 that you already have.
-DYAD_WHEELS=/some/folder   takes wheels from there when their digests match (a shared cache, a machine without network).
+DYAD_WHEELS=/some/folder   takes wheels from there when their digests match (a shared cache, or a
+                           machine without network).
 """
 
 import argparse
@@ -34,7 +36,7 @@ GPU = HOME / "gpu"
 DOWNLOAD = HOME / "download"
 LOCK = HERE / "wheels.lock"
 
-# What the link view takes out of the wheels. No libtorch_cuda.so: torch-sys links CUDA where it sees one.
+# Files of the link view, taken from the wheels. No libtorch_cuda.so: torch-sys would link CUDA.
 VIEW_FILES = {
     "torch/lib/libc10.so": "lib/libc10.so",
     "torch/lib/libtorch_cpu.so": "lib/libtorch_cpu.so",
@@ -65,7 +67,7 @@ def read_lock():
 
 
 def made_from(folder):
-    """What a finished folder was made from; other wheels or other contents make it anew."""
+    """Identifies the source of a finished folder; other wheels or contents cause a new one."""
     parts = ("cpu",) if folder == VIEW else ("cpu", "gpu")
     digests = [wheel.sha256 for wheel in read_lock() if wheel.part in parts]
     return hashlib.sha256(repr((digests, sorted(VIEW_FILES.items()))).encode()).hexdigest()
@@ -76,11 +78,11 @@ def is_made(folder):
     return stamp.is_file() and stamp.read_text().strip() == made_from(folder)
 
 
-# --- a libtorch of the user's own -----------------------------------------------------------------------------------
+# --- a libtorch of the user's own -----------------------------------------------------------------
 
 
 def check_own(path):
-    """LIBTORCH is set: it must be the version that tch is made for. Nothing is fetched."""
+    """Checks that LIBTORCH is the version that tch requires. Fetches nothing."""
     path = Path(path)
     for part in ("include", "lib"):
         if not (path / part).is_dir():
@@ -93,7 +95,7 @@ def check_own(path):
             if line.startswith("__version__"):
                 version = line.split("'")[1]
     if version is None:
-        stop(f"LIBTORCH={path} does not say its version (no build-version file). dyad needs {VERSION}; unset LIBTORCH "
+        stop(f"LIBTORCH={path} has no version (no build-version file). dyad needs {VERSION}; unset LIBTORCH "
              "to let the set-up fetch it.")
     if version.split("+")[0] != VERSION:
         stop(f"LIBTORCH={path} is version {version}; dyad needs {VERSION} (tch 0.24). Unset LIBTORCH to let the set-up "
@@ -101,7 +103,7 @@ def check_own(path):
     say(f"using your own libtorch {version} in {path}")
 
 
-# --- fetching -------------------------------------------------------------------------------------------------------
+# --- fetching -------------------------------------------------------------------------------------
 
 
 def sha256_of(path):
@@ -127,7 +129,7 @@ def has_pip(python):
 
 
 def find_pip():
-    """A Python that has pip: this one, the system's, or a small environment made for the purpose."""
+    """Finds a Python with pip: this one, the system's, or a small new environment."""
     own = HOME / "venv" / "bin" / "python"
     for python in (sys.executable, "/usr/bin/python3", str(own)):
         if has_pip(python):
@@ -144,7 +146,7 @@ def find_pip():
 
 
 def pip_tags():
-    """The wheels are for one Python's tags whichever Python runs pip; only their C++ part is used."""
+    """Fixed tags, whichever Python runs pip: only the C++ part of the wheels is used."""
     machine = platform.machine()
     args = ["--only-binary", ":all:", "--no-deps", "--python-version", "3.11", "--implementation", "cp",
             "--abi", "cp311", "--abi", "abi3", "--abi", "none"]
@@ -155,7 +157,7 @@ def pip_tags():
 
 
 def download(wheel, python, lock):
-    """Fetch one wheel into .libtorch/download; returns its path."""
+    """Fetches one wheel into .libtorch/download and returns its path."""
     cached = [Path(os.environ["DYAD_WHEELS"]) / wheel.file] if os.environ.get("DYAD_WHEELS") else []
     target = DOWNLOAD / wheel.file
     for path in [target] + cached:
@@ -165,8 +167,9 @@ def download(wheel, python, lock):
     target.unlink(missing_ok=True)
     say(f"fetching {wheel.requirement} ({wheel.size / 1e6:.0f} MB)")
     begun = time.monotonic()
-    # First with pip's own session and a range request, because pip itself begins a broken download anew.
-    # It holds the lock too: were this process killed, the next call would wait for it and not write beside it.
+    # First with pip's own session and a range request: pip itself restarts a broken download.
+    # The child holds the lock too. If this process is killed, the next call waits for the child
+    # instead of writing the same files.
     subprocess.run([python, str(Path(__file__).resolve()), "--fetch", wheel.file], pass_fds=[lock.fileno()])
     if not matches(target, wheel):
         requirements = DOWNLOAD / "requirement.txt"
@@ -176,17 +179,18 @@ def download(wheel, python, lock):
                                 env={**os.environ, "PIP_RESUME_RETRIES": "20", "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
         requirements.unlink()
         if result.returncode != 0 or not matches(target, wheel):
-            stop(f"could not fetch {wheel.requirement}. pip says why above; it is the network, a proxy, or a package\n"
-                 "index (pip's own configuration) without this wheel. Call this again to go on: what is whole is kept,\n"
+            stop(f"could not fetch {wheel.requirement}. pip reports the cause above: the network, a proxy, or a package\n"
+                 "index (pip's own configuration) without this wheel. Call this again to continue: complete files are kept,\n"
                  f"and a wheel fetched elsewhere is taken from a folder named by DYAD_WHEELS:\n    {wheel.file}")
     say(f"fetched {wheel.file} in {time.monotonic() - begun:.0f} s, digest right")
     return target
 
 
 def fetch_with_resume(wheel):
-    """Runs under the Python that has pip: its finder and session, hence the user's index, proxy and certificates.
+    """Fetches with pip's finder and session, and so with the user's index, proxy and certificates.
 
-    pip's insides are not a public interface: whatever fails here, the caller falls back on `pip download`.
+    Runs under the Python that has pip. pip's internals are not a public interface: if anything fails
+    here, the caller falls back to `pip download`.
     """
     try:
         from pip._internal.commands import create_command
@@ -208,15 +212,15 @@ def fetch_with_resume(wheel):
                     break
                 try:
                     copy_rest(session, link.url_without_fragment, part, have, wheel)
-                except Exception as error:  # a broken connection, in whatever wrapping
+                except Exception as error:  # a broken connection, of any type
                     now = part.stat().st_size if part.exists() else 0
-                    say(f"the connection broke at {now / 1e6:.0f} MB ({type(error).__name__}); going on from there")
+                    say(f"the connection broke at {now / 1e6:.0f} MB ({type(error).__name__}); continuing there")
                     if now == have:
                         time.sleep(min(30, 1 + attempt))
             if matches(part, wheel):
                 part.rename(DOWNLOAD / wheel.file)
             elif part.exists() and part.stat().st_size >= wheel.size:
-                say("the digest is wrong: this download is thrown away")
+                say("the digest is wrong: discarding this download")
                 part.unlink()
     except Exception as error:
         say(f"plain `pip download` takes over ({type(error).__name__}: {error})")
@@ -225,23 +229,23 @@ def fetch_with_resume(wheel):
 def copy_rest(session, url, part, have, wheel):
     headers = {"Accept-Encoding": "identity"}
     if have:
-        say(f"going on at {have / 1e6:.0f} of {wheel.size / 1e6:.0f} MB")
+        say(f"continuing at {have / 1e6:.0f} of {wheel.size / 1e6:.0f} MB")
         headers["Range"] = f"bytes={have}-"
     with session.get(url, headers=headers, stream=True) as response:
         response.raise_for_status()
         mode = "ab" if response.status_code == 206 else "wb"
         done = have if mode == "ab" else 0
-        told = time.monotonic()
+        reported = time.monotonic()
         with open(part, mode) as file:
             for block in response.raw.stream(1 << 20, decode_content=False):
                 file.write(block)
                 done += len(block)
-                if time.monotonic() - told > 5:
-                    told = time.monotonic()
+                if time.monotonic() - reported > 5:
+                    reported = time.monotonic()
                     say(f"{done / 1e6:.0f} of {wheel.size / 1e6:.0f} MB")
 
 
-# --- unpacking ------------------------------------------------------------------------------------------------------
+# --- unpacking ------------------------------------------------------------------------------------
 
 
 def copy_member(archive, name, target):
@@ -252,7 +256,7 @@ def copy_member(archive, name, target):
 
 
 def finish(temporary, folder):
-    """Make the whole folder appear at once."""
+    """Renames the complete folder into place."""
     (temporary / ".made-from").write_text(made_from(folder) + "\n")
     if folder.exists():
         old = HOME / f"old-{os.getpid()}"
@@ -274,15 +278,15 @@ def make_view(wheels):
                 elif name.startswith("torch/include/") and not name.endswith("/"):
                     copy_member(archive, name, temporary / name[len("torch/"):])
     if wanted:
-        stop(f"the wheels lack {', '.join(wanted)}: is wheels.lock right?")
-    # The linker asks for -ltorch; the libraries are in libtorch_cpu.so. Same file, so nothing is loaded twice.
+        stop(f"the wheels have no {', '.join(wanted)}: is wheels.lock right?")
+    # The linker needs -ltorch; the code is in libtorch_cpu.so. A link, so nothing is loaded twice.
     (temporary / "lib" / "libtorch.so").symlink_to("libtorch_cpu.so")
     (temporary / "build-version").write_text(f"{VERSION}+cu130\n")
     finish(temporary, VIEW)
 
 
 def make_gpu(wheels):
-    """The CUDA half as it lies in a Python environment: its own search paths then find each other."""
+    """Makes the CUDA half with the paths of a Python environment, which its search paths need."""
     temporary = HOME / f"tmp-{os.getpid()}"
     for path in wheels:
         with zipfile.ZipFile(path) as archive:
@@ -290,15 +294,15 @@ def make_gpu(wheels):
                 file = name.rsplit("/", 1)[1]
                 cuda = name.startswith("nvidia/") and "/lib/" in name
                 torch = name.startswith("torch/lib/") and ("cuda" in file or "nv" in file)
-                # What is in the view is loaded from there: libtorch_cuda finds it by name in the process.
+                # Files of the view are loaded from there: libtorch_cuda finds them by name.
                 if (cuda or torch) and ".so" in file and name not in VIEW_FILES:
                     copy_member(archive, name, temporary / name)
     if not (temporary / "torch/lib/libtorch_cuda.so").is_file():
-        stop("the wheels lack torch/lib/libtorch_cuda.so: is wheels.lock right?")
+        stop("the wheels have no torch/lib/libtorch_cuda.so: is wheels.lock right?")
     finish(temporary, GPU)
 
 
-# --- the order of things --------------------------------------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------
 
 
 def install(parts, folder, make, wheels, lock, note):
@@ -329,7 +333,7 @@ def install(parts, folder, make, wheels, lock, note):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", action="store_true", help="the CUDA libraries too")
-    parser.add_argument("--check", action="store_true", help="only say whether libtorch is there (exit status 0 or 1)")
+    parser.add_argument("--check", action="store_true", help="only report whether libtorch is there (exit status 0 or 1)")
     parser.add_argument("--fetch", metavar="WHEEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     wheels = read_lock()
@@ -344,12 +348,12 @@ def main():
         return None
     HOME.mkdir(exist_ok=True)
     with open(HOME / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two calls at once: the second waits, then finds it made
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second call at the same time waits, then finds the finished folders
         install({"cpu"}, VIEW, make_view, wheels, lock, "the CPU libraries")
         if options.gpu:
             install({"cpu", "gpu"}, GPU, make_gpu, wheels, lock, "the CUDA libraries")
         if is_made(GPU):
-            # Where the program finds what it opens at run time (relative to the view).
+            # The library that the program opens at run time, relative to the view.
             (VIEW / "cuda-path").write_text("../gpu/torch/lib/libtorch_cuda.so\n")
         shutil.rmtree(DOWNLOAD, ignore_errors=True)  # only after a good unpack
     say(f"ready in {VIEW.relative_to(ROOT)}")
@@ -360,4 +364,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        stop("interrupted; call it again to go on.")
+        stop("interrupted; call it again to continue.")

@@ -1,4 +1,4 @@
-//! Everything that needs libtorch: model, engine, losses, optimizer, checkpoints.
+//! The parts of dyad that need libtorch: models, the engine, losses, the optimizer, checkpoints.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

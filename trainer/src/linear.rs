@@ -1,12 +1,15 @@
 //! Products with weights, by the faster of libtorch's two libraries.
 //!
-//! libtorch computes f32 products with MKL, which on AMD's processors leaves half of their speed unused (it takes no AVX-512 there);
-//! oneDNN, in the same libtorch, does not. The switch for it that libtorch has is global and makes attention over a cache several
-//! times slower, so it is chosen here product by product: on AMD's processors, after a test of its accuracy, for products large
-//! enough. The choice depends on the processor, the sizes and whether a gradient is wanted, never on a clock, so a run repeats its bits.
+//! libtorch computes f32 products with MKL. On AMD's processors MKL leaves half of their speed
+//! unused, because it does not use AVX-512 there. oneDNN, in the same libtorch, does. libtorch's
+//! own switch between them is global and makes attention over a cache several times slower. So this
+//! module chooses product by product: on AMD's processors, after a test of oneDNN's accuracy, for
+//! products that are large enough. The choice depends on the processor, the sizes and the need for
+//! a gradient, never on a clock, so a repeated run has the same bits.
 //!
-//! Where a gradient is wanted oneDNN's own copies of input and output are kept for the backward pass beside libtorch's: a trained layer
-//! keeps about twice the memory, which `micro_batch_tokens` bounds.
+//! With gradients, oneDNN keeps its own copies of input and output for the backward pass in
+//! addition to libtorch's. A trained layer then needs about twice the memory, which
+//! `micro_batch_tokens` bounds.
 
 use std::sync::OnceLock;
 
@@ -14,16 +17,19 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::shim::onednn;
 
-/// Products below are not worth oneDNN's longer way.
+/// Smaller products are not worth oneDNN's higher overhead.
 const LEAST_ROWS: i64 = 8;
 const LEAST_MULTIPLICATIONS: i64 = 1 << 20;
-/// A sum of outer products is made apart and added: not of few, and not where that is large and mapped afresh each time.
+/// The least number of summed outer products for which they are computed separately and added. With
+/// fewer, or where the sum is large and its memory is mapped again each time, libtorch adds in
+/// place.
 const LEAST_SUMMED: i64 = 128;
 const MOST_ELEMENTS: i64 = 1 << 22;
-/// With a gradient each tensor is copied into oneDNN's own form and back.
+/// With a gradient, each tensor is copied into oneDNN's own form and back.
 const LEAST_WITH_GRADIENT: i64 = 1 << 23;
 
-/// `x W^T + b`: `x` is `[n, in]`, `weight` `[out, in]`, `bias` `[out]`. Gradients go through where they are recorded.
+/// Computes `x W^T + b`: `x` is `[n, in]`, `weight` `[out, in]`, `bias` `[out]`. Gradients are
+/// supported.
 pub(crate) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
     let with_gradient = x.requires_grad() || weight.requires_grad();
     let least = if with_gradient {
@@ -47,7 +53,8 @@ pub(crate) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Resu
     }
 }
 
-/// `x W^T` of f32 without a gradient; both may be views with any strides (a transposed one, for a product with `W` itself).
+/// Computes `x W^T` in f32 without a gradient. Both may be views with any strides, for example
+/// transposed, for a product with `W` itself.
 pub(crate) fn times(x: &Tensor, weight: &Tensor) -> Result<Tensor, TchError> {
     if pays(x, weight, LEAST_MULTIPLICATIONS)
         && let Some(product) = onednn::linear(x, weight)
@@ -57,14 +64,14 @@ pub(crate) fn times(x: &Tensor, weight: &Tensor) -> Result<Tensor, TchError> {
     x.f_matmul(&weight.f_tr()?)
 }
 
-/// `sum += a^T b`: `a` is `[n, out]`, `b` `[n, in]`, `sum` `[out, in]`.
+/// Computes `sum += a^T b`: `a` is `[n, out]`, `b` `[n, in]`, `sum` `[out, in]`.
 pub(crate) fn add_outer(sum: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<(), TchError> {
     let (a, b) = (a.f_tr()?, b.f_tr()?);
     let small = a.size()[1] < LEAST_SUMMED || a.size()[0] * b.size()[0] > MOST_ELEMENTS;
     let _ = if small || !pays(&a, &b, LEAST_MULTIPLICATIONS) {
         sum.f_addmm_(&a, &b.f_tr()?)?
     } else if a.size()[0] >= b.size()[0] {
-        // The longer side as the weight: oneDNN's faster way.
+        // The longer side takes the place of the weight: oneDNN is faster that way.
         sum.f_add_(&times(&b, &a)?.f_tr()?)?
     } else {
         sum.f_add_(&times(&a, &b)?)?
@@ -83,7 +90,7 @@ fn plain(tensor: &Tensor) -> bool {
     tensor.kind() == Kind::Float && tensor.device() == Device::Cpu
 }
 
-/// Whether this machine's f32 products are oneDNN's to compute; found out once.
+/// Returns true if oneDNN computes this machine's f32 products. Tested once.
 fn onednn_serves() -> bool {
     static SERVES: OnceLock<bool> = OnceLock::new();
     *SERVES.get_or_init(|| {
@@ -94,17 +101,18 @@ fn onednn_serves() -> bool {
 }
 
 fn is_amd() -> bool {
-    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     cfg!(target_arch = "x86_64")
-        && told
+        && cpus
             .lines()
             .any(|line| line.starts_with("vendor_id") && line.ends_with("AuthenticAMD"))
 }
 
-/// Relative error that a product of f32 may have: some libraries compute f32 in fewer bits (TF32, bf16), which is 1e-3 and more.
+/// The largest accepted relative error of an f32 product. Some libraries compute f32 in fewer bits
+/// (TF32, bf16), with errors of 1e-3 and more.
 const WIDEST_ERROR: f64 = 1e-5;
 
-/// Whether products through both ways, and the gradients of the one that has them, are those of f64.
+/// Compares products and gradients of both libraries with those in f64.
 fn accurate() -> Result<bool, TchError> {
     let values = |rows: i64, columns: i64, step: f64| {
         let places = Tensor::f_arange(rows * columns, (Kind::Double, Device::Cpu))?;
@@ -150,7 +158,7 @@ mod tests {
         ((ours.to_kind(Kind::Double) - &exact).norm() / exact.norm()).double_value(&[])
     }
 
-    /// Both sides of every threshold, on whichever library this machine uses.
+    /// Both sides of every threshold, with the library that this machine uses.
     #[test]
     fn products_are_those_of_f64() {
         for (rows, input, output) in [(3, 64, 64), (40, 256, 512), (40, 512, 256), (300, 256, 384)] {

@@ -1,7 +1,8 @@
-//! An engine's weights in the order in which its products want them (`kernels`), beside the matrices themselves: f32 on a CPU.
+//! An engine's weights in the order that its own products need (`kernels`), in addition to the
+//! matrices themselves: f32 on a CPU.
 //!
-//! What is put in order is not written to any more: the weights of a publication, or a frozen base. All engines of a process that stand
-//! on one base share its order.
+//! Ordered weights must not change any more: published weights, or a frozen base. All engines of a
+//! process with the same base share its order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -11,23 +12,24 @@ use tch::{TchError, Tensor};
 
 use crate::shim::floats;
 
-/// A matrix `[out, in]` in order.
+/// An ordered matrix `[out, in]`.
 #[derive(Debug)]
 pub(crate) struct Ordered {
-    /// Before the matrix, so that it is dropped first: see [`FROZEN`].
+    /// Declared before the matrix, so that it is dropped first: see [`FROZEN`].
     packed: Arc<OnceLock<Packed>>,
     matrix: Tensor,
 }
 
-/// By where a matrix lies, how many numbers it has and how many inputs.
+/// Keyed by a matrix's address, its number of elements and its number of inputs.
 type Known = HashMap<[usize; 3], Weak<OnceLock<Packed>>>;
 
-/// Frozen matrices that are in order, or just being put so. Whoever has an order has its matrix too: so an order that is still here is that of
-/// the matrix at this place.
+/// Frozen matrices with an order, finished or in progress. An owner of an order also owns its
+/// matrix. So a live order always belongs to the matrix at this address.
 static FROZEN: Mutex<Option<Known>> = Mutex::new(None);
 
 impl Ordered {
-    /// `None` where libtorch's own products serve: other devices, other kinds, processors without wide vectors.
+    /// Returns `None` where libtorch's own products are used: other devices, other kinds,
+    /// processors without wide vectors.
     pub(crate) fn of(weight: &Tensor, frozen: bool) -> Option<Self> {
         let (&[_, inputs], true) = (weight.size().as_slice(), kernels::pays()) else {
             return None;
@@ -45,7 +47,7 @@ impl Ordered {
         Some(ordered)
     }
 
-    /// Not made under the lock of what is known: a large base takes seconds, and others need not wait for it.
+    /// Built outside the lock: a large base takes seconds, and other threads need not wait.
     fn packed(&self) -> &Packed {
         self.packed.get_or_init(|| {
             let inputs = self.matrix.size().last().map_or(1, |inputs| *inputs as usize);
@@ -53,7 +55,7 @@ impl Ordered {
         })
     }
 
-    /// `x W^T`: `x` is `[n, in]` of f32 on the CPU. No gradient is recorded.
+    /// Computes `x W^T`: `x` is `[n, in]` of f32 on the CPU. Records no gradient.
     pub(crate) fn times(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let (rows, dense, packed) = (x.size2()?.0, x.f_contiguous()?, self.packed());
         let numbers = floats::read(&dense)
@@ -79,7 +81,7 @@ impl Clone for Ordered {
     }
 }
 
-/// The order of the frozen matrix at this place, empty where it has none yet.
+/// The order of the frozen matrix at this address, empty if it has none yet.
 fn known(place: [usize; 3]) -> Arc<OnceLock<Packed>> {
     let mut known = FROZEN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();
@@ -93,7 +95,7 @@ fn known(place: [usize; 3]) -> Arc<OnceLock<Packed>> {
 
 #[cfg(test)]
 impl Ordered {
-    /// Whether it is still there, without keeping it.
+    /// Observes the order without keeping it alive.
     pub(crate) fn watched(&self) -> Weak<OnceLock<Packed>> {
         Arc::downgrade(&self.packed)
     }

@@ -1,9 +1,9 @@
-//! Signs of life that a computing thread leaves for whoever watches it.
+//! Signs of life from a computing thread for a watching thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Two counters of one thread: what it moves, another reads, and neither waits. Clones are the same counters.
+/// Two counters that one thread moves and another reads; neither waits. Clones share the counters.
 #[derive(Debug, Clone, Default)]
 pub struct Pulse(Arc<Counters>);
 
@@ -13,27 +13,27 @@ struct Counters {
     work: AtomicU64,
 }
 
-/// A pulse as it was found.
+/// The values of a pulse at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// Steps made so far.
+    /// The number of steps made so far.
     pub marks: u64,
-    /// What was handed to the thread and is not done.
+    /// The amount of work handed to the thread and not done.
     pub work: u64,
 }
 
 impl Pulse {
-    /// A step was made, however small.
+    /// Counts a step, however small.
     pub fn mark(&self) {
         self.0.marks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So much is about to be handed to the thread.
+    /// Counts work that the caller is about to hand to the thread.
     pub fn take(&self, work: usize) {
         self.0.work.fetch_add(work as u64, Ordering::Relaxed);
     }
 
-    /// So much of it is done.
+    /// Counts work as done.
     pub fn done(&self, work: usize) {
         self.0.work.fetch_sub(work as u64, Ordering::Relaxed);
         self.mark();

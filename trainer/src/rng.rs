@@ -1,7 +1,9 @@
-//! Random numbers by counter: the same (key, stream, position) gives the same bits, whatever the batch, thread or machine.
+//! Random numbers by counter: the same (key, stream, position) gives the same bits, whatever the
+//! batch, thread or machine.
 //!
-//! Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Nothing is stored
-//! between draws, so a generation that is resumed, moved or re-batched meets the random numbers it would have met anyway.
+//! Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC
+//! 2011). Nothing is stored between draws, so a generation that is resumed, moved or batched
+//! differently has the same random numbers.
 
 const ROUNDS: usize = 10;
 
@@ -49,8 +51,8 @@ pub fn uniform(key: u64, stream: u64, position: u64) -> f64 {
     unit(w[0], w[1])
 }
 
-/// Two independent standard normal numbers (Box and Muller 1958), from software logarithm and cosine: the same bits on
-/// every machine.
+/// Two independent standard normal numbers (Box and Muller 1958), from software logarithm and
+/// cosine: the same bits on every machine.
 #[must_use]
 pub fn normal_pair(key: u64, stream: u64, position: u64) -> [f64; 2] {
     let w = words(key, stream, position);

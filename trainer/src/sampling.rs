@@ -1,7 +1,9 @@
-//! Choosing the next token on the host, from probabilities over the vocabulary and the request's own random numbers.
+//! Chooses the next token on the host, from probabilities over the vocabulary and the request's own
+//! random numbers.
 //!
-//! Order: temperature -> top-k -> top-p -> min-p, as in Hugging Face's transformers. The draw inverts the cumulative distribution at
-//! `uniform(seed, position)`: the same request meets the same random numbers in every batch.
+//! The order is temperature -> top-k -> top-p -> min-p, as in Hugging Face's transformers. The draw
+//! inverts the cumulative distribution at `uniform(seed, position)`, so a request has the same
+//! random numbers in every batch.
 
 use std::cmp::Ordering;
 
@@ -9,16 +11,18 @@ use broker::protocol::engine::TopLogprob;
 
 use crate::rng;
 
-/// How one request samples.
+/// The sampling parameters of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingParams {
-    /// 0 is greedy: the most likely token, the lowest id among equals; its log-prob is that at temperature 1.
+    /// 0 is greedy: the most likely token, the lowest id among equals, with its log-prob at
+    /// temperature 1.
     pub temperature: f32,
-    /// Smallest set of most likely tokens whose probabilities reach this; 1 keeps all.
+    /// Keeps the smallest set of most likely tokens with at least this total probability; 1 keeps
+    /// all.
     pub top_p: f32,
-    /// This many most likely tokens; 0 keeps all.
+    /// Keeps this many most likely tokens; 0 keeps all.
     pub top_k: u32,
-    /// Tokens at least this likely relative to the most likely; 0 keeps all.
+    /// Keeps tokens at least this likely relative to the most likely one; 0 keeps all.
     pub min_p: f32,
 }
 
@@ -34,7 +38,7 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// What is wrong with the numbers, if anything.
+    /// Returns the fault of the parameters, if any.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let wrong = |name: &str, value: f32, rule: &str| Some(format!("{name} is {value}: it must be {rule}"));
@@ -50,13 +54,13 @@ impl SamplingParams {
         None
     }
 
-    /// Whether tokens are left out of the draw that have a probability.
+    /// Returns true if the draw may leave out tokens with a probability above 0.
     #[must_use]
     pub fn truncates(&self) -> bool {
         self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
     }
 
-    /// What logits are divided by before the softmax that [`pick`] takes.
+    /// The divisor of the logits before the softmax that [`pick`] needs.
     #[must_use]
     pub fn divisor(&self) -> f32 {
         if self.temperature > 0.0 { self.temperature } else { 1.0 }
@@ -69,13 +73,14 @@ pub struct Choice {
     pub id: u32,
     /// In f32 over the full vocabulary, after temperature and before truncation.
     pub logprob: f32,
-    /// Log of the probability of all tokens that truncation kept; 0 where nothing is truncated, and of greedy choices. The log-prob of
-    /// the truncated and renormalised distribution, from which the token was drawn, is `logprob - log_kept`.
+    /// Log of the total probability of the tokens that truncation kept; 0 without truncation, and
+    /// for greedy choices. The token was drawn from the truncated and renormalised distribution,
+    /// where its log-prob is `logprob - log_kept`.
     pub log_kept: f32,
 }
 
-/// Chooses from `probs` = softmax(logits / divisor), one per id. `None` when they are no distribution: the logits were not
-/// finite.
+/// Chooses from `probs` = softmax(logits / divisor), one per id. Returns `None` when they are not a
+/// distribution: the logits were not finite.
 #[must_use]
 pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) -> Option<Choice> {
     let draw = |total: f64| total * rng::uniform(seed, TOKENS, u64::from(position));
@@ -85,7 +90,7 @@ pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) ->
     } else if params.truncates() {
         let kept = truncate(probs, params)?;
         let total: f64 = kept.iter().map(|&i| f64::from(probs[i])).sum();
-        // Of rounding alone it is more than all.
+        // By rounding, the sum may exceed 1.
         log_kept = total.ln().min(0.0) as f32;
         invert(kept.iter().map(|&i| (i, probs[i])), draw(total))?
     } else {
@@ -103,8 +108,8 @@ pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) ->
     })
 }
 
-/// The `count` most likely tokens of what [`pick`] takes, with log-probs as [`Choice`] has: most likely first, the lower id first
-/// among equals. Fewer where fewer have a probability above 0.
+/// The `count` most likely tokens of [`pick`]'s input, with log-probs as in [`Choice`]: most likely
+/// first, the lower id first among equals. Fewer if fewer tokens have a probability above 0.
 #[must_use]
 pub fn top(probs: &[f32], count: usize) -> Vec<TopLogprob> {
     let mut best: Vec<(usize, f32)> = Vec::with_capacity(count.min(probs.len()) + 1);
@@ -143,7 +148,8 @@ fn most_likely(probs: &[f32]) -> Option<usize> {
     best
 }
 
-/// The first place where the running sum exceeds `target`; the last possible one when rounding leaves a remainder.
+/// The first place where the running sum exceeds `target`, or the last possible one when rounding
+/// leaves a remainder.
 fn invert(probs: impl Iterator<Item = (usize, f32)>, target: f64) -> Option<usize> {
     let mut sum = 0.0;
     let mut last = None;
@@ -159,10 +165,10 @@ fn invert(probs: impl Iterator<Item = (usize, f32)>, target: f64) -> Option<usiz
     last
 }
 
-/// How many most likely tokens are looked at before the whole vocabulary is sorted.
+/// The number of most likely tokens that are examined before the whole vocabulary is sorted.
 const HEAD: usize = 1024;
 
-/// Ids that survive top-k, top-p and min-p, most likely first, the lower id first among equals.
+/// The ids that pass top-k, top-p and min-p, most likely first, the lower id first among equals.
 fn truncate(probs: &[f32], params: &SamplingParams) -> Option<Vec<usize>> {
     let likelier = |&a: &usize, &b: &usize| {
         probs[b]
@@ -194,7 +200,8 @@ fn truncate(probs: &[f32], params: &SamplingParams) -> Option<Vec<usize>> {
     Some(ids)
 }
 
-/// How many of the sorted ids top-p and min-p keep; at least one. `total` is the probability of all that top-k kept.
+/// The number of sorted ids that top-p and min-p keep, at least one. `total` is the total
+/// probability of the ids that top-k kept.
 fn keep(sorted: &[usize], probs: &[f32], params: &SamplingParams, total: f64) -> usize {
     let floor = sorted.first().map_or(0.0, |&first| params.min_p * probs[first]);
     let goal = f64::from(params.top_p) * total;
@@ -210,185 +217,4 @@ fn keep(sorted: &[usize], probs: &[f32], params: &SamplingParams, total: f64) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const SAMPLE: SamplingParams = SamplingParams {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        min_p: 0.0,
-    };
-
-    fn normalise(weights: &[f32]) -> Vec<f32> {
-        let total: f32 = weights.iter().sum();
-        weights.iter().map(|w| w / total).collect()
-    }
-
-    /// The definition, by a full sort.
-    fn slow(probs: &[f32], params: &SamplingParams) -> Vec<usize> {
-        let mut ids: Vec<usize> = (0..probs.len()).collect();
-        ids.sort_by(|&a, &b| probs[b].total_cmp(&probs[a]).then(a.cmp(&b)));
-        if params.top_k > 0 {
-            ids.truncate(params.top_k as usize);
-        }
-        let total: f64 = ids.iter().map(|&i| f64::from(probs[i])).sum();
-        if params.top_p < 1.0 {
-            let mut sum = 0.0;
-            let n = ids.iter().take_while(|&&i| {
-                let before = sum;
-                sum += f64::from(probs[i]);
-                before < f64::from(params.top_p) * total
-            });
-            let n = n.count().max(1);
-            ids.truncate(n);
-        }
-        let floor = params.min_p * probs[ids[0]];
-        ids.retain(|&i| probs[i] >= floor);
-        ids
-    }
-
-    #[test]
-    fn frequencies_follow_the_probabilities() {
-        let probs = normalise(&[1.0, 0.0, 5.0, 3.0, 1.0]);
-        let n = 20_000u32;
-        let mut counts = [0u32; 5];
-        for seed in 0..u64::from(n) {
-            counts[pick(&probs, &SAMPLE, seed, 3).unwrap().id as usize] += 1;
-        }
-        let chi: f64 = (0..5)
-            .filter(|&i| probs[i] > 0.0)
-            .map(|i| {
-                let wanted = f64::from(probs[i]) * f64::from(n);
-                (f64::from(counts[i]) - wanted).powi(2) / wanted
-            })
-            .sum();
-        assert_eq!(counts[1], 0);
-        assert!(
-            chi < 16.3,
-            "chi squared {chi} with 3 degrees of freedom is beyond 0.999"
-        );
-    }
-
-    #[test]
-    fn greedy_takes_the_lowest_of_equals_and_truncation_says_what_it_kept() {
-        let probs = [0.1f32, 0.4, 0.4, 0.1];
-        let greedy = SamplingParams {
-            temperature: 0.0,
-            ..SAMPLE
-        };
-        assert_eq!(
-            pick(&probs, &greedy, 0, 0),
-            Some(Choice {
-                id: 1,
-                logprob: 0.4f32.ln(),
-                log_kept: 0.0,
-            })
-        );
-        let narrow = SamplingParams { top_k: 1, ..SAMPLE };
-        for seed in 0..50 {
-            assert_eq!(
-                pick(&probs, &narrow, seed, 0),
-                Some(Choice {
-                    id: 1,
-                    logprob: 0.4f32.ln(),
-                    log_kept: f64::from(0.4f32).ln() as f32,
-                })
-            );
-        }
-    }
-
-    #[test]
-    fn log_probs_less_what_was_kept_are_those_of_the_frequencies() {
-        // Of 0.5, 0.25, 0.15, 0.1: top-p 0.8 keeps three, so that their probabilities are 50/90, 25/90 and 15/90.
-        let probs = [0.15f32, 0.5, 0.1, 0.25];
-        let params = SamplingParams { top_p: 0.8, ..SAMPLE };
-        let n = 30_000u32;
-        let mut counts = [0u32; 4];
-        let mut behaviour = [0f64; 4];
-        for seed in 0..u64::from(n) {
-            let choice = pick(&probs, &params, seed, 0).unwrap();
-            counts[choice.id as usize] += 1;
-            behaviour[choice.id as usize] = f64::from(choice.logprob - choice.log_kept).exp();
-        }
-        assert_eq!(counts[2], 0, "it was left out");
-        for (id, wanted) in [(0, 15.0 / 90.0), (1, 50.0 / 90.0), (3, 25.0 / 90.0)] {
-            assert!((behaviour[id] - wanted).abs() < 1e-6, "{id}: {}", behaviour[id]);
-            // Five standard deviations.
-            let spread = 5.0 * (wanted * (1.0 - wanted) / f64::from(n)).sqrt();
-            let found = f64::from(counts[id]) / f64::from(n);
-            assert!((found - wanted).abs() < spread, "{id}: {found}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_distribution_is_refused() {
-        for params in [
-            SAMPLE,
-            SamplingParams {
-                temperature: 0.0,
-                ..SAMPLE
-            },
-            SamplingParams { top_k: 2, ..SAMPLE },
-        ] {
-            assert_eq!(pick(&[0.5, f32::NAN, 0.5], &params, 0, 0), None);
-            assert_eq!(pick(&[0.0; 4], &params, 0, 0), None);
-            assert_eq!(pick(&[], &params, 0, 0), None);
-        }
-        assert!(SamplingParams { top_p: 0.0, ..SAMPLE }.fault().is_some());
-        assert!(
-            SamplingParams {
-                temperature: f32::NAN,
-                ..SAMPLE
-            }
-            .fault()
-            .is_some()
-        );
-        assert!(SamplingParams { min_p: 1.5, ..SAMPLE }.fault().is_some());
-        assert_eq!(SAMPLE.fault(), None);
-    }
-
-    #[test]
-    fn what_has_no_probability_is_among_no_likely_tokens() {
-        let ids = |probs: &[f32], count| top(probs, count).iter().map(|one| one.id).collect::<Vec<_>>();
-        assert_eq!(ids(&[0.0, 0.75, 0.0, 0.25], 3), [1, 3]);
-        assert_eq!(ids(&[0.25; 4], 3), [0, 1, 2]);
-        assert_eq!(ids(&[0.25; 4], 0), [0; 0]);
-        assert_eq!(top(&[1.0], 20), [TopLogprob { id: 0, logprob: 0.0 }]);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
-        #[test]
-        fn the_likely_tokens_are_the_first_of_all_sorted(
-            // Few distinct values: many are equal.
-            weights in prop::collection::vec((0u8..6).prop_map(f32::from), 1..60), count in 0usize..30,
-        ) {
-            prop_assume!(weights.iter().any(|w| *w > 0.0));
-            let probs = normalise(&weights);
-            let mut ids: Vec<usize> = (0..probs.len()).filter(|i| probs[*i] > 0.0).collect();
-            ids.sort_by(|a, b| probs[*b].total_cmp(&probs[*a]).then(a.cmp(b)));
-            ids.truncate(count);
-            let found = top(&probs, count);
-            let found: Vec<(usize, f32)> = found.iter().map(|one| (one.id as usize, one.logprob)).collect();
-            prop_assert_eq!(found, ids.iter().map(|i| (*i, probs[*i].ln())).collect::<Vec<_>>());
-        }
-
-        #[test]
-        fn the_fast_truncation_is_the_definition(
-            weights in prop::collection::vec(0.0f32..1.0, 1..3000),
-            top_k in prop_oneof![Just(0u32), 1u32..3000], top_p in prop_oneof![Just(1.0f32), 0.01f32..1.0],
-            min_p in prop_oneof![Just(0.0f32), 0.0f32..1.0],
-        ) {
-            prop_assume!(weights.iter().any(|w| *w > 0.0));
-            let probs = normalise(&weights);
-            let params = SamplingParams { temperature: 1.0, top_p, top_k, min_p };
-            let (fast, slow) = (truncate(&probs, &params).unwrap(), slow(&probs, &params));
-            // Sums in another order may move the edge of top-p by one rounding.
-            prop_assert!(fast.len().abs_diff(slow.len()) <= 1, "{} and {}", fast.len(), slow.len());
-            let n = fast.len().min(slow.len());
-            prop_assert_eq!(&fast[..n], &slow[..n]);
-        }
-    }
-}
+mod tests;

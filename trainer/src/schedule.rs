@@ -4,9 +4,11 @@ use configs::{OptimizerConfig, Schedule};
 
 /// The learning rate of optimizer step `step`, counted from 0.
 ///
-/// It climbs linearly over `warmup_steps` (the first step already moves), then stays or falls to `min_lr` at `decay_steps`
-/// (`run_steps` if that is 0), counted from the start of the run, and stays there. `min_lr + (lr - min_lr) f`, `f` falling from 1 to 0, is
-/// transformers' `cosine_with_min_lr` (half a cycle), and for `linear` its `polynomial` of power 1 with `lr_end`.
+/// The rate rises linearly over `warmup_steps`; the first step already has a rate above 0. Then it
+/// stays constant, or falls to `min_lr` at `decay_steps` (`run_steps` if that is 0), counted from
+/// the start of the run, and stays there. The formula is `min_lr + (lr - min_lr) f`, with `f`
+/// falling from 1 to 0: transformers' `cosine_with_min_lr` (half a cycle), and for `linear` its
+/// `polynomial` of power 1 with `lr_end`.
 #[must_use]
 pub fn learning_rate(config: &OptimizerConfig, step: u64, run_steps: u64) -> f64 {
     if step < config.warmup_steps {
@@ -55,7 +57,8 @@ mod tests {
         assert_eq!(learning_rate(&config(Schedule::Constant, 0, 0), 7, 0), 2.0);
     }
 
-    /// As transformers writes it, `_get_cosine_with_min_lr_schedule_with_warmup_lr_lambda` with half a cycle, times the peak.
+    /// transformers' `_get_cosine_with_min_lr_schedule_with_warmup_lr_lambda` with half a cycle,
+    /// times the peak.
     fn cosine_with_min_lr(step: u64, warmup: u64, total: u64, peak: f64, min_lr: f64) -> f64 {
         if step < warmup {
             return peak * step as f64 / warmup.max(1) as f64;
@@ -74,7 +77,7 @@ mod tests {
                 ..config(schedule, 4, 12)
             };
             let at = |step| learning_rate(&floored, step, 1000);
-            // The climb does not know it; half of the way down both stand in the middle.
+            // `min_lr` does not affect the rise. Half-way down, both schedules are at the midpoint.
             assert_eq!([at(0), at(3), at(4)], [0.5, 2.0, 2.0]);
             assert!((at(8) - 1.25).abs() < 1e-12);
             assert_eq!([at(12), at(13), at(999)], [0.5, 0.5, 0.5]);

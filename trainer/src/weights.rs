@@ -1,9 +1,11 @@
-//! From trainer to engines: every publish is a copy, so the trainer's storage is never an engine's.
+//! Passes weights from the trainer to engines. Every publish is a copy, so a trainer and an engine
+//! never share storage.
 //!
-//! A [`WeightSink`] takes a trainer's weights under a version. [`MemorySink`] serves an engine of the same process: it
-//! copies into a buffer that no engine uses and hands that over; the engine swaps it in between two decode steps and the
-//! buffer that it replaced comes back for the next publish. Two or three buffers circulate; none is allocated after that.
-//! [`disk::DiskSink`] writes folders, for engines that read them.
+//! A [`WeightSink`] receives a trainer's weights with a version. [`MemorySink`] serves an engine of
+//! the same process. It copies into an unused buffer and hands that over. The engine swaps it in
+//! between two decode steps, and the replaced buffer returns for the next publish. Two or three
+//! buffers circulate; none is allocated after that. [`disk::DiskSink`] writes folders, for engines
+//! that read them.
 
 pub mod disk;
 
@@ -15,12 +17,12 @@ use tch::{Device, Kind};
 
 use crate::model::{ModelError, Weights, kind_of};
 
-/// Where published weights go.
+/// A destination of published weights.
 pub trait WeightSink: Send {
-    /// Copies the weights as they are now and sends them on; versions rise from call to call.
+    /// Copies the current weights and sends them on. Versions rise from call to call.
     ///
     /// # Errors
-    /// [`SinkError`]; the trainer goes on, and the next publish makes up for a lost one.
+    /// [`SinkError`]. The trainer continues, and the next publish replaces the lost one.
     fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError>;
 }
 
@@ -46,11 +48,12 @@ pub enum SinkError {
     },
 }
 
-/// A model to serve: a buffer of its own, and its version. Dropped, it gives its buffer back to the sink it came from.
+/// A model to serve: its own buffer and its version. When dropped, it returns the buffer to its
+/// sink.
 #[derive(Debug)]
 pub struct Published {
     version: WeightVersion,
-    /// Always there until the drop.
+    /// Present until the drop.
     weights: Option<Weights>,
     home: Option<Pool>,
 }
@@ -58,7 +61,7 @@ pub struct Published {
 type Pool = Arc<Mutex<Vec<Weights>>>;
 
 impl Published {
-    /// Weights from elsewhere: a folder, a random start.
+    /// Wraps weights that do not come from a sink: from a folder, or random ones.
     #[must_use]
     pub fn new(weights: Weights, version: WeightVersion) -> Self {
         Self {
@@ -76,11 +79,11 @@ impl Published {
     /// The weights.
     ///
     /// # Errors
-    /// Never, in practice: they are there until the drop.
+    /// None in practice: the weights are present until the drop.
     pub fn weights(&self) -> Result<&Weights, ModelError> {
         self.weights
             .as_ref()
-            .ok_or_else(|| ModelError::shape("weights were given back"))
+            .ok_or_else(|| ModelError::shape("the weights were returned already"))
     }
 }
 
@@ -93,7 +96,7 @@ impl Drop for Published {
     }
 }
 
-/// Takes a model over to its engine's thread; `false` when the engine is gone.
+/// Passes a model to its engine's thread. Returns `false` if the engine is gone.
 pub type Deliver = Box<dyn FnMut(Published) -> bool + Send>;
 
 /// Publishes to an engine of this process.
@@ -106,8 +109,9 @@ pub struct MemorySink {
 }
 
 impl MemorySink {
-    /// Copies go to `device` as `kind`; `deliver` sends them to the engine's thread, for example into its command channel.
-    /// An engine that finds several waiting takes the newest and drops the others.
+    /// Copies go to `device` as `kind`. `deliver` sends them to the engine's thread, for example
+    /// into its command channel. An engine that finds several waiting takes the newest and drops
+    /// the others.
     #[must_use]
     pub fn new(device: Device, kind: Kind, deliver: Deliver) -> Self {
         Self {
@@ -119,7 +123,7 @@ impl MemorySink {
         }
     }
 
-    /// For an engine that computes in `dtype` on `device`.
+    /// A sink for an engine that computes in `dtype` on `device`.
     #[must_use]
     pub fn of(device: Device, dtype: Dtype, deliver: Deliver) -> Self {
         Self::new(device, kind_of(dtype), deliver)
@@ -131,7 +135,7 @@ impl MemorySink {
         free.map_or_else(fresh, Ok)
     }
 
-    /// A published copy that is not sent: an engine's first weights.
+    /// Returns a published copy without sending it: an engine's first weights.
     ///
     /// # Errors
     /// [`SinkError::Copy`], [`SinkError::Stale`].
@@ -207,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_do_not_fall_and_a_gone_engine_is_told() {
+    fn versions_never_fall_and_a_gone_engine_is_reported() {
         let (mut sink, receive) = sink();
         let weights = Weights::zeros(&tiny(), Device::Cpu, Kind::Float).unwrap();
         sink.publish(&weights, version(2)).unwrap();

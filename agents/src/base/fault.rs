@@ -1,4 +1,4 @@
-//! Errors that every layer may return to a command, and the way a process ends.
+//! Errors that every layer may return to a command, and the end of the process.
 
 use std::io::Write;
 
@@ -28,7 +28,7 @@ impl Usage {
     }
 }
 
-/// What was looked for is not there or does not answer. Exit code 75.
+/// A service or file is missing or does not answer. Exit code 75.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Unavailable {
@@ -36,7 +36,7 @@ pub struct Unavailable {
     pub hint: Option<String>,
 }
 
-/// Problems of a configuration, beyond its own file. Exit code 2.
+/// Returns an error for problems of a configuration beyond its own file. Exit code 2.
 #[must_use]
 pub fn problems_error(problems: &[Problem]) -> anyhow::Error {
     let lines: String = problems
@@ -46,7 +46,7 @@ pub fn problems_error(problems: &[Problem]) -> anyhow::Error {
     Usage::new(format!("the configuration has {} problem(s):{lines}", problems.len())).into()
 }
 
-/// Says which agents there are.
+/// Returns an error that lists the known agents.
 #[must_use]
 pub fn no_such_agent(name: &AgentName, config: &RunConfig) -> anyhow::Error {
     let known: Vec<&str> = config.agents.keys().map(AgentName::as_str).collect();
@@ -55,7 +55,8 @@ pub fn no_such_agent(name: &AgentName, config: &RunConfig) -> anyhow::Error {
 
 /// Ends the process at once with `code`.
 ///
-/// Skips the C library's exit handlers: they would destroy libtorch while engine and trainer threads still compute with it.
+/// Skips the C library's exit handlers: they would destroy libtorch while engine and trainer
+/// threads still compute with it.
 pub fn leave(code: i32) -> ! {
     // A closed standard output loses nothing.
     let _ = std::io::stdout().flush();

@@ -1,8 +1,9 @@
-//! What every layer may use: failures with their exit codes, retries, secrets, signals, locks and ids.
+//! Basics for every layer: failures with their exit codes, retries, secrets, signals, locks, ids.
 
 pub mod fault;
 pub mod ids;
 pub mod locking;
+pub(crate) mod outgoing;
 #[cfg(test)]
 pub(crate) mod ports;
 pub mod retry;

@@ -1,11 +1,12 @@
-//! Ports for tests whose servers come late or come back.
+//! Ports for tests with servers that start late or restart.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::TcpSocket;
 
-/// A port of loopback that is given to nobody else while this lives: bound, and not listened on. Who connects is refused until a
-/// server listens there that binds with SO_REUSEADDR, as std's, actix's and Python's do; and again when that server is gone.
+/// A loopback port that is reserved while this lives: bound, but without a listener. Connections
+/// are refused until a server binds it with SO_REUSEADDR and listens (std, actix and Python do so),
+/// and again after that server ends.
 #[derive(Debug)]
 pub(crate) struct HeldPort(TcpSocket);
 
@@ -27,10 +28,13 @@ fn a_held_port_is_for_servers_that_come_and_go() {
     use std::net::{TcpListener, TcpStream};
     let held = HeldPort::new();
     for _ in 0..2 {
-        assert!(TcpStream::connect(held.address()).is_err(), "nobody is there");
+        assert!(TcpStream::connect(held.address()).is_err(), "no server is there");
         let server = TcpListener::bind(held.address()).unwrap();
         assert!(TcpStream::connect(held.address()).is_ok());
-        assert!(TcpListener::bind(held.address()).is_err(), "one listens, and no second");
+        assert!(
+            TcpListener::bind(held.address()).is_err(),
+            "a second listener is refused"
+        );
         drop(server);
     }
 }

@@ -1,4 +1,4 @@
-//! What the coordinator does that takes time: every function retries until it knows, and reports back to the actor.
+//! Tries again what the broker or the store could not do, with growing pauses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,28 +6,51 @@ use std::time::Duration;
 use broker::bus::{Bus, Delivery, Outgoing, PublishError};
 use broker::store::StoreError;
 
-/// Pause between tries, doubled up to a bound.
+/// The first pause. Each pause doubles the one before it, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a delivery is held at most while what it needs is not there; the broker closes a channel after 30 minutes, and
-/// ours after 5.
+/// How long a delivery is held at most while something that it needs is missing. The broker closes
+/// a channel after 30 minutes; ours is closed after 5.
 const HELD: Duration = Duration::from_secs(240);
 
-/// Growing pauses between tries, as long as it makes sense to go on.
+/// The pauses between tries: 20 ms, doubled up to 2 s. With a bound, they end before their sum
+/// exceeds it.
 #[derive(Debug)]
 pub struct Pauses {
     next: Duration,
-    left: Duration,
+    /// What is left of the bound. None: the pauses never end.
+    left: Option<Duration>,
 }
 
 impl Pauses {
-    /// For as long as a delivery may be held.
+    /// Pauses for as long as a delivery may be held.
     #[must_use]
     pub fn for_a_delivery() -> Self {
         Self {
             next: FIRST_PAUSE,
-            left: HELD,
+            left: Some(HELD),
+        }
+    }
+
+    /// Pauses without an end.
+    #[must_use]
+    pub fn endless() -> Self {
+        Self {
+            next: FIRST_PAUSE,
+            left: None,
+        }
+    }
+
+    /// Makes the longest pause from now on.
+    fn slow_down(&mut self) {
+        self.next = LONGEST_PAUSE;
+    }
+
+    /// Sleeps for the next pause, if there is one.
+    async fn wait(&mut self) {
+        if let Some(pause) = self.next() {
+            tokio::time::sleep(pause).await;
         }
     }
 }
@@ -37,27 +60,29 @@ impl Iterator for Pauses {
 
     fn next(&mut self) -> Option<Duration> {
         let pause = self.next;
-        self.left = self.left.checked_sub(pause)?;
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(pause)?;
+        }
         self.next = (pause * 2).min(LONGEST_PAUSE);
         Some(pause)
     }
 }
 
-/// Gives a delivery back that could not be handled now, after a pause: at once it would come back at once.
+/// Gives a delivery back that could not be handled now. It would come back at once, so there is a
+/// pause before.
 pub async fn give_back(delivery: &Delivery) {
     tokio::time::sleep(LONGEST_PAUSE).await;
     delivery.acker.reject(true).await;
 }
 
-/// Publishes until the message is in its queue, or nobody is there to take it, or the bus is closed.
+/// Publishes until the message is in its queue, or the queue does not exist, or the bus is closed.
 pub async fn publish(bus: &Arc<dyn Bus>, message: Outgoing) -> Result<(), PublishError> {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::endless();
     loop {
         match bus.publish(message.clone()).await {
             Err(error @ (PublishError::Full(_) | PublishError::Unknown)) => {
                 tracing::debug!(%error, message_id = message.message_id, "publishing again");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pauses.wait().await;
             }
             answer => return answer,
         }
@@ -69,13 +94,13 @@ pub async fn settle<T, F>(what: &str, mut step: impl FnMut() -> F) -> Result<T, 
 where
     F: Future<Output = Result<T, StoreError>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::endless();
     loop {
         match step().await {
-            Err(StoreError::Unknown(reason)) => tracing::debug!(what, reason, "the store did not answer, trying again"),
+            Err(StoreError::Unknown(reason)) => tracing::debug!(what, reason, "the store did not answer; retrying"),
             Err(StoreError::Unusable(reason)) => {
                 tracing::error!(what, reason, "the store cannot be used; waiting for it");
-                pause = LONGEST_PAUSE;
+                pauses.slow_down();
             }
             Err(StoreError::Tls { url, reason }) => {
                 tracing::error!(
@@ -87,8 +112,7 @@ where
             }
             answer => return answer,
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pauses.wait().await;
     }
 }
 
@@ -97,11 +121,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound_and_end_before_the_broker_takes_the_delivery_back() {
+    fn pauses_for_a_delivery_end_before_the_broker_takes_it() {
         let pauses: Vec<Duration> = Pauses::for_a_delivery().collect();
         assert_eq!(pauses[..3], [20, 40, 80].map(Duration::from_millis));
         assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE));
         let sum: Duration = pauses.iter().sum();
         assert!(sum > HELD - LONGEST_PAUSE && sum <= HELD, "{sum:?}");
+    }
+
+    #[test]
+    fn endless_pauses_stay_at_the_longest() {
+        assert!(Pauses::endless().skip(7).take(200).all(|pause| pause == LONGEST_PAUSE));
     }
 }

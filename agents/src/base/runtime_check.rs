@@ -1,7 +1,7 @@
-//! Actors that are dropped before they began.
+//! Detects actors that are dropped before they started.
 
-/// Whether the runtime of this thread is gone. actix tells an actor that was not begun yet that it begins while it is dropped with the
-/// rest of its thread: nothing can be spawned then, and trying to would panic.
+/// Returns true if the runtime of this thread is gone. While a thread is torn down, actix calls
+/// `started` of an actor that had not started yet. Spawning a task at that moment would panic.
 pub(crate) fn is_over() -> bool {
     tokio::runtime::Handle::try_current().is_err()
 }

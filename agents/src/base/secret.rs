@@ -1,4 +1,4 @@
-//! The secret that a client shows.
+//! Secrets that a client presents.
 
 use std::fmt;
 use std::hint::black_box;
@@ -10,14 +10,14 @@ use crate::base::fault::Usage;
 
 /// Environment variable with the token.
 pub const VARIABLE: &str = "DYAD_HTTP_TOKEN";
-/// Fewer characters can be guessed.
+/// Minimum number of characters; a shorter token can be guessed.
 const SHORTEST: usize = 16;
 
-/// Kept as a digest: the token itself is forgotten.
+/// A token, kept as a digest: the token itself is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Digest);
 
-/// Without the secret.
+/// Prints the type's name without the secret.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
@@ -25,10 +25,10 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// `variable` is where it stands, for the error.
+    /// Checks and stores a token. `variable` is its source, for the error.
     ///
     /// # Errors
-    /// One that can be guessed, or cannot stand in a header.
+    /// The token can be guessed, or cannot stand in a header.
     pub fn new(variable: &str, secret: &str) -> Result<Self, Usage> {
         let length = secret.chars().count();
         if length < SHORTEST {
@@ -44,17 +44,18 @@ impl Token {
         Ok(Self(Digest::of(secret.as_bytes())))
     }
 
-    /// The one in the environment.
+    /// Reads the token from the environment.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The same as for [`Self::new`].
     pub fn from_environment() -> Result<Option<Self>, Usage> {
         secret_in(VARIABLE)?
             .map(|secret| Self::new(VARIABLE, &secret))
             .transpose()
     }
 
-    /// Whether an `Authorization` header shows it. Takes as long whichever of its characters are wrong.
+    /// Returns true if an `Authorization` header presents this token. The time it takes does not
+    /// depend on which characters are wrong.
     #[must_use]
     pub fn is_shown(&self, header: Option<&[u8]>) -> bool {
         let shown = header.and_then(bearer).unwrap_or_default();
@@ -64,25 +65,25 @@ impl Token {
     }
 }
 
-/// What an environment variable holds, if it is set and not empty.
+/// Returns the value of an environment variable, if it is set and not empty.
 ///
 /// # Errors
-/// It is no text.
+/// The value is not text.
 pub fn secret_in(variable: &str) -> Result<Option<String>, Usage> {
     match std::env::var(variable) {
         Ok(secret) if !secret.is_empty() => Ok(Some(secret)),
-        Err(std::env::VarError::NotUnicode(_)) => Err(Usage::new(format!("{variable} is no text"))),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Usage::new(format!("{variable} is not valid text"))),
         _ => Ok(None),
     }
 }
 
-/// What follows `Bearer `.
+/// Returns the text after `Bearer `.
 fn bearer(header: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = header.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
 }
 
-/// Whether one may listen there.
+/// Checks that an agent may listen on this address.
 ///
 /// # Errors
 /// A listener that other machines reach needs a token.
@@ -97,8 +98,8 @@ pub fn may_listen(agent: &str, address: SocketAddr, token: Option<&Token>) -> Re
     )))
 }
 
-/// Whether a request without a token may name this host: an address or localhost, so that no web page that a browser shows can
-/// have its own name point here.
+/// Returns true if a request without a token may name this host: an address or localhost. Otherwise
+/// a web page in a browser could point its own name at this server.
 #[must_use]
 pub fn is_own_name(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
@@ -111,7 +112,7 @@ pub fn is_own_name(host: &str) -> bool {
 /// The prefix of the environment variable with a tool's token; the tool's name follows in capitals.
 pub(crate) const TOOL_TOKEN: &str = "DYAD_TOOL_TOKEN";
 
-/// Returns true if the environment variable `name` may hold a secret, which no child program may inherit.
+/// Returns true if the environment variable `name` may hold a secret, which no child may inherit.
 pub(crate) fn is_secret(name: &std::ffi::OsStr) -> bool {
     let name = name.to_string_lossy();
     [
@@ -137,7 +138,7 @@ mod tests {
     const SECRET: &str = "0123456789abcdef";
 
     #[test]
-    fn only_the_whole_token_is_believed_and_it_is_never_shown() {
+    fn only_the_whole_token_is_accepted_and_it_is_never_printed() {
         let token = Token::new(VARIABLE, SECRET).unwrap();
         let shown = |header: &str| token.is_shown(Some(header.as_bytes()));
         assert!(shown("Bearer 0123456789abcdef") && shown("bearer  0123456789abcdef "));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn weak_tokens_are_refused() {
+    fn weak_tokens_are_rejected() {
         for weak in ["", "short", "0123456789 abcdef", "0123456789abcde\u{e9}"] {
             let error = Token::new(VARIABLE, weak).unwrap_err();
             assert!(
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_to_others_needs_a_token() {
+    fn a_listener_that_others_reach_needs_a_token() {
         let token = Token::new(VARIABLE, SECRET).unwrap();
         for (address, alone) in [
             ("127.0.0.1:1", true),
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_a_page_could_have_are_not_ours() {
+    fn names_that_a_web_page_could_have_are_rejected() {
         for own in [
             "127.0.0.1:8001",
             "localhost",

@@ -1,14 +1,15 @@
-//! Being told to stop: SIGTERM or an interruption from the keyboard. The first asks, the second insists.
+//! Stop requests: SIGTERM or an interrupt from the keyboard. The first asks, the second forces.
 
 use std::io::Read;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Set by a supervisor that holds the process by its standard input: its end is the supervisor's.
+/// Set by a supervisor that holds the process by its standard input: the process stops when the
+/// supervisor ends.
 pub const SUPERVISED: &str = "DYAD_SUPERVISED";
 
-/// All ways of being told, as one stream.
+/// All stop requests as one stream.
 pub struct Signals {
     term: Signal,
     interrupt: Signal,
@@ -17,10 +18,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on these signals no longer end the process by themselves.
+    /// Starts to listen: from now on these signals no longer end the process by themselves.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the operating system.
     pub fn listen() -> std::io::Result<Self> {
         Ok(Self {
             term: signal(SignalKind::terminate())?,
@@ -29,7 +30,7 @@ impl Signals {
         })
     }
 
-    /// The next one. Cancelling it loses none.
+    /// Waits for the next stop request. Cancelling it loses none.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
@@ -41,21 +42,21 @@ impl Signals {
 
 async fn gone(alone: &mut Option<oneshot::Receiver<()>>) {
     match alone {
-        Some(told) => {
-            // Told, or its thread has ended: the same.
-            let _ = told.await;
+        Some(closed) => {
+            // A message and a dropped sender mean the same.
+            let _ = closed.await;
             *alone = None;
         }
         None => std::future::pending().await,
     }
 }
 
-/// Reads the standard input to its end on a thread of its own: it blocks.
+/// Reads the standard input to its end. It blocks, so it has a separate thread.
 fn leash() -> std::io::Result<oneshot::Receiver<()>> {
-    let (tell, told) = oneshot::channel();
+    let (close, closed) = oneshot::channel();
     std::thread::Builder::new().name("leash".into()).spawn(move || {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-        let _ = tell.send(());
+        let _ = close.send(());
     })?;
-    Ok(told)
+    Ok(closed)
 }

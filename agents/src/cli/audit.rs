@@ -14,20 +14,20 @@ use crate::report::books::Asked;
 use crate::report::{audit, repair};
 use crate::run_folder::RunFolder;
 
-/// Count what the ledgers hold: nothing lost, nothing counted twice
+/// Check the ledgers: no task lost, none counted twice
 ///
-/// Counts tasks, conversations and samples from the publisher's manifest, every agent's ledger and newest checkpoint, and the
-/// dead letters. Exit code 1, with the ids that differ, if they do not add up; while the run goes on, what is under way may
-/// differ.
+/// Counts tasks, conversations and samples. The sources are the publisher's manifest, every agent's
+/// ledger and newest checkpoint, and the dead letters. The exit code is 1 if the counts differ; the
+/// differing ids are printed. While the run goes on, tasks in progress may differ.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Broker URL, to ask for dead letters, instead of the run's own
+    /// Broker URL for counting dead letters, instead of the run's own
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
-    /// Make the lost ledger of this agent anew from the others'; the run must not be up
+    /// Rebuild this agent's lost ledger from the others; the run must be stopped
     #[arg(long, value_name = "AGENT")]
     pub repair: Option<AgentName>,
     #[command(flatten)]
@@ -51,7 +51,8 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Dead letters and waiting tasks; `None` when no broker answers, as after the end of a run with servers of its own.
+/// Asks the broker for dead letters and waiting tasks. Returns `None` if no broker answers, for
+/// example after a run with private servers has ended.
 fn ask(args: &AuditArgs, folder: &RunFolder) -> Option<Asked> {
     let url = select::broker_url(args.broker.as_deref(), Some(folder)).ok()?;
     let topology = Topology::new(folder.run().clone());
@@ -68,13 +69,14 @@ fn ask(args: &AuditArgs, folder: &RunFolder) -> Option<Asked> {
             queued,
         }),
         Err(error) => {
-            tracing::debug!(%error, "the dead letters were not asked for");
+            tracing::debug!(%error, "the dead letters were not counted");
             None
         }
     }
 }
 
-/// A letter without a type came from someone else's publisher, who only publishes tasks.
+/// Returns true if the letter is a task. A letter without a type came from a foreign publisher,
+/// which publishes only tasks.
 fn is_task(letter: &tasks::Letter) -> bool {
     letter.kind.is_empty() || letter.kind == Kind::Task.as_str()
 }

@@ -1,4 +1,4 @@
-//! `dyad check CONFIG`: every problem at once, or the configuration with every default filled in.
+//! `dyad check CONFIG`: prints every problem at once, or the configuration with all defaults.
 
 mod finding;
 mod notes;
@@ -18,17 +18,17 @@ use notes::{all_tools, comments, ignored, models, not_here, stock, without_absen
 use super::hub_check;
 use crate::base::fault::Usage;
 use crate::cli::clients;
-use crate::cli::clients::{Lack, Processes};
+use crate::cli::clients::{Obstacle, Processes};
 use crate::participant;
 
-/// Check a configuration and print it with every default filled in
+/// Check a configuration and print it with all defaults
 ///
-/// All problems are named at once, each with its key path. Exit code 2 if there are any.
+/// Prints all problems at once, each with its key path. The exit code is 2 if there is one.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The run's configuration, such as configs/signal.toml
     pub config: PathBuf,
-    /// Only say whether it is good, and on stderr what of it is not on this machine
+    /// Print only whether it is valid; report missing models and data on stderr
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -44,7 +44,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         for finding in not_here(&config, &cache) {
             eprintln!("{finding}");
         }
-        println!("{}: good", args.config.display());
+        println!("{}: valid", args.config.display());
     } else {
         let (here, absent) = without_absent(&config, &cache);
         print!(
@@ -60,17 +60,17 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration at `path`, or everything that is wrong with it.
+/// Reads the configuration at `path`, or returns all its problems.
 pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
     let config = match RunConfig::load(path) {
         Ok(config) => config,
         Err(ConfigError::Invalid { path, problems }) => return Err(report(&path, &problems)),
         Err(error) => return Err(error.into()),
     };
-    // What is not here cannot be read, and is no mistake of the file.
+    // A missing data set cannot be read, and is no mistake of the file.
     let (here, _) = without_absent(&config, &Cache::of_environment());
     let mut problems = sources(&here);
-    match rollout::workflow::build(&config.workflow, &config.graders, &config.tools) {
+    match rollout::workflows::build(&config.workflow, &config.graders, &config.tools) {
         Err(more) => problems.extend(more),
         Ok(workflow) => {
             problems.extend(tools(&workflow.tools()));
@@ -90,7 +90,7 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
     }
 }
 
-/// Documents that cannot be read, and servers that cannot be asked.
+/// Returns a problem for each document that cannot be read and each server that cannot be asked.
 fn tools(tools: &[ToolProgram]) -> impl Iterator<Item = Problem> {
     let found = participant::check_corpora(tools).into_iter();
     found
@@ -101,29 +101,30 @@ fn tools(tools: &[ToolProgram]) -> impl Iterator<Item = Problem> {
         })
 }
 
-/// What speaks against two clients where they are asked for. How much memory is free now says little of another time or machine.
+/// Returns the obstacle to two clients, if the configuration asks for two. Memory is not checked:
+/// the run may start later or on another machine.
 fn clients(config: &RunConfig) -> Option<Problem> {
-    let lack = clients::settle(config.clone(), Processes::One).err()?;
-    (!matches!(lack, Lack::Memory { .. })).then(|| Problem {
+    let obstacle = clients::settle(config.clone(), Processes::One).err()?;
+    (!matches!(obstacle, Obstacle::Memory { .. })).then(|| Problem {
         path: "workflow.params.clients".into(),
-        message: lack.to_string(),
+        message: obstacle.to_string(),
     })
 }
 
-/// The first of the run's own tasks that the workflow cannot play.
+/// Returns a problem for the first of the run's own tasks that the workflow cannot play.
 fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
     let (key, error) = crate::turn::tasks::check(config, workflow).err()?;
     Some(match error {
         TasksError::Config { key, message } => Problem { path: key, message },
         other => Problem {
             path: key.to_owned(),
-            message: told(&other),
+            message: with_cause(&other),
         },
     })
 }
 
-/// What the first of the run's own tasks lacks of what a judge's template wants. Others may lack more: those are found as they are
-/// graded, and go by `graders.NAME.missing`.
+/// Tries a judge's template on the first task and returns a problem for each missing value. Other
+/// tasks may have other gaps; these appear during grading and follow `graders.NAME.missing`.
 fn ungradable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
     let judges: Vec<_> = workflow
         .programs()
@@ -136,11 +137,11 @@ fn ungradable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) ->
     if judges.is_empty() {
         return None;
     }
-    // Whatever is wrong with the source itself is said elsewhere.
+    // A problem of the source itself is reported by another check.
     let mut source = TaskSource::open(&config.tasks, config.run.seed).ok()??;
     let task = source.rows().next()?.ok()?;
     judges.into_iter().find_map(|(judge, roles)| {
-        // It plays `grade-ROLE` where it grades ROLE.
+        // The workflow plays `grade-ROLE` where it grades ROLE.
         let graded = |role: &RoleName| role.as_str().strip_prefix("grade-").unwrap_or(role.as_str()).to_owned();
         let message = roles
             .iter()
@@ -150,22 +151,22 @@ fn ungradable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) ->
         Some(Problem {
             path: format!("graders.{name}.judge.template"),
             message: format!(
-                "{message}. That is the first task of {}: give it what is missing, or test for it",
+                "{message}. This is the first task of {}: add the missing value, or test for it in the template",
                 config.tasks.source
             ),
         })
     })
 }
 
-/// The error with what caused it.
-fn told(error: &TasksError) -> String {
+/// Formats the error with its cause.
+fn with_cause(error: &TasksError) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     }
 }
 
-/// Files that the configuration names and that are not there.
+/// Returns a problem for each file that the configuration names and that does not exist.
 fn sources(config: &RunConfig) -> Vec<Problem> {
     let warm = config.agents.iter().filter_map(|(name, agent)| {
         let warm = agent.train.warm_start.as_ref()?;
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_judges_template_is_tried_on_the_first_task() {
+    fn judge_template_is_tried_on_the_first_task() {
         let folder = tempfile::tempdir().unwrap();
         let (tasks, template) = (folder.path().join("t.jsonl"), folder.path().join("j.jinja"));
         std::fs::write(&template, "{{ answer }} by {{ metadata.rule }}").unwrap();
@@ -271,7 +272,7 @@ mod tests {
             error.contains("graders.correct.judge.template: ") && error.contains("first task"),
             "{error}"
         );
-        // What it makes of roles and answers is no matter of the task.
+        // A template may need roles and answers; these are not part of the task.
         let picky =
             "{% if role != 'solver' %}{{ metadata.hint.of }}{% endif %}{{ metadata.rule }}: {{ answer[20:]|first }}";
         std::fs::write(&template, picky).unwrap();

@@ -1,8 +1,8 @@
-//! Whether two agents can be trained side by side as adapters over one base, and who stands in if not.
+//! Checks whether two agents can be trained together as adapters over one base.
 //!
-//! MinT's recipe tries two clients and takes any failure at all for a sign that the service allows only one. Here the question is
-//! asked before the run begins and has a typed answer: a mistake in the configuration stays a mistake, and only what the
-//! machine cannot hold is made up for by one agent that takes turns with itself.
+//! MinT's recipe tries two clients and treats any failure as a service that allows only one. This
+//! check runs before the run begins and returns a typed answer. A mistake in the configuration
+//! stays an error. Only missing memory leads to one agent that plays both roles.
 
 use configs::{
     AgentConfig, AgentName, ByteSize, DeviceName, Dtype, EngineKind, ModelConfig, RoleName, RunConfig, TokenizerConfig,
@@ -13,53 +13,55 @@ use crate::policy::lora_shape;
 use crate::run_folder::models;
 use crate::run_folder::models::Reads;
 
-/// Numbers kept for each trained one: the weights, their served copy, the gradient, and two moments of AdamW.
+/// Numbers kept for each trained number: the weight, its served copy, the gradient and two AdamW
+/// moments.
 const KEPT: u64 = 5;
-/// Control tokens at most of a tokenizer that is made on the spot.
+/// Largest number of control tokens in a generated tokenizer.
 const CONTROL: usize = 4;
 
-/// Why two clients cannot be.
+/// Reasons why two clients are impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lack {
-    #[error("two agents are asked for, and {0} plays both roles: name another one, or write clients = \"any\"")]
+pub enum Obstacle {
+    #[error("two agents are required, but {0} plays both roles: name a second agent, or write clients = \"any\"")]
     OneAgent(AgentName),
     #[error(
-        "two adapters over one base are asked for, and agent {0} has none: add agents.{0}.lora, or write clients = \"any\""
+        "two adapters over one base are required, but agent {0} has none: add agents.{0}.lora, or write clients = \"any\""
     )]
     NoAdapter(AgentName),
     #[error(
-        "two adapters over one base are asked for, and agents {0} and {1} have different ones: give both the same model, device \
+        "two adapters over one base are required, but agents {0} and {1} have different bases: give both the same model, device \
          and dtype, or write clients = \"any\""
     )]
     OtherBase(AgentName, AgentName),
-    #[error("two clients need at least {needed} of memory and {free} are free")]
+    #[error("two clients need at least {needed} of memory, but only {free} are free")]
     Memory { needed: ByteSize, free: ByteSize },
 }
 
-/// How the base is held.
+/// How processes hold the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Processes {
     /// Both agents in one process share one copy.
     One,
-    /// Each has its own.
+    /// Each agent's process has its own copy.
     Each,
 }
 
-/// The configuration as it is to be run: as it is, or under `clients = "auto"` with one agent where two are too large for this
-/// machine. The second value says why, if so.
+/// Returns the configuration to run. With `clients = "auto"` and too little memory for two agents,
+/// one agent plays both roles, and the second value is the reason.
 ///
 /// # Errors
-/// What speaks against two clients where two are asked for; under `auto` all but the memory.
-pub fn settle(config: RunConfig, processes: Processes) -> Result<(RunConfig, Option<Lack>), Lack> {
+/// Returns the obstacle if two clients are required. Under `auto`, missing memory is no error.
+pub fn settle(config: RunConfig, processes: Processes) -> Result<(RunConfig, Option<Obstacle>), Obstacle> {
     settle_within(config, processes, free_memory())
 }
 
-/// `free`: bytes that the machine can still give; unknown, they are not checked.
+/// `free` is the number of bytes that the machine can still give. If it is `None`, memory is not
+/// checked.
 fn settle_within(
     config: RunConfig,
     processes: Processes,
     free: Option<u64>,
-) -> Result<(RunConfig, Option<Lack>), Lack> {
+) -> Result<(RunConfig, Option<Obstacle>), Obstacle> {
     let wanted = config.workflow.params.get("clients").and_then(toml::Value::as_str);
     let auto = wanted == Some("auto");
     if config.workflow.kind != "sequential" || !(auto || wanted == Some("two")) {
@@ -67,30 +69,30 @@ fn settle_within(
     }
     match two_clients(&config, processes, free) {
         Ok(()) => Ok((config, None)),
-        Err(lack @ Lack::Memory { .. }) if auto => Ok((one_client(config), Some(lack))),
-        Err(lack) => Err(lack),
+        Err(obstacle @ Obstacle::Memory { .. }) if auto => Ok((one_client(config), Some(obstacle))),
+        Err(obstacle) => Err(obstacle),
     }
 }
 
-fn two_clients(config: &RunConfig, processes: Processes, free: Option<u64>) -> Result<(), Lack> {
+fn two_clients(config: &RunConfig, processes: Processes, free: Option<u64>) -> Result<(), Obstacle> {
     let Some(((first, a), (second, b))) = pair(config) else {
         return Ok(());
     };
     if first == second {
-        return Err(Lack::OneAgent(first.clone()));
+        return Err(Obstacle::OneAgent(first.clone()));
     }
     for (name, agent) in [(first, a), (second, b)] {
         if agent.lora.is_none() {
-            return Err(Lack::NoAdapter(name.clone()));
+            return Err(Obstacle::NoAdapter(name.clone()));
         }
     }
     if !same_base(a, b) {
-        return Err(Lack::OtherBase(first.clone(), second.clone()));
+        return Err(Obstacle::OtherBase(first.clone(), second.clone()));
     }
-    // Of a graphics card's memory nothing is known here.
+    // The check does not know a graphics card's memory.
     let needed = needed(a, b, processes).filter(|_| a.device == DeviceName::default());
     match needed.zip(free) {
-        Some((needed, free)) if needed > free => Err(Lack::Memory {
+        Some((needed, free)) if needed > free => Err(Obstacle::Memory {
             needed: ByteSize(needed),
             free: ByteSize(free),
         }),
@@ -118,8 +120,8 @@ fn same_base(a: &AgentConfig, b: &AgentConfig) -> bool {
     model && a.device == b.device && a.dtype == b.dtype
 }
 
-/// Bytes of the base and of all that is trained; caches and batches come on top. `None` where the model is not here to be
-/// measured.
+/// Returns the bytes of the base and of everything that is trained; caches and batches are not
+/// included. Returns `None` if the model is not on this machine.
 fn needed(a: &AgentConfig, b: &AgentConfig, processes: Processes) -> Option<u64> {
     let shape = shape(&a.model)?;
     let width = match a.dtype {
@@ -138,7 +140,8 @@ fn needed(a: &AgentConfig, b: &AgentConfig, processes: Processes) -> Option<u64>
     Some(base + trained * 4 * KEPT)
 }
 
-/// How often an agent's process has the base on a CPU: an embedded engine in f32 has its matrices in order beside it (trainer's README).
+/// Returns how many copies of the base an agent's process holds on a CPU. An embedded engine in f32
+/// keeps a second, reordered copy (trainer's README).
 fn copies(agent: &AgentConfig) -> u64 {
     match Reads::of(agent) {
         Reads::NoWeights => 0,
@@ -161,7 +164,7 @@ fn shape(model: &ModelConfig) -> Option<ModelShape> {
     }
 }
 
-/// The first's agent plays both roles, told apart by their prompts.
+/// Lets the first role's agent play both roles; the prompts distinguish them.
 fn one_client(mut config: RunConfig) -> RunConfig {
     let Some(((first, _), (second, _))) = pair(&config) else {
         return config;
@@ -180,7 +183,7 @@ fn one_client(mut config: RunConfig) -> RunConfig {
     config
 }
 
-/// What Linux says is available without swapping.
+/// Returns the memory that Linux reports as available without swapping, in bytes.
 fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -199,28 +202,31 @@ mod tests {
         RunConfig::parse(&change(text), Path::new("two-lora.toml")).unwrap()
     }
 
-    fn lack(change: impl Fn(&str) -> String, free: u64) -> Option<Lack> {
+    fn obstacle(change: impl Fn(&str) -> String, free: u64) -> Option<Obstacle> {
         two_clients(&config(change), Processes::One, Some(free)).err()
     }
 
     #[test]
-    fn each_lack_has_its_type() {
+    fn each_obstacle_has_its_type() {
         let name = |name: &str| AgentName::new(name).unwrap();
         let plenty = 1 << 40;
-        assert_eq!(lack(str::to_owned, plenty), None);
+        assert_eq!(obstacle(str::to_owned, plenty), None);
         let alone = |text: &str| {
             text.replace("second = \"b\"", "second = \"a\"")
                 .replace("[agents.b]", "")
         };
-        assert_eq!(lack(alone, plenty), Some(Lack::OneAgent(name("a"))));
+        assert_eq!(obstacle(alone, plenty), Some(Obstacle::OneAgent(name("a"))));
         let bare = |text: &str| {
             let text = text.replace("[defaults.agent]\nlora =", "[defaults.agent]\n# lora =");
             text.replace("[agents.a]", "[agents.a.lora]\nrank = 4\n[agents.a]")
         };
-        assert_eq!(lack(bare, plenty), Some(Lack::NoAdapter(name("b"))));
+        assert_eq!(obstacle(bare, plenty), Some(Obstacle::NoAdapter(name("b"))));
         let other = |text: &str| text.replace("[agents.b]", "[agents.b]\nmodel.random.layers = 3");
-        assert_eq!(lack(other, plenty), Some(Lack::OtherBase(name("a"), name("b"))));
-        assert!(matches!(lack(str::to_owned, 1 << 20), Some(Lack::Memory { .. })));
+        assert_eq!(obstacle(other, plenty), Some(Obstacle::OtherBase(name("a"), name("b"))));
+        assert!(matches!(
+            obstacle(str::to_owned, 1 << 20),
+            Some(Obstacle::Memory { .. })
+        ));
     }
 
     #[test]
@@ -240,20 +246,20 @@ mod tests {
     }
 
     #[test]
-    fn only_memory_that_lacks_is_made_up_for_and_only_where_that_is_allowed() {
+    fn only_missing_memory_leads_to_one_client_and_only_with_auto() {
         let little = Some(1 << 20);
         let settled = |change: &dyn Fn(&str) -> String| settle_within(config(change), Processes::One, little);
-        assert!(matches!(settled(&str::to_owned), Err(Lack::Memory { .. })));
+        assert!(matches!(settled(&str::to_owned), Err(Obstacle::Memory { .. })));
         let auto = |text: &str| text.replace("clients = \"two\"", "clients = \"auto\"");
-        let (one, lack) = settled(&auto).unwrap();
-        assert!(matches!(lack, Some(Lack::Memory { .. })));
+        let (one, obstacle) = settled(&auto).unwrap();
+        assert!(matches!(obstacle, Some(Obstacle::Memory { .. })));
         assert_eq!(one.participants().len(), 1);
-        // A mistake is not made up for.
+        // A mistake in the configuration is not worked around.
         let mistaken = |text: &str| auto(text).replace("[agents.b]", "[agents.b]\nmodel.random.layers = 3");
-        assert!(matches!(settled(&mistaken), Err(Lack::OtherBase(..))));
-        // Of a machine of which nothing is known, nothing is said.
-        let (two, lack) = settle_within(config(auto), Processes::One, None).unwrap();
-        assert_eq!((two.participants().len(), lack), (2, None));
+        assert!(matches!(settled(&mistaken), Err(Obstacle::OtherBase(..))));
+        // Without figures about the machine, memory is not checked.
+        let (two, obstacle) = settle_within(config(auto), Processes::One, None).unwrap();
+        assert_eq!((two.participants().len(), obstacle), (2, None));
     }
 
     #[test]
@@ -272,7 +278,7 @@ mod tests {
         let config = one_client(config(str::to_owned));
         assert_eq!(config.agents.len(), 1);
         assert_eq!(config.participants().len(), 1);
-        // It is a configuration that can be run, and settled again without effect.
+        // The result is a valid configuration, and settling it again changes nothing.
         let text = toml::to_string(&config).unwrap();
         let again = RunConfig::parse(&text, Path::new("one.toml")).unwrap();
         assert_eq!(settle(again, Processes::One).unwrap().1, None);

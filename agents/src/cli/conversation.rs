@@ -1,26 +1,21 @@
-//! `dyad conversation ID`: what was said and what it earned.
-
-mod earned;
-
-use std::fmt::Write;
+//! `dyad conversation ID`: shows a conversation and its rewards.
 
 use clap::Args;
 
+use super::render::conversation::render;
 use super::select::RunArg;
 use crate::base::fault::Usage;
-use crate::participant::{PROGRAM, TOOL};
-use crate::run_folder::logs::prompt_text;
-use crate::run_folder::logs::{Transcript, find_conversation, printable};
+use crate::run_folder::logs::{find_conversation, printable};
 
-/// Conversations shown at most when the start of an id means many.
+/// Largest number of conversations shown when several ids match.
 const MOST: usize = 20;
 
-/// Show a conversation with its rewards
+/// Show a conversation and its rewards
 #[derive(Debug, Args)]
 pub struct ConversationArgs {
-    /// `<group>/<member>`, or the start of it
+    /// `<group>/<member>`, or the beginning of it
     pub id: String,
-    /// As stored, one JSON object a line
+    /// Print the stored JSON, one object per line
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -32,7 +27,7 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
     let found = find_conversation(&folder.path().join("transcripts"), &args.id)?;
     if found.is_empty() {
         return Err(Usage::new(format!("run {} has no transcript of {:?}", folder.run(), args.id))
-            .hint("ids stand in transcripts/*.jsonl; run.transcripts decides which are written; an open conversation has none yet")
+            .hint("the ids are in transcripts/*.jsonl; run.transcripts selects which conversations are written; an open one has no transcript yet")
             .into());
     }
     for transcript in found.iter().take(MOST) {
@@ -43,164 +38,7 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
         }
     }
     if found.len() > MOST {
-        eprintln!("... and {} more begin so", found.len() - MOST);
+        eprintln!("... and {} more match", found.len() - MOST);
     }
     Ok(())
-}
-
-/// The conversation, turn by turn, then the rewards and the workflow's figures.
-#[must_use]
-pub fn render(transcript: &Transcript) -> String {
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "conversation {}  task {}  {}",
-        transcript.conversation, transcript.task, transcript.status
-    );
-    let _ = writeln!(text, "\n  task\n{}", indent(&prompt_text(&transcript.prompt)));
-    let label = prompt_text(&transcript.label);
-    if !label.is_empty() {
-        let _ = writeln!(text, "    (label: {label})");
-    }
-    for turn in &transcript.turns {
-        let seat = if turn.seat == 0 {
-            String::new()
-        } else {
-            format!("/{}", turn.seat)
-        };
-        for read in &turn.reads {
-            let _ = writeln!(
-                text,
-                "\n  {}{seat} reads, {}\n{}",
-                turn.role,
-                read.role,
-                indent(&read.content)
-            );
-        }
-        if [PROGRAM, TOOL].contains(&turn.agent.as_str()) {
-            let _ = writeln!(text, "\n  {}{seat}, {}\n{}", turn.role, turn.agent, indent(&turn.text));
-            continue;
-        }
-        let of = logprobs_of(&turn.logprobs_of);
-        let _ = writeln!(
-            text,
-            "\n  {}{seat}, agent {}  ({} tokens, weights {}, {}, mean log-prob {:.3}{of})\n{}",
-            turn.role,
-            turn.agent,
-            turn.tokens,
-            turn.version,
-            turn.finish,
-            turn.mean_logprob,
-            indent(&turn.text)
-        );
-    }
-    let _ = writeln!(text, "\n  rewards");
-    for (label, found) in &transcript.earned {
-        text.push_str(&earned::earned(label, found));
-    }
-    // Of a run before weights were written down.
-    let untold = transcript
-        .rewards
-        .iter()
-        .filter(|(role, _)| !transcript.earned.contains_key(*role));
-    for (role, parts) in untold {
-        let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
-        let _ = writeln!(text, "    {role:12} {}", parts.join("  "));
-    }
-    if !transcript.metrics.is_empty() {
-        let _ = writeln!(text, "\n  figures");
-    }
-    for (name, value) in &transcript.metrics {
-        let _ = writeln!(text, "    {name:24} {value:.3}");
-    }
-    printable(&text).into_owned()
-}
-
-/// Behind a mean log-prob: what it is of, where that is not what was sampled from without truncation.
-fn logprobs_of(name: &str) -> String {
-    match name {
-        "" | "sampled" => String::new(),
-        other => format!(" ({other})"),
-    }
-}
-
-fn indent(text: &str) -> String {
-    text.lines()
-        .map(|line| format!("    {line}"))
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run_folder::logs::TranscriptTurn;
-
-    #[test]
-    fn a_conversation_reads_as_one() {
-        let transcript = Transcript {
-            conversation: "ab01/3".into(),
-            task: "t1".into(),
-            prompt: serde_json::json!([{"role": "system", "content": "Speak."}, {"role": "user", "content": "o3"}]),
-            label: "o3".into(),
-            turns: vec![TranscriptTurn {
-                role: "speaker".into(),
-                agent: "a".into(),
-                text: "s7".into(),
-                tokens: 1,
-                version: "1.40".into(),
-                finish: "stop".into(),
-                mean_logprob: -0.25,
-                ..TranscriptTurn::default()
-            }],
-            rewards: [(
-                "speaker".to_owned(),
-                [("success".to_owned(), 1.0), ("total".to_owned(), 1.0)].into(),
-            )]
-            .into(),
-            metrics: [("success".to_owned(), 1.0)].into(),
-            status: "completed".into(),
-            ..Transcript::default()
-        };
-        let expected = "conversation ab01/3  task t1  completed\n\n  task\n    system: Speak.\n    user: o3\n    (label: o3)\n\n  \
-                        speaker, agent a  (1 tokens, weights 1.40, stop, mean log-prob -0.250)\n    s7\n\n  rewards\n    \
-                        speaker      success 1.000  total 1.000\n\n  figures\n    success                  1.000\n";
-        assert_eq!(render(&transcript), expected);
-    }
-
-    #[test]
-    fn log_probs_of_something_else_than_what_was_sampled_from_say_so() {
-        let shown = |of: &str| {
-            render(&Transcript {
-                turns: vec![TranscriptTurn {
-                    logprobs_of: of.into(),
-                    ..TranscriptTurn::default()
-                }],
-                ..Transcript::default()
-            })
-        };
-        assert!(shown("truncated").contains("mean log-prob 0.000 (truncated))"));
-        for plain in ["sampled", ""] {
-            assert!(shown(plain).contains("mean log-prob 0.000)"), "{plain}");
-        }
-    }
-
-    #[test]
-    fn what_a_model_says_is_no_command_to_the_terminal() {
-        let hostile = "s7\u{1b}]0;owned\u{7}\u{9b}6n";
-        let transcript = Transcript {
-            task: hostile.into(),
-            prompt: hostile.into(),
-            label: hostile.into(),
-            turns: vec![TranscriptTurn {
-                text: hostile.into(),
-                finish: hostile.into(),
-                ..TranscriptTurn::default()
-            }],
-            ..Transcript::default()
-        };
-        let shown = render(&transcript);
-        assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
-        assert!(shown.contains("s7\\u001b]0;owned"), "{shown}");
-    }
 }

@@ -6,25 +6,25 @@ use anyhow::Context;
 use clap::Args;
 use configs::{Mode, RunConfig};
 
-use super::table::{Align, Table, difference, interval};
+use super::render::table::{Align, Table, difference, interval};
 use crate::base::fault::Usage;
 use crate::eval::cross::{self, Figures, OfRun};
 use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry;
 use crate::run_folder::telemetry::Telemetry;
 
-/// Play trained agents with partners as they began, and all together: whose training made the team better?
+/// Show which training helped: trained agents play with initial partners
 ///
-/// Several runs are seeds of one recipe: intervals are over runs then.
+/// The runs must be seeds of one recipe; intervals are then over runs.
 #[derive(Debug, Args)]
 pub struct CrossPlayArgs {
-    /// Runs: `latest`, ids, or folders
+    /// Runs: `latest`, ids or folders
     #[arg(required = true, value_name = "RUN")]
     pub which: Vec<String>,
-    /// Write the table there, as JSON
+    /// Write the table to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
 }
@@ -33,7 +33,7 @@ pub fn run(args: &CrossPlayArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init(Telemetry::of_command("cross-play"))?;
     let folders = args.which.iter().map(|which| RunFolder::find(&args.runs, which));
     let folders = folders.collect::<Result<Vec<_>, _>>()?;
-    // Before all is played: a place that cannot be written.
+    // Creates the file before hours of play: a path that cannot be written fails now.
     if let Some(path) = &args.json {
         std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
     }
@@ -46,12 +46,12 @@ pub fn run(args: &CrossPlayArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The table of runs that are seeds of one recipe.
+/// Returns the table of runs that are seeds of one recipe.
 ///
 /// # Errors
-/// Runs whose agents differ, the same run twice, and those of playing.
+/// Returns an error if the runs' agents differ, a run is named twice, or playing fails.
 pub fn of_runs(folders: &[RunFolder]) -> anyhow::Result<cross::Table> {
-    let first = folders.first().context("there is no run")?;
+    let first = folders.first().context("no run was named")?;
     let of_first = first.config()?;
     let trained = cross::trained(&of_first);
     for (index, other) in folders.iter().enumerate().skip(1) {
@@ -62,16 +62,16 @@ pub fn of_runs(folders: &[RunFolder]) -> anyhow::Result<cross::Table> {
         let seeds_differ = config.run.seed != of_first.run.seed || config.run.mode == Mode::Async;
         if !seeds_differ || !same_recipe(&of_first, &config)? {
             let problem = format!(
-                "the runs {} and {} are no two seeds of one recipe",
+                "the runs {} and {} are not two seeds of one recipe",
                 first.run(),
                 other.run()
             );
             return Err(Usage::new(problem)
-                .hint("they must have the same workflow, tasks, evaluation and agents, and in synchronous rounds other seeds")
+                .hint("they must have the same workflow, tasks, evaluation and agents, and in synchronous rounds different seeds")
                 .into());
         }
         if cross::trained(&config) != trained {
-            let problem = format!("the runs {} and {} train other agents", first.run(), other.run());
+            let problem = format!("the runs {} and {} train different agents", first.run(), other.run());
             return Err(Usage::new(problem).hint("name seeds of one recipe").into());
         }
     }
@@ -89,7 +89,7 @@ pub fn of_runs(folders: &[RunFolder]) -> anyhow::Result<cross::Table> {
     })
 }
 
-/// Whether two runs differ in nothing that decides what is learnt but their seeds.
+/// Returns true if two runs differ only in their seeds, as far as learning is concerned.
 fn same_recipe(a: &RunConfig, b: &RunConfig) -> anyhow::Result<bool> {
     let recipe = |config: &RunConfig| -> serde_json::Result<serde_json::Value> {
         Ok(serde_json::json!([
@@ -102,7 +102,7 @@ fn same_recipe(a: &RunConfig, b: &RunConfig) -> anyhow::Result<bool> {
     Ok(recipe(a)? == recipe(b)?)
 }
 
-/// As text.
+/// Formats the table.
 #[must_use]
 pub fn render(table: &cross::Table) -> String {
     let part = |heading: &str, rows: &[(String, Figures)], shown: fn(Option<crate::stats::Interval>) -> String| {

@@ -1,4 +1,4 @@
-//! `dyad doctor`: what this machine has, what is missing, and what to do about it.
+//! `dyad doctor`: what this machine has, what is missing, and how to fix it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::select;
 use crate::base::fault::Unavailable;
 use crate::run_folder::connect::store_options;
 
-/// Look at libtorch, GPU, broker, store and permissions, and say what to fix
+/// Check libtorch, GPU, broker, store and permissions
 ///
-/// Exit code 75 if something that was asked for does not work.
+/// Prints a fix for each problem. The exit code is 75 if something required does not work.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Look at what this configuration needs
+    /// Check what this configuration needs
     pub config: Option<PathBuf>,
     /// Broker to try, instead of the configuration's
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
@@ -27,22 +27,22 @@ pub struct DoctorArgs {
     /// State store to try, instead of the configuration's
     #[arg(long, env = "DYAD_STATE", hide_env_values = true, value_name = "URL")]
     pub state: Option<String>,
-    /// Where run folders would be made
+    /// Folder in which run folders would be created
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
 }
 
-/// How a finding counts.
+/// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     Good,
-    /// Not there, and not needed for what was asked.
+    /// Missing, and not required.
     Absent,
-    /// Needed and not working.
+    /// Required, and not working.
     Bad,
 }
 
-/// One thing that was looked at.
+/// One check and its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     pub what: &'static str,
@@ -100,13 +100,13 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     Err(Unavailable {
-        message: format!("{bad} of these must be fixed first"),
+        message: format!("{bad} of these checks failed and must be fixed"),
         hint: None,
     }
     .into())
 }
 
-/// libtorch is linked, so a process that runs has found it: say where.
+/// Reports where libtorch is. It is linked, so a running process has always found it.
 fn libtorch() -> Finding {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let library = |name: &str| {
@@ -128,7 +128,7 @@ fn libtorch() -> Finding {
     }
 }
 
-/// The version as libtorch's own folder says, in libtorch's and PyTorch's layout.
+/// Returns the version that libtorch's folder names, in libtorch's or PyTorch's layout.
 fn torch_version(lib: &Path) -> Option<String> {
     let root = lib.parent()?;
     let noted = std::fs::read_to_string(root.join("build-version"));
@@ -150,19 +150,19 @@ fn gpu() -> Finding {
         _ if Path::new("/proc/driver/nvidia/version").exists() => Finding::other(
             "GPU",
             true,
-            "a driver is loaded, nvidia-smi does not answer",
+            "a driver is loaded, but nvidia-smi does not answer",
             "in a container, start it with --gpus all",
         ),
         _ => Finding::other(
             "GPU",
             false,
-            "none; training runs on the CPU",
+            "none; training uses the CPU",
             "make setup GPU=1 on a machine with one",
         ),
     }
 }
 
-/// A server's program, needed when the URL says `local:`.
+/// Checks a server's program, which is required if the URL is `local:`.
 fn server(name: &'static str, places: &[&str], url: Option<&str>) -> Finding {
     let needed = url == Some("local:");
     match find_binary(places, name) {
@@ -187,7 +187,7 @@ async fn try_broker(url: Option<&str>) -> Option<Finding> {
                 broker::bus::BusHealth::Blocked(reason) => Finding::other(
                     "broker",
                     true,
-                    format!("{shown} takes no messages: {reason}"),
+                    format!("{shown} accepts no messages: {reason}"),
                     "free memory or disk space on the broker's host",
                 ),
                 _ => Finding::good("broker", format!("{shown} answers")),
@@ -233,7 +233,7 @@ async fn try_store(url: Option<&str>) -> Option<Finding> {
     })
 }
 
-/// Whether a run folder could be made: tries it, and leaves nothing behind.
+/// Checks whether a run folder can be created, and leaves nothing behind.
 fn writable(runs: &Path) -> Finding {
     let made = !runs.exists();
     let probe = runs.join(format!(".doctor-{}", std::process::id()));
@@ -248,7 +248,7 @@ fn writable(runs: &Path) -> Finding {
             "run folder",
             true,
             format!("{}: {error}", runs.display()),
-            "set run.folder or --runs to a folder that you may write",
+            "set run.folder or --runs to a writable folder",
         ),
     }
 }
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_server_matters_only_where_it_is_asked_for() {
+    fn missing_server_is_a_problem_only_if_required() {
         let missing = |url: Option<&str>| server("no-such-server-anywhere", &[], url).standing;
         assert_eq!(missing(Some("local:")), Standing::Bad);
         assert_eq!(missing(Some("memory:")), Standing::Absent);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_a_finding() {
+    fn unwritable_folder_is_a_finding() {
         let base = tempfile::tempdir().unwrap();
         let (new, file) = (base.path().join("runs"), base.path().join("file"));
         assert_eq!(writable(&new).standing, Standing::Good);

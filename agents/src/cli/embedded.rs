@@ -17,10 +17,11 @@ use crate::run_folder::connect::Servers;
 use crate::run_folder::{Connection, RunFolder};
 use crate::{agent, coordinator};
 
-/// What a stop is given to tell others.
+/// Time that a stopping process may spend on messages to the others.
 const TIDY: Duration = Duration::from_secs(5);
 
-/// A runtime that never blocks on an actor: actors stay on the system thread, IO on the workers.
+/// Creates a runtime in which IO never blocks an actor: actors run on the system thread, IO on the
+/// workers.
 pub fn system() -> actix::SystemRunner {
     actix::System::with_tokio_rt(|| {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
@@ -31,14 +32,14 @@ pub fn system() -> actix::SystemRunner {
         match built {
             Ok(runtime) => runtime,
             Err(error) => {
-                tracing::error!(%error, "the operating system gives no threads");
+                tracing::error!(%error, "the operating system cannot start a thread");
                 crate::base::fault::leave(crate::run_folder::telemetry::EXIT_PANIC);
             }
         }
     })
 }
 
-/// Runs `config` to its end in this process. The folder says how it went.
+/// Runs `config` to its end in this process. The results are in the folder.
 pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Result<()> {
     let urls = Connection {
         broker: config.run.broker.clone(),
@@ -56,7 +57,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     let bus = connect::bus(&urls.broker).await?;
     let store = connect::store(&urls.state, &run).await?;
     let topology = Topology::new(run.clone());
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))?;
 
     crate::cli::progress::watch(bus.clone(), &topology, config.clone(), "view").await?;
@@ -130,7 +131,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
         }
     };
     if outcome.is_err() {
-        // What is under way has no part in it: its groups have no strike when it comes again.
+        // The open groups did not cause the stop, so they get no crash mark when they start again.
         let stop = |router: &Addr<router::Router>| router.send(router::Input::Stop);
         let tidy = futures_util::future::join3(
             futures_util::future::join_all(routers.iter().map(stop)),
@@ -148,10 +149,13 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
 }
 
 fn interrupted(folder: &RunFolder) -> anyhow::Error {
-    anyhow::anyhow!("interrupted; `dyad run --resume {}` goes on", folder.path().display())
+    anyhow::anyhow!(
+        "interrupted; continue with `dyad run --resume {}`",
+        folder.path().display()
+    )
 }
 
-/// The run folder of a new run.
+/// Creates the run folder of a new run.
 pub fn new_folder(config: &RunConfig, source: &Path) -> anyhow::Result<RunFolder> {
     RunFolder::create(&config.run.folder, config, Some(source))
         .with_context(|| format!("making a run folder for {}", source.display()))

@@ -1,4 +1,4 @@
-//! `dyad engine CONFIG`: an agent's engine as a process of its own.
+//! `dyad engine CONFIG`: an agent's engine in a process of its own.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,18 +11,20 @@ use crate::engine::process::server;
 use crate::run_folder::telemetry;
 use crate::run_folder::telemetry::Telemetry;
 
-/// Runs an engine of one agent, whose configuration says engine.kind = "dyad" and names it in engine.urls
+/// Run one agent's engine as a separate process
 ///
-/// It has no weights but those that it fetches of its agent, and serves one run; it may be killed and started again at any time.
+/// The agent's configuration has engine.kind = "dyad" and this engine's address in engine.urls. The
+/// engine fetches its weights from the agent and serves one run. It may be killed and started again
+/// at any time.
 #[derive(Debug, Args)]
 pub struct EngineArgs {
-    /// The run's configuration; a running run's is RUN/config.toml
+    /// The run's configuration; for a running run RUN/config.toml
     #[arg(env = "DYAD_CONFIG")]
     pub config: PathBuf,
-    /// Which agent of the configuration
+    /// Name of the agent in the configuration
     #[arg(long, env = "DYAD_AGENT")]
     pub agent: AgentName,
-    /// IP address and port
+    /// IP address and port to listen on
     #[arg(
         long,
         env = "DYAD_ENGINE_LISTEN",
@@ -47,7 +49,7 @@ pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
             () = signals.next() => return Ok(()),
         };
         signals.next().await;
-        tracing::info!("told to stop");
+        tracing::info!("received a stop signal");
         serving.close().await;
         Ok(())
     })

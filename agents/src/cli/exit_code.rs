@@ -1,6 +1,7 @@
-//! How a command fails: the printed error with its hint, and the exit code.
+//! Prints a command's error with its hint, and chooses the exit code.
 //!
-//! 0 ok, 1 the run or command failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable (try again).
+//! 0 ok, 1 the run or command failed, 2 wrong usage or configuration, 70 a bug, 75 a service is
+//! unavailable (try again).
 
 use std::fmt::Write;
 
@@ -18,7 +19,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const UNAVAILABLE: u8 = 75;
 
-/// Prints the error with its causes and a hint, and answers with its exit code.
+/// Prints the error with its causes and a hint. Returns its exit code.
 #[must_use]
 pub fn tell(error: &anyhow::Error) -> u8 {
     eprint!("{}", crate::run_folder::logs::printable(&render(error)));
@@ -44,7 +45,7 @@ pub fn render(error: &anyhow::Error) -> String {
     text
 }
 
-/// The exit code of an error: the first of its causes that we know decides.
+/// Returns the exit code of an error: the first known cause decides.
 #[must_use]
 pub fn code(error: &anyhow::Error) -> u8 {
     error.chain().find_map(known_code).unwrap_or(FAILED)
@@ -64,7 +65,7 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         });
     }
     if let Some(error) = cause.downcast_ref::<ModelError>() {
-        // A model that is damaged or of another kind is so tomorrow too.
+        // A damaged model, or one of another kind, does not get better by trying again.
         return Some(match error {
             ModelError::Io { .. } | ModelError::Torch(_) => FAILED,
             _ => USAGE,
@@ -98,27 +99,27 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         let text = match error {
             BusError::Connect { .. } => {
                 "start it with `docker compose up -d rabbitmq`, let `dyad up` start a private one (run.broker = \"local:\"), \
-                 or set DYAD_BROKER; `dyad doctor` looks at all of it"
+                 or set DYAD_BROKER; `dyad doctor` checks all of it"
             }
-            // They say what to do themselves.
+            // The message already says what to do.
             BusError::Tls { .. } => return None,
             BusError::Url { .. } => "a broker URL is amqp[s]://user:password@host:port/vhost, or memory: or local:",
             BusError::Declare { forbidden: true, .. } => {
-                "each kind of process has a user of its own: give it its own file of `dyad topology export`"
+                "each kind of process has its own user: give it its own file of `dyad topology export`"
             }
-            BusError::Declare { .. } => "another release may have declared it otherwise: use a new run",
+            BusError::Declare { .. } => "another release may have declared it differently: start a new run",
             BusError::Delete { .. } | BusError::Closed => return None,
         };
         return Some(text.into());
     }
     if let Some(error) = cause.downcast_ref::<StoreError>() {
-        // It says what to do itself.
+        // The message already says what to do.
         if matches!(error, StoreError::Tls { .. }) {
             return None;
         }
         return Some(
             "start it with `docker compose up -d redis`, let `dyad up` start a private one (run.state = \"local:\"), or set \
-             DYAD_STATE; `dyad doctor` looks at all of it"
+             DYAD_STATE; `dyad doctor` checks all of it"
                 .into(),
         );
     }
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_say_whose_turn_it_is() {
+    fn exit_code_follows_the_kind_of_error() {
         let connect = BusError::Connect {
             url: "amqp://127.0.0.1:5672".into(),
             reason: "refused".into(),
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_certificate_says_what_to_do_and_nothing_else_does() {
+    fn rejected_certificate_has_its_own_advice_and_no_hint() {
         let reason = "its certificate ...: set DYAD_CA=FILE".to_owned();
         let bus = BusError::Tls {
             url: "amqps://h:5671/v".into(),
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn only_a_forbidden_declaration_asks_for_the_right_user() {
-        for (forbidden, advice) in [(true, "has a user of its own"), (false, "use a new run")] {
+        for (forbidden, advice) in [(true, "has its own user"), (false, "start a new run")] {
             let (what, reason) = ("queue q".to_owned(), "ACCESS_REFUSED".to_owned());
             let error = anyhow::Error::from(BusError::Declare {
                 what,
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_tls_is_told_in_the_same_words() {
+    fn a_store_without_tls_has_the_text_of_an_unusable_one() {
         let (url, reason) = ("rediss://h".to_owned(), "no".to_owned());
         let error = StoreError::Tls { url, reason };
         assert_eq!(
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_said_is_not_said_again() {
+    fn cause_in_the_message_is_not_repeated() {
         let error = anyhow::anyhow!("disk full").context("cannot write: disk full");
         assert_eq!(render(&error), "error: cannot write: disk full\n");
     }

@@ -1,4 +1,4 @@
-//! `dyad export AGENT`: a checkpoint's weights as a folder that others load.
+//! `dyad export AGENT`: writes a checkpoint's weights as a folder that other programs load.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,37 +21,40 @@ use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry;
 use crate::run_folder::telemetry::Telemetry;
 
-/// Write an agent's weights as a folder that others load: Hugging Face's form, or PEFT's for an adapter
+/// Export an agent's weights in Hugging Face or PEFT format
 ///
-/// Without what only training needs. The folder is whole or not there.
+/// A PEFT folder holds an adapter. Training state is left out. The folder appears complete or not
+/// at all.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The agent
+    /// Name of the agent
     pub agent: String,
     #[command(flatten)]
     pub run: RunArg,
-    /// Which weights: the newest checkpoint (`latest`), the newest undamaged one (`last-good`), that of step N, or the policy as the
-    /// run began (`initial`)
+    /// Weights: the newest checkpoint (`latest`), the newest undamaged one (`last-good`), the one
+    /// of step N, or the initial policy (`initial`)
     #[arg(long, value_name = "N|latest|last-good|initial", default_value = "latest")]
     pub step: Step,
-    /// The folder to make; of a link, the folder that it leads to
+    /// The folder to create; for a link, the folder that it points to
     #[arg(long, value_name = "FOLDER")]
     pub out: PathBuf,
-    /// Of an adapter: base and adapter in one, as a whole model; needs memory for it in f32, for two where a tied head is changed
+    /// Merge an adapter into its base and write one model. Needs memory for the model in f32, and
+    /// for two if the adapter changes a tied head
     #[arg(long)]
     pub merged: bool,
-    /// Of the weights in the files; checkpoints have f32
+    /// Type of the exported weights; checkpoints have f32
     #[arg(long, value_enum, default_value = "f32")]
     pub dtype: Kind,
-    /// Bytes of one file of weights at most, such as "2 GiB"; a larger model is written in shards with an index
+    /// Largest file of weights, for example "2 GiB"; a larger model is written in shards with an
+    /// index
     #[arg(long, value_name = "SIZE", default_value_t = ByteSize(SHARD_BYTES))]
     pub max_shard_size: ByteSize,
-    /// Replace an earlier export: a folder with a dyad_export.json and nothing below it
+    /// Replace an earlier export: a folder with a dyad_export.json and no subfolder
     #[arg(long)]
     pub force: bool,
 }
 
-/// Which checkpoint.
+/// The checkpoint to export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Latest,
@@ -97,7 +100,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Exports, and says what.
+/// Exports the weights and returns a summary.
 fn write(args: &ExportArgs) -> anyhow::Result<String> {
     let run = args.run.folder()?;
     let config = run.config()?;
@@ -110,10 +113,10 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
         return Err(Usage::new(problem).hint(format!("it has {}", known.join(", "))).into());
     };
     if let ModelConfig::Served(model) = &settings.model {
-        let problem = format!("the model {model:?} of agent {agent} is a server's: there are no weights to export");
+        let problem = format!("model {model:?} of agent {agent} runs on a server: there are no weights to export");
         return Err(Usage::new(problem).into());
     }
-    // Before the checkpoint's files are read and compared with their digests, which takes long.
+    // Checked first: reading the checkpoint's files and comparing their digests takes long.
     let out = place(&args.out)?;
     may_write(&out, args.force)?;
     let chosen = choose(&run, agent, args.step)?;
@@ -133,32 +136,32 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
     let exported = match export(&what, &out, args.force) {
         Err(ExportError::Files(error @ CheckpointError::OtherModel { .. })) => {
             let problem = format!("agent {agent} cannot be merged with {}: {error}", files.model.display());
-            let hint = "bring back the base that it was trained over, or export the adapter alone, without --merged";
+            let hint = "restore the base of the training, or export only the adapter, without --merged";
             return Err(Usage::new(problem).hint(hint).into());
         }
         exported => exported.with_context(|| format!("exporting agent {agent} to {}", args.out.display()))?,
     };
-    Ok(told(agent, &chosen.told, &files.model, args, &exported))
+    Ok(summary(agent, &chosen.told, &files.model, args, &exported))
 }
 
-/// The weights, with what to try where they are damaged.
+/// Finds the weights. The error for damaged weights has a hint.
 fn choose(run: &RunFolder, agent: &AgentName, step: Step) -> anyhow::Result<Chosen> {
     let (chosen, hint) = match step {
         Step::Latest => (
             Chosen::newest(run, agent),
-            "--step last-good takes the newest checkpoint that is not damaged",
+            "--step last-good takes the newest undamaged checkpoint",
         ),
         Step::LastGood => (
             Chosen::last_good(run, agent),
-            "--step initial takes the policy as the run began",
+            "--step initial takes the initial policy of the run",
         ),
         Step::Initial => (
             Chosen::initial(run, agent),
-            "--step last-good takes the newest checkpoint that is not damaged",
+            "--step last-good takes the newest undamaged checkpoint",
         ),
         Step::At(step) => (
             Chosen::step(run, agent, step),
-            "--step last-good takes the newest checkpoint that is not damaged, --step N that of another step",
+            "--step last-good takes the newest undamaged checkpoint, --step N the one of step N",
         ),
     };
     chosen.map_err(|error| match error.downcast_ref::<CheckpointError>() {
@@ -167,7 +170,7 @@ fn choose(run: &RunFolder, agent: &AgentName, step: Step) -> anyhow::Result<Chos
     })
 }
 
-/// What an export says of where it came from.
+/// Returns where an export came from, for its dyad_export.json.
 fn provenance(run: &RunFolder, agent: &AgentName, chosen: &Chosen) -> serde_json::Value {
     let manifest = chosen.manifest();
     json!({
@@ -184,7 +187,7 @@ fn refused(out: &Path, why: &str, hint: &str) -> anyhow::Error {
     Usage::new(format!("--out {}: {why}", out.display())).hint(hint).into()
 }
 
-/// Where the folder is to be: what is there goes by its own name, so that of a link not the link is replaced.
+/// Returns the canonical path of the folder, so that a link's target is replaced and not the link.
 fn place(out: &Path) -> anyhow::Result<PathBuf> {
     if out.exists() {
         return out
@@ -194,14 +197,15 @@ fn place(out: &Path) -> anyhow::Result<PathBuf> {
     if out.is_symlink() {
         return Err(refused(
             out,
-            "it is a link to nothing",
+            "the link has no target",
             "name another folder, or remove the link",
         ));
     }
     Ok(out.to_owned())
 }
 
-/// Refuses a folder with content, and with `force` one that is no export alone: replacing it would lose what nobody meant.
+/// Rejects a folder with content. With `force`, accepts only an earlier export, so that no other
+/// files are lost.
 fn may_write(out: &Path, force: bool) -> anyhow::Result<()> {
     if !out.exists() {
         return Ok(());
@@ -209,14 +213,14 @@ fn may_write(out: &Path, force: bool) -> anyhow::Result<()> {
     if !out.is_dir() {
         return Err(refused(
             out,
-            "there is a file of that name",
-            "name a folder that is not there",
+            "a file has this name",
+            "name a folder that does not exist",
         ));
     }
     if is_mount(out).with_context(|| format!("looking at {}", out.display()))? {
         return Err(refused(
             out,
-            "a file system is mounted there, which cannot be replaced",
+            "a file system is mounted there and cannot be replaced",
             "name a folder below it",
         ));
     }
@@ -237,13 +241,18 @@ fn may_write(out: &Path, force: bool) -> anyhow::Result<()> {
     }
     let has = |name: &str| entries.iter().any(|path| path.ends_with(name));
     if !has(EXPORT) || has("manifest.json") || entries.iter().any(|path| path.is_dir()) {
-        let why = format!("it is no earlier export: --force replaces a folder with {EXPORT} and nothing below it");
-        return Err(refused(out, &why, "name another folder, or remove this one yourself"));
+        let why = format!("it is not an earlier export: --force replaces a folder with {EXPORT} and no subfolder");
+        return Err(refused(
+            out,
+            &why,
+            "name another folder, or remove this folder yourself",
+        ));
     }
     Ok(())
 }
 
-/// Whether another file system begins at this folder, whose path is canonical. Nothing can be renamed to there.
+/// Returns true if another file system is mounted at this folder; nothing can be renamed to it. The
+/// path must be canonical.
 fn is_mount(folder: &Path) -> std::io::Result<bool> {
     match folder.parent() {
         Some(parent) => Ok(fs::metadata(folder)?.dev() != fs::metadata(parent)?.dev()),
@@ -251,7 +260,7 @@ fn is_mount(folder: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Refuses to replace what is exported.
+/// Rejects a target that holds the exported weights themselves.
 fn no_source(out: &Path, files: &Files) -> anyhow::Result<()> {
     let Ok(out) = out.canonicalize() else {
         return Ok(());
@@ -268,7 +277,7 @@ fn no_source(out: &Path, files: &Files) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn told(agent: &AgentName, weights: &str, base: &Path, args: &ExportArgs, exported: &Exported) -> String {
+fn summary(agent: &AgentName, weights: &str, base: &Path, args: &ExportArgs, exported: &Exported) -> String {
     let what = if exported.adapter {
         "a PEFT adapter"
     } else {
@@ -288,10 +297,10 @@ fn told(agent: &AgentName, weights: &str, base: &Path, args: &ExportArgs, export
         text += &format!("  its base: {}; --merged writes both as one model\n", base.display());
     }
     if exported.untied {
-        text += "  untied: the adapter changes the head, and the embedding stays\n";
+        text += "  untied: the adapter changes the head but not the embedding\n";
     }
     if !exported.files.iter().any(|name| name == "tokenizer.json") {
-        text += "  NOT complete: there was no tokenizer.json beside the weights; add the tokenizer's files\n";
+        text += "  NOT complete: there was no tokenizer.json next to the weights; add the tokenizer's files\n";
     }
     text
 }

@@ -1,14 +1,15 @@
-//! What a run reads of the Hugging Face Hub and this machine's cache lacks: told all at once, before anything is started.
+//! Rejects a run if its Hugging Face models or data sets are not in the cache, before anything
+//! starts.
 
 use configs::{RunConfig, SuiteConfig};
 use rollout::hub_cache::Cache;
 
 use crate::base::fault::Usage;
 
-/// Refuses a run whose models or data sets are not all here.
+/// Rejects a run if one of its models or data sets is missing.
 ///
 /// # Errors
-/// What lacks, and the commands that bring it.
+/// Returns an error that lists everything missing and the commands to download it.
 pub(super) fn require(config: &RunConfig) -> anyhow::Result<()> {
     match refusal(config, &Cache::of_environment()) {
         None => Ok(()),
@@ -17,29 +18,32 @@ pub(super) fn require(config: &RunConfig) -> anyhow::Result<()> {
 }
 
 fn refusal(config: &RunConfig, cache: &Cache) -> Option<Usage> {
-    let lacking = lacking(config, cache);
-    if lacking.is_empty() {
+    let missing = missing(config, cache);
+    if missing.is_empty() {
         return None;
     }
-    let keys: Vec<&str> = lacking.iter().map(|(key, _)| key.as_str()).collect();
+    let keys: Vec<&str> = missing.iter().map(|(key, _)| key.as_str()).collect();
     let mut commands: Vec<&str> = Vec::new();
-    for (_, command) in &lacking {
+    for (_, command) in &missing {
         if !commands.contains(&command.as_str()) {
             commands.push(command);
         }
     }
     let usage = Usage::new(format!(
-        "the run is not started: the Hugging Face cache {} lacks what these keys name: {}",
+        "the run was not started: the Hugging Face cache {} has no data for these keys: {}",
         cache.folder().display(),
         keys.join(", ")
     ));
-    let hint = format!("dyad downloads nothing; these commands do:\n{}", commands.join("\n"));
+    let hint = format!(
+        "dyad downloads nothing itself; download with these commands:\n{}",
+        commands.join("\n")
+    );
     Some(usage.hint(hint))
 }
 
-/// Key and command of each model and data set that the run reads and that is not here.
-fn lacking(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
-    // Other suites are played by `dyad eval` alone.
+/// Returns the key and the download command of each missing model and data set.
+fn missing(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
+    // Only `dyad eval` plays the other suites.
     let sources = sources(config, |suite| suite.every.is_some_and(|every| every > 0));
     let data_sets = sources
         .into_iter()
@@ -50,7 +54,8 @@ fn lacking(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Key and source of every set of tasks that the configuration names, of suites those that are `wanted`.
+/// Returns the key and source of every set of tasks in the configuration; suites are filtered by
+/// `wanted`.
 pub(super) fn sources(config: &RunConfig, wanted: impl Fn(&SuiteConfig) -> bool) -> Vec<(String, &str)> {
     let mut all = vec![("tasks.source".to_owned(), config.tasks.source.as_str())];
     let mix = config.tasks.mix.iter().enumerate();
@@ -70,7 +75,7 @@ mod tests {
     use crate::cli::exit_code::{code, render};
 
     #[test]
-    fn all_that_lacks_is_told_at_once_with_each_command_once() {
+    fn everything_missing_is_listed_with_each_command_once() {
         let text = include_str!("../../../configs/actor-verifier-astraflow.toml");
         let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -101,14 +106,14 @@ mod tests {
 
         let mut config = config;
         let local = crate::run_folder::tests::config_in(folder.path());
-        assert!(refusal(&local, &cache).is_none(), "nothing of it is of the Hub");
+        assert!(refusal(&local, &cache).is_none(), "none of it comes from the Hub");
         for suite in config.eval.suites.values_mut() {
             suite.every = None;
         }
-        let keys: Vec<String> = lacking(&config, &cache).into_iter().map(|(key, _)| key).collect();
+        let keys: Vec<String> = missing(&config, &cache).into_iter().map(|(key, _)| key).collect();
         assert!(
             !keys.iter().any(|key| key.starts_with("eval.suites.")),
-            "who plays them wants them: {keys:?}"
+            "`dyad eval` needs them: {keys:?}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `dyad logs AGENT`: the lines of one process, filtered, also as they come.
+//! `dyad logs AGENT`: prints the log lines of one process, filtered, and follows new ones.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use crate::run_folder::logs::{LogFilter, LogLine, Tail, printable, render_line};
 /// Show the log of an agent or coordinator
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// The agent's name, `coordinator`, or the start of a log's name; all logs if not given
+    /// An agent's name, `coordinator`, or the beginning of a log's name; without it all logs
     pub name: Option<String>,
-    /// Go on as lines are written
+    /// Print new lines as they are written
     #[arg(long, short)]
     pub follow: bool,
-    /// Only lines about this conversation (`<group>/<member>`, or the start of it)
+    /// Only lines about this conversation (`<group>/<member>`, or the beginning of it)
     #[arg(long, value_name = "ID")]
     pub conversation: Option<String>,
     /// The least severe level shown: error, warn, info, debug
     #[arg(long)]
     pub level: Option<tracing::Level>,
-    /// Only the last lines
+    /// Only the last N lines
     #[arg(long, short = 'n', value_name = "LINES")]
     pub lines: Option<usize>,
-    /// The lines as they are stored, one JSON object each
+    /// Print the stored lines, one JSON object each
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
     loop {
         for line in lines {
             if writeln!(out, "{line}").is_err() {
-                // The reader has seen enough (`| head`).
+                // The reader has closed the pipe (`| head`).
                 return Ok(());
             }
         }
@@ -63,7 +63,7 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The logs that `name` means: exactly it, or all that begin with it.
+/// Returns the log named exactly `name`, or all logs with names that begin with it.
 pub fn files(folder: &RunFolder, name: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
     let all = folder.files("logs")?;
     let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -94,7 +94,7 @@ pub fn files(folder: &RunFolder, name: Option<&str>) -> anyhow::Result<Vec<PathB
     Ok(begun)
 }
 
-/// Several logs read as one, each round in the order of time.
+/// Several logs merged by time.
 pub struct View {
     tails: Vec<(String, Tail)>,
     filter: LogFilter,
@@ -114,7 +114,7 @@ impl View {
         Self { tails, filter, json }
     }
 
-    /// What was written since the last call, ready to print.
+    /// Returns the lines written since the last call, ready to print.
     pub fn more(&mut self, color: bool) -> anyhow::Result<Vec<String>> {
         let width = self.tails.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let several = self.tails.len() > 1;

@@ -1,36 +1,41 @@
-//! The command line. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable.
+//! The command line. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a
+//! service is unavailable.
 
 pub mod audit;
 pub mod check;
+pub mod checkpoint;
 pub mod clients;
 pub mod compare;
 pub mod conversation;
 pub mod cross_play;
 pub mod doctor;
+pub mod drain;
 pub mod embedded;
-pub mod ending;
 pub mod engine;
 pub mod eval;
 pub mod exit_code;
 pub mod export;
 mod hub_check;
-pub mod judging;
+pub mod last_metrics;
 pub mod learn;
 pub mod logs;
 pub mod orders;
 pub mod overrides;
-mod pair;
+pub mod pause;
 pub mod process;
 pub mod progress;
 pub mod publish;
 pub mod recipes;
+pub mod render;
 pub mod report;
+pub mod resume;
 pub mod run;
+pub mod run_summary;
 pub mod schema;
 pub mod select;
 pub mod status;
 pub mod supervise;
-pub mod table;
+pub mod task_rules;
 pub mod tasks;
 pub mod topology;
 pub mod up;
@@ -49,54 +54,53 @@ struct Cli {
     command: Command,
 }
 
-const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n{after-help}\n\nOptions:\n{options}\n";
+/// The help is written by hand, because clap cannot put commands into groups.
+const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n{after-help}\n";
 
-const GUIDE: &str = "
+const GUIDE: &str = "\
+Options: -h, --help; -V, --version. `dyad COMMAND --help` describes one command.
+
 Run:
-  run CONFIG          The whole run in this process, no server needed
-  up CONFIG           One process per agent and coordinator, over RabbitMQ and Redis
+  run CONFIG          The whole run in one process, no server needed
+  up CONFIG           One process per agent and coordinator, with RabbitMQ and Redis
   agent, coordinator  One process of a run, for containers and clusters
-  engine CONFIG       An agent's engine as a process of its own
-  learn CONFIG        Several seeds: before and after, cross-play; a team against its solver alone
-  recipes             Every recipe that needs no model folder, over real servers, and one table
-
-Before:
-  check CONFIG        Every problem of a configuration at once, and all defaults
+  engine CONFIG       One agent's engine as a separate process
+Look:
+  status              Agents, weights, rewards, rates and queues (--watch, --json)
+  logs AGENT          Log lines of one process (-f, --level, --conversation)
+  conversation ID     A conversation and its rewards
+  report              A page of curves and conversations for the browser
+Publish:
+  publish FILE        Tasks to a run, one JSON object per line
+  tasks dead          Tasks that failed, with reasons (--requeue, --drop)
+  schema NAME         JSON Schema of tasks, configurations and programs' messages
   workflow test       Play a workflow with scripted answers, no model needed
-  schema NAME         JSON Schema of tasks, configurations, programs' questions and answers
-  doctor              What this machine has, what is missing, what to do about it
-  topology export     A user of RabbitMQ and Redis for each process, with what it needs
-
-While it runs:
-  status              Agents, weights, rewards, rates, queues; --watch, --json
-  logs AGENT          The lines of one process; -f, --level, --conversation
-  publish FILE        Tasks, one JSON object a line
-  tasks dead          What could not be handled, and why; --requeue, --drop
-  pause, resume RUN   Begin no more groups; go on
-  drain RUN           Finish what was published and what is open, then end
-  checkpoint RUN      A joint snapshot: every agent's checkpoint, nothing in flight
-
-After:
-  eval CONFIG         Tasks and suites with chosen weights: avg@k, pass@k, maj@k, tokens
-  cross-play RUN      Trained agents with initial partners: whose training helped
+Models:
+  export AGENT        Weights in Hugging Face or PEFT format
+  checkpoint RUN      One checkpoint of each agent, with nothing in flight
+Evaluate:
+  eval CONFIG         Tasks and suites with chosen weights: avg@k, pass@k, maj@k
+  cross-play RUN      Trained agents with initial partners: which training helped
   compare A B         Two runs, or two sets of runs, by their last evaluations
-  export AGENT        Weights as a folder that others load: Hugging Face's or PEFT's form
-  report              One page of curves and conversations, to open in a browser
-  conversation ID     Who said what, and what it earned
-  audit               Nothing lost, nothing counted twice
+  audit               Check that no task was lost or counted twice
+Operate:
+  check CONFIG        All problems of a configuration, or all its defaults
+  doctor              What this machine has, what is missing, how to fix it
+  pause, resume RUN   Start no new groups; continue
+  drain RUN           Finish published tasks and open groups, then end
+  topology export     RabbitMQ and Redis users with minimal permissions
 
-Begin with:
-  dyad run configs/signal.toml              two agents invent a language, about a minute
-  dyad up configs/signal.toml               the same, as processes
-  dyad publish tasks.jsonl && dyad logs a -f
-
-A run is meant by --run: `latest` (the default), its id or the start of it, or its folder.
+For developers: recipes, learn (see `dyad learn --help`).
+First run: dyad run configs/signal.toml (two agents invent a language, about a minute)
+Select a run with --run: `latest` (the default), its id or the beginning of it, or its folder.
 Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    #[command(hide = true)]
     Learn(learn::LearnArgs),
+    #[command(hide = true)]
     Recipes(recipes::RecipesArgs),
     Up(up::UpArgs),
     Agent(process::AgentArgs),
@@ -109,10 +113,10 @@ enum Command {
     Publish(publish::PublishArgs),
     Tasks(tasks::TasksArgs),
     Topology(topology::TopologyArgs),
-    Pause(orders::PauseArgs),
-    Resume(orders::ResumeArgs),
-    Drain(orders::DrainArgs),
-    Checkpoint(orders::CheckpointArgs),
+    Pause(pause::PauseArgs),
+    Resume(resume::ResumeArgs),
+    Drain(drain::DrainArgs),
+    Checkpoint(checkpoint::CheckpointArgs),
     Eval(eval::EvalArgs),
     CrossPlay(cross_play::CrossPlayArgs),
     Compare(compare::CompareArgs),
@@ -124,13 +128,13 @@ enum Command {
     Schema(schema::SchemaArgs),
 }
 
-/// Reads the command line and does what it says.
+/// Runs the command that the command line names.
 pub fn main() -> ! {
     main_with(Registry::new())
 }
 
-/// As [`main`], for a program with workflows and graders of its own: every command knows them as it knows those that are shipped, and so do
-/// the processes that a command starts, which are this program too.
+/// Does the same for a program with its own workflows and graders. Every command knows them, and so
+/// do the processes that a command starts: they run the same program.
 pub fn main_with(own: Registry) -> ! {
     crate::run_folder::telemetry::panic::install();
     if let Err(error) = own.install() {
@@ -151,10 +155,10 @@ pub fn main_with(own: Registry) -> ! {
         Command::Publish(args) => publish::run(&args),
         Command::Tasks(args) => tasks::run(&args),
         Command::Topology(args) => topology::run(&args),
-        Command::Pause(args) => orders::pause(&args),
-        Command::Resume(args) => orders::resume(&args),
-        Command::Drain(args) => orders::drain(&args),
-        Command::Checkpoint(args) => orders::checkpoint(&args),
+        Command::Pause(args) => pause::run(&args),
+        Command::Resume(args) => resume::run(&args),
+        Command::Drain(args) => drain::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::CrossPlay(args) => cross_play::run(&args),
         Command::Compare(args) => compare::run(&args),
@@ -179,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound_and_its_help_names_every_command() {
+    fn command_line_is_valid_and_help_names_every_command() {
         let mut command = Cli::command();
         command.clone().debug_assert();
         let help = command.render_help().to_string();
@@ -191,13 +195,25 @@ mod tests {
                 "{name} is not in\n{help}"
             );
         }
+        assert!(help.lines().count() <= 40, "the help does not fit a screen");
         for line in help.lines() {
             assert!(line.len() <= 100, "too wide: {line}");
         }
     }
 
     #[test]
-    fn usual_calls_are_understood() {
+    fn every_command_has_a_short_description() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let words = about.split_whitespace().count();
+            assert!((1..=12).contains(&words), "{}: {about}", command.get_name());
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    #[test]
+    fn usual_calls_parse() {
         for call in [
             "dyad run configs/signal.toml --seed 3",
             "dyad logs a -f --level debug --conversation ab01/3",

@@ -10,19 +10,20 @@ use crate::ledger::snapshot;
 use crate::run_folder::RunFolder;
 use crate::run_folder::input_digests;
 
-/// Going on with a run instead of beginning one.
+/// Options to continue a run.
 #[derive(Debug, Args)]
 pub struct Resume {
-    /// Go on with an earlier run: its id or folder, or `latest`
+    /// Continue an earlier run: its id or folder, or `latest`
     #[arg(long, value_name = "RUN")]
     pub resume: Option<String>,
-    /// Where run folders are, for --resume
+    /// Folder that holds the run folders, for --resume
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
 }
 
 impl Resume {
-    /// The run to go on with, whose folder must hold one history and whose models and data sets must be here; else what `begin` makes of the configuration.
+    /// Returns the run to continue, or else the result of `begin`. The run's folder must hold one
+    /// history, and its models and data sets must be on this machine.
     pub fn or_begin(
         &self,
         config: Option<&Path>,
@@ -35,7 +36,7 @@ impl Resume {
         };
         anyhow::ensure!(
             !overrides.any() && config.is_none(),
-            "a resumed run keeps its configuration: leave the other settings out, or begin a new run"
+            "a resumed run keeps its configuration: leave out the other settings, or start a new run"
         );
         let folder = RunFolder::find(&self.runs, run)?;
         let config = folder.config()?;
@@ -55,16 +56,16 @@ pub struct Overrides {
     /// Optimizer batches of the lead agent
     #[arg(long)]
     pub steps: Option<u64>,
-    /// `sync` or `async`
+    /// Mode: `sync` or `async`
     #[arg(long, value_parser = mode)]
     pub mode: Option<Mode>,
-    /// `memory:`, `local:` or a server's URL
+    /// Broker: `memory:`, `local:` or a server's URL
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true)]
     pub broker: Option<String>,
-    /// `memory:`, `local:` or a server's URL
+    /// State store: `memory:`, `local:` or a server's URL
     #[arg(long, env = "DYAD_STATE", hide_env_values = true)]
     pub state: Option<String>,
-    /// Where run folders are made
+    /// Folder in which run folders are created
     #[arg(long)]
     pub folder: Option<std::path::PathBuf>,
 }
@@ -78,7 +79,7 @@ fn mode(text: &str) -> Result<Mode, String> {
 }
 
 impl Overrides {
-    /// Whether anything is replaced.
+    /// Returns true if a setting is replaced.
     #[must_use]
     pub fn any(&self) -> bool {
         let urls = self.broker.is_some() || self.state.is_some();

@@ -1,4 +1,4 @@
-//! `dyad agent` and `dyad coordinator`: one process of a run, here or in a container.
+//! `dyad agent` and `dyad coordinator`: one process of a run, on this host or in a container.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,27 +16,26 @@ use tokio::sync::OnceCell;
 
 use crate::base::ids;
 use crate::base::signals::Signals;
-use crate::coordinator::actor::Coordinator;
 use crate::ledger::completion;
 use crate::run_folder::{Connection, RunFolder};
 use crate::run_folder::{connect, telemetry};
 use crate::{agent, coordinator, http};
 
-/// What a stop is given to tell others.
+/// Time that a stopping process may spend on messages to the others.
 const TIDY: Duration = Duration::from_secs(5);
-/// Exit code of a process that was told twice to stop, as shells know it.
+/// Exit code of a process that received a second stop signal, as shells use it.
 const INTERRUPTED: i32 = 130;
 
-/// Which run a process belongs to.
+/// The run that a process belongs to.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The run: a run folder that `dyad up` made or, with --config, the run's id, the same for all its processes
+    /// The run: a folder made by `dyad up`, or with --config the id that all its processes share
     #[arg(long, env = "DYAD_RUN")]
     pub run: String,
-    /// The run's configuration, where the run folder is not shared between processes (containers, hosts)
+    /// The run's configuration, if processes do not share the run folder (containers, hosts)
     #[arg(long, env = "DYAD_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
     /// Broker URL, instead of the configuration's
@@ -47,24 +46,24 @@ pub struct Which {
     pub state: Option<String>,
 }
 
-/// Runs one agent: its engine, its buffer, its trainer.
+/// Run one agent: its engine, buffer and trainer
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// Which agent of the configuration
+    /// Name of the agent in the configuration
     #[arg(long, env = "DYAD_AGENT")]
     pub name: AgentName,
     #[command(flatten)]
     pub which: Which,
 }
 
-/// Runs a coordinator; several may run side by side.
+/// Run a coordinator; a run may have several
 #[derive(Debug, Args)]
 pub struct CoordinatorArgs {
     #[command(flatten)]
     pub which: Which,
 }
 
-/// Where the lines of one process of a run go.
+/// Returns the log settings of one process of a run.
 pub fn telemetry_of(folder: &RunFolder, role: &'static str, agent: Option<&AgentName>) -> telemetry::Telemetry {
     let process = agent.map_or_else(|| role.to_owned(), ToString::to_string);
     telemetry::Telemetry {
@@ -84,13 +83,13 @@ struct Process {
 }
 
 impl Which {
-    /// `keeps` says whether the process keeps anything in the state store: only a coordinator does.
+    /// `keeps` is true if the process uses the state store, which only a coordinator does.
     fn open(&self, keeps: bool) -> anyhow::Result<Process> {
         let (config, folder) = match &self.config {
             Some(path) => {
                 let config = RunConfig::load(path)?;
                 let run = RunId::new(&self.run)
-                    .with_context(|| format!("{:?} is no run id: use a-z, 0-9, '-' and '_'", self.run))?;
+                    .with_context(|| format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run))?;
                 let folder = RunFolder::open_or_create(&config.run.folder, &config, run)?;
                 (config, folder)
             }
@@ -125,7 +124,7 @@ impl Which {
     }
 }
 
-/// `dyad agent`
+/// Runs `dyad agent`.
 pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
     let process = args.which.open(false)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "agent", Some(&args.name)))?;
@@ -134,8 +133,9 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         let started = OnceCell::new();
         tokio::select! {
             ended = play_agent(&args.name, process, &started) => return ended,
-            // Whatever is under way comes again: a stop is a tidy crash, since the crash path is the one that is proven.
-            () = signals.next() => tracing::info!("told to stop"),
+            // Unfinished work is delivered again. A stop takes the same path as a crash, because
+            // that path is the tested one.
+            () = signals.next() => tracing::info!("received a stop signal"),
         }
         if let Some((router, front)) = started.get() {
             let tidy = async {
@@ -153,7 +153,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
     })
 }
 
-/// What a stop needs of an agent that has started.
+/// The parts of a started agent that a stop needs.
 type Playing = (Addr<agent::router::Router>, Option<Arc<http::Serving>>);
 
 async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playing>) -> anyhow::Result<()> {
@@ -169,7 +169,7 @@ async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playi
         incarnation: ids::incarnation(),
     })
     .await?;
-    // Set once: nobody else has the cell.
+    // Only this function sets the cell, and only once.
     let _ = started.set((agent.router.clone(), agent.front.clone()));
     tracing::info!(pid = std::process::id(), "agent is serving");
     let outcome = agent.end.await.context("the main task ended")?;
@@ -177,12 +177,12 @@ async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playi
     outcome
 }
 
-/// `dyad coordinator`
+/// Runs `dyad coordinator`.
 pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
     let process = args.which.open(true)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "coordinator", None))?;
     if completion::all(&process.folder, &process.config.participants()) {
-        tracing::info!("every agent has ended: nothing is left to coordinate");
+        tracing::info!("every agent has ended; nothing to do");
         return Ok(());
     }
     crate::cli::embedded::system().block_on(async {
@@ -190,13 +190,13 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
         let started = OnceCell::new();
         tokio::select! {
             ended = play_coordinator(process, &started) => return ended,
-            () = signals.next() => tracing::info!("told to stop; releasing what is open"),
+            () = signals.next() => tracing::info!("received a stop signal; releasing open groups"),
         }
-        let Some((addr, bus)) = started.get() else {
+        let Some((mailbox, bus)) = started.get() else {
             return Ok(());
         };
         tokio::select! {
-            () = coordinator::stop(addr, TIDY) => {}
+            () = coordinator::stop(mailbox, TIDY) => {}
             () = signals.next() => abort(),
         }
         bus.close().await;
@@ -204,14 +204,14 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
     })
 }
 
-/// What a stop needs of a coordinator that has started.
-type Coordinating = (Addr<Coordinator>, Arc<dyn Bus>);
+/// The parts of a started coordinator that a stop needs.
+type Coordinating = (coordinator::Mailbox, Arc<dyn Bus>);
 
 async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
     let run = process.folder.run().clone();
     let store = connect::store(&process.urls.state, &run).await?;
-    let workflow = rollout::workflow::build(&process.config.workflow, &process.config.graders, &process.config.tools)
+    let workflow = rollout::workflows::build(&process.config.workflow, &process.config.graders, &process.config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))?;
     let topology = Topology::new(run.clone());
     let incarnation = ids::incarnation();
@@ -234,18 +234,19 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
         seal: seal_key()?,
         alone: false,
     };
-    let (addr, end) = coordinator::start(env).await?;
-    // Set once: nobody else has the cell.
-    let _ = started.set((addr, bus.clone()));
+    let (mailbox, end) = coordinator::start(env).await?;
+    // Only this function sets the cell, and only once.
+    let _ = started.set((mailbox, bus.clone()));
     tracing::info!(pid = std::process::id(), "coordinator is running");
     let outcome = end.await.context("the coordinator ended early")?;
-    // The agents must hear that the run is closed.
+    // Gives the agents time to receive the news that the run has closed.
     tokio::time::sleep(Duration::from_millis(500)).await;
     bus.close().await;
     outcome
 }
 
-/// The coordinators' secret, from the environment: a command line is seen by everybody on the host.
+/// Reads the coordinators' secret from the environment, because every user of the host can read a
+/// command line.
 fn seal_key() -> anyhow::Result<Option<SealKey>> {
     match std::env::var(seal::VARIABLE) {
         Ok(secret) if !secret.is_empty() => {
@@ -253,12 +254,12 @@ fn seal_key() -> anyhow::Result<Option<SealKey>> {
             tracing::info!("tasks in custody are sealed");
             Ok(Some(key))
         }
-        Err(std::env::VarError::NotUnicode(_)) => anyhow::bail!("{} is no text", seal::VARIABLE),
+        Err(std::env::VarError::NotUnicode(_)) => anyhow::bail!("{} is not valid UTF-8", seal::VARIABLE),
         _ => Ok(None),
     }
 }
 
-/// Told a second time to stop: at once, without a word to anybody.
+/// Ends at once after a second stop signal, without a message to the other processes.
 fn abort() {
     telemetry::flush();
     signal_hook::low_level::exit(INTERRUPTED);

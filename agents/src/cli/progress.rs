@@ -1,4 +1,4 @@
-//! How a run stands, for a person: a live view on a terminal, a line now and then elsewhere.
+//! Progress of a run: a live view on a terminal, else a line from time to time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use broker::topology::Topology;
 use configs::RunConfig;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Lines are this far apart where nobody watches live.
+/// Time between two lines if the output is no terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
-/// The newest that was heard.
+/// The newest heartbeats.
 #[derive(Default)]
 struct Heard {
     agents: BTreeMap<AgentName, Heartbeat>,

@@ -1,5 +1,7 @@
-//! `dyad recipes`: every recipe that needs no model folder, as processes over real servers, and one table of what they came to.
+//! `dyad recipes`: runs every recipe that needs no model folder, as processes over real servers,
+//! and prints one table.
 
+pub(super) mod outcome;
 mod partners;
 
 use std::fs::File;
@@ -11,67 +13,36 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use configs::{ModelConfig, RunConfig};
-use serde::Serialize;
 
-use super::table::{Align, Table};
-use crate::report::data;
+use super::render::recipes::render;
 use crate::run_folder::RunFolder;
-use crate::stats::summary;
+use outcome::{Row, failed, read};
 use partners::{Partner, Running};
 
-/// Between two looks at a run under way.
+/// Time between two checks of a running recipe.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Run every recipe that needs no model folder with `dyad up`, one after the other, with the programs that two of them need, and print one table
+/// Run every recipe that needs no model folder; print one table
+///
+/// A development command. Each recipe runs with `dyad up`, one after the other, together with the
+/// partner programs that two of them need.
 #[derive(Debug, Args)]
 pub struct RecipesArgs {
-    /// Configurations; without any, all in --configs
+    /// Configurations; without any all in --configs
     #[arg(value_name = "CONFIG")]
     pub which: Vec<PathBuf>,
-    /// Where configurations are looked for
+    /// Folder with the configurations
     #[arg(long, default_value = "configs", value_name = "FOLDER")]
     pub configs: PathBuf,
-    /// At most so many steps of each
+    /// Largest number of steps of each recipe
     #[arg(long)]
     pub steps: Option<u64>,
-    /// Where run folders and what recipes print are kept
+    /// Folder for run folders and the recipes' output
     #[arg(long, default_value = "runs")]
     pub folder: PathBuf,
-    /// Write the table there, as JSON
+    /// Write the table to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-}
-
-/// What a recipe came to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row {
-    recipe: String,
-    /// The run's folder; none if it did not begin.
-    run: Option<PathBuf>,
-    /// Generations of a conversation, in the mean.
-    turns: f64,
-    agents: Vec<Trained>,
-    /// Success in the first and the last evaluation.
-    success: Ends,
-    seconds: f64,
-    failed: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Trained {
-    agent: String,
-    /// Samples that were trained on.
-    samples: u64,
-    reward: Ends,
-}
-
-/// A figure before and after.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-struct Ends {
-    before: Option<f64>,
-    after: Option<f64>,
-    /// Of training's own conversations, as evaluations do not have it.
-    training: bool,
 }
 
 pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
@@ -81,11 +52,7 @@ pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
     } else {
         args.which.clone()
     };
-    ensure!(
-        !files.is_empty(),
-        "there are no configurations in {}",
-        args.configs.display()
-    );
+    ensure!(!files.is_empty(), "no configuration in {}", args.configs.display());
     let base = args.folder.join(format!("recipes-{}", crate::base::ids::incarnation()));
     std::fs::create_dir_all(&base).with_context(|| format!("making {}", base.display()))?;
     let (mut rows, mut left) = (Vec::new(), Vec::new());
@@ -125,16 +92,16 @@ pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
         .map(|row| row.recipe.as_str())
         .collect();
     ensure!(failed.is_empty(), "recipes failed: {}", failed.join(", "));
-    ensure!(!rows.is_empty(), "no recipe was run: all need a model folder");
+    ensure!(!rows.is_empty(), "no recipe was run: every one needs a model folder");
     Ok(())
 }
 
-/// The configurations of a folder, by name. What has no `[run]` is none.
+/// Returns the configurations of a folder, sorted by name. A file without `[run]` is skipped.
 fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("looking for recipes in {}", folder.display()))?;
     let is_run = |path: &PathBuf| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        // One that does not parse is a recipe that fails, and not none.
+        // A file that does not parse stays in the list and fails as a recipe.
         text.parse::<toml::Table>()
             .map_or(true, |table| table.contains_key("run"))
     };
@@ -147,7 +114,7 @@ fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether it needs no model that somebody else made, and no server or participant beside it.
+/// Returns true if the recipe needs no foreign model, server or participant.
 fn is_tiny(config: &RunConfig) -> bool {
     let made_here = |settings: &configs::AgentConfig| {
         let adapter = settings.lora.as_ref().is_none_or(|lora| lora.path.is_none());
@@ -161,18 +128,6 @@ fn is_tiny(config: &RunConfig) -> bool {
 
 fn name(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn failed(recipe: &str, reason: String) -> Row {
-    Row {
-        recipe: recipe.to_owned(),
-        run: None,
-        turns: 0.0,
-        agents: Vec::new(),
-        success: Ends::default(),
-        seconds: 0.0,
-        failed: Some(reason),
-    }
 }
 
 fn play(
@@ -194,22 +149,19 @@ fn play(
     let log = base.join(format!("{recipe}.log"));
     match up(file, &folder, &log, steps, partner).and_then(|()| read(recipe, &RunFolder::find(&folder, "latest")?)) {
         Ok(row) => seconds(row),
-        Err(error) => seconds(failed(
-            recipe,
-            format!("{error:#}; what it printed is in {}", log.display()),
-        )),
+        Err(error) => seconds(failed(recipe, format!("{error:#}; its output is in {}", log.display()))),
     }
 }
 
-/// `dyad up` to its end, with what it prints in a file, and its partner beside it, whose errors are there too.
+/// Runs `dyad up` to its end, with its partner. The output and the partner's errors go to a file.
 ///
 /// # Errors
-/// It failed, or its partner ended before it did.
+/// Returns an error if the run fails, or its partner ends before it.
 fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partner>) -> anyhow::Result<()> {
     let mut out = File::create(log).with_context(|| format!("making {}", log.display()))?;
     writeln!(out, "dyad up {} --steps {steps}", file.display())?;
-    let before = partner.map(|partner| partner.before(&out)).transpose()?;
-    let mut beside = before.flatten();
+    let server = partner.map(|partner| partner.start_server(&out)).transpose()?;
+    let mut running = server.flatten();
     let program = std::env::current_exe().context("finding this program")?;
     let mut run = Command::new(program)
         .arg("up")
@@ -226,9 +178,9 @@ fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partn
             break status;
         }
         if let Some(partner) = partner
-            && let Err(error) = attend(partner, &mut beside, folder, &out)
+            && let Err(error) = attend(partner, &mut running, folder, &out)
         {
-            // Its processes end with their supervisor.
+            // The run's processes end with their supervisor.
             let _ = run.kill();
             let _ = run.wait();
             return Err(error);
@@ -239,10 +191,10 @@ fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partn
     Ok(())
 }
 
-/// Starts the partner of a run under way as soon as that can be, and looks whether it is still there.
-fn attend(partner: &Partner, beside: &mut Option<Running>, folder: &Path, log: &File) -> anyhow::Result<()> {
-    let Some(running) = beside else {
-        *beside = partner.beside(folder, log)?;
+/// Starts the partner as soon as possible, and checks that it is still running.
+fn attend(partner: &Partner, started: &mut Option<Running>, folder: &Path, log: &File) -> anyhow::Result<()> {
+    let Some(running) = started else {
+        *started = partner.start_with_run(folder, log)?;
         return Ok(());
     };
     if let Some(status) = running.ended()? {
@@ -254,136 +206,12 @@ fn attend(partner: &Partner, beside: &mut Option<Running>, folder: &Path, log: &
     Ok(())
 }
 
-/// What a run came to, by its own metrics and evaluations.
-fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<Row> {
-    let config = folder.config()?;
-    let data = data::read(folder)?;
-    let mut evaluations = summary::evaluations(folder)?.into_values();
-    let first = evaluations.next();
-    let last = evaluations.next_back();
-    let ends = |metric: &str| Ends {
-        before: first.as_ref().and_then(|first| first.mean(metric)),
-        after: last.as_ref().and_then(|last| last.mean(metric)),
-        training: false,
-    };
-    let of_agent = |agent: &str| {
-        let mut reward = ends(&format!("reward/{agent}"));
-        if reward.before.is_none() || reward.after.is_none() {
-            let (before, after) = data.first_and_last(agent, "reward/mean").unzip();
-            let training = true;
-            reward = Ends {
-                before,
-                after,
-                training,
-            };
-        }
-        Trained {
-            agent: agent.to_owned(),
-            samples: data.total(agent, "samples") as u64,
-            reward,
-        }
-    };
-    let agents: Vec<Trained> = crate::eval::cross::trained(&config)
-        .iter()
-        .map(|agent| of_agent(agent.as_str()))
-        .collect();
-    let idle: Vec<&str> = agents
-        .iter()
-        .filter(|one| one.samples == 0)
-        .map(|one| one.agent.as_str())
-        .collect();
-    ensure!(idle.is_empty(), "it ended, and trained nothing of {}", idle.join(", "));
-    Ok(Row {
-        recipe: recipe.to_owned(),
-        run: Some(folder.path().to_owned()),
-        turns: data.turns() as f64 / data.conversations().max(1) as f64,
-        agents,
-        success: ends("success"),
-        seconds: 0.0,
-        failed: None,
-    })
-}
-
-/// `left` are recipes that were not run, with why where it is not what most of them need.
-fn render(rows: &[Row], left: &[(String, Option<String>)]) -> String {
-    let mut table = Table::new(&[
-        ("recipe", Align::Left),
-        ("turns", Align::Right),
-        ("agent", Align::Left),
-        ("samples", Align::Right),
-        ("reward", Align::Left),
-        ("success", Align::Left),
-        ("seconds", Align::Right),
-    ]);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.3}"));
-    let arrow = |ends: &Ends| {
-        let mark = if ends.training { " *" } else { "" };
-        format!("{} -> {}{mark}", number(ends.before), number(ends.after))
-    };
-    for row in rows {
-        if row.failed.is_some() || row.agents.is_empty() {
-            let empty = || "-".to_owned();
-            table.row(vec![
-                row.recipe.clone(),
-                empty(),
-                empty(),
-                empty(),
-                if row.failed.is_some() {
-                    "FAILED".into()
-                } else {
-                    "nobody trains".into()
-                },
-                empty(),
-                format!("{:.0}", row.seconds),
-            ]);
-        }
-        for (at, one) in row.agents.iter().enumerate() {
-            let first = |text: String| if at == 0 { text } else { String::new() };
-            table.row(vec![
-                first(row.recipe.clone()),
-                first(format!("{:.2}", row.turns)),
-                one.agent.clone(),
-                one.samples.to_string(),
-                arrow(&one.reward),
-                first(arrow(&row.success)),
-                first(format!("{:.0}", row.seconds)),
-            ]);
-        }
-    }
-    let mut text = table.to_string();
-    text += "\nturns: generations of a conversation, in the mean; samples: those trained on; reward and success: of the first and the last \
-             evaluation\n";
-    if rows.iter().flat_map(|row| &row.agents).any(|one| one.reward.training) {
-        text += "* of training's own conversations, means over the first and the last tenth of the steps\n";
-    }
-    for row in rows {
-        if let Some(reason) = &row.failed {
-            text += &format!("{} FAILED: {reason}\n", row.recipe);
-        }
-    }
-    for (recipe, why) in left.iter().filter_map(|(recipe, why)| Some((recipe, why.as_ref()?))) {
-        text += &format!("{recipe} not run: {why}\n");
-    }
-    let needy: Vec<&str> = left
-        .iter()
-        .filter(|(_, why)| why.is_none())
-        .map(|(recipe, _)| recipe.as_str())
-        .collect();
-    if !needy.is_empty() {
-        text += &format!(
-            "not run, as they need a model folder, or servers or programs that you start: {}\n",
-            needy.join(", ")
-        );
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_shipped_configuration_is_run_or_named_as_one_that_is_not() {
+    fn every_shipped_configuration_is_run_or_listed() {
         let files = list(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs")).unwrap();
         let (tiny, large): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(|file| is_tiny(&RunConfig::load(file).unwrap()));
@@ -405,7 +233,9 @@ mod tests {
         );
         assert!(
             text.contains("broken FAILED: it ended with 1")
-                && text.contains("not run, as they need a model folder, or servers or programs that you start: large"),
+                && text.contains(
+                    "not run, because they need a model folder, or servers or programs that you start: large"
+                ),
             "{text}"
         );
         assert!(text.contains("remote not run: no Python"), "{text}");

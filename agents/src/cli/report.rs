@@ -1,13 +1,13 @@
-//! `dyad report`: the page of a run, made anew.
+//! `dyad report`: writes the page of a run again.
 
 use clap::Args;
 
 use super::select::RunArg;
 
-/// Write report.html: curves, conversations before and after, config, audit
+/// Write report.html: curves, conversations, configuration and audit
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// As --run
+    /// The run, as for --run
     #[arg(value_name = "RUN", conflicts_with = "run")]
     pub which: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `dyad run CONFIG`: the whole run in this process.
+//! `dyad run CONFIG`: a whole run in one process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +10,15 @@ use super::hub_check;
 use super::overrides::{Overrides, Resume};
 use crate::base::fault::Usage;
 use crate::cli::clients;
-use crate::cli::clients::{Lack, Processes};
+use crate::cli::clients::{Obstacle, Processes};
 use crate::run_folder::telemetry;
 
-/// Every actor in this process. With `memory:` URLs no server is needed.
+/// Run all agents and the coordinator in this process
+///
+/// With `memory:` URLs no server is needed.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The run's configuration, such as configs/signal.toml; not needed with --resume
+    /// The run's configuration, for example configs/signal.toml; not needed with --resume
     #[arg(required_unless_present = "resume")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -39,24 +41,25 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init(lines)?;
     let outcome =
         crate::cli::embedded::system().block_on(crate::cli::embedded::embedded(Arc::new(config), folder.clone()));
-    // How the run went matters more than what can be told of it.
-    outcome.and(super::ending::tell(&folder))
+    // The run's outcome matters more than an error of the summary.
+    outcome.and(super::run_summary::print(&folder))
 }
 
-/// The configuration with one client in the place of two, where this machine cannot hold two and `clients = "auto"`.
+/// Returns the configuration with one client instead of two, if this machine cannot hold two and
+/// `clients = "auto"`.
 pub(super) fn settled(config: RunConfig, processes: Processes) -> anyhow::Result<RunConfig> {
-    let (config, lack) = clients::settle(config, processes).map_err(refused)?;
-    if let Some(lack) = lack {
-        eprintln!("one client plays both roles: {lack}");
+    let (config, obstacle) = clients::settle(config, processes).map_err(refused)?;
+    if let Some(obstacle) = obstacle {
+        eprintln!("one client plays both roles: {obstacle}");
     }
     Ok(config)
 }
 
-fn refused(lack: Lack) -> Usage {
-    let usage = Usage::new(format!("workflow.params.clients: {lack}"));
-    match lack {
-        Lack::Memory { .. } => {
-            usage.hint("clients = \"auto\" lets one client play both roles where memory for two lacks")
+fn refused(obstacle: Obstacle) -> Usage {
+    let usage = Usage::new(format!("workflow.params.clients: {obstacle}"));
+    match obstacle {
+        Obstacle::Memory { .. } => {
+            usage.hint("clients = \"auto\" lets one client play both roles if memory is too small for two")
         }
         _ => usage,
     }

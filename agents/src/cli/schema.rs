@@ -1,4 +1,4 @@
-//! `dyad schema`: what users write, as JSON Schema.
+//! `dyad schema`: JSON Schemas of users' files and messages.
 
 pub mod types;
 use std::path::PathBuf;
@@ -6,17 +6,18 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::table::{Align, Table};
+use super::render::table::{Align, Table};
 use crate::base::fault::Usage;
 
-/// Print the JSON Schema of a task, a configuration or a program's questions and answers
+/// Print a JSON Schema: task, configuration, or a program's messages
 ///
-/// Generated from the types that read them (draft 2020-12). The same lie in configs/schema/.
+/// The schemas (draft 2020-12) are generated from the types that read the data. The same files are
+/// in configs/schema/.
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
-    /// Which one; without it, the names that there are
+    /// Name of the schema; without it all names are listed
     pub name: Option<String>,
-    /// Write all of them into this folder, as NAME.json
+    /// Write all schemas to this folder, as NAME.json
     #[arg(long, value_name = "FOLDER", conflicts_with = "name")]
     pub out: Option<PathBuf>,
 }
@@ -28,11 +29,11 @@ pub fn run(args: &SchemaArgs) -> anyhow::Result<()> {
             let path = folder.join(format!("{}.json", one.name));
             std::fs::write(&path, one.text()).with_context(|| format!("writing {}", path.display()))?;
         }
-        println!("{} schemas are in {}", types::ALL.len(), folder.display());
+        println!("wrote {} schemas to {}", types::ALL.len(), folder.display());
         return Ok(());
     }
     let Some(name) = &args.name else {
-        let mut table = Table::new(&[("schema", Align::Left), ("of", Align::Left)]);
+        let mut table = Table::new(&[("schema", Align::Left), ("describes", Align::Left)]);
         for one in &types::ALL {
             table.row(vec![one.name.into(), one.about.into()]);
         }
@@ -41,7 +42,7 @@ pub fn run(args: &SchemaArgs) -> anyhow::Result<()> {
     };
     let names: Vec<&str> = types::ALL.iter().map(|one| one.name).collect();
     let one = types::find(name).ok_or_else(|| {
-        Usage::new(format!("there is no schema {name:?}")).hint(format!("there are: {}", names.join(", ")))
+        Usage::new(format!("no schema is named {name:?}")).hint(format!("the names are: {}", names.join(", ")))
     })?;
     print!("{}", one.text());
     Ok(())

@@ -1,4 +1,4 @@
-//! Which run a command is about, and how to reach its broker.
+//! Selects the run of a command and connects to its broker.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::base::fault::{Unavailable, Usage};
 use crate::run_folder::RunFolder;
 use crate::run_folder::connect::bus_options;
 
-/// `--run`, for commands about a run that is there.
+/// The option `--run` of commands that work on an existing run.
 #[derive(Debug, Clone, Args)]
 pub struct RunArg {
-    /// The run: `latest`, its id or the start of it, or its folder
+    /// The run: `latest`, its id or the beginning of it, or its folder
     #[arg(long, env = "DYAD_RUN", default_value = "latest", value_name = "RUN")]
     pub run: String,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
 }
@@ -29,7 +29,7 @@ impl RunArg {
     }
 }
 
-/// The broker of a run: what was given, what the live run wrote down, what its configuration says.
+/// Returns the broker URL: the given one, else the live run's, else the configuration's.
 pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Result<String> {
     let stored = match folder {
         Some(folder) => folder.connection()?.map(|connection| connection.broker),
@@ -40,29 +40,29 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
         .map(|config| config.run.broker);
     let url = given.map(str::to_owned).or(stored).or(configured);
     match url.as_deref() {
-        None => Err(Usage::new("no broker is known")
-            .hint("give --broker URL or set DYAD_BROKER, or name a run with --run")
+        None => Err(Usage::new("the broker is not known")
+            .hint("give --broker URL, set DYAD_BROKER, or select a run with --run")
             .into()),
         Some("memory:") => Err(Usage::new(
-            "this run keeps its messages in its own memory: no other process can reach them",
+            "this run keeps its messages in its own memory, which no other process can reach",
         )
         .hint("start it with `dyad up`, or set run.broker to \"local:\" or to a server's URL")
         .into()),
         Some("local:") => Err(Unavailable {
-            message: "the run's private broker is not up".into(),
-            hint: Some("it lives as long as `dyad up` runs; `dyad up --resume` starts it again".into()),
+            message: "the run's private broker is not running".into(),
+            hint: Some("it runs as long as `dyad up`; start it again with `dyad up --resume`".into()),
         }
         .into()),
         Some(url) => Ok(url.to_owned()),
     }
 }
 
-/// Connects as a tool: impatient, with a name of its own.
+/// Connects as a command-line tool, with a short timeout and its own connection name.
 pub async fn connect(url: &str, purpose: &str) -> anyhow::Result<Arc<dyn Bus>> {
     connect_within(url, purpose, Duration::from_secs(5)).await
 }
 
-/// As [`connect`], for so long.
+/// Connects with the timeout `patience`.
 pub async fn connect_within(url: &str, purpose: &str, patience: Duration) -> anyhow::Result<Arc<dyn Bus>> {
     let options = AmqpOptions {
         name: format!("dyad {purpose}"),
@@ -89,7 +89,7 @@ mod tests {
     use crate::run_folder::tests::config_in;
 
     #[test]
-    fn the_broker_is_what_was_given_then_what_the_run_wrote_down() {
+    fn given_broker_comes_before_the_stored_one() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         let url = |given: Option<&str>| broker_url(given, Some(&folder));

@@ -1,4 +1,4 @@
-//! `dyad topology export`: the users of a run's servers, one for each kind of process, and what each may touch.
+//! `dyad topology export`: one server user for each kind of process, with the permissions it needs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -22,10 +22,10 @@ use crate::run_folder::RunFolder;
 /// Names of the files that the servers load.
 const DEFINITIONS: &str = "rabbitmq.json";
 const ACL: &str = "users.acl";
-/// All URLs in one file, under a variable each.
+/// File with all URLs, one variable each.
 const COMPOSE: &str = "compose.env";
 
-/// Users, permissions and queues of a run, for servers that others may reach
+/// Manage the server users of a run
 #[derive(Debug, Args)]
 pub struct TopologyArgs {
     #[command(subcommand)]
@@ -37,35 +37,37 @@ enum TopologyCommand {
     Export(ExportArgs),
 }
 
-/// Write what RabbitMQ and Redis load, so that each process can touch only what it needs of one run
+/// Write RabbitMQ and Redis users with minimal permissions for one run
 ///
-/// rabbitmq.json has users, permissions, exchanges and queues (`rabbitmqctl import_definitions`, or `load_definitions` in
-/// rabbitmq.conf); users.acl is Redis's ACL file (`aclfile` in redis.conf). Both have hashes only. NAME.env has the URLs of
-/// one kind of process, with its password: give each process its own file and no other. The coordinator's has also
-/// DYAD_TASK_KEY, by which coordinators know the tasks again that agents hand back. Passwords are random; or set
-/// DYAD_PASSWORD_COORDINATOR, DYAD_PASSWORD_AGENT_A, DYAD_PASSWORD_PUBLISHER, DYAD_PASSWORD_OPERATOR,
-/// DYAD_PASSWORD_ONLOOKER, DYAD_TASK_KEY; of a remote participant judge, DYAD_PASSWORD_PARTICIPANT_JUDGE.
+/// rabbitmq.json has users, permissions, exchanges and queues (`rabbitmqctl import_definitions`, or
+/// `load_definitions` in rabbitmq.conf). users.acl is Redis's ACL file (`aclfile` in redis.conf).
+/// Both have hashes only. NAME.env has the URLs of one kind of process, with its password: give
+/// each process its own file and no other. The coordinator's file also has DYAD_TASK_KEY, with
+/// which coordinators verify tasks that agents return. Passwords are random, unless these variables
+/// are set: DYAD_PASSWORD_COORDINATOR, DYAD_PASSWORD_AGENT_A, DYAD_PASSWORD_PUBLISHER,
+/// DYAD_PASSWORD_OPERATOR, DYAD_PASSWORD_ONLOOKER, DYAD_TASK_KEY; for a remote participant judge,
+/// DYAD_PASSWORD_PARTICIPANT_JUDGE.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The run: a run folder's or, with --config, the id that its processes are given
+    /// The run: its folder, or with --config the id that its processes are given
     #[arg(long, env = "DYAD_RUN")]
     pub run: String,
-    /// The run's configuration, where there is no run folder yet
+    /// The run's configuration, if there is no run folder yet
     #[arg(long, env = "DYAD_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
-    /// Where the processes reach RabbitMQ, instead of the configuration's; whoever it names is replaced
+    /// RabbitMQ's URL for the processes, instead of the configuration's; its user is replaced
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
-    /// Where the coordinator reaches Redis, instead of the configuration's; whoever it names is replaced
+    /// Redis's URL for the coordinator, instead of the configuration's; its user is replaced
     #[arg(long, env = "DYAD_STATE", hide_env_values = true, value_name = "URL")]
     pub state: Option<String>,
-    /// Where the files go; made if missing, for its owner alone
+    /// Folder for the files; created with access for its owner only
     #[arg(long, default_value = "users", value_name = "DIR")]
     pub out: PathBuf,
-    /// Make new passwords and a new DYAD_TASK_KEY where there are some; coordinators go on believing the earlier keys
+    /// Replace passwords and DYAD_TASK_KEY; coordinators still accept the earlier keys
     #[arg(long)]
     pub replace: bool,
 }
@@ -91,13 +93,14 @@ pub fn run(args: &TopologyArgs) -> anyhow::Result<()> {
     let task_key = task_key(&args.out.join("coordinator.env"))?;
     let vhost = vhost(&broker)?;
     if args.out.join(DEFINITIONS).exists() && !args.replace {
-        return Err(Usage::new(format!("{} has users already", args.out.display()))
-            .hint("--replace makes new passwords: the servers and all processes must then be given the new files")
+        return Err(Usage::new(format!("{} already has users", args.out.display()))
+            .hint("--replace makes new passwords: then give the new files to the servers and all processes")
             .into());
     }
     let definitions = serde_json::to_string_pretty(&definitions(&topology, &agents, &vhost, &users)?)?;
     private_folder(&args.out)?;
-    // In a private folder, and readable there: servers in containers run as users of their own.
+    // The files are readable inside a private folder, because servers in containers run under their
+    // own users.
     write_readable(&args.out.join(DEFINITIONS), &format!("{definitions}\n"))?;
     write_readable(&args.out.join(ACL), &acl(&run, &users))?;
     let mut all = String::new();
@@ -112,7 +115,7 @@ pub fn run(args: &TopologyArgs) -> anyhow::Result<()> {
     }
     let _ = writeln!(all, "{}={task_key}", seal::VARIABLE);
     write_private(&args.out.join(COMPOSE), &all)?;
-    println!("{}", told(&args.out, &run, &broker, &users));
+    println!("{}", summary(&args.out, &run, &broker, &users));
     Ok(())
 }
 
@@ -122,23 +125,19 @@ impl ExportArgs {
             let folder = RunFolder::find(&self.runs, &self.run)?;
             return Ok((folder.run().clone(), folder.config()?));
         };
-        let run =
-            RunId::new(&self.run).with_context(|| format!("{:?} is no run id: use a-z, 0-9, '-' and '_'", self.run))?;
+        let run = RunId::new(&self.run)
+            .with_context(|| format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run))?;
         Ok((run, RunConfig::load(path)?))
     }
 }
 
-/// The server's URL as it was given or configured.
+/// Returns the server's URL, given or configured.
 fn server(given: Option<&str>, configured: &str, option: &str, example: &str) -> anyhow::Result<String> {
     let url = given.unwrap_or(configured);
     if url == "memory:" || url == "local:" {
-        return Err(
-            Usage::new(format!("run.{option} is {url:?}, which no users are made for"))
-                .hint(format!(
-                    "say where the processes reach the server: --{option} {example}"
-                ))
-                .into(),
-        );
+        return Err(Usage::new(format!("run.{option} is {url:?}, which has no users"))
+            .hint(format!("give the server's URL: --{option} {example}"))
+            .into());
     }
     Ok(url.to_owned())
 }
@@ -155,7 +154,7 @@ fn users(
         let variable = variable("DYAD_PASSWORD", who);
         if !variables.insert(variable.clone()) {
             return Err(Usage::new(format!(
-                "{variable} would be of two agents or participants: their names differ in '-' and '_' only"
+                "{variable} would stand for two agents or participants: their names differ only in '-' and '_'"
             ))
             .hint("rename one of them")
             .into());
@@ -167,8 +166,8 @@ fn users(
     Ok(users)
 }
 
-/// The coordinators' secret, as given or a random one. What is in custody under those of earlier exports must be known again:
-/// they stand behind it.
+/// Returns the coordinators' secret, given or random. The secrets of earlier exports follow it, so
+/// that tasks in custody under them are still accepted.
 fn task_key(before: &Path) -> anyhow::Result<String> {
     let given = std::env::var(seal::VARIABLE).ok().filter(|secret| !secret.is_empty());
     let newest = match given {
@@ -185,13 +184,13 @@ fn task_key(before: &Path) -> anyhow::Result<String> {
     SealKey::new(&secret)?;
     anyhow::ensure!(
         !secret.contains(char::is_whitespace) && !secret.contains(['$', '#', '"', '\'', '\\']),
-        "{} has characters that an .env file would not carry: use letters and digits",
+        "{} has characters that an .env file cannot hold: use letters and digits",
         seal::VARIABLE
     );
     Ok(secret)
 }
 
-/// The secrets of an earlier export, the newest first.
+/// Returns the secrets of an earlier export, the newest first.
 fn task_keys_in(environment: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(environment).unwrap_or_default();
     let keys = text.lines().find_map(|line| line.strip_prefix("DYAD_TASK_KEY="));
@@ -201,12 +200,12 @@ fn task_keys_in(environment: &Path) -> Vec<String> {
         .collect()
 }
 
-/// `DYAD_PASSWORD_AGENT_A`
+/// Returns a variable's name, for example `DYAD_PASSWORD_AGENT_A`.
 fn variable(begin: &str, who: &Principal) -> String {
     format!("{begin}_{}", who.label().to_uppercase().replace('-', "_"))
 }
 
-/// A user's URLs. Not to be printed.
+/// A user's URLs, with passwords. Never print them.
 struct Urls {
     broker: String,
     state: Option<String>,
@@ -220,7 +219,7 @@ impl Urls {
         }
     }
 
-    /// As the process itself reads them.
+    /// Returns the variables that the process itself reads.
     fn own(&self) -> String {
         let mut text = format!("DYAD_BROKER={}\n", self.broker);
         if let Some(state) = &self.state {
@@ -229,7 +228,7 @@ impl Urls {
         text
     }
 
-    /// As compose.users.yaml reads them.
+    /// Returns the variables that compose.users.yaml reads.
     fn among_all(&self, who: &Principal) -> String {
         let mut text = format!("{}={}\n", variable("DYAD_BROKER", who), self.broker);
         if let Some(state) = &self.state {
@@ -250,7 +249,7 @@ fn write_readable(path: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn told(out: &Path, run: &RunId, broker: &str, users: &[User]) -> String {
+fn summary(out: &Path, run: &RunId, broker: &str, users: &[User]) -> String {
     let at = |name: &str| out.join(name).display().to_string();
     let mut text = format!("users of run {run} at {}\n", redact(broker));
     for user in users {

@@ -9,7 +9,9 @@ use super::hub_check;
 use super::overrides::{Overrides, Resume};
 use crate::cli::clients::Processes;
 
-/// One process per agent and coordinator. `local:` URLs (the default here) start a private RabbitMQ and Redis.
+/// Run one process per agent and coordinator on this machine
+///
+/// `local:` URLs, the default here, start a private RabbitMQ and Redis.
 #[derive(Debug, Args)]
 pub struct UpArgs {
     /// The run's configuration; not needed with --resume
@@ -26,7 +28,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         hub_check::require(&config)?;
         let mut config = super::run::settled(config, Processes::Each)?;
-        // Processes share no memory: what is embedded by default becomes private servers.
+        // Processes share no memory: embedded services become private servers.
         for url in [&mut config.run.broker, &mut config.run.state] {
             if url == "memory:" {
                 *url = "local:".into();
@@ -41,6 +43,6 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let outcome = runtime.block_on(crate::cli::supervise::supervise(&config, &folder));
-    // How the run went matters more than what can be told of it.
-    outcome.and(super::ending::tell(&folder))
+    // The run's outcome matters more than an error of the summary.
+    outcome.and(super::run_summary::print(&folder))
 }

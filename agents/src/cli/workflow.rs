@@ -1,10 +1,10 @@
-//! `dyad workflow test`: plays a workflow without brokers and stores, and prints what was said and earned.
+//! `dyad workflow test`: plays a workflow without servers and prints conversations and rewards.
 
-mod asked;
-mod kept;
-mod line;
+mod contract_check;
+mod engine_answers;
+mod prompts;
+mod remote;
 mod scripted;
-mod served;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use rollout::group::{GroupHead, MemberEnd, Rules, assemble, compare_lengths};
 use rollout::tasks::MARK;
 use rollout::workflow::Workflow;
 
-use kept::keeps_contract;
-use line::Remote;
+use contract_check::keeps_contract;
+use engine_answers::Table;
+use remote::Remote;
 use scripted::Says;
-use served::Table;
 
-use super::conversation::render;
-use crate::coordinator::transcripts::builder::{Comparisons, Teller};
+use super::render::conversation::render;
+use crate::coordinator::transcripts::builder::{Comparisons, TranscriptBuilder};
 use crate::eval::play::{Player, task_id};
 use crate::participant::Host;
 use crate::run_folder::logs::Transcript;
 
-/// Try a workflow out
+/// Try out a workflow
 #[derive(Debug, Args)]
 pub struct WorkflowArgs {
     #[command(subcommand)]
@@ -43,48 +43,48 @@ enum WorkflowCommand {
     Test(TestArgs),
 }
 
-/// Play conversations with scripted answers, or with real engines, and print them
+/// Play conversations with scripted answers or real engines and print them
 #[derive(Debug, Args)]
 pub struct TestArgs {
     /// The run's configuration
     pub config: PathBuf,
-    /// Tasks, one JSON object a line
+    /// Tasks, one JSON object per line
     #[arg(long)]
     pub task: PathBuf,
-    /// What a role says, at one of its turns with ROLE@TURN; of several, its seed draws one. A role without any says the
-    /// label, `approve` or `reject`
+    /// An answer of a role, or of one of its turns with ROLE@TURN; the seed draws from several.
+    /// Without one a role says the label, `approve` or `reject`
     #[arg(long = "say", value_name = "ROLE[@TURN]=TEXT")]
     pub says: Vec<String>,
-    /// Engines in this process answer, sampled as in training, with the weights that the configuration begins with
+    /// Let engines in this process answer, sampled as in training, with the initial weights
     #[arg(long)]
     pub engine: bool,
-    /// Engines answer, with the weights of this run: RUN, RUN@N or RUN@initial
+    /// Let engines answer with the weights of this run: RUN, RUN@N or RUN@initial
     #[arg(long, value_name = "RUN")]
     pub weights: Option<String>,
-    /// Engines answer, this agent's with the weights that lie there: as for `dyad eval`
+    /// Let engines answer; this agent has the weights at WHERE, as for `dyad eval`
     #[arg(long = "checkpoint", value_name = "AGENT=WHERE")]
     pub checkpoints: Vec<String>,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
-    /// Conversations of each task
+    /// Conversations per task
     #[arg(long, default_value_t = 1)]
     pub members: u16,
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Where remote participants are asked
+    /// Broker URL for remote participants
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
-    /// The run under whose name they listen (DYAD_RUN)
+    /// Run id under which remote participants listen (DYAD_RUN)
     #[arg(long, default_value = "workflow-test", value_name = "RUN")]
     pub run: String,
-    /// How long remote participants that do not listen, or no longer, are waited for
+    /// Time to wait for remote participants that do not listen
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub wait: configs::HumanDuration,
-    /// Show what agents read before their turns: first the prompt, as the templates make it, then what is new to them
+    /// Show what agents read before their turns: first the rendered prompt, then new messages
     #[arg(long)]
     pub prompts: bool,
-    /// As JSON, one conversation a line
+    /// Print JSON, one conversation per line
     #[arg(long)]
     pub json: bool,
 }
@@ -96,7 +96,7 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
     let lines = std::fs::read_to_string(&args.task).with_context(|| format!("reading {}", args.task.display()))?;
     let lines = lines.strip_prefix(MARK).unwrap_or(&lines);
     let says = scripted::says(&args.says)?;
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))?;
     crate::cli::embedded::system().block_on(async {
         let table = Table::open(args, &config)?;
@@ -107,22 +107,22 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
             Some(table) => Answers::Served(table.player(&config, workflow, host)),
             None => Answers::Scripted(workflow, host, &says),
         };
-        let told = tell_all(args, &config, lines, &answers).await;
+        let printed = print_all(args, &config, lines, &answers).await;
         if let Some(remote) = remote {
             remote.close().await;
         }
-        told
+        printed
     })
 }
 
-/// Who answers, for all tasks: what is started is started once.
+/// The source of answers for all tasks; its processes start once.
 enum Answers<'a> {
     Scripted(Arc<dyn Workflow>, Host, &'a Says),
     Served(Player<'a>),
 }
 
 impl Answers<'_> {
-    /// Who is asked where no agent plays.
+    /// The host of programs and participants.
     fn host(&self) -> &Host {
         match self {
             Self::Scripted(_, host, _) => host,
@@ -130,7 +130,7 @@ impl Answers<'_> {
         }
     }
 
-    /// The name under which the task is played, from which its seeds follow.
+    /// Returns the id under which the task is played; its seeds follow from it.
     fn task_id(&self, task: &Task) -> String {
         let id = task.id.as_deref().unwrap_or("test");
         match self {
@@ -145,13 +145,13 @@ impl Answers<'_> {
             Self::Scripted(workflow, host, says) => {
                 scripted::play(config, (workflow, host), task, members, config.run.seed, says).await
             }
-            Self::Served(player) => served::play(player, task, members).await,
+            Self::Served(player) => engine_answers::play(player, task, members).await,
         }
     }
 }
 
-/// Plays the tasks one after the other and prints what was said.
-async fn tell_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &Answers<'_>) -> anyhow::Result<()> {
+/// Plays the tasks in turn and prints the conversations.
+async fn print_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &Answers<'_>) -> anyhow::Result<()> {
     let members = args.members.max(1);
     for (number, line) in lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let task = Task::parse(line.as_bytes(), config.run.message_cap.0 as usize)
@@ -176,14 +176,14 @@ async fn tell_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &An
     Ok(())
 }
 
-/// What was said in a conversation, however it ended.
+/// Returns the turns of a conversation, finished or failed.
 fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
     match end {
         MemberEnd::Ended { turns, .. } | MemberEnd::Failed { turns, .. } => turns,
     }
 }
 
-/// As [`told`], and what agents read: all of it, or calls that were refused.
+/// Returns the transcripts with what agents read: everything, or only rejected calls.
 fn read(
     config: &RunConfig,
     host: &Host,
@@ -191,16 +191,16 @@ fn read(
     ends: Vec<MemberEnd>,
     all: bool,
 ) -> Vec<Transcript> {
-    let mut told = told(config, host, task, ends.clone());
-    for (member, (transcript, end)) in (0..).zip(told.iter_mut().zip(&ends)) {
+    let mut transcripts = transcripts(config, host, task, ends.clone());
+    for (member, (transcript, end)) in (0..).zip(transcripts.iter_mut().zip(&ends)) {
         let seed = conversation_seed(config.run.seed, id, member);
-        asked::add(transcript, host.workflow(), (task, seed), turns(end), all);
+        prompts::add(transcript, host.workflow(), (task, seed), turns(end), all);
     }
-    told
+    transcripts
 }
 
-/// As a run would tell it, with the advantages that the conversations would have as one group.
-fn told(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) -> Vec<Transcript> {
+/// Returns the transcripts of a run, with advantages as if the conversations were one group.
+fn transcripts(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) -> Vec<Transcript> {
     let trains = |name: &AgentName| config.agents.get(name).is_some_and(|agent| agent.train.enabled);
     let training = config.participants().into_iter().filter(trains).collect();
     let mut rules = Rules::new(&config.workflow, &host.workflow().roles(), training);
@@ -214,7 +214,7 @@ fn told(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) 
         order: 0,
     };
     let comparisons = Comparisons::of(&config.agents, &assemble(&head, &rules, &ends));
-    let teller = Teller {
+    let builder = TranscriptBuilder {
         config: &config.workflow,
         host,
         rules: &rules,
@@ -228,7 +228,7 @@ fn told(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) 
         ..Transcript::default()
     };
     let ends = ends.iter().enumerate();
-    ends.map(|(member, end)| teller.tell(about(member), member as u16, end))
+    ends.map(|(member, end)| builder.build(about(member), member as u16, end))
         .collect()
 }
 

@@ -1,25 +1,26 @@
-//! Joint snapshots: nothing new is begun, what is open is finished or voided, then every agent writes its checkpoint, and one
-//! manifest names them all. Nothing is in flight at that instant, so no queue is saved.
+//! Joint snapshots: nothing new is begun, open groups are finished or voided, every agent writes
+//! its checkpoint, and one manifest names them all. Nothing is in flight then, so no queue is
+//! saved.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use actix::{AsyncContext, Context};
 use broker::ids::GroupId;
 use broker::protocol::control::SnapshotDone;
-use configs::Mode;
 use tokio::time::Instant;
 
-use super::actor::{Coordinator, Input, Purpose};
 use super::admission::Admitting;
-use crate::base::retry;
-use crate::ledger::snapshot::Manifest;
 
-/// What agents are given to write their checkpoints, and bundles under way to arrive.
+/// Time for agents to write their checkpoints, and for bundles under way to arrive.
 const WRITING: Duration = Duration::from_secs(120);
 
-/// A snapshot being made.
-pub struct Snapshot {
+/// The snapshot under way, and the newest one that has ended.
+#[derive(Default)]
+pub(crate) struct Snapshots {
+    current: Option<Snapshot>,
+    done: Option<SnapshotDone>,
+}
+
+struct Snapshot {
     name: String,
     /// Until when open groups may finish.
     until: Instant,
@@ -28,19 +29,44 @@ pub struct Snapshot {
     voided: u64,
     /// Agents are asked for their checkpoints.
     asking: bool,
-    /// Groups that are claimed anew when it is done.
+    /// Groups that are claimed again when it is done.
     held_back: Vec<(GroupId, Admitting)>,
 }
 
-impl Coordinator {
-    pub(super) fn begin_snapshot(&mut self, name: String, patience: Duration) {
-        let made = self.snapshot_done.as_ref().is_some_and(|done| done.snapshot == name);
-        if made || self.snapshot.is_some() {
+/// What a snapshot depends on.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Surroundings {
+    /// Groups that train are being played.
+    pub plays: bool,
+    /// Groups are being played or claimed, or a synchronous evaluation runs.
+    pub moves: bool,
+    /// The gate finds every agent idle.
+    pub idle: bool,
+    /// The gate finds that nothing moves at any agent.
+    pub still: bool,
+    /// Every agent that trains has written its checkpoint for this snapshot.
+    pub saved: bool,
+}
+
+/// What a snapshot does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SnapshotStep {
+    AskForCheckpoints,
+    VoidOpenGroups,
+    WriteManifest,
+    Fail(String),
+}
+
+impl Snapshots {
+    /// Begins a snapshot, unless it was made already or another one is under way.
+    pub(crate) fn begin(&mut self, name: String, patience: Duration) {
+        let made = self.done.as_ref().is_some_and(|done| done.snapshot == name);
+        if made || self.current.is_some() {
             return;
         }
         tracing::info!(name, "a joint snapshot: nothing new is begun until it is there");
         let until = Instant::now() + patience;
-        self.snapshot = Some(Snapshot {
+        self.current = Some(Snapshot {
             name,
             until,
             give_up: until + WRITING,
@@ -50,15 +76,33 @@ impl Coordinator {
         });
     }
 
+    #[must_use]
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.current.is_some()
+    }
+
+    #[must_use]
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.current.as_ref().map(|snapshot| snapshot.name.as_str())
+    }
+
     /// The snapshot for which checkpoints are wanted now.
-    pub(super) fn asked_snapshot(&self) -> Option<String> {
-        let snapshot = self.snapshot.as_ref().filter(|snapshot| snapshot.asking)?;
+    #[must_use]
+    pub(crate) fn asked(&self) -> Option<String> {
+        let snapshot = self.current.as_ref().filter(|snapshot| snapshot.asking)?;
         Some(snapshot.name.clone())
     }
 
-    /// Keeps a group that would be claimed for after the snapshot; gives it back if there is none.
-    pub(super) fn hold_back(&mut self, group: GroupId, admitting: Admitting) -> Option<Admitting> {
-        match self.snapshot.as_mut() {
+    /// The newest snapshot that has ended.
+    #[must_use]
+    pub(crate) fn done(&self) -> Option<SnapshotDone> {
+        self.done.clone()
+    }
+
+    /// Keeps a group that would be claimed until the snapshot has ended. Without a snapshot the
+    /// group is returned.
+    pub(crate) fn hold_back(&mut self, group: GroupId, admitting: Admitting) -> Option<Admitting> {
+        match self.current.as_mut() {
             Some(snapshot) => {
                 snapshot.held_back.push((group, admitting));
                 None
@@ -67,107 +111,96 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn advance_snapshot(&mut self, ctx: &mut Context<Self>) {
-        let Some(snapshot) = &self.snapshot else { return };
+    /// Keeps an open group that was voided. It is played from its beginning afterwards.
+    pub(crate) fn void(&mut self, group: GroupId, admitting: Admitting) {
+        if let Some(snapshot) = self.current.as_mut() {
+            snapshot.voided += 1;
+            snapshot.held_back.push((group, admitting));
+        }
+    }
+
+    /// What the snapshot under way does next, if anything.
+    pub(crate) fn next_step(&mut self, around: Surroundings) -> Option<SnapshotStep> {
+        let snapshot = self.current.as_mut()?;
         let (asking, now) = (snapshot.asking, Instant::now());
-        let played = self.open.values().any(|open| open.purpose == Purpose::Train);
-        // Asynchronous evaluations are in no ledger and move nobody: a checkpoint may be written beside them.
-        let evaluates = self.env.config.run.mode == Mode::Sync && self.evals.running();
-        let moving = played || !self.claiming.is_empty() || evaluates;
-        if asking && self.all_saved() {
-            let outcome = self.write_manifest();
-            self.end_snapshot(outcome.err().map(|error| format!("{error:#}")), ctx);
-        } else if !asking && !moving && (self.gate.idle() || (now > snapshot.until && self.gate.still())) {
-            self.ask_for_checkpoints();
+        let late = now > snapshot.until;
+        if asking && around.saved {
+            Some(SnapshotStep::WriteManifest)
+        } else if !asking && !around.moves && (around.idle || (late && around.still)) {
+            snapshot.asking = true;
+            Some(SnapshotStep::AskForCheckpoints)
         } else if now > snapshot.give_up {
             let missing = if asking { "checkpoints" } else { "bundles or batches" };
-            let error = format!("{missing} were not finished in {WRITING:?}: see `dyad status` for who is behind");
-            self.end_snapshot(Some(error), ctx);
-        } else if !asking && played && now > snapshot.until {
-            self.void_open();
+            Some(SnapshotStep::Fail(format!(
+                "{missing} were not finished in {WRITING:?}: see `dyad status` for who is behind"
+            )))
+        } else if !asking && around.plays && late {
+            Some(SnapshotStep::VoidOpenGroups)
+        } else {
+            None
         }
     }
 
-    fn ask_for_checkpoints(&mut self) {
-        if let Some(snapshot) = self.snapshot.as_mut() {
-            snapshot.asking = true;
-        }
-        self.say_beat();
-    }
-
-    /// Forgets what is played and not yet being sent. Its rows stay reserved: it is played from its beginning afterwards.
-    fn void_open(&mut self) {
-        // Of a round that is sent whole nothing is being sent while anything is played.
-        let unsent: BTreeSet<GroupId> = self.round.drain(..).map(|decided| decided.lease.group).collect();
-        let groups: Vec<GroupId> = self
-            .open
-            .iter()
-            .filter(|(group, open)| open.purpose == Purpose::Train && (!open.closing || unsent.contains(*group)))
-            .map(|(group, _)| *group)
-            .collect();
-        let mut leases = Vec::new();
-        for group in groups {
-            let Some(open) = self.open.remove(&group) else { continue };
-            self.dirty.remove(&group);
-            leases.extend(open.lease);
-            let admitting = Admitting::reserved(open);
-            if let Some(snapshot) = self.snapshot.as_mut() {
-                snapshot.voided += 1;
-                snapshot.held_back.push((group, admitting));
-            }
-        }
-        // What is on its way belongs to attempts that are no more.
-        self.wave = None;
-        let store = self.env.store.clone();
-        tokio::spawn(async move {
-            for lease in leases {
-                // Stale: another has it, and the next claim will say so.
-                let _ = retry::settle("void", || store.void(lease)).await;
-            }
-        });
-    }
-
-    fn all_saved(&self) -> bool {
-        let Some(snapshot) = &self.snapshot else { return false };
-        let saved = |name| {
-            let beat = self.beats.get(&name).map(|(beat, _)| beat);
-            beat.and_then(|beat| beat.saved.as_ref())
-                .is_some_and(|saved| saved.snapshot == snapshot.name)
+    /// Ends the snapshot. Returns the groups to claim again.
+    pub(crate) fn end(&mut self, error: Option<String>) -> Vec<(GroupId, Admitting)> {
+        let Some(snapshot) = self.current.take() else {
+            return Vec::new();
         };
-        self.env.trainers().into_iter().all(saved)
-    }
-
-    fn write_manifest(&self) -> anyhow::Result<()> {
-        let Some(snapshot) = &self.snapshot else { return Ok(()) };
-        let agents: BTreeMap<_, _> = self
-            .env
-            .trainers()
-            .into_iter()
-            .filter_map(|name| Some((name.clone(), self.beats.get(&name)?.0.saved.clone()?)))
-            .collect();
-        Manifest::new(&self.env.run, &snapshot.name, agents).write(&self.env.folder)
-    }
-
-    fn end_snapshot(&mut self, error: Option<String>, ctx: &mut Context<Self>) {
-        let Some(snapshot) = self.snapshot.take() else { return };
+        let (name, voided) = (&snapshot.name, snapshot.voided);
         match &error {
-            None => tracing::info!(
-                name = snapshot.name,
-                voided = snapshot.voided,
-                "the joint snapshot is written"
-            ),
-            Some(error) => tracing::error!(name = snapshot.name, error, "there is no joint snapshot"),
+            None => tracing::info!(name, voided, "the joint snapshot is written"),
+            Some(error) => tracing::error!(name, error, "there is no joint snapshot"),
         }
-        self.snapshot_done = Some(SnapshotDone {
+        self.done = Some(SnapshotDone {
             snapshot: snapshot.name,
-            voided: snapshot.voided,
+            voided,
             error,
         });
-        for (group, admitting) in snapshot.held_back {
-            self.claim(group, admitting, ctx);
-        }
-        self.say_beat();
-        // Others may wait for what was held back.
-        ctx.notify(Input::Nothing);
+        snapshot.held_back
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_asks_when_nothing_moves_and_ends_once() {
+        let mut snapshots = Snapshots::default();
+        let patience = Duration::from_secs(10);
+        snapshots.begin("s".into(), patience);
+        let plays = Surroundings {
+            plays: true,
+            moves: true,
+            ..Surroundings::default()
+        };
+        assert_eq!(snapshots.next_step(plays), None, "open groups may finish");
+        tokio::time::advance(patience + Duration::from_secs(1)).await;
+        assert_eq!(snapshots.next_step(plays), Some(SnapshotStep::VoidOpenGroups));
+        let still = Surroundings {
+            still: true,
+            ..Surroundings::default()
+        };
+        assert_eq!(snapshots.next_step(still), Some(SnapshotStep::AskForCheckpoints));
+        assert_eq!(snapshots.asked().as_deref(), Some("s"));
+        let saved = Surroundings { saved: true, ..still };
+        assert_eq!(snapshots.next_step(saved), Some(SnapshotStep::WriteManifest));
+        assert!(snapshots.end(None).is_empty() && !snapshots.is_under_way());
+        snapshots.begin("s".into(), patience);
+        assert!(!snapshots.is_under_way(), "it was made");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_fails_when_checkpoints_do_not_come() {
+        let mut snapshots = Snapshots::default();
+        snapshots.begin("s".into(), Duration::ZERO);
+        let idle = Surroundings {
+            idle: true,
+            ..Surroundings::default()
+        };
+        assert_eq!(snapshots.next_step(idle), Some(SnapshotStep::AskForCheckpoints));
+        tokio::time::advance(WRITING + Duration::from_secs(1)).await;
+        let failed = snapshots.next_step(idle);
+        assert!(matches!(failed, Some(SnapshotStep::Fail(error)) if error.contains("checkpoints")));
     }
 }

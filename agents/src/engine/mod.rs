@@ -1,13 +1,18 @@
 //! Engines behind an agent's router: ids in; ids, log-probs and version spans out.
 //!
-//! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
-//! own thread), [`remote`] (the same in a process of its own, which is [`serve`]; [`shelf`] is where it fetches weights, [`link`] how they
-//! ask each other), [`foreign`] (SGLang and vLLM) and [`scripted`] (answers made from the seed without a model, to measure everything
-//! else); [`replicas`] shares work out among several; [`stuck`] ends the process when an engine's thread is stuck, [`lost`] when an
-//! engine's process dies of the same work again and again.
+//! An engine takes jobs and answers each exactly once over the given channel. The kinds:
 //!
-//! Beside the jobs of training an engine serves **visits** ([`Visit`], [`embedded`]): they tell their tokens as they come, may be left
-//! at any time, and make way for waves and for weights.
+//! - [`embedded`]: libtorch on its own thread
+//! - [`process`]: the same engine in a separate process
+//! - [`foreign`]: SGLang and vLLM
+//! - [`scripted`]: answers made from the seed without a model, to measure everything else
+//!
+//! [`replicas`] distributes work over several engines. [`stuck`] ends the process when an engine's
+//! thread is stuck; [`process::crash_loop`] ends it when an engine's process dies of the same work
+//! repeatedly.
+//!
+//! Besides training jobs an engine serves **visits** ([`Visit`], [`embedded`]). They stream their
+//! tokens, may leave at any time, and yield to waves and to weights.
 
 pub mod embedded;
 pub mod foreign;
@@ -37,21 +42,22 @@ pub struct Job {
     pub prompt_ids: Arc<[u32]>,
     pub sampling: Arc<Sampling>,
     pub seed: u64,
-    /// Whether a request that begins with this one's prompt and answer is likely: the next turn of its seat.
+    /// True if a request that begins with this prompt and answer is likely: the next turn of its
+    /// seat.
     pub keep: bool,
 }
 
-/// What an engine made.
+/// The result of a generation.
 #[derive(Debug, Clone)]
 pub struct Made {
     pub output_ids: Vec<u32>,
     pub logprobs: Vec<f32>,
     pub logprobs_of: LogProbs,
-    /// Of each id, the most likely tokens in its place; of what asked for none, and so of every turn, empty.
+    /// The most likely tokens at each id's position; empty for a turn, which requests none.
     pub top: Vec<Vec<TopLogprob>>,
     pub spans: Vec<VersionSpan>,
     pub oldest_kv: WeightVersion,
-    /// Tokens of the prompt that an earlier turn had computed already.
+    /// Tokens of the prompt that an earlier turn had already computed.
     pub reused: usize,
     pub finish: Finish,
 }
@@ -63,46 +69,48 @@ pub struct Finished {
     pub result: Result<Made, EngineFailure>,
 }
 
-/// Why a job was not done.
+/// The failure of a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the engine could not generate: {cause}")]
 pub struct EngineFailure {
     pub cause: Failure,
-    /// Whether the same request may succeed if it is asked again.
+    /// True if the same request may succeed when it is retried.
     pub retry: bool,
 }
 
-/// Weights that an engine could not take: it goes on with those it had.
+/// Weights that an engine could not load: it continues with the previous ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct WeightRefusal {
     pub version: WeightVersion,
     pub reason: String,
 }
 
-/// One generation for somebody outside of training.
+/// One generation outside of training.
 #[derive(Debug, Clone)]
 pub struct Visit {
-    /// Without stop texts: whoever visits looks at the tokens and leaves.
+    /// Has no stop texts: the visitor checks the tokens and leaves.
     pub job: Job,
-    /// Whether its tokens are wanted as they are made, and not only at its end.
+    /// True if its tokens are wanted as they are made, and not only at its end.
     pub watched: bool,
-    /// How many of the most likely tokens are wanted in each place.
+    /// The number of most likely tokens wanted at each position.
     pub top: u8,
-    /// Whether the log-probs of the prompt's own tokens are wanted, and how many of the most likely ones in each of its places. To be
-    /// asked of engines that [give them](EngineClient::scores_prompts); of those a visit may ask for no new token.
+    /// Present if the log-probs of the prompt's own tokens are wanted, with the number of most
+    /// likely tokens at each of its positions. Only for engines that [return
+    /// them](EngineClient::scores_prompts); such a visit may request no new token.
     pub prompt_top: Option<u8>,
-    pub tell: UnboundedSender<Told>,
+    pub updates: UnboundedSender<VisitUpdate>,
 }
 
 impl Visit {
-    /// Tells the visitor that nothing comes any more.
+    /// Ends the visit with a failure.
     pub fn fail(&self, failure: EngineFailure) {
-        // A visitor who is gone leaves in a moment.
-        let _ = self.tell.send(Told::end(self.job.request, Err(failure)));
+        // A visitor that is gone leaves in a moment.
+        let _ = self.updates.send(VisitUpdate::end(self.job.request, Err(failure)));
     }
 }
 
-/// Visits for an engine that gives no log-probs of prompts. Whoever asks for them all the same has a failure, not an answer without.
+/// Returns the visits without prompt scores; those with them receive a failure, not a partial
+/// answer.
 fn without_scores(mut visits: Vec<Visit>) -> Vec<Visit> {
     for visit in visits.extract_if(.., |visit| visit.prompt_top.is_some()) {
         visit.fail(EngineFailure {
@@ -113,46 +121,51 @@ fn without_scores(mut visits: Vec<Visit>) -> Vec<Visit> {
     visits
 }
 
-/// What became of a visit since it was last told.
+/// The progress of a visit since the last update.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct VisitUpdate {
     pub request: RequestId,
     pub ids: Vec<u32>,
     /// One per id.
     pub logprobs: Vec<f32>,
-    /// One list per id if they were asked for, likeliest first, the lower id first among equals; else none.
+    /// One list per id if they were requested, likeliest first, the lower id first among equals;
+    /// else empty.
     pub top: Vec<Vec<TopLogprob>>,
-    /// Of these ids, counted from the first of the visit.
+    /// Spans of these ids, counted from the first id of the visit.
     pub spans: Vec<VersionSpan>,
-    /// Log-probs of the prompt, told with what is told first, if they were asked for.
+    /// Log-probs of the prompt, in the first update, if they were requested.
     pub prompt: Option<Arc<PromptScores>>,
-    /// Told once, last.
+    /// Set once, in the last update.
     pub end: Option<Result<Finish, EngineFailure>>,
 }
 
 /// A place that generates.
 pub trait EngineClient: Send + Sync {
-    /// Takes jobs. With `wave`, they are computed as one closed batch in the given order, alone and with empty caches, so
-    /// that their bits depend on nothing else. Answers arrive on `done` in any order.
+    /// Takes jobs. Answers arrive on `done` in any order. With `wave`, the jobs are computed as one
+    /// closed batch in the given order, alone and with empty caches, so that their bits depend on
+    /// nothing else.
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>);
-    /// Takes visits. None of them ever delays a wave, or weights, by more than a step.
+    /// Takes visits. A visit never delays a wave, or weights, by more than a step.
     fn visit(&self, visits: Vec<Visit>);
-    /// A visitor is gone, or has its last answer: said of every visit, once. Said of a job, an engine process forgets it.
+    /// Ends a visit: its visitor is gone, or has the last answer. Called once for every visit.
+    /// Called for a job, it makes an engine process forget the job.
     fn leave(&self, request: RequestId);
-    /// The weights it serves, now and as they change.
+    /// Returns the weights it serves, now and as they change.
     fn versions(&self) -> watch::Receiver<WeightVersion>;
-    /// Whether it answers now. One that does not keeps what it was asked until it is back; what it is to [leave](Self::leave) meanwhile
-    /// may be asked of another. Most are always there.
+    /// Returns true while it answers. An absent engine keeps its requests until it is back. A
+    /// request that it must [leave](Self::leave) in the meantime may go to another engine.
+    /// Most engines are always present.
     fn presence(&self) -> watch::Receiver<bool> {
         watch::channel(true).1
     }
-    /// Whether it gives the log-probs of prompts.
+    /// Returns true if it computes the log-probs of prompts.
     fn scores_prompts(&self) -> bool {
         false
     }
-    /// While pinned, nothing that it is asked begins with keys and values that earlier weights computed: an evaluation is to be of one
-    /// version whole. Engines that keep none across versions need do nothing.
+    /// Pins the engine: no request starts from keys and values that earlier weights computed. An
+    /// evaluation must use one version throughout. An engine that keeps none across versions does
+    /// nothing here.
     fn pin(&self, _pinned: bool) {}
-    /// The newest weights that it could not take, told each time.
-    fn refusals(&self) -> watch::Receiver<Option<Refusal>>;
+    /// Returns the newest weights that it could not load, sent each time.
+    fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>>;
 }

@@ -1,31 +1,32 @@
-//! Several engines behind one client: the agent's inference router at work. The policy is [`rollout::router`].
+//! Several engines behind one client: the agent's inference router. The policy is
+//! [`rollout::router`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use broker::ids::{GroupId, RequestId, WeightVersion};
-use rollout::router::{EngineId, Limits, Router};
+use rollout::router::{EngineId, Limits, ReplicaPicker};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use super::process::lost;
-use super::{EngineClient, Finished, Job, Refusal, Visit};
+use super::process::crash_loop;
+use super::{EngineClient, Finished, Job, Visit, WeightRefusal};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
 /// Engines of one agent that serve the same weights.
 pub struct Replicas {
     engines: Vec<Arc<dyn EngineClient>>,
-    desk: Arc<Mutex<Desk>>,
-    /// Where engines answer.
+    routing: Arc<Mutex<Routing>>,
+    /// The channel on which engines answer.
     answers: Done,
     version: watch::Sender<WeightVersion>,
-    refused: watch::Sender<Option<Refusal>>,
+    refused: watch::Sender<Option<WeightRefusal>>,
 }
 
-struct Desk {
-    router: Router,
-    /// Who asked for what is with an engine, and for what.
+struct Routing {
+    router: ReplicaPicker,
+    /// The origin of each request that is at an engine.
     askers: HashMap<RequestId, Asker>,
 }
 
@@ -36,58 +37,58 @@ struct Asker {
     losses: u32,
 }
 
-/// Of which engines the oldest weights are what all of them serve.
+/// The engines that count for the oldest weights served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    /// Of those too that are away: each has its part of every wave, which waits for it.
+enum VersionScope {
+    /// All engines, absent ones too: each has its part of every wave, which waits for it.
     All,
-    /// Of those that are there; of all if none is.
+    /// Engines that are present; all engines if none is present.
     Present,
 }
 
-fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
-    desk.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(routing: &Mutex<Routing>) -> MutexGuard<'_, Routing> {
+    routing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Replicas {
-    /// Begins to share work out. Must be called in a runtime.
+    /// Starts to distribute work. Must be called in a runtime.
     #[must_use]
     pub fn start(engines: Vec<Arc<dyn EngineClient>>) -> Arc<Self> {
-        Self::start_with(engines, Whose::All)
+        Self::start_with(engines, VersionScope::All)
     }
 
-    /// As [`Self::start`], of engines that are asked for no waves: one that is away, perhaps for ever, holds nobody up.
+    /// Starts like [`Self::start`], for engines without waves: an absent engine delays no other.
     #[must_use]
     pub fn start_apart(engines: Vec<Arc<dyn EngineClient>>) -> Arc<Self> {
-        Self::start_with(engines, Whose::Present)
+        Self::start_with(engines, VersionScope::Present)
     }
 
-    fn start_with(engines: Vec<Arc<dyn EngineClient>>, whose: Whose) -> Arc<Self> {
+    fn start_with(engines: Vec<Arc<dyn EngineClient>>, scope: VersionScope) -> Arc<Self> {
         let (answers, answered) = unbounded_channel();
-        let desk = Arc::new(Mutex::new(Desk {
-            router: Router::new(Limits::default(), engines.len()),
+        let routing = Arc::new(Mutex::new(Routing {
+            router: ReplicaPicker::new(Limits::default(), engines.len()),
             askers: HashMap::new(),
         }));
-        let version = watch::Sender::new(least(&engines, whose));
+        let version = watch::Sender::new(least(&engines, scope));
         let refused = watch::Sender::new(None);
-        tokio::spawn(pass_on(desk.clone(), answered));
+        tokio::spawn(pass_on(routing.clone(), answered));
         for (id, engine) in engines.iter().enumerate() {
             tokio::spawn(follow_refusals(engine.refusals(), refused.clone()));
-            let told = (version.clone(), whose);
-            tokio::spawn(follow_versions(id, engines.clone(), desk.clone(), told.clone()));
-            let home = (desk.clone(), answers.clone());
-            tokio::spawn(follow_presence(id, engines.clone(), home, told));
+            let scoped = (version.clone(), scope);
+            tokio::spawn(follow_versions(id, engines.clone(), routing.clone(), scoped.clone()));
+            let home = (routing.clone(), answers.clone());
+            tokio::spawn(follow_presence(id, engines.clone(), home, scoped));
         }
         Arc::new(Self {
             engines,
-            desk,
+            routing,
             answers,
             version,
             refused,
         })
     }
 
-    /// Each engine computes a part of the wave as a closed batch of its own. Which part follows from the wave alone.
+    /// Gives each engine a part of the wave as a closed batch. The wave alone decides the parts.
     fn share_wave(&self, jobs: Vec<Job>, done: &Done) {
         let mut homes: HashMap<GroupId, EngineId> = HashMap::new();
         let mut parts: BTreeMap<EngineId, Vec<Job>> = BTreeMap::new();
@@ -103,53 +104,57 @@ impl Replicas {
 
     fn share(&self, jobs: Vec<Job>, done: &Done) {
         let mut parts: BTreeMap<EngineId, Vec<Job>> = BTreeMap::new();
-        let mut desk = lock(&self.desk);
+        let mut routing = lock(&self.routing);
         for job in jobs {
-            let id = desk.router.assign(job.request, job.group, job.member);
+            let id = routing.router.assign(job.request, job.group, job.member);
             let asker = Asker {
                 done: done.clone(),
                 job: job.clone(),
                 losses: 0,
             };
-            desk.askers.insert(job.request, asker);
+            routing.askers.insert(job.request, asker);
             parts.entry(id).or_default().push(job);
         }
-        drop(desk);
+        drop(routing);
         for (id, part) in parts {
             self.engines[id].submit(part, false, self.answers.clone());
         }
     }
 }
 
-type Version = (watch::Sender<WeightVersion>, Whose);
+type Version = (watch::Sender<WeightVersion>, VersionScope);
 
-/// The oldest weights that any of them serves.
-fn least(engines: &[Arc<dyn EngineClient>], whose: Whose) -> WeightVersion {
+/// Returns the oldest weights that any of the engines serves.
+fn least(engines: &[Arc<dyn EngineClient>], scope: VersionScope) -> WeightVersion {
     let oldest = |all: bool| {
         let asked = engines.iter().filter(|engine| all || *engine.presence().borrow());
         asked.map(|engine| *engine.versions().borrow()).min()
     };
-    let present = if whose == Whose::Present { oldest(false) } else { None };
+    let present = if scope == VersionScope::Present {
+        oldest(false)
+    } else {
+        None
+    };
     present.or_else(|| oldest(true)).unwrap_or_default()
 }
 
-/// Tells the oldest weights, if they are others than before. Looked at under the channel's lock: of two engines' tasks the later one has
-/// seen both.
-fn tell_version(engines: &[Arc<dyn EngineClient>], (version, whose): &Version) {
-    version.send_if_modified(|told| {
-        let least = least(engines, *whose);
-        std::mem::replace(told, least) != least
+/// Reports the oldest weights if they changed. They are read under the channel's lock, so that the
+/// later of two engine tasks has seen both.
+fn report_version(engines: &[Arc<dyn EngineClient>], (version, scope): &Version) {
+    version.send_if_modified(|reported| {
+        let least = least(engines, *scope);
+        std::mem::replace(reported, least) != least
     });
 }
 
-/// Gives each answer to whoever asked.
-async fn pass_on(desk: Arc<Mutex<Desk>>, mut answered: UnboundedReceiver<Vec<Finished>>) {
+/// Sends each answer to its asker.
+async fn pass_on(routing: Arc<Mutex<Routing>>, mut answered: UnboundedReceiver<Vec<Finished>>) {
     while let Some(list) = answered.recv().await {
         let mut by_asker: Vec<(Done, Vec<Finished>)> = Vec::new();
         for one in list {
-            let mut desk = lock(&desk);
-            desk.router.finish(one.job.request);
-            let Some(Asker { done: asker, .. }) = desk.askers.remove(&one.job.request) else {
+            let mut routing = lock(&routing);
+            routing.router.finish(one.job.request);
+            let Some(Asker { done: asker, .. }) = routing.askers.remove(&one.job.request) else {
                 continue;
             };
             match by_asker.iter_mut().find(|(known, _)| known.same_channel(&asker)) {
@@ -158,53 +163,59 @@ async fn pass_on(desk: Arc<Mutex<Desk>>, mut answered: UnboundedReceiver<Vec<Fin
             }
         }
         for (asker, list) in by_asker {
-            // Whoever asked may have gone.
+            // The asker may have gone.
             let _ = asker.send(list);
         }
     }
 }
 
-async fn follow_versions(id: EngineId, engines: Vec<Arc<dyn EngineClient>>, desk: Arc<Mutex<Desk>>, told: Version) {
+async fn follow_versions(
+    id: EngineId,
+    engines: Vec<Arc<dyn EngineClient>>,
+    routing: Arc<Mutex<Routing>>,
+    scoped: Version,
+) {
     let mut versions = engines[id].versions();
     loop {
         let step = versions.borrow_and_update().step;
-        lock(&desk).router.serves(id, step);
-        tell_version(&engines, &told);
+        lock(&routing).router.serves(id, step);
+        report_version(&engines, &scoped);
         if versions.changed().await.is_err() {
             return;
         }
     }
 }
 
-/// Has others do what an engine has that is away. Waves wait for it: shared out otherwise they would have other bits.
+/// Reassigns the work of an absent engine to others. Waves wait for it: distributed differently
+/// they would have other bits.
 async fn follow_presence(
     id: EngineId,
     engines: Vec<Arc<dyn EngineClient>>,
-    (desk, answers): (Arc<Mutex<Desk>>, Done),
-    told: Version,
+    (routing, answers): (Arc<Mutex<Routing>>, Done),
+    scoped: Version,
 ) {
     let mut presence = engines[id].presence();
     let mut was_there = false;
     loop {
         let there = *presence.borrow_and_update();
-        tell_version(&engines, &told);
+        report_version(&engines, &scoped);
         let is_lost = std::mem::replace(&mut was_there, there) && !there;
         let (mut parts, mut left): (BTreeMap<EngineId, Vec<Job>>, Vec<_>) = Default::default();
         {
-            let mut desk = lock(&desk);
-            desk.router.is_away(id, !there);
-            for (request, from) in desk.router.release() {
+            let mut routing = lock(&routing);
+            routing.router.is_away(id, !there);
+            for (request, from) in routing.router.release() {
                 left.push((request, from));
                 // A visit has ended with its engine.
-                let Some(asker) = desk.askers.get_mut(&request) else {
+                let Some(asker) = routing.askers.get_mut(&request) else {
                     continue;
                 };
                 asker.losses += u32::from(is_lost && from == id);
                 let (job, losses) = (asker.job.clone(), asker.losses);
-                if losses >= lost::LOSSES {
-                    lost::end(&format!("group {} at several engines", job.group), 1);
+                if losses >= crash_loop::LOSSES {
+                    crash_loop::end(&format!("group {} at several engines", job.group), 1);
                 }
-                let to = desk.router.assign(request, job.group, job.member);
+                let to = routing.router.assign(request, job.group, job.member);
                 parts.entry(to).or_default().push(job);
             }
         }
@@ -214,7 +225,7 @@ async fn follow_presence(
             tracing::info!(
                 engine = to,
                 requests = jobs.len(),
-                "an engine takes over from one that is away"
+                "an engine takes over the requests of an absent one"
             );
             engines[to].submit(jobs, false, answers.clone());
         }
@@ -224,9 +235,12 @@ async fn follow_presence(
     }
 }
 
-async fn follow_refusals(mut told: watch::Receiver<Option<Refusal>>, refused: watch::Sender<Option<Refusal>>) {
-    while told.changed().await.is_ok() {
-        let refusal = told.borrow_and_update().clone();
+async fn follow_refusals(
+    mut source: watch::Receiver<Option<WeightRefusal>>,
+    refused: watch::Sender<Option<WeightRefusal>>,
+) {
+    while source.changed().await.is_ok() {
+        let refusal = source.borrow_and_update().clone();
         refused.send_replace(refusal);
     }
 }
@@ -242,20 +256,20 @@ impl EngineClient for Replicas {
 
     fn visit(&self, visits: Vec<Visit>) {
         let mut parts: BTreeMap<EngineId, Vec<Visit>> = BTreeMap::new();
-        let mut desk = lock(&self.desk);
+        let mut routing = lock(&self.routing);
         for visit in visits {
             let job = &visit.job;
-            let id = desk.router.assign(job.request, job.group, job.member);
+            let id = routing.router.assign(job.request, job.group, job.member);
             parts.entry(id).or_default().push(visit);
         }
-        drop(desk);
+        drop(routing);
         for (id, part) in parts {
             self.engines[id].visit(part);
         }
     }
 
     fn leave(&self, request: RequestId) {
-        let engine = lock(&self.desk).router.finish(request);
+        let engine = lock(&self.routing).router.finish(request);
         if let Some(engine) = engine.and_then(|id| self.engines.get(id)) {
             engine.leave(request);
         }
@@ -273,7 +287,7 @@ impl EngineClient for Replicas {
         self.version.subscribe()
     }
 
-    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+    fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
         self.refused.subscribe()
     }
 }

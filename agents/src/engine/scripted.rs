@@ -1,4 +1,5 @@
-//! An engine without a model: its answer is a function of the request's seed, so that the data plane can be measured alone.
+//! An engine without a model: its answer is a function of the request's seed. It measures the data
+//! plane alone.
 
 use std::sync::Arc;
 
@@ -11,14 +12,14 @@ use trainer::engine::PromptScores;
 use trainer::model::Weights;
 use trainer::weights::{SinkError, WeightSink};
 
-use super::{EngineClient, Finished, Job, Made, Refusal, Told, Visit};
+use super::{EngineClient, Finished, Job, Made, Visit, VisitUpdate, WeightRefusal};
 
 /// Answers at once with one id drawn from `choices` by the seed.
 pub struct ScriptedEngine {
     choices: Vec<u32>,
     version: watch::Sender<WeightVersion>,
-    /// Never used: it takes any weights.
-    refused: watch::Sender<Option<Refusal>>,
+    /// Never used: it accepts any weights.
+    refused: watch::Sender<Option<WeightRefusal>>,
 }
 
 impl ScriptedEngine {
@@ -32,18 +33,19 @@ impl ScriptedEngine {
         })
     }
 
-    /// Takes the version of published weights, and nothing else of them.
+    /// Returns a sink that takes only the version of published weights.
     #[must_use]
     pub fn sink(&self) -> Box<dyn WeightSink> {
         Box::new(Versions(self.version.clone()))
     }
 
-    /// Of each of the choices.
+    /// Returns the log-prob of each choice.
     fn logprob(&self) -> f32 {
         -(self.choices.len().max(1) as f32).ln()
     }
 
-    /// The likeliest tokens in the one place of an answer: all choices are alike.
+    /// Returns the likeliest tokens at the one position of an answer: all choices are equally
+    /// likely.
     fn top(&self, count: u8) -> Vec<Vec<TopLogprob>> {
         if count == 0 {
             return Vec::new();
@@ -59,7 +61,7 @@ impl ScriptedEngine {
         vec![ids.into_iter().map(likely).collect()]
     }
 
-    /// Of a prompt, as if every token of it had been one of the choices.
+    /// Returns scores of a prompt, as if each of its tokens had been one of the choices.
     fn scores(&self, prompt: &[u32], top: u8, version: WeightVersion) -> Arc<PromptScores> {
         let places = prompt.len().saturating_sub(1);
         let span = VersionSpan {
@@ -117,13 +119,13 @@ impl EngineClient for ScriptedEngine {
             let scores = |top| self.scores(&visit.job.prompt_ids, top, version);
             let prompt = visit.prompt_top.map(scores);
             if silent {
-                let end = Told::end(visit.job.request, Ok(Finish::Length));
+                let end = VisitUpdate::end(visit.job.request, Ok(Finish::Length));
                 // The visitor may have gone.
-                let _ = visit.tell.send(Told { prompt, ..end });
+                let _ = visit.updates.send(VisitUpdate { prompt, ..end });
                 continue;
             }
             let Finished { job, result } = self.answer(visit.job, version);
-            let told = result.map(|made| Told {
+            let update = result.map(|made| VisitUpdate {
                 request: job.request,
                 ids: made.output_ids,
                 logprobs: made.logprobs,
@@ -132,9 +134,9 @@ impl EngineClient for ScriptedEngine {
                 prompt,
                 end: Some(Ok(made.finish)),
             });
-            if let Ok(told) = told {
+            if let Ok(update) = update {
                 // The visitor may have gone.
-                let _ = visit.tell.send(told);
+                let _ = visit.updates.send(update);
             }
         }
     }
@@ -149,7 +151,7 @@ impl EngineClient for ScriptedEngine {
         self.version.subscribe()
     }
 
-    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+    fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
         self.refused.subscribe()
     }
 }

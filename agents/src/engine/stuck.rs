@@ -1,11 +1,13 @@
-//! Watches the threads that compute: one that has work and makes no step for too long will never make one, and the process ends, so
-//! that whoever supervises starts it anew.
+//! Watches the compute threads, and ends the process when one has work but makes no step for too
+//! long. The supervisor then starts the process again.
 //!
-//! A call into CUDA that never returns, or a deadlock, cannot be ended from within. The heart beats on other threads and would go on
-//! for ever. Nothing is lost with the process: what it was asked for is not acked and comes again. Its groups have a strike then
-//! (`strikes.rs`), so a request that hangs every engine ends in the dead letters.
+//! A CUDA call that never returns, or a deadlock, cannot be ended from within. The heartbeat runs
+//! on other threads and would continue for ever. Ending the process loses nothing: its requests are
+//! not acknowledged and come again. Its groups gain a strike ([`crate::run_folder::crash_marks`]),
+//! so a request that hangs every engine ends in the dead letters.
 //!
-//! Time is counted in looks, not by a clock: a process that was halted has not looked, and begins to count anew.
+//! Time is counted in looks, not by a clock: a halted process has not looked, and starts to count
+//! again.
 
 use std::time::Duration;
 
@@ -15,20 +17,21 @@ use trainer::pulse::{Look, Pulse};
 
 use crate::run_folder::telemetry;
 
-/// Looks in which nothing moves, until a thread is taken for stuck.
+/// Looks without progress after which a thread counts as stuck.
 const LOOKS: u32 = 10;
 
-/// What is known of a thread from looking at it now and then.
+/// The state of a thread, as observed at intervals.
 #[derive(Debug, Default)]
 struct Watch {
     /// Its marks at the last look, if it had work then.
     seen: Option<u64>,
-    /// Looks in succession at which it had work and had not moved.
+    /// Successive looks at which it had work and had not moved.
     still: u32,
 }
 
 impl Watch {
-    /// Whether it is stuck. `late`: much more time has passed since the last look than should have, so this process did not run.
+    /// Returns true if the thread is stuck. `late`: much more time has passed since the last look
+    /// than planned, so this process did not run.
     fn look(&mut self, now: Look, late: bool) -> bool {
         let idle = now.work == 0;
         let moved = self.seen != Some(now.marks);
@@ -38,8 +41,8 @@ impl Watch {
     }
 }
 
-/// Ends the process when the thread (`engine 0`, `trainer`) has work and makes no step for so long; never if that is zero. Must be
-/// called in a runtime.
+/// Ends the process when the thread (`engine 0`, `trainer`) has work and makes no step for
+/// `stuck_after`. Never if that is zero. Must be called in a runtime.
 pub fn watch(agent: AgentName, thread: String, pulse: Pulse, stuck_after: Duration) {
     if stuck_after.is_zero() {
         return;
@@ -65,8 +68,8 @@ fn end(agent: &AgentName, thread: &str, stuck_after: Duration, requests: u64) {
         thread,
         seconds,
         requests,
-        "a thread has work and has made no step for engine.stuck_after: it is stuck, the process ends and is to be started again; \
-         if its steps do take so long, raise engine.stuck_after"
+        "a thread has work but made no step for engine.stuck_after: it is stuck, the process ends and should be restarted; \
+         if its steps really take so long, raise engine.stuck_after"
     );
     eprintln!(
         "error: agent {agent}: {thread} made no step for {seconds} s with {requests} requests: it is stuck, the process ends"
@@ -78,24 +81,24 @@ fn end(agent: &AgentName, thread: &str, stuck_after: Duration, requests: u64) {
 mod tests {
     use super::*;
 
-    /// Looks until it is stuck, of so many at most.
+    /// Looks until the thread is stuck, at most once per item.
     fn stuck_after(watch: &mut Watch, looks: impl IntoIterator<Item = (u64, u64, bool)>) -> Option<usize> {
         let mut looks = looks.into_iter();
         looks.position(|(marks, work, late)| watch.look(Look { marks, work }, late))
     }
 
     #[test]
-    fn who_has_work_and_makes_no_step_is_stuck_after_ten_whole_intervals() {
+    fn a_thread_with_work_and_no_step_is_stuck_after_ten_looks() {
         let mut watch = Watch::default();
         assert_eq!(stuck_after(&mut watch, vec![(7, 3, false); 99]), Some(10));
     }
 
     #[test]
-    fn who_moves_or_has_no_work_is_never_stuck() {
+    fn a_thread_that_moves_or_has_no_work_is_never_stuck() {
         let slow = (0..200).map(|look| (look / 9, 1, false));
         assert_eq!(stuck_after(&mut Watch::default(), slow), None);
         assert_eq!(stuck_after(&mut Watch::default(), vec![(7, 0, false); 99]), None);
-        // Work that has just come has not waited yet.
+        // Work that has just arrived has not waited yet.
         let idle_before = [
             vec![(7, 0, false); 99],
             vec![(7, 1, false); 10],
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_halted_has_all_its_time_again() {
+    fn a_halted_process_starts_to_count_again() {
         let mut watch = Watch::default();
         assert_eq!(stuck_after(&mut watch, vec![(7, 1, false); 10]), None);
         assert_eq!(stuck_after(&mut watch, [(7, 1, true)]), None);

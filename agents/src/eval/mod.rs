@@ -8,6 +8,7 @@ pub mod cross;
 pub mod engines;
 pub mod pass_rates;
 pub mod play;
+pub mod pool;
 pub mod score;
 pub mod suites;
 pub mod weights;

@@ -230,7 +230,7 @@ fn set_grader(config: &mut RunConfig, grader: &str) {
 }
 
 fn build(config: &RunConfig) -> anyhow::Result<Arc<dyn Workflow>> {
-    rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+    rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))
 }
 

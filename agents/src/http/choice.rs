@@ -10,7 +10,7 @@ use trainer::engine::PromptScores;
 
 use super::ask::Stopping;
 use super::stops::Stops;
-use crate::engine::{EngineFailure, Told};
+use crate::engine::{EngineFailure, VisitUpdate};
 
 /// A choice so far.
 pub struct Choice {
@@ -72,7 +72,7 @@ impl Choice {
 
     /// Takes what was told, in which `top` is empty or as long as `ids`. What comes behind a stop text or a stop token is dropped: the
     /// choice has ended with it. A stop token is among the tokens, and its text is told only where stop texts are.
-    pub fn take(&mut self, told: Told) -> Result<Piece, EngineFailure> {
+    pub fn take(&mut self, told: VisitUpdate) -> Result<Piece, EngineFailure> {
         let mut piece = Piece::default();
         if self.end.is_some() {
             return Ok(piece);
@@ -174,8 +174,8 @@ mod tests {
     }
 
     /// Bytes told by weights of `step`, from place `start`.
-    fn told(bytes: &[u8], start: u32, step: u64, end: Option<Finish>) -> Told {
-        Told {
+    fn told(bytes: &[u8], start: u32, step: u64, end: Option<Finish>) -> VisitUpdate {
+        VisitUpdate {
             request: RequestId([0; 16]),
             ids: bytes.iter().map(|byte| u32::from(*byte)).collect(),
             logprobs: vec![-1.0; bytes.len()],
@@ -229,7 +229,7 @@ mod tests {
             cause: broker::protocol::failure::Failure::engine("x"),
             retry: true,
         };
-        let failed = Told {
+        let failed = VisitUpdate {
             end: Some(Err(failure.clone())),
             ..told(b"", 0, 1, None)
         };

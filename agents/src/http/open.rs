@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::ask::Ask;
 use super::gate::Place;
 use super::rates::Charge;
-use crate::engine::{EngineClient, Job, Told, Visit};
+use crate::engine::{EngineClient, Job, Visit, VisitUpdate};
 
 /// What a request has until its generations have ended: its places, and what it was charged.
 pub type Taken = ([Place; 2], Charge);
@@ -19,7 +19,7 @@ pub type Taken = ([Place; 2], Charge);
 /// What one request has under way. Whatever is left of it when this is dropped is cancelled.
 pub struct Open {
     engine: Arc<dyn EngineClient>,
-    told: UnboundedReceiver<Told>,
+    told: UnboundedReceiver<VisitUpdate>,
     /// Choice of each generation that was not left yet.
     choices: HashMap<RequestId, usize>,
 }
@@ -43,7 +43,7 @@ impl Open {
                 choices.insert(request, choice);
                 if silent {
                     // The other end is here.
-                    let _ = tell.send(Told::end(request, Ok(Finish::Length)));
+                    let _ = tell.send(VisitUpdate::end(request, Ok(Finish::Length)));
                     continue;
                 }
                 visits.push(Visit {
@@ -61,7 +61,7 @@ impl Open {
                     watched: ask.stream || !ask.stop.is_empty() || ask.top > 0,
                     top: ask.top,
                     prompt_top,
-                    tell: tell.clone(),
+                    updates: tell.clone(),
                 });
             }
         }
@@ -70,7 +70,7 @@ impl Open {
     }
 
     /// What was told next, and of which choice. `None`: the engine is gone, or every choice was left.
-    pub async fn next(&mut self) -> Option<(usize, Told)> {
+    pub async fn next(&mut self) -> Option<(usize, VisitUpdate)> {
         loop {
             let told = self.told.recv().await?;
             if let Some(choice) = self.choices.get(&told.request) {
@@ -99,7 +99,11 @@ impl Drop for Open {
 }
 
 /// Hands on what is told, and has the places until all has ended or was left.
-fn held((places, mut charge): Taken, mut from: UnboundedReceiver<Told>, mut open: usize) -> UnboundedReceiver<Told> {
+fn held(
+    (places, mut charge): Taken,
+    mut from: UnboundedReceiver<VisitUpdate>,
+    mut open: usize,
+) -> UnboundedReceiver<VisitUpdate> {
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
         while open > 0
@@ -133,7 +137,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::engine::{Finished, Refusal};
+    use crate::engine::{Finished, WeightRefusal};
     use crate::http::ask::Kind;
     use crate::http::gate::Gate;
 
@@ -152,7 +156,7 @@ mod tests {
         fn versions(&self) -> watch::Receiver<WeightVersion> {
             watch::channel(WeightVersion::default()).1
         }
-        fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+        fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
             watch::channel(None).1
         }
     }
@@ -175,7 +179,7 @@ mod tests {
         assert_eq!(engine.0.lock().unwrap().len(), 6);
         assert!(gate.generate(1).is_err());
         let first = engine.0.lock().unwrap()[4].clone();
-        let told = Told {
+        let told = VisitUpdate {
             request: first.job.request,
             ids: vec![7],
             logprobs: vec![-1.0],
@@ -184,11 +188,11 @@ mod tests {
             prompt: None,
             end: None,
         };
-        first.tell.send(told.clone()).unwrap();
+        first.updates.send(told.clone()).unwrap();
         assert_eq!(open.next().await, Some((4, told.clone())));
         open.leave(4);
         assert_eq!(engine.0.lock().unwrap().len(), 5);
-        first.tell.send(told).unwrap();
+        first.updates.send(told).unwrap();
         drop(first);
         drop(open);
         assert!(engine.0.lock().unwrap().is_empty());
@@ -208,7 +212,7 @@ mod tests {
         let mut open = begin(&engine, &gate, r#"{"model": "a", "prompt": "x"}"#);
         assert!(gate.enter().is_err() && gate.generate(1).is_err());
         for visit in engine.0.lock().unwrap().iter() {
-            let end = Told {
+            let end = VisitUpdate {
                 request: visit.job.request,
                 ids: vec![7],
                 logprobs: vec![-1.0],
@@ -217,7 +221,7 @@ mod tests {
                 prompt: None,
                 end: Some(Ok(broker::protocol::turn::Finish::Stop)),
             };
-            visit.tell.send(end).unwrap();
+            visit.updates.send(end).unwrap();
         }
         until(|| gate.enter().is_ok() && gate.generate(2).is_ok()).await;
         assert!(open.next().await.is_some() && open.next().await.is_some());

@@ -15,7 +15,7 @@ use super::choice::Choice;
 use super::gate::{Phase, closed};
 use super::open::Open;
 use super::refusal::Refusal;
-use crate::engine::Told;
+use crate::engine::VisitUpdate;
 
 /// A stream under way.
 pub struct Sse {
@@ -56,7 +56,7 @@ impl Sse {
     }
 
     /// Makes events of what a choice was told.
-    pub fn take(&mut self, index: usize, told: Told) {
+    pub fn take(&mut self, index: usize, told: VisitUpdate) {
         let Some(choice) = self.choices.get_mut(index) else {
             return;
         };

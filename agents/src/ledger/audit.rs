@@ -1,4 +1,4 @@
-//! The audit: what a ledger holds, counted from its rows, also from outside and while its agent runs.
+//! The audit: the content of a ledger, counted from its rows, even while its agent runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,9 +29,9 @@ pub struct Audit {
     pub twice: u64,
     /// Groups of the surviving lineage with a verdict on some of their samples and not on others.
     pub partial: u64,
-    /// Closed groups with samples, without a verdict and without their payload. Must be 0: they are lost.
+    /// Closed groups with samples, but with neither verdict nor payload. Must be 0: they are lost.
     pub missing: u64,
-    /// Parts of bundles that wait for the others.
+    /// Parts of bundles with other parts still missing.
     pub staged_parts: u64,
     /// Stages of groups that are closed. Must be 0.
     pub orphan_stages: u64,
@@ -40,7 +40,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// What must not be, in words.
+    /// Returns broken rules, in words.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let rules = [
@@ -56,7 +56,7 @@ impl Audit {
     }
 }
 
-/// Where a group's row stands.
+/// The state of a group's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowState {
@@ -81,10 +81,10 @@ pub struct GroupRow {
     pub group: GroupId,
     pub task: String,
     pub state: RowState,
-    /// What closed it.
+    /// The attempt and digest that closed it.
     pub winner: Option<(Attempt, Digest)>,
     pub samples: u64,
-    /// Conversations of the group that were valid; unknown in rows that an earlier release has closed.
+    /// Valid conversations of the group; unknown in rows that an earlier release has closed.
     pub conversations: Option<u64>,
     pub reason: Option<String>,
 }
@@ -117,12 +117,12 @@ impl Inspector {
         load_lineages(&self.connection)
     }
 
-    /// A note of the owner's: see [`Ledger::set_note`].
+    /// Returns a note of the owner: see [`Ledger::set_note`].
     pub fn note(&self, key: &str) -> Result<Option<String>, LedgerError> {
         self.meta(&format!("note.{key}"))
     }
 
-    /// The run's state as its agent knew it.
+    /// Returns the run's state as last stored by its agent.
     pub fn state(&self) -> Result<RunState, LedgerError> {
         Ok(read_state(self.meta(STATE)?))
     }
@@ -134,17 +134,17 @@ impl Inspector {
             .doing("read")
     }
 
-    /// What a version has consumed: see [`Ledger::consumed`].
+    /// Returns the consumed set of a version: see [`Ledger::consumed`].
     pub fn consumed(&self, version: WeightVersion) -> Result<Consumed, LedgerError> {
         consumed(&self.connection, &self.lineages()?, version)
     }
 
-    /// Whether the agent has nothing left to do: the run was closed, and its last checkpoint written.
+    /// Returns true if the agent has finished: the run was closed and its last checkpoint written.
     pub fn has_ended(&self) -> Result<bool, LedgerError> {
         Ok(self.note(crate::ledger::ENDED)?.is_some())
     }
 
-    /// How many groups are no longer open.
+    /// Returns the number of groups that are no longer open.
     pub fn closed(&self) -> Result<u64, LedgerError> {
         self.connection
             .query_row(
@@ -156,7 +156,7 @@ impl Inspector {
             .doing("read")
     }
 
-    /// A column that ledgers have since this version of their schema; earlier ones are read without it.
+    /// Returns the column `name`, or NULL for a ledger with a schema version before `since`.
     pub(super) fn column(&self, since: i64, name: &'static str) -> Result<&'static str, LedgerError> {
         let version: i64 = self
             .connection
@@ -165,7 +165,7 @@ impl Inspector {
         Ok(if version < since { "NULL" } else { name })
     }
 
-    /// All groups in the order of reservation.
+    /// Returns all groups in the order of reservation.
     pub fn groups(&self) -> Result<Vec<GroupRow>, LedgerError> {
         let conversations = self.column(2, "conversations")?;
         let mut statement = self
@@ -194,13 +194,13 @@ impl Inspector {
 }
 
 impl Ledger {
-    /// Counts everything anew, from the rows.
+    /// Counts everything again, from the rows.
     pub fn audit(&self) -> Result<Audit, LedgerError> {
         audit(&self.connection)
     }
 }
 
-/// Samples per group with a verdict along the chain, and how many verdicts those have.
+/// Samples per group with a verdict along the chain, and the number of those verdicts.
 const DECIDED: &str = "WITH decided AS (
     SELECT v.group_id, count(*) AS verdicts, count(DISTINCT v.member || '/' || v.seat || '/' || v.role) AS samples
     FROM verdicts v JOIN temp.chain c ON v.lineage = c.lineage AND v.step <= c.step GROUP BY 1)";

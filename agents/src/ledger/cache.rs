@@ -1,4 +1,5 @@
-//! What is asked often, kept in memory and computed anew at each opening: counts, the ready groups, the open reservations.
+//! Frequently read values in memory, recomputed at each opening: counts, ready groups, open
+//! reservations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,7 +12,8 @@ use super::error::Doing;
 use super::rows::{Id, signed, unsigned};
 use super::{LedgerError, Lineage, Lineages, Orders, schema};
 
-/// The ledger in numbers. Groups unless said otherwise; `trained` and `discarded` count samples of the surviving lineage.
+/// The ledger in numbers, in groups unless a field says otherwise. `trained` and `discarded` count
+/// samples of the surviving lineage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Closed with samples and without a verdict.
@@ -22,7 +24,7 @@ pub struct Counts {
     pub dead: u64,
     /// Closed without samples, by reason.
     pub empty: BTreeMap<String, u64>,
-    /// Bundles that arrived again.
+    /// Bundles received again.
     pub duplicates: u64,
     /// Bundles of an attempt that lost.
     pub other_attempt: u64,
@@ -35,9 +37,9 @@ pub struct Counts {
 /// A reservation that waits for its bundle.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
-    /// Since when, on this process's monotonic clock.
+    /// The start of the wait, on this process's monotonic clock.
     pub(super) since: Instant,
-    /// How often it was reported overdue.
+    /// The number of overdue reports.
     pub(super) reported: u32,
 }
 
@@ -207,7 +209,7 @@ impl Cache {
         Ok(())
     }
 
-    /// When everything is read anew inside a transaction: what is not in the file yet goes over.
+    /// Copies the values that are not in the file yet, after a reload inside a transaction.
     pub(super) fn take_over(&mut self, before: &Self) {
         self.keep_waits_of(before);
         self.counts.duplicates = before.counts.duplicates;
@@ -215,7 +217,7 @@ impl Cache {
         self.counters_changed = before.counters_changed;
     }
 
-    /// After a roll-back: reservations that were waiting go on waiting from when they did.
+    /// Keeps the start of each wait after a roll-back.
     pub(super) fn keep_waits_of(&mut self, before: &Self) {
         for (group, wait) in &mut self.waits {
             if let Some(earlier) = before.waits.get(group) {
@@ -250,7 +252,7 @@ pub(super) fn load_lineages(connection: &Connection) -> Result<Lineages, LedgerE
     Ok(lineages)
 }
 
-/// Puts a chain where queries can join it: (lineage, last step that counts).
+/// Stores a chain in a table that queries can join: (lineage, last step that counts).
 pub(super) fn set_chain(connection: &Connection, chain: &[WeightVersion]) -> Result<(), LedgerError> {
     connection
         .execute_batch(

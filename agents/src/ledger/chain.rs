@@ -1,5 +1,7 @@
-//! The chain of batches, computed anew: each batch's digest hashes the one before and its own verdicts, so a verdict that was
-//! changed, lost or added shows.
+//! Recomputes the chain of batches.
+//!
+//! Each batch's digest hashes the one before and its own verdicts, so a verdict that was changed,
+//! lost or added is detected.
 
 use broker::ids::{Digest, GroupId, WeightVersion};
 use rusqlite::params;
@@ -12,7 +14,8 @@ use super::verdict::{SampleVerdict, Verdict, batch_digest};
 use super::{Inspector, LedgerError};
 
 impl Inspector {
-    /// Batches of the surviving lineage whose recorded digest is not that of their verdicts. Must be none.
+    /// Returns batches of the surviving lineage with a recorded digest that differs from their
+    /// verdicts. Must be empty.
     pub fn damaged_batches(&self) -> Result<Vec<WeightVersion>, LedgerError> {
         set_chain(&self.connection, &self.lineages()?.surviving())?;
         let mut statement = self

@@ -1,4 +1,4 @@
-//! Whether a run is over, as its ledgers say: what a process's good end alone does not tell.
+//! Reads from the ledgers if a run is complete: a process may exit with success before that.
 
 use broker::AgentName;
 
@@ -6,7 +6,8 @@ use super::Inspector;
 use super::meta::ENDED;
 use crate::run_folder::RunFolder;
 
-/// Whether the agent has written its last checkpoint. `false` where its ledger is not there, or on another host.
+/// Returns true if the agent has written its last checkpoint. False if its ledger is missing, or is
+/// on another host.
 #[must_use]
 pub fn agent(folder: &RunFolder, name: &AgentName) -> bool {
     let path = folder.ledger(name);
@@ -14,7 +15,7 @@ pub fn agent(folder: &RunFolder, name: &AgentName) -> bool {
     path.is_file() && note().is_ok_and(|note| note.is_some())
 }
 
-/// Whether all of these agents have.
+/// Returns true if all of these agents have written their last checkpoint.
 #[must_use]
 pub fn all(folder: &RunFolder, names: &[AgentName]) -> bool {
     names.iter().all(|name| agent(folder, name))

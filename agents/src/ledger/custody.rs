@@ -1,11 +1,10 @@
-//! Custody of groups: reservations, bundles in parts, the closing that happens once, and what waits too long.
+//! Custody of groups: reservations, bundles in parts, the single closing, and overdue reservations.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use broker::codec;
 use broker::ids::{Attempt, Digest, GroupId};
-use broker::mutant;
 use broker::protocol::bundle::{Bundle, BundleContent, Sample};
 use broker::protocol::reserve::{Reserve, ReserveVerdict};
 use broker::seal::Seal;
@@ -17,16 +16,17 @@ use super::error::Doing;
 use super::rows::{Id, signed, unsigned};
 use super::{Counts, Ledger, LedgerError, schema};
 
-/// What became of one bundle. All but `Malformed` and `NoRow` are acked; those two say a peer or a file is wrong.
+/// The result of one bundle. All but `Malformed` and `NoRow` are acknowledged; those two mean that
+/// a peer or a file is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Staged {
-    /// This part is on disk; others are missing.
+    /// This part is on disk; other parts are missing.
     Staged,
-    /// The group is closed now, by this bundle.
+    /// This bundle has closed the group.
     Closed,
-    /// This part, or the whole bundle, was here before.
+    /// This part, or the whole bundle, was received before.
     Duplicate,
-    /// Another attempt (or another content of the same) closed the group before.
+    /// Another attempt (or the same attempt with other content) closed the group before.
     OtherAttempt,
     /// The group was never reserved here.
     NoRow,
@@ -43,11 +43,11 @@ pub struct Overdue {
     /// The task as it was published, for the `reclaim` queue.
     pub body: Vec<u8>,
     pub seal: Option<Seal>,
-    /// How often it was reported before; the bound doubles each time.
+    /// The number of earlier reports; each report doubles the bound.
     pub reported: u32,
 }
 
-/// A group's row, as far as decisions need it.
+/// The columns of a group's row that decisions need.
 struct Row {
     state: i64,
     attempt: Option<Id>,
@@ -56,8 +56,9 @@ struct Row {
 }
 
 impl Ledger {
-    /// Takes custody of groups, one transaction for all. Idempotent: a reserved row is granted again whatever the room, a
-    /// closed or dead one answers so. New rows are granted while reserved + ready < `limit`.
+    /// Takes custody of groups, one transaction for all. Idempotent. A reserved row is granted
+    /// again even without room, and a closed or dead row reports its state. New rows are granted
+    /// while reserved + ready < `limit`.
     pub fn reserve(&mut self, requests: &[Reserve], limit: u64) -> Result<Vec<ReserveVerdict>, LedgerError> {
         self.write(|ledger| {
             requests
@@ -100,7 +101,7 @@ impl Ledger {
         Ok(ReserveVerdict::Granted)
     }
 
-    /// The same task in the same place may come under a newer key.
+    /// Stores a newer seal: the same task in the same place may be sealed with a newer key.
     fn seal_again(&mut self, request: &Reserve) -> Result<(), LedgerError> {
         let Some(seal) = request.seal else { return Ok(()) };
         self.connection
@@ -115,8 +116,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes bundles or parts of them, one transaction for all. The first attempt whose parts are all here closes its
-    /// group and removes every other stage; an empty bundle closes it without samples, and a dead one closes it as dead.
+    /// Takes bundles or parts of them, one transaction for all. The first attempt with all parts
+    /// here closes its group and removes every other stage. An empty bundle closes it without
+    /// samples, and a dead one closes it as dead.
     pub fn stage(&mut self, bundles: &[Bundle]) -> Result<Vec<Staged>, LedgerError> {
         self.write(|ledger| bundles.iter().map(|bundle| ledger.stage_one(bundle)).collect())
     }
@@ -125,7 +127,7 @@ impl Ledger {
         let Some(row) = self.row(bundle.group)? else {
             return Ok(Staged::NoRow);
         };
-        if row.state != schema::RESERVED && mutant::stands("ledger.dedupe") {
+        if row.state != schema::RESERVED {
             return Ok(self.count_late(&row, bundle));
         }
         match &bundle.content {
@@ -160,7 +162,7 @@ impl Ledger {
             self.cache.count_duplicate();
             return Ok(Staged::Duplicate);
         }
-        if earlier.len() + 1 < usize::from(bundle.parts) && mutant::stands("ledger.whole") {
+        if earlier.len() + 1 < usize::from(bundle.parts) {
             self.insert_part(bundle)?;
             return Ok(Staged::Staged);
         }
@@ -173,7 +175,7 @@ impl Ledger {
         }
     }
 
-    /// The parts of this bundle's attempt and digest that are on disk.
+    /// Returns the parts of this bundle's attempt and digest that are on disk.
     fn parts(&self, bundle: &Bundle) -> Result<Vec<Bundle>, LedgerError> {
         let mut statement = self
             .connection
@@ -209,7 +211,7 @@ impl Ledger {
     fn close(&mut self, winner: &Bundle, whole: Option<&Bundle>, reason: Option<&str>) -> Result<Staged, LedgerError> {
         let group = Id::from(winner.group);
         let samples = whole.map_or(0, |bundle| samples(bundle).len());
-        // A bundle of no samples trains nothing: it closes as an empty one would.
+        // A bundle without samples trains nothing: it closes like an empty bundle.
         let reason = reason.or((samples == 0).then_some("no samples"));
         let dead = matches!(winner.content, BundleContent::Dead { .. });
         let state = if dead { schema::DEAD } else { schema::CLOSED };
@@ -279,23 +281,23 @@ impl Ledger {
             .doing("read")
     }
 
-    /// The first `limit` groups that are closed with samples and have no verdict along the surviving lineage, oldest
-    /// admitted first (ties by group id).
+    /// Returns the first `limit` groups that are closed with samples and have no verdict along the
+    /// surviving lineage, oldest admitted first (ties by group id).
     pub fn ready(&self, limit: usize) -> Result<Vec<Bundle>, LedgerError> {
         let groups: Vec<GroupId> = self.cache.ready.iter().take(limit).map(|(_, group)| *group).collect();
         self.payloads(&groups)
     }
 
-    /// The groups that [`Ledger::ready`] would give, with their orders, without their samples.
+    /// Returns the groups of [`Ledger::ready`] with their orders, without their samples.
     #[must_use]
     pub fn ready_groups(&self) -> Vec<(u64, GroupId)> {
         self.cache.ready.iter().copied().collect()
     }
 
-    /// The samples of closed groups, for a replay.
+    /// Returns the samples of closed groups, for a replay.
     ///
     /// # Errors
-    /// [`LedgerError::NoPayload`] for a group that has none (any more).
+    /// [`LedgerError::NoPayload`] for a group without samples, or after they were pruned.
     pub fn payloads(&self, groups: &[GroupId]) -> Result<Vec<Bundle>, LedgerError> {
         let mut statement = self
             .connection
@@ -313,9 +315,10 @@ impl Ledger {
             .collect()
     }
 
-    /// Reservations that at `now` have waited longer than `bound`, doubled for each time they were reported so; with a bound of
-    /// zero all of them, at any time, and none waits longer for it. The
-    /// monotonic clock begins anew with the process: rows found at the opening wait from then on.
+    /// Returns reservations that at `now` have waited longer than `bound`. Each earlier report
+    /// doubles the bound. A bound of zero returns all reservations at any time, and their next
+    /// report is not delayed. The monotonic clock starts again with the process: rows found at the
+    /// opening wait from then on.
     pub fn overdue(&mut self, now: Instant, bound: Duration) -> Result<Vec<Overdue>, LedgerError> {
         let late = |wait: &Wait| {
             let bound = bound.saturating_mul(1u32.checked_shl(wait.reported).unwrap_or(u32::MAX));
@@ -335,7 +338,8 @@ impl Ledger {
                 continue;
             };
             let reported = wait.reported;
-            // Asked for at once, it is told because somebody has come: that says nothing of how long it has to wait.
+            // A bound of zero means a new coordinator has asked; that must not lengthen the next
+            // wait.
             let again = u32::from(!bound.is_zero());
             *wait = Wait {
                 since: now,
@@ -363,13 +367,13 @@ impl Ledger {
         Ok(overdue)
     }
 
-    /// The least place in the run's own source of tasks of which there is no group here.
+    /// Returns the lowest position in the run's own task source without a group here.
     #[must_use]
     pub fn next_order(&self) -> u64 {
         self.cache.orders.next()
     }
 
-    /// The ledger in numbers, from memory.
+    /// Returns the ledger in numbers, from memory.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.cache.counts.clone()
@@ -410,13 +414,13 @@ fn samples(bundle: &Bundle) -> &[Sample] {
     }
 }
 
-/// (member, role, seat) is the unique key of a sample in its group.
+/// Checks that (member, role, seat) is a unique key of the samples in a group.
 fn check_samples(bundle: &Bundle) -> Result<(), String> {
     let mut seen = HashSet::new();
     for sample in samples(bundle) {
         if !seen.insert((sample.member, sample.role.as_str(), sample.seat)) {
             return Err(format!(
-                "sample {}/{}/{} is there twice",
+                "sample {}/{}/{} occurs twice",
                 sample.member, sample.role, sample.seat
             ));
         }
@@ -424,7 +428,7 @@ fn check_samples(bundle: &Bundle) -> Result<(), String> {
     Ok(())
 }
 
-/// One bundle of all samples, from its parts in order.
+/// Returns one bundle of all samples, from its parts in order.
 fn join(parts: Vec<Bundle>) -> Bundle {
     let mut parts = parts.into_iter();
     let Some(mut whole) = parts.next() else {

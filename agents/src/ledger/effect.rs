@@ -1,4 +1,4 @@
-//! The training effect: lineages, verdicts, batches of a dead branch, consumed sets, and when payloads go.
+//! The training effect: lineages, verdicts, batches of a dead branch, consumed sets, and pruning.
 
 use broker::ids::{Digest, GroupId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent};
@@ -11,8 +11,8 @@ use super::verdict::{SampleVerdict, Verdict, batch_digest};
 use super::{Cache, Ledger, LedgerError, Lineage, Lineages};
 
 impl Ledger {
-    /// Begins a lineage at a checkpoint, or at the run's initial weights. From now on earlier lineages are fenced out, and
-    /// what only they consumed is ready again.
+    /// Begins a lineage at a checkpoint, or at the run's initial weights. From now on earlier
+    /// lineages are fenced, and samples that only they consumed are ready again.
     pub fn begin_lineage(&mut self, parent: Option<WeightVersion>) -> Result<u32, LedgerError> {
         self.write(|ledger| {
             if let Some(parent) = parent
@@ -35,19 +35,21 @@ impl Ledger {
         })
     }
 
-    /// All lineages, for the staleness walk.
+    /// Returns all lineages, for the staleness walk.
     #[must_use]
     pub fn lineages(&self) -> Lineages {
         self.cache.lineages.clone()
     }
 
-    /// Records what a batch does with its samples: once per step of the newest lineage, steps rising from the fork. The
-    /// step is the version the batch leads to; discards that belong to no batch go with the next one. Repeating the same
-    /// call changes nothing.
+    /// Records the verdicts of a batch on its samples. A batch is recorded once per step of the
+    /// newest lineage, with steps rising from the fork. The step is the version that the batch
+    /// leads to. Discards that belong to no batch are recorded with the next one. Repeating the
+    /// same call changes nothing.
     ///
     /// # Errors
-    /// [`LedgerError::Fenced`] if `lineage` is not the newest, [`LedgerError::Decided`] if a sample has a verdict in this
-    /// lineage or an ancestor, [`LedgerError::Step`] if the step was recorded otherwise or lies behind.
+    /// [`LedgerError::Fenced`] if `lineage` is not the newest. [`LedgerError::Decided`] if a sample
+    /// has a verdict in this lineage or an ancestor. [`LedgerError::Step`] if the step was recorded
+    /// with other content or is behind the lineage.
     pub fn record_batch(&mut self, lineage: u32, step: u64, verdicts: &[SampleVerdict]) -> Result<(), LedgerError> {
         self.write(|ledger| {
             let newest = ledger.fence(lineage)?;
@@ -67,7 +69,7 @@ impl Ledger {
 
     fn fence(&self, lineage: u32) -> Result<Lineage, LedgerError> {
         match self.cache.lineages.newest() {
-            Some(newest) if newest.id == lineage || !broker::mutant::stands("ledger.fence") => Ok(newest),
+            Some(newest) if newest.id == lineage => Ok(newest),
             newest => Err(LedgerError::Fenced {
                 ours: lineage.into(),
                 newest: newest.map_or(0, |newest| newest.id.into()),
@@ -75,7 +77,7 @@ impl Ledger {
         }
     }
 
-    /// Where the newest lineage stands: its last batch, or its fork.
+    /// Returns the head of the newest lineage: its last batch, or its fork.
     fn last_batch(&self, newest: Lineage) -> Result<Last, LedgerError> {
         let head = WeightVersion {
             lineage: newest.id,
@@ -108,7 +110,7 @@ impl Ledger {
         Ok(tasks)
     }
 
-    /// A step that is recorded already: the same again is fine.
+    /// Accepts a recorded step if its content is the same.
     fn check_repeat(
         &self,
         lineage: u32,
@@ -155,7 +157,7 @@ impl Ledger {
             } = verdict;
             let repeated = !seen.insert((*group, *member, role.as_str(), *seat));
             let key = params![Id::from(*group), member, role, seat];
-            if (repeated || statement.exists(key).doing("read")?) && broker::mutant::stands("ledger.decided") {
+            if repeated || statement.exists(key).doing("read")? {
                 return Err(LedgerError::Decided {
                     group: *group,
                     member: *member,
@@ -228,8 +230,8 @@ impl Ledger {
         }
     }
 
-    /// The run has ended: what is ready is discarded for `reason`, at the step that would have been next. It belongs to no
-    /// batch: a restore forgets it. Answers how many samples that is.
+    /// Discards the ready samples for `reason` at the end of the run, and returns their number.
+    /// They are recorded at the next step but belong to no batch: a restore forgets the discard.
     ///
     /// # Errors
     /// [`LedgerError::Fenced`] if `lineage` is not the newest.
@@ -248,7 +250,7 @@ impl Ledger {
     }
 }
 
-/// The verdict on each of a bundle's samples that none is trained on.
+/// Returns a discard verdict for each sample of a bundle.
 fn discarded<'a>(bundle: &'a Bundle, reason: &'a str) -> impl Iterator<Item = SampleVerdict> + 'a {
     let samples = match &bundle.content {
         BundleContent::Samples(samples) => samples.as_slice(),

@@ -1,11 +1,11 @@
-//! Why the ledger refused, and what to try.
+//! Errors of the ledger, with their fixes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use broker::ids::GroupId;
 
-/// Why a call on the ledger failed. Clones are cheap: one failed commit answers many callers.
+/// The failure of a call on the ledger. Clones are cheap: one failed commit answers many callers.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LedgerError {
     #[error(
@@ -15,7 +15,7 @@ pub enum LedgerError {
     #[error("cannot open the ledger {path}: {reason}")]
     Open { path: PathBuf, reason: String },
     #[error(
-        "the ledger {path} is damaged ({detail}): it is the run's custody of tasks, so nothing is guessed; \
+        "the ledger {path} is damaged ({detail}): it is the run's custody of tasks, so it is not repaired by guessing; \
          restore it from a copy, or start a new run"
     )]
     Damaged { path: PathBuf, detail: String },
@@ -32,7 +32,8 @@ pub enum LedgerError {
          finish the run with that release, or begin a new one"
     )]
     Release { path: PathBuf, found: u16, known: u16 },
-    /// Someone opened the ledger, or began a lineage, after the caller did: stop, write nothing more.
+    /// A newer owner opened the ledger or began a lineage: the caller must stop and write nothing
+    /// more.
     #[error("a newer owner has the ledger (ours {ours}, newest {newest}): this one must stop")]
     Fenced { ours: i64, newest: i64 },
     #[error("the ledger could not be {doing}")]
@@ -51,8 +52,8 @@ pub enum LedgerError {
     #[error("step {step} cannot be recorded: lineage {lineage} stands at step {at}")]
     Step { lineage: u32, step: u64, at: u64 },
     #[error(
-        "lineage {0} is not in the ledger: it is another than the one that the checkpoint was written beside; if that one is lost, \
-         stop the run, move this one away and make it from the others' with `dyad audit --repair AGENT`"
+        "lineage {0} is not in the ledger: it is not the ledger that the checkpoint was written with; if that one is lost, \
+         stop the run, move this file away and rebuild it with `dyad audit --repair AGENT`"
     )]
     UnknownLineage(u32),
     #[error("group {0} has no row in the ledger")]
@@ -66,13 +67,13 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// Whether the same call may succeed later: the disk was full, the file locked.
+    /// Returns true if the same call may succeed later: the disk was full, the file locked.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Storage { .. })
     }
 
-    /// A stable name for metrics.
+    /// Returns a stable name for metrics.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {

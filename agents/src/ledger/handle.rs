@@ -1,4 +1,4 @@
-//! The ledger for async code: one writer thread, and one commit for all calls that wait.
+//! The ledger for async code: one writer thread, and one commit for all waiting calls.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,19 +18,19 @@ use super::{
     Staged,
 };
 
-/// Calls that wait at most; a caller beyond them waits for room.
+/// The largest number of waiting calls; further callers wait for room.
 const QUEUE: usize = 4096;
-/// Calls that share one commit at most.
+/// The largest number of calls that share one commit.
 const GROUP: usize = 1024;
 
-/// Answers once its transaction is known to be on disk, or not.
+/// Sends the answer once the fate of its transaction is known.
 type Answer = Box<dyn FnOnce(Result<(), LedgerError>) + Send>;
 type Call = Box<dyn FnOnce(&mut Ledger) -> Answer + Send>;
 
-/// A ledger behind its writer thread. Clones share it; the ledger closes when the last one is gone.
+/// A ledger behind its writer thread. Clones share it; dropping the last one closes the ledger.
 ///
-/// Every method answers after the commit that holds its effect. Calls that wait at the same time share one commit, so
-/// hundreds of small calls a second cost a few waits for the disk.
+/// Every method answers after the commit that holds its effect. Calls that wait at the same time
+/// share one commit, so hundreds of small calls a second cost a few waits for the disk.
 #[derive(Debug, Clone)]
 pub struct LedgerHandle {
     calls: mpsc::Sender<Call>,
@@ -43,7 +43,7 @@ impl LedgerHandle {
         Self::open_with(path, run, agent, LedgerOptions::default())
     }
 
-    /// As [`LedgerHandle::open`], with options.
+    /// Opens like [`LedgerHandle::open`], with options.
     pub fn open_with(path: &Path, run: &RunId, agent: &AgentName, options: LedgerOptions) -> Result<Self, LedgerError> {
         let ledger = Ledger::open_with(path, run, agent, options)?;
         let (calls, waiting) = mpsc::channel(QUEUE);
@@ -64,7 +64,8 @@ impl LedgerHandle {
         })
     }
 
-    /// A ledger whose writer is a task of the present runtime instead of a thread, so that a simulation decides when it runs.
+    /// Returns a ledger with a writer in a task of the current runtime instead of a thread, so that
+    /// a simulation decides when it runs.
     #[cfg(test)]
     pub(crate) fn in_task(mut ledger: Ledger) -> Self {
         let (calls, mut waiting) = mpsc::channel::<Call>(QUEUE);
@@ -90,7 +91,7 @@ impl LedgerHandle {
         let call: Call = Box::new(move |ledger| {
             let answer = call(ledger);
             Box::new(move |committed| {
-                // The caller may have gone; the effect stands all the same.
+                // The caller may have gone; the effect remains.
                 let _ = sender.send(committed.and(answer));
             })
         });
@@ -138,12 +139,12 @@ impl LedgerHandle {
         self.call(|ledger| Ok(ledger.counts())).await
     }
 
-    /// [`Ledger::counts`] and [`Ledger::next_order`], of one instant.
+    /// [`Ledger::counts`] and [`Ledger::next_order`] at one instant.
     pub async fn standing(&self) -> Result<(Counts, u64), LedgerError> {
         self.call(|ledger| Ok((ledger.counts(), ledger.next_order()))).await
     }
 
-    /// [`Ledger::overdue`], by now.
+    /// [`Ledger::overdue`] at the present time.
     pub async fn overdue(&self, bound: Duration) -> Result<Vec<Overdue>, LedgerError> {
         self.call(move |ledger| ledger.overdue(Instant::now(), bound)).await
     }
@@ -207,7 +208,7 @@ impl LedgerHandle {
         self.call(|ledger| ledger.audit()).await
     }
 
-    /// Gives this handle up and waits until the ledger is closed, which it is when every clone is gone.
+    /// Drops this handle and waits until the ledger is closed, after the last clone is dropped.
     pub async fn close(self) {
         let Self { calls, ended } = self;
         drop(calls);
@@ -215,7 +216,7 @@ impl LedgerHandle {
     }
 }
 
-/// The writer: takes what waits, runs it in one transaction, answers after the commit.
+/// Runs waiting calls in one transaction and answers after the commit.
 fn write_all(mut ledger: Ledger, mut waiting: mpsc::Receiver<Call>) {
     while let Some(first) = waiting.blocking_recv() {
         let calls = gather(first, &mut waiting);
@@ -223,7 +224,7 @@ fn write_all(mut ledger: Ledger, mut waiting: mpsc::Receiver<Call>) {
     }
 }
 
-/// The first call and those that wait behind it.
+/// Returns the first call and those that wait behind it.
 fn gather(first: Call, waiting: &mut mpsc::Receiver<Call>) -> Vec<Call> {
     let mut calls = vec![first];
     while calls.len() < GROUP
@@ -236,7 +237,7 @@ fn gather(first: Call, waiting: &mut mpsc::Receiver<Call>) -> Vec<Call> {
 
 fn write_group(ledger: &mut Ledger, calls: Vec<Call>) {
     if let Err(error) = ledger.begin_group() {
-        // Nobody's call was run; each is told why.
+        // No call was run; each caller receives the error.
         ledger.broken = Some(error);
         ledger.grouped = true;
     }

@@ -1,4 +1,4 @@
-//! What was done, read back: batches to replay, consumed sets, and payloads that nothing asks for any more.
+//! Reads the history: batches to replay, consumed sets, and payloads that can be removed.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,10 @@ impl Ledger {
         last_batch_of(&self.connection, &self.cache.lineages, version)
     }
 
-    /// The batches to replay after a restore to step `after`, in order, before any new one is formed: for each following
-    /// step that of the newest lineage that has one. (Every lineage replays its forerunners' batches first, so a newer
-    /// lineage's batch at a step is of the same groups or the first.)
+    /// Returns the batches to replay after a restore to step `after`, in order. They are replayed
+    /// before any new batch is formed. For each following step it is the batch of the newest
+    /// lineage that has one. (Every lineage replays its ancestors' batches first, so a newer
+    /// lineage's batch at a step has the same groups or is the first.)
     pub fn recorded_batches(&self, after: u64) -> Result<Vec<RecordedBatch>, LedgerError> {
         let mut batches = Vec::new();
         for step in after + 1.. {
@@ -34,8 +35,10 @@ impl Ledger {
         Ok(batches)
     }
 
-    /// For each lineage, the last of its batches that the newest lineage has too or, by [`Ledger::recorded_batches`], trains again
-    /// first: up to it the two have the same weights. Digests of batches are chained, so equal ones have equal histories.
+    /// Returns for each lineage the last batch that the newest lineage shares with it. Batches that
+    /// the newest lineage trains again first ([`Ledger::recorded_batches`]) count as shared. Up to
+    /// that batch both have the same weights. Digests of batches are chained, so equal digests have
+    /// equal histories.
     pub fn retraced(&self) -> Result<BTreeMap<u32, u64>, LedgerError> {
         let history = self.history()?;
         let mut statement = self
@@ -55,9 +58,10 @@ impl Ledger {
         Ok(retraced)
     }
 
-    /// The digests of the newest lineage's batches by step, then of those that are to be trained again as long as each was recorded upon
-    /// the one before it here. Where one was recorded upon another, nobody has had yet what it is about to lead to: a forerunner came to
-    /// other verdicts when it trained the batch before again, and ended before it came to this one.
+    /// Returns the digests of the newest lineage's batches by step, then of the batches to train
+    /// again. Stops at the first batch that was recorded upon another predecessor than the one
+    /// here: an earlier lineage came to other verdicts when it trained the previous batch again,
+    /// and ended before this one. The result of this one is therefore still unknown.
     fn history(&self) -> Result<BTreeMap<u64, Digest>, LedgerError> {
         let mut history = self.own_batches()?;
         let Some(newest) = self.cache.lineages.newest() else {
@@ -83,7 +87,7 @@ impl Ledger {
         Ok(history)
     }
 
-    /// The digests of all batches along the surviving chain, by step.
+    /// Returns the digests of all batches along the surviving chain, by step.
     fn own_batches(&self) -> Result<BTreeMap<u64, Digest>, LedgerError> {
         set_chain(&self.connection, &self.cache.lineages.surviving())?;
         let mut statement = self
@@ -99,7 +103,7 @@ impl Ledger {
         rows.collect::<Result<_, _>>().doing("read")
     }
 
-    /// The newest lineage that has a batch at this step.
+    /// Returns the newest lineage that has a batch at this step.
     fn newest_with(&self, step: u64) -> Result<Option<u32>, LedgerError> {
         self.connection
             .prepare_cached("SELECT max(lineage) FROM batches WHERE step = ?1")
@@ -131,13 +135,14 @@ impl Ledger {
         rows.collect::<Result<_, _>>().doing("read")
     }
 
-    /// What `version` has consumed, for its checkpoint's manifest.
+    /// Returns the consumed set of `version`, for its checkpoint's manifest.
     pub fn consumed(&self, version: WeightVersion) -> Result<Consumed, LedgerError> {
         consumed(&self.connection, &self.cache.lineages, version)
     }
 
-    /// Removes payloads that no checkpoint of `retained` could ask for again: those with a verdict that every one of them
-    /// has consumed. Without retained checkpoints nothing goes. Answers how many went.
+    /// Removes payloads that no checkpoint of `retained` can request again, and returns their
+    /// number. These are payloads with a verdict that every retained checkpoint has consumed.
+    /// Without retained checkpoints all payloads stay.
     pub fn prune(&mut self, retained: &[WeightVersion]) -> Result<u64, LedgerError> {
         if retained.is_empty() {
             return Ok(0);
@@ -186,7 +191,7 @@ pub(super) struct Last {
     pub(super) digest: Digest,
 }
 
-/// What `version` has consumed.
+/// Returns the consumed set of `version`.
 pub(super) fn consumed(
     connection: &Connection,
     lineages: &Lineages,
@@ -202,7 +207,7 @@ pub(super) fn consumed(
     })
 }
 
-/// The last batch along the chain of `version`.
+/// Returns the last batch along the chain of `version`.
 fn last_batch_of(connection: &Connection, lineages: &Lineages, version: WeightVersion) -> Result<Last, LedgerError> {
     let mut statement = connection
         .prepare_cached(
@@ -224,7 +229,7 @@ fn last_batch_of(connection: &Connection, lineages: &Lineages, version: WeightVe
             return Ok(last);
         }
     }
-    // In a ledger that was made anew the chain begins with the checkpoint it was made for.
+    // In a rebuilt ledger the chain begins with the checkpoint it was rebuilt for.
     if let Some((base, digest)) = base(connection)?
         && lineages
             .chain(version)

@@ -1,4 +1,4 @@
-//! What a ledger keeps beside groups and batches: the run's state, and its owner's notes.
+//! Other content of a ledger: the run's state, and its owner's notes.
 
 use broker::codec;
 use broker::ids::{Digest, WeightVersion};
@@ -8,13 +8,13 @@ use rusqlite::{Connection, OptionalExtension};
 use super::error::Doing;
 use super::{Ledger, LedgerError};
 
-/// The note by which an agent says that it has nothing left to do.
+/// The note that an agent stores when it has finished.
 pub(crate) const ENDED: &str = "ended";
-/// Where the verdicts of a ledger begin that was made anew: (lineage, step, digest of what was consumed until then).
+/// The key of the base of a rebuilt ledger: (lineage, step, digest of everything consumed before).
 pub(super) const BASE: &str = "base";
 pub(super) const STATE: &str = "state";
 
-/// Where the chain begins in a ledger that was made anew, and what was consumed until then.
+/// Returns the start of the chain in a rebuilt ledger, and the digest consumed until then.
 pub(super) fn base(connection: &Connection) -> Result<Option<(WeightVersion, Digest)>, LedgerError> {
     let found: Option<String> = connection
         .query_row("SELECT value FROM meta WHERE key = ?1", [BASE], |row| row.get(0))
@@ -27,12 +27,12 @@ pub(super) fn base(connection: &Connection) -> Result<Option<(WeightVersion, Dig
 }
 
 impl Ledger {
-    /// The run's state as this agent knows it.
+    /// Returns the run's state as last stored by this agent.
     pub fn state(&self) -> Result<RunState, LedgerError> {
         Ok(read_state(self.meta_value(STATE)?))
     }
 
-    /// Stores the run's state if it is newer than the one that is stored; answers the one that stands.
+    /// Stores the run's state if it is newer than the stored one; returns the one in effect.
     pub fn adopt(&mut self, state: RunState) -> Result<RunState, LedgerError> {
         self.write(|ledger| {
             let stands = ledger.state()?;
@@ -45,7 +45,7 @@ impl Ledger {
         })
     }
 
-    /// A note of the owner's, such as that it has ended.
+    /// Returns a note of the owner, for example that it has finished.
     pub fn note(&self, key: &str) -> Result<Option<String>, LedgerError> {
         self.meta_value(&format!("note.{key}"))
     }
@@ -70,7 +70,7 @@ impl Ledger {
     }
 }
 
-/// A state that does not read is as none: the next one replaces it.
+/// Reads a state; an unreadable one counts as none, and the next one replaces it.
 pub(super) fn read_state(text: Option<String>) -> RunState {
     text.and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default()

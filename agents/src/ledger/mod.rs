@@ -1,12 +1,14 @@
-//! Each agent's custody ledger: one SQLite file that is at once custody of tasks, reservation of room, dedupe and audit book.
+//! Each agent's custody ledger: one SQLite file for custody, reservation, deduplication and audit.
 //!
-//! A group's row is written at admission and kept for the whole run: `reserved`, then `closed` by exactly one attempt, or
-//! `dead`. What is trained on is told by append-only verdicts along lineages ([`Lineages`]); the payload of a closed group
-//! stays until every retained checkpoint is later than its verdict. [`Ledger`] is blocking and has one owner; processes
-//! use the [`LedgerHandle`], whose writer thread puts all waiting calls into one transaction and answers after its commit.
+//! A group's row is written at admission and kept for the whole run: `reserved`, then `closed` by
+//! exactly one attempt, or `dead`. Append-only verdicts along lineages ([`Lineages`]) record the
+//! training. The payload of a closed group stays until every retained checkpoint is later than its
+//! verdict. [`Ledger`] blocks and has one owner. Processes use the [`LedgerHandle`]: its writer
+//! thread runs all waiting calls in one transaction and answers after its commit.
 //!
-//! Every write first checks that this opening of the file is the newest, and every effect that its lineage is: what an
-//! earlier owner still writes is refused ([`LedgerError::Fenced`]). A file lock for life keeps a second process out.
+//! Every write first checks that this opening of the file is the newest, and every effect checks
+//! that its lineage is the newest. Writes of an earlier owner are rejected
+//! ([`LedgerError::Fenced`]). A file lock for life keeps a second process out.
 
 mod audit;
 mod cache;
@@ -46,18 +48,18 @@ pub use verdict::{Consumed, RecordedBatch, SampleVerdict, Verdict};
 use cache::Cache;
 use orders::Orders;
 
-/// The ledger of one agent, opened by its one owner. Blocking: never call it on an actor's thread.
+/// The ledger of one agent, opened by its one owner. Blocks: never call it on an actor's thread.
 #[derive(Debug)]
 pub struct Ledger {
     connection: rusqlite::Connection,
     /// Held for life, so that no second process opens the ledger.
     _lock: std::fs::File,
     path: std::path::PathBuf,
-    /// The number of this opening; a newer one fences this one out.
+    /// The number of this opening; a newer opening fences this one.
     opening: i64,
     cache: Cache,
-    /// Inside a transaction that several calls share.
+    /// True inside a transaction that several calls share.
     grouped: bool,
-    /// Why the shared transaction cannot be committed any more.
+    /// The reason why the shared transaction cannot be committed any more.
     broken: Option<LedgerError>,
 }

@@ -1,4 +1,4 @@
-//! Opening the ledger: the lock, the settings, the schema, the integrity check and who it belongs to.
+//! Opens the ledger: the lock, the settings, the schema, the integrity check and the owner.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,34 +15,35 @@ use super::error::Doing;
 use super::{Cache, Ledger, LedgerError, schema};
 use crate::base::locking::lock_soon;
 
-/// What a commit survives.
+/// The failures that a commit survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Power loss: every commit waits for the disk. The only one a run may use.
+    /// Power loss: every commit waits for the disk. The only value a run may use.
     #[default]
     Full,
     /// A crash of the process, not of the machine; for benchmarks.
     Off,
 }
 
-/// How to open a ledger.
+/// Options for opening a ledger.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LedgerOptions {
     pub durability: Durability,
 }
 
 impl Ledger {
-    /// Opens the ledger of `agent` in `run`, making it if it is not there. Blocks for the integrity check.
+    /// Opens the ledger of `agent` in `run`, and makes it if it is missing. Blocks for the
+    /// integrity check.
     ///
     /// # Errors
-    /// [`LedgerError::InUse`] while another process (or another `Ledger` of this one) has it; [`LedgerError::Damaged`],
-    /// [`LedgerError::Foreign`], [`LedgerError::Schema`] and [`LedgerError::Release`] where the file is not this agent's sound ledger
-    /// of this release.
+    /// [`LedgerError::InUse`] while another process (or another `Ledger` of this one) has it.
+    /// [`LedgerError::Damaged`], [`LedgerError::Foreign`], [`LedgerError::Schema`] and
+    /// [`LedgerError::Release`] if the file is not this agent's sound ledger of this release.
     pub fn open(path: &Path, run: &RunId, agent: &AgentName) -> Result<Self, LedgerError> {
         Self::open_with(path, run, agent, LedgerOptions::default())
     }
 
-    /// As [`Ledger::open`], with options.
+    /// Opens like [`Ledger::open`], with options.
     pub fn open_with(path: &Path, run: &RunId, agent: &AgentName, options: LedgerOptions) -> Result<Self, LedgerError> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(|e| cannot_open(path, &e))?;
@@ -71,7 +72,7 @@ impl Ledger {
     }
 }
 
-/// Takes the lock beside the ledger; the file names its holder for whoever is refused.
+/// Takes the lock file next to the ledger; the file names its holder for rejected processes.
 pub(crate) fn lock(path: &Path) -> Result<File, LedgerError> {
     let lock_path = lock_path(path);
     let mut file = OpenOptions::new()
@@ -118,7 +119,8 @@ fn settings(connection: &Connection, options: LedgerOptions) -> rusqlite::Result
         Durability::Off => "OFF",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // Payloads are written once, read once and deleted: 64 MiB of pages and a larger log keep that in memory.
+    // Payloads are written once, read once and deleted: 64 MiB of pages and a larger log keep that
+    // in memory.
     connection.pragma_update(None, "cache_size", -65536)?;
     connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
@@ -196,8 +198,9 @@ fn prepare(connection: &mut Connection, path: &Path, run: &RunId, agent: &AgentN
     Ok(opening)
 }
 
-/// Refuses samples whose schema this release does not read, before anything is played for them: each begins with the number of its
-/// schema. The oldest of each kind speak for all, since releases only write newer schemas.
+/// Rejects samples whose schema this release does not read, before a task is played for them. Each
+/// sample begins with the number of its schema. Releases only write newer schemas, so the oldest
+/// entry of each kind stands for all.
 fn check_release(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     for table in ["payloads", "stages"] {
         let first = format!("SELECT substr(bytes, 1, 2) FROM {table} ORDER BY rowid LIMIT 1");
@@ -226,7 +229,7 @@ fn cannot_open(path: &Path, reason: &dyn std::fmt::Display) -> LedgerError {
     }
 }
 
-/// SQLite's first complaint about a file: damage has its own name.
+/// Returns the error for SQLite's first failure on a file: damage has its own variant.
 fn refusal(path: &Path, error: &rusqlite::Error) -> LedgerError {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     match error.sqlite_error_code() {

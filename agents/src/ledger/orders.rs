@@ -1,14 +1,14 @@
-//! Which places of the run's own source of tasks have a group: a low-water mark, and what lies above it.
+//! Positions in the run's own task source that have a group: a low-water mark, and those above it.
 
 use std::collections::BTreeSet;
 
-/// Where the orders of tasks that others publish begin: behind all of the run's own source, and of no interest here.
+/// The first order of published tasks: behind all of the run's own source, and ignored here.
 pub const PUBLISHED: u64 = 1 << 62;
 
 /// A set of whole numbers that is mostly an interval from 0.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
-    /// All below are in the set.
+    /// All numbers below it are in the set.
     low: u64,
     above: BTreeSet<u64>,
 }
@@ -23,7 +23,7 @@ impl Orders {
         }
     }
 
-    /// The least number that is not in the set.
+    /// Returns the lowest number that is not in the set.
     pub(super) fn next(&self) -> u64 {
         self.low
     }

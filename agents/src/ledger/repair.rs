@@ -1,5 +1,8 @@
-//! A lost ledger made anew from the rows of the others: what they hold open is open again, what they have closed is closed
-//! here without samples. What this agent alone had closed is open again too: no other knows of it.
+//! Rebuilds a lost ledger from the rows of the other agents' ledgers.
+//!
+//! Rows that are open there are open again; rows that are closed there are closed here without
+//! samples. Groups that only this agent had closed are open again, since no other ledger knows of
+//! it.
 
 use broker::ids::{Attempt, Digest, GroupId, WeightVersion};
 use broker::seal::Seal;
@@ -16,7 +19,7 @@ pub struct Custody {
     pub group: GroupId,
     pub task: String,
     pub order: u64,
-    /// The task as it was published; only of an open row.
+    /// The task as it was published; only in an open row.
     pub body: Option<Vec<u8>>,
     pub seal: Option<Seal>,
     pub state: RowState,
@@ -25,7 +28,7 @@ pub struct Custody {
 }
 
 impl Inspector {
-    /// All rows in the order of reservation, with the tasks that they keep.
+    /// Returns all rows in the order of reservation, with the tasks that they keep.
     pub fn custody(&self) -> Result<Vec<Custody>, LedgerError> {
         let seal = self.column(3, "seal")?;
         let mut statement = self
@@ -55,12 +58,13 @@ impl Inspector {
 }
 
 impl Ledger {
-    /// Fills this empty ledger with others' rows, in one transaction. `reason` stands in the rows that are closed without
-    /// their samples. `checkpoint` is the version that the agent will go on from and what that has consumed: its lineage is
-    /// known from then on, and the chain of batches begins with it.
+    /// Fills this empty ledger with the rows of other ledgers, in one transaction. `reason` is
+    /// stored in the rows that are closed without their samples. `checkpoint` is the version that
+    /// the agent continues from, and the digest of its consumed set. Its lineage is known from then
+    /// on, and the chain of batches begins with it.
     ///
     /// # Errors
-    /// [`LedgerError::Content`] if it is not empty.
+    /// [`LedgerError::Content`] if this ledger is not empty.
     pub fn take_over(
         &mut self,
         rows: &[Custody],
@@ -71,7 +75,7 @@ impl Ledger {
             let counts = &ledger.cache.counts;
             if counts.reserved + counts.closed + counts.dead > 0 {
                 return Err(LedgerError::Content {
-                    what: "groups of its own".into(),
+                    what: "existing groups".into(),
                     reason: "only an empty ledger can take over the rows of others".into(),
                 });
             }

@@ -1,4 +1,4 @@
-//! How ids and numbers are stored.
+//! Storage of ids and numbers.
 
 use broker::ids::{Attempt, Digest, GroupId};
 use rusqlite::ToSql;
@@ -44,7 +44,7 @@ impl FromSql for Id {
     }
 }
 
-/// SQLite's integers are signed: the bits are kept, and nothing sorts by them in SQL.
+/// Converts to SQLite's signed integers: the bits are kept, and SQL never sorts by them.
 pub(super) fn signed(value: u64) -> i64 {
     value.cast_signed()
 }

@@ -3,7 +3,7 @@
 /// `PRAGMA user_version` of this schema.
 pub(super) const VERSION: i64 = 3;
 
-/// What each earlier version lacks, by version, oldest first.
+/// The change for each earlier version, oldest first.
 pub(super) const UPGRADES: [(i64, &str); 2] = [
     (1, "ALTER TABLE groups ADD COLUMN conversations INTEGER"),
     (2, "ALTER TABLE groups ADD COLUMN seal BLOB"),
@@ -14,9 +14,10 @@ pub(super) const RESERVED: i64 = 0;
 pub(super) const CLOSED: i64 = 1;
 pub(super) const DEAD: i64 = 2;
 
-/// Created at the first opening. `groups.seq` is the order of reservation; `body` is custody of the task and goes when the
-/// row closes. A closed row without samples has `samples = 0` and the `reason`;
-/// `conversations` are those of the group that were valid; `seal` is the coordinators' mark on the task.
+/// The tables, created at the first opening. `groups.seq` is the order of reservation. `body` is
+/// custody of the task and is removed when the row closes. A closed row without samples has
+/// `samples = 0` and the `reason`. `conversations` counts the group's valid conversations. `seal`
+/// is the coordinators' mark on the task.
 pub(super) const TABLES: &str = "
 CREATE TABLE groups (
     seq INTEGER PRIMARY KEY,

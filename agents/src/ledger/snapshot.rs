@@ -1,4 +1,4 @@
-//! Joint snapshots on disk, and whether what a run folder holds fits together.
+//! Joint snapshots on disk, and the check that the files of a run folder fit together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::run_folder::RunFolder;
 
 const FORMAT: u32 = 1;
 
-/// One instant of a run in which nothing was in flight: the checkpoint of each agent that trains.
+/// One instant of a run without anything in flight: the checkpoint of each agent that trains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub format: u32,
@@ -38,10 +38,10 @@ impl Manifest {
         }
     }
 
-    /// Writes `snapshots/<name>.json`, whole or not at all.
+    /// Writes `snapshots/<name>.json` atomically.
     ///
     /// # Errors
-    /// The disk's.
+    /// Errors of the disk.
     pub fn write(&self, folder: &RunFolder) -> anyhow::Result<()> {
         let root = root(folder);
         let path = path(folder, &self.name);
@@ -58,10 +58,10 @@ impl Manifest {
         write().with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Reads one by its file.
+    /// Reads a manifest from its file.
     ///
     /// # Errors
-    /// The disk's, or a content that is none of ours.
+    /// Errors of the disk, or content in another format.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let read = || -> anyhow::Result<Self> {
             let manifest: Self = serde_json::from_slice(&fs::read(path)?)?;
@@ -80,16 +80,16 @@ fn root(folder: &RunFolder) -> PathBuf {
     folder.path().join("snapshots")
 }
 
-/// Where a snapshot's manifest is.
+/// Returns the path of a snapshot's manifest.
 #[must_use]
 pub fn path(folder: &RunFolder, name: &str) -> PathBuf {
     root(folder).join(format!("{name}.json"))
 }
 
-/// All manifests, oldest first: their names are numbered.
+/// Returns all manifests, oldest first: their names are numbered.
 ///
 /// # Errors
-/// The disk's.
+/// Errors of the disk.
 pub fn list(folder: &RunFolder) -> anyhow::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(root(folder)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -106,20 +106,21 @@ fn number(path: &Path) -> u64 {
     stem.rsplit('-').next().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// A name that no snapshot of this run has yet.
+/// Returns a name that no snapshot of this run has yet.
 ///
 /// # Errors
-/// The disk's.
+/// Errors of the disk.
 pub fn new_name(folder: &RunFolder) -> anyhow::Result<String> {
     let newest = list(folder)?.last().map_or(0, |path| number(path));
     Ok(format!("snapshot-{}", newest + 1))
 }
 
-/// Whether ledgers, checkpoints and the newest joint snapshot are of one history. A folder put together from copies of
-/// different times is not: resumed, it would train on some samples twice and on others never.
+/// Checks that ledgers, checkpoints and the newest joint snapshot belong to one history. A folder
+/// assembled from copies of different times fails: resumed, it would train on some samples twice
+/// and on others never.
 ///
 /// # Errors
-/// What does not fit, and what to do.
+/// The mismatch and the fix.
 pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     let trains = |name: &AgentName| config.agents.get(name).is_some_and(|agent| agent.train.enabled);
     let trainers: Vec<AgentName> = config.participants().into_iter().filter(trains).collect();
@@ -137,7 +138,7 @@ pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     fit_each_other(&trainers, &ledgers)
 }
 
-/// The checkpoint that the agent will go on from has consumed what its ledger says.
+/// Checks that the checkpoint to continue from has consumed exactly what its ledger records.
 fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> anyhow::Result<()> {
     let found = match checkpoint::find(&folder.checkpoints(name), true) {
         Ok(found) => found,
@@ -152,9 +153,9 @@ fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> 
             found.folder.display()
         );
     };
-    let consumed = ledger
-        .consumed(WeightVersion { lineage, step })
-        .with_context(|| format!("agent {name}: its checkpoint at step {step} is not of its ledger; {advice}"))?;
+    let consumed = ledger.consumed(WeightVersion { lineage, step }).with_context(|| {
+        format!("agent {name}: its checkpoint at step {step} does not belong to its ledger; {advice}")
+    })?;
     let meta: serde_json::Value = serde_json::from_str(&state.meta).unwrap_or_default();
     let said = &meta["deterministic"]["consumed"];
     ensure!(
@@ -164,13 +165,13 @@ fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> 
     Ok(())
 }
 
-/// Every agent's ledger holds the history up to the newest joint snapshot.
+/// Checks that every agent's ledger holds the history up to the newest joint snapshot.
 fn fits_snapshot(folder: &RunFolder, ledgers: &BTreeMap<AgentName, Inspector>) -> anyhow::Result<()> {
     let Some(path) = list(folder)?.pop() else { return Ok(()) };
     let manifest = Manifest::read(&path)?;
     ensure!(
         manifest.run == folder.run().as_str(),
-        "{} is of run {}, not of {}",
+        "{} belongs to run {}, not to {}",
         path.display(),
         manifest.run,
         folder.run()
@@ -184,8 +185,8 @@ fn fits_snapshot(folder: &RunFolder, ledgers: &BTreeMap<AgentName, Inspector>) -
         let same = held.is_some_and(|held| held.is_ok_and(|held| held.digest.to_string() == saved.consumed));
         ensure!(
             same,
-            "agent {name}: its ledger does not hold what {} says of it (step {}, batch {} of the ledger): it is of an earlier \
-             time or of another run; take all agents' files from one copy of the run folder",
+            "agent {name}: its ledger does not match {} (step {}, batch {} of the ledger): it is from an earlier \
+             time or another run; take all agents' files from one copy of the run folder",
             manifest.name,
             saved.step,
             saved.sequence
@@ -194,7 +195,8 @@ fn fits_snapshot(folder: &RunFolder, ledgers: &BTreeMap<AgentName, Inspector>) -
     Ok(())
 }
 
-/// A group is reserved everywhere before anything is played: what one has closed, every other knows.
+/// Checks that every ledger knows the groups that another one has closed. A group is reserved in
+/// every ledger before it is played.
 fn fit_each_other(trainers: &[AgentName], ledgers: &BTreeMap<AgentName, Inspector>) -> anyhow::Result<()> {
     let mut known: BTreeMap<&AgentName, BTreeSet<GroupId>> = BTreeMap::new();
     let mut closed: BTreeMap<GroupId, &AgentName> = BTreeMap::new();
@@ -212,7 +214,7 @@ fn fit_each_other(trainers: &[AgentName], ledgers: &BTreeMap<AgentName, Inspecto
         let lost = closed.iter().filter(|(group, _)| unknown(group));
         if let Some((group, by)) = lost.clone().next() {
             bail!(
-                "agent {name}: its ledger knows nothing of {} groups that agent {by} has closed (the first is {group}): it is of an \
+                "agent {name}: its ledger does not contain {} groups that agent {by} has closed (the first is {group}): it is from an \
                  earlier time; take all agents' files from one copy of the run folder",
                 lost.count()
             );

@@ -1,4 +1,4 @@
-//! The ledger's contract, a model of it under random histories, and crashes.
+//! Tests of the ledger: its contract, a model of it under random histories, and crashes.
 mod contract;
 mod crash;
 pub(crate) mod custody;
@@ -74,7 +74,7 @@ pub(crate) fn sample(member: u16) -> Sample {
     }
 }
 
-/// Part `part` of a bundle of `parts` parts with one sample each.
+/// Returns part `part` of a bundle of `parts` parts with one sample each.
 pub(crate) fn part(index: u64, attempt: u8, content: u8, part: u16, parts: u16) -> Bundle {
     Bundle {
         group: group(index),

@@ -3,11 +3,11 @@
 use broker::codec;
 use broker::ids::{Digest, GroupId};
 
-/// What became of a sample.
+/// The fate of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Trained,
-    /// By reason, such as `stale`.
+    /// Carries the reason, for example `stale`.
     Discarded(String),
 }
 
@@ -21,7 +21,7 @@ pub struct SampleVerdict {
     pub verdict: Verdict,
 }
 
-/// A batch as it was recorded.
+/// A recorded batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedBatch {
     pub lineage: u32,
@@ -32,7 +32,7 @@ pub struct RecordedBatch {
 }
 
 impl RecordedBatch {
-    /// Its groups, each once, in order.
+    /// Returns its groups, each once, in order.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupId> {
         let mut groups: Vec<GroupId> = Vec::new();
@@ -45,10 +45,11 @@ impl RecordedBatch {
     }
 }
 
-/// What a version has consumed: all verdicts along its ancestor chain up to its step.
+/// The consumed set of a version: all verdicts along its ancestor chain up to its step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Consumed {
-    /// Of the consumed set in order, by task names and without lineage or run: equal runs have equal digests.
+    /// Digest of the consumed set in order, by task names, without lineage or run: equal runs have
+    /// equal digests.
     pub digest: Digest,
     /// The ledger's sequence number of the last batch in it.
     pub sequence: u64,
@@ -63,7 +64,7 @@ impl Verdict {
     }
 }
 
-/// The consumed set as a chain of digests: each batch hashes the one before.
+/// Returns the digest of a batch, which hashes the digest of the batch before.
 pub(super) fn batch_digest(before: Digest, step: u64, tasks: &[String], verdicts: &[SampleVerdict]) -> Digest {
     let rows: Vec<_> = tasks
         .iter()

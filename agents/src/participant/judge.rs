@@ -189,7 +189,7 @@ impl Caller {
         let config = &self.judge.config;
         let body = json!({
             "model": config.model,
-            "messages": [{"role": "user", "content": self.judge.prompt(&question)?}],
+            "messages": [{"role": "user", "content": question.judge_prompt(&self.judge)?}],
             "max_tokens": config.max_tokens,
             "temperature": config.temperature,
         });

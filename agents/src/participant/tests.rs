@@ -8,7 +8,8 @@ use std::time::Duration;
 use broker::protocol::turn::TurnOutcome;
 use broker::{AgentName, RoleName};
 use configs::{ByteSize, GraderConfig, HumanDuration, WorkflowConfig};
-use rollout::workflow::{Ask, Event, Step, Workflow, build};
+use rollout::workflow::{Ask, Event, Step, Workflow};
+use rollout::workflows::build;
 
 use super::Host;
 

@@ -1,4 +1,4 @@
-//! Frozen models that several agents of this process train adapters of: one copy of each.
+//! Frozen models below the adapters of this process: one copy of each.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -15,21 +15,22 @@ struct Base {
     weights: Weights,
 }
 
-/// They stay for the life of the process: an agent that restarts finds its base again.
+/// Loaded models, kept for the life of the process so that a restarted agent finds its base again.
 static LOADED: Mutex<Vec<Base>> = Mutex::new(Vec::new());
 
-/// The model in `folder`, as it computes on `device`. Loaded once; all who ask share its storage, and none may change it.
+/// Returns the model in `folder`, in `dtype` on `device`. It is loaded once; all callers share its
+/// storage and must not change it.
 pub(crate) fn shared(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> anyhow::Result<Weights> {
     let folder = folder
         .canonicalize()
         .with_context(|| format!("finding {}", folder.display()))?;
-    // Held while it loads: a second agent waits rather than load it again.
+    // The lock is held while it loads: a second agent waits instead of loading it again.
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = loaded
         .iter()
         .find(|base| base.folder == folder && base.device == device && base.dtype == dtype);
     if let Some(base) = known {
-        tracing::info!(folder = %folder.display(), "shares the base that is loaded already");
+        tracing::info!(folder = %folder.display(), "sharing a base that is already loaded");
         return Ok(base.weights.share());
     }
     let weights = Weights::load_as(shape, &folder, device, dtype)?;

@@ -1,4 +1,4 @@
-//! The agent's policy before it trains: its model folder, its tokenizer, and the checkpoint it goes on from.
+//! The agent's policy before training: its model folder, its tokenizer, and its checkpoint.
 
 pub mod bases;
 pub mod warm_start;
@@ -23,23 +23,25 @@ use crate::run_folder::{RunFolder, input_digests};
 pub struct Prepared {
     pub folder: PathBuf,
     pub shape: ModelShape,
-    /// What is trained and served: the model, or an adapter of `base`. In f32, on the CPU; but the model of an agent that does not train
-    /// as it is served, on its device (on the CPU where engines elsewhere serve it). None where servers alone have them
-    /// ([`Reads::NoWeights`]); an adapter that they are given is here.
+    /// The weights that are trained and served: the model, or an adapter of `base`. They are f32 on
+    /// the CPU. An agent that does not train has them in the served dtype on its device, or on the
+    /// CPU if engines elsewhere serve them. None if only servers have them ([`Reads::NoWeights`]);
+    /// an adapter for those servers is here.
     weights: Option<Weights>,
-    /// Whether `weights` are the trainer's own: nobody else may read them.
+    /// True once `weights` are the trainer's own: no other code may read them.
     handed: bool,
-    /// The frozen model below an adapter, as it computes, on its device (as `weights`); shared with the agents that name the same folder.
-    /// None where servers alone have it.
+    /// The frozen model below an adapter, as it computes, on its device (like `weights`). Agents
+    /// that name the same folder share it. None if only servers have it.
     pub base: Option<Weights>,
     pub text: Arc<TextCodec>,
-    /// Where its engine and its trainer compute.
+    /// The device of its engine and its trainer.
     pub device: Device,
     pub settings: AgentConfig,
 }
 
 impl Prepared {
-    /// What an engine serves first: a copy, or the storage itself where nobody changes it.
+    /// Returns the weights that an engine serves first: a copy, or the storage itself if it never
+    /// changes.
     pub(crate) fn served(&self) -> anyhow::Result<Weights> {
         let weights = self.weights()?;
         let (device, dtype) = (self.device, self.settings.dtype);
@@ -50,11 +52,12 @@ impl Prepared {
         Ok(weights.copied_to(device, dtype)?)
     }
 
-    /// What a trainer moves, in f32 on its device. On the CPU that is the storage of `weights` itself, which nobody may read from then
-    /// on: a second copy of the whole model would serve nobody.
+    /// Returns the weights that a trainer moves, in f32 on its device. On the CPU that is the
+    /// storage of `weights` itself, which must not be read from then on; this saves a second copy
+    /// of the whole model.
     ///
     /// # Errors
-    /// A trainer has that storage already.
+    /// A trainer already has that storage.
     pub(crate) fn trained(&mut self) -> anyhow::Result<Weights> {
         let weights = self.weights()?;
         let as_is = weights.device() == self.device && weights.kind() == kind_of(Dtype::F32);
@@ -66,36 +69,36 @@ impl Prepared {
         Ok(weights.copied_to(self.device, Dtype::F32)?)
     }
 
-    /// Goes on with other weights of the same layout, which nobody else moves.
+    /// Continues with other weights of the same layout, which no other code moves.
     pub(crate) fn renew(&mut self, weights: Weights) {
         (self.weights, self.handed) = (Some(weights), false);
     }
 
-    /// What is trained and served.
+    /// Returns the weights that are trained and served.
     ///
     /// # Errors
-    /// A trainer has its storage already, or servers alone have it.
+    /// A trainer already has the storage, or only servers have the weights.
     pub(crate) fn weights(&self) -> anyhow::Result<&Weights> {
         ensure!(
             !self.handed,
-            "the first weights of {} are asked for after the trainer has them: this is a bug, engines begin before their trainer",
+            "the first weights of {} were requested after the trainer took them: this is a bug, engines start before their trainer",
             self.folder.display()
         );
         self.weights.as_ref().with_context(|| {
             format!(
-                "the weights in {} are asked for, which this process has left to the agent's servers: this is a bug",
+                "the weights in {} were requested, but only the agent's servers have them: this is a bug",
                 self.folder.display()
             )
         })
     }
 
-    /// What engines in other processes hold its weights against.
+    /// Returns the form that engines in other processes compare its weights with.
     pub fn form(&self) -> anyhow::Result<Form> {
         form(self.weights()?.layout(), self.settings.dtype, self.base.as_ref())
     }
 }
 
-/// What weights of `layout`, served in `dtype` over `base`, are held against.
+/// Returns the form that weights of `layout`, served in `dtype` over `base`, are compared with.
 pub(crate) fn form(layout: &Layout, dtype: Dtype, base: Option<&Weights>) -> anyhow::Result<Form> {
     let base = base
         .map(Weights::frozen_digest)
@@ -104,14 +107,14 @@ pub(crate) fn form(layout: &Layout, dtype: Dtype, base: Option<&Weights>) -> any
     Ok(Form::of(layout, dtype, base))
 }
 
-/// The frozen model in `folder`, one copy for this process.
+/// Returns the frozen model in `folder`, one copy for this process.
 pub(crate) fn base(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> anyhow::Result<Weights> {
     bases::shared(shape, folder, device, dtype)
 }
 
-/// Opens the model's folder, making a random one first if the configuration asks for that.
+/// Opens the model's folder. Makes a random model first if the configuration asks for one.
 ///
-/// `seed`: the run's; `name`: the agent's.
+/// `seed` is the run's, `name` the agent's.
 pub async fn prepare(run: &RunFolder, name: &AgentName, settings: &AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let (run, name, settings) = (run.clone(), name.clone(), settings.clone());
     let prepare = move || {
@@ -123,7 +126,8 @@ pub async fn prepare(run: &RunFolder, name: &AgentName, settings: &AgentConfig, 
     tokio::task::spawn_blocking(prepare).await?
 }
 
-/// The policy of agent `name` as a run of this seed begins, before any warm start; `place` says where random models lie. Blocking.
+/// Returns the policy with which agent `name` begins a run of this seed, before any warm start.
+/// `place` returns the folder of a random model. Blocks the thread.
 pub(crate) fn prepare_in(
     place: impl Fn(&AgentName) -> PathBuf,
     settings: &AgentConfig,
@@ -134,7 +138,8 @@ pub(crate) fn prepare_in(
     open(folder, settings.clone(), adapter_seed(seed, name))
 }
 
-/// What [`prepare_in`] opens, as files: the folder of the model, and the adapter of it where there is one, in f32 on the CPU.
+/// Returns as files what [`prepare_in`] opens: the model's folder, and its adapter, if any, in f32
+/// on the CPU.
 pub(crate) fn files_in(
     place: impl Fn(&AgentName) -> PathBuf,
     settings: &AgentConfig,
@@ -150,7 +155,7 @@ pub(crate) fn files_in(
     Ok((folder, Some(adapter)))
 }
 
-/// The folder of the agent's model, made if it is a random one.
+/// Returns the folder of the agent's model, after making a random one.
 fn folder_in(
     place: impl Fn(&AgentName) -> PathBuf,
     settings: &AgentConfig,
@@ -161,7 +166,9 @@ fn folder_in(
         ModelConfig::Path(path) => {
             models::locate(path, Reads::of(settings)).with_context(|| format!("finding the model of agent {name}"))
         }
-        ModelConfig::Served(model) => anyhow::bail!("the model {model:?} is a server's: there is no policy to open"),
+        ModelConfig::Served(model) => {
+            anyhow::bail!("the model {model:?} belongs to a server: there is no policy to open")
+        }
         ModelConfig::Random(random) => {
             let model = model_name(settings, name)?;
             let folder = place(&model);
@@ -178,8 +185,8 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
         let limit = shape.max_context;
         tracing::warn!(
             folder = %folder.display(), limit, original, reach,
-            "config.json stretches the model by yarn, and its max_position_embeddings is that of before: contexts above are refused; write the \
-             reach there to have them, and the original as original_max_position_embeddings beside yarn's factor where it is not told yet"
+            "config.json extends the context by yarn, but max_position_embeddings is the original one: longer contexts are rejected; write the \
+             reach there to allow them, and the original as original_max_position_embeddings next to yarn's factor if it is missing"
         );
     }
     let (weights, base) = load(&shape, &folder, &settings, device, seed)?;
@@ -196,7 +203,8 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
     })
 }
 
-/// What is trained and served, and the frozen model below it if that is an adapter; neither model where servers alone have it.
+/// Returns the weights that are trained and served, and the frozen model below an adapter. Both
+/// models are None if only servers have them.
 fn load(
     shape: &ModelShape,
     folder: &Path,
@@ -207,7 +215,7 @@ fn load(
     let (at, dtype) = (frozen_at(settings, device), settings.dtype);
     let here = Reads::of(settings) == Reads::Whole;
     if !here {
-        tracing::info!(folder = %folder.display(), "its weights are not read: those that its servers were started with play");
+        tracing::info!(folder = %folder.display(), "the weights are not read: the agent's servers use those they were started with");
     }
     if let Some(lora) = &settings.lora {
         let adapter = adapter(lora, shape, seed)?;
@@ -220,7 +228,7 @@ fn load(
     if !here {
         return Ok((None, None));
     }
-    // One that plays with another's past is not warmed.
+    // An agent that plays with another agent's past is not warmed.
     let warmed = settings.train.warm_start.is_some() && settings.past.is_none();
     let weights = if settings.train.enabled || warmed {
         Weights::load(shape, folder)?
@@ -230,7 +238,8 @@ fn load(
     Ok((Some(weights), None))
 }
 
-/// An adapter fits every base of its widths. There are reasons to put one over another base than its own, so that is told, not refused.
+/// Logs a warning if an adapter was trained over another base. An adapter fits every base of its
+/// widths, and there are reasons to combine them, so this is not an error.
 pub(crate) fn warn_of_other_base(
     adapter: &Path,
     shape: &ModelShape,
@@ -240,15 +249,16 @@ pub(crate) fn warn_of_other_base(
     if let Some(reason) = checkpoint::other_base(adapter, shape, base)? {
         tracing::warn!(
             adapter = %adapter.display(), base = %folder.display(), reason,
-            "an adapter is put over another base than its own, where what it has learned may mean nothing; its adapter_config.json names its own, \
-             for model.path"
+            "an adapter is applied to another base than its own, which may make it useless; its adapter_config.json names its own, \
+             to be set as model.path"
         );
     }
     Ok(())
 }
 
-/// Where frozen weights lie: on the agent's `device` if something of this process computes with them, a trainer or an engine. Those that
-/// engines elsewhere serve are only sent or compared, which takes none of its memory.
+/// Returns the device of frozen weights: the agent's, if a trainer or an engine of this process
+/// computes with them. Weights that engines elsewhere serve are only sent or compared, so they take
+/// no device memory.
 fn frozen_at(settings: &AgentConfig, device: Device) -> Device {
     let trains = settings.train.enabled || settings.train.warm_start.is_some();
     if trains || settings.engine.kind == EngineKind::Embedded {
@@ -258,7 +268,7 @@ fn frozen_at(settings: &AgentConfig, device: Device) -> Device {
     }
 }
 
-/// The name from which a random model of an agent is made, and under which it lies.
+/// Returns the name that seeds an agent's random model and names its folder.
 pub(crate) fn model_name(settings: &AgentConfig, agent: &AgentName) -> anyhow::Result<AgentName> {
     match (&settings.model, &settings.lora) {
         (ModelConfig::Random(random), Some(_)) => base_name(random),
@@ -266,15 +276,16 @@ pub(crate) fn model_name(settings: &AgentConfig, agent: &AgentName) -> anyhow::R
     }
 }
 
-/// Agents with adapters of equally described random models have one base between them: its name follows from what it is.
+/// Returns the name of a shared base, made from the random model's description. Agents with
+/// adapters of equally described random models share one base.
 fn base_name(random: &RandomModel) -> anyhow::Result<AgentName> {
     let digest = broker::ids::Digest::of(&serde_json::to_vec(random)?).to_string();
     Ok(AgentName::new(&format!("base-{}", &digest[..8]))?)
 }
 
-/// Makes tokenizer and weights, the same for the same seed and `name`. A folder that is whole already is left as it is, and
-/// one without weights, from which somebody took them or a disk lost them, is made anew. Several agents may make the same one
-/// at once: each makes it aside, and the first to be done gives it its place.
+/// Makes tokenizer and weights, the same for the same seed and `name`. A complete folder stays as
+/// it is. A folder that lost its weights is made again. Several agents may make the same model at
+/// once: each makes it in a folder next to the place, and the first to finish moves it there.
 pub(crate) fn make(
     random: &RandomModel,
     folder: &Path,
@@ -298,8 +309,8 @@ pub(crate) fn make(
     Weights::random(&shape, init, model_seed(seed, name))?.save(&shape, &aside)?;
     let mut renamed = std::fs::rename(&aside, folder);
     if renamed.is_err() && folder.is_dir() && !whole() {
-        tracing::warn!(folder = %folder.display(), "a model folder without weights is made anew");
-        std::fs::remove_dir_all(folder).with_context(|| format!("removing the torn {}", folder.display()))?;
+        tracing::warn!(folder = %folder.display(), "a model folder without weights is made again");
+        std::fs::remove_dir_all(folder).with_context(|| format!("removing the incomplete {}", folder.display()))?;
         renamed = std::fs::rename(&aside, folder);
     }
     match renamed {
@@ -315,7 +326,7 @@ pub(crate) fn adapter(config: &LoraConfig, shape: &ModelShape, seed: u64) -> any
     Ok(Weights::adapter(shape, &lora_shape(config), seed)?)
 }
 
-/// The shape of a new adapter.
+/// Returns the shape of a new adapter.
 #[must_use]
 pub fn lora_shape(config: &LoraConfig) -> LoraShape {
     let modules = |target: &LoraTarget| match target {
@@ -330,7 +341,7 @@ pub fn lora_shape(config: &LoraConfig) -> LoraShape {
     }
 }
 
-/// Every token that is no control token.
+/// Returns every token that is not a control token.
 pub(crate) fn words(text: &TextCodec) -> Vec<u32> {
     (0..text.vocab_size() as u32)
         .filter(|id| !text.is_control(*id))

@@ -1,11 +1,11 @@
-//! Random models that are made, where weights lie, whether they are read at all, and who may read them.
+//! Tests of random models, the device of weights, and the rules for reading them.
 
 use configs::WarmStartConfig;
 
 use super::*;
 use crate::run_folder::tests::config_in;
 
-/// The first agent's settings, which train on the CPU, and its random model.
+/// Returns the first agent's settings, which train on the CPU, with its random model.
 fn opened(folder: &Path) -> Prepared {
     let config = config_in(folder);
     let (agent, settings) = config.agents.first_key_value().unwrap();
@@ -18,7 +18,7 @@ fn opened(folder: &Path) -> Prepared {
 }
 
 #[test]
-fn frozen_weights_lie_on_the_device_only_where_this_process_computes_with_them() {
+fn frozen_weights_use_device_memory_only_if_computed_here() {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = opened(folder.path()).settings;
     let gpu = Device::Cuda(0);
@@ -51,7 +51,7 @@ fn frozen_weights_lie_on_the_device_only_where_this_process_computes_with_them()
 }
 
 #[test]
-fn the_first_weights_are_read_until_a_trainer_has_them() {
+fn the_first_weights_are_readable_until_a_trainer_has_them() {
     let folder = tempfile::tempdir().unwrap();
     let mut prepared = opened(folder.path());
     let other = Weights::load(&prepared.shape, &prepared.folder).unwrap();
@@ -62,9 +62,9 @@ fn the_first_weights_are_read_until_a_trainer_has_them() {
     assert!(prepared.served().is_ok() && prepared.form().is_ok());
 }
 
-/// Neither damage of the file nor its absence is noticed, and neither is hidden from who needs it.
+/// A missing or damaged file is ignored while the weights are unused, and reported when needed.
 #[test]
-fn a_policy_whose_weights_are_its_servers_alone_is_opened_without_the_file() {
+fn a_policy_with_weights_on_servers_opens_without_the_file() {
     let home = tempfile::tempdir().unwrap();
     let Prepared { folder, settings, .. } = opened(home.path());
     let open = |kind, trains, lora| {
@@ -100,7 +100,7 @@ fn a_policy_whose_weights_are_its_servers_alone_is_opened_without_the_file() {
 }
 
 #[test]
-fn a_folder_without_weights_is_made_anew_and_a_whole_one_is_left() {
+fn a_folder_without_weights_is_made_again_and_a_whole_one_kept() {
     let base = tempfile::tempdir().unwrap();
     let folder = base.path().join("model");
     let (shape, agent) = (
@@ -117,5 +117,5 @@ fn a_folder_without_weights_is_made_anew_and_a_whole_one_is_left() {
     make(&random, &folder, &agent, 2, &agent).unwrap();
     assert_eq!(std::fs::read(&weights).unwrap(), made);
     let left: Vec<_> = std::fs::read_dir(base.path()).unwrap().collect();
-    assert_eq!(left.len(), 1, "nothing is left aside: {left:?}");
+    assert_eq!(left.len(), 1, "no temporary folder remains: {left:?}");
 }

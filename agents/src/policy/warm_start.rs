@@ -1,4 +1,4 @@
-//! Warm starts: cross-entropy batches of known answers, in the very prompts that the workflow's templates make.
+//! Warm starts: cross-entropy batches of known answers, in the prompts of the workflow's templates.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use broker::protocol::train::TrainBatch;
 use broker::protocol::turn::Prompt;
 use configs::{History, RunConfig, WarmStartConfig};
 use rollout::batch::cross_entropy;
-use rollout::tasks::warm::{Example, WarmSource};
 use rollout::text::TextCodec;
+use rollout::workflows::warm::{Example, WarmSource};
 
 use super::Prepared;
 

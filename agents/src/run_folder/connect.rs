@@ -1,4 +1,4 @@
-//! The fabric of a run: bus and store by URL, private servers included.
+//! Connections of a run: bus and store by URL, private servers included.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::run_folder::Connection;
 
-/// How soon a dead server is noticed.
+/// Interval at which dead servers are detected.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Servers that were started for this run and end with it.
@@ -32,7 +32,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts what `local:` asks for, with data under `folder`, and answers with the URLs to use.
+    /// Starts the servers that `local:` requests, with data under `folder`, and returns the URLs to
+    /// use.
     pub async fn start(urls: Connection, folder: &Path) -> anyhow::Result<(Self, Connection)> {
         let mut servers = Self::default();
         let mut resolved = urls;
@@ -51,7 +52,7 @@ impl Servers {
         Ok((servers, resolved))
     }
 
-    /// Starts them again, on the same ports and data, whenever they die.
+    /// Restarts the servers, on the same ports and data, whenever they die.
     #[must_use]
     pub fn keep(self) -> KeptServers {
         let (stop, mut stopping) = watch::channel(false);
@@ -65,7 +66,7 @@ impl Servers {
                 tokio::select! {
                     revived = servers.revive() => {
                         if let Err(error) = revived {
-                            tracing::error!(%error, "a private server does not start again; trying on");
+                            tracing::error!(%error, "a private server does not restart; retrying");
                         }
                     }
                     _ = stopping.changed() => break,
@@ -102,20 +103,20 @@ impl Servers {
     }
 }
 
-/// Said on stderr as well: a supervisor has no log of its own.
+/// Also printed on stderr: a supervisor has no log.
 fn complain(server: &str) {
-    tracing::warn!(server, "a private server died; starting it again on its data");
-    eprintln!("the private {server} died; starting it again on its data");
+    tracing::warn!(server, "a private server died; restarting it on its data");
+    eprintln!("the private {server} died; restarting it on its data");
 }
 
-/// Servers that are started again when they die.
+/// Servers that are restarted when they die.
 pub struct KeptServers {
     stop: watch::Sender<bool>,
     task: JoinHandle<Servers>,
 }
 
 impl KeptServers {
-    /// Ends them in order.
+    /// Stops the servers in order.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         // A task that panicked has dropped its servers, which ends them too.
@@ -125,14 +126,14 @@ impl KeptServers {
     }
 }
 
-/// Whether the user has said that the network between hosts may see what is sent.
+/// Returns true if the user allows unencrypted traffic between hosts.
 #[must_use]
 pub fn allows_plaintext() -> bool {
     std::env::var("DYAD_ALLOW_PLAINTEXT").is_ok_and(|value| value == "1")
 }
 
-/// The files for TLS that the environment names. For a URL that asks for it they are read here: a wrong file is wrong usage, while
-/// a server that refuses us may yet be mended.
+/// Returns the TLS files that the environment names. For a TLS URL they are read here: a wrong file
+/// is wrong usage, while a server that rejects us may recover.
 fn tls_files(url: &str) -> Result<TlsFiles, TlsError> {
     let files = TlsFiles::from_environment()?;
     if url.starts_with("amqps:") || url.starts_with("rediss:") {
@@ -141,7 +142,7 @@ fn tls_files(url: &str) -> Result<TlsFiles, TlsError> {
     Ok(files)
 }
 
-/// How to reach RabbitMQ at a URL, as the environment says.
+/// Returns the RabbitMQ options for a URL, from the environment.
 pub fn bus_options(url: &str) -> Result<AmqpOptions, TlsError> {
     Ok(AmqpOptions {
         allow_plaintext: allows_plaintext(),
@@ -150,7 +151,7 @@ pub fn bus_options(url: &str) -> Result<AmqpOptions, TlsError> {
     })
 }
 
-/// How to reach Redis at a URL, as the environment says.
+/// Returns the Redis options for a URL, from the environment.
 pub fn store_options(url: &str) -> Result<RedisOptions, TlsError> {
     Ok(RedisOptions {
         allow_plaintext: allows_plaintext(),
@@ -159,7 +160,7 @@ pub fn store_options(url: &str) -> Result<RedisOptions, TlsError> {
     })
 }
 
-/// The bus at a URL.
+/// Connects to the bus at a URL.
 pub async fn bus(url: &str) -> anyhow::Result<Arc<dyn Bus>> {
     if url == "memory:" {
         return Ok(MemoryBus::new());
@@ -169,7 +170,7 @@ pub async fn bus(url: &str) -> anyhow::Result<Arc<dyn Bus>> {
         .context("connecting to the message broker")?)
 }
 
-/// The conversation store at a URL. What endangers what it keeps is logged.
+/// Connects to the conversation store at a URL. Settings that endanger its data are logged.
 pub async fn store(url: &str, run: &RunId) -> anyhow::Result<Arc<dyn Store>> {
     if url == "memory:" {
         return Ok(MemoryStore::new());
@@ -183,8 +184,8 @@ pub async fn store(url: &str, run: &RunId) -> anyhow::Result<Arc<dyn Store>> {
                 tracing::warn!(warning, "the state store's settings");
             }
         }
-        // It was there just now: whoever uses it waits for it. What is wrong with it will be said then.
-        Err(StoreError::Unknown(reason)) => tracing::warn!(reason, "the state store's settings could not be looked at"),
+        // The store answered a moment ago, so callers retry and report its problem then.
+        Err(StoreError::Unknown(reason)) => tracing::warn!(reason, "the state store's settings could not be read"),
         Err(error) => return Err(error.into()),
     }
     Ok(store)

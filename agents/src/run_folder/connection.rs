@@ -1,4 +1,4 @@
-//! Where a live run's servers are, which its folder keeps for its owner alone.
+//! The servers of a live run, stored in its folder for its owner alone.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{FolderError, RunFolder, io_error};
 
-/// Where a live run's servers are. Has passwords: its file is read by its owner alone, and it is never logged.
+/// The URLs of a live run's servers. They contain passwords: only the owner can read the file, and
+/// they are never logged.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     pub broker: String,
@@ -15,7 +16,7 @@ pub struct Connection {
 }
 
 impl RunFolder {
-    /// Where the live run's servers are (`connection.json`); `None` if that is not known.
+    /// Reads the URLs of the live run's servers (`connection.json`); `None` if the file is missing.
     pub fn connection(&self) -> Result<Option<Connection>, FolderError> {
         let path = self.path.join("connection.json");
         let text = match fs::read(&path) {
@@ -31,7 +32,7 @@ impl RunFolder {
             })
     }
 
-    /// Writes where the servers are. The file has their passwords: only its owner reads it.
+    /// Writes the URLs of the servers. They contain passwords: only the owner can read the file.
     pub fn set_connection(&self, connection: &Connection) -> Result<(), FolderError> {
         let path = self.path.join("connection.json");
         let new = self.path.join("connection.json.new");

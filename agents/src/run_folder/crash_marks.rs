@@ -1,11 +1,12 @@
-//! What is being worked on when a process dies, and what is put aside for it.
+//! Crash marks: the groups a process was working on when it died, and the groups set aside for it.
 //!
-//! Groups that are worked on are marked in a file. Whoever finds marks there at its start knows what its predecessor was
-//! working on when it died: one group alone gains a strike; one of many becomes a suspect, and a suspect of two deaths is
-//! worked on alone from then on. Three strikes put it out, and none of its neighbours.
+//! Groups that are worked on are marked in a file. A process that finds marks there at its start
+//! knows what its predecessor was working on when it died. A single group gains a strike. One of
+//! many becomes a suspect, and a suspect of two deaths is worked on alone from then on. Three
+//! strikes exclude that group, and none of its neighbours.
 //!
-//! Marks are written, not synced: they survive the death of the process, which is all that a strike is about, and cost a
-//! few microseconds. A power cut costs a strike at most.
+//! Marks are written, not synced. They survive the death of the process, which is all that a strike
+//! is about, and cost a few microseconds. A power cut costs at most a strike.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -18,33 +19,33 @@ use serde::{Deserialize, Serialize};
 use crate::base::locking::lock_soon;
 use crate::run_folder::RunFolder;
 
-/// Strikes that put a group out.
+/// The number of strikes that excludes a group.
 pub const OUT: u32 = 3;
-/// Deaths among others after which a group is worked on alone. Not the first: most deaths are nobody's fault, and what is
-/// worked on alone takes longer.
+/// The number of deaths among other groups after which a group is worked on alone. Not the first:
+/// most deaths have no guilty group, and work alone takes longer.
 const SUSPECT: u32 = 2;
-/// The file of marks is begun anew beyond so many bytes.
+/// Size in bytes above which the file of marks is written again from the start.
 const LONG: u64 = 1 << 20;
 const BEGIN: u8 = b'+';
 const END: u8 = b'-';
 const RECORD: usize = 17;
 
-/// How a group is to be worked on.
+/// The way a group is worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// As all others.
+    /// Together with other groups.
     Free,
-    /// With nothing beside it.
+    /// With no other group at the same time.
     Alone,
-    /// Not any more.
+    /// Excluded.
     Out,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
-    /// Deaths while others were worked on too.
+    /// Deaths while other groups were worked on too.
     deaths: u32,
-    /// Deaths while it alone was.
+    /// Deaths while only this group was worked on.
     strikes: u32,
 }
 
@@ -52,7 +53,7 @@ struct Record {
 #[derive(Debug)]
 pub struct Strikes {
     path: PathBuf,
-    /// Locked for life: two processes of one name have a file each.
+    /// Locked for life: two processes of one name have separate files.
     marks: File,
     written: u64,
     working: BTreeSet<GroupId>,
@@ -60,10 +61,10 @@ pub struct Strikes {
 }
 
 impl Strikes {
-    /// Takes over from the process of this name that was here before, and counts what it died of.
+    /// Takes over from the earlier process of this name, and counts the groups it died with.
     ///
     /// # Errors
-    /// The disk's.
+    /// Errors of the disk.
     pub fn open(folder: &RunFolder, process: &str) -> io::Result<Self> {
         let root = folder.path().join("strikes");
         fs::create_dir_all(&root)?;
@@ -82,7 +83,7 @@ impl Strikes {
             let record = strikes.records.entry(*group).or_default();
             if died_with.len() == 1 {
                 record.strikes += 1;
-                tracing::warn!(%group, strikes = record.strikes, "was being worked on alone when this process died");
+                tracing::warn!(%group, strikes = record.strikes, "the process died while only this group was worked on");
             } else {
                 record.deaths += 1;
             }
@@ -101,14 +102,15 @@ impl Strikes {
         }
     }
 
-    /// Work on these begins; those that are worked on already are known.
+    /// Marks these groups as worked on; groups already marked are skipped.
     pub fn begin(&mut self, groups: impl IntoIterator<Item = GroupId>) {
         let new: Vec<GroupId> = groups.into_iter().filter(|group| self.working.insert(*group)).collect();
         self.mark(BEGIN, &new);
     }
 
-    /// Work on these has ended without a death, in one write for all of them. One that was alone is no suspect any more; its strikes stay, since what
-    /// killed may come later in it.
+    /// Marks the work on these groups as ended without a death, in one write for all of them. A
+    /// group that was alone is no longer a suspect. Its strikes stay, since a fatal turn may come
+    /// later.
     pub fn end(&mut self, groups: impl IntoIterator<Item = GroupId>) {
         let alone = self.working.len() == 1;
         let done: Vec<GroupId> = groups.into_iter().filter(|group| self.working.remove(group)).collect();
@@ -121,7 +123,7 @@ impl Strikes {
         }
     }
 
-    /// The group is done: nothing is remembered of it.
+    /// Removes every record of a finished group.
     pub fn forget(&mut self, group: &GroupId) {
         self.end([*group]);
         if self.records.remove(group).is_some() {
@@ -129,7 +131,7 @@ impl Strikes {
         }
     }
 
-    /// Told to stop: what is under way is nobody's fault.
+    /// Ends all work because of a stop request: no group is blamed.
     pub fn clear(&mut self) {
         let all: Vec<GroupId> = self.working.iter().copied().collect();
         self.end(all);
@@ -147,11 +149,12 @@ impl Strikes {
         self.written += bytes.len() as u64;
         let done = written.and_then(|()| if self.written > LONG { self.rewrite() } else { Ok(()) });
         if let Err(error) = done {
-            tracing::warn!(%error, path = %self.path.display(), "what is being worked on cannot be marked");
+            tracing::warn!(%error, path = %self.path.display(), "the groups being worked on cannot be marked");
         }
     }
 
-    /// Begins the file anew with what is being worked on. A death in between loses marks, and with them at most a strike.
+    /// Writes the file again from the start with the groups being worked on. A death in between
+    /// loses marks, and with them at most a strike.
     fn rewrite(&mut self) -> io::Result<()> {
         self.marks.set_len(0)?;
         self.marks.seek(SeekFrom::Start(0))?;
@@ -177,7 +180,8 @@ impl Strikes {
     }
 }
 
-/// The first files of this name that no living process has: where its records are, and its marks.
+/// Returns the first files of this name that no living process holds: the path of the records, and
+/// the open marks.
 fn own(root: &Path, process: &str) -> io::Result<(PathBuf, File)> {
     for number in 1.. {
         let name = if number == 1 {
@@ -203,12 +207,12 @@ fn own(root: &Path, process: &str) -> io::Result<(PathBuf, File)> {
 fn read_records(path: &Path) -> io::Result<BTreeMap<GroupId, Record>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-        // What does not read was cut by a power cut: begun anew.
+        // An unreadable file was cut by a power cut: start with no records.
         read => Ok(serde_json::from_slice(&read?).unwrap_or_default()),
     }
 }
 
-/// What was begun and not ended; a record that is cut off at the end is none.
+/// Returns the groups begun and not ended; an incomplete last record is ignored.
 fn fold(bytes: &[u8]) -> BTreeSet<GroupId> {
     let mut working = BTreeSet::new();
     for record in bytes.chunks_exact(RECORD) {
@@ -237,14 +241,15 @@ mod tests {
         GroupId([n; 16])
     }
 
-    /// A process that works on these and dies: nothing is ended, its lock goes with it.
+    /// Simulates a process that works on these groups and dies: nothing is ended, and its lock
+    /// ends.
     fn die_with(folder: &RunFolder, groups: &[u8]) {
         let mut strikes = Strikes::open(folder, "a").unwrap();
         strikes.begin(groups.iter().map(|n| group(*n)));
     }
 
     #[test]
-    fn three_deaths_alone_put_a_group_out() {
+    fn three_deaths_alone_exclude_a_group() {
         let base = tempfile::tempdir().unwrap();
         let folder = folder(&base);
         for strikes in 0..OUT {
@@ -259,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn suspects_are_found_innocent_one_by_one() {
+    fn suspects_are_cleared_one_by_one() {
         let base = tempfile::tempdir().unwrap();
         let folder = folder(&base);
         die_with(&folder, &[1, 2]);
         assert_eq!(
             Strikes::open(&folder, "a").unwrap().standing(&group(1)),
             Standing::Free,
-            "anybody may die"
+            "one death raises no suspicion"
         );
         die_with(&folder, &[1, 2]);
         let mut strikes = Strikes::open(&folder, "a").unwrap();
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tidy_stop_is_nobodys_fault() {
+    fn a_clean_stop_blames_no_group() {
         let base = tempfile::tempdir().unwrap();
         let folder = folder(&base);
         for _ in 0..OUT {
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_outgrow_no_bound_and_processes_of_one_name_share_none() {
+    fn marks_stay_bounded_and_processes_share_none() {
         let base = tempfile::tempdir().unwrap();
         let folder = folder(&base);
         let mut first = Strikes::open(&folder, "a").unwrap();

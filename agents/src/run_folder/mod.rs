@@ -10,7 +10,6 @@
 //!   snapshots/   strikes/   servers/
 //! ```
 
-mod begun;
 pub mod connect;
 mod connection;
 pub mod crash_marks;
@@ -18,6 +17,7 @@ pub mod input_digests;
 pub mod logs;
 pub mod metrics;
 pub mod models;
+mod run_info;
 pub mod telemetry;
 
 use std::fs;
@@ -29,12 +29,12 @@ use broker::AgentName;
 use broker::ids::RunId;
 use configs::{ConfigError, RunConfig};
 
-use begun::{git_commit, new_run_id, read_info};
+use run_info::{git_commit, new_run_id, read_info};
 
-pub use begun::RunInfo;
 pub use connection::Connection;
+pub use run_info::RunInfo;
 
-/// Why a run folder cannot be used.
+/// Reasons why a run folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     #[error("cannot {doing} {path}")]
@@ -43,9 +43,9 @@ pub enum FolderError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("no run in {base} is meant by {which:?}: give `latest`, a run id, the start of one, or a folder")]
+    #[error("no run in {base} matches {which:?}: give `latest`, a run id, a prefix of one, or a folder")]
     NotFound { base: PathBuf, which: String },
-    #[error("{which:?} means more than one run in {base}: {runs}")]
+    #[error("{which:?} matches more than one run in {base}: {runs}")]
     Ambiguous { base: PathBuf, which: String, runs: String },
     #[error("{path} is not a run folder: {reason}")]
     Broken { path: PathBuf, reason: String },
@@ -63,14 +63,14 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder of a new run below `base`, with the resolved configuration, the seed and the commit. `source` is
-    /// the file the configuration came from.
+    /// Makes the folder of a new run below `base`, with the resolved configuration, the seed and
+    /// the commit. `source` is the original configuration file.
     pub fn create(base: &Path, config: &RunConfig, source: Option<&Path>) -> Result<Self, FolderError> {
         Self::make(base, config, source, new_run_id(&config.run.name))
     }
 
-    /// The folder of a run whose id was chosen by others: opened if it is there, else made. Several processes that share a
-    /// file system may do so at once.
+    /// Returns the folder of a run with a given id: opens it, or makes it if it is missing. Several
+    /// processes that share a file system may do so at once.
     pub fn open_or_create(base: &Path, config: &RunConfig, run: RunId) -> Result<Self, FolderError> {
         let path = base.join(run.as_str());
         if path.join("run.json").is_file() {
@@ -100,17 +100,17 @@ impl RunFolder {
             source: source.map(Path::to_owned),
             created_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
         };
-        // Last: a folder is a run's when this file is there.
+        // Written last: a folder belongs to a run once this file exists.
         folder.write("run.json", &broker::codec::encode_json(&info))?;
         Ok(folder)
     }
 
-    /// Opens the folder of a run that was begun before.
+    /// Opens the folder of an earlier run.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let info = read_info(path)?;
         let run = RunId::new(&info.run).ok_or_else(|| FolderError::Broken {
             path: path.into(),
-            reason: format!("{:?} is no run id", info.run),
+            reason: format!("{:?} is not a run id", info.run),
         })?;
         Ok(Self { path: path.into(), run })
     }
@@ -129,7 +129,7 @@ impl RunFolder {
         read_info(&self.path)
     }
 
-    /// The resolved configuration.
+    /// Returns the resolved configuration.
     pub fn config(&self) -> Result<RunConfig, FolderError> {
         Ok(RunConfig::load(&self.path.join("config.toml"))?)
     }
@@ -168,19 +168,19 @@ impl RunFolder {
         self.path.join("checkpoints").join(agent.as_str())
     }
 
-    /// `initial/<agent>`: the policy as the run began, where a warm start made it
+    /// `initial/<agent>`: the policy at the start of the run, if a warm start made it
     #[must_use]
     pub fn initial(&self, agent: &AgentName) -> PathBuf {
         self.path.join("initial").join(agent.as_str())
     }
 
-    /// `past/<agent>`: the models that an agent keeps of another's past
+    /// `past/<agent>`: the models that an agent keeps of another agent's past
     #[must_use]
     pub fn past(&self, agent: &AgentName) -> PathBuf {
         self.path.join("past").join(agent.as_str())
     }
 
-    /// `weights/<agent>`: what engines that are processes of their own read, the newest few versions
+    /// `weights/<agent>`: the newest few versions, for engines that are separate processes
     #[must_use]
     pub fn weights(&self, agent: &AgentName) -> PathBuf {
         self.path.join("weights").join(agent.as_str())
@@ -192,7 +192,7 @@ impl RunFolder {
         self.path.join("tensorboard").join(process)
     }
 
-    /// `models/<agent>`: the model it began from, where that was made for this run.
+    /// `models/<agent>`: the model it began from, if it was made for this run.
     #[must_use]
     pub fn model(&self, agent: &AgentName) -> PathBuf {
         self.path.join("models").join(agent.as_str())
@@ -204,7 +204,7 @@ impl RunFolder {
         self.path.join("evals").join(format!("{process}.jsonl"))
     }
 
-    /// What `dyad publish` has had confirmed: one JSON object per task.
+    /// `published.jsonl`: the confirmed tasks of `dyad publish`, one JSON object per task.
     #[must_use]
     pub fn published(&self) -> PathBuf {
         self.path.join("published.jsonl")
@@ -216,7 +216,7 @@ impl RunFolder {
         self.path.join("refused").join(format!("{process}.jsonl"))
     }
 
-    /// The frozen pool of solutions on which a verifier is measured.
+    /// `pool.jsonl`: the frozen pool of solutions on which a verifier is measured.
     #[must_use]
     pub fn pool(&self) -> PathBuf {
         self.path.join("pool.jsonl")
@@ -227,7 +227,7 @@ impl RunFolder {
         self.path.join("report.html")
     }
 
-    /// The `*.jsonl` files of `part` (`logs`, `metrics`, `transcripts`, `evals`), by name.
+    /// Returns the `*.jsonl` files of `part` (`logs`, `metrics`, `transcripts`, `evals`), by name.
     pub fn files(&self, part: &str) -> Result<Vec<PathBuf>, FolderError> {
         let folder = self.path.join(part);
         let entries = match fs::read_dir(&folder) {
@@ -278,7 +278,7 @@ pub(crate) mod tests {
         [agents.b]
     "#;
 
-    /// Writes a byte tokenizer whose chat template begins each answer with a reasoning.
+    /// Writes a byte tokenizer with a chat template that begins each answer with a reasoning.
     pub(crate) fn thinking_in(folder: &Path) {
         rollout::text::make::write_tokenizer(folder, &configs::TokenizerConfig::Bytes).unwrap();
         let path = folder.join("tokenizer_config.json");

@@ -1,5 +1,7 @@
-//! Where a model lies: `model.path` is a folder, or a name of the Hugging Face Hub (`Qwen/Qwen3-8B`, `Qwen/Qwen3-8B@REVISION`) that
-//! the Hub's cache on this machine has. And what of it is read: not always the weights.
+//! Finds the folder of a model, and the part of it that is read.
+//!
+//! `model.path` is a folder, or a name of the Hugging Face Hub (`Qwen/Qwen3-8B`,
+//! `Qwen/Qwen3-8B@REVISION`) in the Hub's cache on this machine. Weights are not always read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,23 +10,24 @@ use configs::{AgentConfig, ModelConfig, RunConfig};
 use rollout::hub_cache::{Cache, Kind, Name};
 use serde::Deserialize;
 
-/// What every model's folder has; its weights are looked at beside.
+/// Files that every model's folder has; its weights are checked separately.
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
 const WEIGHTS: &str = "model.safetensors";
 const SHARDS: &str = "model.safetensors.index.json";
 
-/// What of a model its agent's process reads.
+/// The part of a model that its agent's process reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
     /// All of it.
     Whole,
-    /// Shape, tokenizer and chat template. The weights are the servers' alone: what they were started with is what plays.
+    /// Shape, tokenizer and chat template. Only servers have the weights they were started with.
     NoWeights,
 }
 
 impl Reads {
-    /// As the agent's settings say. Weights that are trained, warmed or replaced, or that an engine of ours computes with or fetches,
-    /// must be here; those below an adapter that other people's servers are given need not be.
+    /// Returns the part that the agent's settings need. Weights must be here if they are trained,
+    /// warmed or replaced, or if an engine of ours computes with them or fetches them. Weights
+    /// below an adapter for foreign servers need not be here.
     #[must_use]
     pub fn of(settings: &AgentConfig) -> Self {
         let changes = settings.train.enabled || settings.train.warm_start.is_some() || settings.past.is_some();
@@ -43,26 +46,26 @@ impl Reads {
     }
 }
 
-/// Why a model's folder cannot be told.
+/// Reasons why a model's folder is not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotHere {
-    #[error("there is no folder {path}: paths count from the working directory, {here}")]
+    #[error("there is no folder {path}: paths start at the working directory, {here}")]
     Folder { path: String, here: String },
     #[error("{why}")]
     Absent { why: String, command: String },
-    #[error("{name} is in the Hugging Face cache and lacks {lacks} ({folder}): `{command}` completes it")]
+    #[error("{name} is in the Hugging Face cache without {missing} ({folder}): `{command}` completes it")]
     Incomplete {
         name: String,
-        lacks: String,
+        missing: String,
         folder: String,
         command: String,
     },
 }
 
-/// The folder of `model.path` on this machine.
+/// Returns the folder of `model.path` on this machine.
 ///
 /// # Errors
-/// It is not here, or not all of what is read.
+/// The folder or a file that is read is missing.
 pub fn locate(path: &Path, reads: Reads) -> Result<PathBuf, NotHere> {
     let folder = locate_in(path, reads, &Cache::of_environment())?;
     if folder != path {
@@ -71,7 +74,7 @@ pub fn locate(path: &Path, reads: Reads) -> Result<PathBuf, NotHere> {
     Ok(folder)
 }
 
-/// The folder of this name, whatever it holds, else the snapshot of the cache.
+/// Returns the folder of this name, with any content, else the snapshot of the cache.
 fn locate_in(path: &Path, reads: Reads, cache: &Cache) -> Result<PathBuf, NotHere> {
     if path.is_dir() {
         return Ok(path.to_owned());
@@ -87,25 +90,26 @@ fn locate_in(path: &Path, reads: Reads, cache: &Cache) -> Result<PathBuf, NotHer
         why: name.absent(kind, cache),
         command: name.download(kind),
     })?;
-    match lacks(&folder, reads) {
+    match missing_file(&folder, reads) {
         None => Ok(folder),
-        Some(lacks) => Err(NotHere::Incomplete {
+        Some(missing) => Err(NotHere::Incomplete {
             name: name.to_string(),
-            lacks,
+            missing,
             folder: folder.display().to_string(),
             command: name.download(kind),
         }),
     }
 }
 
-/// Tensor -> its file.
+/// Maps a tensor to its file.
 #[derive(Deserialize)]
 struct ShardIndex {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The first file that is read of a model's folder and is not there; of the Hub's links, those that lead nowhere are not there.
-fn lacks(folder: &Path, reads: Reads) -> Option<String> {
+/// Returns the first file of a model's folder that is read and missing. A dangling link of the
+/// Hub's cache counts as missing.
+fn missing_file(folder: &Path, reads: Reads) -> Option<String> {
     let missing = |name: &str| !folder.join(name).is_file();
     if let Some(name) = NEEDED.into_iter().find(|name| missing(name)) {
         return Some(name.to_owned());
@@ -113,7 +117,7 @@ fn lacks(folder: &Path, reads: Reads) -> Option<String> {
     if reads == Reads::NoWeights {
         return None;
     }
-    // One file is read before shards.
+    // A single weight file is read before shards.
     if !missing(WEIGHTS) {
         return None;
     }
@@ -128,7 +132,8 @@ fn lacks(folder: &Path, reads: Reads) -> Option<String> {
     }
 }
 
-/// The commit of the snapshot that a name of the Hub means on this machine; `None` of a folder, and of what is not here.
+/// Returns the commit of the snapshot that a name of the Hub stands for on this machine; `None` for
+/// a folder or a missing model.
 #[must_use]
 pub fn commit(path: &Path, cache: &Cache) -> Option<String> {
     if path.is_dir() {
@@ -141,17 +146,17 @@ pub fn commit(path: &Path, cache: &Cache) -> Option<String> {
 /// A model that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Key path in the configuration, such as `agents.solver.model`.
+    /// Key path in the configuration, for example `agents.solver.model`.
     pub key: String,
-    /// What stands there.
+    /// The value in the configuration.
     pub model: PathBuf,
-    /// Its folder on this machine, or why there is none.
+    /// Its folder on this machine, or the reason it has none.
     pub folder: Result<PathBuf, NotHere>,
-    /// What of it is read.
+    /// The part of it that is read.
     pub reads: Reads,
 }
 
-/// Where the models that the configuration names are, in the order of its agents.
+/// Returns the models that the configuration names, in the order of its agents.
 #[must_use]
 pub fn found(config: &RunConfig, cache: &Cache) -> Vec<Found> {
     let named = config.agents.iter().filter_map(|(agent, settings)| {
@@ -168,8 +173,8 @@ pub fn found(config: &RunConfig, cache: &Cache) -> Vec<Found> {
     named.collect()
 }
 
-/// Models that the configuration names as the Hub does and that this machine lacks, wholly or in part: the key, and the command that
-/// brings it.
+/// Returns models with a name of the Hub that are missing on this machine, wholly or in part: the
+/// key, and the download command.
 #[must_use]
 pub fn downloads(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
     let wanted = found(config, cache).into_iter().filter_map(|one| match one.folder {

@@ -71,7 +71,7 @@ impl Base {
         rollout::text::make::write_tokenizer(home, &configs::TokenizerConfig::Bytes).unwrap();
         let run = RunId::new("sim").unwrap();
         Self {
-            workflow: rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap(),
+            workflow: rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap(),
             text: Arc::new(TextCodec::open(home).unwrap()),
             folder: RunFolder::open_or_create(home, &config, run).unwrap(),
             config: Arc::new(config),

@@ -1,11 +1,13 @@
-//! Percentile bootstrap intervals of a difference, always with the same random numbers: the same values give the same interval.
+//! Percentile bootstrap intervals of a difference. The random numbers are fixed, so equal values
+//! give equal intervals.
 
 use super::{Interval, mean};
 
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 0x6479_6164;
 
-/// Of the mean of differences between paired values. None of fewer than two, which say nothing about their spread.
+/// Returns the interval of the mean of differences between paired values. None for fewer than two
+/// values, which do not determine a spread.
 #[must_use]
 pub fn paired(differences: &[f64]) -> Option<Interval> {
     if differences.len() < 2 {
@@ -16,7 +18,8 @@ pub fn paired(differences: &[f64]) -> Option<Interval> {
     Some(percentiles(mean(differences), means))
 }
 
-/// Of `mean(b) - mean(a)`, each side resampled by itself. None where a side has fewer than two.
+/// Returns the interval of `mean(b) - mean(a)`, with each side resampled separately. None if a side
+/// has fewer than two values.
 #[must_use]
 pub fn unpaired(a: &[f64], b: &[f64]) -> Option<Interval> {
     if a.len() < 2 || b.len() < 2 {
@@ -57,10 +60,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// The mean of as many values as there are, drawn with replacement.
+    /// Returns the mean of `values.len()` values drawn with replacement.
     fn resampled_mean(&mut self, values: &[f64]) -> f64 {
         let n = values.len() as u64;
-        // The upper half of the product is uniform below n, but for 1 in 2^64 / n.
+        // The upper half of the product is uniform below n, except for a bias of 1 in 2^64 / n.
         let draw = |bits: u64| ((u128::from(bits) * u128::from(n)) >> 64) as usize;
         let sum: f64 = (0..n).map(|_| values[draw(self.next())]).sum();
         sum / n as f64
@@ -85,7 +88,7 @@ mod tests {
         );
         let shifted: Vec<f64> = values.iter().map(|value| value + 3.0).collect();
         let found = unpaired(&values, &shifted).unwrap();
-        // The spread of a difference is that of two means.
+        // The variance of a difference is the sum of two variances.
         let margin = (theory.high - theory.mean) * 2f64.sqrt();
         assert!(
             (found.mean - 3.0).abs() < 1e-9 && (found.high - 3.0 - margin).abs() < 0.08,
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_all_differ_alike_leave_no_doubt() {
+    fn equal_differences_give_an_interval_of_zero_width() {
         let found = paired(&[0.5; 7]).unwrap();
         assert_eq!((found.low, found.high), (0.5, 0.5));
         assert_eq!(paired(&[]), None);
@@ -106,7 +109,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn an_interval_lies_within_what_was_seen(values in prop::collection::vec(-3.0..3.0f64, 2..12)) {
+        fn an_interval_stays_within_the_observed_values(values in prop::collection::vec(-3.0..3.0f64, 2..12)) {
             let found = paired(&values).unwrap();
             let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
             prop_assert!(least - 1e-9 <= found.low && found.low <= found.high && found.high <= most + 1e-9);

@@ -1,4 +1,4 @@
-//! The numbers of one ended conversation.
+//! The metrics of one finished conversation.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,9 @@ use broker::protocol::turn::Generation;
 use rollout::group::Rules;
 use rollout::workflow::Outcome;
 
-/// What the workflow measured, `reward/AGENT` (the mean over the agent's seats; of one that plays several roles also
-/// `reward/AGENT/ROLE`) and `tokens/ROLE` (all that the role said).
+/// Returns the workflow's metrics, `reward/AGENT` and `tokens/ROLE`. `reward/AGENT` is the mean
+/// over the agent's seats; an agent with several roles also has `reward/AGENT/ROLE`. `tokens/ROLE`
+/// counts all tokens that the role generated.
 #[must_use]
 pub fn of(rules: &Rules, outcome: &Outcome, turns: &[(TurnKey, Generation)]) -> BTreeMap<String, f64> {
     let mut figures = rewards(rules, outcome);
@@ -19,7 +20,7 @@ pub fn of(rules: &Rules, outcome: &Outcome, turns: &[(TurnKey, Generation)]) -> 
     figures
 }
 
-/// A seat whose reward is missing is left out, as it is in training.
+/// A seat without a reward is left out, as in training.
 fn rewards(rules: &Rules, outcome: &Outcome) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for seat in outcome.rewards.iter().filter(|seat| !seat.parts.is_empty()) {
@@ -40,7 +41,7 @@ fn rewards(rules: &Rules, outcome: &Outcome) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// Tokens that all roles said, of figures made by [`of`].
+/// Returns the tokens of all roles in metrics made by [`of`].
 #[must_use]
 pub fn said(figures: &BTreeMap<String, f64>) -> f64 {
     figures
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_reward_is_the_mean_over_its_seats_by_the_weights_of_the_run() {
+    fn an_agents_reward_is_the_weighted_mean_over_its_seats() {
         let role = |name: &str| RoleName::new(name).unwrap();
         let agent = |name: &str| AgentName::new(name).unwrap();
         let rules = Rules {

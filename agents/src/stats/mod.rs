@@ -1,7 +1,9 @@
-//! Statistics of evaluations: means with 95% intervals, and what repeated samples of a task say ([`repeated`]).
+//! Statistics of evaluations: means with 95% intervals, and repeated samples of a task
+//! ([`repeated`]).
 //!
-//! Everything here is a pure function of numbers. An interval names what varied: values over tasks say how other tasks of
-//! the same kind would come out with the very weights; values over runs say how another seed would.
+//! Everything here is a pure function of numbers. An interval names what varied. Values over tasks
+//! estimate other tasks of the same kind with the same weights; values over runs estimate another
+//! seed.
 
 mod bootstrap;
 pub mod figures;
@@ -14,7 +16,7 @@ pub use student::quantile;
 
 use serde::{Deserialize, Serialize};
 
-/// Two-sided 95% of a normal distribution.
+/// Two-sided 95% quantile of a normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
 
 /// A mean, or a difference of means, with its 95% interval.
@@ -25,20 +27,21 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The mean; 0 of nothing.
+/// Returns the mean; 0 for an empty slice.
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Unbiased; 0 of fewer than two.
+/// Returns the unbiased variance; 0 for fewer than two values.
 fn variance(values: &[f64]) -> f64 {
     let centre = mean(values);
     let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
     squares / values.len().saturating_sub(1).max(1) as f64
 }
 
-/// Student's t over independent values. None with fewer than two, where nothing is known of the spread.
+/// Returns Student's t interval of independent values. None for fewer than two values, which do not
+/// determine a spread.
 #[must_use]
 pub fn t(values: &[f64]) -> Option<Interval> {
     let n = values.len();
@@ -49,7 +52,8 @@ pub fn t(values: &[f64]) -> Option<Interval> {
     Some(around(mean(values), margin))
 }
 
-/// Wilson's score interval of a share: `ones` of `n`. Unlike t it has a width where all values are equal. None of nothing.
+/// Returns Wilson's score interval of the share `ones` of `n`. Unlike t it has a width where all
+/// values are equal. None if `n` is 0.
 #[must_use]
 pub fn wilson(ones: usize, n: usize) -> Option<Interval> {
     if n == 0 || ones > n {
@@ -61,13 +65,13 @@ pub fn wilson(ones: usize, n: usize) -> Option<Interval> {
     let margin = Z / (1.0 + square / n) * (share * (1.0 - share) / n + square / (4.0 * n * n)).sqrt();
     Some(Interval {
         mean: share,
-        // Rounding must not leave the mean outside, or the interval outside of 0 to 1.
+        // Rounding must leave the mean inside the interval, and the interval inside 0 to 1.
         low: (centre - margin).clamp(0.0, share),
         high: (centre + margin).clamp(share, 1.0),
     })
 }
 
-/// Over tasks: Wilson's where each value is 0 or 1, else Student's t.
+/// Returns the interval over tasks: Wilson's where each value is 0 or 1, else Student's t.
 #[must_use]
 pub fn over_tasks(values: &[f64]) -> Option<Interval> {
     let ones = values.iter().filter(|value| **value == 1.0).count();
@@ -78,8 +82,8 @@ pub fn over_tasks(values: &[f64]) -> Option<Interval> {
     }
 }
 
-/// Welch's interval of `mean(b) - mean(a)`, whose spreads may differ; its degrees of freedom are rounded down. None with fewer
-/// than two values on a side.
+/// Returns Welch's interval of `mean(b) - mean(a)`, which allows different spreads. Its degrees of
+/// freedom are rounded down. None if a side has fewer than two values.
 #[must_use]
 pub fn welch(a: &[f64], b: &[f64]) -> Option<Interval> {
     if a.len() < 2 || b.len() < 2 {
@@ -107,7 +111,7 @@ fn around(mean: f64, margin: f64) -> Interval {
 }
 
 impl Interval {
-    /// Whether 0 is outside: a difference of this sign was found.
+    /// Returns true if 0 is outside the interval: a difference of this sign was found.
     #[must_use]
     pub fn excludes_zero(&self) -> bool {
         self.low > 0.0 || self.high < 0.0
@@ -120,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn t_is_what_a_table_gives() {
+    fn t_matches_a_table() {
         // 1, 2, 3: mean 2, variance 1, t(2) = 4.3027.
         let found = t(&[1.0, 2.0, 3.0]).unwrap();
         let margin = 4.302_652_73 / 3f64.sqrt();
@@ -133,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn wilson_is_what_its_formula_gives_and_has_a_width_at_the_ends() {
-        // 8 of 10: 0.4902 to 0.9433, as every table has it.
+    fn wilson_matches_its_formula_and_has_a_width_at_the_ends() {
+        // 8 of 10: 0.4902 to 0.9433, as in published tables.
         let found = wilson(8, 10).unwrap();
         assert!(
             (found.low - 0.4902).abs() < 1e-4 && (found.high - 0.9433).abs() < 1e-4,

@@ -1,7 +1,8 @@
-//! What several samples of one task say: pass@k and the answer of the most.
+//! Statistics of several samples of one task: pass@k and the majority answer.
 
-/// The probability that at least one of `k` samples, drawn without replacement from `n` of which `right` are right, is right:
-/// 1 - C(n - right, k) / C(n, k), unbiased (Chen et al. 2021, arXiv:2107.03374). None where there are fewer than `k` samples.
+/// Returns the probability that at least one of `k` samples is right. The samples are drawn without
+/// replacement from `n`, of which `right` are right: 1 - C(n - right, k) / C(n, k), unbiased (Chen
+/// et al. 2021, arXiv:2107.03374). None if there are fewer than `k` samples.
 #[must_use]
 pub fn pass_at_k(n: usize, right: usize, k: usize) -> Option<f64> {
     if k > n || right > n {
@@ -14,7 +15,7 @@ pub fn pass_at_k(n: usize, right: usize, k: usize) -> Option<f64> {
     Some(1.0 - miss)
 }
 
-/// The numbers of samples at which pass@k is told: 1, 2, 4, ... and `samples` itself.
+/// Returns the sample counts at which pass@k is reported: 1, 2, 4, ... and `samples` itself.
 #[must_use]
 pub fn steps(samples: usize) -> Vec<usize> {
     let mut steps: Vec<usize> = std::iter::successors(Some(1), |k| Some(k * 2))
@@ -26,8 +27,9 @@ pub fn steps(samples: usize) -> Vec<usize> {
     steps
 }
 
-/// Which of the answers speaks for the most: the first of the largest class of answers that are the `same`, the class that began
-/// earliest where several are as large. An answer joins the earliest class whose first it is the same as.
+/// Returns the index of the majority answer: the first answer of the largest class. Among classes
+/// of equal size the one that began earliest wins. An answer joins the earliest class with a first
+/// answer that is the `same`.
 #[must_use]
 pub fn majority<T>(answers: &[T], same: impl Fn(&T, &T) -> bool) -> Option<usize> {
     let mut classes: Vec<(usize, usize)> = Vec::new();
@@ -56,7 +58,7 @@ mod tests {
         (0..k).map(|i| (n - i) as f64 / (i + 1) as f64).product()
     }
 
-    /// Every way of drawing k of n, counted.
+    /// Counts every way of drawing k of n.
     fn counted(n: usize, right: usize, k: usize) -> f64 {
         let draws: Vec<u32> = (0..1u32 << n).filter(|draw| draw.count_ones() as usize == k).collect();
         let hits = draws.iter().filter(|draw| **draw & ((1 << right) - 1) != 0).count();
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn pass_at_k_is_what_counting_every_draw_gives() {
+    fn pass_at_k_matches_counting_every_draw() {
         for n in 1..=8 {
             for right in 0..=n {
                 for k in 1..=n {
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_at_powers_of_two_and_at_all() {
+    fn steps_are_powers_of_two_and_the_sample_count() {
         assert_eq!(steps(0), [0usize; 0]);
         assert_eq!(steps(1), [1]);
         assert_eq!(steps(8), [1, 2, 4, 8]);
@@ -95,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pass_at_k_is_the_closed_form_and_rises_with_k_and_with_what_is_right(n in 1..60usize, a in 0..60usize, b in 1..60usize) {
+        fn pass_at_k_is_the_closed_form_and_rises_with_k_and_right(n in 1..60usize, a in 0..60usize, b in 1..60usize) {
             let (right, k) = (a % (n + 1), 1 + b % n);
             let found = pass_at_k(n, right, k).unwrap();
             let closed = if n - right < k { 1.0 } else { 1.0 - choose(n - right, k) / choose(n, k) };
@@ -110,7 +112,7 @@ mod tests {
         }
 
         #[test]
-        fn a_majority_does_not_depend_on_the_order_of_those_who_lose(answers in prop::collection::vec(0..4u8, 1..12)) {
+        fn a_majority_ignores_the_order_of_the_minority(answers in prop::collection::vec(0..4u8, 1..12)) {
             let winner = answers[majority(&answers, |a, b| a == b).unwrap()];
             let count = |value: u8| answers.iter().filter(|a| **a == value).count();
             prop_assert!((0..4).all(|other| count(other) <= count(winner)));

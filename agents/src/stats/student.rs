@@ -1,10 +1,11 @@
 //! Student's t distribution.
 
-/// The t beyond which, on both sides together, 5% lie, with `freedom` degrees of freedom (at least 1).
+/// Returns the t beyond which 5% of the distribution lies, both tails together. `freedom` is the
+/// number of degrees of freedom (at least 1).
 #[must_use]
 pub fn quantile(freedom: usize) -> f64 {
     let freedom = freedom.max(1);
-    // The widest is 12.706, of one degree.
+    // The largest quantile is 12.706, for one degree of freedom.
     let (mut low, mut high) = (0.0, 13.0);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
@@ -17,7 +18,8 @@ pub fn quantile(freedom: usize) -> f64 {
     (low + high) / 2.0
 }
 
-/// The probability of -t to t: a finite sum in theta = atan(t / sqrt(freedom)) (Abramowitz and Stegun 26.7.3 and 26.7.4).
+/// Returns the probability of -t to t: a finite sum in theta = atan(t / sqrt(freedom)) (Abramowitz
+/// and Stegun 26.7.3 and 26.7.4).
 fn within(t: f64, freedom: usize) -> f64 {
     let theta = (t / (freedom as f64).sqrt()).atan();
     let (sine, cosine) = theta.sin_cos();
@@ -42,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_tables() {
+    fn quantiles_match_published_tables() {
         for (freedom, t) in [
             (1, 12.706_204_7),
             (2, 4.302_652_7),

@@ -1,4 +1,4 @@
-//! How much a run improved: the first evaluation against the last, task by task, with 95% intervals.
+//! The improvement of a run: first evaluation against last, task by task, with 95% intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,34 +11,35 @@ use crate::run_folder::metrics::Metrics;
 use crate::run_folder::{FolderError, RunFolder};
 use crate::stats;
 
-/// What one evaluation found: of every metric, the value of every task that has it.
+/// The result of one evaluation: for every metric, the value of every task that has it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Step of the lead agent.
     pub step: u64,
-    /// The one after the last step.
+    /// True for the evaluation after the last step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
-    /// Whether all that each agent said is of one version of its weights, the keys and values of its prompts included, and of the
-    /// version that it held, if it was asked to. Not known of runs of earlier builds.
+    /// True if each agent generated everything with one version of its weights. That includes the
+    /// keys and values of its prompts, and the held version if it was asked to hold one. None for
+    /// runs of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<bool>,
-    /// The versions that have a part in it, by agent.
+    /// The versions that took part, by agent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<AgentName, BTreeSet<WeightVersion>>,
     pub values: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 impl Evaluation {
-    /// The mean of a metric over its tasks.
+    /// Returns the mean of a metric over its tasks.
     #[must_use]
     pub fn mean(&self, metric: &str) -> Option<f64> {
         let values = self.values.get(metric)?;
         (!values.is_empty()).then(|| values.values().sum::<f64>() / values.len() as f64)
     }
 
-    /// Takes a task's value of a metric. One that is no finite number is left out, and `false` says so: it would be the whole mean, and
-    /// no JSON.
+    /// Stores a task's value of a metric and returns true. A value that is not finite is left out,
+    /// and the result is false: it would spoil the mean and has no JSON form.
     pub fn put(&mut self, metric: &str, task: &str, value: f64) -> bool {
         let is_number = value.is_finite();
         if is_number {
@@ -51,7 +52,7 @@ impl Evaluation {
 
 /// One metric before and after, over the same tasks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct MetricChange {
     pub metric: String,
     pub before: f64,
     pub after: f64,
@@ -62,8 +63,9 @@ pub struct Change {
     pub tasks: usize,
 }
 
-impl Change {
-    /// Of paired values `(before, after)`: Student's t of the mean of the differences. None without at least two.
+impl MetricChange {
+    /// Returns Student's t of the mean difference over paired values `(before, after)`. None for
+    /// fewer than two pairs.
     #[must_use]
     pub fn of(metric: &str, pairs: &[(f64, f64)]) -> Option<Self> {
         let n = pairs.len() as f64;
@@ -82,8 +84,9 @@ impl Change {
     }
 }
 
-/// Every evaluation of the run, by step. One that was made again after a restart counts once, and where the last one is at the step of a
-/// regular one it is the last that counts, whichever file has it.
+/// Returns every evaluation of the run, by step. An evaluation repeated after a restart counts
+/// once. Where the last evaluation shares a step with a regular one, the last one counts, in
+/// whichever file it is.
 pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, FolderError> {
     let mut evaluations: BTreeMap<u64, Evaluation> = BTreeMap::new();
     for path in folder.files("evals")? {
@@ -101,8 +104,9 @@ pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, Fold
     Ok(evaluations)
 }
 
-/// Every metric that the first and the last evaluation have for the very same tasks. Empty with fewer than two.
-pub fn read(folder: &RunFolder) -> Result<Vec<Change>, FolderError> {
+/// Returns the change of every metric that the first and the last evaluation have for the same
+/// tasks. Empty with fewer than two evaluations.
+pub fn read(folder: &RunFolder) -> Result<Vec<MetricChange>, FolderError> {
     let mut evaluations = evaluations(folder)?;
     let ends = (evaluations.pop_first(), evaluations.pop_last());
     let (Some((_, first)), Some((_, last))) = ends else {
@@ -111,25 +115,28 @@ pub fn read(folder: &RunFolder) -> Result<Vec<Change>, FolderError> {
     Ok(changes(&first, &last))
 }
 
-fn changes(first: &Evaluation, last: &Evaluation) -> Vec<Change> {
+fn changes(first: &Evaluation, last: &Evaluation) -> Vec<MetricChange> {
     let change = |(metric, before): (&String, &BTreeMap<String, f64>)| {
         let after = last.values.get(metric)?;
-        // A metric that only some conversations have, such as a retry's success, is of other tasks each time: no pairs.
+        // A metric that only some conversations have (for example a retry's success) covers other
+        // tasks each time, so there are no pairs.
         if !before.keys().eq(after.keys()) {
             return None;
         }
         let pairs: Vec<(f64, f64)> = before.values().copied().zip(after.values().copied()).collect();
-        Change::of(metric, &pairs)
+        MetricChange::of(metric, &pairs)
     };
-    // Tokens are no aim; of suites their success is.
-    let told = |metric: &str| !metric.contains('/') || metric.starts_with("reward/") || metric.ends_with("/success");
-    let figures = first.values.iter().filter(|(metric, _)| told(metric));
+    // Token counts are not a goal; of a suite only the success is.
+    let reported =
+        |metric: &str| !metric.contains('/') || metric.starts_with("reward/") || metric.ends_with("/success");
+    let figures = first.values.iter().filter(|(metric, _)| reported(metric));
     figures.filter_map(change).collect()
 }
 
-/// The changes as one line of metrics: `solver_first/before`, `/after`, `/gain`, `/gain_low`, `/gain_high`, `/tasks`.
+/// Returns the changes as one line of metrics: `solver_first/before`, `/after`, `/gain`,
+/// `/gain_low`, `/gain_high`, `/tasks`.
 #[must_use]
-pub fn line(changes: &[Change], step: u64) -> Metrics {
+pub fn line(changes: &[MetricChange], step: u64) -> Metrics {
     let mut line = Metrics::new("summary", step);
     for change in changes {
         for (part, value) in [
@@ -162,9 +169,9 @@ mod tests {
         }
     }
 
-    /// One task's infinity would be the mean of all.
+    /// One infinite value would make every mean infinite.
     #[test]
-    fn a_value_that_is_no_number_is_in_no_mean() {
+    fn a_value_that_is_not_finite_is_left_out_of_the_mean() {
         let mut found = evaluation(0, &[("success", &[("a", 0.5)])]);
         for value in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
             assert!(!found.put("success", "b", value) && !found.put("other", "b", value));
@@ -176,18 +183,19 @@ mod tests {
 
     #[test]
     fn intervals_are_of_paired_differences() {
-        // Differences 1, 0, 0, 1: mean 0.5, variance 1/3, margin t * sqrt(1/12), where t of 3 degrees of freedom is 3.182.
-        let change = Change::of("x", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
+        // Differences 1, 0, 0, 1: mean 0.5, variance 1/3, margin t * sqrt(1/12), with t = 3.182 for
+        // 3 degrees of freedom.
+        let change = MetricChange::of("x", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
         let margin = 3.182_446_3 * (1.0f64 / 12.0).sqrt();
         assert_eq!(
             (change.before, change.after, change.gain, change.tasks),
             (0.25, 0.75, 0.5, 4)
         );
         assert!((change.low - (0.5 - margin)).abs() < 1e-6 && (change.high - (0.5 + margin)).abs() < 1e-6);
-        // Pairing matters: the same means with every task improved alike have no spread at all.
-        let same = Change::of("x", &[(0.0, 0.5), (0.5, 1.0)]).unwrap();
+        // Pairing matters: the same means with every task improved equally have no spread.
+        let same = MetricChange::of("x", &[(0.0, 0.5), (0.5, 1.0)]).unwrap();
         assert_eq!((same.low, same.high), (0.5, 0.5));
-        assert_eq!(Change::of("x", &[(0.0, 1.0)]), None);
+        assert_eq!(MetricChange::of("x", &[(0.0, 1.0)]), None);
     }
 
     #[test]
@@ -219,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_last_count_whoever_wrote_them() {
+    fn the_first_and_the_last_evaluation_count_in_any_file() {
         let base = tempfile::tempdir().unwrap();
         let config = crate::run_folder::tests::config_in(base.path());
         let folder = RunFolder::create(base.path(), &config, None).unwrap();
@@ -235,14 +243,14 @@ mod tests {
         };
         write("coordinator-2", &[(0, 0.125)]);
         assert_eq!(read(&folder).unwrap(), [], "one evaluation is no change");
-        // A coordinator that was started later has the later steps, whatever its file's name.
+        // A coordinator that started later has the later steps, regardless of its file's name.
         write("coordinator-1", &[(50, 0.5), (100, 0.75)]);
         let found = read(&folder).unwrap();
         assert_eq!((found[0].before, found[0].after), (0.125, 0.75));
     }
 
     #[test]
-    fn the_last_one_counts_before_a_regular_one_of_its_step_in_whichever_file() {
+    fn the_last_evaluation_replaces_a_regular_one_of_its_step() {
         for last_in in ["coordinator-1", "coordinator-2"] {
             let base = tempfile::tempdir().unwrap();
             let config = crate::run_folder::tests::config_in(base.path());

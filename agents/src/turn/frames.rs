@@ -1,4 +1,4 @@
-//! From wanted generations to turn frames: grouped by agent, sorted, prompts shared, below the frame size.
+//! Groups turn requests into frames: by agent, sorted, with shared prompts, below the frame size.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -7,10 +7,11 @@ use broker::AgentName;
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
 use broker::protocol::turn::{Prompt, Sampling, TurnFrame, TurnRequest, Wave};
 
-/// A frame is closed when its content is estimated above this (256 KiB), so that no single message holds up a channel.
+/// Content size (256 KiB) above which a frame is closed, so that no single message blocks a
+/// channel.
 const FRAME_BYTES: usize = 256 << 10;
 
-/// One generation to ask for.
+/// One generation to request.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     pub agent: AgentName,
@@ -35,7 +36,8 @@ impl Wanted {
     }
 }
 
-/// Frames by agent. With `wave`, every frame of an agent carries that wave's id and the agent's total.
+/// Returns the frames of each agent. With `wave`, every frame of an agent carries that wave's id
+/// and the agent's total.
 #[must_use]
 pub fn build(mut wanted: Vec<Wanted>, reply_to: &str, wave: Option<u64>) -> Vec<(AgentName, TurnFrame)> {
     wanted.sort_by_cached_key(Wanted::sort_key);
@@ -64,7 +66,8 @@ pub fn build(mut wanted: Vec<Wanted>, reply_to: &str, wave: Option<u64>) -> Vec<
     frames
 }
 
-/// The same requests in frames of one each, for a frame that is above the bus's limit: what is too large is then alone.
+/// Splits a frame into frames with one request each. Used for a frame above the bus's limit, so
+/// that a request that is too large travels alone.
 #[must_use]
 pub fn singles(frame: &TurnFrame) -> Vec<TurnFrame> {
     let single = |request: &TurnRequest| {
@@ -143,8 +146,8 @@ impl FrameBuilder {
         index
     }
 
-    /// The same for equal prompts, and seldom for others. Of long lists of held ids only the end is looked at, where
-    /// conversations differ.
+    /// Returns a hash that equal prompts share and different prompts seldom share. Reads only the
+    /// end of a long list of held ids, where conversations differ.
     fn mark(&self, prompt: &Prompt) -> u64 {
         const LOOKED_AT: usize = 64;
         let held = &prompt.held;
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_by_task_and_member_whatever_the_arrival() {
+    fn requests_are_ordered_by_task_and_member() {
         let a = build(
             vec![wanted("a", 2, 0, "y"), wanted("a", 1, 1, "x"), wanted("a", 1, 0, "x")],
             "c",

@@ -1,4 +1,4 @@
-//! Who may be shown images.
+//! Decides which agents receive images.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -10,9 +10,11 @@ use configs::{EngineKind, RunConfig};
 use rollout::text::{TextError, text_only};
 use rollout::workflow::Workflow;
 
-/// What an agent with this engine is told as this role: images go to those who see. Who reads text only is told the text of what was shown
-/// before and answered, and of a workflow whose prompts all have the task's pictures ([`Workflow::shares_pictures`]). A picture
-/// that is meant for it stays: then it cannot be asked ([`readable`]), and the turn fails.
+/// Returns the messages that an agent with this engine receives in this role. An engine with vision
+/// receives every image. An engine without vision receives only the text of images already
+/// answered. It also receives only the text where all prompts carry the task's images
+/// ([`Workflow::shares_pictures`]). An unanswered image addressed to it stays, and the turn then
+/// fails ([`readable`]).
 #[must_use]
 pub fn shown(
     workflow: &dyn Workflow,
@@ -34,32 +36,32 @@ pub fn shown(
         pictures += std::mem::take(&mut message.images).len();
     }
     if pictures > 0 {
-        tell_once(agent, role);
+        log_once(agent, role);
     }
     messages
 }
 
-/// Whether an agent with this engine can be told the messages.
+/// Checks that an agent with this engine can read the messages.
 ///
 /// # Errors
-/// Its renderer says the same: it reads text only, and they have an image.
+/// The engine reads text only and a message has an image. Its renderer gives the same error.
 pub fn readable(messages: &[Message], engine: EngineKind) -> Result<(), TextError> {
     if engine.sees() { Ok(()) } else { text_only(messages) }
 }
 
-/// Says once of each agent that it is told the text of messages with pictures.
-fn tell_once(agent: &AgentName, role: &RoleName) {
-    static TOLD: Mutex<BTreeSet<AgentName>> = Mutex::new(BTreeSet::new());
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.insert(agent.clone()) {
-        tracing::info!(%agent, %role, "the agent reads text only: of messages with pictures it is told the text (said once)");
+/// Logs once for each agent that it receives only the text of messages with images.
+fn log_once(agent: &AgentName, role: &RoleName) {
+    static LOGGED: Mutex<BTreeSet<AgentName>> = Mutex::new(BTreeSet::new());
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.insert(agent.clone()) {
+        tracing::info!(%agent, %role, "the agent reads text only: it receives the text of messages with images, without the images (logged once)");
     }
 }
 
-/// Whether somebody in this run sees what the task shows.
+/// Checks that an agent in this run can see the images of the task.
 ///
 /// # Errors
-/// Names who does not.
+/// Names the agents without vision.
 pub fn check(config: &RunConfig, task: &Task) -> Result<(), String> {
     if !task.prompt.has_images() {
         return Ok(());
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_with_an_image_needs_somebody_who_sees() {
+    fn a_task_with_an_image_needs_an_agent_with_vision() {
         let config = |text: &str| RunConfig::parse(text, Path::new("x.toml")).unwrap();
         let text = include_str!("../../../configs/two-lora.toml");
         let image = json!({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}});
@@ -113,7 +115,7 @@ mod tests {
         Message::user(text).showing(["https://x.org/a.png".to_owned()])
     }
 
-    /// The workflow of a shipped configuration, as it is or with a program in its place.
+    /// Returns the workflow of a shipped configuration, as it is or with a program in its place.
     fn workflow(kind: &str) -> std::sync::Arc<dyn Workflow> {
         let text = include_str!("../../../configs/image-turns.toml");
         let mut config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
@@ -121,49 +123,49 @@ mod tests {
             config.workflow.kind = kind.to_owned();
             config.workflow.params = toml::Table::new();
         }
-        rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap()
+        rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap()
     }
 
-    fn told(workflow: &dyn Workflow, engine: EngineKind, messages: &[Message]) -> Vec<Message> {
+    fn received(workflow: &dyn Workflow, engine: EngineKind, messages: &[Message]) -> Vec<Message> {
         let (agent, role) = (AgentName::new("a").unwrap(), RoleName::new("second").unwrap());
         shown(workflow, (&agent, &role), engine, messages.to_vec())
     }
 
     #[test]
-    fn a_picture_that_is_meant_for_who_cannot_see_is_refused() {
+    fn an_image_for_an_engine_without_vision_is_rejected() {
         let program = workflow("remote:referee");
         let meant = [picture("look")];
-        assert_eq!(told(&*program, EngineKind::Openai, &meant), meant);
+        assert_eq!(received(&*program, EngineKind::Openai, &meant), meant);
         assert!(readable(&meant, EngineKind::Openai).is_ok());
         for engine in [EngineKind::Embedded, EngineKind::Sglang, EngineKind::Vllm] {
-            let left = told(&*program, engine, &meant);
+            let left = received(&*program, engine, &meant);
             let why = readable(&left, engine).unwrap_err().to_string();
             assert!(why.contains("https://x.org/a.png") && why.contains("openai"), "{why}");
         }
-        // Another message behind it does not make it one of the past: nobody has answered it.
+        // A later user message leaves the image unanswered, so it is not yet part of the past.
         let two = [picture("look"), Message::user("what is it?")];
-        assert_eq!(told(&*program, EngineKind::Embedded, &two), two);
+        assert_eq!(received(&*program, EngineKind::Embedded, &two), two);
     }
 
     #[test]
-    fn pictures_of_the_past_and_of_a_task_that_all_roles_share_are_told_as_text() {
+    fn answered_and_shared_images_are_received_as_text() {
         let past = |first| [first, Message::new("assistant", "red"), Message::user("so?")];
         let program = workflow("remote:referee");
         assert_eq!(
-            told(&*program, EngineKind::Embedded, &past(picture("look"))),
+            received(&*program, EngineKind::Embedded, &past(picture("look"))),
             past(Message::user("look"))
         );
         assert_eq!(
-            told(&*program, EngineKind::Openai, &past(picture("look"))),
+            received(&*program, EngineKind::Openai, &past(picture("look"))),
             past(picture("look"))
         );
         let shipped = workflow("sequential");
         assert_eq!(
-            told(&*shipped, EngineKind::Sglang, &[picture("colour")]),
+            received(&*shipped, EngineKind::Sglang, &[picture("colour")]),
             [Message::user("colour")]
         );
         assert_eq!(
-            told(&*shipped, EngineKind::Openai, &[picture("colour")]),
+            received(&*shipped, EngineKind::Openai, &[picture("colour")]),
             [picture("colour")]
         );
     }

@@ -1,4 +1,4 @@
-//! What one turn needs on both sides: frames, prompts, the room left in a context, failures and tasks.
+//! Parts of one turn that both sides need: frames, prompts, context room, failures and tasks.
 
 pub mod failure;
 pub mod frames;

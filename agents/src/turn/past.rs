@@ -1,11 +1,13 @@
-//! Which of another agent's former weights an agent plays with: a function of the run's seed and that agent's step, so that agents
-//! and coordinators agree without asking each other.
+//! Chooses which of another agent's former weights an agent plays with.
+//!
+//! The choice is a function of the run's seed and the other agent's step, so that agents and
+//! coordinators agree without a message.
 
 use broker::AgentName;
 use broker::ids::{Digest, WeightVersion};
 use configs::{PastConfig, RunConfig};
 
-/// An agent's choice of another's past.
+/// An agent's choice among another agent's former weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Past {
     pub config: PastConfig,
@@ -14,7 +16,7 @@ pub struct Past {
 }
 
 impl Past {
-    /// That of the agent `name`, if its configuration has one.
+    /// Returns the choice of the agent `name`, if its configuration has one.
     #[must_use]
     pub fn of(config: &RunConfig, name: &AgentName) -> Option<Self> {
         let past = config.agents.get(name)?.past.clone()?;
@@ -25,7 +27,8 @@ impl Past {
         })
     }
 
-    /// The step of the other agent whose weights are drawn at this renewal: all of the pool are equally likely.
+    /// Returns the step of the other agent with the weights drawn at this renewal. All entries of
+    /// the pool are equally likely.
     #[must_use]
     pub fn drawn(&self, renewal: u64) -> u64 {
         let earliest = self.config.earliest(renewal);
@@ -34,7 +37,8 @@ impl Past {
         self.config.step(earliest + place)
     }
 
-    /// What its engine serves them under. Renewals count as lineages, from 1 on: versions rise though the steps do not.
+    /// Returns the version under which its engine serves them. Renewals count as lineages, from 1
+    /// on: versions rise even where the steps do not.
     #[must_use]
     pub fn version(&self, renewal: u64, step: u64) -> WeightVersion {
         WeightVersion {
@@ -43,7 +47,7 @@ impl Past {
         }
     }
 
-    /// What it serves when the other agent has made `step` steps.
+    /// Returns the version that it serves when the other agent has made `step` steps.
     #[must_use]
     pub fn expected(&self, step: u64) -> WeightVersion {
         let renewal = self.config.renewal(step);
@@ -68,9 +72,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn all_of_the_pool_are_drawn_and_nothing_else() {
+    fn every_entry_of_the_pool_is_drawn_and_no_other() {
         let one = past("p", 0);
-        assert_eq!(one.drawn(0), 0, "there is the first policy alone");
+        assert_eq!(one.drawn(0), 0, "the pool holds only the first policy");
         let mut places = [0; 3];
         for renewal in 2..302 {
             let place = one.drawn(renewal) / 10 - (renewal - 2);
@@ -91,7 +95,7 @@ pub(crate) mod tests {
         assert!(versions.windows(2).all(|pair| pair[0] < pair[1]), "{versions:?}");
         assert!(
             versions[0] > WeightVersion::default(),
-            "an engine's first weights are none of them"
+            "an engine's first weights are outside the pool"
         );
         assert_eq!(one.expected(20), one.expected(29), "nothing changes between renewals");
     }

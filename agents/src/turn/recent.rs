@@ -1,13 +1,13 @@
-//! A memory of what was made lately, bounded by entries and by bytes: the oldest entry goes first.
+//! A memory of recent values, bounded by entries and by bytes: the oldest entry is evicted first.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// How much is remembered at most.
+/// Limits of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     pub entries: usize,
-    /// Sum of what [`Recent::put`] is told of each entry.
+    /// The largest sum of the `bytes` passed to [`Recent::put`].
     pub bytes: usize,
 }
 
@@ -35,7 +35,8 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         self.values.get(key).map(|(value, _)| value)
     }
 
-    /// Remembers a value of so many bytes; one that is larger than all that may be remembered is forgotten at once.
+    /// Stores a value that counts for `bytes` bytes. A value larger than the byte limit is evicted
+    /// at once.
     pub fn put(&mut self, key: K, value: V, bytes: usize) {
         match self.values.insert(key.clone(), (value, bytes)) {
             Some((_, before)) => self.bytes -= before,
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten() {
+    fn the_oldest_entry_is_evicted() {
         let mut recent = recent(2, 100);
         for key in [1, 2, 2, 3] {
             recent.put(key, key * 10, 1);
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn large_values_push_out_more() {
+    fn large_values_evict_more_entries() {
         let mut recent = recent(100, 10);
         for key in 0..5 {
             recent.put(key, key, 2);
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(
             known(&recent),
             [3, 4, 5, 6],
-            "an entry that shrank counts as what it is"
+            "an entry that shrank counts with its new size"
         );
         recent.put(7, 7, 11);
         assert_eq!(known(&recent), Vec::<i32>::new(), "larger than everything");

@@ -1,7 +1,8 @@
-//! Prompts to ids beside the actors: a chat template and a tokenizer take milliseconds where a prompt is long.
+//! Renders prompts to ids outside the actors: template and tokenizer take milliseconds on a long
+//! prompt.
 //!
-//! Rendering is a function of the prompt, so it may run on any thread and in any order; [`super::inbox`] hands the frames on
-//! in the order in which they came.
+//! Rendering is a function of the prompt, so it may run on any thread and in any order.
+//! [`super::inbox`] passes the frames on in the order in which they came.
 
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
@@ -14,32 +15,33 @@ use tokio::sync::Semaphore;
 
 use super::recent::{Bounds, Recent};
 
-/// Ids of messages remembered: a group's conversations begin alike, whatever frames they come in.
+/// Limits of the rendered messages kept: a group's conversations begin alike in every frame.
 const REMEMBERED: Bounds = Bounds {
     entries: 4096,
     bytes: 16 << 20,
 };
-/// A frame with less text than this is rendered where it is, in less than 0.1 ms: the way to another thread costs more.
+/// Characters below which a frame is rendered inline, in less than 0.1 ms: another thread costs
+/// more.
 const TINY: usize = 1 << 10;
-/// A frame with less text than this is rendered in one piece.
+/// Characters below which a frame is rendered in one piece.
 const SMALL: usize = 8 << 10;
 
-/// What a generation starts from.
+/// The ids that a generation starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     pub ids: Arc<[u32]>,
-    /// How many of the prompt's held ids it begins with.
+    /// The number of the prompt's held ids that `ids` begins with.
     pub kept: usize,
 }
 
-/// Renders on blocking threads, no more at once than there are cores.
+/// Renders on blocking threads, at most as many at once as there are cores.
 pub struct Renderer {
     text: Arc<dyn Speech>,
     history: History,
     known: Mutex<Recent<Digest, Arc<[u32]>>>,
     cores: usize,
     free: Semaphore,
-    /// Whether the template was looked at for tools.
+    /// Set once the template was checked for tools.
     looked: Once,
 }
 
@@ -57,7 +59,7 @@ impl Renderer {
         })
     }
 
-    /// The ids of each prompt, or why it has none, in the order of the prompts.
+    /// Returns the ids of each prompt, or the reason it has none, in the order of the prompts.
     pub async fn render(self: &Arc<Self>, prompts: Arc<[Prompt]>) -> Vec<Result<Rendered, String>> {
         let text: usize = prompts.iter().map(work).sum();
         if text < TINY {
@@ -71,7 +73,7 @@ impl Renderer {
                 let _core = this.free.acquire().await;
                 let here = this.clone();
                 let render = move || prompts[range].iter().map(|prompt| here.one(prompt)).collect::<Vec<_>>();
-                // A panic in there ends the process before anything is missed here.
+                // A panic in the task ends the process before the missing result matters.
                 tokio::task::spawn_blocking(render).await.unwrap_or_default()
             }
         };
@@ -87,7 +89,7 @@ impl Renderer {
             self.looked.call_once(|| {
                 if !self.text.lists_tools() {
                     tracing::warn!(
-                        "the model's chat template shows no tools: it has to know from its training or from the prompt what it may call"
+                        "the model's chat template lists no tools: the model must know its tools from training or from the prompt"
                     );
                 }
             });
@@ -115,12 +117,12 @@ impl Renderer {
     }
 }
 
-/// Bytes of text, and what a template costs beside them.
+/// Returns the bytes of text plus the fixed cost of a template.
 fn work(prompt: &Prompt) -> usize {
     128 + prompt.messages.iter().map(Message::bytes).sum::<usize>()
 }
 
-/// Of the messages, each with its lengths, so that no two lists of them share it.
+/// Returns a digest of the messages, each with its lengths, so that different lists differ.
 fn key(first: bool, messages: &[Message]) -> Digest {
     let mut bytes = vec![u8::from(first)];
     for Message { role, content, images } in messages {
@@ -154,7 +156,7 @@ mod tests {
     fn prompt(held: &[u32], messages: &[(&str, &str)]) -> Prompt {
         Prompt {
             held: held.to_vec(),
-            // Its prompt had two tokens.
+            // The prompt had two tokens.
             sampled: held.len().saturating_sub(2) as u32,
             messages: messages
                 .iter()
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn every_prompt_is_what_the_codec_makes_of_it_whatever_was_rendered_before() {
+    async fn rendering_matches_the_codec_whatever_was_rendered_before() {
         let (renderer, codec) = (renderer(History::Keep), codec());
         let long = "x".repeat(SMALL);
         let (spoken, other) = ([104, 105, 257], [7, 8, 9, 10]);
@@ -173,7 +175,7 @@ mod tests {
             prompt(&spoken, &[("user", &long)]),
             prompt(&other, &[("user", &long)]),
             prompt(&[], &[("user", "a"), ("user", "b")]),
-            prompt(&[], &[("nobody", "a")]),
+            prompt(&[], &[("stranger", "a")]),
             prompt(&other, &[]),
             prompt(&[], &[("user", "ab")]),
         ]
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_left_of_held_ids_says_how_far_they_are_kept() {
+    async fn kept_counts_the_held_ids_that_remain() {
         let renderer = renderer(History::StripReasoning);
         let ids = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
         let held = ids("12<think>345</think>6");

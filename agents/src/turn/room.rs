@@ -1,18 +1,19 @@
-//! What a prompt leaves of a turn's context (`sampling.max_context`).
+//! Limits a turn to its context (`sampling.max_context`).
 //!
-//! The model's own context is its engine's business; a cap below it is kept here, before any engine sees the prompt, so that
-//! it holds for engines of every kind that is given tokens.
+//! The engine enforces the model's own context. A cap below it is applied here, before any engine
+//! receives the prompt, so that it holds for every kind of engine that takes tokens.
 
 use std::sync::Arc;
 
 use broker::protocol::failure::Failure;
 use broker::protocol::turn::Sampling;
 
-/// The sampling of an answer to a prompt of so many tokens, its `max_new_tokens` lowered to what the prompt leaves: an answer
-/// that reaches it has finished by `length`.
+/// Returns the sampling for an answer to a prompt of `prompt` tokens. `max_new_tokens` is lowered
+/// to the room the prompt leaves; an answer that reaches it finishes by `length`.
 ///
 /// # Errors
-/// A failure of the code [`Context`](broker::protocol::failure::FailureCode::Context) if there is no room for one token.
+/// A failure with the code [`Context`](broker::protocol::failure::FailureCode::Context) if the
+/// prompt leaves no room for one token.
 pub(crate) fn within(prompt: usize, sampling: &Sampling) -> Result<Arc<Sampling>, Failure> {
     let mut sampling = sampling.clone();
     if let Some(cap) = sampling.max_context {
@@ -47,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_what_its_prompt_leaves() {
+    fn an_answer_has_the_room_its_prompt_leaves() {
         let new = |prompt, cap| within(prompt, &sampling(cap)).map(|sampling| sampling.max_new_tokens);
         assert_eq!(new(1 << 40, None), Ok(8));
         for (prompt, left) in [(0, 8), (12, 8), (13, 7), (19, 1)] {

@@ -3,7 +3,8 @@
 use broker::protocol::turn::Sampling;
 use configs::{RoleSampling, SamplingConfig};
 
-/// What a turn is sampled by: the agent's settings, where the role has none of its own; the least of all limits counts.
+/// Returns the sampling of a turn: the role's settings where it has some, else the agent's. The
+/// least of all limits counts.
 pub fn sampling(
     agent: SamplingConfig,
     role: Option<&RoleSampling>,

@@ -1,6 +1,7 @@
 //! The run's own tasks, as candidates for admission.
 //!
-//! They need no queue: the source makes the same tasks again after a restart, and a ledger that has closed a group says so.
+//! They need no queue: after a restart the source makes the same tasks again, and the ledger
+//! reports the groups it has closed.
 
 use std::sync::Arc;
 
@@ -11,17 +12,17 @@ use configs::RunConfig;
 use rollout::tasks::{Cursor, TaskSource, TasksError};
 use rollout::workflow::Workflow;
 
-/// A task that waits to be admitted.
+/// A task that waits for admission.
 #[derive(Clone)]
 pub struct Candidate {
     pub task: Arc<Task>,
     pub id: String,
-    /// Its place in the run's own source.
+    /// Its position in the run's own source.
     pub order: Option<u64>,
     pub body: bytes::Bytes,
-    /// None for the run's own source, which makes its tasks again.
+    /// None for a task of the run's own source, which can make it again.
     pub delivery: Option<Delivery>,
-    /// A ledger holds it already: it needs no room, and is finished whatever the phase.
+    /// True if a ledger already holds the task: it needs no room and is finished in every phase.
     pub held: bool,
 }
 
@@ -39,25 +40,27 @@ impl Feed {
         })
     }
 
-    /// Whether the source has given its last task. A run without a source of its own never is: it waits for the queue.
+    /// Returns true if the source has given its last task. Always false for a run without its own
+    /// source: it waits for the queue.
     #[must_use]
     pub fn exhausted(&self) -> bool {
         self.exhausted
     }
 
-    /// Goes on with the task at this place in the order of all passes, if that comes later than where it stands.
+    /// Continues at this position in the order of all passes, if it is later than the current one.
     pub fn skip_to(&mut self, order: u64) {
         if let Some(source) = self.source.as_mut()
             && order > source.order(source.cursor())
         {
             let pass = u32::try_from(order / source.per_pass()).unwrap_or(u32::MAX);
             let index = order % source.per_pass();
-            tracing::debug!(pass, index, "going on in the run's own tasks");
+            tracing::debug!(pass, index, "continuing in the run's own tasks");
             source.seek(Cursor { pass, index });
         }
     }
 
-    /// The next task; `None` at the end, or when the source cannot be read (which is logged and ends it).
+    /// Returns the next task, or `None` at the end or on a read error (which is logged and ends the
+    /// source).
     pub fn next_task(&mut self) -> Option<Candidate> {
         if self.exhausted {
             return None;
@@ -82,7 +85,7 @@ impl Feed {
                 None
             }
             Err(error) => {
-                tracing::error!(%error, "the source of tasks ends here");
+                tracing::error!(%error, "the task source failed and ends here");
                 self.exhausted = true;
                 None
             }
@@ -90,8 +93,10 @@ impl Feed {
     }
 }
 
-/// Whether the run's own tasks, those of evaluations included, are such as the workflow can play. The error is the key path of
-/// the source and what is wrong.
+/// Checks that the workflow can play the run's own tasks, evaluation tasks included.
+///
+/// # Errors
+/// The key path of the source and the problem.
 pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'static str, TasksError)> {
     let seed = config.run.seed;
     let sources = [
@@ -111,7 +116,7 @@ pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'stati
     Ok(())
 }
 
-/// All tasks of one evaluation, with their ids.
+/// Returns all tasks of one evaluation, with their ids.
 pub fn eval_tasks(config: &RunConfig) -> anyhow::Result<Vec<(String, Arc<Task>)>> {
     let mut tasks = Vec::new();
     if let Some(mut source) = TaskSource::open_eval(&config.eval, &config.tasks, config.run.seed)? {

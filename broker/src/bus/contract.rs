@@ -1,10 +1,12 @@
-//! What every bus must do, as cases that run over any two handles to one broker.
+//! The contract of every bus, as cases that run over any two handles to one broker.
 //!
-//! Each case uses a run of its own, so cases may run side by side on one broker. A case panics where the contract is
-//! broken: it is called by tests only.
+//! Each case uses its own run, so cases may run in parallel on one broker. A case panics where the
+//! contract is broken: only tests call it.
 
-// Cases are tests that live in the library, so that every implementation can be held to them.
+// Cases are tests in the library, so that every implementation can run them.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
+
+mod dead_letters;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,9 +16,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::letter::{
-    Class, HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE,
-    HEADER_TYPE, Refusal, Stage, dead_letter,
+pub use self::dead_letters::{
+    a_rejected_message_is_in_the_dead_letters, the_dead_letter_helper_keeps_bytes_and_reason,
 };
 use super::{Bus, Consumer, Delivery, Outgoing, PublishError};
 use crate::ids::RunId;
@@ -24,12 +25,12 @@ use crate::protocol::Kind;
 use crate::topology::{Address, Queue, Speaker, Topology};
 use configs::AgentName;
 
-/// No answer within this is a failure; it is far longer than any answer takes.
+/// The longest wait for an answer; far longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a case looks for something that must not come.
+/// The time to watch for something that must not come.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// A topology that no other case uses.
+/// Returns a topology that no other case uses.
 #[must_use]
 pub fn fresh_topology() -> Topology {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -37,7 +38,7 @@ pub fn fresh_topology() -> Topology {
     Topology::new(RunId::new(&format!("contract-{}-{number}", std::process::id())).unwrap())
 }
 
-/// A durable message with `id` as its id and its body.
+/// Returns a durable message with `id` as its id and its body.
 #[must_use]
 pub fn message(to: Address, id: &str) -> Outgoing {
     Outgoing {
@@ -58,7 +59,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The next delivery, which must come.
+/// Returns the next delivery, which must come.
 pub async fn next(consumer: &mut Box<dyn Consumer>) -> Delivery {
     within("a delivery", consumer.next()).await.unwrap()
 }
@@ -92,7 +93,7 @@ async fn publish_all(bus: &dyn Bus, to: &Address, ids: impl IntoIterator<Item = 
     }
 }
 
-/// A confirmed message is in its queue, with everything that was said of it.
+/// A confirmed message is in its queue, with all its properties.
 pub async fn a_confirmed_message_is_in_its_queue(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     bus.declare(&topology, &[]).await.unwrap();
@@ -115,7 +116,7 @@ pub async fn a_confirmed_message_is_in_its_queue(bus: &dyn Bus, _peer: &dyn Bus)
     until_depth(bus, &topology.tasks(), Some(0)).await;
 }
 
-/// What was not acked comes again, in its old place, flagged.
+/// A message without an ack comes again, in its old place, marked as redelivered.
 pub async fn unacked_messages_come_again_in_place(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -130,7 +131,7 @@ pub async fn unacked_messages_come_again_in_place(bus: &dyn Bus, _peer: &dyn Bus
     assert!(held[1].ack().await);
     drop(consumer);
     until_depth(bus, &queue, Some(4)).await;
-    assert!(!held[0].ack().await, "its consumer is gone");
+    assert!(!held[0].ack().await, "its consumer was dropped");
     let mut again = bus.consume(&queue, 9).await.unwrap();
     for expected in ["1", "3", "4", "5"] {
         let got = next(&mut again).await;
@@ -140,7 +141,7 @@ pub async fn unacked_messages_come_again_in_place(bus: &dyn Bus, _peer: &dyn Bus
     }
 }
 
-/// No more than `prefetch` deliveries are out.
+/// No more than `prefetch` deliveries are without an ack.
 pub async fn prefetch_bounds_what_is_out(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -150,13 +151,13 @@ pub async fn prefetch_bounds_what_is_out(bus: &dyn Bus, _peer: &dyn Bus) {
     let _others = [next(&mut consumer).await, next(&mut consumer).await];
     assert!(
         tokio::time::timeout(GLANCE, consumer.next()).await.is_err(),
-        "a fourth is out"
+        "a fourth was delivered"
     );
     assert!(first.ack().await);
     assert_eq!(id(&next(&mut consumer).await), "4");
 }
 
-/// `reject(true)` puts a message back where it was.
+/// `reject(true)` returns a message to its old place.
 pub async fn a_requeued_message_keeps_its_place(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -171,63 +172,7 @@ pub async fn a_requeued_message_keeps_its_place(bus: &dyn Bus, _peer: &dyn Bus) 
     }
 }
 
-/// `reject(false)` moves a message to the dead letters, byte-exact, with a reason.
-pub async fn a_rejected_message_lies_in_the_dead_letters(bus: &dyn Bus, _peer: &dyn Bus) {
-    let topology = setup(bus).await;
-    let queue = topology.tasks();
-    let mut sent = message(topology.to(&queue), "poison");
-    sent.body = vec![0, 255, 1, 254].into();
-    bus.publish(sent.clone()).await.unwrap();
-    let got = next(&mut bus.consume(&queue, 1).await.unwrap()).await;
-    // Its consumer is gone by now: only a living one can reject.
-    assert!(!got.acker.reject(false).await);
-    let mut consumer = bus.consume(&queue, 1).await.unwrap();
-    assert!(next(&mut consumer).await.acker.reject(false).await);
-    let dead = next(&mut bus.consume(&topology.dead(), 1).await.unwrap()).await;
-    assert_eq!((&dead.body, id(&dead)), (&sent.body, "poison"));
-    assert_eq!(dead.header(HEADER_REASON), Some("rejected"));
-    assert_eq!(dead.header(HEADER_CLASS), Some("rejected"));
-    assert_eq!(dead.header(HEADER_STAGE), Some("broker"));
-    assert_eq!(dead.header(HEADER_KEY), Some(sent.to.routing_key.as_str()));
-    assert_eq!(dead.header(HEADER_ATTEMPTS), Some("1"));
-    assert!(
-        dead.header(HEADER_FIRST)
-            .is_some_and(|time| time.starts_with("20") && time.ends_with('Z'))
-    );
-    assert_eq!(dead.header(HEADER_QUEUE), Some(queue.name.as_str()));
-}
-
-/// `dead_letter` moves a message with a person's reason and its type.
-pub async fn the_dead_letter_helper_keeps_bytes_and_reason(bus: &dyn Bus, _peer: &dyn Bus) {
-    let topology = setup(bus).await;
-    let queue = topology.tasks();
-    let mut sent = message(topology.to(&queue), "bad");
-    sent.body = b"{\"prompt\": \xff".to_vec().into();
-    sent.headers = vec![("kept".into(), "yes".into())];
-    bus.publish(sent.clone()).await.unwrap();
-    let mut consumer = bus.consume(&queue, 1).await.unwrap();
-    let got = next(&mut consumer).await;
-    let refusal = Refusal::new(Class::NotText, "the body is not UTF-8");
-    dead_letter(bus, &topology, &got, Stage::Intake, &refusal)
-        .await
-        .unwrap();
-    until_depth(bus, &queue, Some(0)).await;
-    let dead = next(&mut bus.consume(&topology.dead(), 1).await.unwrap()).await;
-    assert_eq!(
-        (&dead.body, id(&dead), dead.kind),
-        (&sent.body, "bad", Some(Kind::Task))
-    );
-    assert_eq!(dead.header(HEADER_REASON), Some("the body is not UTF-8"));
-    assert_eq!(dead.header(HEADER_QUEUE), Some(queue.name.as_str()));
-    assert_eq!(dead.header(HEADER_TYPE), Some("task.v1"));
-    assert_eq!(dead.header(HEADER_KEY), Some(sent.to.routing_key.as_str()));
-    assert_eq!(dead.header(HEADER_CLASS), Some("not_text"));
-    assert_eq!(dead.header(HEADER_STAGE), Some("intake"));
-    assert_eq!(dead.header(HEADER_ATTEMPTS), Some("1"));
-    assert_eq!(dead.header("kept"), Some("yes"));
-}
-
-/// A message that reaches no queue is refused, and only that one.
+/// A message that reaches no queue is rejected, and no other message with it.
 pub async fn unroutable_messages_are_refused(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let (here, gone) = (topology.results("here"), topology.results("gone"));
@@ -244,7 +189,7 @@ pub async fn unroutable_messages_are_refused(bus: &dyn Bus, _peer: &dyn Bus) {
         );
     }
     until_depth(bus, &here, Some(200)).await;
-    let mut transient = message(topology.to(&gone), "nobody listens");
+    let mut transient = message(topology.to(&gone), "no listener");
     transient.durable = false;
     bus.publish(transient).await.unwrap();
     let nowhere = Address {
@@ -255,7 +200,7 @@ pub async fn unroutable_messages_are_refused(bus: &dyn Bus, _peer: &dyn Bus) {
     assert_eq!(refused, Err(PublishError::Unroutable("x".into())));
 }
 
-/// A full queue refuses, keeps what it took, and takes again when it was drained.
+/// A full queue rejects publishes, keeps its messages, and accepts again after it was drained.
 pub async fn a_full_queue_refuses_and_recovers(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let mut queue = topology.results("small");
@@ -285,7 +230,7 @@ pub async fn a_full_queue_refuses_and_recovers(bus: &dyn Bus, _peer: &dyn Bus) {
         assert!(taken.remove(id(&got)), "{} was refused, or came twice", id(&got));
         assert!(got.ack().await);
     }
-    within("it takes again", async {
+    within("it accepts again", async {
         while bus.publish(big(9999)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -307,7 +252,7 @@ pub async fn a_queue_is_first_in_first_out(bus: &dyn Bus, peer: &dyn Bus) {
     }
 }
 
-/// Of several consumers of a single-active queue one gets everything, until it goes.
+/// A single-active queue delivers everything to one consumer, until that consumer ends.
 pub async fn a_single_active_consumer_fails_over(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.samples(&AgentName::new("a").unwrap());
@@ -329,7 +274,7 @@ pub async fn a_single_active_consumer_fails_over(bus: &dyn Bus, peer: &dyn Bus) 
     assert!(!held.ack().await);
 }
 
-/// Topic and fanout exchanges reach every listener whose binding matches.
+/// Topic and fanout exchanges reach every listener with a matching binding.
 pub async fn listeners_get_what_they_asked_for(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let agent = |name| AgentName::new(name).unwrap();
@@ -374,7 +319,8 @@ pub async fn listeners_get_what_they_asked_for(bus: &dyn Bus, peer: &dyn Bus) {
     }
 }
 
-/// An exclusive queue is its owner's, forgets its oldest when full, and goes with its consumer.
+/// An exclusive queue belongs to its owner, drops its oldest message when full, and ends with its
+/// consumer.
 pub async fn an_exclusive_queue_belongs_to_one(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let mut queue = topology.control("mine");
@@ -387,12 +333,12 @@ pub async fn an_exclusive_queue_belongs_to_one(bus: &dyn Bus, peer: &dyn Bus) {
         bus.publish(beat).await.unwrap();
     }
     let mut consumer = bus.consume(&queue, 1).await.unwrap();
-    assert_eq!(id(&next(&mut consumer).await), "3", "the oldest fell out");
+    assert_eq!(id(&next(&mut consumer).await), "3", "the oldest was dropped");
     drop(consumer);
     until_depth(bus, &queue, None).await;
 }
 
-/// Closing one handle ends its consumers and gives its deliveries to others.
+/// Closing one handle ends its consumers and returns its deliveries to other handles.
 pub async fn closing_gives_everything_back(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -410,7 +356,7 @@ pub async fn closing_gives_everything_back(bus: &dyn Bus, peer: &dyn Bus) {
     assert_eq!(id(&next(&mut other).await), "2");
 }
 
-/// Many tasks publish at once; everything that was confirmed arrives.
+/// Many tasks publish at once, and every confirmed message arrives.
 pub async fn concurrent_publishers_are_all_confirmed(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();

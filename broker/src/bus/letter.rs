@@ -1,6 +1,7 @@
-//! Dead letters: a message that could not be handled, byte for byte, with what it died of in its headers.
+//! Dead letters: messages that could not be handled, byte for byte, with the failure in their
+//! headers.
 //!
-//! Their marks outlive a requeue: a task that dies again says when it failed first and how often.
+//! The first failure and the number of failures survive a requeue.
 
 use std::time::SystemTime;
 
@@ -11,27 +12,28 @@ use crate::protocol::Kind;
 use crate::protocol::task::TaskError;
 use crate::topology::Topology;
 
-/// Why, in words for people.
+/// Header with the reason, in words for people.
 pub const HEADER_REASON: &str = "dyad-reason";
-/// What kind of failure it was ([`Class`]), or RabbitMQ's word for it (`rejected`, `delivery_limit`).
+/// Header with the kind of failure ([`Class`]), or RabbitMQ's word for it (`rejected`,
+/// `delivery_limit`).
 pub const HEADER_CLASS: &str = "dyad-class";
-/// What was being done ([`Stage`]).
+/// Header with the step that failed ([`Stage`]).
 pub const HEADER_STAGE: &str = "dyad-stage";
-/// When it failed first, as the clock of that machine had it.
+/// Header with the time of the first failure, by the clock of that machine.
 pub const HEADER_FIRST: &str = "dyad-first-failure";
-/// How often it has failed: 1, and 1 more for each time that it was requeued and failed again.
+/// Header with the number of failures: 1, plus 1 for each failure after a requeue.
 pub const HEADER_ATTEMPTS: &str = "dyad-attempts";
-/// The queue that it came from.
+/// Header with the queue that delivered the message.
 pub const HEADER_QUEUE: &str = "dyad-queue";
-/// The routing key that it was published under.
+/// Header with the routing key of the publish.
 pub const HEADER_KEY: &str = "dyad-key";
-/// Its `type`.
+/// Header with the message's `type`.
 pub const HEADER_TYPE: &str = "dyad-type";
-/// Who published it.
+/// Header with the publishing user.
 pub const HEADER_USER: &str = "dyad-user";
 
-/// Headers of one death; the others stay with the message for life.
-const OF_THIS_DEATH: [&str; 7] = [
+/// Headers of a single failure. All others stay with the message.
+const OF_ONE_FAILURE: [&str; 7] = [
     HEADER_REASON,
     HEADER_CLASS,
     HEADER_STAGE,
@@ -40,36 +42,37 @@ const OF_THIS_DEATH: [&str; 7] = [
     HEADER_TYPE,
     HEADER_USER,
 ];
-/// Characters of a reason at most.
+/// The largest number of characters of a reason.
 const REASON: usize = 1000;
 
-/// What kind of failure put a message to the dead letters.
+/// The kind of failure that sent a message to the dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// More bytes than the run takes.
+    /// Larger than the run's message cap.
     TooLarge,
-    /// Not UTF-8.
+    /// Invalid UTF-8.
     NotText,
-    /// Not what its type says: JSON or bincode that does not read.
+    /// Undecodable as JSON or bincode of its type.
     Malformed,
-    /// It reads, and holds what cannot be true or used here.
+    /// Decodable, but with content that cannot be true or cannot be used here.
     Content,
-    /// Of another schema version or for another workflow.
+    /// Written for another schema version or another workflow.
     Version,
-    /// It does not belong into the queue that it came by.
+    /// Received through a queue where it does not belong.
     Misplaced,
-    /// It claims to be from somebody else, or of a coordinator that never had it.
+    /// Sent under a false name, or sealed by no coordinator of this run.
     Forged,
-    /// Of a group that this process never had.
+    /// For a group that this process never had.
     Unknown,
-    /// It was being worked on each time that its process died.
+    /// In work each time that its process died.
     Crashed,
-    /// It came to nothing: the machinery failed its conversations, or none of them came to its end.
+    /// Without a result: the infrastructure failed its conversations, or no conversation reached
+    /// its end.
     Unplayed,
 }
 
 impl Class {
-    /// As the header spells it.
+    /// Returns the spelling in the header.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,12 +90,12 @@ impl Class {
     }
 }
 
-/// What was being done to a message when it failed.
+/// The step in which a message failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// A published task was read.
+    /// A coordinator read a published task.
     Intake,
-    /// A task that a ledger handed back was read.
+    /// A coordinator read a task that a ledger handed back.
     Reclaim,
     /// An agent read a reservation.
     Reserve,
@@ -102,15 +105,15 @@ pub enum Stage {
     Result,
     /// An agent read samples.
     Samples,
-    /// The task's group was played.
+    /// A coordinator played the task's group.
     Play,
 }
 
-/// The word for deaths of which only RabbitMQ knows: rejected, or delivered too often.
+/// The stage of failures that only RabbitMQ saw: rejected, or delivered too often.
 pub const STAGE_BROKER: &str = "broker";
 
 impl Stage {
-    /// As the header spells it.
+    /// Returns the spelling in the header.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -125,7 +128,7 @@ impl Stage {
     }
 }
 
-/// Why a message was refused.
+/// The reason why a message was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub class: Class,
@@ -166,7 +169,7 @@ impl From<TaskError> for Refusal {
     }
 }
 
-/// The headers of a letter: those that the message came with, and what it died of.
+/// Returns the headers of a dead letter: the message's own ones and those of this failure.
 #[must_use]
 pub fn headers(before: &[(String, String)], stage: Stage, refusal: &Refusal, queue: &str) -> Vec<(String, String)> {
     let mut headers = revived(before);
@@ -195,19 +198,19 @@ pub fn headers(before: &[(String, String)], stage: Stage, refusal: &Refusal, que
     headers
 }
 
-/// What a broker knows of a message that it gave up by itself.
+/// The broker's own record of a message that it dead-lettered by itself.
 pub(super) struct GivenUp {
-    /// Its word for why.
+    /// The broker's word for the reason.
     pub(super) reason: String,
     pub(super) queue: Option<String>,
     pub(super) key: Option<String>,
-    /// When, and how often.
+    /// The time of the first failure.
     pub(super) first: Option<String>,
     pub(super) count: u64,
 }
 
 impl GivenUp {
-    /// Says so under our names, whatever stood there but when it failed first and how often it had.
+    /// Writes the record into our headers. The first failure and the earlier count are kept.
     pub(super) fn explain(self, headers: &mut Vec<(String, String)>) {
         let find = |name: &str| {
             headers
@@ -234,18 +237,19 @@ impl GivenUp {
     }
 }
 
-/// The headers of a letter that is published again: how often it has failed, and when first, stays known.
+/// Returns the headers for publishing a dead letter again. The first failure and the count are
+/// kept.
 #[must_use]
 pub fn revived(letter: &[(String, String)]) -> Vec<(String, String)> {
-    let stays = |(key, _): &&(String, String)| !OF_THIS_DEATH.contains(&key.as_str());
+    let stays = |(key, _): &&(String, String)| !OF_ONE_FAILURE.contains(&key.as_str());
     letter.iter().filter(stays).cloned().collect()
 }
 
-/// Moves a delivery to the dead letters, byte-exact, with what it died of: published with a confirm, then acked. On failure it
-/// stays unacked and comes again.
+/// Moves a delivery to the dead letters, byte for byte, with its failure in the headers. It is
+/// published with a confirm and then acked. If that fails, it stays unacked and is delivered again.
 ///
 /// # Errors
-/// The dead-letter queue did not take it.
+/// The dead-letter queue did not accept it.
 pub async fn dead_letter(
     bus: &dyn Bus,
     topology: &Topology,
@@ -290,25 +294,25 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_that_dies_again_says_when_it_failed_first_and_how_often() {
-        let mut of_its_own = vec![("who".to_owned(), "me".to_owned())];
+    fn a_repeated_failure_keeps_the_first_time_and_counts() {
+        let mut before = vec![("who".to_owned(), "me".to_owned())];
         let mut first = Vec::new();
         for attempt in 1..=3 {
             let refusal = Refusal::new(Class::Content, format!("reason {attempt}"));
-            let letter = headers(&of_its_own, Stage::Intake, &refusal, "q");
+            let letter = headers(&before, Stage::Intake, &refusal, "q");
             assert_eq!(of(&letter, HEADER_ATTEMPTS), [attempt.to_string()]);
             assert_eq!(of(&letter, HEADER_REASON), [refusal.reason]);
             assert_eq!(of(&letter, "who"), ["me"]);
             first.push(of(&letter, HEADER_FIRST)[0].to_owned());
-            of_its_own = revived(&letter);
-            assert_eq!(of(&of_its_own, HEADER_REASON), Vec::<&str>::new());
+            before = revived(&letter);
+            assert_eq!(of(&before, HEADER_REASON), Vec::<&str>::new());
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         assert_eq!(first[0], first[2]);
     }
 
     #[test]
-    fn a_message_that_the_broker_gave_up_counts_on() {
+    fn a_failure_that_only_the_broker_saw_is_counted() {
         let mut headers = [
             (HEADER_ATTEMPTS, "2"),
             (HEADER_FIRST, "then"),
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_publisher_wrote_into_our_headers_is_no_reason_to_fail() {
+    fn forged_headers_of_a_publisher_are_overwritten() {
         let forged = [
             (HEADER_ATTEMPTS, "4294967295"),
             (HEADER_CLASS, "fine"),

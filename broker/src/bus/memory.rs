@@ -1,9 +1,10 @@
 //! The bus in memory: the same contract as RabbitMQ's, inside one process, without a server.
 //!
-//! A [`MemoryBus`] is one handle, as a connection is; [`MemoryBus::peer`] makes another one to the same queues. Nothing
-//! polls: a publish or an answer wakes whoever can take. Queues that expire do not expire here, since all that could stop
-//! listening to them ends with the process.
+//! A [`MemoryBus`] is one handle, as a connection is. [`MemoryBus::peer`] returns another handle to
+//! the same queues. There is no polling: a publish or an answer wakes each consumer that can take a
+//! message. Expiring queues do not expire here, because every listener ends with the process.
 
+mod matching;
 mod queue;
 mod routes;
 #[cfg(test)]
@@ -28,7 +29,7 @@ use configs::AgentName;
 #[derive(Debug)]
 pub struct MemoryBus {
     broker: Arc<Broker>,
-    /// Which handle: exclusive queues and consumers belong to one.
+    /// The number of this handle: exclusive queues and consumers belong to one handle.
     id: u64,
     closed: AtomicBool,
 }
@@ -52,8 +53,9 @@ impl Broker {
         f(&mut self.routes.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Dead-letters what a queue gave up. `false`: there is no dead-letter queue, the message stays with the caller.
-    fn bury(&self, queue: &QueueCell, message: &Stored, reason: &str) -> bool {
+    /// Dead-letters a message of a queue. Returns false if there is no dead-letter queue; the
+    /// caller then keeps the message.
+    fn dead_letter(&self, queue: &QueueCell, message: &Stored, reason: &str) -> bool {
         let Some(to) = &queue.dead_letters else {
             return false;
         };
@@ -69,16 +71,17 @@ impl Broker {
         };
         given_up.explain(&mut dead.headers);
         for target in &targets {
-            // Forced, so it cannot be full.
+            // Forced, so the target cannot be full.
             let _ = target.push(dead.clone(), true);
         }
         !targets.is_empty()
     }
 
-    /// As RabbitMQ retains a message whose dead-letter queue is missing: back to the queue, at its end.
+    /// Dead-letters a message, or appends it to its own queue if no dead-letter queue takes it.
+    /// RabbitMQ retains such a message too.
     fn give_up(&self, queue: &QueueCell, message: Stored, reason: &str) {
-        if !self.bury(queue, &message, reason) {
-            tracing::warn!(queue = %queue.name, reason, "no dead-letter queue takes a given-up message; it stays in its queue");
+        if !self.dead_letter(queue, &message, reason) {
+            tracing::warn!(queue = %queue.name, reason, "no dead-letter queue accepts the message; it stays in its queue");
             let _ = queue.push(message, true);
         }
     }
@@ -101,7 +104,8 @@ impl MemoryBus {
         Self::handle(Arc::new(Broker::default()))
     }
 
-    /// Another handle to the same queues, as another process would have: closing one leaves the other.
+    /// Returns another handle to the same queues, as another process has. Closing either one leaves
+    /// the other open.
     #[must_use]
     pub fn peer(&self) -> Arc<Self> {
         Self::handle(self.broker.clone())
@@ -243,7 +247,7 @@ impl Bus for MemoryBus {
         }
         let queues = self.broker.read(|routes| routes.targets(&message.to));
         let outcome = deliver(&queues, message);
-        // Nothing above waits: without this a busy publisher would never let another task run.
+        // Nothing above waits: without this line a busy publisher would starve other tasks.
         tokio::task::coop::consume_budget().await;
         outcome
     }
@@ -267,7 +271,7 @@ impl Bus for MemoryBus {
             queue: cell,
             broker: self.broker.clone(),
         });
-        // A close that ran in between has not seen this consumer: dropping it here takes it out again.
+        // A close that ran in between has not seen this consumer: dropping it here removes it.
         self.open()?;
         Ok(consumer)
     }
@@ -322,7 +326,7 @@ impl MemoryConsumer {
             message_id: message.message_id,
             correlation_id: message.correlation_id,
             headers: message.headers,
-            // All of it is one process.
+            // All handles are in one process.
             user: Some("memory".into()),
             dead_letter: false,
             body: message.body,

@@ -1,17 +1,24 @@
 //! The message bus: durable queues with confirms and manual acks, in memory or on RabbitMQ.
 //!
-//! Both implementations keep one contract, which `contract.rs` runs over both:
-//! a publish that returns `Ok` is in its queue; a delivery that is not acked comes again, in its old place; an ack that
-//! returns `false` proves nothing; a consumer never has more than `prefetch` deliveries out; a full queue refuses.
+//! Both implementations keep one contract, which `contract.rs` runs against both:
+//!
+//! - A publish that returns `Ok` is in its queue.
+//! - A delivery without an ack is delivered again, in its old place.
+//! - An ack that returns `false` proves nothing.
+//! - A consumer never has more than `prefetch` deliveries without an ack.
+//! - A full queue rejects publishes.
 
 #[cfg(feature = "amqp")]
 pub mod amqp;
 #[cfg(feature = "contract")]
 pub mod contract;
-pub mod heard;
 pub mod letter;
 pub mod memory;
-mod route;
+pub mod verified;
+
+// The earlier name. Remove it when the crates above use the new one.
+#[doc(hidden)]
+pub use self::verified as heard;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,44 +30,46 @@ use crate::protocol::Kind;
 use crate::topology::{Address, Queue, Topology};
 use configs::AgentName;
 
-/// A message on its way out.
+/// A message to publish.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
     pub to: Address,
     pub kind: Kind,
-    /// Follows from the ids of its content: the same on every resend.
+    /// Derived from the ids of the content, so that every resend has the same id.
     pub message_id: String,
     pub correlation_id: Option<String>,
-    /// Headers for people: run, conversation, turn, agent, weights, and the reason of a dead letter.
+    /// Headers for people: run, conversation, turn, agent, weights, and the reason of a dead
+    /// letter.
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
-    /// `true`: persistent, must reach a queue, confirmed. `false` (heartbeats, shared turns): gone if nobody listens.
+    /// If true, the message is persistent, must reach a queue and is confirmed. If false
+    /// (heartbeats, shared turns), it is lost when no process listens.
     pub durable: bool,
 }
 
-/// Why a publish did not happen.
+/// The reason why a publish failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    #[error("no queue takes messages for {0}: its owner is gone")]
+    #[error("no queue accepts messages for {0}: its owner has stopped")]
     Unroutable(String),
     #[error("the queue for {0} is full")]
     Full(String),
-    /// It may or may not have arrived: send the same message again.
+    /// The message may or may not have arrived: send the same message again.
     #[error("the broker did not confirm in time")]
     Unknown,
-    /// No broker would take it: split it, or refuse it where it came from.
+    /// No broker accepts this size: split the message or reject it at its source.
     #[error("the message has {size} bytes and the limit is {limit}")]
     TooLarge { size: usize, limit: usize },
     #[error("the bus is closed")]
     Closed,
 }
 
-/// Why the bus cannot be used.
+/// The reason why the bus cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
     #[error("cannot reach RabbitMQ at {url}: {reason}")]
     Connect { url: String, reason: String },
-    /// Trying again would not help: a file of ours, or one side's certificate, must be changed.
+    /// A retry cannot help: a file of ours or a certificate of one side must be changed.
     #[error("cannot speak TLS with RabbitMQ at {url}: {reason}")]
     Tls { url: String, reason: String },
     #[error("cannot declare {what}: {reason}")]
@@ -78,16 +87,17 @@ pub enum BusError {
     Closed,
 }
 
-/// What a delivery is answered with, once.
+/// The answer to a delivery. Only the first answer counts.
 #[async_trait]
 pub trait Acker: Send + Sync + fmt::Debug {
-    /// The effect is durable. `false`: the channel is gone, the delivery will come again.
+    /// Acknowledges that the effect is durable. Returns false if the channel is lost; the delivery
+    /// then comes again.
     async fn ack(&self) -> bool;
-    /// Gives it back: to its old place (`requeue`), or to the dead letters.
+    /// Returns the delivery to its old place (`requeue`) or moves it to the dead letters.
     async fn reject(&self, requeue: bool) -> bool;
 }
 
-/// A message that has arrived and must be answered.
+/// A received message, which must be answered.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     pub kind: Option<Kind>,
@@ -95,16 +105,17 @@ pub struct Delivery {
     pub correlation_id: Option<String>,
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
-    /// The user who published it, as the broker has verified it; `None`: the publisher did not say.
+    /// The publishing user, verified by the broker; `None` if the publisher gave no user.
     pub user: Option<String>,
-    /// `true`: perhaps seen before. `false`: certainly not.
+    /// If true, the message may have been delivered before. If false, it certainly was not.
     pub redelivered: bool,
-    /// The key it was published under. Where keys name their writers (results, control), the broker's topic permissions
-    /// keep each to its own name.
+    /// The routing key of the publish. On planes with the writer's name in the key (results,
+    /// control), the broker's topic permissions restrict each writer to its own name.
     pub routing_key: String,
-    /// Whether RabbitMQ says that some queue gave it up before; its key is then the choice of that queue's owner.
+    /// True if RabbitMQ marks it as dead-lettered by some queue. The owner of that queue then chose
+    /// the routing key.
     pub dead_letter: bool,
-    /// The queue it came from.
+    /// The queue that delivered it.
     pub queue: Arc<str>,
     pub acker: Arc<dyn Acker>,
 }
@@ -123,49 +134,49 @@ impl Delivery {
     }
 }
 
-/// A stream of deliveries. It outlives lost connections: the bus reconnects and consumes again.
+/// A stream of deliveries. It survives lost connections: the bus reconnects and consumes again.
 #[async_trait]
 pub trait Consumer: Send {
-    /// The next delivery; `None` only when the bus is closed.
+    /// Returns the next delivery, or `None` once the bus is closed.
     async fn next(&mut self) -> Option<Delivery>;
 }
 
-/// State of the connection, for health and for `dyad status`.
+/// State of the connection, for health checks and for `dyad status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BusHealth {
     Up,
-    /// Connected, but the broker takes no publishes (memory or disk alarm).
+    /// Connected, but the broker accepts no publishes (memory or disk alarm).
     Blocked(String),
-    /// Not connected; being tried again.
+    /// Disconnected; the bus is retrying.
     Down(String),
 }
 
 /// Durable queues with confirms.
 #[async_trait]
 pub trait Bus: Send + Sync {
-    /// Declares everything that a run needs; repeats are harmless.
+    /// Declares everything that a run needs. Repeats are harmless.
     async fn declare(&self, topology: &Topology, agents: &[AgentName]) -> Result<(), BusError>;
     /// Declares one more queue (results of an incarnation, a listener).
     async fn declare_queue(&self, queue: &Queue) -> Result<(), BusError>;
-    /// Returns when the message is in its queue (durable), or was handed over (not durable).
+    /// Returns when the message is in its queue (durable) or was handed over (not durable).
     async fn publish(&self, message: Outgoing) -> Result<(), PublishError>;
-    /// Takes deliveries from a declared queue.
+    /// Starts a consumer of a declared queue.
     async fn consume(&self, queue: &Queue, prefetch: u16) -> Result<Box<dyn Consumer>, BusError>;
-    /// Messages ready in a queue, as far as known.
+    /// Returns the number of ready messages in a queue, or `None` if unknown.
     async fn depth(&self, queue: &Queue) -> Option<u64>;
-    /// Consumers of a queue, in whatever process; `None`: not known.
+    /// Returns the number of consumers of a queue over all processes, or `None` if unknown.
     async fn listeners(&self, _queue: &Queue) -> Option<u64> {
         None
     }
-    /// Whether there is such a queue, whoever made it. An error: not known.
+    /// Returns true if the queue exists, whichever process declared it. An error means unknown.
     async fn exists(&self, queue: &Queue) -> Result<bool, BusError> {
         Ok(self.depth(queue).await.is_some())
     }
-    /// Takes a queue away, with what lies in it. One that is not there is none to take away.
+    /// Deletes a queue with its messages. Deleting a missing queue succeeds.
     async fn delete_queue(&self, _queue: &Queue) -> Result<(), BusError> {
         Ok(())
     }
     fn health(&self) -> BusHealth;
-    /// Ends all consumers and connections. What is unconfirmed or unacked stays so.
+    /// Ends all consumers and connections. Unconfirmed and unacknowledged messages stay so.
     async fn close(&self);
 }

@@ -1,7 +1,8 @@
-//! Long lists of numbers in one piece: token ids and log-probs are most of what travels.
+//! Codec for long lists of numbers: token ids and log-probs are most of the traffic.
 //!
-//! bincode encodes a list element by element, a call and a bounds check for each. The bytes here are the same (a `u64`
-//! count, then little-endian numbers) and so are the bounds, but the numbers are copied at once.
+//! bincode encodes a list element by element, with a call and a bounds check for each. This codec
+//! writes the same bytes (a `u64` count, then little-endian numbers) and keeps the same bounds, but
+//! copies the numbers at once.
 
 use bincode::de::Decoder;
 use bincode::de::read::Reader;
@@ -11,22 +12,22 @@ use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-// The numbers are copied as they lie in memory.
+// The numbers are copied from memory without conversion.
 #[cfg(not(target_endian = "little"))]
-compile_error!("the wire is little-endian, and so must be the machine");
+compile_error!("the wire is little-endian, so the machine must be too");
 
-/// Numbers without padding, every bit pattern of which is one.
+/// Numbers without padding, for which every bit pattern is valid.
 pub(crate) trait Number: Copy + Default + FromBytes + IntoBytes + Immutable {}
 impl Number for u32 {}
 impl Number for f32 {}
 
-/// Writes what `Vec<T>` would.
+/// Writes the same bytes as `Vec<T>`.
 pub(crate) fn encode<T: Number, E: Encoder>(numbers: &[T], encoder: &mut E) -> Result<(), EncodeError> {
     (numbers.len() as u64).encode(encoder)?;
     encoder.writer().write(numbers.as_bytes())
 }
 
-/// Reads what `Vec<T>` would, and believes no more of a length.
+/// Reads the same bytes as `Vec<T>`, with the same bound on the claimed length.
 pub(crate) fn decode<T: Number, D: Decoder>(decoder: &mut D) -> Result<Vec<T>, DecodeError> {
     let found = u64::decode(decoder)?;
     let length = usize::try_from(found).map_err(|_| DecodeError::OutsideUsizeRange(found))?;
@@ -36,7 +37,8 @@ pub(crate) fn decode<T: Number, D: Decoder>(decoder: &mut D) -> Result<Vec<T>, D
     Ok(numbers)
 }
 
-/// `Encode` and `Decode` of a struct as the derives make them, its `bulk` fields in one piece. All fields, in their order.
+/// Implements `Encode` and `Decode` as the derives do, with `bulk` fields copied at once. List all
+/// fields in their order.
 macro_rules! bulk_codec {
     ($name:ident { $($kind:ident $field:ident),+ $(,)? }) => {
         impl bincode::Encode for $name {
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_length_asks_for_no_memory() {
+    fn a_false_length_allocates_nothing() {
         for length in [1u64 << 20, 1 << 40, u64::MAX / 4, u64::MAX] {
             let mut bytes = codec::SCHEMA.to_le_bytes().to_vec();
             bytes.extend(length.to_le_bytes());

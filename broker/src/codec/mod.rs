@@ -1,7 +1,8 @@
-//! Bytes of the wire: JSON for people, bincode behind a schema version for tokens.
+//! Bytes of the wire: JSON for people, bincode after a schema version for tokens.
 //!
-//! A binary body is `[schema version: u16 LE][bincode, legacy configuration]`. Decoding bounds every allocation by the
-//! message's own limit, refuses an unknown version and refuses bytes that are left over.
+//! A binary body is `[schema version: u16 LE][bincode, legacy configuration]`. Decoding bounds
+//! every allocation by the message's own limit. It rejects an unknown version and bytes that are
+//! left over.
 
 pub(crate) mod bulk;
 
@@ -10,15 +11,16 @@ use bincode::{Decode, Encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The schema this build speaks.
+/// The schema version of this build.
 pub const SCHEMA: u16 = 12;
-/// The oldest schema whose samples and finished turns have the bytes that they have in [`SCHEMA`]. Schema 12 changed failures and
-/// added dead bundles, which are never stored.
+/// The oldest schema in which samples and finished turns have the same bytes as in [`SCHEMA`].
+/// Schema 12 changed failures and added dead bundles, which are never stored.
 const STORED_SINCE: u16 = 11;
-/// Stands in front of bytes that a digest is taken of. It stays when [`SCHEMA`] rises, so that equal content keeps its digest.
+/// The number in front of bytes that are digested. It stays when [`SCHEMA`] rises, so that equal
+/// content keeps its digest.
 const DIGESTED: u16 = 11;
 
-/// Why bytes are not a message.
+/// The reason why bytes are not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     #[error("the body is empty or too short for a schema version")]
@@ -47,7 +49,7 @@ fn encode_behind<T: Encode>(version: u16, message: &T) -> Vec<u8> {
     let mut bytes = version.to_le_bytes().to_vec();
     match bincode::encode_into_std_write(message, &mut bytes, bincode::config::legacy()) {
         Ok(_) => bytes,
-        // Writing to memory cannot fail, and our types hold nothing that bincode refuses.
+        // Writing to memory cannot fail, and our types hold nothing that bincode rejects.
         Err(error) => unreachable!("encoding to memory failed: {error}"),
     }
 }
@@ -77,8 +79,9 @@ fn decode_if<T: Decode<()>>(bytes: &[u8], reads: impl Fn(u16) -> bool) -> Result
     if !reads(found) {
         return Err(CodecError::Version { found });
     }
-    // Lengths are believed up to what a body of this size can hold: in memory nothing takes more than ten times its bytes
-    // on the wire, so a short body cannot ask for a large allocation. Over 24 MiB it is no message of ours.
+    // A length is accepted up to what a body of this size can hold. In memory nothing takes more
+    // than ten times its bytes on the wire, so a short body cannot claim a large allocation. A body
+    // over 24 MiB is no message of ours.
     let decoded = match body.len().saturating_mul(10) {
         0..=0xffff => decode_within::<{ 128 << 10 }, T>(body),
         0x1_0000..=0xf_ffff => decode_within::<{ 2 << 20 }, T>(body),
@@ -86,7 +89,7 @@ fn decode_if<T: Decode<()>>(bytes: &[u8], reads: impl Fn(u16) -> bool) -> Result
         _ => decode_within::<{ 256 << 20 }, T>(body),
     };
     let (message, used) = decoded.map_err(|e| CodecError::Malformed(e.to_string()))?;
-    if used == body.len() || !crate::mutant::stands("codec.leftover") {
+    if used == body.len() {
         Ok(message)
     } else {
         Err(CodecError::Trailing(body.len() - used))

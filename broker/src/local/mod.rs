@@ -1,7 +1,8 @@
-//! Private servers: RabbitMQ and Redis from the installed binaries, for `local:` URLs and for tests.
+//! Private servers: RabbitMQ and Redis from the installed binaries, for `local:` URLs and for
+//! tests.
 //!
-//! Each server has its own data folder, free loopback ports and its own credentials, and never outlives its owner: see
-//! [`process`].
+//! Each server has its own data folder, free loopback ports and its own credentials, and ends with
+//! its owner: see [`process`].
 
 pub mod process;
 pub mod rabbitmq;
@@ -10,7 +11,7 @@ pub mod redis;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a private server did not start.
+/// The reason why a private server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     #[error("cannot start {server}: {binary} is not installed; try `sudo apt-get install {package}`")]
@@ -42,12 +43,12 @@ pub enum LocalError {
     },
 }
 
-/// What a private server needs to speak TLS on a port of its own, beside its plain one. All are files (PEM).
+/// Files (PEM) with which a private server speaks TLS on a second port, next to its plain one.
 #[derive(Debug, Clone)]
 pub struct ServerTls {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Whose signature clients must have on a certificate of theirs; `None`: they need none.
+    /// The authority that must have signed the clients' certificates; `None` if clients need none.
     pub clients_of: Option<PathBuf>,
 }
 

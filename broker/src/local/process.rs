@@ -1,7 +1,8 @@
-//! A child process that cannot outlive its owner, and the small things that starting a server needs.
+//! A child process that ends with its owner, and helpers for starting a server.
 //!
-//! The child leads its own process group, and a watchdog shell in that group reads a pipe whose other end only we hold. When
-//! we drop it, panic, or are killed by any signal, the pipe closes and the watchdog kills the group.
+//! The child leads its own process group. A watchdog shell in that group reads a pipe, and only
+//! this process holds the other end. When it drops the child, panics or is killed by any signal,
+//! the pipe closes and the watchdog kills the group.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -27,7 +28,8 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Starts `command` (program, arguments, environment, folder) under a watchdog; its output goes to `log`.
+    /// Starts `command` (program, arguments, environment, folder) under a watchdog; its output goes
+    /// to `log`.
     pub fn spawn(command: &Command, log: &File) -> std::io::Result<Self> {
         let mut shell = Command::new("/bin/sh");
         shell
@@ -57,24 +59,59 @@ impl Guarded {
         Ok(Self { child })
     }
 
-    /// The server's process id.
+    /// Returns the server's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether and how it ended.
+    /// Returns the exit status if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits until `answers` returns true.
+    ///
+    /// # Errors
+    /// [`LocalError::Exited`] if the server ends first, [`LocalError::Slow`] after `patience`.
+    pub(super) async fn until_ready<F: Future<Output = bool>>(
+        &mut self,
+        server: &'static str,
+        log: &Path,
+        patience: Duration,
+        answers: impl Fn() -> F,
+    ) -> Result<(), LocalError> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            if let Some(status) = self.ended() {
+                return Err(LocalError::Exited {
+                    server,
+                    status: status.to_string(),
+                    log: log.to_owned(),
+                    tail: tail(log),
+                });
+            }
+            if answers().await {
+                tracing::debug!(pid = self.pid(), "{server} is ready after {:?}", begun.elapsed());
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err(LocalError::Slow {
+            server,
+            waited: patience,
+            log: log.to_owned(),
+        })
     }
 
     fn raw_pid(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// SIGKILL to the whole group; returns when the server is gone.
+    /// Sends SIGKILL to the whole group. Returns when the server has ended.
     pub fn kill(&mut self) {
-        // After the server was reaped its pid may be another's; the watchdog then ends the rest when the pipe closes.
+        // The pid of a reaped server may be reused; the watchdog then ends the rest when the pipe
+        // closes.
         if self.ended().is_none()
             && let Some(pid) = self.raw_pid()
         {
@@ -84,7 +121,7 @@ impl Guarded {
         let _ = self.child.wait();
     }
 
-    /// SIGTERM, then SIGKILL after `grace`. Blocks for as long.
+    /// Sends SIGTERM, then SIGKILL after `grace`. Blocks for as long.
     pub fn stop(&mut self, grace: Duration) {
         let deadline = Instant::now() + grace;
         if self.ended().is_none()
@@ -105,12 +142,12 @@ impl Drop for Guarded {
     }
 }
 
-/// A loopback port that was free a moment ago.
+/// Returns a loopback port that was free a moment ago.
 pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The first of `candidates` that is a file, else `name` in PATH.
+/// Returns the first of `candidates` that is a file, else `name` in PATH.
 #[must_use]
 pub fn find_binary(candidates: &[&str], name: &str) -> Option<PathBuf> {
     let fixed = candidates.iter().map(PathBuf::from);
@@ -119,7 +156,7 @@ pub fn find_binary(candidates: &[&str], name: &str) -> Option<PathBuf> {
     fixed.chain(searched).find(|file| file.is_file())
 }
 
-/// Makes a folder, and those above it, that only we can read.
+/// Creates a folder and its parents, readable by this user only.
 pub fn private_folder(path: &Path) -> Result<(), LocalError> {
     DirBuilder::new()
         .recursive(true)
@@ -128,8 +165,10 @@ pub fn private_folder(path: &Path) -> Result<(), LocalError> {
         .map_err(LocalError::io("create", path))
 }
 
-/// Opens a server's log and locks it. The server inherits the lock with the file, so it holds until the server itself is
-/// gone, even when its owner was killed; a dying predecessor gets a few seconds.
+/// Opens a server's log and locks it.
+///
+/// The server inherits the lock with the file, so it holds until the server itself has ended, even
+/// if its owner was killed. A predecessor that is still ending gets a few seconds.
 pub fn lock_log(path: &Path, folder: &Path) -> Result<File, LocalError> {
     let log = OpenOptions::new()
         .create(true)
@@ -151,9 +190,8 @@ pub fn lock_log(path: &Path, folder: &Path) -> Result<File, LocalError> {
     }
 }
 
-/// The last part of a log, for an error message.
-#[must_use]
-pub fn tail(path: &Path) -> String {
+/// Returns the last part of a log, for an error message.
+fn tail(path: &Path) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -165,7 +203,7 @@ pub fn tail(path: &Path) -> String {
     read().unwrap_or_default()
 }
 
-/// The secret in a file, made at first use: 32 hexadecimal digits from the system's random numbers.
+/// Returns the secret in a file, made at first use: 32 random hexadecimal digits.
 pub fn secret(path: &Path) -> Result<String, LocalError> {
     match std::fs::read_to_string(path) {
         Ok(text) if text.trim().len() == 32 => return Ok(text.trim().to_owned()),
@@ -178,13 +216,13 @@ pub fn secret(path: &Path) -> Result<String, LocalError> {
     Ok(text)
 }
 
-/// 32 hexadecimal digits from the system's random numbers.
+/// Returns 32 hexadecimal digits from the system's random numbers.
 pub fn random_secret() -> Result<String, LocalError> {
     let bytes: [u8; 16] = random_bytes()?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// From the system's random numbers.
+/// Returns bytes from the system's random numbers.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], LocalError> {
     let mut bytes = [0u8; N];
     File::open("/dev/urandom")
@@ -193,7 +231,7 @@ pub fn random_bytes<const N: usize>() -> Result<[u8; N], LocalError> {
     Ok(bytes)
 }
 
-/// Writes a file that only we can read, whoever could read it before.
+/// Writes a file that only this user can read, whatever its permissions were before.
 pub fn write_private(path: &Path, text: &str) -> Result<(), LocalError> {
     OpenOptions::new()
         .create(true)
@@ -202,7 +240,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), LocalError> {
         .mode(0o600)
         .open(path)
         .and_then(|mut file| {
-            // The mode above is for a file that is new.
+            // The mode above applies to a new file only.
             file.set_permissions(Permissions::from_mode(0o600))?;
             file.write_all(text.as_bytes())
         })
@@ -214,7 +252,7 @@ mod tests {
     use super::*;
 
     fn alive(pid: u32) -> bool {
-        // A zombie is dead: it only waits to be reaped by whoever adopted it.
+        // A zombie has ended: it only waits to be reaped.
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
     }

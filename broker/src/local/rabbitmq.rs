@@ -1,10 +1,11 @@
-//! A private RabbitMQ: one node on loopback, with its own Erlang name server, user and data, gone with its owner.
+//! A private RabbitMQ: one node on loopback, with its own Erlang name server, user and data. It
+//! ends with its owner.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -13,29 +14,30 @@ use super::process::{self, Guarded};
 use super::{LocalError, ServerTls};
 
 const SERVER: &str = "RabbitMQ";
-/// The environment variable that names another `rabbitmq-server` than the machine's.
+/// The environment variable that names a `rabbitmq-server` other than the machine's.
 pub const SERVER_VARIABLE: &str = "DYAD_RABBITMQ_SERVER";
-/// Only processes that share our private name server could ever see this name.
+/// The node's name, visible only to processes that share the private name server.
 const NODE: &str = "dyad@localhost";
 const USER: &str = "dyad";
 
-/// How to start the node.
+/// Settings for starting the node.
 #[derive(Debug, Clone)]
 pub struct RabbitOptions {
-    /// The real `rabbitmq-server` script, not Debian's wrapper, which insists on the system's user. `None`: what
-    /// [`SERVER_VARIABLE`] says, else looked for.
+    /// The real `rabbitmq-server` script. Debian's wrapper does not work here, because it insists
+    /// on the system's user. If `None`, [`SERVER_VARIABLE`] or else the usual places.
     pub binary: Option<PathBuf>,
-    /// `None`: a free one, kept through restarts of the node.
+    /// If `None`, a free port, kept through restarts of the node.
     pub port: Option<u16>,
     /// Erlang scheduler threads.
     pub schedulers: u8,
-    /// How long it may take until it answers.
+    /// The longest wait for its first answer.
     pub patience: Duration,
-    /// Serve TLS too, on another free port.
+    /// If given, serves TLS too, on another free port.
     pub tls: Option<ServerTls>,
     /// More lines for rabbitmq.conf.
     pub config: String,
-    /// More for Erlang's command line, such as `-rabbit channel_tick_interval 1000`, which rabbitmq.conf cannot say.
+    /// More of Erlang's command line, for settings missing in rabbitmq.conf (`-rabbit
+    /// channel_tick_interval 1000`).
     pub arguments: String,
 }
 
@@ -67,7 +69,7 @@ pub struct PrivateRabbit {
     node: Option<Node>,
 }
 
-/// Fields drop in order: the server before its name server.
+/// A server and its name server. Fields drop in order: the server ends before its name server.
 #[derive(Debug)]
 struct Node {
     server: Guarded,
@@ -76,8 +78,8 @@ struct Node {
 }
 
 impl PrivateRabbit {
-    /// Starts a node on `data_dir`, which is made if missing and keeps queues and password for the next start. Returns when
-    /// AMQP clients are served.
+    /// Starts a node on `data_dir`, which is created if missing and keeps queues and password for
+    /// the next start. Returns when AMQP clients are served.
     pub async fn start(data_dir: &Path, options: RabbitOptions) -> Result<Self, LocalError> {
         let (binary, epmd) = binaries(&options)?;
         process::private_folder(data_dir)?;
@@ -95,7 +97,7 @@ impl PrivateRabbit {
             log,
             node: None,
         };
-        // A port that was free a moment ago may be taken when the node gets to it.
+        // A port that was free a moment ago may be taken when the node opens it.
         for attempt in 1.. {
             rabbit.port = rabbit.options.port.map_or_else(|| rabbit.new_port(), Ok)?;
             rabbit.tls_port = rabbit.new_port()?;
@@ -107,25 +109,26 @@ impl PrivateRabbit {
         unreachable!("the loop returns at its third attempt")
     }
 
-    /// The URL with user and password.
+    /// Returns the URL with user and password.
     #[must_use]
     pub fn url(&self) -> String {
         format!("amqp://{USER}:{}@127.0.0.1:{}/%2f", self.password, self.port)
     }
 
-    /// The URL by TLS; nobody is there without [`RabbitOptions::tls`].
+    /// Returns the TLS URL. It works only with [`RabbitOptions::tls`].
     #[must_use]
     pub fn tls_url(&self) -> String {
         format!("amqps://{USER}:{}@127.0.0.1:{}/%2f", self.password, self.tls_port)
     }
 
-    /// Process id of the node; `None` while it is killed.
+    /// Returns the process id of the node, or `None` while it is killed.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.node.as_ref().map(|node| node.server.pid())
     }
 
-    /// Its own `rabbitmqctl`, for an operator or a test; `None` while the node is killed.
+    /// Returns the node's own `rabbitmqctl`, for an operator or a test, or `None` while the node is
+    /// killed.
     #[must_use]
     pub fn ctl(&self, args: &[&str]) -> Option<Command> {
         let node = self.node.as_ref()?;
@@ -139,18 +142,18 @@ impl PrivateRabbit {
         Some(command)
     }
 
-    /// Where the node writes its log.
+    /// Returns the path of the node's log.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.folder.join("server.log")
     }
 
-    /// Whether the node's process runs.
+    /// Returns true if the node's process runs.
     pub fn is_running(&mut self) -> bool {
         self.node.as_mut().is_some_and(|node| node.server.ended().is_none())
     }
 
-    /// SIGKILL, as a crash or the kernel's memory killer would.
+    /// Sends SIGKILL, like a crash or the kernel's memory killer.
     pub fn kill9(&mut self) {
         self.node = None;
     }
@@ -180,16 +183,17 @@ impl PrivateRabbit {
         };
         let names = spawn(&self.names_command(names_port))?;
         let server = spawn(&self.server_command(names_port, distribution_port))?;
-        self.node = Some(Node {
+        let mut node = Node {
             server,
             names_port,
             _names: names,
-        });
-        let ready = self.ready().await;
-        if ready.is_err() {
-            self.node = None;
-        }
-        ready
+        };
+        let (port, log, patience) = (self.port, self.log_path(), self.options.patience);
+        node.server
+            .until_ready(SERVER, &log, patience, || speaks_amqp(port))
+            .await?;
+        self.node = Some(node);
+        Ok(())
     }
 
     fn write_config(&self) -> Result<(), LocalError> {
@@ -217,7 +221,8 @@ impl PrivateRabbit {
         process::write_private(&self.folder.join("rabbitmq.conf"), &config)
     }
 
-    /// In the foreground, so that it ends with us: Erlang would start a daemon, on all interfaces.
+    /// Runs in the foreground, so that it ends with us: Erlang would start a daemon, on all
+    /// interfaces.
     fn names_command(&self, port: u16) -> Command {
         let mut command = Command::new(&self.epmd);
         command.args(["-address", "127.0.0.1", "-port", &port.to_string()]);
@@ -252,39 +257,9 @@ impl PrivateRabbit {
             );
         command
     }
-
-    async fn ready(&mut self) -> Result<(), LocalError> {
-        let begun = Instant::now();
-        while begun.elapsed() < self.options.patience {
-            let status = self.node.as_mut().and_then(|node| node.server.ended());
-            if let Some(status) = status {
-                return Err(LocalError::Exited {
-                    server: SERVER,
-                    status: status.to_string(),
-                    log: self.log_path(),
-                    tail: process::tail(&self.log_path()),
-                });
-            }
-            if speaks_amqp(self.port).await {
-                tracing::debug!(
-                    port = self.port,
-                    pid = self.pid(),
-                    "RabbitMQ is ready after {:?}",
-                    begun.elapsed()
-                );
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        Err(LocalError::Slow {
-            server: SERVER,
-            waited: self.options.patience,
-            log: self.log_path(),
-        })
-    }
 }
 
-/// The lines of rabbitmq.conf for TLS.
+/// Returns the lines of rabbitmq.conf for TLS.
 fn tls_config(tls: &ServerTls, port: u16) -> String {
     let clients = match &tls.clients_of {
         None => "ssl_options.verify = verify_none\n".to_owned(),
@@ -316,7 +291,7 @@ fn binaries(options: &RabbitOptions) -> Result<(PathBuf, PathBuf), LocalError> {
     Ok((server, epmd.ok_or(missing("epmd", "erlang-base"))?))
 }
 
-/// Whether somebody answers the AMQP 0-9-1 greeting with the first frame of the handshake.
+/// Returns true if a server answers the AMQP 0-9-1 greeting with the first frame of the handshake.
 async fn speaks_amqp(port: u16) -> bool {
     let greet = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
@@ -345,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_ends_shows_its_last_words() {
+    async fn a_server_that_fails_to_start_shows_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let binary = folder.path().join("rabbitmq-server");
         std::fs::write(&binary, "#!/bin/sh\necho no space left; exit 3\n").unwrap();

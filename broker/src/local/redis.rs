@@ -1,11 +1,12 @@
-//! A private Redis: append-only file on, no eviction, on a loopback port with a password, gone with its owner.
+//! A private Redis: append-only file on, no eviction, on a loopback port with a password. It ends
+//! with its owner.
 
 use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,7 +17,7 @@ use super::{LocalError, ServerTls};
 const SERVER: &str = "Redis";
 const CONFIG: &str = "redis.conf";
 
-/// When a write reaches the disk.
+/// The moment at which a write reaches the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fsync {
     /// Once a second: a crash of the machine loses up to two seconds, a crash of Redis nothing.
@@ -26,17 +27,17 @@ pub enum Fsync {
     Always,
 }
 
-/// How to start the server.
+/// Settings for starting the server.
 #[derive(Debug, Clone)]
 pub struct RedisServerOptions {
-    /// `None`: looked for.
+    /// If `None`, the usual places.
     pub binary: Option<PathBuf>,
-    /// `None`: a free one, kept through restarts of the server.
+    /// If `None`, a free port, kept through restarts of the server.
     pub port: Option<u16>,
     pub fsync: Fsync,
-    /// Serve TLS too, on another free port.
+    /// If given, serves TLS too, on another free port.
     pub tls: Option<ServerTls>,
-    /// How long it may take until it answers; reading a large append-only file takes time.
+    /// The longest wait for its first answer; reading a large append-only file takes time.
     pub patience: Duration,
 }
 
@@ -74,11 +75,12 @@ impl std::fmt::Debug for Secret {
 }
 
 impl PrivateRedis {
-    /// Starts a server on `data_dir`, which is made if missing and keeps data and password for the next start. Returns when
-    /// clients are served.
+    /// Starts a server on `data_dir`, which is created if missing and keeps data and password for
+    /// the next start. Returns when clients are served.
     ///
     /// # Errors
-    /// [`LocalError::Missing`] without an installed redis-server; [`LocalError::Exited`] with the end of its log.
+    /// [`LocalError::Missing`] without an installed redis-server; [`LocalError::Exited`] with the
+    /// end of its log.
     pub async fn start(data_dir: &Path, options: RedisServerOptions) -> Result<Self, LocalError> {
         let binary = find_binary(&options)?;
         process::private_folder(data_dir)?;
@@ -95,7 +97,7 @@ impl PrivateRedis {
             log,
             server: None,
         };
-        // A port that was free a moment ago may be taken when the server gets to it.
+        // A port that was free a moment ago may be taken when the server opens it.
         let mut tries = 3;
         loop {
             tries -= 1;
@@ -108,44 +110,46 @@ impl PrivateRedis {
         }
     }
 
-    /// The URL with its password: for clients, not for logs.
+    /// Returns the URL with its password: for clients, not for logs.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://:{}@127.0.0.1:{}/0", self.password.0, self.port)
     }
 
-    /// The URL by TLS; nobody is there without [`RedisServerOptions::tls`].
+    /// Returns the TLS URL. It works only with [`RedisServerOptions::tls`].
     #[must_use]
     pub fn tls_url(&self) -> String {
         format!("rediss://:{}@127.0.0.1:{}/0", self.password.0, self.tls_port)
     }
 
-    /// Process id of the server; `None` while it is killed.
+    /// Returns the process id of the server, or `None` while it is killed.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.server.as_ref().map(Guarded::pid)
     }
 
-    /// Where the server writes its log.
+    /// Returns the path of the server's log.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.folder.join("server.log")
     }
 
-    /// Whether the process runs.
+    /// Returns true if the process runs.
     pub fn is_running(&mut self) -> bool {
         self.server.as_mut().is_some_and(|server| server.ended().is_none())
     }
 
-    /// SIGKILL, as a crash or the kernel's memory killer would. What was written is in the system's hands and stays.
+    /// Sends SIGKILL, like a crash or the kernel's memory killer. The system keeps what was
+    /// written.
     pub fn kill9(&mut self) {
         self.server = None;
     }
 
-    /// Starts it again at the same URL, with its data or (`keep_data = false`) empty; kills it first if it runs.
+    /// Starts it again at the same URL, with its data or (`keep_data = false`) empty; kills it
+    /// first if it runs.
     ///
     /// # Errors
-    /// As [`PrivateRedis::start`].
+    /// The same as of [`PrivateRedis::start`].
     pub async fn restart(&mut self, keep_data: bool) -> Result<(), LocalError> {
         self.kill9();
         if !keep_data {
@@ -182,16 +186,15 @@ impl PrivateRedis {
         self.write_config()?;
         let mut command = Command::new(&self.binary);
         command.arg(CONFIG).current_dir(&self.folder);
-        let server = Guarded::spawn(&command, &self.log).map_err(LocalError::io("run", &self.binary))?;
+        let mut server = Guarded::spawn(&command, &self.log).map_err(LocalError::io("run", &self.binary))?;
+        let (port, log, patience) = (self.port, self.log_path(), self.options.patience);
+        let answers = || answers_ping(port, &self.password.0);
+        server.until_ready(SERVER, &log, patience, answers).await?;
         self.server = Some(server);
-        let ready = self.ready().await;
-        if ready.is_err() {
-            self.server = None;
-        }
-        ready
+        Ok(())
     }
 
-    /// The password goes into a private file, not onto a command line that everyone can list.
+    /// Writes the password into a private file, because all users can list a command line.
     fn write_config(&self) -> Result<(), LocalError> {
         let fsync = match self.options.fsync {
             Fsync::EverySec => "everysec",
@@ -218,38 +221,9 @@ impl PrivateRedis {
         );
         process::write_private(&self.folder.join(CONFIG), &config)
     }
-
-    async fn ready(&mut self) -> Result<(), LocalError> {
-        let begun = Instant::now();
-        while begun.elapsed() < self.options.patience {
-            if let Some(status) = self.server.as_mut().and_then(Guarded::ended) {
-                return Err(LocalError::Exited {
-                    server: SERVER,
-                    status: status.to_string(),
-                    log: self.log_path(),
-                    tail: process::tail(&self.log_path()),
-                });
-            }
-            if answers_ping(self.port, &self.password.0).await {
-                tracing::debug!(
-                    port = self.port,
-                    pid = self.pid(),
-                    "Redis is ready after {:?}",
-                    begun.elapsed()
-                );
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Err(LocalError::Slow {
-            server: SERVER,
-            waited: self.options.patience,
-            log: self.log_path(),
-        })
-    }
 }
 
-/// The lines of redis.conf for TLS.
+/// Returns the lines of redis.conf for TLS.
 fn tls_config(tls: &ServerTls, port: u16) -> String {
     let clients = match &tls.clients_of {
         None => "tls-auth-clients no\n".to_owned(),
@@ -274,7 +248,7 @@ fn find_binary(options: &RedisServerOptions) -> Result<PathBuf, LocalError> {
     })
 }
 
-/// Whether our server, and no other that may have the port, serves commands.
+/// Returns true if this very server serves commands, not another one on the same port.
 async fn answers_ping(port: u16, password: &str) -> bool {
     let ask = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
@@ -307,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_ends_shows_its_last_words() {
+    async fn a_server_that_fails_to_start_shows_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let binary = folder.path().join("redis-server");
         std::fs::write(&binary, "#!/bin/sh\necho bad directive; exit 1\n").unwrap();

@@ -6,7 +6,7 @@ use super::turn::{LogProbs, VersionSpan};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, Digest, GroupId, WeightVersion};
 
-/// How a conversation ended, as far as training cares.
+/// The end of a conversation, as far as training needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum SampleStatus {
     Completed,
@@ -20,9 +20,9 @@ pub struct Segment {
     pub start: u32,
     pub len: u32,
     pub temperature: f32,
-    /// Of the behaviour policy: nothing else is trained on.
+    /// The distribution of the log-probs; always the behaviour policy's, which alone is trained on.
     pub logprobs_of: LogProbs,
-    /// Offsets count from the segment's start.
+    /// Versions of the weights; offsets count from the segment's start.
     pub spans: Vec<VersionSpan>,
     pub oldest_kv: WeightVersion,
 }
@@ -31,7 +31,8 @@ pub struct Segment {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub ids: Vec<u32>,
-    /// In order and without overlap. Only these tokens are trained, each exactly once.
+    /// Trained stretches, in order and without overlap. Only these tokens are trained, each exactly
+    /// once.
     pub segments: Vec<Segment>,
     /// Behaviour log-probs of the trained tokens, segment by segment.
     pub logprobs: Vec<f32>,
@@ -40,7 +41,7 @@ pub struct Row {
 bulk_codec!(Row { bulk ids, plain segments, bulk logprobs });
 
 impl Row {
-    /// Tokens that are trained on.
+    /// Returns the number of trained tokens.
     #[must_use]
     pub fn trained_tokens(&self) -> usize {
         self.segments.iter().map(|s| s.len as usize).sum()
@@ -54,7 +55,7 @@ pub struct RewardPart {
     pub value: f32,
 }
 
-/// What one agent trains on from one conversation, role and seat.
+/// The training data for one agent from one conversation, role and seat.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct Sample {
     pub member: u16,
@@ -62,7 +63,7 @@ pub struct Sample {
     pub seat: u16,
     /// Refines the advantage key (group, agent, role), never coarsens it; empty for most workflows.
     pub subkey: String,
-    /// What the seat should have said at its last turn, where that is known: what a cross-entropy loss imitates.
+    /// The right answer of the seat's last turn, if known: the target of a cross-entropy loss.
     pub target: Option<String>,
     pub status: SampleStatus,
     /// The weighted sum of the parts.
@@ -71,11 +72,11 @@ pub struct Sample {
     pub rows: Vec<Row>,
 }
 
-/// What a bundle brings.
+/// The content of a bundle.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum BundleContent {
     Samples(Vec<Sample>),
-    /// The group closes without samples: too few conversations are valid.
+    /// The group closes without training data: too few conversations are valid.
     Empty {
         reason: String,
     },
@@ -93,11 +94,12 @@ pub struct Bundle {
     /// Order of admission of its task, for sorting.
     pub order: u64,
     pub attempt: Attempt,
-    /// Of the whole content, all parts together.
+    /// The digest of the whole content, all parts together.
     pub digest: Digest,
     pub part: u16,
     pub parts: u16,
-    /// Conversations of the group that are valid: the denominator of `conversation` aggregation and of success rates.
+    /// The number of valid conversations of the group: the denominator of `conversation`
+    /// aggregation and of success rates.
     pub conversations: u16,
     pub content: BundleContent,
 }

@@ -1,8 +1,8 @@
-//! Between an agent's router and an engine that is a process of its own (`dyad engine`).
+//! Messages between an agent's router and an engine in its own process (`dyad engine`).
 //!
-//! The agent opens a session (`POST /v1/session`, a [`Hello`]); its answer is a stream of [`EngineEvent`]s that lasts as long as the session,
-//! each behind its length (u32, little-endian). What the agent wants goes up in lists of [`EngineCommand`]s (`POST /v1/commands`), one
-//! after the other.
+//! The agent opens a session (`POST /v1/session`, a [`Hello`]). The answer is a stream of
+//! [`EngineEvent`]s, each after its length (u32, little-endian), that lasts as long as the session.
+//! The agent sends lists of [`EngineCommand`]s (`POST /v1/commands`), one after the other.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use super::turn::{Finish, LogProbs, Sampling, VersionSpan};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{GroupId, RequestId, WeightVersion};
 
-/// An event or a list of commands has no more bytes than this.
+/// The largest number of bytes of an event or a list of commands.
 pub const LARGEST: usize = 24 << 20;
 
-/// Who opens a session, as JSON.
+/// The opening of a session, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -25,32 +25,36 @@ pub struct Hello {
     pub schema: u16,
     pub run: String,
     pub agent: String,
-    /// Where the agent's weights are fetched.
+    /// The address from which the engine fetches the agent's weights.
     pub weights: String,
-    /// What answers depend on besides the weights, by name: an engine whose own are others is not the agent's.
+    /// Everything besides the weights that answers depend on, by name. An engine with other values
+    /// is not the agent's.
     pub model: BTreeMap<String, String>,
 }
 
-/// What an agent wants of its engine.
+/// A command of an agent to its engine.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum EngineCommand {
     Generate(JobFrame),
     Visit {
         frame: JobFrame,
-        /// Of each job, whether its tokens are wanted as they are made.
+        /// For each job, true if its tokens must be reported as they are made.
         watched: Vec<bool>,
-        /// Of each job, how many of the most likely tokens are wanted in each place.
+        /// For each job, the number of most likely tokens to report in each place.
         top: Vec<u8>,
     },
-    /// Visits that are over for whoever asked.
+    /// Ends visits that the caller has left.
     Leave(Vec<RequestId>),
-    /// These weights, or later ones, are there to be fetched. Told late or twice, it does no harm.
+    /// Announces that these weights, or later ones, can be fetched. Late and repeated announcements
+    /// are harmless.
     Announce(StateId),
-    /// From here on, whether what is asked begins with keys and values of the weights of then alone. A session begins without.
+    /// If true, later requests may reuse only keys and values of the then current weights. A
+    /// session begins with false.
     Pin(bool),
 }
 
-/// Which weights, to the bit: a ledger that was repaired, or another model folder, gives the same version to other weights.
+/// Weights, to the bit. A repaired ledger or another model folder gives the same version to other
+/// weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct StateId {
     pub version: WeightVersion,
@@ -61,9 +65,9 @@ pub struct StateId {
 /// Generations to make.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct JobFrame {
-    /// Of the jobs that were asked together; each answer says to which it is one. Of visits 0.
+    /// The number of the jobs that were requested together, repeated in each answer; 0 for visits.
     pub batch: u64,
-    /// A part of a closed batch, which begins with the part that has no more after it.
+    /// A part of a closed batch. The batch begins with the part that has no more after it.
     pub wave: Option<WavePart>,
     pub prompts: Vec<Ids>,
     pub samplings: Vec<Sampling>,
@@ -94,18 +98,19 @@ pub struct EngineJob {
     /// Index into the frame's samplings.
     pub sampling: u32,
     pub seed: u64,
-    /// Whether a request that begins with this one's prompt and answer is likely.
+    /// True if a request that begins with this one's prompt and answer is likely.
     pub keep: bool,
 }
 
-/// What an engine says.
+/// A message of an engine.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum EngineEvent {
-    /// It is there: said each second.
+    /// The engine is alive: sent each second.
     Alive,
-    /// The weights it serves from here on. What was finished before this event may be of these or earlier ones: see its spans.
+    /// The weights that it serves from here on. Generations finished before this event may be of
+    /// these or earlier weights: see their spans.
     Serving(StateId),
-    /// Weights that it could not fetch or take.
+    /// Weights that it could not fetch or load.
     Refused {
         version: WeightVersion,
         reason: String,
@@ -123,7 +128,7 @@ pub struct EngineAnswer {
     pub result: Result<EngineMade, EngineFault>,
 }
 
-/// What was made.
+/// A finished generation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineMade {
     pub output_ids: Vec<u32>,
@@ -132,7 +137,7 @@ pub struct EngineMade {
     pub logprobs_of: LogProbs,
     pub spans: Vec<VersionSpan>,
     pub oldest_kv: WeightVersion,
-    /// Tokens of the prompt that an earlier turn had computed already.
+    /// The number of prompt tokens that an earlier turn had computed already.
     pub reused: u64,
     pub finish: Finish,
 }
@@ -147,25 +152,25 @@ bulk_codec!(EngineMade {
     plain finish,
 });
 
-/// Why nothing was made.
+/// The reason why a generation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct EngineFault {
     pub cause: Failure,
-    /// Whether the same request may succeed if it is asked again.
+    /// True if a retry of the same request may succeed.
     pub retry: bool,
 }
 
-/// What became of a visit since it was last told.
+/// Progress of a visit since the last report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineTold {
     pub request: RequestId,
     pub ids: Vec<u32>,
     /// One per id.
     pub logprobs: Vec<f32>,
-    /// One list per id, if they were asked for; else none.
+    /// One list per id if requested, else empty.
     pub top: Vec<Vec<TopLogprob>>,
     pub spans: Vec<VersionSpan>,
-    /// Told once, last.
+    /// Reported once, last.
     pub end: Option<Result<Finish, EngineFault>>,
 }
 
@@ -173,7 +178,7 @@ pub struct EngineTold {
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 pub struct TopLogprob {
     pub id: u32,
-    /// Of the distribution that the chosen token's log-prob is of.
+    /// Its log-prob, in the distribution of the chosen token's log-prob.
     pub logprob: f32,
 }
 

@@ -1,4 +1,5 @@
-//! The shared inference result: what everyone may see of a committed turn. Onlookers only; nothing reads a prompt from it.
+//! The shared inference result: the public part of a committed turn. It is for onlookers only; no
+//! prompt is built from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ pub struct SharedTurn {
     pub finish: Finish,
     pub tokens: u32,
     pub mean_logprob: f32,
-    /// What that is of; left out where it is of what was sampled from.
+    /// The distribution of `mean_logprob`; omitted if it is the one that was sampled from.
     #[serde(default = "sampled", skip_serializing_if = "is_sampled")]
     pub logprobs_of: LogProbs,
     pub version: WeightVersion,
@@ -38,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_log_probs_are_of_is_told_where_it_is_not_what_was_sampled_from() {
+    fn the_distribution_is_omitted_if_it_was_sampled_from() {
         let plain = r#"{"group":"11111111111111111111111111111111","task":"t","member":3,"role":"solver","seat":1,"turn":2,"agent":"a","text":"4","finish":"length","tokens":3,"mean_logprob":-0.5,"version":{"lineage":2,"step":40}}"#;
         let mut turn: SharedTurn = serde_json::from_str(plain).unwrap();
         assert_eq!(turn.logprobs_of, LogProbs::Sampled);
         assert_eq!(serde_json::to_string(&turn).unwrap(), plain);
         turn.logprobs_of = LogProbs::Truncated;
-        let told = serde_json::to_string(&turn).unwrap();
-        assert!(told.contains(r#""logprobs_of":"truncated""#), "{told}");
-        assert_eq!(serde_json::from_str::<SharedTurn>(&told).unwrap(), turn);
+        let json = serde_json::to_string(&turn).unwrap();
+        assert!(json.contains(r#""logprobs_of":"truncated""#), "{json}");
+        assert_eq!(serde_json::from_str::<SharedTurn>(&json).unwrap(), turn);
     }
 }

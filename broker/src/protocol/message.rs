@@ -1,40 +1,42 @@
-//! One message of a chat: text, and images where the text has them.
+//! One message of a chat: text, with images at places in the text.
 
 use bincode::{Decode, Encode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One message of a chat. As JSON its content is a text, or a list of parts as OpenAI's servers take them:
+/// One message of a chat. In JSON its content is a text, or a list of parts as in OpenAI's API:
 /// `{"type": "text", "text": ".."}` and `{"type": "image_url", "image_url": {"url": ".."}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Said", into = "Said")]
 pub struct Message {
-    /// `system`, `user`, `assistant` or `tool`; or, before all others, [`Message::TOOLS`].
+    /// `system`, `user`, `assistant` or `tool`; or [`Message::TOOLS`], before all others.
     pub role: String,
-    /// All its text.
+    /// The whole text.
     pub content: String,
-    /// In their order; none for an agent that reads text only.
+    /// The images in order; empty for an agent that reads text only.
     pub images: Vec<Image>,
 }
 
 /// A reference to an image within a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Image {
-    /// The bytes of the message's text that stand before it.
+    /// The number of bytes of the message's text before the image.
     pub at: u32,
-    /// `https://..`, `http://..` or `data:image/..`. Nobody here opens it: it goes to the server that sees.
+    /// `https://..`, `http://..` or `data:image/..`. dyad never opens it: it passes it to the
+    /// server that sees images.
     pub url: String,
 }
 
 impl Message {
-    /// The role of a message that nobody says: its content is the JSON list of the tools that may be called, which chat templates
-    /// take as their variable `tools`. It stands first.
+    /// The role of the list of tools: a message without a speaker, in the first place. Its content
+    /// is the JSON list of the callable tools, which chat templates receive as their variable
+    /// `tools`.
     pub const TOOLS: &str = "tools";
 
-    /// The roles of messages that somebody says.
+    /// The roles of messages with a speaker.
     pub const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 
-    /// Whether somebody says it: chat templates know no roles but these.
+    /// Returns true if the message has a speaker: chat templates know no other roles.
     #[must_use]
     pub fn is_said(&self) -> bool {
         Self::ROLES.contains(&&*self.role)
@@ -59,27 +61,27 @@ impl Message {
         Self::new("system", content)
     }
 
-    /// What a tool answered.
+    /// Returns a message with a tool's answer.
     #[must_use]
     pub fn tool(content: impl Into<String>) -> Self {
         Self::new("tool", content)
     }
 
-    /// With these images before its text.
+    /// Puts these images before its text.
     #[must_use]
     pub fn showing(mut self, images: impl IntoIterator<Item = String>) -> Self {
         self.images.extend(images.into_iter().map(|url| Image { at: 0, url }));
         self
     }
 
-    /// Bytes of text and references.
+    /// Returns the bytes of text and references.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.content.len() + self.images.iter().map(|image| image.url.len()).sum::<usize>()
     }
 }
 
-/// One message of a chat: its content is a text, or a list of parts as OpenAI's servers take them.
+/// One message of a chat: its content is a text, or a list of parts as in OpenAI's API.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Message")]
@@ -111,12 +113,13 @@ enum Part {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ImageUrl")]
 struct Url {
-    /// `https://..`, `http://..` or `data:image/..`, without white space. Nobody here opens it: it goes to the server that sees.
+    /// `https://..`, `http://..` or `data:image/..`, without white space. dyad never opens it: it
+    /// passes it to the server that sees images.
     #[schemars(regex(pattern = "^(https://|http://|data:image/)\\S*$"))]
     url: String,
 }
 
-/// An image that is no reference.
+/// An image with an invalid reference.
 #[derive(Debug, thiserror::Error)]
 #[error("an image's url begins with https://, http:// or data:image/ and has no white space: {0:?}")]
 struct NoImage(String);
@@ -162,7 +165,7 @@ impl From<Message> for Said {
         }
         let (mut parts, mut from) = (Vec::new(), 0);
         let text = |range: std::ops::Range<usize>, parts: &mut Vec<Part>| {
-            // A place that is none, of a message made by hand, is its end.
+            // A place outside the text, in a message made by hand, means its end.
             if let Some(text) = message.content.get(range).filter(|text| !text.is_empty()) {
                 parts.push(Part::Text { text: text.into() });
             }

@@ -1,8 +1,11 @@
-//! What travels between processes.
+//! Messages between processes.
 //!
-//! JSON where people or other languages take part ([`task`], [`control`], dead letters); bincode, led by a schema version,
-//! for tokens and log-probs ([`turn`], [`bundle`], [`reserve`], [`engine`]; [`inference`] stays JSON for onlookers). Every change of a
-//! binary type is a new schema version; the golden files in `broker/golden/` hold the bytes.
+//! JSON where people or other languages take part: [`task`], [`control`], dead letters, and
+//! [`inference`] for onlookers. bincode after a schema version for tokens and log-probs: [`turn`],
+//! [`bundle`], [`reserve`], [`engine`].
+//!
+//! Every change of a binary type is a new schema version; the golden files in `broker/golden/` hold
+//! the bytes.
 
 pub mod bundle;
 pub mod control;
@@ -47,7 +50,7 @@ impl Kind {
         Kind::Question,
     ];
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -69,7 +72,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Whether the body is JSON (else bincode).
+    /// Returns true if the body is JSON, false if it is bincode.
     #[must_use]
     pub fn is_json(self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Reservations: an agent's ledger takes custody of a group before anything is generated for it.
+//! Reservations: an agent's ledger takes custody of a group before any generation for it.
 
 use bincode::{Decode, Encode};
 
@@ -13,7 +13,7 @@ pub struct Reserve {
     pub order: u64,
     /// The task as it was published.
     pub body: Vec<u8>,
-    /// The coordinators' mark on it, by which they know it again; none where they have no key.
+    /// The coordinators' mark, by which they recognise the task; `None` if they have no key.
     pub seal: Option<Seal>,
 }
 
@@ -24,7 +24,7 @@ pub struct ReserveFrame {
     pub requests: Vec<Reserve>,
 }
 
-/// What the ledger says of a group.
+/// The ledger's answer about a group.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum ReserveVerdict {
     /// The row is on disk.

@@ -1,4 +1,4 @@
-//! Tasks: the public JSON that anyone may publish.
+//! Tasks: the public JSON that any publisher may send.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub const MAX_TASK_ID: usize = 200;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
-    expecting = "the prompt must be text or a list of {role, content} messages, whose content is text or a list of {type: text} and {type: image_url} parts"
+    expecting = "the prompt must be text or a list of {role, content} messages with a content of text or a list of {type: text} and {type: image_url} parts"
 )]
 pub enum Prompt {
     Text(String),
@@ -23,7 +23,7 @@ pub enum Prompt {
 }
 
 impl Prompt {
-    /// Whether a conversation can begin with it; the error says what cannot be played.
+    /// Checks that a conversation can begin with it. The error names what cannot be played.
     fn check(&self) -> Result<(), String> {
         let Prompt::Messages(messages) = self else {
             return Ok(());
@@ -34,7 +34,7 @@ impl Prompt {
         match messages.iter().enumerate().find(|(_, message)| !message.is_said()) {
             None => Ok(()),
             Some((index, message)) if message.role == Message::TOOLS => Err(format!(
-                "message {index} has the role {:?}; what may be called is the run's to say",
+                "message {index} has the role {:?}; the run alone lists the tools that may be called",
                 message.role
             )),
             Some((index, message)) => Err(format!(
@@ -45,7 +45,7 @@ impl Prompt {
         }
     }
 
-    /// The text of the last message, or the text itself.
+    /// Returns the text of the last message, or the text itself.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -54,7 +54,8 @@ impl Prompt {
         }
     }
 
-    /// All that was said: the text itself, or of several messages each one, its role before it and a blank line behind it.
+    /// Returns all text: the text itself, or each of several messages after its role, with a blank
+    /// line between them.
     #[must_use]
     pub fn conversation(&self) -> Cow<'_, str> {
         match self {
@@ -66,7 +67,7 @@ impl Prompt {
         }
     }
 
-    /// The images of the last message.
+    /// Returns the images of the last message.
     #[must_use]
     pub fn images(&self) -> &[Image] {
         match self {
@@ -75,7 +76,7 @@ impl Prompt {
         }
     }
 
-    /// Whether any message has an image.
+    /// Returns true if any message has an image.
     #[must_use]
     pub fn has_images(&self) -> bool {
         match self {
@@ -85,8 +86,8 @@ impl Prompt {
     }
 }
 
-/// Of the run's tools, one that a task's conversations may call. A task chooses among what the run has: it brings neither a
-/// program nor an address of its own.
+/// One of the run's tools that a task's conversations may call. A task chooses among the run's
+/// tools: it cannot bring its own program or address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a tool of a task must be its name, or {name, bind}")]
 pub enum TaskTool {
@@ -98,15 +99,15 @@ pub enum TaskTool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoundTool {
-    /// As `[tools.NAME]` names it.
+    /// The name in `[tools.NAME]`.
     pub name: String,
-    /// Arguments that every call has; agents neither see nor write them.
+    /// Arguments of every call; agents neither see nor write them.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub bind: Map<String, Value>,
 }
 
 impl TaskTool {
-    /// As `[tools.NAME]` names it.
+    /// Returns the name in `[tools.NAME]`.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -115,7 +116,7 @@ impl TaskTool {
         }
     }
 
-    /// The arguments that the task fixes, if it fixes any.
+    /// Returns the arguments that the task fixes, if it fixes any.
     #[must_use]
     pub fn bound(&self) -> Option<&Map<String, Value>> {
         match self {
@@ -129,28 +130,30 @@ impl TaskTool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// Names the task within the run; the same id is done once. Without one, the AMQP `message_id` or else the body's
-    /// hash is used. At most 200 bytes of UTF-8, which may be fewer characters.
+    /// Names the task within the run; tasks with the same id are played once. Without an id, the
+    /// AMQP `message_id` is used, or else the body's hash. At most 200 bytes of UTF-8, which may be
+    /// fewer characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_TASK_ID), regex(pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub id: Option<String>,
-    /// The workflow it is meant for. If given, it must be the run's.
+    /// The workflow of the task. If given, it must be the run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
-    /// What the conversation is about: a text, or messages, in which images may stand.
+    /// The subject of the conversation: a text, or messages, which may contain images.
     pub prompt: Prompt,
-    /// What the graders compare with; its type is the workflow's business.
+    /// The reference for the graders; its type depends on the workflow.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub label: Value,
-    /// What prompts, tools and rewards read beside: facts, rubrics, references. It reaches programs as it is.
+    /// More input for prompts, tools and rewards: facts, rubrics, references. It reaches programs
+    /// unchanged.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// Which of the run's tools its conversations may call: all of them if not given, none if empty.
+    /// The run's tools that its conversations may call: all of them if not given, none if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<TaskTool>>,
 }
 
-/// Why a task was refused, in words for the person who published it.
+/// The reason why a task was rejected, in words for its publisher.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     #[error("the body is {size} bytes and the limit is {limit}: shorten the prompt or raise run.message_cap")]
@@ -170,7 +173,7 @@ pub enum TaskError {
 }
 
 impl Task {
-    /// Reads a body. `limit` is in bytes.
+    /// Reads a body of at most `limit` bytes.
     pub fn parse(body: &[u8], limit: usize) -> Result<Self, TaskError> {
         if body.len() > limit {
             return Err(TaskError::Oversize {
@@ -188,21 +191,21 @@ impl Task {
         }
     }
 
-    /// Whether its conversations may call this tool of the run.
+    /// Returns true if its conversations may call this tool of the run.
     #[must_use]
     pub fn offers(&self, tool: &str) -> bool {
         let list = self.tools.as_ref();
         list.is_none_or(|list| list.iter().any(|one| one.name() == tool))
     }
 
-    /// The arguments of this tool that the task fixes, if it fixes any.
+    /// Returns the arguments of this tool that the task fixes, if it fixes any.
     #[must_use]
     pub fn bound(&self, tool: &str) -> Option<&Map<String, Value>> {
         let list = self.tools.as_ref()?;
         list.iter().find(|one| one.name() == tool)?.bound()
     }
 
-    /// The task's id: its own, or the message's, or the hash of its body.
+    /// Returns the task's id: its own, or the message's, or the hash of its body.
     #[must_use]
     pub fn resolve_id(&self, message_id: Option<&str>, body: &[u8]) -> String {
         let usable = |id: &&str| !id.is_empty() && id.len() <= MAX_TASK_ID && !id.chars().any(char::is_control);
@@ -218,7 +221,8 @@ impl Task {
 mod tests {
     use super::*;
 
-    /// As rows of files are refused, and before an agent's chat template would.
+    /// Rows of files are rejected for the same reasons, before an agent's chat template would
+    /// reject them.
     #[test]
     fn a_prompt_that_no_run_can_play_is_no_task() {
         for (prompt, why) in [
@@ -230,7 +234,7 @@ mod tests {
             (r#"[{"role":"","content":"x"}]"#, "message 0 has the role \"\""),
             (
                 r#"[{"role":"tools","content":"[]"}]"#,
-                "what may be called is the run's to say",
+                "the run alone lists the tools that may be called",
             ),
         ] {
             let said = Task::parse(format!(r#"{{"prompt":{prompt}}}"#).as_bytes(), 1000).unwrap_err();

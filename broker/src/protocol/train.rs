@@ -1,8 +1,9 @@
-//! What a trainer is asked to do: a serialisable, ordered log of commands.
+//! Commands to a trainer: a serialisable, ordered log.
 //!
-//! A batch is a forest of spans, so that the prompt of a group stands once and every completion hangs below it; a trainer
-//! may flatten the forest. All denominators are global, so that neither micro-batches nor ranks change the result:
-//! `L = sum over spans s, tokens t of weight_s * mask_t * loss_t`, where `weight_s` is already divided by D.
+//! A batch is a forest of spans: the prompt of a group is stored once, with every completion below
+//! it. A trainer may flatten the forest. All denominators are global, so that neither micro-batches
+//! nor ranks change the result: `L = sum over spans s, tokens t of weight_s * mask_t * loss_t`,
+//! where `weight_s` is already divided by D.
 
 use bincode::{Decode, Encode};
 
@@ -15,27 +16,30 @@ pub struct Span {
     /// Index of an earlier span of the batch.
     pub parent: Option<u32>,
     pub ids: Vec<u32>,
-    /// `true` where the token was sampled and is trained. As long as `ids`.
+    /// True where the token was sampled and is trained. The same length as `ids`.
     pub mask: Vec<bool>,
-    /// Log-probs of what the token was sampled from, as the weights of then and any truncation made it; 0 where the mask is false. As long
-    /// as `ids`.
+    /// Log-probs of the distribution that the token was sampled from, with the weights and the
+    /// truncation of that time; 0 where the mask is false. The same length as `ids`.
     pub behaviour_lp: Vec<f32>,
-    /// Log-probs of the weights at the start of the batch, where the loss asks for them. Empty: as behaviour.
+    /// Log-probs of the weights at the start of the batch, if the loss needs them. If empty,
+    /// `behaviour_lp` is used.
     pub old_lp: Vec<f32>,
     /// One value for every trained token of the span.
     pub advantage: f32,
-    /// A value for each token, in the place of `advantage`. Empty: `advantage`; else as long as `ids`.
+    /// A value for each token instead of `advantage`, with the length of `ids`. If empty,
+    /// `advantage` is used.
     pub advantages: Vec<f32>,
-    /// Trained spans with the same number are one answer, in the order of the batch: what was rewarded as one. Losses of
-    /// single tokens do not look at it.
+    /// The number of the answer, in the order of the batch. Trained spans with the same number are
+    /// one answer, rewarded as one. Losses of single tokens ignore it.
     pub answer: u32,
-    /// Number of the role that said it, as the maker of the batch counts roles: its tokens are measured apart too.
+    /// The number of the speaking role, by the count of the batch's maker. Its tokens are also
+    /// measured separately.
     pub role: u16,
     /// `w_role * u_s / D`; 0 for tokens of a context.
     pub weight: f32,
     pub temperature: f32,
-    /// Whether every token and KV entry came from the very weights that are trained now, and from the whole vocabulary: only such spans
-    /// are held to the ratio check.
+    /// True if every token and KV entry came from the very weights that are trained now, and from
+    /// the whole vocabulary. The ratio check applies to such spans only.
     pub on_policy: bool,
 }
 
@@ -48,8 +52,8 @@ pub struct TrainBatch {
 }
 
 impl TrainBatch {
-    /// Makes `logprobs`, span by span as [`TrainReply::LogProbs`] gives them, those of the start of the batch. `false`, and
-    /// nothing changed: they are not this batch's.
+    /// Stores `logprobs`, span by span as [`TrainReply::LogProbs`] gives them, as those of the
+    /// start of the batch. Returns false and changes nothing if they do not fit this batch.
     #[must_use]
     pub fn begin_from(&mut self, logprobs: Vec<Vec<f32>>) -> bool {
         let fits = |(span, lps): (&Span, &Vec<f32>)| span.ids.len() == lps.len();
@@ -63,16 +67,16 @@ impl TrainBatch {
     }
 }
 
-/// Which weights a forward pass is made with.
+/// The weights of a forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Whose {
-    /// Those that are trained, as they are.
+    /// The trained weights in their present state.
     Trained,
-    /// The reference policy's.
+    /// The reference policy's weights.
     Reference,
 }
 
-/// Which loss, with its settings.
+/// A loss with its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 pub enum Loss {
     Policy(Policy),
@@ -92,7 +96,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The clipped policy gradient alone.
+    /// Returns the clipped policy gradient alone.
     #[must_use]
     pub const fn clipped(low: f32, high: f32) -> Self {
         Self {
@@ -105,10 +109,11 @@ impl Policy {
     }
 }
 
-/// What is made of the advantage A and the ratio r to `old_lp` (or the behaviour) of one token.
+/// The surrogate of the advantage A and the ratio r to `old_lp` (or the behaviour) of one token.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 pub enum Surrogate {
-    /// `-min(r A, clip(r, 1 - low, 1 + high) A)`; with `dual` > 1 at most `-dual A` where A is negative.
+    /// `-min(r A, clip(r, 1 - low, 1 + high) A)`; with `dual` > 1 at most `-dual A` where A is
+    /// negative.
     Clipped { low: f32, high: f32, dual: Option<f32> },
     /// `-r A`.
     ImportanceSampling,
@@ -116,53 +121,55 @@ pub enum Surrogate {
     Cispo { low: f32, high: f32 },
     /// `-(lp A - beta/2 (lp - old)^2)`.
     Dro { beta: f32 },
-    /// `-min(s A, clip(s, 1 - low, 1 + high) A)` for every token of an answer, `s` the geometric mean of the answer's
-    /// ratios (arXiv:2507.18071).
+    /// `-min(s A, clip(s, 1 - low, 1 + high) A)` for every token of an answer, `s` the geometric
+    /// mean of the answer's ratios (arXiv:2507.18071).
     Gspo { low: f32, high: f32 },
-    /// `-min(r A, clip(r, ..) A)`: how far a ratio may be from 1 follows from the second moment of the log-ratios of all
+    /// `-min(r A, clip(r, ..) A)`: the clip follows from the second moment of the log-ratios of all
     /// tokens of the scope (arXiv:2510.01161).
     M2po {
         mode: M2poMode,
-        /// What the mean of the squared log-ratios may be.
+        /// The largest mean of the squared log-ratios.
         budget: f32,
         scope: M2poScope,
     },
 }
 
-/// How M2PO keeps its budget. Harmful are the two quadrants that a clip acts in: `A > 0` with `r > 1`, `A < 0` with `r < 1`.
+/// The way in which M2PO keeps its budget. A token is harmful in the two quadrants in which a clip
+/// acts: `A > 0` with `r > 1`, `A < 0` with `r < 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum M2poMode {
-    /// AstraFlow: the harmful tokens with the largest squares are left out until the mean of the others is under the
-    /// budget; the largest survivor is the bound of a clip.
+    /// AstraFlow: leaves out the harmful tokens with the largest squares until the mean of the
+    /// others is under the budget. The largest remaining ratio is the bound of a clip.
     Clip,
-    /// The authors' code: the largest bound `c` among the harmful for which the mean of `min(l^2, c^2)` is within the
-    /// budget.
+    /// The authors' code: the largest bound `c` among the harmful for which the mean of `min(l^2,
+    /// c^2)` is within the budget.
     Cap,
-    /// AReaL: over all tokens, those with the largest squares leave the loss until the mean of the others is under the
-    /// budget; those that stay weigh as much as all did. Where the loss is decoupled, the log-ratio is that of the start
-    /// of the batch to the sampler.
+    /// AReaL: over all tokens, leaves out those with the largest squares until the mean of the
+    /// others is under the budget. The remaining tokens weigh as much as all did. If the loss is
+    /// decoupled, the log-ratio is that of the start of the batch to the sampler.
     Mask,
 }
 
 /// The tokens over which M2PO takes its statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum M2poScope {
-    /// All of the optimizer step.
+    /// All tokens of the optimizer step.
     Minibatch,
-    /// Those that are computed together, as the published codes do: the result depends on how many fit.
+    /// The tokens that are computed together, as in the published codes: the result depends on how
+    /// many fit.
     Microbatch,
 }
 
-/// Which estimate of the divergence KL(policy || other) from tokens of the policy, with `d = other - lp` (Schulman,
-/// "Approximating KL divergence", 2020).
+/// The estimate of the divergence KL(policy || other) from tokens of the policy, with `d = other -
+/// lp` (Schulman, "Approximating KL divergence", 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Kl {
     /// `-d`: unbiased, of either sign. As a term of the loss its gradient is 0 in expectation.
     K1,
     /// `d^2 / 2`: never negative, biased, and with the right gradient in expectation.
     K2,
-    /// `exp(d) - d - 1`: never negative and unbiased. As a term of the loss its gradient is in expectation that of
-    /// KL(other || policy).
+    /// `exp(d) - d - 1`: never negative and unbiased. As a term of the loss its gradient is in
+    /// expectation that of KL(other || policy).
     K3,
 }
 
@@ -178,10 +185,10 @@ pub struct OptimStep {
     pub clip_norm: f64,
 }
 
-/// One command. `seq` orders them and makes a repeat harmless.
+/// One command. `seq` orders the commands and makes a repeat harmless.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum TrainCommand {
-    /// Adds the batch's gradient to what is accumulated.
+    /// Adds the batch's gradient to the accumulated one.
     ForwardBackward {
         seq: u64,
         batch: TrainBatch,
@@ -192,7 +199,7 @@ pub enum TrainCommand {
         seq: u64,
         params: OptimStep,
     },
-    /// Log-probs of the trained tokens, span by span.
+    /// Returns the log-probs of the trained tokens, span by span.
     Forward {
         seq: u64,
         batch: TrainBatch,
@@ -213,7 +220,8 @@ pub enum TrainCommand {
         seq: u64,
         version: WeightVersion,
     },
-    /// Generates an answer to each prompt with the trained weights as they are: for a look at them, not for rollouts.
+    /// Generates an answer to each prompt with the trained weights in their present state: for
+    /// inspection, not for rollouts.
     Sample {
         seq: u64,
         prompts: Vec<Vec<u32>>,
@@ -221,7 +229,7 @@ pub enum TrainCommand {
     },
 }
 
-/// How a trainer samples.
+/// Sampling settings of a trainer.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct SampleParams {
     /// 0 is greedy.
@@ -230,25 +238,25 @@ pub struct SampleParams {
     pub top_k: u32,
     pub min_p: f32,
     pub max_new_tokens: u32,
-    /// Tokens that end an answer, of which they are part.
+    /// Tokens that end an answer and belong to it.
     pub stop_ids: Vec<u32>,
-    /// The prompt at place i draws with `seed + i`, so that equal prompts have answers of their own.
+    /// The prompt at place i draws with `seed + i`, so that equal prompts get different answers.
     pub seed: u64,
 }
 
-/// An answer that a trainer sampled.
+/// An answer sampled by a trainer.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct Drawn {
     pub ids: Vec<u32>,
-    /// Of each id over the whole vocabulary, at the temperature (at 1 for greedy).
+    /// The log-prob of each id over the whole vocabulary, at the temperature (at 1 for greedy).
     pub logprobs: Vec<f32>,
     pub finish: Finish,
 }
 
-/// What a loss call measured, summed over the batch so that ranks and micro-batches add up.
+/// Measurements of a loss call, summed over the batch so that ranks and micro-batches add up.
 #[derive(Debug, Clone, PartialEq, Encode, Decode, Default)]
 pub struct LossStats {
-    /// The loss, KL and entropy terms included.
+    /// The loss, including KL and entropy terms.
     pub loss: f64,
     pub tokens: f64,
     /// Sums over trained tokens.
@@ -263,18 +271,19 @@ pub struct LossStats {
     pub on_policy_gap: f64,
     /// Largest |ratio - 1| over the other spans.
     pub off_policy_gap: f64,
-    /// Of M2PO: tokens whose squared log-ratios the budget bounds, and the sum of those squares.
+    /// For M2PO: the number of tokens with a bounded squared log-ratio, and the sum of those
+    /// squares.
     pub bounded: f64,
     pub second_moment: f64,
-    /// Those of them that keep their gradient, and the sum of their squares (of the capped squares for
-    /// [`M2poMode::Cap`], which counts all).
+    /// For M2PO: the bounded tokens that keep their gradient, and the sum of their squares (of the
+    /// capped squares for [`M2poMode::Cap`], which counts all).
     pub kept: f64,
     pub second_moment_kept: f64,
     /// The same by [`Span::role`], up to the last role that has a trained token.
     pub by_role: Vec<RoleLoss>,
 }
 
-/// What a loss call measured of one role's trained tokens.
+/// Measurements of a loss call over one role's trained tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Default)]
 pub struct RoleLoss {
     pub tokens: f64,
@@ -286,20 +295,20 @@ pub struct RoleLoss {
     pub behaviour_kl: f64,
     /// The estimate of the KL to the reference policy.
     pub reference_kl: f64,
-    /// The largest of them; 0 where nothing was sampled.
+    /// The largest ratio; 0 without sampled tokens.
     pub largest_ratio: f64,
     /// Largest |ratio - 1| to the behaviour over on-policy spans.
     pub on_policy_gap: f64,
     /// The same over the other spans.
     pub off_policy_gap: f64,
-    /// Tokens that `on_policy_gap` is of: at 0 of them it says nothing.
+    /// The number of tokens behind `on_policy_gap`: with 0 of them the gap has no meaning.
     pub on_policy_tokens: f64,
-    /// Tokens that `off_policy_gap` is of.
+    /// The number of tokens behind `off_policy_gap`.
     pub off_policy_tokens: f64,
 }
 
 impl RoleLoss {
-    /// As if the tokens of both had been measured together.
+    /// Adds measurements, as if the tokens of both had been measured together.
     pub fn add(&mut self, other: &Self) {
         self.tokens += other.tokens;
         self.ratio += other.ratio;
@@ -316,7 +325,7 @@ impl RoleLoss {
 }
 
 impl LossStats {
-    /// What was measured of a role, to be added to.
+    /// Returns the measurements of a role, to be added to.
     pub fn role(&mut self, number: u16) -> &mut RoleLoss {
         let place = usize::from(number);
         if self.by_role.len() <= place {
@@ -329,7 +338,7 @@ impl LossStats {
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum TrainReply {
     Loss(LossStats),
-    /// The gradient's global norm before clipping. `skipped` if it was not finite.
+    /// The gradient's global norm before clipping. `skipped` is true if it was not finite.
     Step {
         grad_norm: f64,
         skipped: bool,
@@ -343,7 +352,8 @@ pub enum TrainReply {
         meta: String,
     },
     Published,
-    /// Answers in the order of their prompts. No version: the weights have moved since they were published last.
+    /// Answers in the order of their prompts. `version` is `None`: the weights have changed since
+    /// the last publish.
     Samples {
         version: Option<WeightVersion>,
         answers: Vec<Drawn>,

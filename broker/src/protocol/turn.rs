@@ -1,4 +1,4 @@
-//! Turns: what is asked of an agent and what it answers.
+//! Turns: requests to an agent and its answers.
 
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
@@ -9,24 +9,30 @@ use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
 use configs::RoleName;
 
-/// What a generation starts from: the agent's own ids so far, never re-tokenised, and what was said to it since.
+/// The start of a generation: the agent's own ids so far, never re-tokenised, and the new messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Prompt {
-    /// Prompt and output ids of this seat's turn before, as that turn's result gave them; empty at its first turn.
+pub struct TurnPrompt {
+    /// Prompt and output ids of this seat's turn before, from that turn's result; empty at its
+    /// first turn.
     pub held: Vec<u32>,
-    /// How many of them, at their end, are that turn's output: what the agent sampled itself. All before them is a prompt.
+    /// The number of ids at the end of `held` that are that turn's output, sampled by the agent
+    /// itself. All ids before them are a prompt.
     pub sampled: u32,
-    /// Messages that are new since then.
+    /// Messages since then.
     pub messages: Vec<Message>,
 }
 
-bulk_codec!(Prompt {
+// The earlier name. Remove it when the crates above use the new one.
+#[doc(hidden)]
+pub use self::TurnPrompt as Prompt;
+
+bulk_codec!(TurnPrompt {
     bulk held,
     plain sampled,
     plain messages,
 });
 
-/// How to sample.
+/// Sampling settings.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct Sampling {
     /// 0 is greedy.
@@ -35,21 +41,22 @@ pub struct Sampling {
     pub top_k: u32,
     pub min_p: f32,
     pub max_new_tokens: u32,
-    /// Tokens of prompt and answer together at most; the model's own context if not given. Whoever renders the prompt sees to it.
+    /// The largest number of tokens of prompt and answer together; `None` means the model's own
+    /// context. The renderer of the prompt enforces it.
     pub max_context: Option<u32>,
     /// Texts that end the generation.
     pub stop: Vec<String>,
 }
 
 impl Sampling {
-    /// Whether tokens are left out of the draw that the model gives a probability.
+    /// Returns true if the draw leaves out tokens to which the model gives a probability.
     #[must_use]
     pub fn truncates(&self) -> bool {
         self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
     }
 }
 
-/// One generation asked for. Several share one prompt, so the prompt stands beside them in the frame.
+/// One requested generation. Several may share one prompt, so the prompt is in the frame.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct TurnRequest {
     pub request: RequestId,
@@ -65,18 +72,19 @@ pub struct TurnRequest {
     pub sampling: u32,
     /// Seed of this generation's random numbers.
     pub seed: u64,
-    /// Its place in a synchronous wave: waves are computed in this order, never in the order of arrival.
+    /// Its place in a synchronous wave: waves are computed in this order, never in the order of
+    /// arrival.
     pub order: u64,
 }
 
 impl TurnRequest {
-    /// The answer to a request that can never be done.
+    /// Returns the answer to a request that can never succeed.
     #[must_use]
     pub fn failed(self, failure: Failure) -> TurnResult {
         self.answered(TurnOutcome::Failed { failure, retry: false })
     }
 
-    /// The answer to this request.
+    /// Returns the answer to this request.
     #[must_use]
     pub fn answered(self, outcome: TurnOutcome) -> TurnResult {
         TurnResult {
@@ -92,7 +100,8 @@ impl TurnRequest {
     }
 }
 
-/// A synchronous wave: an engine begins when it holds all `total` requests of the wave, whatever frames they came in.
+/// A synchronous wave: an engine begins when it holds all `total` requests of the wave, from any
+/// number of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
 pub struct Wave {
     pub id: u64,
@@ -103,15 +112,15 @@ pub struct Wave {
 /// Requests for one agent from one coordinator.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct TurnFrame {
-    /// The coordinator's incarnation: where the results go.
+    /// The coordinator's incarnation, which receives the results.
     pub reply_to: String,
     pub wave: Option<Wave>,
-    pub prompts: Vec<Prompt>,
+    pub prompts: Vec<TurnPrompt>,
     pub samplings: Vec<Sampling>,
     pub requests: Vec<TurnRequest>,
 }
 
-/// Why a generation ended.
+/// The reason why a generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
@@ -121,7 +130,7 @@ pub enum Finish {
     Length,
 }
 
-/// Output tokens `start..end` were sampled by weights `version`.
+/// Output tokens `start..end`, sampled by weights `version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct VersionSpan {
     pub version: WeightVersion,
@@ -129,28 +138,31 @@ pub struct VersionSpan {
     pub end: u32,
 }
 
-/// Of which distribution a generation's log-probs are: what an importance ratio may be taken to. Of two that are the same it is the
-/// first here: at temperature 1 and without truncation all log-probs are [`LogProbs::Sampled`].
+/// The distribution of a generation's log-probs, which decides about importance ratios. If two
+/// variants are equal, the first one here applies: at temperature 1 and without truncation all
+/// log-probs are [`LogProbs::Sampled`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogProbs {
-    /// Of what was sampled from, which is the whole vocabulary: log-softmax(logits / temperature).
+    /// The sampled distribution over the whole vocabulary: log-softmax(logits / temperature).
     Sampled,
-    /// Of what was sampled from, which top-k, top-p or min-p truncated: log-softmax(logits / temperature), less the log of the probability
-    /// of all that was kept.
+    /// The sampled distribution after truncation by top-k, top-p or min-p: log-softmax(logits /
+    /// temperature), less the log of the probability of all kept tokens.
     Truncated,
-    /// log-softmax(logits / temperature) over the whole vocabulary, while the token was sampled from a part of it.
+    /// log-softmax(logits / temperature) over the whole vocabulary, while the token was sampled
+    /// from a part of it.
     Tempered,
-    /// log-softmax(logits) over the whole vocabulary, while the token was sampled otherwise: greedily too.
+    /// log-softmax(logits) over the whole vocabulary, while the token was sampled otherwise, such
+    /// as greedily.
     Raw,
-    /// Nobody knows: those of a server that was not tried, or of which it could not be told.
+    /// Unknown: the server was not tested, or the test had no clear result.
     Unknown,
-    /// There are none, and 0 stands in their places.
+    /// There are no log-probs; each place holds 0.
     Absent,
 }
 
 impl LogProbs {
-    /// Those that an engine of our own records of a turn.
+    /// Returns the distribution of the log-probs that dyad's own engine records.
     #[must_use]
     pub fn of_own(sampling: &Sampling) -> Self {
         if sampling.temperature == 0.0 {
@@ -162,19 +174,20 @@ impl LogProbs {
         }
     }
 
-    /// Whether they are of the behaviour policy, so that `exp(log-prob of the trainer - this)` is an importance ratio.
+    /// Returns true for the behaviour policy, so that `exp(log-prob of the trainer - this)` is an
+    /// importance ratio.
     #[must_use]
     pub fn are_of_behaviour(self) -> bool {
         matches!(self, Self::Sampled | Self::Truncated)
     }
 
-    /// Of an answer one part of which has these and another those.
+    /// Returns the distribution of an answer of two parts with these log-probs.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self == other { self } else { Self::Unknown }
     }
 
-    /// As it stands in transcripts.
+    /// Returns the name in transcripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -190,15 +203,17 @@ impl LogProbs {
 
 /// One finished generation, token-in and token-out.
 ///
-/// What the model saw are the first `kept` of the ids that the request held, then `prompt_ids`. So neither the wire nor the
-/// store carries a conversation's past again with each of its turns; [`Generation::complete`] puts it back.
+/// The model saw the first `kept` of the ids that the request held, then `prompt_ids`. Neither the
+/// wire nor the store therefore repeats a conversation's past in each of its turns;
+/// [`Generation::complete`] restores it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
-    /// Ids of the request's [`Prompt::held`] that the prompt begins with; 0 once they stand in `prompt_ids`.
+    /// The number of ids of the request's [`TurnPrompt::held`] at the start of the prompt; 0 once
+    /// they are in `prompt_ids`.
     pub kept: u32,
-    /// The rest of what the model saw: bridge ids, and whatever of the held ids did not stay as it was.
+    /// The rest of the model's input: bridge ids, and held ids that have changed.
     pub prompt_ids: Vec<u32>,
-    /// What it sampled, the end-of-turn token included if it was sampled.
+    /// The sampled ids, including the end-of-turn token if it was sampled.
     pub output_ids: Vec<u32>,
     /// f32, one per output id.
     pub logprobs: Vec<f32>,
@@ -209,7 +224,7 @@ pub struct Generation {
     pub oldest_kv: WeightVersion,
     pub temperature: f32,
     pub finish: Finish,
-    /// The output as a partner sees it: without reasoning, without control tokens.
+    /// The output in the form that a partner sees: without reasoning, without control tokens.
     pub text: String,
 }
 
@@ -227,8 +242,9 @@ bulk_codec!(Generation {
 });
 
 impl Generation {
-    /// Writes the kept ids in front of `prompt_ids`, so that they are all that the model saw. `held` are the ids that the
-    /// request held. `false`, and nothing changed: the generation claims more of them than there are.
+    /// Writes the kept ids in front of `prompt_ids`, so that these are the model's whole input.
+    /// `held` are the ids that the request held. Returns false and changes nothing if the
+    /// generation claims more of them than there are.
     #[must_use]
     pub fn complete(&mut self, held: &[u32]) -> bool {
         let Some(kept) = held.get(..self.kept as usize) else {
@@ -240,11 +256,12 @@ impl Generation {
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum TurnOutcome {
     Done(Generation),
-    /// The machinery failed. Never an answer, never a reward: the coordinator asks again or gives the conversation up.
+    /// The infrastructure failed. This is never an answer and never a reward: the coordinator
+    /// retries or gives the conversation up.
     Failed {
         failure: Failure,
         /// True if the same request may succeed when it is asked again.
@@ -265,17 +282,17 @@ pub struct TurnResult {
     pub outcome: TurnOutcome,
 }
 
-/// Results for one coordinator from one agent. Whoever sends may share the results (`R = Arc<TurnResult>`): the bytes are
-/// the same.
+/// Results for one coordinator from one agent. The sender may share the results (`R =
+/// Arc<TurnResult>`): the bytes are the same.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct ResultFrame<R = TurnResult> {
     pub agent: String,
-    /// As the requests' frame said, so that the coordinator knows a wave is whole.
+    /// The wave of the requests' frame, so that the coordinator knows when a wave is complete.
     pub wave: Option<Wave>,
     pub results: Vec<R>,
 }
 
-/// The turn that a request or result belongs to; `None` if its role is no name.
+/// Returns the turn of a request or result, or `None` if its role is no name.
 #[must_use]
 pub fn turn_key(member: u16, role: &str, seat: u16, turn: u16) -> Option<TurnKey> {
     RoleName::new(role).ok().map(|role| TurnKey {

@@ -1,7 +1,8 @@
-//! What decodes but cannot be true: numbers that are not finite, log-probs and spans that do not fit their tokens.
+//! Rejects messages that decode but cannot be true: numbers that are not finite, and log-probs and
+//! spans that do not fit their tokens.
 //!
-//! A message that fails here goes to the dead letters as it is: no healthy peer sends it, and trained on it would do harm
-//! that nothing later could see.
+//! A message that fails here goes to the dead letters unchanged. No healthy peer sends it, and
+//! training on it would do harm that no later check could see.
 
 use super::bundle::{Bundle, BundleContent, Row, Sample, Segment};
 use super::engine::{EngineMade, EngineTold};
@@ -9,11 +10,11 @@ use super::turn::{Generation, LogProbs, ResultFrame, Sampling, TurnFrame, TurnOu
 use crate::codec::CodecError;
 use configs::RoleName;
 
-/// How far a log-prob may be above 0.
+/// The largest log-prob above 0 that rounding explains.
 pub const ROUNDING: f32 = 1e-3;
 
-fn hold(true_of_healthy_peers: bool, otherwise: &'static str) -> Result<(), CodecError> {
-    if true_of_healthy_peers {
+fn hold(condition: bool, otherwise: &'static str) -> Result<(), CodecError> {
+    if condition {
         Ok(())
     } else {
         Err(CodecError::Content(otherwise))
@@ -24,19 +25,19 @@ fn finite(values: &[f32], otherwise: &'static str) -> Result<(), CodecError> {
     hold(values.iter().all(|value| value.is_finite()), otherwise)
 }
 
-/// Of tokens, chosen or likely: finite, and above 0 by rounding alone.
+/// Checks log-probs of chosen or likely tokens: finite, and above 0 by rounding alone.
 fn log_probs(values: impl IntoIterator<Item = f32>) -> Result<(), CodecError> {
     values.into_iter().try_for_each(|value| {
         hold(value.is_finite(), "a log-prob that is not finite")?;
-        hold(value <= ROUNDING, "a token that is likelier than certain")
+        hold(value <= ROUNDING, "a log-prob above 0")
     })
 }
 
-/// What stands where there are no log-probs is 0.
+/// Checks that absent log-probs are 0.
 fn absent(of: LogProbs, values: &[f32]) -> Result<(), CodecError> {
     hold(
         of != LogProbs::Absent || values.iter().all(|value| *value == 0.0),
-        "log-probs where there are none",
+        "log-probs that must be absent",
     )
 }
 
@@ -51,12 +52,12 @@ fn role(name: &str) -> Result<(), CodecError> {
     hold(RoleName::new(name).is_ok(), "a role that is no name")
 }
 
-/// Spans cover `0..length` in order, without gaps; none is empty.
+/// Checks that spans cover `0..length` in order, without gaps and without empty spans.
 fn covers(spans: &[VersionSpan], length: usize) -> Result<(), CodecError> {
     covers_from(0, spans, length)
 }
 
-/// As [`covers`], of `start..start + length`.
+/// Checks the same as [`covers`] for `start..start + length`.
 fn covers_from(start: usize, spans: &[VersionSpan], length: usize) -> Result<(), CodecError> {
     let mut end = u32::try_from(start).map_err(|_| CodecError::Content("more tokens than can be counted"))?;
     for span in spans {
@@ -73,35 +74,35 @@ fn covers_from(start: usize, spans: &[VersionSpan], length: usize) -> Result<(),
 }
 
 impl Generation {
-    /// Checks that log-probs and spans fit the output, and that every number is one.
+    /// Checks that log-probs and spans fit the output, and that every number is finite.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
     pub fn validate(&self) -> Result<(), CodecError> {
         hold(
             self.logprobs.len() == self.output_ids.len(),
-            "another number of log-probs than of tokens",
+            "unequal numbers of log-probs and tokens",
         )?;
         log_probs(self.logprobs.iter().copied())?;
         absent(self.logprobs_of, &self.logprobs)?;
         temperature(self.temperature)?;
         hold(
             self.temperature > 0.0 || !self.logprobs_of.are_of_behaviour(),
-            "log-probs of a distribution that was sampled from, of the likeliest tokens",
+            "log-probs of a sampled distribution at temperature 0",
         )?;
         covers(&self.spans, self.output_ids.len())
     }
 }
 
 impl EngineMade {
-    /// As [`Generation::validate`].
+    /// Checks the same as [`Generation::validate`].
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
     pub fn validate(&self) -> Result<(), CodecError> {
         hold(
             self.logprobs.len() == self.output_ids.len(),
-            "another number of log-probs than of tokens",
+            "unequal numbers of log-probs and tokens",
         )?;
         log_probs(self.logprobs.iter().copied())?;
         absent(self.logprobs_of, &self.logprobs)?;
@@ -110,23 +111,24 @@ impl EngineMade {
 }
 
 impl EngineTold {
-    /// As [`Generation::validate`]; `told` tokens of the visit were told before, and `top` of the most likely tokens were asked for.
+    /// Checks the same as [`Generation::validate`]. `reported` is the number of the visit's tokens
+    /// reported before, and `top` the requested number of most likely tokens.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
-    pub fn validate(&self, told: usize, top: u8) -> Result<(), CodecError> {
+    pub fn validate(&self, reported: usize, top: u8) -> Result<(), CodecError> {
         hold(
             self.logprobs.len() == self.ids.len(),
-            "another number of log-probs than of tokens",
+            "unequal numbers of log-probs and tokens",
         )?;
         log_probs(self.logprobs.iter().copied())?;
         let places = if top > 0 { self.ids.len() } else { 0 };
         hold(
             self.top.len() == places && self.top.iter().all(|place| place.len() <= usize::from(top)),
-            "other lists of most likely tokens than were asked for",
+            "lists of most likely tokens that were not requested",
         )?;
         log_probs(self.top.iter().flatten().map(|one| one.logprob))?;
-        covers_from(told, &self.spans, self.ids.len())
+        covers_from(reported, &self.spans, self.ids.len())
     }
 }
 
@@ -146,7 +148,7 @@ impl TurnFrame {
         self.prompts.iter().try_for_each(|prompt| {
             hold(
                 prompt.sampled as usize <= prompt.held.len(),
-                "more tokens that were sampled than are held",
+                "more sampled tokens than held ones",
             )
         })?;
         self.samplings.iter().try_for_each(Sampling::validate)?;
@@ -171,8 +173,8 @@ impl ResultFrame {
 }
 
 impl Row {
-    /// Checks that segments lie in order inside the ids, and that log-probs and spans fit them; the log-probs must be of the behaviour
-    /// policy.
+    /// Checks that segments are in order inside the ids, and that log-probs and spans fit them. The
+    /// log-probs must be of the behaviour policy.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
@@ -193,14 +195,14 @@ impl Row {
             temperature(*sampled_at)?;
             hold(
                 logprobs_of.are_of_behaviour(),
-                "trained tokens whose log-probs are not of what they were sampled from",
+                "trained tokens with log-probs of another distribution than the sampled one",
             )?;
             covers(spans, *len as usize)?;
         }
         hold(end <= self.ids.len() as u64, "a segment beyond the end of its row")?;
         hold(
             self.logprobs.len() == self.trained_tokens(),
-            "another number of log-probs than of trained tokens",
+            "unequal numbers of log-probs and trained tokens",
         )?;
         finite(&self.logprobs, "a log-prob that is not finite")
     }
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
     use crate::ids::{RequestId, WeightVersion};
     use crate::protocol::engine::TopLogprob;
-    use crate::protocol::turn::{Finish, Prompt};
+    use crate::protocol::turn::{Finish, TurnPrompt};
 
     const CASES: [(f32, bool); 5] = [(-1.0, true), (0.0, true), (1e-4, true), (0.5, false), (f32::NAN, false)];
 
@@ -279,7 +281,7 @@ mod tests {
                 finish: Finish::Stop,
             };
             assert_eq!(made.validate().is_ok(), possible, "{logprob}");
-            let told = EngineTold {
+            let reported = EngineTold {
                 request: RequestId([1; 16]),
                 ids: vec![1],
                 logprobs: vec![logprob],
@@ -287,14 +289,14 @@ mod tests {
                 spans: vec![span()],
                 end: None,
             };
-            assert_eq!(told.validate(0, 0).is_ok(), possible, "{logprob}");
+            assert_eq!(reported.validate(0, 0).is_ok(), possible, "{logprob}");
         }
     }
 
     #[test]
     fn no_prompt_has_more_sampled_tokens_than_it_holds() {
         for (sampled, possible) in [(0, true), (2, true), (3, false), (u32::MAX, false)] {
-            let prompt = Prompt {
+            let prompt = TurnPrompt {
                 held: vec![1, 2],
                 sampled,
                 messages: Vec::new(),
@@ -312,7 +314,7 @@ mod tests {
 
     #[test]
     fn no_likely_token_is_likelier_than_certain() {
-        let told = |logprob: f32| EngineTold {
+        let reported = |logprob: f32| EngineTold {
             request: RequestId([1; 16]),
             ids: vec![1],
             logprobs: vec![-0.5],
@@ -321,12 +323,12 @@ mod tests {
             end: None,
         };
         for (logprob, possible) in CASES {
-            assert_eq!(told(logprob).validate(0, 1).is_ok(), possible, "{logprob}");
+            assert_eq!(reported(logprob).validate(0, 1).is_ok(), possible, "{logprob}");
         }
     }
 
     #[test]
-    fn what_log_probs_are_of_must_be_possible() {
+    fn an_impossible_distribution_of_log_probs_is_rejected() {
         let generation = |logprobs_of, logprob: f32, temperature: f32| Generation {
             kept: 0,
             prompt_ids: vec![3],

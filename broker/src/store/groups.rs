@@ -1,7 +1,7 @@
-//! What a store holds and how each call changes it: the transitions alone, without a lock and without waiting.
+//! The state of a store and its transitions, without a lock and without waiting.
 //!
-//! [`super::memory`] puts a lock around them. They can be copied and compared, so that the exhaustive model of the group's state
-//! machine (`agents/src/sim/model/`) walks through this very code.
+//! [`super::memory`] puts a lock around them. They can be copied and compared, so that the
+//! exhaustive model of the group's state machine in `agents` runs this very code.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,16 +10,16 @@ use bytes::Bytes;
 use super::{Claim, Claimed, Committed, Lease, Record, StoreError};
 use crate::ids::{Attempt, GroupId};
 
-/// Finished groups remembered at most.
+/// The largest number of finished groups kept.
 pub(super) const FINISHED_GROUPS: usize = 1024;
-/// Bytes of their records and outcomes remembered at most.
+/// The largest number of bytes kept of their records and outcomes.
 pub(super) const FINISHED_BYTES: usize = 64 << 20;
 
 /// The groups of a run. Each method is one call of [`super::Store`], with its contract.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Groups {
     groups: BTreeMap<GroupId, Group>,
-    /// Oldest first: which group was finished, its serial at that time, and its bytes.
+    /// Finished groups, oldest first: the group, its serial at that time, and its bytes.
     finished: VecDeque<(GroupId, u64, usize)>,
     pub(super) finished_bytes: usize,
     serial: u64,
@@ -30,9 +30,9 @@ struct Group {
     attempt: Attempt,
     fence: u64,
     beat: u64,
-    /// `None`: released, anyone may take it.
+    /// `None` if released: any owner may take it.
     owner: Option<String>,
-    /// The serial of its end; a finished group that is claimed again is open again.
+    /// The serial of its end. A finished group that is claimed again is open again.
     finished: Option<u64>,
     records: Vec<Record>,
     index: BTreeMap<String, usize>,
@@ -108,7 +108,7 @@ impl Group {
 }
 
 impl Groups {
-    /// Groups held, the finished ones that are not yet forgotten included.
+    /// Returns the number of groups, including the finished ones that are still kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.groups.len()
@@ -119,7 +119,7 @@ impl Groups {
         self.groups.is_empty()
     }
 
-    /// The group, if this lease holds it.
+    /// Returns the group, if this lease holds it.
     fn held(&mut self, lease: Lease) -> Result<&mut Group, StoreError> {
         self.groups
             .get_mut(&lease.group)
@@ -134,7 +134,7 @@ impl Groups {
             .map_or_else(|theirs| theirs, Claim::Ours)
     }
 
-    /// The lease under which a group can be written now, and its beat.
+    /// Returns the lease under which a group can be written now, and its beat.
     #[must_use]
     pub fn standing(&self, group: GroupId) -> Option<(Lease, u64)> {
         let found = self.groups.get(&group).filter(|found| found.is_open())?;
@@ -146,7 +146,7 @@ impl Groups {
         Some((lease, found.beat))
     }
 
-    /// Whether the lease stands; its beat has moved then.
+    /// Moves the beat. Returns true if the lease stands.
     pub fn beat(&mut self, lease: Lease) -> bool {
         self.held(lease).map(|group| group.beat += 1).is_ok()
     }

@@ -1,7 +1,8 @@
 //! The store in memory: for one process, and for tests.
 //!
-//! It keeps the contract of the one in Redis to the letter, so that a run in one process takes the same path. Finished
-//! groups are kept for a while as Redis keeps them, bounded here by their number and bytes instead of by time.
+//! It keeps the same contract as the store in Redis, so that a run in one process takes the same
+//! path. Redis keeps finished groups for some time; this store bounds them by number and bytes
+//! instead.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +13,7 @@ use super::groups::Groups;
 use super::{Claim, Committed, Lease, Record, Store, StoreError};
 use crate::ids::{Attempt, GroupId};
 
-/// The store in memory. A short lock around each transition; nothing waits.
+/// The store in memory, with a short lock around each transition and no waiting.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     groups: Mutex<Groups>,
@@ -24,7 +25,7 @@ impl MemoryStore {
         Arc::new(Self::default())
     }
 
-    /// Groups held, the finished ones that are not yet forgotten included.
+    /// Returns the number of groups, including the finished ones that are still kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().len()

@@ -1,7 +1,8 @@
-//! Progress of open groups, in memory or in Redis: used by coordinators alone.
+//! Progress of open groups, in memory or in Redis. Only coordinators use it.
 //!
-//! Losing it, or seeing it go back in time, costs recomputation, never a task and never a double effect. Each transition is
-//! one atomic step; a write whose (attempt, fence) is not exactly the stored one is refused as [`StoreError::Stale`].
+//! Losing it, or an older state after a crash, costs recomputation, but never a task and never a
+//! double effect. Each transition is one atomic step. A write with another (attempt, fence) than
+//! the stored one is rejected as [`StoreError::Stale`].
 
 pub mod groups;
 pub mod memory;
@@ -13,13 +14,13 @@ use bytes::Bytes;
 
 use crate::ids::{Attempt, Digest, GroupId, RunId};
 
-/// What every key of a run begins with.
+/// Returns the beginning of every key of a run.
 #[must_use]
 pub fn keys_of(run: &RunId) -> String {
     format!("dyad:{{{run}}}:")
 }
 
-/// Proof of ownership: one try at a group, and the counter that shuts out an earlier owner.
+/// Proof of ownership: one try at a group, and the counter that excludes earlier owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
     pub group: GroupId,
@@ -27,10 +28,10 @@ pub struct Lease {
     pub fence: u64,
 }
 
-/// What happened in a group so far: something that was committed once.
+/// One event in a group, committed once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// What is committed at most once, such as `member/role/seat/turn`.
+    /// The key, committed at most once: `member/role/seat/turn`, for example.
     pub key: String,
     pub payload: Bytes,
 }
@@ -42,7 +43,7 @@ impl Record {
     }
 }
 
-/// What became of one record.
+/// The result of committing one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
     New,
@@ -52,11 +53,11 @@ pub enum Committed {
     Conflict,
 }
 
-/// A group as a claim found it.
+/// The state of a group at a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     pub lease: Lease,
-    /// In the order of their commit.
+    /// The records in the order of their commit.
     pub records: Vec<Record>,
     /// The outcome, if it was decided.
     pub decided: Option<Bytes>,
@@ -65,18 +66,19 @@ pub struct Claimed {
 /// Answer to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// It is ours: new, or taken over from a silent owner with fence + 1.
+    /// The caller owns it: new, or taken over from a silent owner with fence + 1.
     Ours(Claimed),
-    /// Another owner holds it; `beat` moves while it lives.
+    /// Another owner holds it; `beat` moves while that owner lives.
     Theirs { owner: String, beat: u64, fence: u64 },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Another attempt or owner has the group, or its key is gone: stop, publish nothing more of it.
+    /// Another attempt or owner has the group, or its key is missing: stop and publish nothing more
+    /// of it.
     #[error("the group has another owner or attempt, or is gone")]
     Stale,
-    /// It may or may not have happened: every step is safe to repeat.
+    /// The call may or may not have taken effect: every step is safe to repeat.
     #[error("the store did not answer: {0}")]
     Unknown(String),
     #[error("the store cannot be used: {0}")]
@@ -88,15 +90,20 @@ pub enum StoreError {
 
 /// Progress of open groups.
 ///
-/// A lease holds while attempt and fence are the stored ones and the group is neither released nor finished. Every call may
-/// be repeated after [`StoreError::Unknown`]: it then changes nothing and answers what it would have answered, but that a
-/// group finished or released in between answers [`StoreError::Stale`] to writes.
+/// A lease holds while attempt and fence are the stored ones and the group is neither released nor
+/// finished. Every call may be repeated after [`StoreError::Unknown`]. A repeat changes nothing and
+/// returns the first call's answer. One exception: if the group was finished or released in
+/// between, writes return [`StoreError::Stale`].
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Takes a group. Creates it with `fresh` as its attempt and fence 1 if it is not there. If another owner holds it, it
-    /// is taken over only when `silent` names that owner's `(beat, fence)` and they still stand: the caller has watched the
-    /// beat not move for a lease on its own clock. `owner` is an incarnation, new at each process start: a claim by the
-    /// owner that holds the group is answered with the same lease again. A released or finished group is free to anyone.
+    /// Takes a group. A missing group is created with `fresh` as its attempt and fence 1.
+    ///
+    /// If another owner holds the group, it is taken over only if `silent` names that owner's
+    /// `(beat, fence)` and both are still current. The caller must first have seen no change of the
+    /// beat for a lease on its own clock.
+    ///
+    /// `owner` is an incarnation, new at each process start. A repeated claim by the owner returns
+    /// the same lease. A released or finished group is free for any owner.
     async fn claim(
         &self,
         group: GroupId,
@@ -104,19 +111,23 @@ pub trait Store: Send + Sync {
         fresh: Attempt,
         silent: Option<(u64, u64)>,
     ) -> Result<Claim, StoreError>;
-    /// Moves the beat of each lease; answers which still stand. One round trip for all.
+    /// Moves the beat of each lease. Returns for each whether it still stands. One round trip for
+    /// all.
     async fn beat(&self, leases: &[Lease]) -> Result<Vec<bool>, StoreError>;
-    /// Commits records, each at most once, in order, all or none of the call. One round trip for all.
+    /// Commits records, each at most once, in order, all or none of the call. One round trip for
+    /// all.
     async fn commit(&self, lease: Lease, records: &[Record]) -> Result<Vec<Committed>, StoreError>;
-    /// Writes the outcome if none is written; answers the one that stands. It outlives takeovers.
+    /// Writes the outcome if none is written. Returns the stored one, which survives takeovers.
     async fn decide(&self, lease: Lease, outcome: Bytes) -> Result<Bytes, StoreError>;
-    /// The bundles are confirmed: the group may be forgotten after a while. Until then a claim finds it with its outcome,
-    /// so that lost bundles can be sent again.
+    /// Marks the group as finished after its bundles are confirmed; it is forgotten after a while.
+    /// Until then a claim finds it with its outcome, so that lost bundles can be sent again.
     async fn finish(&self, lease: Lease) -> Result<(), StoreError>;
-    /// Gives the group up at once, so that another need not wait for the lease (tidy stop).
+    /// Gives the group up at once, so that another owner need not wait for the lease (orderly
+    /// stop).
     async fn release(&self, lease: Lease) -> Result<(), StoreError>;
-    /// Forgets the group: the next claim begins a new attempt. A group that is gone already is no error.
+    /// Forgets the group: the next claim begins a new attempt. A missing group is no error.
     async fn void(&self, lease: Lease) -> Result<(), StoreError>;
-    /// Whether it answers, and which settings endanger what it keeps (persistence, eviction).
+    /// Checks that the store answers. Returns warnings about settings that endanger its data
+    /// (persistence, eviction).
     async fn check(&self) -> Result<Vec<String>, StoreError>;
 }

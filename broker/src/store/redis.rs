@@ -1,13 +1,16 @@
 //! The store in Redis: one hash per group, one Lua script per transition.
 //!
-//! Key `dyad:{RUN}:group:HEX`, with the fields `attempt`, `fence`, `owner` (absent: released), `beat`, `n` (records),
-//! `decided`, and `r:KEY` = `ORDER:PAYLOAD` for each record. An open group has no TTL; having one is what makes a group
-//! finished. Every script reads and validates first and writes last, so that an error leaves nothing half done, and may be
-//! run again: a call that timed out may have happened.
+//! The key is `dyad:{RUN}:group:HEX`. The fields are `attempt`, `fence`, `owner` (absent if
+//! released), `beat`, `n` (number of records), `decided`, and `r:KEY` = `ORDER:PAYLOAD` for each
+//! record. Finished groups have a TTL, open ones have none.
+//!
+//! Every script first reads and validates, then writes, so that an error leaves nothing half done.
+//! Every script may be repeated, because a call that timed out may have taken effect.
 
 mod client;
 mod error;
 mod health;
+mod options;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,50 +21,23 @@ use bytes::Bytes;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
 
+pub use self::options::RedisOptions;
 use super::{Claim, Claimed, Committed, Lease, Record, Store, StoreError};
 use crate::ids::{Attempt, GroupId, RunId};
-use crate::tls::TlsFiles;
 
-/// Leases moved by one script call: it keeps the server's other clients waiting for a fraction of a millisecond.
+/// Leases per script call: such a call blocks the server's other clients for a fraction of a
+/// millisecond.
 const BEATS_PER_CALL: usize = 1024;
 
-/// How a [`RedisStore`] waits and forgets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisOptions {
-    /// Allow `redis://` to other machines (DYAD_ALLOW_PLAINTEXT=1).
-    pub allow_plaintext: bool,
-    /// For `rediss://`: files beside the system's certificates.
-    pub tls: TlsFiles,
-    /// Until a connection is made.
-    pub connect_timeout: Duration,
-    /// Until a command is answered; beyond it the answer is [`StoreError::Unknown`].
-    pub response_timeout: Duration,
-    /// How long a finished group is kept.
-    pub keep_finished: Duration,
-}
-
-impl Default for RedisOptions {
-    fn default() -> Self {
-        Self {
-            allow_plaintext: false,
-            tls: TlsFiles::default(),
-            connect_timeout: Duration::from_secs(2),
-            // With appendfsync everysec, Redis itself may hold a write back for two seconds.
-            response_timeout: Duration::from_secs(5),
-            keep_finished: Duration::from_secs(600),
-        }
-    }
-}
-
-/// The store in Redis. Reconnects by itself; while it cannot, calls answer [`StoreError::Unknown`].
+/// The store in Redis. It reconnects by itself; meanwhile its calls return [`StoreError::Unknown`].
 pub struct RedisStore {
     connection: ConnectionManager,
     scripts: Scripts,
     /// `dyad:{RUN}:group:`
     prefix: String,
-    /// Without its password.
+    /// The URL without its password.
     url: String,
-    /// Bounds a call whatever the connection does.
+    /// Bounds every call, whatever the connection does.
     deadline: Duration,
     keep_finished_ms: u64,
 }
@@ -84,16 +60,12 @@ struct Scripts {
 
 impl Scripts {
     fn new() -> Self {
-        let lease = if crate::mutant::stands("store.fence") {
-            include_str!("redis/held.lua")
-        } else {
-            "local function held(key) return redis.call('EXISTS', key) == 1 end\n"
-        };
+        let lease = include_str!("redis/held.lua");
         let held = |body: &str| Script::new(&format!("{lease}{body}"));
         Self {
             claim: Script::new(include_str!("redis/claim.lua")),
             beat: held(include_str!("redis/beat.lua")),
-            commit: held(&set_once(include_str!("redis/commit.lua"))),
+            commit: held(include_str!("redis/commit.lua")),
             decide: held(include_str!("redis/decide.lua")),
             finish: Script::new(include_str!("redis/finish.lua")),
             release: Script::new(include_str!("redis/release.lua")),
@@ -102,21 +74,13 @@ impl Scripts {
     }
 }
 
-/// The guard that lets a record be written only where none is.
-fn set_once(script: &str) -> String {
-    if crate::mutant::stands("store.set-once") {
-        script.to_owned()
-    } else {
-        script.replace("if not first then\n    new[field]", "if true then\n    new[field]")
-    }
-}
-
 impl RedisStore {
     /// Connects to `redis://[user:password@]host:port/db`, or with TLS to `rediss://...`.
     ///
     /// # Errors
-    /// [`StoreError::Unknown`] while nothing answers there (try again), [`StoreError::Tls`] if a certificate or one of our files must
-    /// be changed, [`StoreError::Unusable`] if the URL, the password or the server itself must be. No error names the password.
+    /// [`StoreError::Unknown`] if no server answers there: try again. [`StoreError::Tls`] if a
+    /// certificate or one of our files must be changed. [`StoreError::Unusable`] if the URL, the
+    /// password or the server itself must be changed. No error shows the password.
     pub async fn connect(url: &str, run: &RunId, options: RedisOptions) -> Result<Arc<Self>, StoreError> {
         let shown = error::redact(url);
         let client = client::client(url, &shown, &options)?;
@@ -149,7 +113,8 @@ impl RedisStore {
         format!("{}{group}", self.prefix)
     }
 
-    /// A script on the key of one lease, with the lease's attempt and fence as its first arguments.
+    /// Returns a script call on the key of one lease, with the lease's attempt and fence as its
+    /// first arguments.
     fn on<'a>(&self, script: &'a Script, lease: Lease) -> ScriptInvocation<'a> {
         let mut call = script.key(self.key(lease.group));
         call.arg(lease.attempt.to_string()).arg(lease.fence);
@@ -168,14 +133,14 @@ impl RedisStore {
             .map_err(|e| error::of(&self.url, &e))
     }
 
-    /// Runs a script that answers nil when the lease does not hold.
+    /// Runs a script that returns nil if the lease does not hold.
     async fn held<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         self.run::<Option<T>>(call).await?.ok_or(StoreError::Stale)
     }
 
     fn strange(&self, answer: &str) -> StoreError {
         StoreError::Unusable(format!(
-            "{}: {answer}; something else writes to the keys {}*, which are dyad's own",
+            "{}: {answer}; another program writes to dyad's keys {}*: stop it, or give dyad its own database",
             self.url, self.prefix
         ))
     }
@@ -218,7 +183,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     text(bytes)?.parse().ok()
 }
 
-/// A record and its place, from the field `r:KEY` = `ORDER:PAYLOAD`.
+/// Returns a record and its place, from the field `r:KEY` = `ORDER:PAYLOAD`.
 fn ordered(key: &[u8], value: &Bytes) -> Option<(u64, Record)> {
     let colon = value.iter().position(|&b| b == b':')?;
     let record = Record {

@@ -1,27 +1,33 @@
-//! The user's own files for TLS, and what can be wrong with them.
+//! The user's own TLS files and their possible errors.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, Trust};
+/// The environment variable with a file of authorities (PEM) to trust in addition to the system's.
+pub const CA_VARIABLE: &str = "DYAD_CA";
+/// The environment variable with the file of our certificate (PEM), which servers receive.
+pub const CERT_VARIABLE: &str = "DYAD_CLIENT_CERT";
+/// The environment variable with the file of that certificate's key (PEM).
+pub const KEY_VARIABLE: &str = "DYAD_CLIENT_KEY";
 
-/// Which files to use, beside the system's certificates. They are read when a URL asks for TLS, and not before.
+/// The user's files, in addition to the system's certificates. They are read only when a URL asks
+/// for TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates (PEM) of authorities that are trusted as the system's are.
+    /// Certificates (PEM) of authorities, trusted like the system's.
     pub ca: Option<PathBuf>,
-    /// Who we are, for servers that ask.
+    /// Our identity, for servers that ask for one.
     pub client: Option<ClientFiles>,
 }
 
-/// A certificate of our own and its key (both PEM).
+/// Our certificate and its key (both PEM).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Why the files cannot be used.
+/// The reason why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {}, which {variable} names: {source}; set {variable} to a file (PEM) with {holds}", .path.display())]
@@ -38,9 +44,7 @@ pub enum TlsError {
         holds: &'static str,
         reason: String,
     },
-    #[error(
-        "{set} is set and {missing} is not: a certificate of our own needs both files, so set {missing} or unset {set}"
-    )]
+    #[error("{set} is set and {missing} is not: our certificate needs both files, so set {missing} or unset {set}")]
     Half { set: &'static str, missing: &'static str },
     #[error(
         "the certificate in {} and the key in {} cannot be used together: {reason}; set {CERT_VARIABLE} and {KEY_VARIABLE} to \
@@ -52,23 +56,15 @@ pub enum TlsError {
 }
 
 impl TlsFiles {
-    /// Whether TLS can be spoken with these files.
+    /// Reads the file names from the environment.
     ///
     /// # Errors
-    /// One of them cannot be used.
-    pub fn check(&self) -> Result<(), TlsError> {
-        Trust::load(self).and_then(|trust| trust.config()).map(drop)
-    }
-
-    /// What the environment names.
-    ///
-    /// # Errors
-    /// Only one of the two files of a certificate of our own is named.
+    /// Only one of the two files of our certificate is named.
     pub fn from_environment() -> Result<Self, TlsError> {
         Self::from(|variable| std::env::var_os(variable))
     }
 
-    /// A variable that is empty is as good as none: compose files set those that nobody has set.
+    /// Reads the variables. An empty one counts as unset: compose files set every variable.
     fn from(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, TlsError> {
         let file = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let half = |set, missing| Err(TlsError::Half { set, missing });

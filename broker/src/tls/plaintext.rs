@@ -1,6 +1,6 @@
-//! Who may be spoken to without TLS: this machine, and a container's network.
+//! Hosts that need no TLS: this machine, and a container's network.
 
-/// Why a host must not be spoken to in plaintext; `None` if it may.
+/// Returns the reason why a host must not be used in plaintext, or `None` if it may.
 #[must_use]
 pub fn refuse_plaintext(host: &str, allowed: bool, scheme: &str) -> Option<String> {
     if allowed || stays_inside(host) {
@@ -12,7 +12,8 @@ pub fn refuse_plaintext(host: &str, allowed: bool, scheme: &str) -> Option<Strin
     ))
 }
 
-/// Whether a host is this machine, or the bare name of a container's network, where no name has dots.
+/// Returns true for this machine, or for the bare name of a container's network, where no name has
+/// dots.
 fn stays_inside(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<std::net::IpAddr>() {

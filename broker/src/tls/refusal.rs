@@ -1,4 +1,4 @@
-//! What an error of a TLS connection means, in words for whoever can change it.
+//! Explains the errors of a TLS connection and their remedies.
 
 use std::error::Error;
 use std::io;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustls::{AlertDescription, CertificateError};
 
-use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
+use super::files::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
 
-/// What to change, if somewhere in this error one side has refused the other. `None`: trying again may help.
+/// Returns the remedy if one side has rejected the other. `None` means that a retry may help.
 pub(crate) fn refusal(error: &(dyn Error + 'static)) -> Option<String> {
     match find(error)? {
         rustls::Error::InvalidCertificate(why) => Some(certificate(why)),
@@ -17,13 +17,14 @@ pub(crate) fn refusal(error: &(dyn Error + 'static)) -> Option<String> {
             Some("it does not speak TLS at this port: give the port where it does, or a URL without TLS".into())
         }
         rustls::Error::PeerIncompatible(why) => Some(format!(
-            "it speaks no TLS that we do ({why:?}): let it speak TLS 1.2 or 1.3"
+            "it speaks no TLS version that we do ({why:?}): let it speak TLS 1.2 or 1.3"
         )),
         _ => None,
     }
 }
 
-/// The clients of the servers wrap errors in their own; `io::Error` and `Arc` hide what they wrap from `source`.
+/// Finds the TLS error. The servers' clients wrap errors in their own; `io::Error` and `Arc` hide
+/// their inner error from `source`.
 fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(found) = error.downcast_ref() {
         return Some(found);
@@ -40,12 +41,12 @@ fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     find(inner?)
 }
 
-/// Why we refuse the server.
+/// Explains why we reject the server.
 fn certificate(why: &CertificateError) -> String {
     match why {
-        // A bad signature: an authority that we trust has the name of the one that signed, and another key.
+        // A bad signature: a trusted authority has the name of the signing one, but another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "its certificate is signed by nobody that we trust: set {CA_VARIABLE}=FILE to the certificate (PEM) of the \
+            "its certificate is signed by no authority that we trust: set {CA_VARIABLE}=FILE to the certificate (PEM) of the \
              authority that signed it"
         ),
         CertificateError::NotValidForNameContext { expected, presented } => format!(
@@ -65,7 +66,7 @@ fn certificate(why: &CertificateError) -> String {
             "its certificate has expired: give the server a new one, or set this machine's clock".into()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not valid yet: set this machine's clock, or the clock of whoever made it".into()
+            "its certificate is not valid yet: set this machine's clock, or the clock of its authority".into()
         }
         CertificateError::Revoked => "its certificate was revoked: give the server a new one".into(),
         other => format!(
@@ -75,7 +76,7 @@ fn certificate(why: &CertificateError) -> String {
     }
 }
 
-/// Why the server refuses us.
+/// Explains why the server rejects us.
 fn alerted(alert: AlertDescription) -> Option<String> {
     match alert {
         AlertDescription::CertificateRequired
@@ -87,10 +88,10 @@ fn alerted(alert: AlertDescription) -> Option<String> {
         | AlertDescription::UnknownCA
         | AlertDescription::AccessDenied
         | AlertDescription::HandshakeFailure => Some(format!(
-            "it wants a certificate of ours that it trusts ({alert:?}): set {CERT_VARIABLE}=FILE and {KEY_VARIABLE}=FILE"
+            "it requires a client certificate that it trusts ({alert:?}): set {CERT_VARIABLE}=FILE and {KEY_VARIABLE}=FILE"
         )),
         AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity => Some(format!(
-            "it speaks no TLS that we do ({alert:?}): let it speak TLS 1.2 or 1.3"
+            "it speaks no TLS version that we do ({alert:?}): let it speak TLS 1.2 or 1.3"
         )),
         _ => None,
     }
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do_and_a_lost_connection_is_none() {
+    fn a_refusal_has_a_remedy_and_a_lost_connection_has_none() {
         for (error, expected) in [
             (CertificateError::Expired.into(), "has expired"),
             (CertificateError::NotValidForName.into(), "another name"),

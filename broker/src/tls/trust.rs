@@ -1,4 +1,5 @@
-//! What was in the files and on the system, in the forms that the clients of the servers take.
+//! The contents of the files and of the system's certificates, in the forms for the servers'
+//! clients.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,22 +9,39 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::files::{ClientFiles, TlsError, TlsFiles};
-use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
+use super::files::{CA_VARIABLE, CERT_VARIABLE, ClientFiles, KEY_VARIABLE, TlsError, TlsFiles};
 
 const AUTHORITIES: &str = "the certificates of the authorities that signed the servers'";
-const OURS: &str = "the certificate that the servers are to be shown";
+const OURS: &str = "the certificate for the servers";
 const KEY: &str = "that certificate's key, without a password";
-/// A file that is larger was named by mistake.
+/// The largest size of a file in bytes; a larger one was named by mistake.
 const LARGEST: u64 = 16 << 20;
 
-/// Whom we trust, and who we are.
+/// Returns the configuration of a rustls client: its trusted authorities and its own certificate.
+///
+/// # Errors
+/// A file cannot be read or has the wrong content.
+pub fn client(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
+    Ok(Arc::unwrap_or_clone(Trust::load(files)?.config()?))
+}
+
+impl TlsFiles {
+    /// Checks that TLS works with these files.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub fn check(&self) -> Result<(), TlsError> {
+        Trust::load(self).and_then(|trust| trust.config()).map(drop)
+    }
+}
+
+/// The trusted authorities and our own certificate.
 pub(crate) struct Trust {
     roots: Vec<CertificateDer<'static>>,
     client: Option<Client>,
 }
 
-/// The two files of [`ClientFiles`], as they were read.
+/// The contents of the two files of [`ClientFiles`].
 struct Client {
     files: ClientFiles,
     certificate: Vec<u8>,
@@ -34,7 +52,8 @@ impl Trust {
     /// Reads the system's certificates and the files.
     ///
     /// # Errors
-    /// A file cannot be read, or holds something else than it should. What the system holds and cannot be read is left out.
+    /// A file cannot be read or has the wrong content. Unreadable certificates of the system are
+    /// left out.
     pub(crate) fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         let mut roots = system();
         if let Some(path) = &files.ca {
@@ -42,12 +61,13 @@ impl Trust {
         }
         let client = files.client.clone().map(Client::load).transpose()?;
         let trust = Self { roots, client };
-        // Now, so that both clients are told the same about files that do not fit together.
+        // Checked here, so that both clients report the same error about files that do not fit
+        // together.
         trust.config()?;
         Ok(trust)
     }
 
-    /// For a client that speaks TLS by rustls' own configuration.
+    /// Returns the configuration for a client that uses rustls.
     pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(self.roots.iter().cloned());
@@ -66,7 +86,7 @@ impl Trust {
         })
     }
 
-    /// The authorities as one PEM text.
+    /// Returns the authorities as one PEM text.
     #[cfg(feature = "redis")]
     pub(crate) fn roots_pem(&self) -> Vec<u8> {
         use base64::Engine;
@@ -78,7 +98,7 @@ impl Trust {
         self.roots.iter().map(block).collect::<String>().into_bytes()
     }
 
-    /// Our certificate and key as they lie in their files.
+    /// Returns our certificate and key as they are in their files.
     #[cfg(feature = "redis")]
     pub(crate) fn client_pem(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let client = self.client.as_ref()?;
@@ -109,7 +129,7 @@ impl Client {
     }
 }
 
-/// The system's authorities, where it has any: a container often has none.
+/// Returns the system's authorities, if it has any: a container often has none.
 fn system() -> Vec<CertificateDer<'static>> {
     let loaded = rustls_native_certs::load_native_certs();
     for error in loaded.errors {
@@ -118,7 +138,7 @@ fn system() -> Vec<CertificateDer<'static>> {
     loaded.certs.into_iter().filter(anchors).collect()
 }
 
-/// The user's authorities: each must be usable, because it was asked for by name.
+/// Returns the user's authorities. Each must be usable, because the user named the file.
 fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(CA_VARIABLE, path, AUTHORITIES)?;
     let found = certificates(CA_VARIABLE, path, AUTHORITIES, &text)?;
@@ -137,7 +157,7 @@ fn anchors(certificate: &CertificateDer<'static>) -> bool {
     RootCertStore::empty().add(certificate.clone()).is_ok()
 }
 
-/// The certificates in a file, at least one.
+/// Returns the certificates in a file, at least one.
 fn certificates(
     variable: &'static str,
     path: &Path,

@@ -1,28 +1,30 @@
-//! Who may touch what of a run, as RabbitMQ's permissions say it: regular expressions over names.
+//! Each user's permissions in a run, in RabbitMQ's form: regular expressions over names.
 //!
-//! Configure makes and deletes; write publishes to an exchange and binds a queue; read consumes from a queue and binds to an
-//! exchange. On topic exchanges a second pair of expressions judges the routing key. A user without one for a topic
-//! exchange may write and bind any key there, so every user gets one for every topic exchange.
+//! Configure declares and deletes. Write publishes to an exchange and binds a queue. Read consumes
+//! from a queue and binds to an exchange.
+//!
+//! On topic exchanges a second pair of expressions restricts the routing key. Without such a pair,
+//! a user may write and bind any key there, so every user gets a pair for every topic exchange.
 
 use super::{Plane, Queue, Speaker, Topology};
 use configs::{AgentName, ParticipantName};
 
-/// A kind of process, each with a user of its own.
+/// A kind of process with its own user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Principal {
     Coordinator,
     Agent(AgentName),
     /// Publishes tasks.
     Publisher,
-    /// Gives orders, looks after dead letters, requeues tasks.
+    /// Gives orders, handles dead letters, requeues tasks.
     Operator,
-    /// Hears heartbeats and shared turns.
+    /// Receives heartbeats and shared turns.
     Onlooker,
-    /// Answers what it is asked.
+    /// Answers questions.
     Participant(ParticipantName),
 }
 
-/// What a user may do: regular expressions over the names of queues and exchanges.
+/// The permissions of a user: regular expressions over the names of queues and exchanges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     pub configure: String,
@@ -31,7 +33,7 @@ pub struct Access {
     pub topics: Vec<TopicAccess>,
 }
 
-/// Which routing keys of a topic exchange a user may publish and bind.
+/// Routing keys of a topic exchange that a user may publish and bind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicAccess {
     pub exchange: String,
@@ -39,15 +41,15 @@ pub struct TopicAccess {
     pub read: String,
 }
 
-/// Matches no name: the empty one stands for none that exists.
+/// Matches no existing name.
 const NOTHING: &str = "^$";
-/// Stands for a name that is made up at run time, until its expression takes its place. No name has capitals.
+/// A placeholder for a name chosen at run time, replaced by its expression. No name has capitals.
 const LISTENER: &str = "LISTENER";
-/// The random part of such a name.
+/// Matches the random part of such a name.
 const RANDOM: &str = "[0-9a-z]+";
 
 impl Principal {
-    /// Everybody who has a part in a run.
+    /// Returns all users of a run.
     #[must_use]
     pub fn all(agents: &[AgentName], participants: impl IntoIterator<Item = ParticipantName>) -> Vec<Self> {
         let agents = agents.iter().cloned().map(Self::Agent);
@@ -57,7 +59,7 @@ impl Principal {
         processes.chain(people).chain(participants).collect()
     }
 
-    /// What it is called in users and files: `agent-a`.
+    /// Returns the name in users and files: `agent-a`.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
@@ -70,14 +72,14 @@ impl Principal {
         }
     }
 
-    /// Only coordinators keep anything in the store.
+    /// Returns true for coordinators: they alone use the store.
     #[must_use]
     pub fn uses_the_store(&self) -> bool {
         *self == Self::Coordinator
     }
 }
 
-/// Names that may be touched, one set for each kind of right.
+/// Names that a user may access, one list for each permission.
 #[derive(Default)]
 struct Names {
     configure: Vec<String>,
@@ -86,7 +88,7 @@ struct Names {
 }
 
 impl Names {
-    /// A queue of one's own: made, bound and read.
+    /// Adds the user's own queue: declared, bound and read.
     fn own(&mut self, queue: &Queue, listener: &str) {
         let name = literal(&queue.name).replace(LISTENER, listener);
         for right in [&mut self.configure, &mut self.write, &mut self.read] {
@@ -94,7 +96,7 @@ impl Names {
         }
     }
 
-    /// A queue of one's own behind an exchange that nobody else reads.
+    /// Adds the user's own queue, with an exchange that only this user reads.
     fn inbox(&mut self, queue: &Queue) {
         self.own(queue, "");
         for right in [&mut self.configure, &mut self.read] {
@@ -112,13 +114,13 @@ impl Names {
 }
 
 impl Topology {
-    /// The name of a user of this run.
+    /// Returns the name of a user of this run.
     #[must_use]
     pub fn user(&self, who: &Principal) -> String {
         format!("{}.{}", self.run(), who.label())
     }
 
-    /// Whether a user of this run is one of its agents.
+    /// Returns true if a user of this run is one of its agents.
     #[must_use]
     pub fn is_agent(&self, user: &str) -> bool {
         let name = user
@@ -127,7 +129,7 @@ impl Topology {
         name.is_some_and(|name| AgentName::new(name).is_ok())
     }
 
-    /// What a user may touch, and nothing else of this run or any other.
+    /// Returns the permissions of a user: nothing else of this run or of any other.
     #[must_use]
     pub fn access(&self, who: &Principal) -> Access {
         let mut names = Names::default();
@@ -179,7 +181,7 @@ impl Topology {
         names.read(&self.inference(LISTENER).exchange.name);
     }
 
-    /// It makes nothing: its queue is the coordinators' to declare.
+    /// Adds a participant's names. It declares nothing: coordinators declare its queue.
     fn participant_names(&self, name: &ParticipantName, names: &mut Names) {
         names.read(&self.questions(name).name);
         names.write(&self.to_answers(LISTENER, name.as_str()).exchange);
@@ -216,7 +218,8 @@ impl Topology {
         ]
     }
 
-    /// Coordinators make the run's queues and hold all its tasks: they are trusted with it, and with nothing else.
+    /// Returns a coordinator's permissions. Coordinators declare the run's queues and hold all its
+    /// tasks, so they may access the whole run, and nothing else.
     fn whole_run(&self) -> Access {
         let names = format!("^{}", literal(&self.prefix()));
         Access {
@@ -228,7 +231,8 @@ impl Topology {
     }
 }
 
-/// Names are made of letters, digits, `-`, `_` and dots: only the dot means something else in an expression.
+/// Escapes a name. Names consist of letters, digits, `-`, `_` and dots: only the dot has another
+/// meaning in an expression.
 fn literal(name: &str) -> String {
     name.replace('.', "\\.")
 }

@@ -1,9 +1,9 @@
-//! What a queue is declared with, in arguments that RabbitMQ 3.10 and 4.x take alike.
+//! The arguments of a queue, in a form that RabbitMQ 3.10 and 4.x both accept.
 
 use super::{DELIVERY_LIMIT, Queue, QueueKind};
 
-/// The dead letters are looked at again and again and must never fall out: as good as no limit. "No limit" itself means
-/// opposite things to 3.10 and 4.x, and a missing one means 20 on 4.x.
+/// Practically no limit: operators read the dead letters many times, and none may be dropped. "No
+/// limit" itself means opposite things to 3.10 and 4.x, and a missing limit means 20 on 4.x.
 const DEAD_LETTERS_LIMIT: i64 = 1_000_000_000;
 
 /// The value of an argument.
@@ -15,7 +15,7 @@ pub enum Argument {
 }
 
 impl Queue {
-    /// Its arguments by name.
+    /// Returns its arguments by name.
     #[must_use]
     pub fn arguments(&self) -> Vec<(&'static str, Argument)> {
         let number = |value: u64| Argument::Number(i64::try_from(value).unwrap_or(i64::MAX));

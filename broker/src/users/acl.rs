@@ -1,4 +1,4 @@
-//! Users as Redis loads them: an ACL file.
+//! Redis users as an ACL file.
 
 use std::fmt::Write;
 
@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 use super::User;
 use crate::ids::RunId;
 
-/// What the store's scripts and its connection use, and no more: nothing that lists keys, none of the dangerous commands but
-/// `INFO`, from which `dyad` reads whether what it keeps is safe.
+/// The commands that the store's scripts and its connection use. None of them lists keys, and only
+/// `INFO` is a dangerous one: `dyad` reads from it whether the data is safe.
 const COMMANDS: [&str; 17] = [
     "ping",
     "hello",
@@ -29,7 +29,8 @@ const COMMANDS: [&str; 17] = [
     "persist",
 ];
 
-/// The ACL file of one run: the users that keep something in Redis, each with the run's keys alone. The default user is off.
+/// Returns the ACL file of one run: the users that use Redis, each restricted to the run's keys.
+/// The default user is off.
 #[must_use]
 pub fn acl(run: &RunId, users: &[User]) -> String {
     let mut text = String::from("user default off\n");

@@ -1,5 +1,5 @@
-//! Users, permissions and the run's durable topology as RabbitMQ loads them: `load_definitions`, or `rabbitmqctl
-//! import_definitions`.
+//! RabbitMQ users, permissions and the run's durable topology as definitions, for
+//! `load_definitions` or `rabbitmqctl import_definitions`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,8 +11,9 @@ use crate::local::process::random_bytes;
 use crate::topology::{Argument, Exchange, ExchangeKind, Principal, Queue, Topology};
 use configs::AgentName;
 
-/// What `vhost` is to have for one run: its users with what each may touch, its exchanges, queues and bindings. Repeating an
-/// import changes nothing; other runs of the vhost are not touched.
+/// Returns the definitions of one run in `vhost`: its users with their permissions, its exchanges,
+/// queues and bindings. Repeating an import changes nothing. Other runs of the vhost are not
+/// affected.
 ///
 /// # Errors
 /// The system has no random numbers for the salts.
@@ -48,12 +49,12 @@ fn account(user: &User) -> Result<Value, PasswordError> {
         "name": user.name,
         "password_hash": hash(random_bytes()?, &user.password),
         "hashing_algorithm": "rabbit_password_hashing_sha256",
-        // None of the console's rights.
+        // No access to the management console.
         "tags": [],
     }))
 }
 
-/// The salt, then the SHA-256 of the salt and the password.
+/// Returns the salt, then the SHA-256 of the salt and the password.
 fn hash(salt: [u8; 4], password: &str) -> String {
     let digest = Sha256::new().chain_update(salt).chain_update(password).finalize();
     STANDARD.encode([&salt[..], &digest[..]].concat())

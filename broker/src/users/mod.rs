@@ -1,7 +1,8 @@
-//! Users of the servers, one for each kind of process, each able to touch only what it needs of one run.
+//! Users of the servers, one for each kind of process, each with the permissions it needs in one
+//! run.
 //!
-//! What each may touch is [`Topology::access`]; here it becomes what the servers load: definitions for RabbitMQ, an ACL file
-//! for Redis. Both hold hashes; the passwords themselves go nowhere but into the URLs of [`User`].
+//! [`Topology::access`] holds the permissions. This module turns them into definitions for RabbitMQ
+//! and an ACL file for Redis. Both contain hashes; only the URLs of [`User`] contain the passwords.
 
 mod acl;
 mod definitions;
@@ -14,10 +15,10 @@ use crate::local::LocalError;
 use crate::local::process::random_secret;
 use crate::topology::{Principal, Topology};
 
-/// Fewer characters can be guessed from a hash.
+/// A shorter password can be guessed from a hash.
 const SHORTEST: usize = 16;
 
-/// One kind of process and how it logs in.
+/// The user of one kind of process.
 #[derive(Clone)]
 pub struct User {
     pub who: Principal,
@@ -25,29 +26,30 @@ pub struct User {
     password: String,
 }
 
-/// Without its password.
+/// Shows no password.
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "User({})", self.name)
     }
 }
 
-/// Why a password cannot be used. Never says the password.
+/// The reason why a password cannot be used. Never shows the password.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordError {
     #[error("it has {0} characters, and fewer than {SHORTEST} can be guessed")]
     Short(usize),
-    #[error("it has characters that a URL would not carry: use letters, digits, '-', '_', '.' and '~'")]
+    #[error("it has characters that do not fit into a URL: use letters, digits, '-', '_', '.' and '~'")]
     Characters,
     #[error(transparent)]
     Random(#[from] LocalError),
 }
 
 impl User {
-    /// A user of this run, with the password that was `given`, else a random one.
+    /// Returns a user of this run with the `given` password, else a random one.
     ///
     /// # Errors
-    /// The given password is too short or does not fit into a URL, or the system has no random numbers.
+    /// The given password is too short or does not fit into a URL, or the system has no random
+    /// numbers.
     pub fn new(topology: &Topology, who: Principal, given: Option<String>) -> Result<Self, PasswordError> {
         let password = match given {
             Some(password) => judged(password)?,
@@ -60,7 +62,7 @@ impl User {
         })
     }
 
-    /// `url` with this user in place of whoever it names.
+    /// Returns `url` with this user instead of its own.
     #[must_use]
     pub fn url(&self, url: &str) -> String {
         let (scheme, rest) = url.split_once("://").unwrap_or(("amqp", url));

@@ -1,4 +1,4 @@
-//! The contract of a conversation store, held by every implementation.
+//! The contract of a conversation store, which every implementation keeps.
 
 use crate::harness::*;
 use broker::store::Committed::{Conflict, Duplicate, New};

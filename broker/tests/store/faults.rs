@@ -1,4 +1,5 @@
-//! What a Redis that fails, forgets, refuses or stalls does to the store: nothing that a repeat or a new attempt cannot heal.
+//! Effects of a Redis that fails, forgets, refuses or stalls: a repeat or a new attempt heals each
+//! of them.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -15,11 +16,11 @@ use crate::harness::*;
 fn unusable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     match answer {
         Err(StoreError::Unusable(text)) => text,
-        other => panic!("a person must be told: {other:?}"),
+        other => panic!("an operator must act: {other:?}"),
     }
 }
 
-/// Repeats a step until it is answered, as the store's users do.
+/// Repeats a step until it is answered, like the store's users.
 async fn until_known<T, F: Future<Output = Result<T, StoreError>>>(
     mut step: impl FnMut() -> F,
 ) -> Result<T, StoreError> {
@@ -67,7 +68,7 @@ async fn a_redis_that_went_back_in_time_refuses_the_newer_owner() {
 }
 
 #[tokio::test]
-async fn what_was_committed_outlives_a_kill_of_redis() {
+async fn a_commit_survives_a_kill_of_redis() {
     let mut redis = RedisFixture::start().await;
     let store = redis.store.clone();
     let lease = take(&*store, 1, "x", 7).await.lease;
@@ -102,9 +103,9 @@ async fn a_redis_restarted_empty_is_a_new_attempt() {
     assert_eq!(take(&*store, 1, "x", 8).await.lease.attempt, attempt(8));
 }
 
-/// Somebody's script runs without end, so Redis answers BUSY, until a person kills it.
+/// A script runs without end, so Redis answers BUSY until an operator kills it.
 #[tokio::test]
-async fn a_redis_that_is_busy_with_a_script_is_waited_for_until_that_is_killed() {
+async fn a_redis_busy_with_a_script_is_waited_for_until_it_is_killed() {
     let redis = RedisFixture::start().await;
     let store = &*redis.store;
     let lease = take(store, 1, "x", 7).await.lease;
@@ -138,7 +139,7 @@ async fn a_step_that_timed_out_is_unknown_and_may_be_repeated() {
     })
     .await;
     let store = &*redis.store;
-    // Each step is held back by Redis until after its timeout, and then runs all the same.
+    // Redis delays each step until after its timeout, and then still runs it.
     macro_rules! stalled {
         ($step:expr) => {{
             let () = redis.raw_command(&["CLIENT", "PAUSE", "1200", "ALL"]).await;
@@ -149,7 +150,7 @@ async fn a_step_that_timed_out_is_unknown_and_may_be_repeated() {
     }
     let claim = stalled!(store.claim(group(1), "x", attempt(7), None)).unwrap();
     let Claim::Ours(claimed) = claim else {
-        panic!("nobody else is there: {claim:?}")
+        panic!("there is no other owner: {claim:?}")
     };
     let lease = claimed.lease;
     assert_eq!((lease.attempt, lease.fence), (attempt(7), 1));
@@ -200,7 +201,7 @@ async fn a_key_of_another_program_is_named() {
         .raw_command(&["HSET", &redis.key(group(3)), "r:k", "no order"])
         .await;
     let text = unusable(store.claim(group(3), "x", attempt(7), None).await);
-    assert!(text.contains("something else writes"), "{text}");
+    assert!(text.contains("another program writes"), "{text}");
 }
 
 #[tokio::test]
@@ -232,7 +233,7 @@ async fn a_full_redis_changes_nothing_and_can_still_be_emptied() {
 }
 
 #[tokio::test]
-async fn credentials_and_permissions_are_explained_without_the_password() {
+async fn bad_credentials_are_explained_without_the_password() {
     let redis = RedisFixture::start().await;
     let url = redis.server.url();
     let secret = url.split([':', '@']).nth(2).unwrap().to_owned();
@@ -266,7 +267,7 @@ async fn credentials_and_permissions_are_explained_without_the_password() {
     let store = RedisStore::connect(&reader, &run(), options()).await.unwrap();
     let text = unusable(store.claim(group(1), "x", attempt(7), None).await);
     assert!(text.contains("EVALSHA") && !text.contains("pw-of-reader"), "{text}");
-    // What CONFIG may not tell is left out, and is no error.
+    // Settings that CONFIG may not report are left out without an error.
     assert_eq!(store.check().await, Ok(vec![]));
     for shown in [
         format!("{store:?}"),
@@ -279,12 +280,12 @@ async fn credentials_and_permissions_are_explained_without_the_password() {
 
 #[tokio::test]
 async fn a_url_that_leads_nowhere_is_explained() {
-    // Bound and not listened on: nobody is there, and nobody else comes.
+    // Bound without listening: no server answers, and no other process can take the port.
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let free = held.local_addr().unwrap().port();
-    let nobody = format!("redis://:s3cret@127.0.0.1:{free}/0");
-    let refused = RedisStore::connect(&nobody, &run(), options()).await;
+    let unused = format!("redis://:s3cret@127.0.0.1:{free}/0");
+    let refused = RedisStore::connect(&unused, &run(), options()).await;
     assert!(
         matches!(&refused, Err(StoreError::Unknown(text)) if !text.contains("s3cret")),
         "{refused:?}"
@@ -348,12 +349,13 @@ async fn only_open_groups_have_no_end() {
     let ttl = async |n| redis.raw_command::<i64>(&["TTL", &redis.key(group(n))]).await;
     assert_eq!((ttl(1).await, ttl(3).await), (-1, -1));
     assert!((1..=600).contains(&ttl(2).await));
-    // Opened again, it has no end again.
+    // Opened again, it has no expiry again.
     take(&*kept, 2, "x", 8).await;
     assert_eq!(ttl(2).await, -1);
 }
 
-/// Run by the test below in a process that is killed: prints the server's pid and waits for its end.
+/// Runs for the test below in a process that is killed: prints the server's pid and waits for its
+/// end.
 #[tokio::test]
 #[ignore = "the owner that is killed by the test below"]
 async fn owner_to_be_killed() {
@@ -383,7 +385,7 @@ async fn a_private_redis_ends_with_an_owner_that_is_killed() {
     let pid = pid.expect("the owner starts a server");
     owner.kill().unwrap();
     owner.wait().unwrap();
-    // The folder is locked for as long as that server lives, so the next one starts only after its end.
+    // The folder stays locked while that server lives, so the next one starts only after its end.
     let mut next = PrivateRedis::start(folder.path(), RedisServerOptions::default())
         .await
         .unwrap();

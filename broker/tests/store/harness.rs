@@ -1,4 +1,4 @@
-//! What the tests of the store share: a private Redis that ends with its test, and short ways to write a test.
+//! Fixtures of the store's tests: a private Redis that ends with its test, and shorthands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) fn run() -> RunId {
 
 pub(crate) fn options() -> RedisOptions {
     RedisOptions {
-        // Far beyond what a busy test machine needs; tests of timeouts choose their own.
+        // Far more than a busy test machine needs; tests of timeouts choose their own.
         response_timeout: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(10),
         keep_finished: Duration::from_secs(600),
@@ -47,7 +47,7 @@ impl RedisFixture {
         }
     }
 
-    /// A plain connection, to do to Redis what dyad would not.
+    /// A plain connection, for actions that dyad itself never takes.
     pub(crate) async fn raw(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(self.server.url()).unwrap();
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(30)));
@@ -85,7 +85,7 @@ pub(crate) fn record(key: &str, payload: impl Into<Bytes>) -> Record {
     }
 }
 
-/// Claims what must be free or ours.
+/// Claims a group that must be free or owned by the caller.
 pub(crate) async fn take(store: &dyn Store, g: u8, owner: &str, fresh: u8) -> Claimed {
     match store.claim(group(g), owner, attempt(fresh), None).await.unwrap() {
         Claim::Ours(claimed) => claimed,
@@ -93,7 +93,7 @@ pub(crate) async fn take(store: &dyn Store, g: u8, owner: &str, fresh: u8) -> Cl
     }
 }
 
-/// The beat and fence that another owner is watched by.
+/// The beat and fence by which another owner is watched.
 pub(crate) async fn watch(store: &dyn Store, g: u8, owner: &str) -> (u64, u64) {
     match store.claim(group(g), owner, attempt(99), None).await.unwrap() {
         Claim::Theirs { beat, fence, .. } => (beat, fence),
@@ -101,7 +101,7 @@ pub(crate) async fn watch(store: &dyn Store, g: u8, owner: &str) -> (u64, u64) {
     }
 }
 
-/// Takes a group over from an owner that is silent.
+/// Takes a group over from a silent owner.
 pub(crate) async fn take_over(store: &dyn Store, g: u8, owner: &str) -> Claimed {
     let silent = watch(store, g, owner).await;
     match store.claim(group(g), owner, attempt(99), Some(silent)).await.unwrap() {

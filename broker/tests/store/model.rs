@@ -1,4 +1,5 @@
-//! Random interleavings of two owners: the store in memory against a small model, and against the one in Redis.
+//! Random interleavings of two owners: the store in memory against a small model, and against the
+//! one in Redis.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use crate::harness::*;
 
 const OWNERS: [&str; 2] = ["x", "y"];
 
-/// One step of one owner, with the lease it last had of the group.
+/// One step of one owner, with its last lease of the group.
 #[derive(Debug, Clone)]
 enum Op {
-    /// `watched`: claims as after having watched the other, which may have moved since.
+    /// `watched`: claims after having watched the other owner, which may have moved since.
     Claim {
         watched: bool,
     },
@@ -59,7 +60,7 @@ enum Answer {
     Done(Result<(), StoreError>),
 }
 
-/// What an owner remembers of a group.
+/// An owner's knowledge of a group.
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
     lease: Option<Lease>,
@@ -135,7 +136,7 @@ async fn ask(store: &dyn Store, call: Call) -> Answer {
     }
 }
 
-/// The rules, as few as they are: who holds a group, and what is written in it.
+/// The model: the owner of each group and its records.
 #[derive(Debug, Default)]
 struct Model(BTreeMap<u8, Written>);
 

@@ -30,7 +30,7 @@ fn options(tls: TlsFiles) -> AmqpOptions {
     }
 }
 
-/// The words of a refusal, which must come long before the patience of a connection ends.
+/// Returns the text of a refusal, which must come long before the connection's timeout.
 async fn refused(url: &str, tls: TlsFiles) -> String {
     let begun = Instant::now();
     let error = AmqpBus::connect(url, options(tls)).await.unwrap_err();
@@ -50,7 +50,7 @@ async fn pass(bus: &AmqpBus, consumer: &mut dyn Consumer, id: &str) {
         message_id: id.into(),
         correlation_id: None,
         headers: Vec::new(),
-        // Many records of TLS.
+        // Large enough for many TLS records.
         body: vec![b'x'; 1 << 20].into(),
         durable: true,
     };
@@ -59,7 +59,7 @@ async fn pass(bus: &AmqpBus, consumer: &mut dyn Consumer, id: &str) {
         let delivery = within("a delivery", consumer.next()).await.unwrap();
         assert_eq!(delivery.body.len(), 1 << 20);
         delivery.ack().await;
-        // An ack that the server had not written when it was killed is forgotten: its message comes again.
+        // A killed server forgets an ack that it had not written: its message comes again.
         if delivery.message_id.as_deref() == Some(id) {
             break;
         }
@@ -77,7 +77,7 @@ async fn until_health(bus: &AmqpBus, wanted: impl Fn(&BusHealth) -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_pass_over_tls_through_a_restart_and_a_time_with_a_bad_certificate() {
+async fn messages_pass_over_tls_after_restarts_and_bad_certificates() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let (good, bad) = (authority.server(), stranger.server());
     let served = authority.sign("served").server();
@@ -97,7 +97,8 @@ async fn messages_pass_over_tls_through_a_restart_and_a_time_with_a_bad_certific
     rabbit.restart().await.unwrap();
     pass(&bus, &mut *consumer, "after a restart").await;
 
-    // Whoever was connected once goes on trying: the server had a good certificate, and gets it back.
+    // A bus that was connected once keeps retrying: the server had a good certificate, and gets it
+    // back.
     serve(&bad);
     rabbit.restart().await.unwrap();
     until_health(
@@ -112,7 +113,7 @@ async fn messages_pass_over_tls_through_a_restart_and_a_time_with_a_bad_certific
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_not_trusted_is_refused_before_anything_is_said() {
+async fn an_untrusted_server_is_rejected_before_any_data_is_sent() {
     let authority = Authority::new();
     let (rabbit, _folder) = start(authority.server()).await;
     strangers_are_refused(&rabbit.tls_url(), &authority, "amqps://127.0.0.1", refused).await;

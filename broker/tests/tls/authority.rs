@@ -1,14 +1,14 @@
-//! An authority of a test's own, and the certificates that it signs.
+//! A certificate authority for one test, and the certificates that it signs.
 
 use std::path::PathBuf;
 
 use broker::local::ServerTls;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// Whom the private servers listen as.
+/// The address of the private servers.
 const HERE: &str = "127.0.0.1";
 
-/// It signs whatever it is asked to; its files lie in a folder of its own.
+/// An authority that signs every request; its files are in its own folder.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: tempfile::TempDir,
@@ -33,12 +33,12 @@ impl Authority {
         Self { issuer, folder }
     }
 
-    /// Its own certificate.
+    /// Returns its own certificate.
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// A certificate for a name or an address, valid from the first day of a year until that of another.
+    /// Returns a certificate for a name or an address, valid between the first days of two years.
     pub(crate) fn sign_for(&self, name: &str, from: i32, until: i32) -> Signed {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -56,19 +56,19 @@ impl Authority {
         signed
     }
 
-    /// A certificate for a name or an address that is good today.
+    /// Returns a certificate for a name or an address that is valid today.
     pub(crate) fn sign(&self, name: &str) -> Signed {
         self.sign_for(name, 2020, 4000)
     }
 
-    /// What a server on this machine needs.
+    /// Returns the files of a server on this machine.
     pub(crate) fn server(&self) -> ServerTls {
         self.sign(HERE).server()
     }
 }
 
 impl Signed {
-    /// For a server that asks nobody for a certificate.
+    /// Returns the files of a server that requires no client certificate.
     pub(crate) fn server(self) -> ServerTls {
         ServerTls {
             certificate: self.certificate,

@@ -1,4 +1,4 @@
-//! Files that cannot be used: both clients say which, why, and what to do. No server is asked.
+//! Unusable files: both clients report the file, the reason and the remedy, without a server.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use broker::tls::TlsFiles;
 use crate::authority::{Authority, Signed};
 use crate::{known, trust};
 
-/// What both clients say, which is the same.
+/// Returns the error of both clients, which is the same.
 async fn said(tls: TlsFiles) -> String {
     let options = AmqpOptions {
         tls: tls.clone(),

@@ -1,4 +1,5 @@
-//! TLS to a real RabbitMQ and a real Redis: what is trusted, what is refused, and with which words.
+//! TLS to a real RabbitMQ and a real Redis: accepted and rejected certificates, and the error
+//! texts.
 #![cfg(all(feature = "amqp", feature = "redis"))]
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ use broker::tls::{ClientFiles, TlsFiles};
 use crate::authority::{Authority, Signed};
 use crate::recorder::Recorder;
 
-/// Trust in one authority of the user's own, beside the system's.
+/// Trust in one authority of the user, in addition to the system's.
 fn trust(ca: PathBuf) -> TlsFiles {
     TlsFiles {
         ca: Some(ca),
@@ -24,7 +25,7 @@ fn trust(ca: PathBuf) -> TlsFiles {
     }
 }
 
-/// The same, with a certificate of our own.
+/// The same, with our own certificate.
 fn known(ca: PathBuf, ours: Signed) -> TlsFiles {
     let client = ClientFiles {
         certificate: ours.certificate,
@@ -43,7 +44,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The URL with another host or port.
+/// Returns the URL with another host or port.
 fn with(url: &str, from: &str, to: &str) -> String {
     assert!(url.contains(from), "{url}");
     url.replacen(from, to, 1)
@@ -54,8 +55,9 @@ fn port(url: &str) -> u16 {
     place.split('/').next().unwrap().parse().unwrap()
 }
 
-/// A server with a certificate of `authority` for 127.0.0.1 is refused, in words, by whoever does not trust it or calls it by another
-/// name, before anything is said to it. `refused` connects and answers why it could not; `shown` is how the server is named.
+/// A server with a certificate of `authority` for 127.0.0.1 is rejected, before any data is sent,
+/// by a client that does not trust the authority or uses another name. `refused` connects and
+/// returns the error; `shown` is the server's name in it.
 async fn strangers_are_refused(
     url: &str,
     authority: &Authority,
@@ -65,10 +67,10 @@ async fn strangers_are_refused(
     let secret = url.split([':', '@']).nth(2).unwrap();
     let recorder = Recorder::new(port(url));
     let recorded = with(url, &format!(":{}/", port(url)), &recorder.place());
-    for nobody in [TlsFiles::default(), trust(Authority::new().file())] {
-        let text = refused(&recorded, nobody).await;
+    for untrusting in [TlsFiles::default(), trust(Authority::new().file())] {
+        let text = refused(&recorded, untrusting).await;
         assert!(
-            text.contains("certificate is signed by nobody that we trust: set DYAD_CA="),
+            text.contains("certificate is signed by no authority that we trust: set DYAD_CA="),
             "{text}"
         );
         assert!(text.contains(shown) && !text.contains(secret), "{text}");

@@ -1,4 +1,4 @@
-//! A relay that remembers what a client has sent.
+//! A relay that records the client's bytes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// To a port of this machine.
+    /// The port of this machine that it relays to.
     pub(crate) fn new(target: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -28,16 +28,16 @@ impl Recorder {
         Self { port, sent }
     }
 
-    /// Where clients go instead.
+    /// The port for clients.
     pub(crate) fn place(&self) -> String {
         format!(":{}/", self.port)
     }
 
-    /// Fails if anything was sent but handshakes, or if nothing was.
+    /// Fails if the client sent anything except handshakes, or nothing.
     pub(crate) fn assert_only_handshakes(&self, secret: &str) {
         let sent = self.sent.lock().unwrap();
         let has = |text: &[u8]| sent.windows(text.len()).any(|window| window == text);
-        // The record of a handshake in TLS.
+        // The TLS record type of a handshake.
         assert!(sent.starts_with(&[0x16, 3]), "{sent:?}");
         for clear in ["AMQP", "PLAIN", "AUTH", "HELLO", "dyad", secret] {
             assert!(!has(clear.as_bytes()), "{clear} was sent in the clear");

@@ -32,7 +32,7 @@ async fn connect(url: &str, tls: TlsFiles) -> Result<Arc<RedisStore>, StoreError
     RedisStore::connect(url, &RunId::new("tls").unwrap(), options).await
 }
 
-/// The words of a refusal, which must come long before the patience of a connection ends.
+/// Returns the text of a refusal, which must come long before the connection's timeout.
 async fn refused(url: &str, tls: TlsFiles) -> String {
     let begun = Instant::now();
     let refused = connect(url, tls).await;
@@ -43,7 +43,7 @@ async fn refused(url: &str, tls: TlsFiles) -> String {
     }
 }
 
-/// Through a lost connection: every step may be repeated.
+/// Repeats a step through a lost connection: every step may be repeated.
 async fn claim(store: &RedisStore) -> Claimed {
     within("a claim", async {
         loop {
@@ -65,7 +65,7 @@ async fn records_are_committed_over_tls_through_a_restart() {
     let lease = claim(&store).await.lease;
     let record = Record {
         key: "k".into(),
-        // Many records of TLS.
+        // Large enough for many TLS records.
         payload: vec![b'x'; 1 << 20].into(),
     };
     let committed = store.commit(lease, std::slice::from_ref(&record)).await.unwrap();
@@ -76,12 +76,12 @@ async fn records_are_committed_over_tls_through_a_restart() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_trusted_is_refused_before_anything_is_said() {
+async fn an_untrusted_server_is_rejected_before_any_data_is_sent() {
     let authority = Authority::new();
     let (redis, _folder) = start(authority.server()).await;
     strangers_are_refused(&redis.tls_url(), &authority, "@127.0.0.1", refused).await;
 
-    // A port without TLS keeps silent.
+    // A port without TLS never answers.
     let plain = with(&redis.url(), "redis:", "rediss:");
     let options = RedisOptions {
         tls: trust(authority.file()),

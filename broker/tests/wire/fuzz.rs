@@ -1,4 +1,5 @@
-//! Decoding holds against anything: round trips, damaged bytes, lengths that lie, content that cannot be true.
+//! Decoding withstands any bytes: round trips, damaged bytes, false lengths, content that cannot be
+//! true.
 
 use bincode::{Decode, Encode};
 use broker::codec::{self, CodecError};
@@ -147,9 +148,9 @@ fn every_truncation_and_every_addition_is_refused() {
 }
 
 #[test]
-fn lengths_that_lie_are_refused_before_anything_is_allocated() {
+fn false_lengths_are_rejected_before_any_allocation() {
     for claimed in [u64::MAX, u64::MAX / 4, 1 << 40, 60_000_000, 100_000] {
-        // A row's ids: `claimed` of them, and then nothing.
+        // A row's ids: a count of `claimed`, and then nothing.
         let mut bytes = codec::SCHEMA.to_le_bytes().to_vec();
         bytes.extend(claimed.to_le_bytes());
         let refused = codec::decode::<Row>(&bytes).unwrap_err();
@@ -240,9 +241,9 @@ fn bundles_that_cannot_be_true_are_refused() {
 }
 
 #[test]
-fn what_visitors_are_told_that_cannot_be_true_is_refused() {
+fn impossible_progress_of_visits_is_rejected() {
     fn refused(change: impl FnOnce(&mut EngineTold)) -> bool {
-        let mut told = EngineTold {
+        let mut progress = EngineTold {
             request: sample::turn_frame().requests[0].request,
             ids: vec![1, 2],
             logprobs: vec![-0.5, -1.0],
@@ -250,18 +251,20 @@ fn what_visitors_are_told_that_cannot_be_true_is_refused() {
             spans: vec![sample::span(3, 4), sample::span(4, 5)],
             end: None,
         };
-        assert_eq!(told.validate(3, 1), Ok(()));
-        assert!(told.validate(3, 0).is_err(), "nobody asked for the most likely ones");
-        change(&mut told);
-        matches!(told.validate(3, 1), Err(CodecError::Content(_)))
+        assert_eq!(progress.validate(3, 1), Ok(()));
+        assert!(progress.validate(3, 0).is_err(), "no likely tokens were requested");
+        change(&mut progress);
+        matches!(progress.validate(3, 1), Err(CodecError::Content(_)))
     }
-    assert!(refused(|told| told.logprobs[0] = f32::NAN));
-    assert!(refused(|told| told.logprobs.push(-1.0)));
-    assert!(refused(|told| told.ids.push(1)));
-    assert!(refused(|told| drop(told.top.pop())));
-    assert!(refused(|told| told.top[0].push(TopLogprob { id: 2, logprob: -2.0 })));
-    assert!(refused(|told| told.top[0][0].logprob = f32::NEG_INFINITY));
-    assert!(refused(|told| told.spans.clear()));
-    assert!(refused(|told| told.spans[0].start = 2));
-    assert!(refused(|told| told.spans[1].end = 6));
+    assert!(refused(|progress| progress.logprobs[0] = f32::NAN));
+    assert!(refused(|progress| progress.logprobs.push(-1.0)));
+    assert!(refused(|progress| progress.ids.push(1)));
+    assert!(refused(|progress| drop(progress.top.pop())));
+    assert!(refused(
+        |progress| progress.top[0].push(TopLogprob { id: 2, logprob: -2.0 })
+    ));
+    assert!(refused(|progress| progress.top[0][0].logprob = f32::NEG_INFINITY));
+    assert!(refused(|progress| progress.spans.clear()));
+    assert!(refused(|progress| progress.spans[0].start = 2));
+    assert!(refused(|progress| progress.spans[1].end = 6));
 }

@@ -1,7 +1,9 @@
-//! Golden files: the exact bytes of every message type, so that no change of the wire goes unnoticed.
+//! Golden files: the exact bytes of every message type, so that every change of the wire is
+//! noticed.
 //!
-//! A binary type that changes needs a new `codec::SCHEMA`; a JSON type may gain fields that have defaults. When a change
-//! is meant, run `DYAD_GOLDEN=write cargo test -p broker --test wire` and commit the files with it.
+//! A changed binary type needs a new `codec::SCHEMA`; a JSON type may gain fields with defaults.
+//! After an intended change, run `DYAD_GOLDEN=write cargo test -p broker --test wire` and commit
+//! the files with it.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -41,7 +43,7 @@ fn binary<T: Encode + Decode<()> + PartialEq + Debug>(name: &str, value: &T) {
     assert_eq!(&codec::decode::<T>(&golden).unwrap(), value, "{name}");
 }
 
-/// `text` has every field that may be given.
+/// `text` has every optional field.
 fn json<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, text: &str) {
     let value: T = serde_json::from_str(text).unwrap();
     let golden = check(&format!("{name}.json"), &codec::encode_json(&value));

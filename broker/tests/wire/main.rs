@@ -1,4 +1,4 @@
-//! The bytes of the wire: golden files, and what decoding does with bytes that no healthy peer sends.
+//! The bytes of the wire: golden files, and decoding of bytes that no healthy peer sends.
 #![allow(clippy::unwrap_used)]
 
 mod fuzz;

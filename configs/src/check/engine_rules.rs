@@ -1,10 +1,11 @@
-//! What may be said wrongly about engines that are processes of their own.
+//! Rules for engines that run as separate processes.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::report::Report;
 use crate::{EngineConfig, EngineKind, RunConfig};
 
+/// Checks `agents.NAME.engine` of every agent.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let mut taken: Vec<(String, String)> = Vec::new();
     for (name, agent) in &config.agents {
@@ -18,7 +19,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         for url in &engine.urls {
             if let Some((_, other)) = taken.iter().find(|(known, _)| *known == same(url)) {
                 let message = format!(
-                    "has {:?}, which is in {other} too: an engine serves one agent, and is named once",
+                    "has {:?}, which {other} has too: an engine serves one agent, so list it once",
                     shown(url)
                 );
                 report.when(true, format!("{path}.urls"), &[other], message);
@@ -28,7 +29,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     }
 }
 
-/// Equal for URLs that differ in their writing alone.
+/// Returns a form that is equal for URLs that differ only in case and trailing slashes.
 pub(super) fn same(url: &str) -> String {
     url.trim_end_matches('/').to_lowercase()
 }
@@ -39,7 +40,7 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
         engine.urls.is_empty(),
         &urls,
         &[&kind],
-        "is empty: write where `dyad engine` answers, such as [\"http://127.0.0.1:8101\"]",
+        "is empty: write the URL of `dyad engine`, for example [\"http://127.0.0.1:8101\"]",
     );
     for url in &engine.urls {
         if let Some(problem) = fault(url) {
@@ -51,7 +52,7 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
         format!("{path}.replicas"),
         &[&kind],
         format!(
-            "is {}: engines of this kind are as many as engine.urls; leave it out",
+            "is {}: the number of engines of this kind is that of engine.urls; remove it",
             engine.replicas
         ),
     );
@@ -61,7 +62,7 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
         format!("{path}.weights_listen"),
         &[],
         format!(
-            "{:?} is no address: write an IP address and a port, such as \"127.0.0.1:8100\"",
+            "{:?} is not an address: write an IP address and a port, for example \"127.0.0.1:8100\"",
             engine.weights_listen
         ),
     );
@@ -70,7 +71,8 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
         format!("{path}.weights_listen"),
         &[&format!("{path}.weights_url")],
         format!(
-            "is {:?}, which is no address to ask at: write in weights_url how engines reach it, such as \"http://agent-a:8100\"",
+            "is {:?}, an address that engines cannot call: write a reachable URL in \
+             weights_url, for example \"http://agent-a:8100\"",
             engine.weights_listen
         ),
     );
@@ -86,7 +88,7 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
     }
 }
 
-/// Without what may be a secret.
+/// Returns the URL without parts that may be secret.
 pub(super) fn shown(url: &str) -> String {
     match url.rsplit_once('@') {
         Some((_, host)) => format!("...@{host}"),
@@ -94,7 +96,7 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
-/// Keys that say something to engines in processes of their own alone.
+/// Checks keys that only affect engines in separate processes.
 fn idle(engine: &EngineConfig, path: &str, report: &mut Report) {
     let default = EngineConfig::default();
     for (key, is_set) in [
@@ -106,12 +108,12 @@ fn idle(engine: &EngineConfig, path: &str, report: &mut Report) {
             is_set,
             format!("{path}.{key}"),
             &[&format!("{path}.kind")],
-            "is for engines that are processes of their own: write kind = \"dyad\" (urls: \"sglang\", \"vllm\" or \"openai\" too), or leave it out",
+            "is for engines in separate processes: write kind = \"dyad\" (urls: \"sglang\", \"vllm\" or \"openai\" too), or remove it",
         );
     }
 }
 
-/// Engines on other hosts fetch weights from this one.
+/// Checks that engines on other hosts can fetch weights from this one.
 fn reach(engine: &EngineConfig, path: &str, report: &mut Report) {
     let near = |address: SocketAddr| address.ip().to_canonical().is_loopback();
     let far = engine.urls.iter().find(|url| fault(url).is_none() && !is_near(url));
@@ -134,7 +136,7 @@ fn reach(engine: &EngineConfig, path: &str, report: &mut Report) {
     }
 }
 
-/// Whether a URL without fault names this machine.
+/// Returns true if a valid URL names this machine.
 fn is_near(url: &str) -> bool {
     let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
@@ -145,19 +147,19 @@ fn is_near(url: &str) -> bool {
             .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// What is wrong with the URL of a server that is asked by host and port alone.
+/// Returns what is wrong with a URL that must be a host and a port.
 fn fault(url: &str) -> Option<&'static str> {
     let Some(rest) = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) else {
         return Some("which does not begin with http:// or https://");
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains('@') {
-        return Some("which holds a password: give the token in DYAD_ENGINE_TOKEN");
+        return Some("which contains a password: put the token into DYAD_ENGINE_TOKEN");
     }
     if authority.contains(['/', '?', '#']) || authority.contains(char::is_whitespace) {
         return Some("which has more than a host and a port: write http://HOST:PORT");
     }
-    // An IPv6 address has colons of its own, in brackets.
+    // An IPv6 address has colons and stands in brackets.
     let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once("]:"));
     let is_name = |host: &str| !host.is_empty() && !host.contains([':', '[', ']']);
     let (sound, port) = match bracketed {
@@ -168,7 +170,7 @@ fn fault(url: &str) -> Option<&'static str> {
     };
     let digits = port.bytes().all(|byte| byte.is_ascii_digit());
     if !sound || !digits || port.parse::<u16>().unwrap_or(0) == 0 {
-        return Some("which names no host and port: write http://HOST:PORT, port 443 too");
+        return Some("which has no valid host and port: write http://HOST:PORT, including port 443");
     }
     None
 }

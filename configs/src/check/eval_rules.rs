@@ -1,11 +1,12 @@
-//! What `[eval]` may say wrongly.
+//! Rules for `[eval]`.
 
 use super::report::Report;
 use super::sampling_rules::{is_too_cold, too_cold};
 use super::tasks_rules::{is_task_source, not_understood, rows};
 use crate::{Mode, OwnKinds, RunConfig};
 
-/// What the figures of an evaluation begin with: a suite's stand beside them, under its name.
+/// The first parts of the names of evaluation figures. A suite's figures stand next to them under
+/// the suite's name.
 const FIGURES: [&str; 7] = [
     "collapse",
     "conversations",
@@ -16,6 +17,7 @@ const FIGURES: [&str; 7] = [
     "weights",
 ];
 
+/// Checks `[eval]` and its suites.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let tasks = &config.tasks;
     let eval = &config.eval;
@@ -37,7 +39,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         eval.every > 0 && source.is_none() && !tasks.source.starts_with("generator:"),
         "eval.source",
         &["eval.every", "tasks.source"],
-        "is missing: eval.every needs tasks that are never trained on, such as \"jsonl:PATH\"",
+        "is missing: eval.every needs tasks that are never trained on, for example \"jsonl:PATH\"",
     );
     report.when(
         eval.tasks == Some(0),
@@ -57,7 +59,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         eval.pool.is_some() && solver.is_some_and(|solver| config.workflow.tools.get(&solver).is_some_and(calls)),
         "eval.pool",
         &["workflow.tools"],
-        "would hold the solver's calls and not its answers: remove it, or take the solver's tools away",
+        "would hold the solver's tool calls in place of its answers: remove it, or remove the solver's tools",
     );
     report.when(
         eval.votes.is_some() && config.workflow.kind != "solo",
@@ -70,7 +72,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             !floor.is_finite(),
             format!("eval.floors.{metric}"),
             &[],
-            "is no finite number: write for example 0.2",
+            "is not a finite number: write for example 0.2",
         );
     }
     report.when(eval.votes == Some(0), "eval.votes", &[], "is 0: write 1 or more");
@@ -78,20 +80,20 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         eval.pool.is_some_and(|size| size < 2),
         "eval.pool",
         &[],
-        "is below 2: the pool is half right and half wrong, 100 or more make a figure",
+        "is below 2: the pool is half right and half wrong; 100 or more give a useful figure",
     );
     report.when(
         !eval.hold && config.run.mode == Mode::Sync,
         "eval.hold",
         &["run.mode"],
-        "is for run.mode = \"async\": synchronous rounds do not begin while an evaluation is played; remove it",
+        "is for run.mode = \"async\": synchronous rounds wait for an evaluation to end; remove it",
     );
     report.when(
         eval.hold && config.run.mode == Mode::Async && eval.hold_at_most < config.run.lease,
         "eval.hold_at_most",
         &["run.lease"],
         format!(
-            "is below run.lease ({}): agents would let go before an evaluation is over; write for example \"1h\", or hold = false",
+            "is below run.lease ({}): agents would change their weights before an evaluation ends; write for example \"1h\", or hold = false",
             config.run.lease
         ),
     );
@@ -99,7 +101,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
 }
 
 fn suites(config: &RunConfig, report: &mut Report) {
-    // Without tasks of its own, `[eval]` takes some of the generator's, and only where it evaluates on the way.
+    // Without a source, `[eval]` takes tasks of the generator, and only if `eval.every` is set.
     let evaluates =
         config.eval.source.is_some() || (config.eval.every > 0 && config.tasks.source.starts_with("generator:"));
     for (name, suite) in &config.eval.suites {
@@ -109,7 +111,7 @@ fn suites(config: &RunConfig, report: &mut Report) {
             name.is_empty() || !name.chars().all(legal),
             format!("eval.suites.{name}"),
             &[],
-            "is no suite's name: use letters, digits, '-' and '_'",
+            "is not a name of a suite: use letters, digits, '-' and '_'",
         );
         report.when(
             !is_task_source(&suite.source),
@@ -128,19 +130,19 @@ fn suites(config: &RunConfig, report: &mut Report) {
             suite.every == Some(0),
             key("every"),
             &[],
-            "is 0: write 1 for every evaluation of the run, 5 for each fifth, or leave it out for none",
+            "is 0: write 1 for every evaluation of the run, 5 for each fifth, or remove it for none",
         );
         report.when(
             suite.every.is_some_and(|every| every > 0) && !evaluates,
             key("every"),
             &["eval.source", "eval.every", "tasks.source"],
-            "is for runs that evaluate: give eval.source, or eval.every with a generator, or leave it out",
+            "is for runs that evaluate: set eval.source, or eval.every with a generator, or remove it",
         );
         report.when(
             suite.every.is_some() && FIGURES.contains(&name.as_str()),
             format!("eval.suites.{name}"),
             &[],
-            "is what evaluations call figures of their own: take another name, such as \"held-out\"",
+            "is the name of an evaluation's own figures: choose another name, for example \"held-out\"",
         );
         report.when(
             suite.tasks == Some(0),
@@ -154,7 +156,7 @@ fn suites(config: &RunConfig, report: &mut Report) {
                 .is_some_and(|value| !(value.is_finite() && value > 0.0)),
             key("temperature"),
             &[],
-            "is not above 0: samples at temperature 0 are all the same; write for example 0.6, or samples = 0 for the greedy conversation alone",
+            "is not above 0: samples at temperature 0 are all the same; write for example 0.6, or samples = 0 for only the greedy conversation",
         );
         let temperature = suite.temperature.unwrap_or(1.0);
         report.when(
@@ -171,7 +173,7 @@ fn suites(config: &RunConfig, report: &mut Report) {
             key("grader"),
             &["graders"],
             format!(
-                "{grader:?} is neither a kind of grader ({}, process:FILE) nor the name of one in [graders]",
+                "{grader:?} is neither a kind of grader ({}, process:FILE) nor a name in [graders]",
                 kinds.join(", ")
             ),
         );

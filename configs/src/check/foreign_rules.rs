@@ -1,4 +1,4 @@
-//! What may be said wrongly about engines that are other people's servers.
+//! Rules for engines that are servers of other projects.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use super::engine_rules::{same, shown};
 use super::report::Report;
 use crate::{AgentConfig, EngineKind, Mode, RunConfig};
 
+/// Checks foreign servers of every agent.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     for (name, agent) in &config.agents {
         let path = format!("agents.{name}");
@@ -18,7 +19,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     shared(config, report);
 }
 
-/// Keys that mean nothing without a server.
+/// Checks keys that only work with a foreign server.
 fn own(agent: &AgentConfig, path: &str, report: &mut Report) {
     let kind = format!("{path}.engine.kind");
     report.when(
@@ -38,7 +39,7 @@ fn foreign(config: &RunConfig, agent: &AgentConfig, path: &str, report: &mut Rep
         engine.urls.is_empty(),
         &urls,
         &[&kind],
-        format!("is missing: write where {name} answers, such as [\"http://127.0.0.1:30000\"]"),
+        format!("is missing: write the URL of {name}, for example [\"http://127.0.0.1:30000\"]"),
     );
     for (place, url) in engine.urls.iter().enumerate() {
         if let Err(wrong) = judge(url) {
@@ -66,23 +67,24 @@ fn foreign(config: &RunConfig, agent: &AgentConfig, path: &str, report: &mut Rep
         engine.kind == EngineKind::Openai && engine.weights_folder.is_some(),
         format!("{path}.engine.weights_folder"),
         &[&kind],
-        "is for servers that take weights: remove it",
+        "is for servers that accept weights: remove it",
     );
     report.when(
         config.run.mode == Mode::Sync,
         &kind,
         &["run.mode"],
-        format!("is {name}, whose bits depend on what it computes at the same time: mode \"sync\" promises the same bits; write mode = \"async\", or engine.kind = \"embedded\""),
+        format!("is {name}; its bits depend on its other requests, but mode \"sync\" promises the same bits: write mode = \"async\", or engine.kind = \"embedded\""),
     );
     report.when(
         agent.http.is_some() && engine.kind == EngineKind::Openai,
         format!("{path}.http"),
         &[&kind],
-        format!("is for engines that take tokens: {name} takes messages and has a front of its own, so ask it there; remove [{path}.http]"),
+        format!("is for engines that accept tokens: {name} accepts messages and has its own HTTP front, so use that and remove [{path}.http]"),
     );
 }
 
-/// An engine that takes whole weights serves one agent; adapters share.
+/// Checks servers that several agents share. A server with whole weights serves one agent; adapters
+/// can share one.
 fn shared(config: &RunConfig, report: &mut Report) {
     let mut users: BTreeMap<String, Vec<(String, bool)>> = BTreeMap::new();
     for (name, agent) in &config.agents {
@@ -102,7 +104,7 @@ fn shared(config: &RunConfig, report: &mut Report) {
                 format!("agents.{other}.engine.urls"),
                 &[&format!("agents.{alone}.engine.urls")],
                 format!(
-                    "has {:?}, where agent {alone} puts its whole weights: give each an engine of its own, or train adapters ([agents.NAME.lora])",
+                    "has {:?}, where agent {alone} loads its whole weights: give each agent its own engine, or train adapters ([agents.NAME.lora])",
                     shown(&url)
                 ),
             );
@@ -118,19 +120,19 @@ fn name(kind: EngineKind) -> &'static str {
     }
 }
 
-/// Why a text is no URL of an engine. Whether plaintext may go there is judged where it goes.
+/// Returns why a text is not a URL of an engine. The client decides whether plaintext is allowed.
 fn judge(url: &str) -> Result<(), &'static str> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let rest = rest.ok_or("is no http:// or https:// URL")?;
+    let rest = rest.ok_or("is not an http:// or https:// URL")?;
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err("has white space in it");
+        return Err("contains white space");
     }
     if url.contains(['?', '#']) {
         return Err("has a query or a fragment");
     }
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.contains('@') {
-        return Err("has a name or a key in it, which belongs into DYAD_ENGINE_TOKEN");
+        return Err("contains a name or a key, which belongs into DYAD_ENGINE_TOKEN");
     }
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -141,7 +143,7 @@ fn judge(url: &str) -> Result<(), &'static str> {
     }
     let wrong = |port: &str| port.parse::<u16>().map_or(true, |port| port == 0);
     if port.is_some_and(wrong) {
-        return Err("has a port that is no number from 1 to 65535");
+        return Err("has a port that is not a number from 1 to 65535");
     }
     Ok(())
 }

@@ -1,15 +1,16 @@
-//! What may be said wrongly about the agents' HTTP fronts.
+//! Rules for the HTTP fronts of agents.
 
 use std::net::SocketAddr;
 
 use super::report::Report;
 use crate::{EngineKind, HttpConfig, RunConfig};
 
-/// Less than this holds no question.
+/// Least size of a request's body, in bytes.
 const LEAST_BODY: u64 = 1 << 10;
-/// More than this is no question, and costs memory for each of several at once.
+/// Largest size of a request's body, in bytes. Several parallel requests need it at once.
 const MOST_BODY: u64 = 64 << 20;
 
+/// Checks `agents.NAME.http` of every agent.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let mut taken: Vec<(String, SocketAddr)> = Vec::new();
     for (name, agent) in &config.agents {
@@ -17,14 +18,14 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         let path = format!("agents.{name}.http");
         front(http, &path, report);
         rates(http, agent.sampling.max_new_tokens, &path, report);
-        // A request's choices go to one engine.
+        // All choices of a request go to one engine.
         let slots = agent.engine.slots;
         report.when(
             agent.engine.kind != EngineKind::Scripted && http.generations >= slots,
             format!("{path}.generations"),
             &[&format!("agents.{name}.engine")],
             format!(
-                "is {}, and an engine has {slots} slots: write less, so that training finds a free one",
+                "is {}, but an engine has {slots} slots: write less, so that training finds a free one",
                 http.generations
             ),
         );
@@ -35,7 +36,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
                 true,
                 &listen,
                 &[other],
-                format!("{address} is taken by {other}: give each agent a port of its own"),
+                format!("{address} is used by {other}: give each agent its own port"),
             );
         }
         taken.push((listen, address));
@@ -48,7 +49,7 @@ fn front(http: &HttpConfig, path: &str, report: &mut Report) {
         format!("{path}.listen"),
         &[],
         format!(
-            "{:?} is no address: write an IP address and a port, such as \"127.0.0.1:8001\" (this machine) or \"0.0.0.0:8001\" (any network)",
+            "{:?} is not an address: write an IP address and a port, for example \"127.0.0.1:8001\" (this machine) or \"0.0.0.0:8001\" (any network)",
             http.listen
         ),
     );
@@ -67,7 +68,7 @@ fn front(http: &HttpConfig, path: &str, report: &mut Report) {
             value == 0,
             format!("{path}.{key}"),
             &[],
-            "is 0, so nobody would be answered: write 1 or more, or remove [agents.NAME.http]",
+            "is 0, so no client would get an answer: write 1 or more, or remove [agents.NAME.http]",
         );
     }
 }
@@ -78,7 +79,7 @@ fn rates(http: &HttpConfig, answer: u32, path: &str, report: &mut Report) {
         http.tokens_per_minute.is_some_and(|limit| limit != 0 && limit <= most),
         format!("{path}.tokens_per_minute"),
         &[],
-        format!("is no more than the {most} tokens that one answer may have (sampling.max_new_tokens): write more, or no client is ever answered"),
+        format!("is at most the {most} tokens that one answer may have (sampling.max_new_tokens): write more, or no client ever gets an answer"),
     );
     for (key, value) in [
         ("requests_per_minute", http.requests_per_minute),
@@ -88,12 +89,12 @@ fn rates(http: &HttpConfig, answer: u32, path: &str, report: &mut Report) {
             value == Some(0),
             format!("{path}.{key}"),
             &[],
-            "is 0, so nobody would be answered: write 1 or more, or leave it out for no limit",
+            "is 0, so no client would get an answer: write 1 or more, or remove it for no limit",
         );
     }
 }
 
-/// Whether two listeners would want the same port. Of port 0 each gets another.
+/// Returns true if two listeners need the same port. With port 0 each gets another port.
 fn meet(a: SocketAddr, b: SocketAddr) -> bool {
     let any = a.ip().is_unspecified() || b.ip().is_unspecified();
     a.port() != 0 && a.port() == b.port() && (any || a.ip() == b.ip())

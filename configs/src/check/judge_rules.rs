@@ -1,4 +1,4 @@
-//! What a grader that is a model may say wrongly.
+//! Rules for graders that are models.
 
 use std::time::Duration;
 
@@ -6,9 +6,10 @@ use super::report::Report;
 use super::sampling_rules::{OR_GREEDY, is_too_cold, too_cold};
 use crate::{AgentName, GraderConfig, JUDGE, JUDGE_KEY, JudgeConfig, Missing, PROCESS, REMOTE, RunConfig};
 
-/// Less than this is not enough for a model to answer.
+/// Least time in which a model can answer.
 const LEAST_TIME: Duration = Duration::from_secs(5);
 
+/// Checks `missing` and the judge of a grader.
 pub(super) fn judge(config: &RunConfig, name: &str, grader: &GraderConfig, report: &mut Report) {
     let path = |key: &str| format!("graders.{name}.{key}");
     let asked = grader.kind == JUDGE || grader.kind.starts_with(PROCESS) || grader.kind.starts_with(REMOTE);
@@ -16,7 +17,7 @@ pub(super) fn judge(config: &RunConfig, name: &str, grader: &GraderConfig, repor
         grader.missing != Missing::Retry && !asked,
         path("missing"),
         &[&path("kind")],
-        "is for graders that may have no answer (judge, process:FILE, remote:NAME): leave it out",
+        "is for graders that may fail to answer (judge, process:FILE, remote:NAME): remove it",
     );
     let Some(judge) = &grader.judge else {
         report.when(
@@ -31,7 +32,7 @@ pub(super) fn judge(config: &RunConfig, name: &str, grader: &GraderConfig, repor
         grader.kind != JUDGE,
         path("judge"),
         &[&path("kind")],
-        format!("is for kind = {JUDGE:?}: leave it out, or write that kind"),
+        format!("is for kind = {JUDGE:?}: remove it, or write that kind"),
     );
     match &judge.agent {
         Some(agent) => of_agent(config, agent, judge, (&path, &mut *report)),
@@ -45,14 +46,14 @@ pub(super) fn judge(config: &RunConfig, name: &str, grader: &GraderConfig, repor
                 .any(|(part, weight)| part.is_empty() || !weight.is_finite()),
         path("judge.parts"),
         &[],
-        "write names with finite weights, such as { score = 1.0 }",
+        "has an empty name or a weight that is not finite: write for example { score = 1.0 }",
     );
     let [low, high] = judge.scale;
     report.when(
         !(low.is_finite() && high.is_finite() && low < high),
         path("judge.scale"),
         &[],
-        "write the least and the most, such as [0, 10]",
+        "is not a range: write the least and the greatest value, for example [0, 10]",
     );
     report.when(
         judge.max_tokens == 0 || judge.tries == 0,
@@ -68,7 +69,7 @@ pub(super) fn judge(config: &RunConfig, name: &str, grader: &GraderConfig, repor
         !(judge.temperature.is_finite() && judge.temperature >= 0.0),
         path("judge.temperature"),
         &[],
-        "write 0.0 or more",
+        "is not a temperature: write 0.0 or more",
     );
     report.when(
         is_too_cold(judge.temperature),
@@ -78,14 +79,14 @@ pub(super) fn judge(config: &RunConfig, name: &str, grader: &GraderConfig, repor
     );
 }
 
-/// A judge behind a server.
+/// Checks a judge behind a server.
 fn of_server(grader: &GraderConfig, judge: &JudgeConfig, (path, report): (&dyn Fn(&str) -> String, &mut Report)) {
     report.when(
         grader.timeout.0 < LEAST_TIME,
         path("timeout"),
         &[],
         format!(
-            "is {}: a model takes its time; write \"5s\" or more, such as \"60s\"",
+            "is {}: a model needs time; write \"5s\" or more, for example \"60s\"",
             grader.timeout
         ),
     );
@@ -95,27 +96,28 @@ fn of_server(grader: &GraderConfig, judge: &JudgeConfig, (path, report): (&dyn F
         path("judge.url"),
         &[],
         format!(
-            "is no server's: write it up to /v1, such as \"https://host/v1\" (a key goes into {JUDGE_KEY}), or agent = \"NAME\" for one of the run's own"
+            "is not a URL of a server: write it up to /v1, for example \"https://host/v1\" (a \
+             key goes into {JUDGE_KEY}), or agent = \"NAME\" for an agent of the run"
         ),
     );
     report.when(
         judge.model.is_empty(),
         path("judge.model"),
         &[],
-        "is empty: write what the server calls it",
+        "is empty: write the model's name on the server",
     );
     report.when(
         !judge.key.starts_with(JUDGE_KEY),
         path("judge.key"),
         &[],
         format!(
-            "is {:?}: the variable's name begins with {JUDGE_KEY}, so that no program is told it",
+            "is {:?}: the variable's name must begin with {JUDGE_KEY}, so that programs cannot read it",
             judge.key
         ),
     );
 }
 
-/// A judge that is an agent of the run.
+/// Checks a judge that is an agent of the run.
 fn of_agent(
     config: &RunConfig,
     agent: &AgentName,
@@ -138,7 +140,7 @@ fn of_agent(
             given,
             path(&key),
             &[&path("judge.agent")],
-            "is for a server: leave it out, or leave agent out",
+            "is for a server: remove it, or remove agent",
         );
     }
 }

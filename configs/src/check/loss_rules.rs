@@ -1,8 +1,9 @@
-//! What an agent's loss, advantage and KL may say wrongly, each alone and together.
+//! Rules for an agent's loss, advantage and KL, each alone and together.
 
 use super::below::Below;
 use crate::{Advantage, KlPlace, KlReference, LossConfig, LossKind, M2poMode, Ratio, TrainConfig, ZeroAdvantage};
 
+/// Checks loss, advantage, KL, average and entropy of an agent that trains.
 pub(super) fn check(train: &TrainConfig, below: &mut Below) {
     imitation(train, below);
     numbers(train, below);
@@ -18,7 +19,7 @@ fn numbers(train: &TrainConfig, below: &mut Below) {
         !(loss.clip_low > 0.0 && loss.clip_low <= 1.0),
         "loss.clip_low",
         format!(
-            "is {}: the ratio is clipped to 1 - clip_low, so write a number above 0 and at most 1, such as 0.2",
+            "is {}: the ratio is clipped to 1 - clip_low, so write a number above 0 and at most 1, for example 0.2",
             loss.clip_low
         ),
     );
@@ -31,7 +32,7 @@ fn numbers(train: &TrainConfig, below: &mut Below) {
         !(dual.is_finite() && dual > 1.0),
         "loss.dual_clip",
         format!(
-            "is {dual}: it bounds the loss of tokens with a negative advantage, so write a number above 1, such as 3.0"
+            "is {dual}: it bounds the loss of tokens with a negative advantage, so write a number above 1, for example 3.0"
         ),
     );
     below.not_negative(train.kl.coef, "kl.coef");
@@ -39,32 +40,32 @@ fn numbers(train: &TrainConfig, below: &mut Below) {
     below.when(
         !(0.0..1.0).contains(&decay),
         "ema.decay",
-        format!("is {decay}: write a number from 0 to below 1, such as 0.999"),
+        format!("is {decay}: write a number from 0 to below 1, for example 0.999"),
     );
     below.compared(
         train.kl.reference == KlReference::Ema && train.ema.is_none(),
         "kl.ref",
         &["kl", "ema"],
-        "is \"ema\" and no average is kept: write ema = { decay = 0.999 } too, or ref = \"initial\"",
+        "is \"ema\", but no average is kept: write ema = { decay = 0.999 } too, or ref = \"initial\"",
     );
     below.compared(
         train.kl.reference == KlReference::Ema && train.kl.coef == 0.0,
         "kl.ref",
         &["kl", "kl.coef"],
-        "is \"ema\" while kl.coef is 0, so there is no KL anywhere: write a coef such as 0.01, or leave ref out",
+        "is \"ema\", but kl.coef is 0, so there is no KL: write a coef, for example 0.01, or remove ref",
     );
     below.not_negative(train.entropy, "entropy");
     below.not_negative(train.entropy_final.unwrap_or(0.0), "entropy_final");
 }
 
-/// Cross-entropy on known answers has neither rewards nor samples of its own.
+/// Checks cross-entropy. It has no rewards and no samples of the policy.
 fn imitation(train: &TrainConfig, below: &mut Below) {
     let imitates = train.loss.kind == LossKind::CrossEntropy;
     below.compared(
         imitates && train.zero_advantage != ZeroAdvantage::Keep,
         "zero_advantage",
         &["loss", "loss.kind"],
-        "leaves groups of equal rewards out, while loss.kind is \"cross_entropy\", which has no advantages: write \"keep\"",
+        "drops groups of equal rewards, but loss.kind is \"cross_entropy\", which has no advantages: write \"keep\"",
     );
     below.compared(
         imitates && (train.kl.coef != 0.0 || train.entropy != 0.0 || train.entropy_final.unwrap_or(0.0) != 0.0),
@@ -74,26 +75,26 @@ fn imitation(train: &TrainConfig, below: &mut Below) {
     );
 }
 
-/// Groups may be left out where their gradient is nothing.
+/// Checks that groups are dropped only if their gradient is 0.
 fn skipping(train: &TrainConfig, below: &mut Below) {
     let loss = &train.loss;
     below.compared(
         train.zero_advantage == ZeroAdvantage::Skip && loss.kind == LossKind::Dro && loss.beta != 0.0,
         "zero_advantage",
         &["loss", "loss.kind", "loss.beta"],
-        "is \"skip\" while loss.kind is \"dro\": its pull acts on groups without advantage too; write \"keep\", or set loss.beta to 0",
+        "is \"skip\", but loss.kind is \"dro\", which also acts on groups without advantage: write \"keep\", or set loss.beta to 0",
     );
     below.compared(
         train.zero_advantage == ZeroAdvantage::Skip && (train.kl.coef != 0.0 || train.entropy != 0.0 || train.entropy_final.unwrap_or(0.0) != 0.0),
         "zero_advantage",
         &["kl", "kl.coef", "entropy"],
-        "is \"skip\" while KL or entropy is on: groups without advantage still have a gradient then; write \"keep\", or set kl.coef and entropy to 0",
+        "is \"skip\", but KL or entropy is on, so groups without advantage still have a gradient: write \"keep\", or set kl.coef and entropy to 0",
     );
     below.compared(
         train.zero_advantage == ZeroAdvantage::Skip && loss.kind == LossKind::M2po && loss.mode == M2poMode::Mask,
         "zero_advantage",
         &["loss", "loss.kind", "loss.mode"],
-        "is \"skip\" while loss.mode of \"m2po\" is \"mask\": its budget is over the tokens without advantage too; write \"keep\"",
+        "is \"skip\", but loss.mode of \"m2po\" is \"mask\", which also counts tokens without advantage: write \"keep\"",
     );
     let of_batch = match train.advantage {
         Advantage::ReinforcePlusPlus => train.zero_advantage != ZeroAdvantage::Keep,
@@ -104,11 +105,11 @@ fn skipping(train: &TrainConfig, below: &mut Below) {
         of_batch,
         "zero_advantage",
         &["advantage"],
-        "leaves groups of equal rewards out, while advantage is REINFORCE++, which compares with the whole batch: such groups push too; write \"keep\"",
+        "drops groups of equal rewards, but advantage is REINFORCE++, which compares with the whole batch, so such groups have a gradient: write \"keep\"",
     );
 }
 
-/// Losses that look at many tokens at once.
+/// Checks losses that look at many tokens at once.
 fn many_tokens(train: &TrainConfig, below: &mut Below) {
     let loss = &train.loss;
     let decoupled = loss.ratio == Ratio::Decoupled;
@@ -116,13 +117,13 @@ fn many_tokens(train: &TrainConfig, below: &mut Below) {
         decoupled && loss.kind == LossKind::Gspo,
         "loss.ratio",
         &["loss", "loss.kind"],
-        "is \"decoupled\" while loss.kind is \"gspo\": one ratio of a whole answer has no weight for single tokens; write \"behaviour\"",
+        "is \"decoupled\", but loss.kind is \"gspo\", which has one ratio per answer and no weights per token: write \"behaviour\"",
     );
     below.compared(
         decoupled && loss.kind == LossKind::M2po && loss.mode != M2poMode::Mask,
         "loss.ratio",
         &["loss", "loss.kind", "loss.mode"],
-        "is \"decoupled\" while loss.kind is \"m2po\": its budget bounds the distance to the weights that sampled; write \"behaviour\", or loss.mode = \"mask\"",
+        "is \"decoupled\", but loss.kind is \"m2po\", which bounds the distance to the weights that sampled: write \"behaviour\", or loss.mode = \"mask\"",
     );
     below.compared(
         decoupled
@@ -131,37 +132,37 @@ fn many_tokens(train: &TrainConfig, below: &mut Below) {
             && train.minibatches.saturating_mul(train.epochs) > 1,
         "loss.ratio",
         &["loss", "loss.kind", "loss.mode", "minibatches", "epochs"],
-        "is \"decoupled\" with the mask of \"m2po\", which bounds how far the batch's start was from the sampler and not the steps after it: write minibatches = 1 and epochs = 1, or ratio = \"behaviour\"",
+        "is \"decoupled\" with the mask of \"m2po\", which bounds the distance from the sampler to the batch's start but not later steps: write minibatches = 1 and epochs = 1, or ratio = \"behaviour\"",
     );
     let usual = LossConfig::default();
     below.compared(
         loss.kind != LossKind::M2po && (loss.tau, loss.mode, loss.scope) != (usual.tau, usual.mode, usual.scope),
         "loss.kind",
         &["loss", "loss.tau", "loss.mode", "loss.scope"],
-        "is not \"m2po\", which alone has tau, mode and scope: leave them out, or write kind = \"m2po\"",
+        "is not \"m2po\", but tau, mode and scope are only for \"m2po\": remove them, or write kind = \"m2po\"",
     );
     below.compared(
         loss.dual_clip.is_some() && loss.kind != LossKind::Grpo,
         "loss.dual_clip",
         &["loss", "loss.kind"],
-        "is only of loss.kind = \"grpo\": leave it out",
+        "is only for loss.kind = \"grpo\": remove it",
     );
 }
 
-/// What acts with another setting alone, and would do nothing without a word.
+/// Checks keys that have no effect with the other settings.
 fn without_effect(train: &TrainConfig, below: &mut Below) {
     let (loss, usual) = (&train.loss, LossConfig::default());
     below.compared(
         loss.weight_cap != usual.weight_cap && loss.ratio != Ratio::Decoupled,
         "loss.weight_cap",
         &["loss", "loss.ratio"],
-        "caps a weight that tokens have with loss.ratio = \"decoupled\" alone (truncated importance sampling): write that too, or leave it out",
+        "works only with loss.ratio = \"decoupled\" (truncated importance sampling): write that too, or remove it",
     );
     below.compared(
         loss.beta != usual.beta && loss.kind != LossKind::Dro,
         "loss.beta",
         &["loss", "loss.kind"],
-        "is only of loss.kind = \"dro\": leave it out, or write kl.coef if a KL is meant",
+        "is only for loss.kind = \"dro\": remove it, or write kl.coef for a KL",
     );
     let clips = match loss.kind {
         LossKind::Grpo | LossKind::Cispo | LossKind::Gspo => true,
@@ -176,12 +177,12 @@ fn without_effect(train: &TrainConfig, below: &mut Below) {
             !clips && bound != usual,
             key,
             &["loss", "loss.kind"],
-            "is only of loss.kind = \"grpo\", \"cispo\" and \"gspo\": leave it out",
+            "is only for loss.kind = \"grpo\", \"cispo\" and \"gspo\": remove it",
         );
     }
 }
 
-/// A KL in the reward needs advantages that are made after it.
+/// Checks a KL in the reward. Advantages must be computed after it.
 fn reward_kl(train: &TrainConfig, below: &mut Below) {
     let in_reward = train.kl.place == KlPlace::Reward;
     let takes = matches!(
@@ -198,18 +199,18 @@ fn reward_kl(train: &TrainConfig, below: &mut Below) {
         in_reward && train.kl.coef == 0.0,
         "kl.place",
         &["kl", "kl.coef"],
-        "is \"reward\" while kl.coef is 0, so there is no KL anywhere: write a coef such as 0.01, or leave place out",
+        "is \"reward\", but kl.coef is 0, so there is no KL: write a coef, for example 0.01, or remove place",
     );
     below.compared(
         in_reward && train.loss.kind == LossKind::CrossEntropy,
         "kl.place",
         &["kl", "loss", "loss.kind"],
-        "is \"reward\" while loss.kind is \"cross_entropy\", which has no advantages: leave place out",
+        "is \"reward\", but loss.kind is \"cross_entropy\", which has no advantages: remove place",
     );
     below.compared(
         in_reward && train.kl.coef != 0.0 && train.loss.kind == LossKind::Gspo,
         "kl.place",
         &["kl", "loss", "loss.kind"],
-        "is \"reward\" while loss.kind is \"gspo\": an answer has one ratio and needs one advantage; write place = \"loss\"",
+        "is \"reward\", but loss.kind is \"gspo\", which needs one advantage per answer: write place = \"loss\"",
     );
 }

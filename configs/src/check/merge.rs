@@ -1,18 +1,18 @@
-//! `[defaults.agent]` laid under every `[agents.NAME]`.
+//! Merges `[defaults.agent]` under every `[agents.NAME]`.
 
 use toml::{Table, Value};
 
-use super::shape::at;
-use crate::run::Problem;
+use super::reading::at;
+use crate::Problem;
 
-/// Where the values of a merged table came from.
+/// The places where the values of a merged table were written.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     defaults: Option<Value>,
     agents: Option<Value>,
 }
 
-/// Merges in place, and says what was written wrongly in `[defaults]` itself.
+/// Merges in place. Returns the origins of the values and the problems of `[defaults]` itself.
 pub(super) fn agent_defaults(table: &mut Table) -> (Origins, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut origins = Origins {
@@ -25,7 +25,7 @@ pub(super) fn agent_defaults(table: &mut Table) -> (Origins, Vec<Problem>) {
             let base = defaults.remove("agent");
             problems.extend(defaults.keys().map(|key| Problem {
                 path: format!("defaults.{key}"),
-                message: "is not known here: write [defaults.agent], which is laid under every agent".into(),
+                message: "is not known here: write [defaults.agent], which is merged under every agent".into(),
             }));
             base
         }
@@ -59,7 +59,7 @@ fn not_a_table(path: &str) -> Problem {
 fn lay_under(top: &mut Table, base: &Table) {
     for (key, value) in base {
         match (top.get_mut(key), value) {
-            // A choice between kinds, such as `model.path` or `model.random`, is one value: other kinds do not mix in.
+            // A choice of kind (`model.path` or `model.random`) is one value. Kinds are not mixed.
             (Some(Value::Table(top)), Value::Table(base)) if is_choice(key) && !top.keys().eq(base.keys()) => {}
             (Some(Value::Table(top)), Value::Table(base)) => lay_under(top, base),
             (Some(_), _) => {}
@@ -75,7 +75,8 @@ fn is_choice(key: &str) -> bool {
 }
 
 impl Origins {
-    /// The place where a person wrote the value at `path`: the defaults, if the agent itself does not have it.
+    /// Returns the place where the user wrote the value at `path`: the defaults if the agent does
+    /// not set it.
     pub(super) fn place(&self, path: Vec<String>) -> Vec<String> {
         let Some((agent, rest)) = path
             .split_first()

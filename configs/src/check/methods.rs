@@ -1,24 +1,27 @@
-//! Training methods by the names of papers and other programs, and how each is written here.
+//! Training methods by their names in papers and other programs, with the settings that make them
+//! here.
 
 /// A published method.
 #[derive(Debug)]
-pub(super) struct Method {
-    pub(super) title: &'static str,
-    /// What people write for it, as [`fold`] leaves it.
-    pub(super) names: &'static [&'static str],
-    /// What makes it, below an agent's `train`; nothing of what is not here.
-    pub(super) keys: &'static [&'static str],
-    /// What else there is to know. Of what is not here, what is.
-    pub(super) note: &'static str,
+pub(crate) struct Method {
+    /// Name of the method in its paper.
+    pub(crate) title: &'static str,
+    /// Names that users write, in the form of [`fold`].
+    pub(crate) names: &'static [&'static str],
+    /// Settings below an agent's `train` that make the method. Empty for a method that is not
+    /// available.
+    pub(crate) keys: &'static [&'static str],
+    /// Further facts. For a method that is not available: the alternative.
+    pub(crate) note: &'static str,
 }
 
-/// configs/README.md has the same table; a test compares them.
-pub(super) const METHODS: &[Method] = &[
+/// The known methods. The generated reference has the same table.
+pub(crate) const METHODS: &[Method] = &[
     Method {
         title: "PPO",
         names: &["ppo", "ppoclip", "vanilla"],
         keys: &["loss.kind = \"grpo\"", "loss.clip_low = 0.2", "loss.clip_high = 0.2"],
-        note: "the clipped ratio; there is no critic, advantage says what a group's rewards are compared with",
+        note: "the clipped ratio; there is no critic, and advantage sets the baseline of a group",
     },
     Method {
         title: "GRPO",
@@ -34,7 +37,7 @@ pub(super) const METHODS: &[Method] = &[
         title: "Dr. GRPO",
         names: &["drgrpo"],
         keys: &["advantage = \"loo\"", "loss.kind = \"grpo\"", "loss.agg = \"constant\""],
-        note: "\"loo\" is the reward less the group's mean, times n / (n - 1) for n conversations",
+        note: "\"loo\" is the reward minus the group's mean, times n / (n - 1) for n conversations",
     },
     Method {
         title: "DAPO",
@@ -59,7 +62,7 @@ pub(super) const METHODS: &[Method] = &[
         title: "RLOO",
         names: &["rloo", "loo"],
         keys: &["advantage = \"loo\"", "loss.kind = \"importance_sampling\""],
-        note: "a KL goes into the loss: kl.coef, with kl.kind = \"k2\"",
+        note: "its KL is in the loss: kl.coef, with kl.kind = \"k2\"",
     },
     Method {
         title: "GSPO",
@@ -89,19 +92,19 @@ pub(super) const METHODS: &[Method] = &[
         title: "DRO",
         names: &["dro"],
         keys: &["loss.kind = \"dro\"", "loss.beta = 0.05"],
-        note: "advantage stands for its value function",
+        note: "advantage replaces its value function",
     },
     Method {
         title: "M2PO",
         names: &["m2po"],
         keys: &["advantage = \"grpo\"", "loss.kind = \"m2po\"", "loss.tau = 0.04"],
-        note: "loss.mode says whose variant",
+        note: "loss.mode selects the variant",
     },
     Method {
         title: "REINFORCE",
         names: &["reinforce", "pg", "policygradient", "vpg"],
         keys: &["advantage = \"loo\"", "loss.kind = \"importance_sampling\""],
-        note: "on-policy its gradient; the baseline is the mean of the task's other conversations",
+        note: "on-policy it has the same gradient; the baseline is the mean of the task's other conversations",
     },
     Method {
         title: "REINFORCE++",
@@ -111,7 +114,7 @@ pub(super) const METHODS: &[Method] = &[
             "loss.kind = \"grpo\"",
             "kl = { coef = 0.01, kind = \"k1\", place = \"reward\" }",
         ],
-        note: "without a KL leave kl out; workflow.group_size = 1 is enough",
+        note: "remove kl for no KL; workflow.group_size = 1 is enough",
     },
     Method {
         title: "REINFORCE++-baseline",
@@ -133,7 +136,7 @@ pub(super) const METHODS: &[Method] = &[
         title: "DPO, IPO, KTO, ORPO, SimPO, CPO",
         names: &["dpo", "ipo", "kto", "orpo", "simpo", "cpo"],
         keys: &[],
-        note: "agents learn from rewards of what they say, and from no pairs of answers; a judge can say which is better (graders.NAME.kind = \"judge\")",
+        note: "agents learn from rewards of their answers and not from pairs of answers; a judge can compare them (graders.NAME.kind = \"judge\")",
     },
     Method {
         title: "GAE, A2C, A3C, V-trace",
@@ -143,7 +146,7 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// How the method that somebody calls `name` is written; `None` where nobody does.
+/// Returns the settings of the method that users call `name`, or `None` for an unknown name.
 pub(super) fn written(name: &str) -> Option<String> {
     let folded = fold(name);
     let method = METHODS.iter().find(|method| method.names.contains(&folded.as_str()))?;
@@ -151,19 +154,16 @@ pub(super) fn written(name: &str) -> Option<String> {
     Some(if keys.is_empty() {
         format!("there is no {name} here: {note}")
     } else {
-        format!(
-            "{title} is written, below an agent's train, {} ({note})",
-            keys.join(", ")
-        )
+        format!("write {title} below an agent's train as {} ({note})", keys.join(", "))
     })
 }
 
-/// One of `known` that is `word` but for its case and its hyphens.
+/// Returns the name in `known` that equals `word` except for case and hyphens.
 pub(super) fn same<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().copied().find(|name| fold(name) == fold(word))
 }
 
-/// Case, hyphens and dots do not make another name.
+/// Removes case, hyphens and dots, which do not change a name.
 fn fold(name: &str) -> String {
     let kept = name.chars().filter(|c| c.is_alphanumeric() || *c == '+');
     kept.flat_map(char::to_lowercase).collect()

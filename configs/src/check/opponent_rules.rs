@@ -1,16 +1,16 @@
-//! Rules about the opponents of `adversarial`: which stand still, and which renew themselves.
+//! Rules for the opponents of `adversarial`: fixed ones, and ones that renew themselves.
 
 use std::collections::BTreeSet;
 
 use super::report::Report;
 use crate::RunConfig;
 
-/// A stand-in that trained would be no fixed opponent.
+/// Checks that no fixed opponent trains.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     if config.workflow.kind != "adversarial" {
         return;
     }
-    // Their shape is the workflow's to check.
+    // The workflow checks the shape of this parameter.
     let sides = config.workflow.params.get("opponents").and_then(toml::Value::as_table);
     let lists = sides
         .into_iter()
@@ -24,7 +24,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             format!("workflow.roles.{role}"),
             &["workflow.params.opponents", &format!("agents.{agent}.train.enabled")],
             format!(
-                "is {:?}, which trains, while workflow.params.opponents names the role: an opponent stays as it is, so write agents.{agent}.train.enabled = false, or name another agent",
+                "is {:?}, which trains, but workflow.params.opponents names the role: an opponent must not change, so write agents.{agent}.train.enabled = false, or name another agent",
                 agent.as_str()
             ),
         );
@@ -32,10 +32,11 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     renewing(config, &names, report);
 }
 
-/// What is won against a stand-in has a name by whether it changes: the workflow must be told.
+/// Checks `workflow.params.renewing`. The names of win rates depend on whether the opponent
+/// changes.
 fn renewing(config: &RunConfig, stand_ins: &BTreeSet<&str>, report: &mut Report) {
-    let told = config.workflow.params.get("renewing").and_then(toml::Value::as_array);
-    let told: BTreeSet<&str> = told.into_iter().flatten().filter_map(toml::Value::as_str).collect();
+    let listed = config.workflow.params.get("renewing").and_then(toml::Value::as_array);
+    let listed: BTreeSet<&str> = listed.into_iter().flatten().filter_map(toml::Value::as_str).collect();
     for (role, agent) in &config.workflow.roles {
         let role = role.as_str();
         let renews = config.agents.get(agent).is_some_and(|agent| agent.past.is_some());
@@ -43,16 +44,16 @@ fn renewing(config: &RunConfig, stand_ins: &BTreeSet<&str>, report: &mut Report)
         let compared = [format!("agents.{agent}.past"), format!("workflow.roles.{role}")];
         let compared: Vec<&str> = compared.iter().map(String::as_str).collect();
         report.when(
-            renews && stand_ins.contains(role) && !told.contains(role),
+            renews && stand_ins.contains(role) && !listed.contains(role),
             path,
             &compared,
-            format!("does not have {role:?}, which renews itself as agents.{agent}.past says: write renewing = [{role:?}], so that win_fixed is of those alone that never change"),
+            format!("does not have {role:?}, which renews itself (agents.{agent}.past): write renewing = [{role:?}], so that win_fixed counts only opponents that never change"),
         );
         report.when(
-            !renews && told.contains(role),
+            !renews && listed.contains(role),
             path,
             &compared,
-            format!("has {role:?}, whose agent never changes: leave it out, or give it a past ([agents.{agent}] past)"),
+            format!("has {role:?}, but agent {agent} never changes: remove it, or give the agent a past ([agents.{agent}] past)"),
         );
     }
 }

@@ -1,9 +1,10 @@
-//! What may be said wrongly about agents that play with another's past.
+//! Rules for agents that play with earlier weights of another agent.
 
 use super::below::Below;
 use super::report::{Report, one_of};
 use crate::{AgentConfig, EngineKind, ModelConfig, PastConfig, RunConfig};
 
+/// Checks `agents.NAME.past` of every agent.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     for (name, agent) in &config.agents {
         let Some(past) = &agent.past else { continue };
@@ -18,7 +19,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
                 let training = config.agents.iter().filter(|(_, agent)| agent.train.enabled);
                 let names: Vec<&str> = training.map(|(name, _)| name.as_str()).collect();
                 let message = format!(
-                    "is {:?}, which is no other agent that trains: write {}",
+                    "is {:?}, which is not another agent that trains: write {}",
                     past.of.as_str(),
                     one_of(&names)
                 );
@@ -35,17 +36,17 @@ fn own(agent: &AgentConfig, past: &PastConfig, below: &mut Below) {
         agent.train.enabled,
         "train.enabled",
         &["past"],
-        "must be false: its weights are another agent's past, and training would make them its own",
+        "must be false: its weights are earlier weights of another agent, and training would change them",
     );
     below.compared(
         !matches!(agent.engine.kind, EngineKind::Embedded | EngineKind::Scripted),
         "engine.kind",
         &["past"],
-        "must be \"embedded\" of an agent with a past: its weights come from checkpoints, which engines elsewhere do not see",
+        "must be \"embedded\" for an agent with a past: its weights come from checkpoints, which other engines cannot read",
     );
 }
 
-/// Whose past it is must have one that fits.
+/// Checks the agent that provides the earlier weights.
 fn other(agent: &AgentConfig, past: &PastConfig, of: &AgentConfig, below: &mut Below) {
     let name = past.of.as_str();
     let model = |model: &ModelConfig| toml::Value::try_from(model).ok();
@@ -53,13 +54,13 @@ fn other(agent: &AgentConfig, past: &PastConfig, of: &AgentConfig, below: &mut B
         model(&agent.model) != model(&of.model),
         "model",
         &["past"],
-        format!("is another than that of {name}, whose weights it takes: give both the same"),
+        format!("differs from that of {name}, which provides the weights: give both the same"),
     );
     below.compared(
         agent.lora != of.lora,
         "lora",
         &["past"],
-        format!("is another than that of {name}, whose adapters it takes: give both the same"),
+        format!("differs from that of {name}, which provides the adapters: give both the same"),
     );
     let saved = of.train.checkpoint_every;
     below.compared(
@@ -67,7 +68,7 @@ fn other(agent: &AgentConfig, past: &PastConfig, of: &AgentConfig, below: &mut B
         "past.every",
         &["past.of"],
         format!(
-            "is {}, and {name} writes no checkpoint at each of those steps: write agents.{name}.train.checkpoint_every = {}, or a multiple of it here",
+            "is {}, but {name} does not write a checkpoint at each of those steps: write agents.{name}.train.checkpoint_every = {}, or a multiple of it here",
             past.every, past.every
         ),
     );

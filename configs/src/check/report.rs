@@ -1,28 +1,29 @@
-//! Where rules tell what is wrong, and how they name what may stand instead.
+//! The report that rules add problems to, and the wording of alternatives.
 
 use std::fmt::Display;
 
-use crate::run::Problem;
+use crate::Problem;
 
-/// Gathers problems, but for those that follow from a flaw found before.
+/// Collects problems, except those that follow from an earlier flaw.
 pub(super) struct Report {
-    /// Paths at which something was removed or filled in: what stands there is not what the person wrote.
-    pub(super) mended: Vec<Vec<String>>,
+    /// Paths at which a value was removed or filled in. The values there are not the user's.
+    pub(super) repaired: Vec<Vec<String>>,
+    /// Problems found so far.
     pub(super) problems: Vec<Problem>,
 }
 
 impl Report {
-    /// Whether the value at `path` is what the person wrote.
+    /// Returns true if the value at `path` is the user's.
     pub(super) fn trusts(&self, path: &str) -> bool {
         let path: Vec<&str> = path.split('.').collect();
-        self.mended.iter().all(|mended| {
-            let shared = mended.len().min(path.len());
-            // A key removed from a table taints the key, not its neighbours; the table itself lacks something.
-            !(mended.len() <= path.len() && mended.iter().zip(&path).take(shared).all(|(a, b)| a == b))
+        self.repaired.iter().all(|repaired| {
+            let shared = repaired.len().min(path.len());
+            // A key removed from a table makes that key unreliable, and not its neighbours.
+            !(repaired.len() <= path.len() && repaired.iter().zip(&path).take(shared).all(|(a, b)| a == b))
         })
     }
 
-    /// `message` if `wrong`, unless `path` or one of what it is `compared` with was already at fault.
+    /// Adds `message` if `wrong`. Skips it if `path` or a path in `compared` was repaired.
     pub(super) fn when(&mut self, wrong: bool, path: impl Display, compared: &[&str], message: impl Into<String>) {
         let path = path.to_string();
         if wrong && self.trusts(&path) && compared.iter().all(|other| self.trusts(other)) {
@@ -34,10 +35,11 @@ impl Report {
     }
 }
 
+/// Returns the names as a choice: `"a", "b" or "c"`.
 pub(super) fn one_of(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
     match &quoted[..] {
-        [] => "one that exists".into(),
+        [] => "an existing name".into(),
         [one] => one.clone(),
         [first @ .., last] => format!("{} or {last}", first.join(", ")),
     }

@@ -1,9 +1,10 @@
-//! What `[workflow.shaping.ROLE]` and `[workflow.credit]` may say wrongly. Which operators a workflow allows is checked where the
-//! workflows are.
+//! Rules for `[workflow.shaping.ROLE]` and `[workflow.credit]`. The workflows check which operators
+//! they allow.
 
 use super::report::{Report, one_of};
 use crate::{CreditConfig, RoleName, RunConfig, ShapingConfig};
 
+/// Checks shaping and credit.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let workflow = &config.workflow;
     for (role, shaping) in &workflow.shaping {
@@ -27,7 +28,7 @@ fn is_role(config: &RunConfig, role: &RoleName, path: &str, report: &mut Report)
         path,
         &["workflow.roles", &format!("workflow.roles.{role}")],
         format!(
-            "{:?} is no role of [workflow.roles]: write {}",
+            "{:?} is not a role of [workflow.roles]: write {}",
             role.as_str(),
             one_of(&roles)
         ),
@@ -39,7 +40,7 @@ fn lengths(path: &str, shaping: &ShapingConfig, report: &mut Report) {
         *shaping == ShapingConfig::default(),
         path,
         &[],
-        "says nothing: write overlong, length or length_penalty, or leave it out",
+        "is empty: write overlong, length or length_penalty, or remove it",
     );
     if let Some(overlong) = shaping.overlong {
         report.when(
@@ -47,7 +48,7 @@ fn lengths(path: &str, shaping: &ShapingConfig, report: &mut Report) {
             format!("{path}.overlong.from"),
             &[&format!("{path}.overlong.to")],
             format!(
-                "is {}, while `to` is {}: write fewer tokens than `to`",
+                "is {}, but `to` is {}: write fewer tokens than `to`",
                 overlong.from, overlong.to
             ),
         );
@@ -58,7 +59,7 @@ fn lengths(path: &str, shaping: &ShapingConfig, report: &mut Report) {
             length.target == 0,
             format!("{path}.length.target"),
             &[],
-            "is 0: write the tokens that a seat shall say, 1 or more",
+            "is 0: write the target number of tokens, 1 or more",
         );
         weight(length.weight, &format!("{path}.length.weight"), report);
     }

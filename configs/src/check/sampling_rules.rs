@@ -1,4 +1,4 @@
-//! What an agent's sampling and `[workflow.sampling.ROLE]` may say wrongly.
+//! Rules for `agents.NAME.sampling` and `[workflow.sampling.ROLE]`.
 
 use std::fmt::Debug;
 
@@ -9,21 +9,23 @@ use crate::{
     SamplingConfig,
 };
 
-/// Whether logits may overflow when they are divided by this temperature; 0 divides nothing.
+/// Returns true if logits may overflow when divided by this temperature. 0 divides nothing.
 pub(super) fn is_too_cold(temperature: f64) -> bool {
     temperature > 0.0 && temperature < f64::from(LEAST_TEMPERATURE)
 }
 
-/// What is wrong with a temperature that [`is_too_cold`]; `greedy` says what else than sampling may be written, if anything.
+/// Returns the message for a temperature that [`is_too_cold`]. `greedy` offers greedy decoding
+/// where that is allowed.
 pub(super) fn too_cold(temperature: impl Debug, greedy: &str) -> String {
     format!(
         "is {temperature:?}: logits are divided by it, and below {LEAST_TEMPERATURE} they overflow; write {LEAST_TEMPERATURE} or more{greedy}"
     )
 }
 
-/// Of agents that need not sample.
+/// The offer of greedy decoding, for agents that need not sample.
 pub(super) const OR_GREEDY: &str = ", or 0 for the likeliest token";
 
+/// Checks `agents.NAME.sampling`.
 pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
     let SamplingConfig {
         temperature,
@@ -39,7 +41,7 @@ pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
         "sampling.max_context",
         &["sampling.max_new_tokens"],
         format!(
-            "is {}, which leaves no room for a prompt beside sampling.max_new_tokens = {max_new_tokens}: write more, or lower that",
+            "is {}, which leaves no room for a prompt with sampling.max_new_tokens = {max_new_tokens}: write more, or lower that",
             max_context.unwrap_or(0)
         ),
     );
@@ -48,7 +50,7 @@ pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
             !(temperature.is_finite() && temperature > 0.0),
             "sampling.temperature",
             &["train.enabled"],
-            format!("is {temperature}: an agent that trains must sample, so write a number above 0, such as 1.0"),
+            format!("is {temperature}: an agent that trains must sample, so write a number above 0, for example 1.0"),
         );
     } else {
         below.when(
@@ -91,12 +93,14 @@ pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
     }
 }
 
-/// Why this agent's training cannot do with tokens that were drawn from a part of the vocabulary: the keys that it follows from, and what
-/// else than no truncation could be written. `None`: it can.
+/// Returns why this agent cannot train on tokens sampled from a part of the vocabulary: the keys
+/// that cause it, and an alternative. Returns `None` if it can.
 ///
-/// The trainer computes log-probs over the whole vocabulary. Of a token drawn from kept ones of probability Z together, its ratio to what
-/// was drawn from is Z, and not 1, for the very weights that drew it. A ratio that is clipped, or taken for staleness, is wrong by that
-/// factor; one that only weighs the loss (`loss.ratio = "decoupled"`) is the importance weight that it should be. Cross-entropy takes none.
+/// The trainer computes log-probs over the whole vocabulary. Let Z be the total probability of the
+/// tokens that truncation keeps. Then the ratio of a token to the weights that sampled it is Z and
+/// not 1. A ratio that is clipped, or read as staleness, is wrong by that factor. With
+/// `loss.ratio = "decoupled"` the ratio only weighs the loss and is the correct importance weight.
+/// Cross-entropy uses no ratio.
 fn untrainable(agent: &AgentConfig) -> Option<(&'static [&'static str], &'static str)> {
     let loss = &agent.train.loss;
     if !agent.train.enabled {
@@ -104,31 +108,32 @@ fn untrainable(agent: &AgentConfig) -> Option<(&'static [&'static str], &'static
     } else if agent.engine.kind.is_foreign() {
         Some((
             &["train.enabled", "engine", "engine.kind"],
-            ", since another's server does not say how much of the vocabulary it kept",
+            ", because a foreign server does not report how much of the vocabulary it kept",
         ))
     } else if loss.kind == LossKind::CrossEntropy {
         None
     } else if loss.kind == LossKind::M2po {
         Some((
             &["train.enabled", "train.loss", "train.loss.kind"],
-            ", or another train.loss.kind than \"m2po\", whose budget would be spent on what was left out",
+            ", or another train.loss.kind than \"m2po\", because truncation would use up its budget",
         ))
     } else if loss.kind == LossKind::Gspo {
         Some((
             &["train.enabled", "train.loss", "train.loss.kind"],
-            ", or another train.loss.kind than \"gspo\", whose one ratio of a whole answer would be of what was left out",
+            ", or another train.loss.kind than \"gspo\", because truncation would distort its ratio of a whole answer",
         ))
     } else if loss.ratio != Ratio::Decoupled {
         Some((
             &["train.enabled", "train.loss", "train.loss.ratio"],
-            ", or train.loss.ratio = \"decoupled\", which weighs each token for what was left out",
+            ", or train.loss.ratio = \"decoupled\", which weighs each token for the truncation",
         ))
     } else {
         None
     }
 }
 
-/// The weight of a token for what was left out is its Z, at most 1; a cap is for weights above that.
+/// Checks `weight_cap` under truncation. The weight of a token for truncation is Z, at most 1, and
+/// a cap is for weights above 1.
 fn weighed(agent: &AgentConfig, below: &mut Below) {
     let (loss, train) = (&agent.train.loss, &agent.train);
     let capped = loss.weight_cap > 0.0 && loss.weight_cap < 1.0;
@@ -137,12 +142,13 @@ fn weighed(agent: &AgentConfig, below: &mut Below) {
         "train.loss.weight_cap",
         &["train.loss", "sampling.top_p", "sampling.top_k", "sampling.min_p"],
         format!(
-            "is {}, and would cut the weights of tokens for what truncated sampling left out, which are at most 1: write 1.0 or more",
+            "is {}, and would cap the weights for truncated sampling, which are at most 1: write 1.0 or more",
             loss.weight_cap
         ),
     );
 }
 
+/// Checks `[workflow.sampling.ROLE]`.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     for (role, sampling) in &config.workflow.sampling {
         let path = |key: &str| format!("workflow.sampling.{role}{key}");
@@ -151,7 +157,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             agent.is_none(),
             path(""),
             &["workflow.roles", &format!("workflow.roles.{role}")],
-            "is no role of [workflow.roles]",
+            "is not a role of [workflow.roles]",
         );
         let Some((name, agent)) = agent.and_then(|name| config.agents.get_key_value(name)) else {
             continue;
@@ -179,7 +185,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
                     &format!("agents.{name}.sampling.temperature"),
                 ],
                 format!(
-                    "is {temperature}, and the servers of {name} are tried at its own, {}, alone: leave it out",
+                    "is {temperature}, but the servers of {name} are tested only at its own temperature, {}: remove it",
                     agent.sampling.temperature
                 ),
             );
@@ -198,7 +204,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             sampling.stop.iter().any(String::is_empty),
             path(".stop"),
             &[],
-            "has an empty text, which ends nothing: leave it out",
+            "has an empty text, which ends no turn: remove it",
         );
     }
 }
@@ -210,7 +216,7 @@ fn max_context(name: &AgentName, agent: &AgentConfig, sampling: &RoleSampling, p
         agent.engine.kind == EngineKind::Openai,
         path.to_owned(),
         &[&format!("agents.{name}.engine.kind")],
-        format!("counts tokens, which only the server of {name} knows: leave it out"),
+        format!("counts tokens, which only the server of {name} knows: remove it"),
     );
     let answer = sampling.max_new_tokens.unwrap_or(agent.sampling.max_new_tokens);
     report.when(
@@ -218,7 +224,7 @@ fn max_context(name: &AgentName, agent: &AgentConfig, sampling: &RoleSampling, p
         path.to_owned(),
         &[&format!("agents.{name}.sampling.max_new_tokens")],
         format!(
-            "is {cap}, which leaves no room for a prompt beside max_new_tokens = {answer}: write more, or lower that"
+            "is {cap}, which leaves no room for a prompt with max_new_tokens = {answer}: write more, or lower that"
         ),
     );
     let of_model = match &agent.model {

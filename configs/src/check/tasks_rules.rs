@@ -1,14 +1,15 @@
-//! What `[tasks]` may say wrongly.
+//! Rules for `[tasks]`.
 
 use std::collections::BTreeSet;
 
 use super::report::Report;
 use crate::{CurriculumConfig, RunConfig, TasksConfig};
 
-/// Kinds of sources that have a place or a name behind the colon.
+/// Kinds of sources with a path or a name after the colon.
 const KINDS: [&str; 5] = ["jsonl:", "parquet:", "arrow:", "hf:", "generator:"];
 const EXAMPLES: &str = "\"jsonl:PATH\", \"parquet:PATH\", \"arrow:PATH\", \"hf:FOLDER[:SPLIT]\" or \"generator:KIND\"";
 
+/// Checks `[tasks]`, its mix and its curriculum.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let tasks = &config.tasks;
     let alone = ["queue", "mix"].contains(&tasks.source.as_str());
@@ -48,19 +49,19 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     }
 }
 
-/// `jsonl:PATH` and the like: where tasks can be had.
+/// Returns true for a source that provides tasks, for example `jsonl:PATH`.
 pub(super) fn is_task_source(source: &str) -> bool {
     KINDS
         .iter()
         .any(|kind| source.strip_prefix(kind).is_some_and(|rest| !rest.trim().is_empty()))
 }
 
-/// What is said of a source that is not understood, where only tasks can be had from it.
+/// Returns the message for an unknown source where only a source of tasks is allowed.
 pub(super) fn not_understood(source: &str) -> String {
     format!("{source:?} is not understood: write {EXAMPLES}")
 }
 
-/// Slice and filter, which choose among the rows of files.
+/// Checks slice and filter, which select rows of files.
 pub(super) fn rows(section: &str, source: &str, slice: Option<&String>, filter: Option<&String>, report: &mut Report) {
     let has_rows = is_task_source(source) && !source.starts_with("generator:");
     for (key, given) in [("slice", slice), ("filter", filter)] {
@@ -68,7 +69,7 @@ pub(super) fn rows(section: &str, source: &str, slice: Option<&String>, filter: 
             given.is_some_and(|text| text.trim().is_empty()),
             format!("{section}.{key}"),
             &[],
-            "is empty: remove it to take every row",
+            "is empty: remove it to use every row",
         );
         report.when(
             given.is_some() && !has_rows && source != "mix",
@@ -91,13 +92,13 @@ fn mix(tasks: &TasksConfig, report: &mut Report) {
         !is_mix && !tasks.mix.is_empty(),
         "tasks.source",
         &["tasks.mix"],
-        "has [[tasks.mix]] beside it: write source = \"mix\"",
+        "is not \"mix\", but [[tasks.mix]] is set: write source = \"mix\"",
     );
     report.when(
         is_mix && !tasks.params.is_empty(),
         "tasks.params",
         &["tasks.source"],
-        "belong to one source: write them into the [[tasks.mix]] they are for",
+        "belong to one source: move them into its [[tasks.mix]]",
     );
     let mut names = BTreeSet::new();
     for (index, one) in tasks.mix.iter().enumerate() {
@@ -126,13 +127,13 @@ fn mix(tasks: &TasksConfig, report: &mut Report) {
             name.is_some_and(|name| name.is_empty() || name.len() > 64 || !name.chars().all(legal)),
             format!("{section}.name"),
             &[],
-            "is no name: use 1 to 64 letters, digits, '-', '_' and '.'",
+            "is not a name: use 1 to 64 letters, digits, '-', '_' and '.'",
         );
         report.when(
             name.is_some_and(|name| !names.insert(name)),
             format!("{section}.name"),
             &[],
-            "is another source's name too: task ids begin with it",
+            "is also the name of another source: task ids begin with it, so choose another name",
         );
         rows(&section, &one.source, one.slice.as_ref(), one.filter.as_ref(), report);
     }
@@ -145,14 +146,14 @@ fn band(tasks: &TasksConfig, curriculum: &CurriculumConfig, report: &mut Report)
         generated(&tasks.source) || tasks.mix.iter().any(|one| generated(&one.source)),
         "tasks.curriculum",
         &["tasks.source"],
-        "is for tasks of files: neither generators nor the queue have the same tasks to measure",
+        "is for tasks of files: generators and the queue have no fixed tasks to measure",
     );
     for (key, rate) in [("min", curriculum.min), ("max", curriculum.max)] {
         report.when(
             rate.is_some_and(|rate| !(0.0..=1.0).contains(&rate)),
             at(key),
             &[],
-            "is no pass rate: write a number from 0 to 1",
+            "is not a pass rate: write a number from 0 to 1",
         );
     }
     let empty = curriculum.min.zip(curriculum.max).is_some_and(|(min, max)| min > max);

@@ -1,8 +1,8 @@
-//! What `agents.NAME.template_args` may say wrongly.
+//! Rules for `agents.NAME.template_args`.
 
 use super::below::Below;
 
-/// Variables and functions that a chat template has anyway.
+/// Variables and functions that every chat template has.
 const GIVEN: [&str; 14] = [
     "messages",
     "tools",
@@ -20,19 +20,19 @@ const GIVEN: [&str; 14] = [
     "debug",
 ];
 
-/// Variables for a chat template have names of their own.
+/// Checks that variables for a chat template have new names.
 pub(super) fn args(args: &toml::Table, below: &mut Below) {
     for name in args.keys() {
         let key = format!("template_args.{name}");
         below.when(
             GIVEN.contains(&name.as_str()),
             &key,
-            "is given to every chat template by what is rendered: remove it, or choose a name that the template has beside those",
+            "is set for every chat template by dyad: remove it, or choose another variable of the template",
         );
         below.when(
             name == "strftime_now",
             &key,
-            "is the function that tells the day: remove it, and write template_date = \"2026-11-23\" beside template_args",
+            "is the function that returns the day: remove it, and write template_date = \"2026-11-23\" next to template_args",
         );
         let named = !name.starts_with(|c: char| c.is_ascii_digit())
             && !name.is_empty()
@@ -40,7 +40,7 @@ pub(super) fn args(args: &toml::Table, below: &mut Below) {
         below.when(
             !named,
             &key,
-            "is no name of a template's variable: use a-z, A-Z, 0-9 and _, and no digit first",
+            "is not a name of a template variable: use a-z, A-Z, 0-9 and _, and no digit first",
         );
     }
 }

@@ -1,16 +1,17 @@
-//! What may be said wrongly about tools and who may call them.
+//! Rules for tools and for the roles that call them.
 
+use super::kind_checks::memory;
 use super::report::{Report, one_of};
-use super::rules::LEAST_MEMORY;
 use crate::{PROCESS, RoleName, RunConfig, ToolConfig};
 
-/// Tools that a corpus of documents gives.
+/// The tools that a corpus of documents provides.
 const OF_CORPUS: [&str; 2] = ["search", "visit"];
-/// A tool's answers are part of prompts.
+/// Longest answer in bytes. Answers of tools are part of prompts.
 const MOST_ANSWER: u64 = 256 << 10;
-/// Calls of a seat are numbered.
+/// Most calls of one seat.
 const MOST_CALLS: u16 = 256;
 
+/// Checks `[tools]`, `[workflow.tools]` and `[workflow.tool_limits]`.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     for (name, tool) in &config.tools {
         one(name, tool, report);
@@ -19,7 +20,9 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             !users.flatten().any(|used| used == name),
             format!("tools.{name}"),
             &["workflow.tools"],
-            format!("is called by nobody: name it under [workflow.tools], such as solver = [{name:?}], or remove it"),
+            format!(
+                "is called by no role: name it under [workflow.tools], for example solver = [{name:?}], or remove it"
+            ),
         );
     }
     let known: Vec<&str> = config.tools.keys().map(String::as_str).collect();
@@ -30,7 +33,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             !config.workflow.roles.contains_key(role),
             &path,
             &["workflow.roles", &format!("workflow.roles.{role}")],
-            format!("{role} is no role of [workflow.roles]: write {}", one_of(&roles)),
+            format!("{role} is not a role of [workflow.roles]: write {}", one_of(&roles)),
         );
         for tool in tools.iter().filter(|tool| !config.tools.contains_key(*tool)) {
             let message = format!("there is no [tools.{tool}]: write {}", one_of(&known));
@@ -47,7 +50,7 @@ fn one(name: &str, tool: &ToolConfig, report: &mut Report) {
         !legal,
         format!("tools.{name}"),
         &[],
-        "is no name of a tool: use 1 to 32 of a-z, 0-9, '-' and '_', beginning with a letter or digit",
+        "is not a name of a tool: use 1 to 32 of a-z, 0-9, '-' and '_', beginning with a letter or digit",
     );
     let corpus = tool.kind.strip_prefix("corpus:");
     let places = [corpus, tool.kind.strip_prefix(PROCESS)];
@@ -60,7 +63,8 @@ fn one(name: &str, tool: &ToolConfig, report: &mut Report) {
         at("kind"),
         &[],
         format!(
-            "{:?} is not understood: write \"corpus:FOLDER\", \"process:FILE\" or \"http://HOST:PORT/PATH\"",
+            "{:?} is not understood: write \"corpus:FOLDER\", \"process:FILE\" or \
+             \"http://HOST:PORT/PATH\"",
             tool.kind
         ),
     );
@@ -70,7 +74,7 @@ fn one(name: &str, tool: &ToolConfig, report: &mut Report) {
         at("kind"),
         &[],
         format!(
-            "has a password in it: remove it, and put a token into DYAD_TOOL_TOKEN_{}",
+            "contains a password: remove it, and put a token into DYAD_TOOL_TOKEN_{}",
             name.to_uppercase().replace('-', "_")
         ),
     );
@@ -78,26 +82,26 @@ fn one(name: &str, tool: &ToolConfig, report: &mut Report) {
         corpus.is_some() && !OF_CORPUS.contains(&name),
         format!("tools.{name}"),
         &[&at("kind")],
-        format!("is of a corpus, which gives {}: name it so", one_of(&OF_CORPUS)),
+        format!("is a corpus, so its name must be {}", one_of(&OF_CORPUS)),
     );
     report.when(
         corpus.is_none() && tool.description.trim().is_empty(),
         at("description"),
         &[&at("kind")],
-        "is empty: say what the tool is for, since it is all that the model knows of it",
+        "is empty: describe the tool, because the model knows nothing else about it",
     );
     report.when(
         corpus.is_some() && !tool.parameters.is_empty(),
         at("parameters"),
         &[&at("kind")],
-        "is given, while a corpus brings its own: remove it",
+        "is set, but a corpus brings its own: remove it",
     );
     let object = tool.parameters.get("type").and_then(toml::Value::as_str) == Some("object");
     report.when(
         corpus.is_none() && !object,
         at("parameters"),
         &[&at("kind")],
-        "is no JSON Schema of an object: write { type = \"object\", properties = { query = { type = \"string\" } }, required = [\"query\"] }",
+        "is not a JSON Schema of an object: write { type = \"object\", properties = { query = { type = \"string\" } }, required = [\"query\"] }",
     );
     report.when(
         tool.timeout.0.is_zero(),
@@ -117,12 +121,7 @@ fn one(name: &str, tool: &ToolConfig, report: &mut Report) {
         &[],
         format!("is {}: write 0 to 20", tool.retries),
     );
-    report.when(
-        tool.memory.0 < LEAST_MEMORY,
-        at("memory"),
-        &[],
-        format!("is {}: a program needs \"16 MiB\" or more", tool.memory),
-    );
+    memory(tool.memory, at("memory"), report);
     report.when(
         !(64..=MOST_ANSWER).contains(&tool.answer.0),
         at("answer"),
@@ -162,6 +161,6 @@ fn limits(config: &RunConfig, report: &mut Report) {
         limits.hurry.trim().is_empty(),
         path("hurry"),
         &[],
-        "is empty: say that there are no more calls",
+        "is empty: write a text that says no more calls are possible",
     );
 }

@@ -1,13 +1,14 @@
-//! Signs that a policy collapses: answers that go round in circles, and answers that are all the same.
+//! Signs that a policy collapses: repetition inside an answer, and equal answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use broker::protocol::bundle::{Row, Sample};
 
-/// Tokens of a run that is looked for again.
+/// The length of the token runs that are compared.
 const RUN: usize = 3;
 
-/// The part of an answer's runs of three tokens that it said before; `None` of fewer than two runs.
+/// Returns the fraction of an answer's runs of three tokens that occurred earlier in it. Returns
+/// `None` for fewer than two runs.
 pub(super) fn repetition(sample: &Sample) -> Option<f64> {
     let said = said(sample);
     let runs = (said.len() + 1).checked_sub(RUN).filter(|runs| *runs > 1)?;
@@ -15,7 +16,8 @@ pub(super) fn repetition(sample: &Sample) -> Option<f64> {
     Some((runs - distinct.len()) as f64 / (runs - 1) as f64)
 }
 
-/// For every key (role, subkey) of a group with two samples or more: 0 if all say different things, 1 if all say the same.
+/// Returns a value for every key (role, subkey) of a group with at least two samples. It is 0 if
+/// all answers differ, and 1 if all are equal.
 pub(super) fn sameness<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<f64> {
     let mut keys: BTreeMap<(&str, &str), Vec<Vec<u32>>> = BTreeMap::new();
     for sample in samples {
@@ -30,7 +32,7 @@ pub(super) fn sameness<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<f64
     keys.into_values().filter_map(same).collect()
 }
 
-/// All that a sample sampled, turn after turn.
+/// Returns all sampled tokens of a sample, over its turns.
 fn said(sample: &Sample) -> Vec<u32> {
     let of = |row: &Row| -> Vec<u32> {
         let places = |start: u32, len: u32| start as usize..(start + len) as usize;
@@ -51,7 +53,7 @@ mod tests {
         assert_eq!(repetition(&said(&[7, 8, 9])), None);
         assert_eq!(repetition(&said(&[7, 8, 9, 10])), Some(0.0));
         assert_eq!(repetition(&said(&[7; 12])), Some(1.0));
-        // 1 2 3, 2 3 1, 3 1 2, 1 2 3: the last was said before.
+        // 1 2 3, 2 3 1, 3 1 2, 1 2 3: the last run repeats the first.
         assert_eq!(repetition(&said(&[1, 2, 3, 1, 2, 3])), Some(1.0 / 3.0));
 
         let group = [
@@ -63,7 +65,7 @@ mod tests {
         assert_eq!(
             sameness(group.iter()),
             [0.5],
-            "a role with one sample has nobody to echo"
+            "a role with one sample has no other answer to repeat"
         );
         assert_eq!(sameness([said(&[1]), said(&[2])].iter()), [0.0]);
         assert_eq!(sameness([said(&[1]), said(&[1])].iter()), [1.0]);

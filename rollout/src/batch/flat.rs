@@ -1,14 +1,14 @@
-//! A batch as rows that share nothing: the plain form that its forest must equal.
+//! A batch as independent rows: the plain form that its forest must equal.
 
 use broker::protocol::train::TrainBatch;
 
-/// One root-to-leaf path, every value by token.
+/// One path from root to leaf, with one value per token.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlatRow {
     pub ids: Vec<u32>,
     pub mask: Vec<bool>,
     pub behaviour_lp: Vec<f32>,
-    /// As the behaviour's where the span has none.
+    /// The behaviour's log-probs where the span has none.
     pub old_lp: Vec<f32>,
     pub advantage: Vec<f32>,
     pub weight: Vec<f32>,
@@ -16,8 +16,9 @@ pub struct FlatRow {
     pub on_policy: Vec<bool>,
 }
 
-/// One row for each leaf, in the order of leaves. A trained token above several leaves is trained in the first of them and
-/// is context in the others. A parent that does not stand earlier is taken for none.
+/// Returns one row for each leaf, in the order of leaves. A trained token above several leaves is
+/// trained in the first of them and is context in the others. A parent that does not come earlier
+/// counts as no parent.
 #[must_use]
 pub fn flatten(batch: &TrainBatch) -> Vec<FlatRow> {
     let spans = &batch.spans;

@@ -1,7 +1,8 @@
-//! Rows as a forest of spans: the prompt that all rows of a group and role begin with stands once, above them.
+//! Rows as a forest of spans. The prompt that all rows of a group and role begin with is stored
+//! once, above them.
 //!
-//! An answer is a sample: all that one seat said in a conversation, over all its turns and rows. What was rewarded as one,
-//! and has one advantage, is what losses of whole answers take as one.
+//! An answer is a sample: everything that one seat sampled in a conversation, over all its turns
+//! and rows. It has one reward and one advantage, so losses of whole answers use it as a unit.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +11,21 @@ use broker::protocol::train::{Span, TrainBatch};
 use super::mask::{Prepared, PreparedRow, PreparedSample};
 use super::weigh::Weights;
 
-/// One row on its way into the forest.
+/// One row to be planted.
 struct Leaf<'a> {
     row: &'a PreparedRow<'a>,
     sample: &'a PreparedSample<'a>,
     weight: f32,
-    /// Of the sample among those of the step.
+    /// The number of the sample within the step.
     answer: u32,
-    /// Ids up to the last trained one.
+    /// The number of ids up to the last trained one.
     end: usize,
-    /// The first trained id.
+    /// The index of the first trained id.
     first: usize,
 }
 
-/// Lays one optimizer step out, roles under their places in `roles`. `fresh`: its weights are those that the batch began with.
+/// Lays out one optimizer step. `roles` gives the number of each role. `fresh` is true if its
+/// weights are those that the batch began with.
 pub(super) fn plant(groups: &[&Prepared<'_>], weights: &Weights, roles: &[String], fresh: bool) -> TrainBatch {
     let mut batch = TrainBatch {
         spans: Vec::new(),
@@ -61,7 +63,8 @@ fn plant_role(spans: &mut Vec<Span>, leaves: &[Leaf<'_>], role: u16, fresh: bool
     }
 }
 
-/// Ids that all rows begin with, none of them trained in any; 0 for a row that has none to share with.
+/// Returns the number of ids that all rows begin with and that no row trains. A row alone shares
+/// nothing: 0.
 fn shared_prefix(leaves: &[Leaf<'_>]) -> usize {
     let Some((first, rest)) = leaves.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return 0;
@@ -85,7 +88,7 @@ fn context(ids: &[u32]) -> Span {
 }
 
 impl<'a> Leaf<'a> {
-    /// `None` if nothing of the row is trained.
+    /// Returns `None` if no id of the row is trained.
     fn new(row: &'a PreparedRow<'a>, sample: &'a PreparedSample<'a>, weight: f32, answer: u32) -> Option<Self> {
         let first = row.trained.iter().position(Option::is_some)?;
         let last = row.trained.iter().rposition(Option::is_some)?;
@@ -99,7 +102,8 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// Adds what stands behind the shared prefix: one span, or a chain of them where the temperature changes.
+    /// Adds the ids after the shared prefix: one span, or a chain of spans if the temperature
+    /// changes.
     fn plant(&self, spans: &mut Vec<Span>, mut parent: Option<u32>, mut start: usize, (role, fresh): (u16, bool)) {
         for (end, temperature) in self.cuts() {
             let trained = &self.row.trained[start..end];
@@ -122,7 +126,7 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// Where spans end, and the temperature of each.
+    /// Returns the end and the temperature of each span.
     fn cuts(&self) -> Vec<(usize, f32)> {
         let mut cuts: Vec<(usize, f32)> = Vec::new();
         for segment in &self.row.row.segments {

@@ -1,24 +1,27 @@
-//! Cross-entropy on known answers: what a seat should have said in the place of what it said.
+//! Cross-entropy on known answers: each replaces what a seat sampled.
 //!
-//! The context stays the one that the conversation came to, a partner's words among it. So a second speaker learns to answer
-//! after what the first one really says, right or wrong.
+//! The context stays that of the conversation, with the partner's real messages. So a second
+//! speaker learns to answer after what the first one really says, right or wrong.
 
 use broker::protocol::bundle::{Bundle, BundleContent, Row, Sample, Segment};
 use broker::protocol::turn::{LogProbs, VersionSpan};
 
-/// The bundles to train on, and how many known answers have no place in them.
+/// The bundles to train on, and the known answers that were left out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imitated<E> {
     pub bundles: Vec<Bundle>,
-    /// Known answers for which the context leaves no room behind what was asked.
+    /// The number of known answers that do not fit the context after their prompt.
     pub too_long: usize,
-    /// Why known answers could not be encoded, one for each.
+    /// The errors of known answers that could not be encoded.
     pub unreadable: Vec<E>,
 }
 
-/// The bundles with each sample's target in the place of its last answer. `encode` gives a target's ids behind the ids of what was
-/// asked, end of turn included. A sample keeps no row, so that nothing of it is trained, if it has no target, or one that cannot be encoded or
-/// that makes more than `max_context` tokens with what was asked: the trainer would refuse the whole batch.
+/// Returns the bundles with each sample's target in place of its last answer. `encode` returns the
+/// ids of a target after the ids of its prompt, end of turn included.
+///
+/// A sample keeps no row, and so is not trained, in three cases: it has no target, the target
+/// cannot be encoded, or prompt and target exceed `max_context` tokens. The trainer would reject
+/// the whole batch for a longer row.
 pub fn imitate<E>(
     bundles: &[Bundle],
     max_context: usize,
@@ -62,15 +65,15 @@ pub fn imitate<E>(
     }
 }
 
-/// The last row of a sample up to its last answer.
+/// Returns the last row of a sample up to its last answer.
 fn asked(sample: &Sample) -> Option<&[u32]> {
     let row = sample.rows.last()?;
     let context = row.ids.get(..row.segments.last()?.start as usize);
     context.filter(|ids| !ids.is_empty())
 }
 
-/// What was asked, then the known answer, at temperature 1. It is as old as the answer it
-/// replaces.
+/// Returns a row with the prompt and then the known answer, at temperature 1. It has the age of the
+/// answer that it replaces.
 fn corrected(sample: &Sample, asked: &[u32], answer: &[u32]) -> Option<Row> {
     let row = sample.rows.last()?;
     let last = row.segments.last()?;
@@ -86,7 +89,7 @@ fn corrected(sample: &Sample, asked: &[u32], answer: &[u32]) -> Option<Row> {
             start: last.start,
             len,
             temperature: 1.0,
-            // Nobody sampled it, and cross-entropy takes no ratio.
+            // A known answer was never sampled, and cross-entropy uses no ratio.
             logprobs_of: LogProbs::Absent,
             spans: spans.into_iter().collect(),
             oldest_kv: last.oldest_kv,

@@ -1,14 +1,15 @@
-//! Which tokens of a group are trained: not those that are too old, cut, without advantage or without weight.
+//! Decides which tokens of a group are trained. Tokens that are stale, cut, without advantage or
+//! without weight are not.
 
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::{Bundle, Row, Sample, SampleStatus, Segment};
 use broker::protocol::turn::LogProbs;
 use configs::{LossKind, Stale, TrainConfig, Truncated, ZeroAdvantage};
 
+use super::context::{Context, Discard};
 use super::select::Chosen;
-use super::{Context, Discard};
 
-/// A group of the batch, its tokens masked.
+/// A group of the batch with its tokens masked.
 pub(super) struct Prepared<'a> {
     pub(super) bundle: &'a Bundle,
     pub(super) samples: Vec<PreparedSample<'a>>,
@@ -17,9 +18,9 @@ pub(super) struct Prepared<'a> {
 pub(super) struct PreparedSample<'a> {
     pub(super) sample: &'a Sample,
     pub(super) advantage: f32,
-    /// `w_role`.
+    /// The weight of the role, `w_role`.
     pub(super) role_weight: f64,
-    /// Sampled tokens, before any mask: what denominators count.
+    /// Sampled tokens before any mask. Denominators count these.
     pub(super) tokens: usize,
     /// Trainer steps since the oldest token was sampled.
     pub(super) staleness: u64,
@@ -31,10 +32,11 @@ pub(super) struct PreparedSample<'a> {
 
 pub(super) struct PreparedRow<'a> {
     pub(super) row: &'a Row,
-    /// For each id of the row: its behaviour log-prob if it is trained.
+    /// For each id of the row: its behaviour log-prob, if it is trained.
     pub(super) trained: Vec<Option<f32>>,
-    /// Every token and KV entry came from the weights that are trained now, and was sampled from the whole vocabulary: the trainer, which
-    /// knows no truncation, must have the very log-probs.
+    /// True if every token and KV entry came from the weights in training, and was sampled from the
+    /// whole vocabulary. The trainer does not know about truncated sampling, so only then must its
+    /// log-probs be identical.
     pub(super) on_policy: bool,
 }
 
@@ -75,7 +77,7 @@ fn prepare_sample<'a>(sample: &'a Sample, advantage: f64, context: &Context<'_>)
     }
 }
 
-/// (Trainer steps, tokens) of each version span of a segment.
+/// Returns (trainer steps, tokens) for each version span of a segment.
 fn ages<'s>(segment: &'s Segment, context: &Context<'s>) -> impl Iterator<Item = (u64, usize)> + use<'s> {
     let staleness = context.staleness;
     segment
@@ -119,7 +121,8 @@ fn discard(
     (advantage == 0.0 && may_skip(config)).then_some(Discard::ZeroAdvantage)
 }
 
-/// Skipping is only the same as keeping when the loss of a token is its advantage times something.
+/// Returns true if skipping a sample without advantage equals keeping it. That holds only if the
+/// loss of a token is its advantage times a factor.
 fn may_skip(config: &TrainConfig) -> bool {
     config.zero_advantage == ZeroAdvantage::Skip
         && config.kl.coef == 0.0

@@ -1,10 +1,10 @@
-//! Which groups make a batch, and their advantages.
+//! Selects the groups of a batch and computes their advantages.
 
 use broker::ids::GroupId;
 use broker::protocol::bundle::{Bundle, BundleContent, Sample};
 use configs::{Advantage, ZeroAdvantage};
 
-use super::{Context, Discard, REFILL_CAP, Verdict};
+use super::context::{Context, Discard, REFILL_CAP, Verdict};
 use crate::advantage::{self, GroupAdvantages};
 
 /// A group of the batch.
@@ -14,12 +14,12 @@ pub(super) struct Chosen<'a> {
     pub(super) advantages: GroupAdvantages,
 }
 
-/// Groups taken from the front of those given.
+/// Groups taken from the front of the given ones.
 pub(super) struct Selection<'a> {
     pub(super) groups: Vec<Chosen<'a>>,
-    /// Groups of zero advantage that make room for others.
+    /// Groups of zero advantage that are replaced by others.
     pub(super) zero: Vec<&'a Bundle>,
-    /// Groups that are wanted before the batch can be formed.
+    /// The number of groups still needed before the batch can be formed.
     pub(super) missing: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn select<'a>(bundles: &'a [Bundle], context: &Context<'_>) -> Select
         }
     }
     selection.missing = missing(&selection, wanted, refill, context);
-    // Where the KL is taken off the reward, the trainer does it when it knows the KL.
+    // If the KL reduces the reward, the trainer computes the advantages, because it knows the KL.
     if selection.missing.is_none() && config.advantage.is_of_batch() && !config.kl_in_reward() {
         normalise(config.advantage, &mut selection.groups);
     }

@@ -1,14 +1,15 @@
-//! What a batch was made of, for metrics.
+//! Figures of a batch, for metrics.
 
 use std::collections::BTreeMap;
 
+use super::collapse;
+use super::context::{Context, Discard, Verdict};
 use super::mask::{Prepared, PreparedSample};
 use super::select::Selection;
-use super::{Context, Discard, Verdict, collapse};
 use broker::protocol::bundle::SampleStatus;
 use configs::KlPlace;
 
-/// A mean that can be added to.
+/// A mean that values can be added to.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Mean {
     pub sum: f64,
@@ -21,14 +22,14 @@ impl Mean {
         self.count += 1;
     }
 
-    /// `None` of nothing.
+    /// Returns `None` without values.
     #[must_use]
     pub fn get(self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 }
 
-/// A mean and how far its values lie apart.
+/// A mean and the spread of its values.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spread {
     pub mean: Mean,
@@ -41,7 +42,8 @@ impl Spread {
         self.squares += value * value;
     }
 
-    /// Standard deviation over the values (biased: they are the whole batch); `None` of nothing.
+    /// Returns the standard deviation over the values, or `None` without values. It is the biased
+    /// one, because the values are the whole batch.
     #[must_use]
     pub fn std(&self) -> Option<f64> {
         let mean = self.mean.get()?;
@@ -49,22 +51,23 @@ impl Spread {
     }
 }
 
-/// What one role's samples in a batch were like.
+/// Figures of one role's samples in a batch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RoleStats {
     pub samples: u64,
     pub reward: Spread,
-    /// Samples whose advantage is 0; with a KL in the reward it is not known yet and none is counted.
+    /// Samples with advantage 0. With a KL in the reward the advantage is not known yet, and none
+    /// is counted.
     pub zero_advantage: u64,
     /// Samples with a generation at its token limit.
     pub truncated: u64,
     pub repetition: Mean,
-    /// Sampled tokens, before any mask.
+    /// Sampled tokens before any mask.
     pub tokens: u64,
     pub trained_tokens: u64,
-    /// Samples without a part in the gradient.
+    /// Samples that do not contribute to the gradient.
     pub discarded: u64,
-    /// The same by reason; those of groups that `refill` drew others for are in none.
+    /// The same by reason. Groups that `refill` replaced are not included.
     pub discarded_by: BTreeMap<Discard, u64>,
     pub staleness: Staleness,
 }
@@ -74,9 +77,9 @@ pub struct RoleStats {
 pub struct Staleness {
     pub mean: Mean,
     pub max: u64,
-    /// Samples by staleness; the last place counts [`Staleness::PLACES`] - 1 and more.
+    /// Number of samples by staleness. The last entry counts [`Staleness::PLACES`] - 1 and more.
     pub histogram: Vec<u64>,
-    /// Samples by weights of an unknown lineage; they count nowhere else.
+    /// Samples by weights of an unknown lineage. They are counted only here.
     pub unknown: u64,
 }
 
@@ -102,44 +105,45 @@ impl Staleness {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BatchStats {
     pub groups: usize,
-    /// Groups that `refill` discarded for this batch, in this call and before.
+    /// Groups that `refill` discarded for this batch, in this call and in earlier ones.
     pub refilled: usize,
-    /// The batch is short of `batch_groups`.
+    /// True if the batch has fewer than `batch_groups` groups.
     pub short: bool,
     pub samples: usize,
     pub rows: usize,
-    /// Sampled tokens, before any mask.
+    /// Sampled tokens before any mask.
     pub tokens: u64,
-    /// Tokens with a part in the gradient (each counted once, not once per epoch).
+    /// Tokens that contribute to the gradient. Each is counted once, not once per epoch.
     pub trained_tokens: u64,
     pub stale_tokens: u64,
     /// Samples with a generation at its token limit.
     pub truncated: usize,
-    /// Rows whose tokens and KV all came from the weights that are trained.
+    /// Rows with all tokens and KV entries from the weights in training.
     pub on_policy_rows: usize,
     pub reward: Spread,
     pub by_role: BTreeMap<String, RoleStats>,
-    /// Parts before their weights, by (role, part).
+    /// Reward parts before their weights, by (role, part).
     pub reward_parts: BTreeMap<(String, String), Mean>,
     pub tokens_per_sample: Mean,
-    /// The part of an answer that it said before, over the answers long enough to tell.
+    /// The fraction of an answer that repeats itself, over the answers that are long enough.
     pub repetition: Mean,
-    /// The part of a key's answers that say what another one of it said, over the keys of all groups.
+    /// The fraction of a key's answers that equal another of them, over the keys of all groups.
     pub sameness: Mean,
     pub advantage_abs: Mean,
-    /// Advantage keys of the batch; how many had equal rewards, how many one conversation only.
+    /// Advantage keys of the batch. The next two count the keys with equal rewards, and those with
+    /// only one conversation.
     pub keys: usize,
     pub equal_keys: usize,
     pub alone_keys: usize,
     /// Groups of the batch in which every advantage is 0.
     pub zero_groups: usize,
     pub staleness: Staleness,
-    /// Samples without a part in the gradient, those of `refill` included.
+    /// Samples that do not contribute to the gradient, including those that `refill` discarded.
     pub discarded: BTreeMap<Discard, usize>,
 }
 
 impl BatchStats {
-    /// Of the groups drawn for this batch, the part without a difference in reward.
+    /// Returns the fraction of the groups drawn for this batch that have no difference in reward.
     #[must_use]
     pub fn zero_share(&self) -> f64 {
         let drawn = self.groups + self.refilled;
@@ -163,11 +167,11 @@ pub(super) fn measure(
         stats.keys += group.advantages.keys;
         stats.equal_keys += group.advantages.equal;
         stats.alone_keys += group.advantages.alone;
-        // Not by the advantages: a z-score over the batch moves those of equal rewards too.
+        // The advantages cannot tell: a z-score over the batch also moves those of equal rewards.
         let same = group.advantages.equal + group.advantages.alone == group.advantages.keys;
         stats.zero_groups += usize::from(same);
     }
-    // With a KL in the reward they are made later, by the trainer.
+    // With a KL in the reward, the trainer computes them later.
     let final_advantages = context.config.kl.place == KlPlace::Loss;
     for sample in groups.iter().flat_map(|group| &group.samples) {
         stats.add(sample);

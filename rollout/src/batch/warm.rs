@@ -1,10 +1,10 @@
-//! Cross-entropy batches: known answers to known prompts, for warm starts.
+//! Cross-entropy batches for warm starts: known answers to known prompts.
 
 use broker::protocol::train::{Span, TrainBatch};
 
-/// One optimizer step on (prompt ids, answer ids) pairs, each answer token weighing `1 / answer tokens of the step`. Every
-/// answer token is trained, but for the first of a pair whose prompt is empty: it has no context. Pairs without an answer
-/// are left out.
+/// Makes one optimizer step from (prompt ids, answer ids) pairs. Each answer token weighs `1 /
+/// answer tokens of the step`. The first answer token of a pair with an empty prompt is not
+/// trained, because it has no context. Pairs without an answer are left out.
 #[must_use]
 pub fn cross_entropy(pairs: &[(Vec<u32>, Vec<u32>)]) -> TrainBatch {
     let trained =

@@ -1,10 +1,11 @@
-//! What a sample's tokens weigh: `w_role * u_s / D`, D over all samples of an optimizer step, before any mask.
+//! The weight of a sample's tokens: `w_role * u_s / D`, with D over all samples of an optimizer
+//! step, before any mask.
 
 use std::collections::BTreeMap;
 
 use configs::Aggregation;
 
-use super::Context;
+use super::context::Context;
 use super::mask::{Prepared, PreparedSample};
 
 /// Denominators of one optimizer step.
@@ -15,7 +16,7 @@ pub(super) struct Weights {
     /// Sampled tokens of the step.
     pub(super) tokens: u64,
     limit: f64,
-    /// Sampled tokens of one conversation's samples, by (place of the group in the step, member).
+    /// Sampled tokens of one conversation's samples, by (index of the group in the step, member).
     conversations: BTreeMap<(usize, u16), usize>,
     /// Sampled tokens of each role that has any.
     roles: BTreeMap<String, usize>,
@@ -52,7 +53,7 @@ impl Weights {
         }
     }
 
-    /// The weight of each token of a sample of the group at place `group` of the step.
+    /// Returns the weight of each token of a sample. `group` is the index of its group in the step.
     pub(super) fn of(&self, group: usize, sample: &PreparedSample<'_>) -> f32 {
         let share = match self.aggregation {
             Aggregation::Token => 1.0,

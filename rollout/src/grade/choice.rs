@@ -1,11 +1,15 @@
-//! Multiple choice: the letter that was chosen.
+//! The grader `choice`: the letter that an answer chooses.
 
-use super::wide::{is_han, narrow};
+use serde_json::Value;
 
-/// Letters that a choice may have.
+use super::answer::wide::{is_han, narrow};
+use super::answer::{boxed, tags};
+use super::label;
+
+/// The letters that a choice may have.
 const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
 
-/// Commands that say how a letter is set.
+/// Commands that set the type of a letter.
 const SETTING: [&str; 30] = [
     "text",
     "textbf",
@@ -39,7 +43,7 @@ const SETTING: [&str; 30] = [
     "qquad",
 ];
 
-/// Behind these a choice stands.
+/// Words that announce a choice right after them.
 const ANNOUNCING: [&str; 15] = [
     "answer is",
     "answer:",
@@ -57,7 +61,8 @@ const ANNOUNCING: [&str; 15] = [
     "选",
     "选择",
 ];
-/// Right before one of the words above, these make it no announcement: not, must not, wrongly, a candidate, if.
+/// Words that cancel an announcement if they stand right before it. They mean: not, must not,
+/// wrongly, a candidate, if.
 const RETRACTING: [&str; 23] = [
     "不",
     "别",
@@ -84,24 +89,44 @@ const RETRACTING: [&str; 23] = [
     "要是",
 ];
 
-/// The letter that a text is, however it is set: `B`, `(b)`, `B.`, `**B**`, `B) a tree`, `\textbf{(B) } 12`, `（B）`.
-pub(super) fn letter(text: &str) -> Option<char> {
+/// Returns true if the answer chooses the label's letter.
+pub(super) fn is_right(text: &str, label: &Value) -> bool {
+    answer(text).is_some_and(|found| Some(found) == labelled(label))
+}
+
+/// Returns true if both texts choose the same letter.
+pub(super) fn is_same(a: &str, b: &str) -> bool {
+    answer(a).is_some_and(|found| Some(found) == answer(b))
+}
+
+pub(super) fn is_label(label: &Value) -> bool {
+    labelled(label).is_some()
+}
+
+fn labelled(label: &Value) -> Option<char> {
+    letter(&label::text(label)?)
+}
+
+/// Returns the letter that a text consists of, in any of the usual forms: `B`, `(b)`, `B.`,
+/// `**B**`, `B) a tree`, `\textbf{(B) } 12`, `（B）`.
+fn letter(text: &str) -> Option<char> {
     beginning(&narrowed(text), false)
 }
 
-/// With ASCII signs for wide and Chinese ones.
+/// Replaces wide and Chinese signs with ASCII signs.
 fn narrowed(text: &str) -> String {
     text.chars().map(narrow).collect()
 }
 
-/// The letter that a text begins with. If it is `said`, words may follow a capital: `B because ..`, `B因为 ..`.
+/// Returns the letter at the beginning of a text. With `said`, the text follows an announcement,
+/// and words may follow a capital letter: `B because ..`, `B因为 ..`.
 fn beginning(text: &str, said: bool) -> Option<char> {
     let inner = unset(text);
     let inside = unset(inner.trim_start_matches(['(', '[']));
     let mut chars = inside.chars();
     let first = chars.next()?;
     let letter = first.to_ascii_uppercase();
-    // In a sentence these are words.
+    // Inside a sentence, a small letter and `I` are words.
     let small = first.is_ascii_lowercase() || letter == 'I';
     let (rest, closed) = without_closing(chars.as_str());
     if !said && is_one_of_several(rest) {
@@ -124,7 +149,7 @@ fn beginning(text: &str, said: bool) -> Option<char> {
     (LETTERS.contains(&letter) && ends).then_some(letter)
 }
 
-/// Whether letters alone follow a letter: `A, C` is a set of choices.
+/// Returns true if only single letters follow: `A, C` is a set of choices, not one choice.
 fn is_one_of_several(rest: &str) -> bool {
     let mut others = rest
         .split(|c: char| !c.is_alphanumeric())
@@ -134,7 +159,8 @@ fn is_one_of_several(rest: &str) -> bool {
     rest.starts_with(',') && others.peek().is_some() && others.all(is_choice)
 }
 
-/// Without what says how the letter behind it is set: white space, dollar signs, stars, braces, quotes, commands.
+/// Removes the type setting before a letter: white space, dollar signs, stars, braces, quotes,
+/// commands.
 fn unset(mut text: &str) -> &str {
     let mark = |c: char| c.is_whitespace() || ['$', '*', '{', '}', '~', '"', '“', '”', '`'].contains(&c);
     loop {
@@ -147,7 +173,7 @@ fn unset(mut text: &str) -> &str {
     }
 }
 
-/// Without the command of setting, the sign of a formula or the space that a text begins with.
+/// Removes one type-setting command, formula sign or space command at the beginning of a text.
 fn without_command(text: &str) -> Option<&str> {
     let command = text.strip_prefix('\\')?;
     let length = command.bytes().take_while(u8::is_ascii_alphabetic).count();
@@ -158,11 +184,12 @@ fn without_command(text: &str) -> Option<&str> {
     SETTING.contains(&name).then_some(rest)
 }
 
-/// Without what ends a letter's setting, and whether that shows the letter to stand by itself: braces and stars do.
+/// Removes the end of a letter's type setting. Also returns true if braces or stars closed it,
+/// which shows that the letter stands alone.
 fn without_closing(mut text: &str) -> (&str, bool) {
     let mut closed = false;
     loop {
-        // A brace may stand behind a space: `\textbf{B } 12`.
+        // A space may stand before the brace: `\textbf{B } 12`.
         let spaced = Some(text.trim_start()).filter(|text| text.starts_with('}'));
         let closing = spaced
             .unwrap_or(text)
@@ -179,17 +206,21 @@ fn without_closing(mut text: &str) -> (&str, bool) {
     }
 }
 
-/// The choice that an answer makes: boxed; else between `<answer>` and `</answer>`; else what the last "answer is" or "answer:" announces
-/// that has a letter behind it; else the last letter in brackets; else the text itself.
-pub(super) fn answer(text: &str) -> Option<char> {
+/// Returns the chosen letter. It is searched in this order:
+/// - the box,
+/// - the text between `<answer>` and `</answer>`,
+/// - the last "answer is" or "answer:" that has a letter after it,
+/// - the last letter in brackets,
+/// - the text itself.
+fn answer(text: &str) -> Option<char> {
     chosen(&narrowed(text))
 }
 
 fn chosen(text: &str) -> Option<char> {
-    if let Some(content) = super::boxed::last(text) {
+    if let Some(content) = boxed::last(text) {
         return letter(content).or_else(|| announced(content));
     }
-    if let Some(content) = super::format::last_block(text, "answer") {
+    if let Some(content) = tags::last_block(text, "answer") {
         return letter(content).or_else(|| chosen(content));
     }
     announced(text).or_else(|| bracketed(text)).or_else(|| letter(text))
@@ -207,7 +238,7 @@ fn announced(text: &str) -> Option<char> {
     ends.into_iter().rev().find_map(|end| said(&text[end..]))
 }
 
-/// The letter that an announcement says: `: **B**`, ` option (b).`
+/// Returns the letter after an announcement: `: **B**`, ` option (b).`
 fn said(behind: &str) -> Option<char> {
     let rest = unset(behind.trim_start_matches([':', ' ', '*', '\n']));
     let named = ["option", "choice", "letter", "选项"].iter().find_map(|word| {

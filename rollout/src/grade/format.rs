@@ -1,26 +1,26 @@
-//! The form of an answer: which tags, in which order, by a state machine.
+//! The grader `format`: checks which tags an answer has and in which order, with a state machine.
 
-/// What may come next.
+/// The state: what may come next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing yet: a reasoning or an answer may begin.
+    /// At the start: reasoning or an answer may begin.
     Start,
     Thinking,
-    /// A reasoning has ended: an answer must begin.
+    /// Reasoning has ended: an answer must begin.
     Thought,
     Answering,
-    /// The answer has ended: nothing may follow.
+    /// The answer has ended: only white space may follow.
     Done,
 }
 
-/// A tag, or what stands between tags.
+/// A tag, or the text between tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Symbol {
     OpenThink,
     CloseThink,
     OpenAnswer,
     CloseAnswer,
-    /// More than white space.
+    /// Text that is not only white space.
     Text,
 }
 
@@ -31,9 +31,9 @@ const TAGS: [(&str, Symbol); 4] = [
     ("</answer>", Symbol::CloseAnswer),
 ];
 
-/// Whether a text is `<think>..</think>` (which may be missing, for partners do not see it), then `<answer>..</answer>` with
-/// something in it, and nothing else but white space.
-pub(super) fn is_well_formed(text: &str) -> bool {
+/// Returns true if a text is `<think>..</think>`, then a non-empty `<answer>..</answer>`, with only
+/// white space around them. The reasoning may be missing, because partners do not see it.
+pub(super) fn is_right(text: &str) -> bool {
     let (mut state, mut rest, mut answered) = (State::Start, text, false);
     while !rest.is_empty() {
         let (symbol, length) = next_symbol(rest);
@@ -61,7 +61,8 @@ fn step(state: State, symbol: Symbol) -> Option<State> {
     }
 }
 
-/// The tag at the beginning of a text, or the text up to the next tag (nothing, if that is white space), and its length.
+/// Returns the tag at the beginning of a text, or the text up to the next tag, and its length in
+/// bytes. White space between tags gives no symbol.
 fn next_symbol(text: &str) -> (Option<Symbol>, usize) {
     if let Some((tag, symbol)) = TAGS.iter().find(|(tag, _)| text.starts_with(tag)) {
         return (Some(*symbol), tag.len());
@@ -72,14 +73,6 @@ fn next_symbol(text: &str) -> (Option<Symbol>, usize) {
         .min()
         .unwrap_or(text.len());
     (Some(Symbol::Text).filter(|_| !text[..end].trim().is_empty()), end)
-}
-
-/// The content of the last complete `<tag>..</tag>`.
-pub(super) fn last_block<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
-    let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
-    let end = text.rfind(&close)?;
-    let start = text[..end].rfind(&open)? + open.len();
-    Some(&text[start..end])
 }
 
 #[cfg(test)]
@@ -98,7 +91,7 @@ mod tests {
             "<answer><b>5</b></answer>",
             "<answer>\\boxed{5}</answer>",
         ] {
-            assert!(is_well_formed(good), "{good}");
+            assert!(is_right(good), "{good}");
         }
         for bad in [
             "",
@@ -122,14 +115,12 @@ mod tests {
             "<answer>5</answer",
             "</answer>5<answer>",
         ] {
-            assert!(!is_well_formed(bad), "{bad}");
+            assert!(!is_right(bad), "{bad}");
         }
-        assert_eq!(last_block("<answer>1</answer> <answer>2</answer>", "answer"), Some("2"));
-        assert_eq!(last_block("</answer><answer>", "answer"), None);
     }
 
     proptest! {
-        /// The machine against the same rule said in another way.
+        /// Compares the state machine with a second statement of the same rule.
         #[test]
         fn the_machine_keeps_its_rule(pieces in prop::collection::vec(
             prop::sample::select(vec!["<think>", "</think>", "<answer>", "</answer>", "x", " "]), 0..8,
@@ -147,7 +138,7 @@ mod tests {
                 ["<answer>", inside @ .., "</answer>"] => !inside.is_empty() && inside.iter().all(|word| *word == "x"),
                 _ => false,
             });
-            prop_assert_eq!(is_well_formed(&text), expected, "{}", text);
+            prop_assert_eq!(is_right(&text), expected, "{}", text);
         }
     }
 }

@@ -1,11 +1,13 @@
-//! Whole numbers in text, of any length.
+//! The grader `integer`: whole numbers in text, of any length.
 
 use configs::Take;
 use serde_json::Value;
 
-use super::{label_text, minus};
+use super::answer::{boxed, minus};
+use super::label;
 
-/// A whole number in its shortest form: no sign for plus or zero, no leading zeros, no commas.
+/// Formats a whole number in its shortest form: no plus sign, no sign for zero, no leading zeros,
+/// no commas.
 fn canonical(negative: bool, digits: &str) -> String {
     let digits = digits.trim_start_matches('0');
     match (digits.is_empty(), negative) {
@@ -15,7 +17,7 @@ fn canonical(negative: bool, digits: &str) -> String {
     }
 }
 
-/// Reads a text that is a whole number and nothing else.
+/// Reads a text that consists of one whole number.
 fn whole(text: &str) -> Option<String> {
     let text = text.trim().trim_matches('$').trim();
     let text = text.strip_suffix('.').unwrap_or(text);
@@ -28,24 +30,40 @@ fn whole(text: &str) -> Option<String> {
     is_number.then(|| canonical(negative, &digits))
 }
 
-/// The label as a whole number.
-pub(super) fn label(label: &Value) -> Option<String> {
-    whole(&label_text(label)?)
+/// Returns true if the answer's number is the label.
+pub(super) fn is_right(text: &str, label: &Value, take: Take) -> bool {
+    answer(text, take).is_some_and(|found| Some(found) == labelled(label))
 }
 
-/// The number in the last `\boxed{}` if there is one, else the last whole number of the text; or its first number.
-pub(super) fn answer(text: &str, take: Take) -> Option<String> {
+/// Returns true if both texts give the same number.
+pub(super) fn is_same(a: &str, b: &str, take: Take) -> bool {
+    answer(a, take).is_some_and(|found| Some(found) == answer(b, take))
+}
+
+pub(super) fn is_label(label: &Value) -> bool {
+    labelled(label).is_some()
+}
+
+/// Returns the label as a whole number.
+fn labelled(label: &Value) -> Option<String> {
+    whole(&label::text(label)?)
+}
+
+/// Returns the number in the last `\boxed{}`, else the last whole number of the text; or, with
+/// [`Take::First`], its first number.
+fn answer(text: &str, take: Take) -> Option<String> {
     match take {
         Take::First => first_integer(text),
-        Take::Last => match super::boxed::last(text) {
+        Take::Last => match boxed::last(text) {
             Some(content) => whole(content),
             None => last_integer(text),
         },
     }
 }
 
-/// The first number, with commas between groups of three and the minus right before it, whatever that stands behind. A fraction is none,
-/// unless it is nothing but zeros.
+/// Returns the first number, with commas between groups of three digits. A minus right before it
+/// counts, whatever stands before the minus. Returns `None` for a number with a fraction other than
+/// zeros.
 fn first_integer(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let start = bytes.iter().position(u8::is_ascii_digit)?;
@@ -65,13 +83,14 @@ fn first_integer(text: &str) -> Option<String> {
     ))
 }
 
-/// The last run of digits, with commas between groups of three, its sign, and no fraction behind it.
+/// Returns the last run of digits with its sign. Commas may stand between groups of three digits.
+/// Returns `None` if a fraction other than zeros follows.
 fn last_integer(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let mut end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
     let start = loop {
         let start = run_of_digits(&bytes[..end]);
-        // The fraction of a decimal number is no whole number: 3.0 is 3, and 3.5 is none.
+        // A decimal with a fraction is not a whole number: 3.0 is 3, and 3.5 gives `None`.
         if start < 2 || bytes[start - 1] != b'.' || !bytes[start - 2].is_ascii_digit() {
             break start;
         }
@@ -86,12 +105,13 @@ fn last_integer(text: &str) -> Option<String> {
     ))
 }
 
-/// Whether a text ends with a minus that is the sign of what follows. Between two numbers, and right behind a letter, it is an operator.
+/// Returns true if a text ends with a minus that is the sign of the next number. After a number,
+/// and right after a letter, a minus is an operator.
 fn is_negative(text: &str) -> bool {
     minus::before(text).is_some_and(|before| !minus::ends_with_operand(before))
 }
 
-/// Where the run of digits and group commas begins that these bytes end with.
+/// Returns the start of the run of digits and group commas at the end of these bytes.
 fn run_of_digits(bytes: &[u8]) -> usize {
     let mut start = bytes.len();
     while start > 0 && (bytes[start - 1].is_ascii_digit() || is_group_comma(bytes, start - 1)) {
@@ -100,7 +120,7 @@ fn run_of_digits(bytes: &[u8]) -> usize {
     start
 }
 
-/// A comma with a digit before it and exactly three after it.
+/// Returns true at a comma with a digit before it and exactly three digits after it.
 fn is_group_comma(bytes: &[u8], at: usize) -> bool {
     let digits = bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
     bytes[at] == b',' && digits == 3 && at > 0 && bytes[at - 1].is_ascii_digit()
@@ -111,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minus_behind_a_word_is_a_sign_and_between_numbers_an_operator() {
+    fn a_minus_between_numbers_is_an_operator_else_a_sign() {
         for (text, number) in [
             ("The answer is -5", "-5"),
             ("it is -5.", "-5"),
@@ -141,9 +161,9 @@ mod tests {
         }
     }
 
-    /// As MinT's recipe reads an answer, but by value.
+    /// MinT's recipe reads answers in this way, but compares text instead of values.
     #[test]
-    fn the_first_number_counts_where_it_is_taken() {
+    fn take_first_reads_the_first_number() {
         for (text, number) in [
             ("5", Some("5")),
             ("2 + 3 = 5", Some("2")),

@@ -1,30 +1,36 @@
-//! Graders of the user's own, as Rust types: `[graders.NAME] kind` names them as it names ours.
+//! Graders that a program registers as Rust types. `[graders.NAME] kind` names them like shipped
+//! graders.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// A way of comparing an answer with a label. Pure: the same text and label give the same grade, whenever and wherever they are asked.
+static INSTALLED: OnceLock<Vec<Own>> = OnceLock::new();
+
+/// A way of comparing an answer with a label. Implementations must be pure: the same text and label
+/// always give the same grade, in every process.
 pub trait OwnGrader: Send + Sync {
-    /// What the answer in `text` (its last 64 KiB) is worth, 0 to 1. What lies beyond is cut to that; no number is 0.
+    /// Grades the answer in `text` (its last 64 KiB), from 0 to 1. Values outside are clamped, and
+    /// NaN counts as 0.
     fn grade(&self, text: &str, label: &Value) -> f32;
 
-    /// Whether the answers in two texts are the same, for a vote among several conversations of a task; `None` if it does not compare answers
-    /// with each other.
+    /// Returns `Some(true)` if both texts have the same answer. A vote among several conversations
+    /// of a task uses it. `None` means that the grader does not compare answers with each other.
     fn same(&self, _a: &str, _b: &str) -> Option<bool> {
         None
     }
 
-    /// Whether the label is one that it can compare with.
+    /// Checks that the grader can compare with the label.
     ///
     /// # Errors
-    /// What is wrong with it, for who published the task.
+    /// Says what is wrong with the label, for the publisher of the task.
     fn check_label(&self, _label: &Value) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A grader of the user's own, with its kind. It lives as long as the process, as all that a program registers does.
+/// A registered grader with its kind. It lives until the process ends.
 #[derive(Clone, Copy)]
 pub struct Own {
     kind: &'static str,
@@ -62,7 +68,7 @@ impl fmt::Debug for Own {
     }
 }
 
-/// A kind is registered once, so it says which grader it is.
+/// A kind is registered once, so it identifies the grader.
 impl PartialEq for Own {
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind
@@ -71,6 +77,17 @@ impl PartialEq for Own {
 
 impl Eq for Own {}
 
+/// Registers the graders of this program, once for the process. Returns false if a program already
+/// did.
+pub(crate) fn install(graders: Vec<Own>) -> bool {
+    INSTALLED.set(graders).is_ok()
+}
+
+/// Returns the program's grader of this kind.
+pub(super) fn installed(kind: &str) -> Option<Own> {
+    INSTALLED.get()?.iter().find(|own| own.kind() == kind).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -78,10 +95,10 @@ mod tests {
     use super::*;
     use crate::grade::Grader;
 
-    /// Worth what the label says.
-    struct AsTold;
+    /// Grades with the value of the label.
+    struct LabelIsGrade;
 
-    impl OwnGrader for AsTold {
+    impl OwnGrader for LabelIsGrade {
         fn grade(&self, text: &str, label: &Value) -> f32 {
             match text {
                 "nothing" => f32::NAN,
@@ -98,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_is_a_grade_from_0_to_1() {
-        let grader = Grader::Own(Own::keep("as-told", AsTold));
+    fn a_registered_graders_value_is_clamped_to_0_to_1() {
+        let grader = Grader::Own(Own::keep("label-is-grade", LabelIsGrade));
         for (text, label, worth) in [
             ("x", json!(0.25), 0.25),
             ("x", json!(-3), 0.0),
@@ -112,7 +129,7 @@ mod tests {
         assert_eq!(grader.same("a", "a"), None);
         assert!(grader.check_label(&json!(1)).is_ok());
         assert!(grader.check_label(&json!("a")).unwrap_err().contains("no number"));
-        assert_eq!(grader, Grader::Own(Own::keep("as-told", AsTold)));
+        assert_eq!(grader, Grader::Own(Own::keep("label-is-grade", LabelIsGrade)));
         assert_ne!(grader, Grader::Exact);
     }
 }

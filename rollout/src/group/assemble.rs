@@ -1,8 +1,10 @@
-//! From the finished conversations of one group to one bundle for each agent that trains.
+//! Assembles the finished conversations of one group into one bundle for each agent that trains.
 //!
-//! Failed conversations, and seats whose reward is missing, leave all statistics. A group trains if, for every role, at
-//! least `ceil(min_group * n)` of its n conversations are valid; a conversation that never came to a role is valid for it.
-//! Otherwise the group closes empty for all agents with one reason.
+//! Failed conversations, and seats without a reward, leave all statistics.
+//!
+//! A group trains if, for every role, at least `ceil(min_group * n)` of its n conversations are
+//! valid. A conversation that never reached a role is valid for it. Otherwise the group closes
+//! empty for all agents, with one reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,39 +19,41 @@ use super::parts::{digest, reward_parts};
 use crate::sample;
 use crate::workflow::{Outcome, RoleSpec, SeatReward, part_weights, shaped};
 
-/// What became of one conversation.
+/// The end of one conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemberEnd {
-    /// It came to its end. `turns` are its generations, in any order.
+    /// The conversation ended. `turns` are its generations, in any order.
     Ended {
         outcome: Outcome,
         turns: Vec<(TurnKey, Generation)>,
     },
-    /// The machinery failed it: no answer, no reward. `turns` are the generations before that; nothing is made of them but what people read.
+    /// The machinery failed, so there is no answer and no reward. `turns` are the generations
+    /// before the failure; they are kept only for people to read.
     Failed {
         failure: Failure,
         turns: Vec<(TurnKey, Generation)>,
     },
 }
 
-/// What decides how a group is assembled: the same for all groups of a run.
+/// The rules of assembly, the same for all groups of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Which agent plays which role.
+    /// The agent that plays each role.
     pub roles: BTreeMap<RoleName, AgentName>,
-    /// Agents that train: the others get no bundle.
+    /// Agents that train; other agents get no bundle.
     pub training: BTreeSet<AgentName>,
-    /// Weight of each reward part, by role: the config's, else the workflow's own; 0 where an operator of `[workflow.credit]` stands
-    /// in their place.
+    /// The weight of each reward part, by role: the configuration's, else the workflow's own. It is
+    /// 0 where an operator of `[workflow.credit]` replaces the part.
     pub weights: BTreeMap<RoleName, BTreeMap<String, f64>>,
-    /// Roles whose answers are compared by length over the group.
+    /// Roles with answers that are compared by length over the group.
     pub compared: BTreeSet<RoleName>,
-    /// Conversations of a group that must be valid, for every role.
+    /// The number of conversations of a group that must be valid, for every role.
     pub min_valid: usize,
 }
 
 impl Rules {
-    /// `specs` are the workflow's roles. A part that the config does not name keeps the workflow's weight.
+    /// `specs` are the workflow's roles. A part that the configuration does not name keeps the
+    /// workflow's weight.
     #[must_use]
     pub fn new(config: &WorkflowConfig, specs: &[RoleSpec], training: BTreeSet<AgentName>) -> Self {
         let least = (config.min_group * f64::from(config.group_size)).ceil().max(1.0);
@@ -64,40 +68,41 @@ impl Rules {
         }
     }
 
-    /// The weighted sum of a seat's parts, in f64 and in the order of the parts. A part without a weight counts fully.
+    /// Returns the weighted sum of a seat's parts, in f64 and in the order of the parts. A part
+    /// without a weight has weight 1.
     #[must_use]
     pub fn reward(&self, seat: &SeatReward) -> f64 {
         part_weights::total(&self.weights, seat)
     }
 
-    /// What a part of this role counts; see [`Self::reward`].
+    /// Returns the weight of a part of this role; see [`Self::reward`].
     #[must_use]
     pub fn weight(&self, role: &RoleName, part: &str) -> f64 {
         part_weights::of(&self.weights, role, part)
     }
 }
 
-/// What a group came to, for metrics and reports.
+/// Figures of a group, for metrics and reports.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GroupSummary {
     pub conversations: usize,
-    /// Conversations in which every seat that is to be trained counts.
+    /// The number of conversations in which every trained seat counts.
     pub valid: usize,
-    /// Conversations and seats that left the statistics, by reason.
+    /// The number of conversations and seats that left the statistics, by reason.
     pub failed: BTreeMap<Failure, usize>,
-    /// Trained seats with a generation that reached its token limit.
+    /// The number of trained seats with a generation that reached its token limit.
     pub truncated: usize,
-    /// Mean weighted reward of the seats that count.
+    /// The mean weighted reward of the seats that count.
     pub rewards: BTreeMap<RoleName, f64>,
     /// Means over the conversations that ended and have the metric.
     pub metrics: BTreeMap<&'static str, f64>,
-    /// Sampled tokens of the seats that count.
+    /// Tokens sampled by the seats that count.
     pub tokens: u64,
-    /// Why the group closes empty, if it does.
+    /// The reason why the group closes empty, if it does.
     pub empty: Option<String>,
 }
 
-/// A decided group: what every training agent's buffer gets.
+/// A decided group, with the bundles for every training agent's buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assembled {
     /// One whole bundle (part 0 of 1) for each agent that plays a role and trains.
@@ -105,18 +110,18 @@ pub struct Assembled {
     pub summary: GroupSummary,
 }
 
-/// Where a group's bundles come from.
+/// The origin of a group's bundles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupHead {
     pub group: GroupId,
     pub attempt: Attempt,
     pub task: String,
-    /// Order of admission of its task.
+    /// The place of its task in the order of admission.
     pub order: u64,
 }
 
 impl GroupHead {
-    /// A whole bundle of this group with its digest.
+    /// Returns a whole bundle of this group with its digest.
     #[must_use]
     pub fn bundle(&self, conversations: u16, content: BundleContent) -> Bundle {
         let mut bundle = Bundle {
@@ -135,8 +140,9 @@ impl GroupHead {
     }
 }
 
-/// Assembles a group from its conversations, given in the order of their members. Total and deterministic: the same
-/// conversations give the same digests, wherever and however often they are assembled.
+/// Assembles a group from its conversations, given in the order of their members. It is total and
+/// deterministic: the same conversations give the same digests on every machine and at every
+/// repetition.
 #[must_use]
 pub fn assemble(head: &GroupHead, rules: &Rules, members: &[MemberEnd]) -> Assembled {
     let judged: Vec<Judged> = members
@@ -181,13 +187,13 @@ fn bundle_of(head: &GroupHead, rules: &Rules, agent: &AgentName, judged: &[Judge
 /// One conversation, seat by seat.
 struct Judged {
     failed: Option<Failure>,
-    /// In the order of (role, seat).
+    /// Seats in the order of (role, seat).
     seats: Vec<JudgedSeat>,
 }
 
 struct JudgedSeat {
     role: RoleName,
-    /// The sample, or why the seat leaves all statistics.
+    /// The sample, or the reason why the seat leaves all statistics.
     sample: Result<Sample, Failure>,
 }
 
@@ -200,7 +206,7 @@ impl Judged {
                     seats: Vec::new(),
                 };
             }
-            // What was never graded is in no statistics, and no reward of 0.
+            // An ungraded seat is in no statistics, and has no reward of 0.
             MemberEnd::Ended { outcome, .. } if outcome.is_ungraded() => {
                 return Self {
                     failed: Some(Failure::other("an answer stays without a grade")),
@@ -268,7 +274,7 @@ fn judge_seat(
         .is_some_and(|agent| rules.training.contains(agent));
     for generation in turns.values() {
         sample::check(generation, 0).map_err(|error| format!("a generation is broken: {error}"))?;
-        // A partner that is not trained may say the likeliest.
+        // A partner that is not trained may use greedy decoding.
         if trained && generation.temperature == 0.0 {
             return Err("it was sampled greedily".into());
         }
@@ -297,7 +303,7 @@ fn judge_seat(
     })
 }
 
-/// Why too few conversations are valid, if they are.
+/// Returns the reason why too few conversations are valid, if that is so.
 fn too_few(rules: &Rules, judged: &[Judged]) -> Option<String> {
     let short = rules.roles.keys().find_map(|role| {
         let valid = judged.iter().filter(|c| c.valid_for(role)).count();
@@ -369,5 +375,4 @@ fn metric_means(members: &[MemberEnd]) -> BTreeMap<&'static str, f64> {
 }
 
 #[cfg(test)]
-#[path = "assemble_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! The part `length_penalty`: the lengths of one role's answers, compared over the group.
+//! The part `length_penalty`, which compares the lengths of one role's answers over the group.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,12 @@ use crate::workflow::{Outcome, Part, SeatReward};
 /// An answer is right if it earned more than this.
 const RIGHT: f64 = 0.5;
 
-/// Adds the part `length_penalty` to the rewards of the roles that the rules name, once, before the group is assembled and told. Answers
-/// to one problem are compared: of those that try several (subkeys), each with its own. Seats without a reward are compared with
-/// nobody. An answer is right by its seat's part `correct`, else by the conversation's `success`.
+/// Adds the part `length_penalty` to the rewards of the roles that the rules name. Call it once,
+/// before the group is assembled and reported.
+///
+/// Answers to one problem are compared; where a conversation has several problems (subkeys), each
+/// has its own comparison. Seats without a reward are not compared. An answer is right by its
+/// seat's part `correct`, else by the conversation's `success`.
 pub fn compare_lengths(rules: &Rules, members: &mut [MemberEnd]) {
     for role in &rules.compared {
         for subkey in subkeys(members, role) {
@@ -25,7 +28,7 @@ pub fn compare_lengths(rules: &Rules, members: &mut [MemberEnd]) {
     }
 }
 
-/// Whose answers are compared with each other.
+/// The answers that are compared with each other.
 struct Compared<'a> {
     role: &'a RoleName,
     subkey: &'a str,
@@ -50,15 +53,15 @@ fn subkeys(members: &[MemberEnd], role: &RoleName) -> BTreeSet<String> {
     of_role.map(|seat| seat.subkey.clone()).collect()
 }
 
-fn compare(members: &mut [MemberEnd], whose: &Compared<'_>) {
-    let answers: Vec<Answer> = members.iter().flat_map(|member| answers(member, whose)).collect();
+fn compare(members: &mut [MemberEnd], compared: &Compared<'_>) {
+    let answers: Vec<Answer> = members.iter().flat_map(|member| answers(member, compared)).collect();
     let mut penalties = shaping::length_penalty(&answers).into_iter();
     for member in members {
         let MemberEnd::Ended { outcome, .. } = member else {
             continue;
         };
-        for seat in outcome.rewards.iter_mut().filter(|seat| whose.has(seat)) {
-            // One for each answer, in the same order.
+        for seat in outcome.rewards.iter_mut().filter(|seat| compared.has(seat)) {
+            // One value for each answer, in the same order.
             seat.parts.extend(penalties.next().map(|value| Part {
                 name: LENGTH_PENALTY,
                 value: value as f32,
@@ -67,12 +70,12 @@ fn compare(members: &mut [MemberEnd], whose: &Compared<'_>) {
     }
 }
 
-/// The answers in a conversation that are compared, in the order of its rewards.
-fn answers(member: &MemberEnd, whose: &Compared<'_>) -> Vec<Answer> {
+/// The answers of a conversation that are compared, in the order of its rewards.
+fn answers(member: &MemberEnd, compared: &Compared<'_>) -> Vec<Answer> {
     let MemberEnd::Ended { outcome, turns } = member else {
         return Vec::new();
     };
-    let seats = outcome.rewards.iter().filter(|seat| whose.has(seat));
+    let seats = outcome.rewards.iter().filter(|seat| compared.has(seat));
     let answer = |seat: &SeatReward| Answer {
         tokens: sampled(turns, &seat.role, seat.seat),
         right: is_right(outcome, seat),

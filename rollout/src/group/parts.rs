@@ -1,4 +1,5 @@
-//! A bundle in parts that fit under the message cap, and the digest that names the whole of them.
+//! A bundle in parts that fit under the message cap, and the digest that identifies the whole
+//! bundle.
 
 use broker::codec;
 use broker::ids::Digest;
@@ -19,12 +20,12 @@ pub struct RowTooLarge {
     pub cap: usize,
 }
 
-/// Why parts do not make a bundle.
+/// The reason why parts do not make a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     #[error("there are {found} parts of {wanted}")]
     Missing { found: usize, wanted: u16 },
-    #[error("part {0} is of another group, attempt or digest than the first, or stands twice")]
+    #[error("part {0} differs from the first in group, attempt or digest, or is there twice")]
     Foreign(u16),
     #[error("a bundle of several parts can only hold samples")]
     Empty,
@@ -32,8 +33,9 @@ pub enum JoinError {
     Digest { found: Digest, said: Digest },
 }
 
-/// The digest of a bundle's whole content: what was sampled and earned, but neither the attempt, nor the order of admission,
-/// nor how it was cut. Equal content has an equal digest wherever it was assembled.
+/// Returns the digest of a bundle's whole content: samples and rewards. The attempt, the order of
+/// admission and the cut into parts are left out. Equal content has an equal digest on every
+/// machine.
 #[must_use]
 pub fn digest(bundle: &Bundle) -> Digest {
     let Bundle {
@@ -46,7 +48,8 @@ pub fn digest(bundle: &Bundle) -> Digest {
     Digest::of(&codec::encode_for_digest(&(group, task, conversations, content)))
 }
 
-/// Cuts a whole bundle into parts of at most `cap` bytes when encoded; a bundle that fits stays as it is.
+/// Cuts a whole bundle into parts of at most `cap` bytes when encoded. A bundle that fits is
+/// returned unchanged.
 pub fn split(bundle: Bundle, cap: usize) -> Result<Vec<Bundle>, RowTooLarge> {
     let samples = match &bundle.content {
         BundleContent::Samples(samples) if codec::encode(&bundle).len() > cap => samples,
@@ -76,7 +79,8 @@ pub fn split(bundle: Bundle, cap: usize) -> Result<Vec<Bundle>, RowTooLarge> {
     Ok(packer.lists.into_iter().enumerate().map(part).collect())
 }
 
-/// Fills lists of samples row by row. A sample that does not fit goes on in the next list, under the same key.
+/// Fills lists of samples row by row. A sample that does not fit continues in the next list, under
+/// the same key.
 struct Packer {
     lists: Vec<Vec<Sample>>,
     /// Bytes of a part without samples.
@@ -110,7 +114,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Begins another part if `bytes` do not fit into this one and it is not empty; answers whether it did.
+    /// Begins a new part if `bytes` do not fit into this one and it has samples. Returns true if it
+    /// did.
     fn make_room(&mut self, bytes: usize) -> bool {
         let full = self.used + bytes > self.cap && self.used > self.head;
         if full {
@@ -150,7 +155,7 @@ fn too_large(sample: &Sample, row: &Row, bytes: usize, cap: usize) -> RowTooLarg
     }
 }
 
-/// Puts the parts of one bundle together, in whatever order they came, and checks its digest.
+/// Puts the parts of one bundle together, in any order, and checks its digest.
 pub fn join(mut parts: Vec<Bundle>) -> Result<Bundle, JoinError> {
     parts.sort_by_key(|part| part.part);
     let found = parts.len();

@@ -1,98 +1,41 @@
-//! One group's conversations while they run: a pure fold of committed turns, from which outstanding requests are derived.
+//! The running conversations of one group: a pure fold of committed turns. The outstanding requests
+//! follow from it.
 //!
-//! The coordinator commits a turn, then tells [`GroupRun::on_result`]; it asks [`GroupRun::take_wanted`] what to request next
-//! and, when [`GroupRun::is_done`], hands [`GroupRun::finish`] to [`super::assemble`]. A new owner tells the committed turns
-//! to [`GroupRun::restore`] in the order of their commit and goes on: what is outstanding then is what was.
+//! The coordinator commits a turn and then calls [`GroupRun::on_result`]. It calls
+//! [`GroupRun::take_wanted`] for the next requests. When [`GroupRun::is_done`], it passes
+//! [`GroupRun::finish`] to [`super::assemble`]. A new owner passes the committed turns to
+//! [`GroupRun::restore`] in the order of their commit. After that the same requests are outstanding
+//! as before.
 //!
-//! A failure of the machinery is never an answer: the turn is asked for again, and when its tries are spent its
-//! conversation alone is given up.
+//! A failure of the machinery is never an answer. The turn is requested again; when its tries are
+//! spent, only its conversation fails.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use broker::RoleName;
-use broker::ids::{TurnKey, conversation_seed, seed};
-use broker::protocol::failure::{Failure, FailureCode};
-use broker::protocol::task::Task;
+use broker::ids::{TurnKey, seed};
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::Generation;
 
 use super::assemble::MemberEnd;
-use crate::sample::{self, Malformed};
+use super::member::{Member, State};
+use super::wanted::{Refusal, RunSpec, Wanted, abandoned};
+use crate::sample;
 use crate::workflow::program::Program;
 use crate::workflow::unanswered::{is_silent, is_tombstone};
-use crate::workflow::{Ask, Event, Outcome, Step, Workflow};
+use crate::workflow::{Ask, Event, Outcome};
 
-/// The failure of a conversation whose group could no longer train.
-#[must_use]
-pub fn abandoned() -> Failure {
-    Failure::new(
-        FailureCode::Abandoned,
-        "too many other conversations of its group failed",
-    )
-}
-
-/// What a group is run by.
-#[derive(Clone)]
-pub struct RunSpec {
-    pub workflow: Arc<dyn Workflow>,
-    pub task: Arc<Task>,
-    /// The task's resolved id: seeds follow from it.
-    pub task_id: String,
-    pub run_seed: u64,
-    pub group_size: u16,
-    /// Tries for one generation before its conversation counts as failed; at least 1.
-    pub retries: u32,
-    /// Conversations that must be valid for the group to train: when no longer reachable, the rest is abandoned.
-    pub min_valid: usize,
-}
-
-/// A generation to ask for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    pub key: TurnKey,
-    pub ask: Ask,
-    /// Prompt and output ids of this seat's turn before; empty at its first turn.
-    pub held: Vec<u32>,
-    /// How many of them, at their end, are that turn's output.
-    pub sampled: u32,
-    /// Seed of this generation's random numbers.
-    pub seed: u64,
-}
-
-/// Why a result changes nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("turn {0:?} is not wanted now: it is taken, its conversation has ended, or it was never asked for")]
-    Unwanted(TurnKey),
-    #[error("the generation is broken: {0}")]
-    Malformed(#[from] Malformed),
-}
-
-/// A group of conversations under way.
+/// A group of conversations in progress.
 pub struct GroupRun {
     spec: RunSpec,
     members: Vec<Member>,
-    /// Requested, and neither answered nor failed since.
+    /// Requests that were sent and have neither an answer nor a failure since.
     in_flight: BTreeSet<TurnKey>,
     failures: BTreeMap<TurnKey, u32>,
-    /// Roles that programs play: they say texts without tokens.
+    /// Roles that programs play; their texts have no tokens.
     programs: BTreeSet<RoleName>,
-    /// Roles of agents that judge: they say tokens, or nothing where a grade stays missing.
+    /// Roles of agents that judge. Their turns have tokens, or none where a grade stays missing.
     judges: BTreeSet<RoleName>,
-}
-
-struct Member {
-    seed: u64,
-    events: Vec<Event>,
-    turns: Vec<(TurnKey, Generation)>,
-    state: State,
-}
-
-enum State {
-    /// What it waits for, by key.
-    Open(BTreeMap<TurnKey, Ask>),
-    Ended(Outcome),
-    Failed(Failure),
 }
 
 impl GroupRun {
@@ -116,8 +59,9 @@ impl GroupRun {
         run
     }
 
-    /// As [`GroupRun::new`], with the turns that were committed before, in the order of their commit. An error means that
-    /// they are not turns of this group by these rules: void it.
+    /// Builds a group as [`GroupRun::new`] does and adds the turns that were committed before, in
+    /// the order of their commit. An error means that they are not turns of this group by these
+    /// rules, and the group must be voided.
     pub fn restore(spec: RunSpec, committed: impl IntoIterator<Item = (TurnKey, Generation)>) -> Result<Self, Refusal> {
         let mut run = Self::new(spec);
         for (key, generation) in committed {
@@ -126,13 +70,14 @@ impl GroupRun {
         Ok(run)
     }
 
-    /// Every generation that is outstanding, by (member, role, seat, turn): in flight or not.
+    /// Returns every outstanding generation, by (member, role, seat, turn), in flight or not.
     #[must_use]
     pub fn wanted(&self) -> Vec<Wanted> {
         self.open_asks().map(|(key, ask)| self.want(key, ask)).collect()
     }
 
-    /// What is outstanding and not in flight, in the same order; it counts as in flight from now on.
+    /// Returns the outstanding generations that are not in flight, in the same order. They count as
+    /// in flight from now on.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
         let taken: Vec<Wanted> = self
             .open_asks()
@@ -143,25 +88,27 @@ impl GroupRun {
         taken
     }
 
-    /// A request got lost (its agent restarted, its message was returned): it is no longer in flight, without a strike.
+    /// Records that a request was lost (its agent restarted, or its message was returned). It is no
+    /// longer in flight, and no try is counted.
     pub fn requeue(&mut self, key: &TurnKey) {
         self.in_flight.remove(key);
     }
 
-    /// Everything in flight of these roles is lost: their agent lost its memory. Answers how much that is.
+    /// Records that every request in flight of these roles is lost, because their agent lost its
+    /// memory. Returns their number.
     pub fn requeue_roles(&mut self, lost: impl Fn(&RoleName) -> bool) -> usize {
         let before = self.in_flight.len();
         self.in_flight.retain(|key| !lost(&key.role));
         before - self.in_flight.len()
     }
 
-    /// Turns that are in flight and still wanted.
+    /// Returns the turns that are in flight and still wanted.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.in_flight.iter().filter(|key| self.is_wanted(key)).count()
     }
 
-    /// Whether this result may be committed: ask before the commit.
+    /// Checks whether this result may be committed. Call it before the commit.
     pub fn admits(&self, key: &TurnKey, generation: &Generation) -> Result<(), Refusal> {
         if !self.is_wanted(key) {
             return Err(Refusal::Unwanted(key.clone()));
@@ -175,12 +122,12 @@ impl GroupRun {
         sample::check(generation, held).map_err(Refusal::Malformed)
     }
 
-    /// A turn is committed. A refusal changes nothing.
+    /// Records a committed turn. A refusal changes nothing.
     pub fn on_result(&mut self, key: TurnKey, mut generation: Generation) -> Result<(), Refusal> {
         self.admits(&key, &generation)?;
         if generation.kept > 0 {
             let held = self.member(key.member).map_or_else(Vec::new, |m| m.held(&key));
-            // It is as long as was just checked.
+            // The length was checked above.
             let _ = generation.complete(&held);
         }
         self.in_flight.remove(&key);
@@ -193,8 +140,9 @@ impl GroupRun {
         Ok(())
     }
 
-    /// A turn failed. It is wanted again, unless `retry` is false or its tries are spent: then its conversation has
-    /// failed. Answers whether it failed; `None` if the turn was not wanted any more, and nothing has changed.
+    /// Records a failed turn. The turn is requested again, unless `retry` is false or its tries are
+    /// spent; then its conversation has failed. Returns whether the conversation failed; `None` if
+    /// the turn was no longer wanted, and nothing has changed.
     pub fn on_failure(&mut self, key: &TurnKey, failure: &Failure, retry: bool) -> Option<bool> {
         if !self.is_wanted(key) {
             return None;
@@ -217,7 +165,8 @@ impl GroupRun {
         Some(true)
     }
 
-    /// Whether a failure of this turn would be the last of its tries; `None` if nobody wants the turn.
+    /// Returns true if a failure of this turn would use its last try; `None` if the turn is not
+    /// wanted.
     #[must_use]
     pub fn last_try(&self, key: &TurnKey) -> Option<bool> {
         let strikes = self.failures.get(key).copied().unwrap_or(0);
@@ -225,7 +174,7 @@ impl GroupRun {
             .then(|| strikes.saturating_add(1) >= self.spec.retries.max(1))
     }
 
-    /// Gives one conversation up.
+    /// Marks one conversation as failed.
     pub fn give_up(&mut self, member: u16, failure: Failure) {
         if let Some(state) = self.members.get_mut(usize::from(member))
             && matches!(state.state, State::Open(_))
@@ -235,7 +184,8 @@ impl GroupRun {
         self.settle(member);
     }
 
-    /// Gives conversations up that an earlier owner has decided to be so, each for its reason, whatever they came to here.
+    /// Marks conversations as failed that an earlier owner has decided on, each with its reason,
+    /// whatever their state here.
     pub fn give_up_all(&mut self, failed: impl IntoIterator<Item = (u16, Failure)>) {
         for (member, failure) in failed {
             if let Some(state) = self.members.get_mut(usize::from(member)) {
@@ -246,26 +196,26 @@ impl GroupRun {
         self.abandon_if_hopeless();
     }
 
-    /// Whether any turn was taken or any conversation given up.
+    /// Returns true if any turn was taken or any conversation was given up.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         let untouched = |member: &Member| member.turns.is_empty() && matches!(member.state, State::Open(_));
         !self.members.iter().all(untouched)
     }
 
-    /// Whether every conversation has ended or failed.
+    /// Returns true if every conversation has ended or failed.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.members.iter().all(|m| !matches!(m.state, State::Open(_)))
     }
 
-    /// What one conversation came to so far: its events in the order of their commit.
+    /// Returns the events of one conversation so far, in the order of their commit.
     #[must_use]
     pub fn events(&self, member: u16) -> &[Event] {
         self.members.get(usize::from(member)).map_or(&[], |m| &m.events)
     }
 
-    /// What one conversation ended with, if it ended.
+    /// Returns the outcome of one conversation, if it ended.
     #[must_use]
     pub fn outcome(&self, member: u16) -> Option<&Outcome> {
         match self.members.get(usize::from(member)).map(|m| &m.state) {
@@ -274,7 +224,8 @@ impl GroupRun {
         }
     }
 
-    /// What every conversation came to, in the order of members. One that is still open counts as failed.
+    /// Returns the end of every conversation, in the order of members. An open conversation counts
+    /// as failed.
     #[must_use]
     pub fn finish(self) -> Vec<MemberEnd> {
         let end = |member: Member| match member.state {
@@ -326,7 +277,8 @@ impl GroupRun {
         }
     }
 
-    /// Forgets what a conversation no longer waits for, and the rest of a group that can no longer train.
+    /// Drops the requests that a conversation no longer waits for, and the rest of a group that can
+    /// no longer train.
     fn settle(&mut self, member: u16) {
         if let Some(Member {
             state: State::Ended(_) | State::Failed(_),
@@ -354,90 +306,5 @@ impl GroupRun {
     }
 }
 
-impl Member {
-    fn new(spec: &RunSpec, member: u16) -> Self {
-        let seed = conversation_seed(spec.run_seed, &spec.task_id, member);
-        let mut new = Self {
-            seed,
-            events: Vec::new(),
-            turns: Vec::new(),
-            state: State::Open(BTreeMap::new()),
-        };
-        new.step(spec, member);
-        new
-    }
-
-    fn take(&mut self, spec: &RunSpec, key: TurnKey, generation: Generation) {
-        self.events.push(Event::of(&key, &generation));
-        let member = key.member;
-        self.turns.push((key, generation));
-        self.step(spec, member);
-    }
-
-    fn step(&mut self, spec: &RunSpec, member: u16) {
-        self.state = match spec.workflow.step(&spec.task, self.seed, &self.events) {
-            Step::Done(outcome) => State::Ended(outcome),
-            Step::Ask(asks) => self.open(asks, member),
-            Step::Fail(reason) => State::Failed(Failure::other(reason)),
-        };
-    }
-
-    /// The asks that have no event yet. A workflow that asks for nothing, or out of turn, would never end.
-    fn open(&self, asks: Vec<Ask>, member: u16) -> State {
-        let mut open = BTreeMap::new();
-        for ask in asks {
-            let spoken = self.spoken(&ask.role, ask.seat);
-            match usize::from(ask.turn) {
-                turn if turn < spoken => {}
-                turn if turn == spoken => {
-                    let key = TurnKey {
-                        member,
-                        role: ask.role.clone(),
-                        seat: ask.seat,
-                        turn: ask.turn,
-                    };
-                    open.insert(key, ask);
-                }
-                turn => {
-                    let (role, seat) = (&ask.role, ask.seat);
-                    return State::Failed(Failure::other(format_args!(
-                        "the workflow asks for turn {turn} of {role}/{seat}, which has spoken {spoken} times"
-                    )));
-                }
-            }
-        }
-        if open.is_empty() {
-            return State::Failed(Failure::other("the workflow asks for nothing and has not ended"));
-        }
-        State::Open(open)
-    }
-
-    fn spoken(&self, role: &RoleName, seat: u16) -> usize {
-        self.events.iter().filter(|e| e.role == *role && e.seat == seat).count()
-    }
-
-    /// Prompt and output ids of the turn before `key` of its seat.
-    fn held(&self, key: &TurnKey) -> Vec<u32> {
-        self.before(key)
-            .map_or_else(Vec::new, |g| [&g.prompt_ids[..], &g.output_ids[..]].concat())
-    }
-
-    /// How many ids the turn before `key` of its seat has put out.
-    fn sampled(&self, key: &TurnKey) -> u32 {
-        self.before(key).map_or(0, |g| g.output_ids.len() as u32)
-    }
-
-    fn held_len(&self, key: &TurnKey) -> usize {
-        self.before(key).map_or(0, |g| g.prompt_ids.len() + g.output_ids.len())
-    }
-
-    /// The generation before `key` of its seat.
-    fn before(&self, key: &TurnKey) -> Option<&Generation> {
-        let same = |(k, _): &&(TurnKey, Generation)| k.role == key.role && k.seat == key.seat;
-        self.turns.iter().rev().find(same).map(|(_, generation)| generation)
-    }
-}
-
 #[cfg(test)]
-#[path = "run_tests.rs"]
 mod tests;

@@ -1,4 +1,5 @@
-//! Graders that are models: what they are asked, and what their words are worth. Who calls them is no business of this crate.
+//! Graders that are models: their prompts, and the rewards in their answers. This crate never calls
+//! them.
 
 pub(crate) mod read;
 pub(crate) mod words;
@@ -10,10 +11,8 @@ use configs::JudgeConfig;
 use minijinja::{Environment, UndefinedBehavior, context};
 use serde_json::Value;
 
-use crate::workflow::program::Question;
-
 const TEMPLATE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/judge/judge.jinja"));
-/// What a template may name.
+/// The variables that a template may use.
 const VARIABLES: [&str; 11] = [
     "prompt",
     "conversation",
@@ -27,12 +26,12 @@ const VARIABLES: [&str; 11] = [
     "low",
     "high",
 ];
-/// An answer with the marks that templates take answers apart by.
+/// An answer with the marks by which templates take answers apart.
 const LIKELY: &str = "<think>1 + 1 = 2</think>\nIt is 2.\n<answer>2</answer>\n\\boxed{2}\n#### 2";
-/// Steps of a template that would not end by itself.
+/// Most steps of a template, so that an endless one is stopped.
 const FUEL: u64 = 1_000_000;
 
-/// A model that grades.
+/// A model that grades answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judge {
     pub config: JudgeConfig,
@@ -40,8 +39,11 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Reads the template, if one is named; a relative path counts from the working directory. The error says what is wrong
-    /// with it.
+    /// Reads the template, if the configuration names one. A relative path starts at the working
+    /// directory.
+    ///
+    /// # Errors
+    /// Says what is wrong with the template.
     pub fn new(config: &JudgeConfig) -> Result<Self, String> {
         let template = match &config.template {
             None => TEMPLATE.to_owned(),
@@ -55,7 +57,7 @@ impl Judge {
         let environment = judge
             .environment()
             .map_err(|error| format!("the judge's template: {error:#}"))?;
-        // The language's own, such as `range`.
+        // Functions of the template language, for example `range`.
         let globals = environment.globals().map(|(name, _)| name);
         let known: BTreeSet<&str> = VARIABLES.into_iter().chain(globals).collect();
         let named = environment
@@ -64,7 +66,7 @@ impl Judge {
             .unwrap_or_default();
         match named.iter().find(|name| !known.contains(name.as_str())) {
             Some(name) => Err(format!(
-                "the judge's template names {name:?}; known are: {}",
+                "the judge's template uses the unknown name {name:?}; use one of {}",
                 VARIABLES.join(", ")
             )),
             None => Ok(judge),
@@ -81,11 +83,11 @@ impl Judge {
         Ok(environment)
     }
 
-    /// What the model is told of an answer. An error names what the template wants and the task lacks.
-    pub fn prompt(&self, question: &Question) -> Result<String, String> {
-        let Question::Grade { role, text, task } = question else {
-            return Err("a judge grades answers and plays no workflow".into());
-        };
+    /// Returns the prompt for an answer.
+    ///
+    /// # Errors
+    /// Names what the template needs and the task does not have.
+    pub fn prompt(&self, role: &str, text: &str, task: &Task) -> Result<String, String> {
         let failed = |error: minijinja::Error| format!("the judge's template does not render: {error:#}");
         let environment = self.environment().map_err(failed)?;
         let template = environment.get_template("judge").map_err(failed)?;
@@ -107,17 +109,13 @@ impl Judge {
         template.render(variables).map_err(failed)
     }
 
-    /// Whether the template has all that it wants in this task, of an answer of `role`. A template may want something of the
-    /// answer too: it is the task's fault what no answer renders.
+    /// Checks that this task has everything that the template needs for an answer of `role`. A
+    /// template may also need something of the answer. So the task fails only if no likely answer
+    /// renders.
     pub fn check_task(&self, task: &Task, role: &str) -> Result<(), String> {
         let mut fault = None;
         for text in ["?".to_owned(), reference(task), LIKELY.to_owned()] {
-            let question = Question::Grade {
-                role: role.to_owned(),
-                text,
-                task: task.clone(),
-            };
-            match self.prompt(&question) {
+            match self.prompt(role, &text, task) {
                 Ok(_) => return Ok(()),
                 Err(reason) => fault = fault.or(Some(reason)),
             }
@@ -125,7 +123,7 @@ impl Judge {
         fault.map_or(Ok(()), Err)
     }
 
-    /// What an agent is told whose words had no usable number.
+    /// Returns the message after a judge's answer without a usable number. Models read it.
     #[must_use]
     pub fn again(&self, reason: &str) -> String {
         let [low, high] = self.config.scale;
@@ -141,7 +139,11 @@ impl Judge {
         )
     }
 
-    /// The reward in what the model said: the sum of weight x part, each part as 0 to 1. An error says why it is none.
+    /// Returns the reward in a judge's answer: the sum of weight x part, with each part scaled to 0
+    /// to 1.
+    ///
+    /// # Errors
+    /// Says why there is no reward. The judge reads this text in [`Self::again`].
     pub fn reward(&self, said: &str) -> Result<f64, String> {
         let names: Vec<&str> = self.config.parts.keys().map(String::as_str).collect();
         let numbers = read::numbers(said, &names)?;
@@ -159,7 +161,7 @@ impl Judge {
     }
 }
 
-/// The label as text; empty if there is none.
+/// Returns the label as text, empty if there is none.
 fn reference(task: &Task) -> String {
     match &task.label {
         Value::Null => String::new(),
@@ -180,22 +182,22 @@ mod tests {
         serde_json::from_value(config).unwrap()
     }
 
-    fn question() -> Question {
+    fn task_with_rubric() -> Task {
         let mut task = task("2+3=", 5.into());
         let rubric = serde_json::json!([{"criterion": "is short", "points": 2}, "is kind"]);
         task.metadata.insert("rubric".into(), rubric);
         task.metadata.insert("level".into(), "easy".into());
-        Question::Grade {
-            role: "solver".into(),
-            text: "it is 5".into(),
-            task,
-        }
+        task
+    }
+
+    fn prompt(judge: &Judge, task: &Task) -> Result<String, String> {
+        judge.prompt("solver", "it is 5", task)
     }
 
     #[test]
     fn the_prompt_has_task_answer_reference_and_rubric() {
         let judge = Judge::new(&config(serde_json::json!({"scale": [0, 10]}))).unwrap();
-        let prompt = judge.prompt(&question()).unwrap();
+        let prompt = prompt(&judge, &task_with_rubric()).unwrap();
         for part in [
             "2+3=",
             "REFERENCE ANSWER:\n5\n",
@@ -210,17 +212,15 @@ mod tests {
     #[test]
     fn the_prompt_has_all_messages_of_the_task() {
         let judge = Judge::new(&config(serde_json::json!({}))).unwrap();
-        let Question::Grade { role, text, mut task } = question() else {
-            panic!("it grades")
-        };
+        let mut task = task_with_rubric();
         task.prompt = several();
-        let prompt = judge.prompt(&Question::Grade { role, text, task }).unwrap();
+        let prompt = prompt(&judge, &task).unwrap();
         let all = "TASK:\nuser: My child is three and has a fever.\n\nassistant: Since when?\n\nuser: Two days. What helps?\n";
         assert!(prompt.contains(all), "{prompt}");
     }
 
     #[test]
-    fn a_template_of_ones_own_sees_metadata_and_one_that_names_what_is_not_is_refused() {
+    fn own_templates_see_metadata_and_unknown_names_fail() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("judge.jinja");
         let with = |text: &str| {
@@ -228,15 +228,18 @@ mod tests {
             Judge::new(&config(serde_json::json!({"template": file})))
         };
         let judge = with("{{ metadata.level }}: {{ answer }}").unwrap();
-        assert_eq!(judge.prompt(&question()), Ok("easy: it is 5".into()));
+        assert_eq!(prompt(&judge, &task_with_rubric()), Ok("easy: it is 5".into()));
         let lacking = with("{{ metadata.hint }}").unwrap();
-        assert!(lacking.prompt(&question()).unwrap_err().contains("does not render"));
+        assert!(
+            prompt(&lacking, &task_with_rubric())
+                .unwrap_err()
+                .contains("does not render")
+        );
         assert!(with("{{ solution }}").unwrap_err().contains("\"solution\""));
         assert!(with("{% if %}").unwrap_err().contains("template"));
         assert!(
             with("{% for i in range(100000000) %}{% endfor %}")
-                .unwrap()
-                .prompt(&question())
+                .and_then(|judge| prompt(&judge, &task_with_rubric()))
                 .is_err()
         );
     }

@@ -1,18 +1,23 @@
-//! Numbers out of what meant to be a JSON object: in a fence, behind reasoning, with words around it, in Python's spelling, with
-//! numbers written as text, with LaTeX's backslashes and quotes in its texts; at last out of words that agree ([`words`]). What is not there is an
-//! error, never a guess.
+//! Reads numbers from a judge's answer, which should be a JSON object.
+//!
+//! It may stand in a fence, after reasoning or between words. It may have Python's spelling,
+//! numbers as text, or LaTeX's backslashes and quotes in its texts. If there is no object, words
+//! that agree are read ([`words`]). A missing number is an error and is never guessed. Judges read
+//! these errors.
 
 use serde_json::{Map, Value};
 
 use super::words;
 
-/// Places where an object may begin that are tried: the last ones, and bytes of the text that are looked at: the last ones.
+/// The most places that are tried as the beginning of an object, and the most bytes that are
+/// searched. Both count from the end of the text.
 const TRIED: usize = 256;
 const LOOKED_AT: usize = 64 << 10;
 
-/// The numbers of these names, in their order, from the last object that has them all. With one name a bare number will do.
+/// Returns the numbers of these names, in their order, from the last object that has them all. For
+/// a single name, a bare number also counts.
 pub(super) fn numbers(said: &str, names: &[&str]) -> Result<Vec<f64>, String> {
-    // What a model thought aloud is not its answer.
+    // Open reasoning is not an answer.
     if said.rfind("<think>") > said.rfind("</think>") {
         return Err("its reasoning does not end: give it more tokens (judge.max_tokens)".into());
     }
@@ -36,7 +41,7 @@ pub(super) fn numbers(said: &str, names: &[&str]) -> Result<Vec<f64>, String> {
     })
 }
 
-/// The part of a text that is looked at.
+/// Returns the part of a text that is searched.
 pub(crate) fn end_of(text: &str) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(LOOKED_AT))..]
 }
@@ -45,7 +50,7 @@ fn of(object: &Map<String, Value>, names: &[&str]) -> Option<Vec<f64>> {
     names.iter().map(|name| number(field(object, name)?)).collect()
 }
 
-/// As it is written, else whatever its case.
+/// Returns a field with this name, or with this name in another case.
 fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let same = |(key, value): (&String, &'a Value)| key.trim().eq_ignore_ascii_case(name).then_some(value);
     object.get(name).or_else(|| object.iter().find_map(same))
@@ -60,7 +65,7 @@ fn number(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-/// Every outermost object of the end of a text, in its order.
+/// Returns every outermost object near the end of a text, in order.
 pub(crate) fn objects(text: &str) -> Vec<Map<String, Value>> {
     let text = end_of(text);
     let mut begins: Vec<usize> = text.rmatch_indices('{').take(TRIED).map(|(at, _)| at).collect();
@@ -68,7 +73,7 @@ pub(crate) fn objects(text: &str) -> Vec<Map<String, Value>> {
     let mut found = Vec::new();
     let mut at = 0;
     for begin in begins {
-        // Inside of one that was read.
+        // Inside an object that was read.
         if begin < at {
             continue;
         }
@@ -80,21 +85,22 @@ pub(crate) fn objects(text: &str) -> Vec<Map<String, Value>> {
     found
 }
 
-/// The object that a text begins with, and how long it is.
+/// Returns the object at the beginning of a text, and its length.
 fn object(text: &str) -> Option<(Map<String, Value>, usize)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     if let Some(Ok(Value::Object(object))) = values.next() {
         return Some((object, values.byte_offset()));
     }
-    let (mended, length) = mend(text)?;
+    let (mended, length) = to_json(text)?;
     match serde_json::from_str(&mended) {
         Ok(Value::Object(object)) => Some((object, length)),
         _ => None,
     }
 }
 
-/// The object that a text begins with in JSON's spelling: quotes, escapes, constants, no comma before an end. `None` if it does not end.
-fn mend(text: &str) -> Option<(String, usize)> {
+/// Rewrites the object at the beginning of a text in JSON's spelling: quotes, escapes, constants,
+/// no comma before an end. Returns `None` if the object does not end.
+fn to_json(text: &str) -> Option<(String, usize)> {
     let mut mended = String::new();
     let mut depth = 0usize;
     let mut quote = None;
@@ -143,7 +149,8 @@ fn mend(text: &str) -> Option<(String, usize)> {
     None
 }
 
-/// What stands before a letter that follows a backslash, so that JSON reads it: LaTeX has backslashes too. `rest` begins with the letter.
+/// Returns the text to put before a letter after a backslash, so that JSON reads it. LaTeX has
+/// backslashes too. `rest` begins with the letter.
 fn escape(escaped: char, rest: &str) -> &'static str {
     let hex = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     match escaped {
@@ -154,8 +161,8 @@ fn escape(escaped: char, rest: &str) -> &'static str {
     }
 }
 
-/// Whether a quote ends its text, and is no apostrophe and no quote of what is said: what can stand behind a text does. Behind a comma that is
-/// another value or name.
+/// Returns true if a quote ends its text, judged by what follows it. An apostrophe and a quote
+/// inside the text do not. After a comma, another value or name must follow.
 fn ends_here(rest: &str) -> bool {
     let rest = rest.trim_start();
     let Some(next) = rest.strip_prefix(',').map(str::trim_start) else {
@@ -177,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_meant_to_be_json_is_read() {
+    fn objects_that_are_almost_json_are_read() {
         for said in [
             r#"{"score": 7}"#,
             "```json\n{\"score\": 7}\n```",
@@ -209,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_say_is_no_number() {
+    fn answers_without_a_number_are_errors() {
         for said in [
             "",
             "good",
@@ -244,7 +251,7 @@ mod tests {
         assert_eq!(numbers("b: 2, a: 1", &["a", "b"]), Ok(vec![1.0, 2.0]));
     }
 
-    /// What an agent says comes without its reasoning.
+    /// An agent's answer is read without its reasoning.
     #[test]
     fn a_judge_that_says_nothing_may_need_more_tokens() {
         for said in ["", " \n", "<think>so", "<think>so</think>", "so</think>\n"] {
@@ -254,7 +261,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is JSON is read as JSON, whatever its texts say.
+        /// Valid JSON is read as JSON, whatever its texts hold.
         #[test]
         fn json_is_read_as_json(why in "[ -~\n\\PC]{0,40}", score in -1000..1000_i32, first in any::<bool>()) {
             let (why, score) = (serde_json::json!(why), f64::from(score));

@@ -1,19 +1,22 @@
-//! What a judge said in words where no object has it: the value behind `name:` or `name=`.
+//! Reads a judge's value from words if no object has it: the value after `name:` or `name=`.
 //!
-//! Words are a guess, so they count only where nothing speaks against them. Every mention has the same value, and at least one is of that
-//! name itself: `Style score: 7` says nothing of `score`. All else stays unread, and whoever asked asks again.
+//! Words are a guess, so they count only if nothing contradicts them. All mentions must have the
+//! same value, and at least one must be of the name itself: `Style score: 7` is not about `score`.
+//! Everything else is left unread, and the caller asks again.
 
-/// What may stand around a name and its value.
+/// Signs that may stand around a name and its value.
 const MARKS: [char; 6] = ['"', '\'', '*', '`', ' ', '\t'];
-/// Words before a name that make it no other one's.
+/// Words before a name that do not change what it names.
 const HARMLESS: [&str; 5] = ["the", "my", "so", "final", "overall"];
-/// Bytes before a name in which the words before it are looked for.
+/// Bytes before a name that are searched for words that change it.
 const LOOKED_BACK: usize = 256;
-/// Bytes before a name in which the object is looked for that it stands in, where that was not read whole.
+/// Bytes before a name that are searched for the object around it, if that object was not read
+/// whole.
 const BRACES_BACK: usize = 4096;
 
-/// What all mentions of `name` in `text` agree on, whatever their case. Names among `others` that end with `name` are not mentions of it.
-/// `read` has what stands behind the sign, in small letters and without marks; `None` from it is no agreement.
+/// Returns the value on which all mentions of `name` in `text` agree, in any case. Names among
+/// `others` that end with `name` are not mentions of it. `read` receives the text after the sign,
+/// in lower case and without marks. If it returns `None`, there is no agreement.
 pub(crate) fn agreed<T: PartialEq>(
     text: &str,
     name: &str,
@@ -44,19 +47,20 @@ pub(crate) fn agreed<T: PartialEq>(
     said.filter(|_| is_own)
 }
 
-/// What follows the colon or equals sign that a text begins with.
+/// Returns the text after the colon or equals sign at the beginning of a text.
 fn behind_sign(text: &str) -> Option<&str> {
     let value = text.trim_start_matches(MARKS).strip_prefix([':', '='])?;
     Some(value.trim_start_matches(MARKS))
 }
 
-/// Whether a name behind this text is nobody's in particular: it begins a line or a sentence, or follows another value.
+/// Returns true if the name after this text stands alone: it begins a line or a sentence, or
+/// follows another value.
 fn stands_alone(before: &str) -> bool {
     let line = end_of(before, LOOKED_BACK)
         .rsplit(['\n', '\r'])
         .next()
         .unwrap_or_default();
-    // A name in quotes is a key of an object that was not read whole.
+    // A name in quotes is the key of an object that was not read whole.
     let is_key = line.ends_with(['"', '\'']);
     if is_inside_of_another(before, is_key) {
         return false;
@@ -82,8 +86,9 @@ fn stands_alone(before: &str) -> bool {
         .all(|word| HARMLESS.contains(&word) || word.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// Whether the object that a name stands in is a value of another object or of a list: it says something of that value alone. So a key
-/// is taken to be whose object begins too far away to be seen. Brackets do not count: `[0, 1)` is an interval.
+/// Returns true if the object around a name is a value of another object or of a list, because then
+/// the name is about that value alone. If the object begins too far back, a key counts as such.
+/// Brackets do not count: `[0, 1)` is an interval.
 fn is_inside_of_another(before: &str, is_key: bool) -> bool {
     let near = end_of(before, BRACES_BACK);
     let (mut closed, mut open, mut begin) = (0usize, 0usize, None);
@@ -102,7 +107,7 @@ fn is_inside_of_another(before: &str, is_key: bool) -> bool {
     open > 1 || is_value || is_cut
 }
 
-/// Whether an object behind this text is what a key says, or an element of a list.
+/// Returns true if an object after this text is the value of a key or an element of a list.
 fn is_place_of_a_value(before: &str) -> bool {
     let behind = |sign, last| {
         before
@@ -112,12 +117,13 @@ fn is_place_of_a_value(before: &str) -> bool {
     behind(':', '"') || before.ends_with('[') || behind(',', '}')
 }
 
-/// At most so many bytes of the end of a text.
+/// Returns the end of a text, at most this many bytes.
 fn end_of(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// The number that a text begins with, alone: with more words behind it, or as a part of something, it is none.
+/// Returns the number at the beginning of a text. It must stand alone: more words after it, or a
+/// longer expression, give `None`.
 pub(super) fn number(value: &str) -> Option<f64> {
     let digit = |letter: char| letter.is_ascii_digit() || letter == '.';
     let sign = value.strip_prefix(['-', '+']).map_or(0, |_| 1);
@@ -128,7 +134,7 @@ pub(super) fn number(value: &str) -> Option<f64> {
     // The full stop of a sentence.
     let number = value[..length].trim_end_matches('.');
     let behind = value[length..].trim_start_matches(|letter| MARKS.contains(&letter) || letter == '.');
-    // A comma before a digit is a part of the number.
+    // A comma before a digit is part of the number.
     let goes_on = behind
         .strip_prefix(',')
         .is_some_and(|rest| rest.starts_with(|next: char| next.is_ascii_digit()));
@@ -136,7 +142,7 @@ pub(super) fn number(value: &str) -> Option<f64> {
     number.parse().ok().filter(|number: &f64| alone && number.is_finite())
 }
 
-/// The `true` or `false` that a text begins with.
+/// Returns the `true` or `false` at the beginning of a text.
 pub(crate) fn boolean(value: &str) -> Option<bool> {
     let value = value.trim_start_matches(['\n', '\r']).trim_start_matches(MARKS);
     let word = value.split(|letter: char| !letter.is_ascii_alphanumeric()).next()?;
@@ -270,7 +276,7 @@ mod tests {
         assert_eq!(score(&cut(2100)), None);
     }
 
-    /// The search for whose a name is looks back a little way only.
+    /// The search for words before a name is short, so this takes one pass.
     #[test]
     fn long_lines_cost_one_pass() {
         let said = format!("x {}", "a score: 7,".repeat(6000));

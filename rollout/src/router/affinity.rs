@@ -1,10 +1,11 @@
-//! Where groups and conversations were computed last, for at most so many groups.
+//! Remembers where groups and conversations were computed last, for a limited number of groups.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use broker::ids::GroupId;
 
-use super::EngineId;
+/// An engine, by its index in the agent's list.
+pub type EngineId = usize;
 
 #[derive(Debug, Clone)]
 pub(super) struct Affinity {
@@ -16,7 +17,7 @@ pub(super) struct Affinity {
 
 #[derive(Debug, Clone)]
 struct Homes {
-    /// Where its first turns go.
+    /// The engine of its first turns.
     first: EngineId,
     members: BTreeMap<u16, EngineId>,
 }
@@ -30,7 +31,7 @@ impl Affinity {
         }
     }
 
-    /// The home of a conversation, or else of its group.
+    /// Returns the engine of a conversation, or else of its group.
     pub(super) fn of(&self, group: GroupId, member: u16) -> Option<EngineId> {
         let homes = self.groups.get(&group)?;
         Some(homes.members.get(&member).copied().unwrap_or(homes.first))

@@ -1,10 +1,14 @@
-//! Which engine of an agent computes which request: a pure policy, driven by the one consumer of the agent's turn queue.
+//! Decides which engine of an agent computes which request. It is a pure policy, driven by the only
+//! consumer of the agent's turn queue.
 //!
-//! - A group's first turns go to one engine, which then computes their shared prompt once; a conversation stays where it was
-//!   computed last.
-//! - Where that engine has [`Limits::imbalance`] requests more than the least loaded, the least loaded takes over.
-//! - An engine whose weights are further behind than [`Limits::max_lag`] gets nothing new while another is less so.
-//! - One that is away gets nothing while another is there, and what it has may be [moved](Router::release).
+//! - The first turns of a group go to one engine, which computes their shared prompt once. A
+//!   conversation stays with the engine that computed it last.
+//! - If that engine has [`Limits::imbalance`] requests more than the least loaded one, the least
+//!   loaded engine takes over.
+//! - An engine with weights more than [`Limits::max_lag`] steps behind gets no new request while
+//!   another engine is less stale.
+//! - An engine that is away gets no request while another is there, and its requests may be
+//!   [moved](ReplicaPicker::release).
 
 mod affinity;
 
@@ -13,18 +17,17 @@ use std::collections::BTreeMap;
 use broker::ids::{GroupId, RequestId};
 
 use affinity::Affinity;
+pub use affinity::EngineId;
 
-/// An engine by its place in the agent's list.
-pub type EngineId = usize;
-
-/// Bounds of the policy.
+/// Limits of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Steps that an engine's weights may be behind the newest.
     pub max_lag: u64,
-    /// Requests that an engine may have more than the least loaded and still keep what sticks to it.
+    /// Requests that an engine may have more than the least loaded one before its conversations
+    /// move.
     pub imbalance: usize,
-    /// Groups remembered for stickiness; the oldest are forgotten beyond it, which costs computation only.
+    /// Groups that are remembered. Forgetting the oldest costs only computation.
     pub groups: usize,
 }
 
@@ -38,9 +41,9 @@ impl Default for Limits {
     }
 }
 
-/// Engines, what is with them, and what sticks to them.
+/// The engines, their requests, and the groups that prefer them.
 #[derive(Debug, Clone)]
-pub struct Router {
+pub struct ReplicaPicker {
     limits: Limits,
     engines: Vec<Engine>,
     in_flight: BTreeMap<RequestId, EngineId>,
@@ -49,14 +52,14 @@ pub struct Router {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Engine {
-    /// Step of the weights it serves.
+    /// The step of the weights that it serves.
     step: u64,
     load: usize,
     away: bool,
 }
 
-impl Router {
-    /// For so many engines, at least one.
+impl ReplicaPicker {
+    /// Makes a router for this many engines, at least one.
     #[must_use]
     pub fn new(limits: Limits, engines: usize) -> Self {
         Self {
@@ -67,21 +70,22 @@ impl Router {
         }
     }
 
-    /// An engine serves weights of `step` from now on.
+    /// Records that an engine serves weights of `step` from now on.
     pub fn serves(&mut self, engine: EngineId, step: u64) {
         if let Some(engine) = self.engines.get_mut(engine) {
             engine.step = step;
         }
     }
 
-    /// An engine does not answer, or does again.
+    /// Records that an engine stopped answering, or answers again.
     pub fn is_away(&mut self, engine: EngineId, away: bool) {
         if let Some(engine) = self.engines.get_mut(engine) {
             engine.away = away;
         }
     }
 
-    /// Takes what engines have that are away, if another is there, to be assigned anew: in the order of the ids.
+    /// Takes the requests of engines that are away, if another engine is there. Returns them in the
+    /// order of their ids, to be assigned again.
     pub fn release(&mut self) -> Vec<(RequestId, EngineId)> {
         if self.engines.iter().all(|engine| engine.away) {
             return Vec::new();
@@ -95,8 +99,8 @@ impl Router {
         released
     }
 
-    /// Chooses an engine for a request of conversation `member` of `group`, and counts it there. A request that is with
-    /// an engine already stays with it.
+    /// Chooses an engine for a request of conversation `member` of `group`, and counts it there. A
+    /// request that already has an engine keeps it.
     pub fn assign(&mut self, request: RequestId, group: GroupId, member: u16) -> EngineId {
         if let Some(engine) = self.in_flight.get(&request) {
             return *engine;
@@ -114,7 +118,7 @@ impl Router {
         engine
     }
 
-    /// A request ended, by an answer or a failure. Answers the engine it was with, if it was with one.
+    /// Removes a request that was answered or failed. Returns its engine, if it had one.
     pub fn finish(&mut self, request: RequestId) -> Option<EngineId> {
         let engine = self.in_flight.remove(&request)?;
         if let Some(state) = self.engines.get_mut(engine) {
@@ -123,13 +127,13 @@ impl Router {
         Some(engine)
     }
 
-    /// Requests with each engine.
+    /// Returns the number of requests of each engine.
     #[must_use]
     pub fn loads(&self) -> Vec<usize> {
         self.engines.iter().map(|engine| engine.load).collect()
     }
 
-    /// Of the engines that are there.
+    /// Returns the newest step among the engines that are there.
     fn newest(&self) -> u64 {
         let there = self.engines.iter().filter(|engine| !engine.away);
         there.map(|engine| engine.step).max().unwrap_or(0)
@@ -145,7 +149,8 @@ impl Router {
         current && load(home) <= load(least).saturating_add(self.limits.imbalance)
     }
 
-    /// The least loaded engine that is there and not behind, the first among equals; the first of all if none is there.
+    /// Returns the least loaded engine that is there and not stale; the first among equals. If no
+    /// engine is there, returns the first of all.
     fn least_loaded(&self) -> EngineId {
         let current = self
             .engines

@@ -15,19 +15,19 @@ const LIMITS: Limits = Limits {
     groups: 8,
 };
 
-fn router(engines: usize) -> Router {
-    Router::new(LIMITS, engines)
+fn router(engines: usize) -> ReplicaPicker {
+    ReplicaPicker::new(LIMITS, engines)
 }
 
 #[test]
-fn a_groups_first_turns_go_together_and_the_next_group_elsewhere() {
+fn first_turns_of_a_group_share_an_engine() {
     let mut router = router(2);
     let first: Vec<_> = (0..3)
         .map(|m| router.assign(request(m), group(1), u16::from(m)))
         .collect();
     assert_eq!(first, [0, 0, 0]);
     assert_eq!(router.assign(request(10), group(2), 0), 1);
-    // Three against one is within the imbalance of two; four against one is not.
+    // Three against one is within the imbalance of two, and four against one is not.
     assert_eq!(router.assign(request(3), group(1), 3), 0);
     assert_eq!(router.assign(request(4), group(1), 4), 1);
 }
@@ -78,7 +78,7 @@ fn an_engine_that_is_behind_gets_nothing_new() {
 }
 
 #[test]
-fn what_an_engine_has_that_is_away_is_given_to_another() {
+fn requests_of_an_absent_engine_move_to_another() {
     let mut router = router(2);
     for id in 0..2 {
         assert_eq!(router.assign(request(id), group(1), u16::from(id)), 0);
@@ -90,14 +90,14 @@ fn what_an_engine_has_that_is_away_is_given_to_another() {
     assert_eq!(router.loads(), [0, 1]);
     assert_eq!(router.assign(request(0), group(1), 0), 1);
     router.is_away(1, true);
-    assert!(router.release().is_empty(), "nobody is there to take anything");
+    assert!(router.release().is_empty(), "no engine is there to take requests");
     assert_eq!(router.assign(request(1), group(1), 1), 0);
     router.is_away(0, false);
     assert_eq!(router.release(), [(request(0), 1), (request(7), 1)]);
 }
 
 proptest! {
-    /// Each request is with one engine or with none, and no engine that is behind gets anything new.
+    /// Each request has one engine or none, and a stale engine gets no new request.
     #[test]
     fn every_request_has_one_engine(
         events in prop::collection::vec((0u8..4, 0u8..24, 0u8..12, 0u16..3, 0u64..5), 1..200)

@@ -1,4 +1,4 @@
-//! Pass rates: which tasks stand in the band, and an order from easy to hard.
+//! Pass rates: they select the tasks within a band, and order them from easy to hard.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -9,29 +9,30 @@ use configs::{CurriculumConfig, Unmeasured};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::TasksError;
-use super::random::Random;
+use super::error::TasksError;
+use crate::random::Random;
 
-/// Where tasks without a rate stand.
+/// The rate of tasks that have none.
 const MIDDLE: f32 = 0.5;
 
-/// How often a task was solved: a line of what `dyad eval --pass-rates` writes.
+/// How often a task was solved: one line of the output of `dyad eval --pass-rates`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PassRate {
-    /// [`task_key`] of the task.
+    /// The [`task_key`] of the task.
     pub key: String,
-    /// Its id when it was measured; for people.
+    /// Its id when it was measured, for people.
     #[serde(default)]
     pub task: String,
-    /// The part of its conversations that succeeded, 0 to 1.
+    /// The share of its conversations that succeeded, 0 to 1.
     pub pass_rate: f64,
-    /// How many conversations that was.
+    /// The number of conversations measured.
     #[serde(default)]
     pub conversations: u64,
 }
 
-/// What a task is known by whatever its id and its place: 32 hex digits that follow from its prompt, its label and its
-/// metadata and list of tools if it has them: with others it is another task.
+/// Returns the key that identifies a task, independent of its id and place. It is 32 hex digits
+/// that follow from prompt and label, and from metadata and list of tools if the task has them.
+/// With other metadata or tools it is a different task.
 #[must_use]
 pub fn task_key(task: &Task) -> String {
     let (prompt, label) = (&task.prompt, &task.label);
@@ -41,7 +42,7 @@ pub fn task_key(task: &Task) -> String {
     };
     let hash = match &task.tools {
         tools if !task.metadata.is_empty() => {
-            // In whatever order a row has its keys.
+            // The order of a row's keys does not matter.
             let metadata: BTreeMap<&String, &Value> = task.metadata.iter().collect();
             let content = serde_json::to_vec(&(prompt, label, tools, metadata));
             hash("dyad task content v2", content)
@@ -56,13 +57,13 @@ pub fn task_key(task: &Task) -> String {
 pub(super) struct Rates {
     config: CurriculumConfig,
     known: HashMap<String, f32>,
-    /// Of the tasks that were taken.
+    /// Rates of the tasks that were taken.
     taken: Vec<f32>,
     unmeasured: u64,
 }
 
 impl Rates {
-    /// Reads the file. Of several lines for one task the mean counts, each conversation as much as another.
+    /// Reads the file. Several lines for one task count as their mean, weighted by conversations.
     pub(super) fn open(config: &CurriculumConfig) -> Result<Self, TasksError> {
         let path = &config.pass_rates;
         let read = |source| TasksError::Read {
@@ -104,7 +105,7 @@ impl Rates {
         })
     }
 
-    /// Whether the task is in the band; one that is keeps its rate.
+    /// Returns true if the task is in the band, and then keeps its rate.
     pub(super) fn takes(&mut self, task: &Task) -> bool {
         let Some(rate) = self.known.get(&task_key(task)).copied() else {
             self.unmeasured += 1;
@@ -112,14 +113,14 @@ impl Rates {
             self.taken.extend(keep.then_some(MIDDLE));
             return keep;
         };
-        // As the file has it: a rate of 0.1 is within min = 0.1.
+        // The comparison is in the file's precision: a rate of 0.1 is within min = 0.1.
         let min = self.config.min.is_none_or(|min| rate >= min as f32);
         let max = self.config.max.is_none_or(|max| rate <= max as f32);
         self.taken.extend((min && max).then_some(rate));
         min && max
     }
 
-    /// The rates of those that were taken, in order.
+    /// Returns the rates of the tasks that were taken, in order.
     pub(super) fn done(self, name: &str) -> Result<Vec<f32>, TasksError> {
         if self.unmeasured > 0 && self.config.unmeasured == Unmeasured::Error {
             let file = self.config.pass_rates.display();
@@ -136,16 +137,17 @@ impl Rates {
     }
 }
 
-/// Items from the easiest to the hardest, cut into stages whose sizes differ by one at most. Equal rates keep their order.
+/// Items from the easiest to the hardest, cut into stages. The sizes of stages differ by at most
+/// one. Equal rates keep their order.
 #[derive(Debug, Clone)]
 pub(super) struct Stages {
     stages: Vec<Vec<u32>>,
-    /// Passes that are in this order; 0 is all.
+    /// Passes in this order; 0 means all.
     passes: u32,
 }
 
 impl Stages {
-    /// `None` if the configuration asks for no order.
+    /// Returns `None` if the configuration asks for no order.
     pub(super) fn new(config: &CurriculumConfig, rates: &[f32]) -> Option<Self> {
         let count = config.stages as usize;
         if count == 0 || rates.is_empty() {
@@ -162,7 +164,8 @@ impl Stages {
         })
     }
 
-    /// The order of a pass, each stage shuffled by `random` if there is one; `None` if this pass is not in stages.
+    /// Returns the order of a pass, with each stage shuffled by `random` if it is given; `None` if
+    /// this pass is not in stages.
     pub(super) fn order(&self, pass: u32, mut random: Option<Random>) -> Option<Vec<u32>> {
         if self.passes > 0 && pass >= self.passes {
             return None;
@@ -171,7 +174,7 @@ impl Stages {
         for stage in &self.stages {
             match &mut random {
                 None => {
-                    // As the file has them.
+                    // The file's own order.
                     let mut items = stage.clone();
                     items.sort_unstable();
                     order.extend(items);
@@ -211,13 +214,14 @@ mod tests {
             4,
             "{keys:?}"
         );
-        // What was measured before tasks had tools is still known.
+        // Keys measured before tasks had tools are still valid.
         let content = serde_json::to_vec(&("x", 1)).unwrap();
         let hash = blake3::Hash::from(blake3::derive_key("dyad task content v1", &content));
         assert_eq!(all, hash.to_hex()[..32]);
     }
 
-    /// A dialogue's prompt may be the same in all tasks, and what is asked about in their metadata alone.
+    /// A dialogue's prompt may be the same in all tasks, and the tasks may differ in their metadata
+    /// alone.
     #[test]
     fn a_task_is_another_one_with_other_metadata() {
         let key = |text: &str| task_key(&serde_json::from_str(text).unwrap());
@@ -242,7 +246,7 @@ mod tests {
         let rates = [0.0, 1.0, 0.5, 0.9, 0.1, 0.5, 0.2];
         let stages = Stages::new(&config("stages = 3"), &rates).unwrap();
         assert_eq!(stages.order(0, None).unwrap(), [1, 3, 2, 5, 0, 4, 6]);
-        assert!(stages.order(1, None).is_none(), "one pass, if not told otherwise");
+        assert!(stages.order(1, None).is_none(), "one pass by default");
         let all = Stages::new(&config("stages = 3\npasses = 0"), &rates).unwrap();
         let shuffled = all.order(9, Some(Random::new("test", 1, &[]))).unwrap();
         let stage = |order: &[u32], range: std::ops::Range<usize>| {

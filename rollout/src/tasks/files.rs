@@ -1,22 +1,23 @@
-//! Which files a source means: a file, a folder, a pattern, or a data set's folder.
+//! Finds the files of a source: a file, a folder, a pattern, or a data set's folder.
 
 use std::path::{Path, PathBuf};
 
 use broker::protocol::task::MAX_TASK_ID;
 
-use super::rows::Shard;
-use super::{hub, rows::Format};
+use super::hub;
+use super::patterns::matching;
+use super::rows::{Format, Shard};
 
-/// What a source of files comes to.
+/// The files of a source.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
-    /// Leads the ids of its tasks.
+    /// The name that leads the ids of its tasks.
     pub(super) name: String,
     pub(super) shards: Vec<Shard>,
 }
 
 impl Files {
-    /// The files of a source such as `parquet:PATH`; `None` if it is none of files.
+    /// Returns the files of a source like `parquet:PATH`; `None` if the source has no files.
     pub(super) fn of(source: &str) -> Option<Result<Self, String>> {
         match source.split_once(':')? {
             ("jsonl", path) => Some(Self::jsonl(Path::new(path))),
@@ -51,7 +52,8 @@ impl Files {
         Ok(Self::all(path, named(path, "*.parquet")?, Format::Parquet))
     }
 
-    /// `arrow:PATH`: a file, a folder that `save_to_disk` wrote or one of files `*.arrow`, or a pattern.
+    /// `arrow:PATH`: a file, a folder that `save_to_disk` wrote or one of files `*.arrow`, or a
+    /// pattern.
     pub(super) fn arrow(path: &Path) -> Result<Self, String> {
         if hub::is_saved(path) {
             return Ok(Self::all(path, hub::files(path, None)?, Format::Arrow));
@@ -69,7 +71,7 @@ impl Files {
         Ok(Self::all(path, found, Format::Arrow))
     }
 
-    /// Files of one format, which `path` means.
+    /// Makes a source of the files that `path` gives, all in one format.
     fn all(path: &Path, found: Vec<PathBuf>, format: Format) -> Self {
         Self {
             name: name_of(path),
@@ -90,7 +92,7 @@ impl Files {
     }
 }
 
-/// `FOLDER` or `FOLDER:SPLIT`, as it stands behind `hf:`.
+/// `FOLDER` or `FOLDER:SPLIT`, the text after `hf:`.
 pub(super) fn folder_and_split(text: &str) -> (&Path, Option<&str>) {
     match text.rsplit_once(':') {
         Some((folder, part)) if !Path::new(text).exists() => (Path::new(folder), Some(part)),
@@ -98,7 +100,8 @@ pub(super) fn folder_and_split(text: &str) -> (&Path, Option<&str>) {
     }
 }
 
-/// The file at `path`, or those that `inside` means in that folder, or those that it means as a pattern.
+/// Returns the file at `path`, or the files of that folder that match `inside`, or the files that
+/// match `path` as a pattern.
 fn named(path: &Path, inside: &str) -> Result<Vec<PathBuf>, String> {
     if path.is_dir() {
         matching(&Path::new(&glob::Pattern::escape(&path.to_string_lossy())).join(inside))
@@ -109,34 +112,8 @@ fn named(path: &Path, inside: &str) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// Files that a pattern means, in the order of their names.
-pub(super) fn matching(pattern: &Path) -> Result<Vec<PathBuf>, String> {
-    let text = pattern.to_string_lossy();
-    let found = glob::glob(&text).map_err(|error| format!("{text:?} is no pattern of files: {error}"))?;
-    let mut files = Vec::new();
-    for file in found {
-        let file = file.map_err(|error| format!("cannot look for {text}: {error}"))?;
-        if file.is_file() {
-            files.push(file);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        let here = std::env::current_dir().unwrap_or_default();
-        let what = if text.contains(['*', '?']) {
-            "means no file"
-        } else {
-            "is not a file"
-        };
-        return Err(format!(
-            "{text} {what} here: paths count from the working directory, {}",
-            here.display()
-        ));
-    }
-    Ok(files)
-}
-
-/// The name of the file without what it ends with; of a pattern in a folder, the folder's; `tasks` where there is none.
+/// Returns the file's name without its endings. A pattern in a folder has the folder's name;
+/// `tasks` is the name where there is none.
 fn name_of(path: &Path) -> String {
     let file = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut name = file(path);

@@ -1,4 +1,5 @@
-//! `filter`: an expression over a row, as templates write them, that says whether the row is a task.
+//! `filter`: an expression over a row, in the language of templates, that decides whether the row
+//! is a task.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +9,13 @@ use serde_json::{Map, Value};
 
 use super::keys::{lookup, missing};
 
-/// Under this name an expression finds the whole row, for keys that are no names: `row["q.x"]`.
+/// The name of the whole row in an expression, for keys that are no identifiers: `row["q.x"]`.
 const ROW: &str = "row";
-/// What `<`, `<=`, `>` and `>=` become. The language itself orders values of different kinds by their kinds: every text would be above every
-/// number, and null below.
+/// The function that replaces `<`, `<=`, `>` and `>=`. The language itself orders values of
+/// different kinds by their kinds: every text would be above every number, and null below.
 const COMPARED: &str = "__dyad_compared";
 
-/// What expressions are compiled in; the filter borrows it.
+/// The environment in which expressions are compiled; the filter borrows it.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -23,7 +24,8 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-/// `left < right` and the like; an error unless both are numbers, texts, or otherwise of one kind. `shown` is how they are written.
+/// Evaluates `left < right` and the other order comparisons. It fails unless both are numbers, both
+/// are texts, or both have the same kind. `shown` is the comparison's sign.
 fn compared(op: String, left: Operand, right: Operand, shown: String, other: String) -> Result<bool, Error> {
     if left.kind() != right.kind() || left.is_none() || left.is_undefined() {
         let what = |value: &Operand| {
@@ -46,7 +48,7 @@ fn compared(op: String, left: Operand, right: Operand, shown: String, other: Str
     })
 }
 
-/// A word, a sign or a text of an expression, and where it stands.
+/// A word, a sign or a text of an expression, and its position.
 #[derive(Debug, Clone, Copy)]
 struct Token<'a> {
     text: &'a str,
@@ -58,7 +60,7 @@ impl Token<'_> {
         ["<", "<=", ">", ">="].contains(&self.text)
     }
 
-    /// What binds less than a comparison, or as much.
+    /// Operators that bind as loosely as a comparison, or looser.
     fn is_border(self) -> bool {
         let words = ["and", "or", "not", "if", "else", "in", "==", "!=", "=", ",", ":"];
         self.is_order() || words.contains(&self.text)
@@ -97,7 +99,8 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     found
 }
 
-/// The expression with its comparisons of order as calls of [`COMPARED`], so that what is never reached (`x is number and x > 3`) is not judged.
+/// Rewrites comparisons of order into calls of [`COMPARED`], so that a comparison that is never
+/// reached (`x is number and x > 3`) is not evaluated.
 fn with_kinds(text: &str) -> String {
     let mut text = text.to_owned();
     while let Some(next) = replaced(&text) {
@@ -106,7 +109,7 @@ fn with_kinds(text: &str) -> String {
     text
 }
 
-/// With the first comparison replaced that has none inside; `None` if there is none left.
+/// Replaces the first comparison that has none inside; `None` if there is none left.
 fn replaced(text: &str) -> Option<String> {
     let tokens = tokens(text);
     (0..tokens.len()).filter(|at| tokens[*at].is_order()).find_map(|at| {
@@ -128,7 +131,8 @@ fn replaced(text: &str) -> Option<String> {
     })
 }
 
-/// How many tokens an operand has, going away from its sign; `None` if it has none, or a comparison inside.
+/// Returns the number of tokens of an operand, going away from its sign; `None` if it has none, or
+/// if it holds a comparison.
 fn operand<'a, 't: 'a>(
     tokens: impl Iterator<Item = &'a Token<'t>>,
     opening: [&str; 3],
@@ -160,7 +164,7 @@ pub(super) struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    /// The error says what in the expression cannot be read.
+    /// An error says what in the expression cannot be read.
     pub(super) fn compile(environment: &'a Environment<'static>, text: &str) -> Result<Self, String> {
         let expression = environment
             .compile_expression_owned(text.to_owned())
@@ -168,13 +172,13 @@ impl<'a> Filter<'a> {
         let judged = environment.compile_expression_owned(with_kinds(text));
         let judged = judged.map_err(|error| format!("{text:?} is not understood: {error}"))?;
         let functions: BTreeSet<&str> = environment.globals().map(|(name, _)| name).collect();
-        // Who asks whether a key is there, or what to take instead, may name one that is not.
+        // An expression that tests for a key, or gives a default, may name a key that is missing.
         let asks = ["defined", "default("].iter().any(|word| text.contains(word));
         let needed = expression.undeclared_variables(true).into_iter().filter(|name| {
             let first = name.split('.').next().unwrap_or_default();
             !asks && first != ROW && !functions.contains(first)
         });
-        // The last part of `source.startswith('x')` is a method of what stands there.
+        // The last part of `source.startswith('x')` is a method of the value before it.
         let owner = |name: String| match name.rsplit_once('.') {
             Some((owner, _)) if text.contains(&format!("{name}(")) => owner.to_owned(),
             _ => name,
@@ -186,7 +190,7 @@ impl<'a> Filter<'a> {
         })
     }
 
-    /// Whether the expression is true of the row.
+    /// Returns true if the expression is true of the row.
     pub(super) fn takes(&self, row: &Value) -> Result<bool, String> {
         if let Some(key) = self.needed.iter().find(|key| !has(row, key)) {
             let what = missing(row, key);
@@ -213,7 +217,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Whether there is something at the key, null or not.
+/// Returns true if the row has the key, with or without a null.
 fn has(row: &Value, key: &str) -> bool {
     lookup(row, key).is_some() || {
         let (inside, last) = match key.rsplit_once('.') {

@@ -1,5 +1,5 @@
-//! A row of a data set becomes a task: its prompt, label, id, images and tools stand under keys of the user's choice. An object under
-//! `metadata` goes with the task.
+//! Turns a row of a data set into a task. The configuration names the keys of prompt, label, id,
+//! images and tools. An object under `metadata` goes with the task.
 
 use broker::protocol::task::{MAX_TASK_ID, Prompt, Task, TaskTool};
 use broker::protocol::turn::Message;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::pictures;
 
-/// Room for `#pass` behind an id, in bytes.
+/// Room for `#pass` after an id, in bytes.
 const PASS: usize = 11;
 
-/// Where in a row things stand.
+/// The keys of a row's parts.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prompt: String,
@@ -19,7 +19,7 @@ pub(super) struct Keys {
     id: Option<String>,
     images: Option<String>,
     tools: Option<String>,
-    /// Bytes that will stand before an id.
+    /// Bytes of the prefix of an id.
     before: usize,
 }
 
@@ -35,7 +35,7 @@ impl Keys {
         }
     }
 
-    /// Of a source of a mix, whose `NAME/` leads its ids.
+    /// Sets the keys of a source of a mix; its `NAME/` leads its ids.
     pub(super) fn in_mix(self, name: &str) -> Self {
         Self {
             before: name.len() + 1,
@@ -43,11 +43,12 @@ impl Keys {
         }
     }
 
-    /// The task in this row. The error says what is wrong with the row.
+    /// Returns the task in this row. The error says what is wrong with the row.
     pub(super) fn task(&self, row: &Value) -> Result<Task, String> {
         let given = |key: &str| lookup(row, key).ok_or_else(|| missing(row, key));
         let mut prompt = prompt(given(&self.prompt)?).map_err(|message| format!("{}: {message}", self.prompt))?;
-        // A row that says null is a task without a label, as published tasks may be; whether it can be graded, the workflow says.
+        // A row with null is a task without a label; published tasks may have none. The workflow
+        // decides whether it can be graded.
         let label = at(row, &self.label)
             .ok_or_else(|| unlabelled(row, &self.label))?
             .clone();
@@ -59,7 +60,7 @@ impl Keys {
                 Some(id.ok_or_else(|| format!("{key} is no id: write a text or a number of {most} bytes at most"))?)
             }
         };
-        // A row without images is a task without them.
+        // A row without images is a task without images.
         if let Some((key, found)) = self.images.as_ref().and_then(|key| Some((key, lookup(row, key)?))) {
             let shown = pictures::urls(found).and_then(|urls| pictures::show(prompt, urls));
             prompt = shown.map_err(|message| format!("{key}: {message}"))?;
@@ -74,7 +75,8 @@ impl Keys {
         })
     }
 
-    /// Where the configuration names a key, only a row that says null there has all tools of the run: one that lost its list must not.
+    /// Where the configuration names a key, only a null gives a row all tools of the run. A row
+    /// that lost its list must not get them.
     fn tools(&self, row: &Value) -> Result<Option<Vec<TaskTool>>, String> {
         let Some(key) = &self.tools else { return Ok(None) };
         let Some(found) = at(row, key) else {
@@ -94,7 +96,8 @@ impl Keys {
     }
 }
 
-/// Without what tables put where nothing is: a struct of Parquet has every key, null where a row has none.
+/// Drops the nulls that tables add: a struct of Parquet has every key, with null where a row has no
+/// value.
 fn unpadded(tool: &Value) -> Value {
     let mut tool = tool.clone();
     if let Some(fields) = tool.as_object_mut() {
@@ -106,17 +109,17 @@ fn unpadded(tool: &Value) -> Value {
     tool
 }
 
-/// What only some of the roles may know, or a grader needs.
+/// Data that only some of the roles may know, or that a grader needs.
 fn metadata(row: &Value) -> Map<String, Value> {
     match row.get("metadata") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(metadata)) => metadata.clone(),
-        // Data sets keep other things there; they stay where templates and tools find them.
+        // Data sets keep other values there; they stay where templates and tools find them.
         Some(other) => [("metadata".to_owned(), other.clone())].into_iter().collect(),
     }
 }
 
-/// What is said of a row that has nothing under `key`.
+/// Returns the error text for a row without a value under `key`.
 pub(super) fn missing(row: &Value, key: &str) -> String {
     match row.as_object() {
         None => "the row is no JSON object".into(),
@@ -136,12 +139,13 @@ fn unlabelled(row: &Value, key: &str) -> String {
     }
 }
 
-/// The value under a key that is not null.
+/// Returns the value under a key if it is not null.
 pub(super) fn lookup<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     at(value, key).filter(|value| !value.is_null())
 }
 
-/// The value under a key: the very key if there is one, else its dotted parts one into another; numbers count in lists.
+/// Returns the value under a key: the key itself if the row has it, else its dotted parts as a
+/// path; numbers index lists.
 fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     let step = |value: &'a Value, part: &str| match value {
         Value::Object(object) => object.get(part),
@@ -151,7 +155,7 @@ fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     step(value, key).or_else(|| key.split('.').try_fold(value, step))
 }
 
-/// A text, or a list of messages.
+/// Reads a text, or a list of messages.
 fn prompt(value: &Value) -> Result<Prompt, String> {
     match value {
         Value::String(text) => Ok(Prompt::Text(text.clone())),
@@ -160,8 +164,9 @@ fn prompt(value: &Value) -> Result<Prompt, String> {
     }
 }
 
-/// `{role, content}` messages; other keys of theirs are passed over. Content may be a list of parts: texts and images.
-pub(super) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
+/// Reads `{role, content}` messages; other keys are ignored. Content may be a list of parts: texts
+/// and images.
+pub(crate) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
     if list.is_empty() {
         return Err("the list of messages is empty".into());
     }
@@ -183,14 +188,14 @@ pub(super) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
     list.iter().enumerate().map(one).collect()
 }
 
-/// A text, or parts as messages of the wire have them. Data sets write an image as `"image": URL`, or its URL without the object
-/// around it.
+/// Reads a text, or parts in the form of the wire's messages. Data sets write an image as `"image":
+/// URL`, or its URL without the object around it.
 fn content(value: &Value) -> Option<Value> {
     let part = |part: &Value| {
         if let Some(text) = part.get("text").and_then(Value::as_str) {
             return Some(json!({ "type": "text", "text": text }));
         }
-        // Tables have every key in every part, null where it means nothing.
+        // Tables have every key in every part, with null where it does not apply.
         let given = |key: &str| part.get(key).filter(|value| !value.is_null());
         let image = given("image_url").or_else(|| given("image"))?;
         let url = image.get("url").unwrap_or(image).as_str()?;

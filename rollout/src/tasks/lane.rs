@@ -1,25 +1,26 @@
-//! One source in its order: round after round over its tasks, each of them once in a round.
+//! One source in its order: round after round over its tasks, each task once in a round.
 
 use broker::protocol::task::Task;
 
 use super::curriculum::{Stages, task_key};
-use super::random::Random;
-use super::{Pool, TasksError};
+use super::error::TasksError;
+use super::pool::Pool;
+use crate::random::Random;
 
-/// Where the metadata of a task of a mix says which source it is from.
+/// The metadata key with the name of the source, for tasks of a mix.
 const SOURCE: &str = "task_source";
 
 /// One source of a run's tasks.
 pub(super) struct Lane {
     pub(super) pool: Box<dyn Pool>,
-    /// Its name among the sources of a mix; none if it stands alone.
+    /// Its name among the sources of a mix; none if it is the only source.
     name: Option<String>,
     seed: u64,
     shuffle: bool,
     stages: Option<Stages>,
-    /// Its tasks are made, not read.
+    /// True if its tasks are generated and not read from files.
     pub(super) generated: bool,
-    /// The order of the round that was last asked for; none if it is that of the items.
+    /// The order of the round that was last requested; none if it is the order of the items.
     order: Option<(u32, Option<Vec<u32>>)>,
 }
 
@@ -36,7 +37,7 @@ impl Lane {
         }
     }
 
-    /// As one of several, of that name.
+    /// Gives the source its name among several.
     pub(super) fn named(self, name: String) -> Self {
         Self {
             name: Some(name),
@@ -52,14 +53,16 @@ impl Lane {
         self.pool.len()
     }
 
-    /// The task at `position` of `round`. Its id is told apart from those of other rounds, and of other sources of a mix.
+    /// Returns the task at `position` of `round`. Its id is distinct from those of other rounds and
+    /// of other sources of the mix.
     pub(super) fn task(&mut self, round: u32, position: u64) -> Result<Task, TasksError> {
         let item = self.item(round, position);
         let task = self.pool.task(item)?;
         Ok(self.placed(task, round, position))
     }
 
-    /// The same, and what pass rates know it by: its row's content, without what this lane writes into it.
+    /// Returns the task and its key for pass rates: the row's content, without the changes that
+    /// this lane makes.
     pub(super) fn task_and_key(&mut self, round: u32, position: u64) -> Result<(Task, String), TasksError> {
         let item = self.item(round, position);
         let task = self.pool.task(item)?;

@@ -1,12 +1,12 @@
-//! Which source of a mix gives the task at which place of a pass: by their weights, as evenly as can be, and no source's first
-//! task twice before its last.
+//! Assigns a source of a mix to each place of a pass: by their weights, as evenly as possible, and
+//! in such a way that a source repeats no task before its last.
 
 use configs::Stopping;
 
-/// Most tasks that a pass may have: its schedule is held in memory, 6 bytes each.
+/// The most tasks that a pass may have: its schedule is in memory, 6 bytes per task.
 const LONGEST: usize = 1 << 26;
 
-/// A source among others.
+/// A source of a mix.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Share {
     pub(super) name: String,
@@ -16,30 +16,34 @@ pub(super) struct Share {
     pub(super) weight: f64,
 }
 
-/// The places of one pass; every pass has the same.
+/// The places of one pass, the same in every pass.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    /// The source at each place, and how many of its tasks stand before.
+    /// The source at each place, and the number of its tasks before that place.
     lanes: Vec<u16>,
     nths: Vec<u32>,
     /// Tasks of each source in a pass.
     per_pass: Vec<u64>,
 }
 
-/// Where a task comes from.
+/// The origin of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) lane: usize,
-    /// How many of the source's tasks come before it, all passes counted.
+    /// The number of the source's tasks before it, over all passes.
     pub(super) nth: u64,
 }
 
 impl Schedule {
-    /// The j-th task of a source (from 0) is due at (j + 1/2) / weight; places are filled in the order of what is due, and among equals in the order
-    /// of the sources. So after k tasks of a pass each source has given its share of k but for less than one task for each other
-    /// source. Every pass is the same: what is rounded in one is rounded alike in all, and over all passes shares are those of one.
+    /// Makes the schedule. The j-th task of a source (from 0) is due at (j + 1/2) / weight. Places
+    /// are filled in the order of due times, and with equal times in the order of the sources.
+    /// After k tasks of a pass each source has given its share of k, within less than one task for
+    /// each other source.
     ///
-    /// `limit` cuts a pass off. The error says what cannot be, and of which source.
+    /// Every pass is the same: rounding is equal in all passes, so the shares over all passes are
+    /// those of one.
+    ///
+    /// `limit` cuts a pass off. The error says what is impossible, and for which source.
     pub(super) fn new(shares: &[Share], stopping: Stopping, limit: Option<u64>) -> Result<Self, String> {
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         if shares.is_empty() || shares.len() > usize::from(u16::MAX) {
@@ -87,17 +91,17 @@ impl Schedule {
         Ok(Self { lanes, nths, per_pass })
     }
 
-    /// Tasks of a pass.
+    /// Returns the tasks of a pass.
     pub(super) fn len(&self) -> u64 {
         self.lanes.len() as u64
     }
 
-    /// Tasks of a source in a pass.
+    /// Returns the tasks of a source in a pass.
     pub(super) fn of_lane(&self, lane: usize) -> u64 {
         self.per_pass.get(lane).copied().unwrap_or(0)
     }
 
-    /// What stands at `index` of `pass`; `None` beyond the end of the pass.
+    /// Returns the slot at `index` of `pass`; `None` beyond the end of the pass.
     pub(super) fn slot(&self, pass: u32, index: u64) -> Option<Slot> {
         let index = usize::try_from(index).ok()?;
         let lane = usize::from(*self.lanes.get(index)?);
@@ -106,7 +110,7 @@ impl Schedule {
     }
 }
 
-/// About how many tasks a pass has.
+/// Returns the approximate number of tasks of a pass.
 fn length(shares: &[Share], stopping: Stopping) -> f64 {
     let sum: f64 = shares.iter().map(|share| share.weight).sum();
     let through = shares.iter().map(|share| share.tasks as f64 / share.weight);
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_stand_by_their_weights_until_the_first_or_all_are_through() {
+    fn sources_follow_their_weights_until_the_first_or_all_end() {
         let shares = [share(6, 2.0), share(2, 1.0)];
         assert_eq!(lanes(&shares, Stopping::FirstExhausted), "01001");
         assert_eq!(lanes(&shares, Stopping::AllExhausted), "010010010");
@@ -160,8 +164,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// At every place of a pass each source has its share of that pass but for less than a task per other source; all passes are the
-        /// same; and each source gives its tasks in order over all of them.
+        /// At every place of a pass each source has its share of that pass, within less than one
+        /// task per other source. All passes are the same, and each source gives its tasks in order
+        /// over all of them.
         #[test]
         fn shares_are_kept_at_every_place(
             sources in prop::collection::vec((1u64..40, 0.2f64..5.0), 1..5),

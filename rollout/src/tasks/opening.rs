@@ -1,25 +1,65 @@
-//! From `tasks.source` to sources that can be asked.
+//! Opens the sources of `tasks.source`.
 
-use configs::{MixConfig, TasksConfig};
+use configs::{EvalConfig, MixConfig, TasksConfig};
 
-use super::arithmetic::{Arithmetic, Split};
 use super::curriculum::Stages;
+use super::error::TasksError;
 use super::files::Files;
 use super::lane::Lane;
 use super::mix::{Schedule, Share};
+use super::pool::{Generators, Limited, Pool, Split};
 use super::table::Table;
-use super::{Limited, Pool, TasksError, secrets, signal};
 
-/// The sources of a run, and how they are mixed if there are several.
-pub(super) type Opened = (Vec<Lane>, Option<Schedule>);
+/// The sources of a run, and their schedule if there are several.
+pub(super) type OpenedSources = (Vec<Lane>, Option<Schedule>);
 
 /// Opens a source or a mix; `None` for `queue`. `section` leads the keys in errors.
-pub(super) fn open(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<Option<Opened>, TasksError> {
+pub(super) fn open(
+    generators: &Generators,
+    config: &TasksConfig,
+    order: (u64, Split),
+    section: &str,
+) -> Result<Option<OpenedSources>, TasksError> {
     match config.source.as_str() {
         "queue" => Ok(None),
-        "mix" => mix(config, seed, split, section).map(Some),
-        _ => Ok(Some((vec![lane(config, seed, split, section, None)?], None))),
+        "mix" => mix(generators, config, order, section).map(Some),
+        _ => Ok(Some((vec![lane(generators, config, order, section, None)?], None))),
     }
+}
+
+/// Returns the source of an evaluation's tasks, as [`crate::tasks::TaskSource::open_eval`] reads
+/// it; `None` if there is none.
+pub(crate) fn held_out(eval: &EvalConfig, tasks: &TasksConfig) -> Option<TasksConfig> {
+    let mut config = match &eval.source {
+        Some(source) => TasksConfig {
+            params: eval.params.clone(),
+            ..tasks.on(source.clone())
+        },
+        // Files have no held-out part.
+        None if !tasks.source.starts_with("generator:") => return None,
+        None => {
+            let mut config = tasks.on(tasks.source.clone());
+            config.params.clone_from(&tasks.params);
+            config.params.extend(eval.params.clone());
+            config
+        }
+    };
+    if let Some(prompt) = &eval.prompt {
+        config.prompt.clone_from(prompt);
+    }
+    if let Some(label) = &eval.label {
+        config.label.clone_from(label);
+    }
+    // Rows with other keys are from a different file, and its ids and tools have other keys too.
+    let own_rows = eval.prompt.is_some() || eval.label.is_some();
+    if eval.id.is_some() || own_rows {
+        config.id.clone_from(&eval.id);
+    }
+    config.tools = eval.tools_key(tasks);
+    config.slice.clone_from(&eval.slice);
+    config.filter.clone_from(&eval.filter);
+    (config.epochs, config.limit) = (1, eval.tasks);
+    Some(config)
 }
 
 fn problem(section: &str, key: &str, message: String) -> TasksError {
@@ -29,11 +69,11 @@ fn problem(section: &str, key: &str, message: String) -> TasksError {
     }
 }
 
-/// A source by itself, or as `own` of a mix.
+/// Opens a single source, or the source `own` of a mix.
 fn lane(
+    generators: &Generators,
     config: &TasksConfig,
-    seed: u64,
-    split: Split,
+    (seed, split): (u64, Split),
     section: &str,
     own: Option<&MixConfig>,
 ) -> Result<Lane, TasksError> {
@@ -49,17 +89,12 @@ fn lane(
     let at = |(key, message): (String, String)| problem(section, &format!("params.{key}"), message);
     let files = Files::of(&config.source).transpose();
     let files = files.map_err(|message| problem(section, "source", message))?;
-    let pool: Box<dyn Pool> = match (files, config.source.split_once(':')) {
+    let generator = config.source.strip_prefix("generator:");
+    let made = generator.and_then(|name| (generators.make)(name, &params, split));
+    let pool: Box<dyn Pool> = match (files, made) {
         (Some(files), _) => Box::new(Table::open(files, config, section, own)?),
-        (None, Some(("generator", "signal"))) => Box::new(signal::Objects::new(&params).map_err(at)?),
-        (None, Some(("generator", "guess-number"))) => Box::new(secrets::Secrets::new(&params).map_err(at)?),
-        (None, Some(("generator", "arithmetic"))) => Box::new(Arithmetic::new(&params, split).map_err(at)?),
-        _ => {
-            let known = "write jsonl:PATH, parquet:PATH, arrow:PATH, hf:FOLDER[:SPLIT], generator:signal, \
-                         generator:guess-number, generator:arithmetic, mix or queue";
-            let message = format!("{:?} is no source of tasks: {known}", config.source);
-            return Err(problem(section, "source", message));
-        }
+        (None, Some(made)) => made.map_err(at)?,
+        (None, None) => return Err(problem(section, "source", no_source(generators, &config.source))),
     };
     let limit = config.limit.unwrap_or(u64::MAX).clamp(1, pool.len());
     let rates = pool.rates().and_then(|rates| rates.get(..limit as usize));
@@ -71,13 +106,30 @@ fn lane(
     Ok(Lane::new(pool, seed, shuffle, stages, generated))
 }
 
-fn mix(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<Opened, TasksError> {
+fn no_source(generators: &Generators, source: &str) -> String {
+    let generators: Vec<String> = generators
+        .names
+        .iter()
+        .map(|name| format!("generator:{name}"))
+        .collect();
+    format!(
+        "{source:?} is no source of tasks: write jsonl:PATH, parquet:PATH, arrow:PATH, hf:FOLDER[:SPLIT], {}, mix or queue",
+        generators.join(", ")
+    )
+}
+
+fn mix(
+    generators: &Generators,
+    config: &TasksConfig,
+    order: (u64, Split),
+    section: &str,
+) -> Result<OpenedSources, TasksError> {
     let mut lanes: Vec<Lane> = Vec::new();
     let mut shares: Vec<Share> = Vec::new();
     for (index, own) in config.mix.iter().enumerate() {
         let section = format!("{section}.mix.{index}");
         let Some(part) = config.part(index) else { continue };
-        let lane = lane(&part, seed, split, &section, Some(own))?;
+        let lane = lane(generators, &part, order, &section, Some(own))?;
         let name = own.name.clone().unwrap_or_else(|| lane.name().to_owned());
         if name.is_empty() || shares.iter().any(|other| other.name == name) {
             let message =

@@ -1,4 +1,4 @@
-//! Images of a row: from a column of their own into the messages of the prompt.
+//! Images of a row: moves them from their own column into the messages of the prompt.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,10 +6,11 @@ use broker::protocol::task::Prompt;
 use broker::protocol::turn::Message;
 use serde_json::{Value, json};
 
-/// What stands in a text where an image belongs, in data sets of verl, slime and TRL.
+/// The mark for an image in a text, in data sets of verl, slime and TRL.
 const PLACE: &str = "<image>";
 
-/// The references in a column: one or a list of URLs, `{url}` or Hugging Face's `{bytes, path}`.
+/// Returns the references in a column: one or a list of URLs, `{url}` or Hugging Face's `{bytes,
+/// path}`.
 pub(super) fn urls(column: &Value) -> Result<Vec<String>, String> {
     match column {
         Value::Array(list) => list.iter().map(url).collect(),
@@ -42,7 +43,8 @@ fn data_url(bytes: &str) -> Result<String, String> {
     Ok(format!("data:image/{kind};base64,{bytes}"))
 }
 
-/// The prompt with these images: where it says `<image>`, in order, else before the text of its last message of the user.
+/// Returns the prompt with these images: at each `<image>`, in order, else before the text of its
+/// last user message.
 pub(super) fn show(prompt: Prompt, urls: Vec<String>) -> Result<Prompt, String> {
     if urls.is_empty() {
         return Ok(prompt);
@@ -82,7 +84,7 @@ fn urls_at_once(urls: Vec<String>) -> impl Iterator<Item = Vec<String>> {
     std::iter::once(urls)
 }
 
-/// The message with images between its texts.
+/// Returns the message with images between its texts.
 fn with_parts(
     message: &Message,
     texts: &[String],

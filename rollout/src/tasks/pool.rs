@@ -1,100 +1,65 @@
-//! A frozen pool of solutions, half right and half wrong, on which a verifier's balanced accuracy is measured.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! Sources of the tasks of one pass, and the generators that make them.
 
 use broker::protocol::task::Task;
-use configs::{GraderConfig, WorkflowConfig};
 
-use super::TasksError;
-use super::random::Random;
-use super::warm::solve_verify;
-use crate::workflow::Workflow;
-use crate::workflow::judge::{Judge, SOLUTION};
+use super::error::TasksError;
 
-/// Equally many right and wrong solutions, chosen once: tasks whose metadata has the solution.
-#[derive(Debug, Clone, PartialEq)]
-pub struct VerifierPool {
-    tasks: Vec<Task>,
-}
-
-impl VerifierPool {
-    /// Chooses `size / 2` right and as many wrong ones, by seed, or as many as there are of the rarer kind. An error if
-    /// there is none of a kind.
-    pub fn choose(
-        workflow: &WorkflowConfig,
-        graders: &BTreeMap<String, GraderConfig>,
-        solutions: impl IntoIterator<Item = (Task, String)>,
-        size: usize,
-        seed: u64,
-    ) -> Result<Self, TasksError> {
-        let workflow = solve_verify(workflow, graders)?;
-        let (mut right, mut wrong) = (Vec::new(), Vec::new());
-        for (mut task, solution) in solutions {
-            let is_right = workflow.grade(&solution, &task) > 0.5;
-            task.metadata.insert(SOLUTION.into(), solution.into());
-            if is_right { right.push(task) } else { wrong.push(task) }
-        }
-        let half = (size / 2).min(right.len()).min(wrong.len());
-        if half == 0 {
-            let message = format!(
-                "{} right and {} wrong solutions make no balanced pool",
-                right.len(),
-                wrong.len()
-            );
-            return Err(TasksError::Config {
-                key: "eval.pool".into(),
-                message,
-            });
-        }
-        let mut random = Random::new("dyad verifier pool v1", seed, &[]);
-        let mut tasks = Vec::with_capacity(2 * half);
-        for kind in [right, wrong] {
-            let chosen = random.permutation(kind.len());
-            tasks.extend(
-                chosen
-                    .into_iter()
-                    .take(half)
-                    .filter_map(|i| kind.get(i as usize).cloned()),
-            );
-        }
-        Ok(Self { tasks })
+/// A source of the tasks of one pass.
+pub(crate) trait Pool: Send {
+    /// Returns the number of tasks of one pass, at least 1.
+    fn len(&self) -> u64;
+    /// Returns the name that leads the ids of its tasks.
+    fn name(&self) -> &str;
+    /// Returns the task at `item`, which is below [`Pool::len`]. The caller overwrites its id
+    /// unless the row gives one.
+    fn task(&mut self, item: u64) -> Result<Task, TasksError>;
+    /// Returns the number of rows from which its tasks were chosen; `None` if they are generated.
+    fn rows(&self) -> Option<u64> {
+        None
     }
-
-    /// The right solutions, then the wrong ones.
-    #[must_use]
-    pub fn tasks(&self) -> &[Task] {
-        &self.tasks
-    }
-
-    /// One JSON object per line: how a pool is kept.
-    #[must_use]
-    pub fn lines(&self) -> String {
-        // A task is made of text, numbers and maps of text: it is always JSON.
-        let line = |task| serde_json::to_string(task).unwrap_or_default() + "\n";
-        self.tasks.iter().map(line).collect()
-    }
-
-    /// A pool that was kept. The error is the first bad line's number, from 1, and what is wrong there.
-    pub fn from_lines(text: &str) -> Result<Self, (usize, String)> {
-        let read = |(i, line): (usize, &str)| serde_json::from_str(line).map_err(|error| (i + 1, error.to_string()));
-        let tasks = text.lines().enumerate().map(read).collect::<Result<_, _>>()?;
-        Ok(Self { tasks })
+    /// Returns the pass rate of each task, if tasks were chosen by it.
+    fn rates(&self) -> Option<&[f32]> {
+        None
     }
 }
 
-/// What a pool's tasks are played by: the verifier gives one verdict, and nobody earns anything. Its metric
-/// `verifier_balanced` has the balanced accuracy as its mean over a pool: always approving gives 0.5.
-pub fn judge(
-    workflow: &WorkflowConfig,
-    graders: &BTreeMap<String, GraderConfig>,
-) -> Result<Arc<dyn Workflow>, TasksError> {
-    let workflow = solve_verify(workflow, graders)?;
-    if workflow.grading().rule().is_none() {
-        return Err(TasksError::Config {
-            key: "eval.pool".into(),
-            message: "a pool is chosen by a grader of ours, and here a program grades: remove it".into(),
-        });
+/// A part of a generator's tasks. No task is in both parts, whatever the seeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    Train,
+    HeldOut,
+}
+
+/// A generator's pool, or the param that is wrong and the reason.
+pub(crate) type MadePool = Result<Box<dyn Pool>, (String, String)>;
+
+/// The generators that `tasks.source = "generator:NAME"` may name.
+pub(crate) struct Generators {
+    pub(crate) names: &'static [&'static str],
+    /// Makes the pool of a generator from its params; `None` if there is no generator of this name.
+    pub(crate) make: fn(name: &str, params: &toml::Table, split: Split) -> Option<MadePool>,
+}
+
+/// The first tasks of a pool.
+pub(super) struct Limited {
+    pub(super) pool: Box<dyn Pool>,
+    pub(super) limit: u64,
+}
+
+impl Pool for Limited {
+    fn len(&self) -> u64 {
+        self.limit
     }
-    Ok(Arc::new(Judge::new(workflow)))
+
+    fn name(&self) -> &str {
+        self.pool.name()
+    }
+
+    fn task(&mut self, item: u64) -> Result<Task, TasksError> {
+        self.pool.task(item)
+    }
+
+    fn rows(&self) -> Option<u64> {
+        self.pool.rows()
+    }
 }

@@ -1,15 +1,16 @@
-//! `slice`: a part of the rows of a source, written as Python's slices and Hugging Face's split slices are.
+//! `slice`: a part of a source's rows, in the notation of Python's slices and Hugging Face's split
+//! slices.
 
 use std::ops::Range;
 
-/// One end of a slice: a row, or hundredths of all rows; negative ones count from the end.
+/// One end of a slice: a row, or hundredths of all rows; negative values count from the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Row(i64),
     Percent(i64),
 }
 
-/// `FROM:TO`, both ends open if empty. `TO` itself is not in it.
+/// `FROM:TO`; an empty end is open. `TO` itself is excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slice {
     from: Option<End>,
@@ -17,7 +18,7 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// Reads `100:2000`, `-500:`, `:10%`, `10%:-5`. The error says what may be written.
+    /// Parses `100:2000`, `-500:`, `:10%`, `10%:-5`. The error gives the notation.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let known =
             "write \"FROM:TO\", each a row, a row from the end such as -100, a percentage such as 10%, or nothing";
@@ -33,7 +34,8 @@ impl Slice {
         })
     }
 
-    /// The rows of `rows` that are meant: ends beyond them are taken to the first and the last.
+    /// Returns the rows of the slice out of `rows`; ends beyond them become the first and the last
+    /// row.
     pub(super) fn of(self, rows: u64) -> Range<u64> {
         let at = |end: Option<End>, open: u64| end.map_or(open, |end| end.of(rows));
         let (from, to) = (at(self.from, 0), at(self.to, rows));
@@ -69,7 +71,7 @@ impl End {
     }
 }
 
-/// The nearest whole number of rows, an even one where two are as near: as `datasets` rounds.
+/// Returns the nearest whole number of rows; a half rounds to even, as `datasets` does.
 fn share(rows: u64, percent: u64) -> u64 {
     let product = u128::from(rows) * u128::from(percent);
     let (whole, rest) = ((product / 100) as u64, product % 100);

@@ -1,25 +1,26 @@
-//! Tasks that were read once, kept in a file without a name: gone with the process, and found by place.
+//! Tasks that were read once, in a file without a name: it vanishes with the process, and tasks are
+//! found by place.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
 use broker::protocol::task::Task;
 
-/// Being filled.
+/// A spool that is being filled.
 pub(super) struct Writer {
     file: BufWriter<File>,
-    /// Where each task begins, and at last the end.
+    /// The offset of each task, and at last the end.
     starts: Vec<u64>,
 }
 
-/// Filled.
+/// A filled spool.
 pub(super) struct Spool {
     file: BufReader<File>,
     starts: Vec<u64>,
 }
 
 impl Writer {
-    /// In the system's folder for temporary files (`TMPDIR`).
+    /// Makes the file in the system's folder for temporary files (`TMPDIR`).
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             file: BufWriter::new(tempfile::tempfile()?),

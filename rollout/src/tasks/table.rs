@@ -1,5 +1,5 @@
-//! The tasks of files: chosen once, then read where they stand. Of one plain file of lines only where they begin is kept; rows of
-//! all others go through a spool.
+//! The tasks of files, chosen once and then read from the file. For one plain file of lines only
+//! the offsets are kept; rows of all other files go through a spool.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,22 +10,28 @@ use broker::protocol::task::Task;
 use configs::{MixConfig, TasksConfig};
 
 use super::curriculum::{Rates, task_key};
+use super::error::TasksError;
 use super::files::Files;
 use super::filter::{self, Filter};
 use super::keys::Keys;
-use super::rows::{self, Format, Packing, Place, parse};
+use super::pool::Pool;
+use super::rows::{self, Format, Packing, RowPlace, parse};
 use super::slice::Slice;
 use super::spool::{self, Spool};
-use super::{EVAL, Pool, SUITES, TasksError};
+
+/// The key that leads a run's evaluation tasks in errors.
+pub(crate) const EVAL: &str = "eval";
+/// The prefix of suites. Their tasks are distinguished by the player, whatever ids their rows give.
+pub(crate) const SUITES: &str = "eval.suites.";
 
 /// Tasks of files.
 pub(super) struct Table {
     name: String,
     keys: Keys,
     kept: Kept,
-    /// Rows looked at: those of the slice.
+    /// Rows that were read: those of the slice.
     rows: u64,
-    /// How hard each task is, if there are pass rates.
+    /// The pass rate of each task, if there are pass rates.
     rates: Option<Vec<f32>>,
 }
 
@@ -41,15 +47,15 @@ struct Lines {
     at: Vec<(u64, u64)>,
 }
 
-/// While rows are chosen.
+/// The rows kept so far, while rows are chosen.
 enum Keeping {
     Lines(PathBuf, Vec<(u64, u64)>),
     Spool(spool::Writer),
 }
 
 impl Table {
-    /// Reads every row of the slice once, so that a bad one is found now. `section` leads the keys in errors; `own` is what the mix
-    /// says of it, if it is in one.
+    /// Reads every row of the slice once, so that a bad row is found now. `section` leads the keys
+    /// in errors. `own` is the mix's entry for this source, if it is in a mix.
     pub(super) fn open(
         files: Files,
         config: &TasksConfig,
@@ -87,8 +93,9 @@ impl Table {
             None => Keys::of(config),
             Some(own) => Keys::of(config).in_mix(own.name.as_ref().unwrap_or(&files.name)),
         };
-        // An id is done once: another task of the same id would be lost. A row that comes again as it was may: DAPO's file
-        // repeats each a hundred times; an evaluation plays it once. Ids by their hashes, with their rows and what these hold.
+        // An id is done once, so a different task with the same id would be lost. A row may repeat
+        // unchanged: DAPO's file repeats each a hundred times, and an evaluation plays it once. Ids
+        // are kept as hashes, with their rows and the hashes of their content.
         let (evaluation, suite) = (section == EVAL, section.starts_with(SUITES));
         let mut ids: HashMap<u64, (u64, u64)> = HashMap::new();
         let mut keeping = Keeping::new(&files).map_err(|error| not_spooled(&files, error))?;
@@ -110,7 +117,7 @@ impl Table {
                 if before != content {
                     let first = place_of(&files, range.start + first);
                     let message =
-                        format!("the id {id:?} is that of {first} too, which is another task: an id is done once");
+                        format!("the id {id:?} is also that of {first}, which is a different task: an id is done once");
                     return Err(bad(message));
                 }
                 if evaluation && first != seen - 1 {
@@ -141,15 +148,15 @@ fn hash(id: &str) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Where the row stands that is the given one of all files.
+/// Returns the place of a row, by its number over all files.
 fn place_of(files: &Files, row: u64) -> String {
     let mut found = format!("row {row}");
-    // It was read before.
+    // The row was read before.
     let _ = rows::read(&files.shards, &(row..row + 1), &mut |row| {
         let path = row.path.display();
         found = match row.place {
-            Place::Line(line) => format!("{path}, line {line}"),
-            Place::Row(row) => format!("{path}, row {row} (from 0)"),
+            RowPlace::Line(line) => format!("{path}, line {line}"),
+            RowPlace::Row(row) => format!("{path}, row {row} (from 0)"),
         };
         Ok(())
     });
@@ -197,7 +204,7 @@ impl Keeping {
     fn push(&mut self, row: &rows::Row<'_>, task: &Task) -> io::Result<()> {
         match self {
             Self::Lines(_, at) => {
-                let (Place::Line(number) | Place::Row(number)) = row.place;
+                let (RowPlace::Line(number) | RowPlace::Row(number)) = row.place;
                 at.push((row.offset, number));
                 Ok(())
             }
@@ -230,7 +237,7 @@ impl Lines {
             .map_err(|source| unread(&self.path, source))?;
         parse(&line)
             .and_then(|row| keys.task(&row))
-            .map_err(|message| rows::bad(&self.path, Place::Line(number), message))
+            .map_err(|message| rows::bad(&self.path, RowPlace::Line(number), message))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use broker::protocol::task::Prompt;
+use configs::EvalConfig;
 use serde_json::json;
 
 use super::*;
@@ -142,7 +143,7 @@ fn a_row_lists_its_tools_under_a_key_of_ones_choice() {
         refused.contains("can.use") && refused.contains("null for all tools"),
         "{refused}"
     );
-    // Without the key, a column of that name is another program's.
+    // Without the key, a column of that name belongs to a different program.
     let other = format!(
         "{}\n",
         json!({"prompt": "x", "label": 1, "tools": [{"type": "function"}]})

@@ -1,7 +1,9 @@
-//! The bytes that a token stands for by itself: also half a character, and the space that a text would lose at its beginning.
+//! The bytes of a single token, which may be part of a character or begin with a space that
+//! decoding would drop.
 //!
-//! Two alphabets are known by a tokenizer's decoder: that of byte-level tokenizers (GPT-2's table, one printable character a byte) and
-//! SentencePiece's pieces (a mark for a space, `<0xE4>` for a byte), in the forms in which Hugging Face's `tokenizer.json` has them.
+//! The decoder of a `tokenizer.json` shows which of two alphabets it uses. Byte-level tokenizers
+//! have one printable character for each byte (GPT-2's table). SentencePiece's pieces have a mark
+//! for a space and `<0xE4>` for a byte.
 
 use std::collections::HashMap;
 
@@ -12,16 +14,16 @@ use super::make::byte_char;
 /// How a vocabulary spells bytes.
 #[derive(Debug)]
 pub(super) enum Alphabet {
-    /// A character a byte.
+    /// One character for each byte.
     Level(HashMap<char, u8>),
-    /// A text, in which `space` stands for a space; with `fallback`, `<0xE4>` is one byte.
+    /// Text, in which `space` stands for a space. With `fallback`, `<0xE4>` is one byte.
     Pieces { space: Option<String>, fallback: bool },
-    /// Some other way: what the decoder makes of a token alone has to do.
+    /// Any other spelling: the token is decoded alone.
     Other,
 }
 
 impl Alphabet {
-    /// That of a `tokenizer.json`.
+    /// Returns the alphabet of a `tokenizer.json`.
     pub(super) fn of(tokenizer: &Value) -> Self {
         let decoders = decoders(tokenizer);
         let kind = |decoder: &Value| decoder["type"].as_str().unwrap_or_default().to_owned();
@@ -43,15 +45,16 @@ impl Alphabet {
         Self::Pieces { space, fallback }
     }
 
-    /// Whether the decoder puts the bytes of all pieces together before it reads characters.
+    /// Returns true if the decoder joins the bytes of all pieces before it reads characters.
     pub(super) fn is_level(&self) -> bool {
         matches!(self, Self::Level(_))
     }
 
-    /// The bytes of a piece of the vocabulary; `None` where this alphabet does not say.
+    /// Returns the bytes of a piece of the vocabulary, or `None` if this alphabet does not define
+    /// them.
     pub(super) fn bytes(&self, piece: &str) -> Option<Vec<u8>> {
         match self {
-            // What is not of the table stands for itself, as the decoder has it.
+            // The decoder keeps a character that is not in the table.
             Self::Level(table) => {
                 let bytes: Option<Vec<u8>> = piece.chars().map(|c| table.get(&c).copied()).collect();
                 Some(bytes.unwrap_or_else(|| piece.as_bytes().to_vec()))
@@ -68,7 +71,7 @@ impl Alphabet {
     }
 }
 
-/// The steps of the decoder, if it has any.
+/// Returns the steps of the decoder.
 fn decoders(tokenizer: &Value) -> Vec<&Value> {
     let decoder = &tokenizer["decoder"];
     match decoder["decoders"].as_array() {
@@ -78,7 +81,7 @@ fn decoders(tokenizer: &Value) -> Vec<&Value> {
     }
 }
 
-/// `<0xE4>`
+/// Reads `<0xE4>`.
 fn one_byte(piece: &str) -> Option<u8> {
     let digits = piece.strip_prefix("<0x")?.strip_suffix('>')?;
     let hex = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -98,7 +101,8 @@ mod tests {
     #[test]
     fn byte_level_pieces_are_read_by_gpt2s_table() {
         let level = || json!({"type": "ByteLevel"});
-        // From GPT-2's vocabulary: a space is \u{120}, a line break \u{10A}, 0xAD \u{143}, and 0xE4 itself.
+        // In GPT-2's vocabulary a space is \u{120}, a line break \u{10A}, and 0xAD \u{143}. 0xE4
+        // stands for itself.
         assert_eq!(bytes(level(), "\u{120}Hello"), Some(b" Hello".to_vec()));
         assert_eq!(bytes(level(), "\u{10A}"), Some(vec![b'\n']));
         assert_eq!(bytes(level(), "\u{143}\u{E4}"), Some(vec![0xAD, 0xE4]));
@@ -123,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_sentencepiece_keep_their_space_and_their_bytes() {
+    fn sentencepiece_pieces_keep_space_and_bytes() {
         let llama = || {
             json!({"type": "Sequence", "decoders": [
                 {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_for_themselves_and_what_is_not_known_is_not_guessed() {
+    fn unknown_alphabets_give_no_bytes() {
         assert_eq!(bytes(Value::Null, "o3"), Some(b"o3".to_vec()));
         assert_eq!(bytes(json!({"type": "WordPiece", "prefix": "##"}), "##ing"), None);
         let regex = json!({"type": "Replace", "pattern": {"Regex": "_"}, "content": " "});

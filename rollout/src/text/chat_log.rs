@@ -1,32 +1,34 @@
-//! The ids of an agent whose server keeps its tokens to itself: the chat as it was said, one message a line of JSON.
+//! The ids of an agent with a server that does not report tokens: the chat as text, one JSON
+//! message per line.
 //!
-//! Turns hold ids and say what is new behind them. A server that takes messages has no ids, so these stand in their place: four
-//! bytes of the log each, filled up with line ends. They are never trained on, and count about as many as tokens would.
+//! Turns hold ids and send what follows them. A server that takes messages has no ids, so each id
+//! holds four bytes of the log, padded with line breaks. These ids are never trained on, and there
+//! are about as many as tokens.
 
 use broker::protocol::turn::Message;
 
 use super::{TextError, visible_text};
 
-/// Bytes of one id.
+/// The number of bytes in one id.
 const WIDTH: usize = size_of::<u32>();
-/// What fills an id up: a line without a message.
+/// Pads the last id. An empty line is not a message.
 const FILL: u8 = b'\n';
 
-/// Messages as ids.
+/// Converts messages to ids and back.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatLog;
 
 impl ChatLog {
-    /// The ids of messages, to stand behind those of earlier ones.
+    /// Returns the ids of messages, to append to those of earlier messages.
     #[must_use]
     pub fn ids(messages: &[Message]) -> Vec<u32> {
         messages.iter().flat_map(line).collect()
     }
 
-    /// The messages that ids stand for.
+    /// Returns the messages that ids stand for.
     ///
     /// # Errors
-    /// Ids that no log has.
+    /// Fails if the ids are not a log.
     pub fn messages(ids: &[u32]) -> Result<Vec<Message>, TextError> {
         let bad = |message: String| TextError::Log { message };
         let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
@@ -37,7 +39,8 @@ impl ChatLog {
             .collect()
     }
 
-    /// What a partner may see of an answer: its text without reasoning; nothing of what is no log.
+    /// Returns the text of an answer without reasoning, for a partner. Damaged logs give an empty
+    /// text.
     #[must_use]
     pub fn text(output: &[u32]) -> String {
         let messages = Self::messages(output).unwrap_or_default();
@@ -47,7 +50,7 @@ impl ChatLog {
 }
 
 fn line(message: &Message) -> Vec<u32> {
-    // A message is made of texts and numbers: it is always JSON, and one line of it.
+    // A message holds only text and numbers, so it is always one line of JSON.
     let mut bytes = serde_json::to_vec(message).unwrap_or_default();
     bytes.push(FILL);
     bytes.resize(bytes.len().next_multiple_of(WIDTH), FILL);
@@ -66,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_shows_its_text_without_reasoning_and_damage_shows_nothing() {
+    fn an_answer_shows_no_reasoning_and_a_damaged_log_no_text() {
         let ids = ChatLog::ids(&[Message::new("assistant", "<think>no</think>\nred\n")]);
         assert_eq!(ChatLog::text(&ids).trim(), "red");
         assert_eq!(ChatLog::text(&ids[1..]), "");
@@ -75,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_log_is_what_was_said_however_it_was_put_together(
+        fn a_log_keeps_all_messages_in_any_grouping(
             said in prop::collection::vec(("system|user|assistant", "\\PC{0,20}|\n.*", 0usize..3), 0..6),
             cut in 0usize..6,
         ) {

@@ -1,4 +1,4 @@
-//! One agent's way between text and tokens.
+//! Converts an agent's text to tokens and back.
 
 mod characters;
 mod thoughts;
@@ -19,51 +19,52 @@ use super::guard::{Guard, free_marks};
 use super::opening::Opening;
 use super::reasoning::Mark;
 use super::template::{CLOCK, ChatTemplate};
-use super::{TextError, TextStream, loaded, text_only};
+use super::{TextError, loaded, text_only};
 
-/// A Hugging Face folder's tokenizer and chat template.
+/// The tokenizer and chat template of a Hugging Face folder.
 pub struct TextCodec {
     tokenizer: Tokenizer,
     template: ChatTemplate,
-    /// Ids that steer a model, sorted: special tokens and those that end a turn. Not the one for unknown words, which any
-    /// text may give.
+    /// The ids that steer a model, sorted: special tokens and the tokens that end a turn. The token
+    /// for unknown words is not among them, because any text may produce it.
     control: Vec<u32>,
     stop: Vec<u32>,
     end_of_turn: Option<u32>,
     vocab: usize,
-    /// How its pieces spell bytes.
+    /// How pieces spell bytes.
     alphabet: Alphabet,
-    /// Every added token: none of them may come out of a system, user or tool message.
+    /// Every added token: system, user and tool messages must never produce one.
     all: Guard,
-    /// Control tokens only: an assistant's message may have others, such as `<think>`.
+    /// Control tokens only: an assistant's message may contain other added tokens, for example
+    /// `<think>`.
     special: Guard,
     opening: Opening,
-    /// `</think>`, where the tokenizer spells it by itself.
+    /// The ids of `</think>`, if the tokenizer can spell it alone.
     close: Vec<u32>,
-    /// Marks of reasoning that are control tokens, which no text shows.
+    /// Marks of reasoning that are control tokens, so that no text shows them.
     marks: Vec<(u32, Mark)>,
     frames: Frames,
 }
 
 impl TextCodec {
-    /// Opens a folder with tokenizer.json, tokenizer_config.json (or chat_template.jinja) and, if there is one,
-    /// generation_config.json.
+    /// Opens a folder with tokenizer.json and tokenizer_config.json (or chat_template.jinja). A
+    /// generation_config.json is read too if it exists.
     pub fn open(folder: &Path) -> Result<Self, TextError> {
         Self::open_with(folder, None, &toml::Table::new())
     }
 
-    /// As [`TextCodec::open`], with what an agent's settings give every rendering of the chat template: the variables of `template_args`, and
-    /// the day of `template_date`.
+    /// Opens a folder with an agent's settings for its chat template: the variables of
+    /// `template_args` and the day of `template_date`.
     pub fn open_for(folder: &Path, agent: &AgentConfig) -> Result<Self, TextError> {
         let date = agent.template_date.map(Date::seconds);
         let codec = Self::open_with(folder, date, &agent.template_args)?;
         if date.is_some() && !codec.template.names(CLOCK)? {
-            tracing::warn!("the model's chat template asks for no day: template_date changes nothing");
+            tracing::warn!("the model's chat template never asks for the date: template_date has no effect");
         }
         Ok(codec)
     }
 
-    /// As [`TextCodec::open`], for templates that write today's date: `now` is what they take for it, in seconds since
+    /// Opens a folder for templates that write today's date. `now` is that time, in seconds since
     /// 1970.
     pub fn open_at(folder: &Path, now: i64) -> Result<Self, TextError> {
         Self::open_with(folder, Some(now), &toml::Table::new())
@@ -136,23 +137,25 @@ impl TextCodec {
             }
         }
         codec.marks = codec.control_marks();
-        // A template that refuses a question with nothing around it opens nothing that is known here.
+        // Some templates reject a lone question. Then no opening is known.
         codec.opening = codec.find_opening().unwrap_or_default();
         Ok(codec)
     }
 
-    /// The ids that a generation starts from.
+    /// Returns the ids that a generation starts from.
     ///
-    /// Without held ids: the messages in the chat template, ready for the answer. With held ids: these as they are (or,
-    /// with [`History::StripReasoning`], without the reasoning of the turn before), then the bridge: the end-of-turn
-    /// token if they do not end with it, and the new messages.
+    /// Without held ids: the messages in the chat template, ready for the answer. With held ids:
+    /// these ids, then the bridge. The bridge is the end-of-turn token, if the held ids do not end
+    /// with it, and the new messages. [`History::StripReasoning`] removes the reasoning of the
+    /// previous turn from the held ids.
     pub fn render(&self, prompt: &Prompt, history: History) -> Result<Vec<u32>, TextError> {
         let new = self.render_new(prompt.held.is_empty(), &prompt.messages)?;
         Ok(self.join(prompt, &new, history))
     }
 
-    /// The ids of a prompt's messages: of a whole chat at a seat's `first` turn, else of the bridge. The costly part of
-    /// [`TextCodec::render`], and a function of the messages alone.
+    /// Returns the ids of a prompt's messages: a whole chat for a seat's `first` turn, else the
+    /// bridge. This is the costly part of [`TextCodec::render`], and it depends on the messages
+    /// alone.
     pub fn render_new(&self, first: bool, messages: &[Message]) -> Result<Vec<u32>, TextError> {
         if first {
             self.encode_chat(&[], messages, true)
@@ -161,13 +164,14 @@ impl TextCodec {
         }
     }
 
-    /// The ids of a whole chat, with the beginning of an answer if one is to follow.
+    /// Returns the ids of a whole chat. With `generation`, the beginning of an answer follows.
     pub fn chat(&self, messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
         self.encode_chat(&[], messages, generation)
     }
 
-    /// The ids of a text outside of any chat, led by what the tokenizer itself puts before a text (such as Llama's first
-    /// token). Nothing in the text becomes a control token; reasoning marks become theirs.
+    /// Returns the ids of a text outside a chat, after the tokens that the tokenizer puts before
+    /// every text (for example Llama's first token). Text never becomes a control token. Reasoning
+    /// marks become their tokens.
     pub fn plain(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let [cut] = free_marks(&[text]).ok_or_else(no_marks)?;
         let ids = self.encode_pieces(&self.special.mark(text, cut), cut)?;
@@ -181,36 +185,39 @@ impl TextCodec {
             encoding.map_err(|e| TextError::Encode { message: e.to_string() })
         };
         let (with, without) = (ids(true)?, ids(false)?);
-        // Behind the text there may be more, such as an end of it.
+        // More ids may follow the text, for example an end token.
         let (with, own) = (with.get_ids(), without.get_ids());
         if own.is_empty() {
-            // A tokenizer that spells no such text shows its lead alone.
+            // The tokenizer cannot spell this text, so only the leading ids remain.
             return Ok(with.to_vec());
         }
         let at = with.windows(own.len()).position(|ids| ids == own);
         Ok(with[..at.unwrap_or(0)].to_vec())
     }
 
-    /// The text of ids with everything in it, control tokens too.
+    /// Returns the whole text of ids, control tokens included.
     #[must_use]
     pub fn spelled(&self, ids: &[u32]) -> String {
         self.tokenizer.decode(ids, false).unwrap_or_default()
     }
 
-    /// The bytes that one token stands for, control tokens' too: of byte-level tokenizers and of SentencePiece's its own,
-    /// also where they are part of a character; of others those of its text alone. `None` where it has none.
+    /// Returns the bytes of one token, also of a control token. Byte-level tokenizers and
+    /// SentencePiece give the token's own bytes, even part of a character. Other tokenizers give
+    /// the text of the token alone. Returns `None` if there are no bytes.
     #[must_use]
     pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
-        // Of added tokens too: the decoder makes no difference between them and others.
+        // The decoder treats added tokens like other tokens, so the alphabet applies to them too.
         let piece = self.tokenizer.id_to_token(id)?;
         let alone = || Some(self.spelled(&[id])).filter(|text| !text.contains('\u{FFFD}'));
         self.alphabet.bytes(&piece).or_else(|| alone().map(String::into_bytes))
     }
 
-    /// The ids of an answer as a model should have sampled it behind this prompt: the text and the end of the turn. Reasoning
-    /// marks in the text become their tokens, control tokens do not. Where the prompt left a reasoning open
-    /// ([`TextCodec::leaves_open`]), the text goes on with it, without a mark of its own that begins one; a text without
-    /// reasoning ends it first: else all of the answer would be reasoning.
+    /// Returns the ids of an answer as a model should sample it after this prompt: the text and the
+    /// end of the turn. Reasoning marks in the text become their tokens; control tokens stay text.
+    ///
+    /// If the prompt left reasoning open ([`TextCodec::leaves_open`]), the text continues it and
+    /// its own opening mark is dropped. A text without reasoning first closes it, because otherwise
+    /// the whole answer would be reasoning.
     pub fn completion(&self, prompt: &[u32], answer: &str) -> Result<Vec<u32>, TextError> {
         let (begin, end) = (Mark::Open.text(), Mark::Close.text());
         let answer = match self.leaves_open(prompt) {
@@ -224,42 +231,37 @@ impl TextCodec {
         Ok(ids)
     }
 
-    /// The text of ids with reasoning and without control tokens.
+    /// Returns the text of ids with reasoning and without control tokens.
     #[must_use]
     pub fn text(&self, ids: &[u32]) -> String {
-        // The library leaves out what its own file calls special, and other files of the folder name more.
+        // The library hides only the special tokens of its own file; other files of the folder name
+        // more.
         let shown: Vec<u32> = ids.iter().copied().filter(|id| !self.is_control(*id)).collect();
         self.tokenizer.decode(&shown, true).unwrap_or_else(|error| {
-            tracing::error!(%error, "the tokenizer cannot decode what was sampled");
+            tracing::error!(%error, "the tokenizer cannot decode sampled ids; the text is empty");
             String::new()
         })
     }
 
-    /// Text token by token, as a stop text's watcher needs it.
-    #[must_use]
-    pub fn stream(&self) -> TextStream<&Self> {
-        TextStream::new(self)
-    }
-
-    /// Ids that end a generation, the chat template's end of turn first.
+    /// Returns the ids that end a generation, with the chat template's end of turn first.
     #[must_use]
     pub fn stop_ids(&self) -> Vec<u32> {
         self.stop.clone()
     }
 
-    /// One more than the highest id.
+    /// Returns the highest id plus one.
     #[must_use]
     pub fn vocab_size(&self) -> usize {
         self.vocab
     }
 
-    /// Whether the id is a control token's.
+    /// Returns true if the id is a control token.
     #[must_use]
     pub fn is_control(&self, id: u32) -> bool {
         self.control.binary_search(&id).is_ok()
     }
 
-    /// Whether the chat template shows the tools that may be called.
+    /// Returns true if the chat template shows the list of tools.
     #[must_use]
     pub fn lists_tools(&self) -> bool {
         let (question, tools) = (
@@ -271,7 +273,8 @@ impl TextCodec {
         matches!((render(Some(&tools)), render(None)), (Ok(with), Ok(without)) if with != without)
     }
 
-    /// What stands between an answer and what follows it: the difference between two renderings of a made-up turn.
+    /// Returns the ids between an answer and the next one: the difference between two renderings of
+    /// a made-up turn.
     fn bridge(&self, messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
         let contents: Vec<&str> = messages.iter().map(|m| m.content.as_str()).collect();
         let [_, _, question, answer] = free_marks(&contents).ok_or_else(no_marks)?;
@@ -279,7 +282,7 @@ impl TextCodec {
         self.encode_chat(&lead, messages, generation)
     }
 
-    /// Renders and encodes; with `lead`, only what follows its last message.
+    /// Renders and encodes messages. With `lead`, returns only what follows its last message.
     fn encode_chat(&self, lead: &[Message], messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
         let whole = messages;
         let (tools, messages) = split_tools(messages)?;
@@ -309,7 +312,8 @@ impl TextCodec {
         self.encode_apart(&frame.text, place, messages, cut)
     }
 
-    /// The chat with other contents than its own; with `lead`, only what follows its last message.
+    /// Renders a chat with the given contents. With `lead`, returns only what follows its last
+    /// message.
     fn render_chat(&self, chat: Chat<'_>, contents: impl Iterator<Item = String>) -> Result<String, TextError> {
         let Chat {
             lead,
@@ -322,7 +326,7 @@ impl TextCodec {
             .zip(contents)
             .map(|(message, content)| Message::new(message.role.clone(), content));
         let chat: Vec<Message> = lead.iter().cloned().chain(own).collect();
-        // A bridge lists no tools. Where it tells what one answered, the chat has some.
+        // A bridge lists no tools. If it holds a tool's answer, the chat has tools.
         let bridged = !lead.is_empty() && messages.iter().any(|m| m.role == "tool");
         let text = self.template.render(&chat, tools, bridged, generation)?;
         Ok(match lead.last() {
@@ -331,7 +335,7 @@ impl TextCodec {
         })
     }
 
-    /// What the template puts around the contents, with `place` in the place of each.
+    /// Returns the template's text around the contents, with `place` instead of each content.
     fn frame(&self, chat: Chat<'_>, place: char, cut: char) -> Result<Arc<Frame>, TextError> {
         let Chat {
             lead,
@@ -362,8 +366,9 @@ impl TextCodec {
         })
     }
 
-    /// Encodes the frame and each content by itself, and drops control tokens from contents: the way out for tokenizers
-    /// whose normaliser makes control tokens of other texts. Edges may be split otherwise than in one piece.
+    /// Encodes the frame and each content separately, and drops control tokens from contents. Some
+    /// normalisers make control tokens of other texts, and this is the fallback for them. Tokens at
+    /// the edges may differ from an encoding of the whole.
     fn encode_apart(&self, frame: &str, place: char, messages: &[Message], cut: char) -> Result<Vec<u32>, TextError> {
         let mut contents = messages.iter().filter(|m| !m.content.is_empty());
         let mut ids = Vec::new();
@@ -406,22 +411,22 @@ impl TextCodec {
     }
 }
 
-/// What a template renders.
+/// The input of a rendering.
 #[derive(Clone, Copy)]
 struct Chat<'a> {
-    /// Messages whose rendering is left out.
+    /// Messages that are rendered and then cut off.
     lead: &'a [Message],
     messages: &'a [Message],
     tools: Option<&'a Value>,
     generation: bool,
 }
 
-/// The list of tools, if the messages begin with one, and the messages.
+/// Separates the list of tools, if the messages begin with one.
 fn split_tools(messages: &[Message]) -> Result<(Option<Value>, &[Message]), TextError> {
     match messages.split_first() {
         Some((first, rest)) if first.role == Message::TOOLS => {
             let list = serde_json::from_str(&first.content).map_err(|error| TextError::Template {
-                message: format!("the list of tools is no JSON: {error}"),
+                message: format!("the list of tools is not JSON: {error}"),
             })?;
             Ok((Some(list), rest))
         }
@@ -429,7 +434,7 @@ fn split_tools(messages: &[Message]) -> Result<(Option<Value>, &[Message]), Text
     }
 }
 
-/// The ids of a text, if they stand for exactly that text.
+/// Returns the ids of a text, if they decode to exactly that text.
 fn spell(tokenizer: &Tokenizer, text: &str) -> Option<Vec<u32>> {
     let ids = tokenizer.encode_fast(text, false).ok()?.get_ids().to_vec();
     (tokenizer.decode(&ids, false).ok()? == text).then_some(ids)
@@ -441,13 +446,13 @@ fn message(role: &str, content: char) -> Message {
 
 fn after<'a>(text: &'a str, mark: &str) -> Result<&'a str, TextError> {
     let lost = || TextError::Template {
-        message: "it leaves out what the assistant said".into(),
+        message: "it leaves out the assistant's text".into(),
     };
     text.rfind(mark).map(|at| &text[at + mark.len()..]).ok_or_else(lost)
 }
 
 fn no_marks() -> TextError {
     TextError::Encode {
-        message: "it has every private-use character there is".into(),
+        message: "it contains every private-use character".into(),
     }
 }

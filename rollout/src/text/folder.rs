@@ -1,4 +1,4 @@
-//! Reading a Hugging Face folder's files about text.
+//! Reads the files of a Hugging Face folder that concern text.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use tokenizers::AddedToken;
 
 use super::TextError;
 
-/// Characters that are shown of a value that is no id.
+/// The number of characters that an error shows of a value.
 const SHOWN: usize = 40;
 
-/// Texts of the special tokens that templates name.
+/// The texts of the special tokens that templates name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SpecialTexts {
     pub(super) bos: Option<String>,
@@ -21,18 +21,18 @@ pub(super) struct SpecialTexts {
     pub(super) unk: Option<String>,
 }
 
-/// What the folder says beside `tokenizer.json`.
+/// The settings of a folder outside `tokenizer.json`.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) template: String,
-    /// The template for chats with tools, where it is another one.
+    /// The separate template for chats with tools.
     pub(super) tool_use: Option<String>,
     pub(super) texts: SpecialTexts,
     /// End-of-sequence ids of generation_config.json and config.json.
     pub(super) eos: Vec<u32>,
-    /// Tokens that tokenizer_config.json adds or changes, by their ids.
+    /// Tokens that tokenizer_config.json adds or changes, by id.
     pub(super) added: BTreeMap<u32, AddedToken>,
-    /// Texts that it names as special tokens, by whatever name.
+    /// Texts that any special-token key names.
     pub(super) special: Vec<String>,
 }
 
@@ -48,10 +48,10 @@ impl Folder {
             unk: text("unk_token"),
         };
         let named = |name: &str| named_template(config.get("chat_template")?, name);
-        let own = optional(&folder.join("chat_template.jinja"))?;
-        let beside = optional(&folder.join("additional_chat_templates/tool_use.jinja"))?;
-        // Files take the place of whatever the configuration has.
-        let (template, tool_use) = match (own, beside) {
+        let whole_file = optional(&folder.join("chat_template.jinja"))?;
+        let tools_file = optional(&folder.join("additional_chat_templates/tool_use.jinja"))?;
+        // Template files replace all templates of the configuration.
+        let (template, tool_use) = match (whole_file, tools_file) {
             (None, None) => (named("default"), named("tool_use")),
             files => files,
         };
@@ -108,7 +108,8 @@ fn added(path: &Path, config: &Value) -> Result<BTreeMap<u32, AddedToken>, TextE
     Ok(list.into_iter().map(|(id, added)| (id, token(added))).collect())
 }
 
-/// Texts of every key `.._token` and of the lists of more special tokens, which transformers 4 and 5 name each in its own way.
+/// Returns the texts of all keys named `.._token` and of the lists of extra special tokens.
+/// transformers 4 and 5 name these lists differently.
 fn special(config: &Value) -> Vec<String> {
     let named = config.as_object().into_iter().flatten();
     let named = named.filter(|(key, _)| key.ends_with("_token")).map(|(_, value)| value);
@@ -121,7 +122,7 @@ fn special(config: &Value) -> Vec<String> {
     named.chain(more).filter_map(special_text).collect()
 }
 
-/// The file's text; `None` if there is no such file.
+/// Returns the file's text, or `None` if there is no such file.
 fn optional(path: &Path) -> Result<Option<String>, TextError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -143,7 +144,7 @@ fn json(path: &Path) -> Result<Option<Value>, TextError> {
     optional(path)?.map(parse).transpose()
 }
 
-/// A special token is a text, or an object with its text as `content`.
+/// Returns the text of a special token: a text, or an object with the text as `content`.
 fn special_text(value: &Value) -> Option<String> {
     value
         .as_str()
@@ -151,7 +152,8 @@ fn special_text(value: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The template of a name: a text is the one named `default`; several are a list of `{name, template}`, or `{NAME: template}`.
+/// Returns the template of a name. A single text is named `default`. Several templates are a list
+/// of `{name, template}`, or `{NAME: template}`.
 fn named_template(value: &Value, name: &str) -> Option<String> {
     let listed = |list: &Vec<Value>| {
         let found = list
@@ -167,7 +169,8 @@ fn named_template(value: &Value, name: &str) -> Option<String> {
     found?.as_str().map(str::to_owned)
 }
 
-/// The ids of an `eos_token_id`: none, one or a list. An entry that is no id would be an end of turn that never comes.
+/// Returns the ids of an `eos_token_id`: none, one or a list. An entry that is not an id is an
+/// error, because that end of turn would never come.
 fn ids(path: &Path, value: Option<&Value>) -> Result<Vec<u32>, TextError> {
     let id = |place: &str, value: &Value| {
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok());

@@ -1,12 +1,12 @@
-//! What a template puts around contents. It depends on who speaks and not on what is said, so what comes again and again is
-//! rendered and encoded once.
+//! Caches the template's text around contents. It depends on the roles and not on the contents, so
+//! repeated frames are rendered and encoded once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::protocol::turn::Message;
 
-/// Frames kept at most, and messages of one that is kept.
+/// Most frames in the cache, and most messages of a cached frame.
 const FRAMES: usize = 256;
 const MESSAGES: usize = 64;
 
@@ -14,14 +14,14 @@ const MESSAGES: usize = 64;
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) text: String,
-    /// The control tokens in it, in order.
+    /// The control tokens of the frame, in order.
     pub(super) control: Vec<u32>,
 }
 
-/// Which part of a chat: how many of its messages come before it, and whether an answer is to follow.
+/// Which part of a chat: the number of messages before it, and true if an answer follows.
 pub(super) type Part = (usize, bool);
 
-/// Who speaks, with a mark where something is said.
+/// The roles, each with a mark in place of its content.
 type Key = (Vec<(String, String)>, Part);
 
 /// The frames of one template.
@@ -29,7 +29,7 @@ type Key = (Vec<(String, String)>, Part);
 pub(super) struct Frames(Mutex<HashMap<Key, Arc<Frame>>>);
 
 impl Frames {
-    /// The frame of a chat whose contents are marks already.
+    /// Returns the frame of a chat with marks for contents.
     pub(super) fn of<E>(
         &self,
         chat: impl Iterator<Item = Message>,

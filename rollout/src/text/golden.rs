@@ -1,5 +1,5 @@
-//! Templates in the forms of Qwen2.5, Qwen3 and Llama 3.x: their renderings beside those of transformers, which
-//! `golden/make.py` wrote down, and what the codec makes of them.
+//! Compares the renderings of templates in the forms of Qwen2.5, Qwen3 and Llama 3.x with those of
+//! transformers, which `golden/make.py` recorded. Also checks what the codec makes of them.
 
 use broker::protocol::turn::{Message, Prompt};
 use configs::History;
@@ -12,7 +12,7 @@ use super::folder::SpecialTexts;
 use super::template::ChatTemplate;
 use super::testing::{add_token, changed_folder};
 
-/// The moment of `golden/make.py`: 20 November 2026, 12:00 UTC.
+/// The time of `golden/make.py`: 20 November 2026, 12:00 UTC.
 const NOW: i64 = 1_795_176_000;
 const CALL: &str = "<think>\nI look.\n</think>\n\n<tool_call>\n{\"name\": \"search\", \"arguments\": {}}\n</tool_call>";
 
@@ -25,9 +25,9 @@ struct Family {
     /// Its control tokens, and its other added tokens.
     control: &'static [&'static str],
     marks: &'static [&'static str],
-    /// How many of its cases render, of messages with a role and a text alone.
+    /// The number of its cases that render with only a role and a text per message.
     plain: usize,
-    /// How many prompts of [`tool_steps`] the whole chat's rendering begins with.
+    /// The number of prompts of [`tool_steps`] that the rendering of the whole chat begins with.
     kept: usize,
 }
 
@@ -59,7 +59,7 @@ static FAMILIES: [Family; 3] = [
             "</tool_response>",
         ],
         plain: 48,
-        // What was thought before a new question is left out of a whole rendering.
+        // A whole rendering leaves out the reasoning before a new question.
         kept: 2,
     },
     Family {
@@ -107,7 +107,7 @@ impl Family {
         template.with_args(args).unwrap()
     }
 
-    /// Over bytes and the family's tokens, with ids from 259 on.
+    /// Makes a codec over bytes and the family's tokens, with token ids from 259 on.
     fn codec(&self, args: &toml::Table) -> TextCodec {
         let folder = changed_folder(|tokenizer, config| {
             for text in self.control {
@@ -187,7 +187,7 @@ fn without_a_clock_a_template_takes_the_day_it_has() {
     assert_eq!(made, text.replace("20 Nov 2026", "01 Jan 2024"));
 }
 
-/// A prompt of a history that is kept as it is.
+/// Returns a prompt that keeps its history unchanged.
 fn plain(held: Vec<u32>, messages: Vec<Message>) -> Prompt {
     Prompt {
         held,
@@ -196,7 +196,7 @@ fn plain(held: Vec<u32>, messages: Vec<Message>) -> Prompt {
     }
 }
 
-/// What is said to an agent, and what it answers.
+/// Messages to an agent, each with the agent's answer.
 type Steps = Vec<(Vec<Message>, &'static str)>;
 
 fn talk_steps() -> Steps {
@@ -221,7 +221,7 @@ fn tool_steps() -> Steps {
     ]
 }
 
-/// How many prompts, from the first on, equal the rendering of the whole chat so far.
+/// Counts the prompts, from the first on, that equal the rendering of the whole chat so far.
 fn kept(codec: &TextCodec, steps: Steps) -> usize {
     let (mut held, mut chat, mut equal) = (Vec::new(), Vec::new(), Vec::new());
     for (messages, answer) in steps {
@@ -236,7 +236,7 @@ fn kept(codec: &TextCodec, steps: Steps) -> usize {
 }
 
 #[test]
-fn held_ids_and_a_bridge_are_the_whole_rendering_where_the_template_keeps_what_was_said() {
+fn held_ids_and_a_bridge_equal_the_whole_rendering() {
     for family in &FAMILIES {
         let codec = family.plain_codec();
         assert_eq!(kept(&codec, talk_steps()), 3, "{}", family.name);
@@ -290,11 +290,11 @@ fn no_text_of_a_partner_is_a_token_of_the_family() {
             family.name
         );
         assert!(codec.spelled(&render(&[65], others(&hostile))).contains(&hostile));
-        // An answer that is told again may have the other tokens, and no control token.
-        let told = |text: &str| vec![Message::user("q"), Message::new("assistant", text), Message::user("q")];
+        // A repeated answer may contain the other added tokens, but no control token.
+        let repeated = |text: &str| vec![Message::user("q"), Message::new("assistant", text), Message::user("q")];
         assert_eq!(
-            added(render(&[], told(&control))),
-            added(render(&[], told("x"))),
+            added(render(&[], repeated(&control))),
+            added(render(&[], repeated("x"))),
             "{}",
             family.name
         );

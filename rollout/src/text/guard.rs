@@ -1,19 +1,20 @@
-//! Keeps what stands in messages from becoming control tokens: a mark is put into every piece of text that the tokenizer
-//! would take for an added token, and the text is cut there before it is encoded.
+//! Prevents message contents from becoming control tokens. It puts a mark into every piece of text
+//! that the tokenizer would read as an added token, and the text is cut there before it is encoded.
 
 use serde_json::Value;
 
-/// First and last characters that serve as marks: private ones, which no template has.
+/// Range of the characters that serve as marks: private-use characters, which no template contains.
 const MARKS: std::ops::RangeInclusive<u32> = 0xE000..=0xF8FF;
 
-/// The texts of the tokens that must not come out of a message.
+/// The texts of the tokens that messages must not produce.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guard {
     literals: Vec<String>,
 }
 
 impl Guard {
-    /// Texts of one character cannot be cut and stay as they are: no control token is that short.
+    /// Keeps only texts of two or more characters. A single character cannot be cut, and no control
+    /// token is that short.
     pub(super) fn new(literals: impl IntoIterator<Item = String>) -> Self {
         let mut literals: Vec<String> = literals.into_iter().filter(|l| l.chars().nth(1).is_some()).collect();
         literals.sort_unstable();
@@ -21,7 +22,8 @@ impl Guard {
         Self { literals }
     }
 
-    /// Puts `mark` behind the first character of every literal in `text`, overlapping ones too.
+    /// Puts `mark` after the first character of every literal in `text`, overlapping literals
+    /// included.
     pub(super) fn mark(&self, text: &str, mark: char) -> String {
         if !self.literals.iter().any(|literal| text.contains(literal.as_str())) {
             return text.to_owned();
@@ -42,7 +44,7 @@ impl Guard {
 }
 
 impl Guard {
-    /// As [`Guard::mark`], in every text of a JSON value, names of fields included.
+    /// Puts marks into every text of a JSON value, names of fields included.
     pub(super) fn mark_all(&self, value: &Value, mark: char) -> Value {
         match value {
             Value::String(text) => self.mark(text, mark).into(),
@@ -56,7 +58,7 @@ impl Guard {
     }
 }
 
-/// Private characters that stand in none of the texts.
+/// Returns private-use characters that occur in none of the texts.
 pub(super) fn free_marks<const N: usize>(texts: &[&str]) -> Option<[char; N]> {
     let mut free = MARKS
         .filter_map(char::from_u32)

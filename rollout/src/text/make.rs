@@ -1,7 +1,8 @@
-//! Makes tiny tokenizers on the spot, in Hugging Face's format.
+//! Makes tiny tokenizers in Hugging Face's format.
 //!
-//! Prompts stay very short: a user's message is its bare content, the assistant's turn begins with one token and ends with
-//! one. Messages in a row are parted by a line break, which a tokenizer of words does not even see.
+//! Prompts stay very short. A user's message is its bare content; the assistant's turn begins and
+//! ends with one token each. A line break separates messages in a row, and a tokenizer of words
+//! ignores it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,9 +16,9 @@ use super::TextError;
 pub const END: &str = "<|end|>";
 /// Begins the assistant's turn.
 pub const ASSISTANT: &str = "<|assistant|>";
-/// Fills rows.
+/// Pads rows.
 pub const PAD: &str = "<|pad|>";
-/// Stands for words that are not in the vocabulary.
+/// Stands for words outside the vocabulary.
 pub const UNKNOWN: &str = "<|unk|>";
 
 const TEMPLATE: &str = "{%- for message in messages -%}\
@@ -28,10 +29,11 @@ const TEMPLATE: &str = "{%- for message in messages -%}\
 {%- endfor -%}\
 {%- if add_generation_prompt -%}<|assistant|>{%- endif -%}";
 
-/// Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and generation_config.json into `folder`, which
-/// is made if it is not there.
+/// Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and generation_config.json
+/// into `folder`, and creates it if necessary.
 ///
-/// Bytes have their value as id, words their index in the list; the control tokens follow.
+/// The id of a byte is its value, and the id of a word is its index in the list. The control tokens
+/// follow.
 pub fn write_tokenizer(folder: &Path, config: &TokenizerConfig) -> Result<(), TextError> {
     let (model, pre_tokenizer, decoder, first, control) = match config {
         TokenizerConfig::Bytes => {
@@ -88,7 +90,7 @@ fn write(folder: &Path, file: &str, value: &Value) -> Result<(), TextError> {
     std::fs::write(&path, format!("{value:#}\n")).map_err(|source| TextError::Write { path, source })
 }
 
-/// Byte-pair encoding without a single pair.
+/// Returns a model of byte-pair encoding without any pair.
 fn byte_model() -> Value {
     let vocabulary: Map<String, Value> = (0..=255u8).map(|b| (byte_char(b).to_string(), b.into())).collect();
     json!({"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
@@ -96,7 +98,7 @@ fn byte_model() -> Value {
         "vocab": vocabulary, "merges": []})
 }
 
-/// The printable character that stands for a byte in byte-level tokenizers (GPT-2's table).
+/// Returns the printable character that stands for a byte in byte-level tokenizers (GPT-2's table).
 pub(super) fn byte_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(byte) {
@@ -121,13 +123,13 @@ fn check_words(words: &[String]) -> Result<(), TextError> {
             .iter()
             .any(|control| word.contains(control))
         {
-            Some("it has a control token")
+            Some("it contains a control token")
         } else {
             None
         }
     };
     for word in words {
-        let fault = fault(word).or_else(|| (!seen.insert(word)).then_some("it is there twice"));
+        let fault = fault(word).or_else(|| (!seen.insert(word)).then_some("it appears twice"));
         if let Some(message) = fault {
             return Err(TextError::Word {
                 word: word.clone(),

@@ -1,8 +1,10 @@
-//! Text and tokens: a Hugging Face folder's tokenizer and chat template, used token-in and token-out.
+//! Text and tokens: the tokenizer and chat template of a Hugging Face folder, with tokens in and
+//! tokens out.
 //!
-//! A seat's first prompt is its messages in the chat template. Every later one is the ids it holds plus **bridge ids**: the
-//! end-of-turn token if it is missing, and the template's rendering of the new messages. Held ids are never decoded and
-//! encoded again. What stands in a message can never become a control token.
+//! A seat's first prompt is its messages in the chat template. Every later prompt is the ids it
+//! holds plus **bridge ids**: the end-of-turn token if it is missing, and the template's rendering
+//! of the new messages. Held ids are never decoded and encoded again. Message contents can never
+//! become control tokens.
 
 mod bytes;
 mod chat_log;
@@ -36,10 +38,10 @@ pub use reasoning::visible_text;
 pub use speech::Speech;
 pub use stream::TextStream;
 
-/// Whether an agent that reads text only can be told these messages.
+/// Checks that messages hold no image, for an agent that reads only text.
 ///
 /// # Errors
-/// Names the first image among them.
+/// Names the first image.
 pub fn text_only(messages: &[Message]) -> Result<(), TextError> {
     let image = messages.iter().find_map(|message| message.images.first());
     image.map_or(Ok(()), |image| {
@@ -49,7 +51,7 @@ pub fn text_only(messages: &[Message]) -> Result<(), TextError> {
     })
 }
 
-/// Why text cannot be turned into tokens, or a tokenizer folder not be used.
+/// A text that cannot be turned into tokens, or a tokenizer folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
     #[error("cannot read {path}: give a Hugging Face folder with tokenizer.json and tokenizer_config.json")]
@@ -60,16 +62,16 @@ pub enum TextError {
     Format { path: PathBuf, message: String },
     #[error("{folder} has no chat template: add chat_template to tokenizer_config.json, or a chat_template.jinja")]
     NoTemplate { folder: PathBuf },
-    #[error("the chat template does not take these messages: {message}")]
+    #[error("the chat template rejects these messages: {message}")]
     Template { message: String },
     #[error("a message has the role {role:?}: use system, user, assistant or tool")]
     Role { role: String },
     #[error(
         "a message has an image ({url}..), and the agent's engine takes no images: let an agent with engine.kind = \"openai\" play the \
-         role, or say it without the image to one that reads text only"
+         role, or send the message without the image"
     )]
     Image { url: String },
-    #[error("held ids are no log of a chat: {message}")]
+    #[error("held ids are not the log of a chat: {message}")]
     Log { message: String },
     #[error("the tokenizer cannot encode a text: {message}")]
     Encode { message: String },

@@ -1,27 +1,28 @@
-//! What a chat template writes for an answer to begin with, behind all that was said: some begin a reasoning there (`<think>`), and what is
-//! sampled then goes on with it.
+//! The text that a chat template writes at the beginning of an answer. Some templates begin
+//! reasoning there (`<think>`), and the sampled text continues it.
 
 use super::reasoning::{Mark, Spelling, marks};
 
-/// More ids than the template's own text has bytes that are looked at: for a reasoning that it opens or shuts in some chats only.
+/// The number of extra ids, beyond the bytes of the template's text, that are searched. Some chats
+/// have reasoning marks there that the made-up chat does not have.
 const MORE: usize = 64;
 
-/// The beginning of an answer, as the template writes it in a made-up chat. Blanks are left out of all that is compared: tokenizers
-/// add and drop them.
+/// The beginning of an answer in a made-up chat. Comparisons ignore blanks, because tokenizers add
+/// and drop them.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     whole: Vec<u8>,
-    /// How much of it comes before its first mark of reasoning.
+    /// The number of bytes before the first mark of reasoning.
     head: usize,
     window: usize,
 }
 
-/// A reasoning that the template wrote at the end of a prompt.
+/// Reasoning that the template began at the end of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// The id in which its first mark begins.
+    /// The id that contains the beginning of the first mark.
     pub(super) at: usize,
-    /// Whether it is left open.
+    /// True if the reasoning is still open.
     pub(super) open: bool,
 }
 
@@ -36,20 +37,22 @@ impl Opening {
         }
     }
 
-    /// It, without blanks.
+    /// Returns the text without blanks.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.whole).into_owned()
     }
 
-    /// How many ids at the end of a prompt are to be looked at.
+    /// Returns the number of ids to search at the end of a prompt.
     pub(super) fn window(&self) -> usize {
         self.window
     }
 
-    /// The reasoning that the template began at the end of a prompt, whose last ids these are.
+    /// Finds reasoning that the template began at the end of a prompt. `end` holds the last ids of
+    /// the prompt.
     ///
-    /// A prompt ends with what the template writes: with the very text of the made-up chat, or, where what is said in a chat
-    /// decides it, with its beginning and other marks behind that. Whatever ends otherwise has nothing opened.
+    /// A prompt ends with the template's text. It is the text of the made-up chat, or its beginning
+    /// followed by other marks, if the contents of the chat decide that. Any other end opens no
+    /// reasoning.
     pub(super) fn of(&self, end: &Spelling) -> Option<Opened> {
         let places: Vec<usize> = (0..end.bytes.len())
             .filter(|at| !end.bytes[*at].is_ascii_whitespace())
@@ -71,7 +74,7 @@ impl Opening {
     }
 }
 
-/// Bytes without the marks at their end.
+/// Removes the marks at the end of bytes.
 fn without_marks(mut bytes: &[u8]) -> &[u8] {
     loop {
         let shorter = |mark: Mark| bytes.strip_suffix(mark.text().as_bytes());
@@ -86,7 +89,7 @@ fn without_marks(mut bytes: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Each piece is an id.
+    /// Runs with each piece as one id.
     fn of(template: &str, pieces: &[&str]) -> Option<(usize, bool)> {
         let mut end = Spelling::default();
         for piece in pieces {
@@ -96,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reasoning_is_the_templates_if_the_prompt_ends_as_the_template_writes_it() {
+    fn reasoning_at_the_end_of_the_template_text_is_found() {
         let thinks = "<|im_start|>assistant\n<think>\n";
         let start = ["x", "<|im_start|>", "assistant", "\n"];
         let with = |more: &[&'static str]| [&start[..], more].concat();
         assert_eq!(of(thinks, &with(&["<think>", "\n"])), Some((4, true)));
         assert_eq!(of(thinks, &with(&["<", "think", ">\n"])), Some((4, true)));
-        // This chat has none, or another one.
+        // This chat has no reasoning, or different reasoning.
         assert_eq!(of(thinks, &with(&[])), None);
         assert_eq!(
             of(thinks, &with(&["<think>", "\n\n", "</think>", "\n\n"])),
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_at_the_end_of_a_prompt_opens_nothing() {
+    fn a_message_at_the_end_of_a_prompt_opens_no_reasoning() {
         for template in ["", "\n", "<|a|>", "ASSISTANT:", "<think>"] {
             assert_eq!(of(template, &["x", "<think>", "x"]), None, "{template}");
             assert_eq!(of(template, &[]), None, "{template}");
@@ -131,7 +134,7 @@ mod tests {
         for template in ["", "\n", "<|a|>", "ASSISTANT:"] {
             assert_eq!(of(template, &["x", "<think>"]), None, "{template}");
         }
-        // A text of the template's in the middle of the message, and a mark without it.
+        // The template's text inside a message, and a mark without it.
         assert_eq!(of("<|a|>", &["<|a|>", "<think>", "x", "<|a|>"]), None);
         assert_eq!(of("<think>", &["x", "<think>"]), Some((1, true)));
     }

@@ -1,29 +1,29 @@
-//! JSON as Python's `json.dumps` writes it, which chat templates were written for.
+//! Writes JSON as Python's `json.dumps` does, because chat templates expect that.
 
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use serde_json::Value as Json;
 
-/// What the filter may be given by place, in this order, or by name.
+/// The arguments of the filter, in their order by position; they may also be named.
 const ARGUMENTS: [&str; 4] = ["ensure_ascii", "indent", "separators", "sort_keys"];
 
-/// The `tojson` filter as transformers has it: `tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`. No HTML escapes,
-/// and keys in their order.
+/// The `tojson` filter of transformers: `tojson(x, ensure_ascii=False, indent=None,
+/// separators=None, sort_keys=False)`. It writes no HTML escapes and keeps the order of keys.
 pub(super) fn tojson(value: &Value, places: &[Value], kwargs: &Kwargs) -> Result<Value, Error> {
     let style = Style::of(places, kwargs)?;
     let json = serde_json::to_value(value)
-        .map_err(|e| Error::new(ErrorKind::BadSerialization, "the value is no JSON").with_source(e))?;
+        .map_err(|e| Error::new(ErrorKind::BadSerialization, "the value is not JSON").with_source(e))?;
     let mut text = String::new();
     style.write(&json, 0, &mut text);
     Ok(Value::from_safe_string(text))
 }
 
-/// How JSON is laid out.
+/// The layout of JSON.
 struct Style {
     ascii: bool,
-    /// What a level is indented by, on lines of its own.
+    /// The indentation of one level. With it, each item has a line of its own.
     indent: Option<String>,
-    /// Between items, and between a key and what it names.
+    /// The text between items, and between a key and its value.
     separators: [String; 2],
     sorted: bool,
 }
@@ -129,7 +129,7 @@ impl Style {
     }
 }
 
-/// A number of spaces, or a text.
+/// Reads an indentation: a number of spaces, or a text.
 fn indent(value: &Value) -> Result<String, Error> {
     if let Some(text) = value.as_str() {
         return Ok(text.to_owned());
@@ -147,7 +147,7 @@ fn indent(value: &Value) -> Result<String, Error> {
     Ok(" ".repeat(usize::try_from(width).unwrap_or(0).min(DEEPEST)))
 }
 
-/// Spaces of one level at most: what is longer has no place in a prompt.
+/// Most spaces of one level. Longer indentation has no use in a prompt.
 const DEEPEST: usize = 1 << 10;
 
 fn separators(value: &Value) -> Result<[String; 2], Error> {
@@ -167,7 +167,8 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
 
-/// A float as Python's `repr`: with an exponent, of two digits at least, below 1e-4 and from 1e16 on.
+/// Writes a float as Python's `repr`: with an exponent below 1e-4 and from 1e16 on, and at least
+/// two digits in it.
 fn float(value: f64) -> String {
     let text = format!("{value:?}");
     let Some((digits, exponent)) = text.split_once('e') else {
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// What the filter makes of JSON, called as `tojson CALL`.
+    /// Applies the filter to JSON, called as `tojson CALL`.
     fn dump(json: &str, call: &str) -> Result<String, Error> {
         let mut environment = Environment::new();
         environment.add_filter("tojson", |value: Value, places: Rest<Value>, kwargs: Kwargs| {
@@ -211,7 +212,7 @@ mod tests {
         );
     }
 
-    /// `golden/make.py` wrote down what transformers' filter makes of each.
+    /// `golden/make.py` recorded what transformers' filter makes of each.
     #[test]
     fn arguments_mean_what_they_mean_in_transformers() {
         let golden: Vec<Json> = serde_json::from_str(include_str!("../../golden/tojson.json")).unwrap();

@@ -1,8 +1,9 @@
-//! Reasoning between `<think>` and `</think>`: a seat's own, never shown to its partners.
+//! Reasoning between `<think>` and `</think>`. It belongs to a seat, and its partners never see it.
 //!
-//! Marks are looked for in what was sampled and in what the template wrote for an answer to begin with (`opening.rs`), never in what others
-//! said: those may write `<think>` as they like. They are found by their bytes, since many tokenizers have no token for them and spell them
-//! in several ways (`>` and a line break may be one token).
+//! Marks count in sampled text and in the template's beginning of an answer (`opening.rs`). They do
+//! not count in messages, which may contain `<think>` freely. Marks are found by their bytes,
+//! because many tokenizers have no token for them and spell them in several ways (`>` and a line
+//! break may be one token).
 
 use std::ops::Range;
 
@@ -23,7 +24,7 @@ impl Mark {
         }
     }
 
-    /// The mark that these bytes begin with.
+    /// Returns the mark at the beginning of these bytes.
     fn begins(bytes: &[u8]) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -31,7 +32,7 @@ impl Mark {
     }
 }
 
-/// Every mark in these bytes, in order, with its place.
+/// Returns every mark in these bytes with its range, in order.
 pub(super) fn marks(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (Mark, Range<usize>)> {
     (0..bytes.len()).filter_map(move |at| {
         let mark = Mark::begins(&bytes[at..])?;
@@ -39,13 +40,14 @@ pub(super) fn marks(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (Mark, Rang
     })
 }
 
-/// What a partner may see of a text: what follows the last `</think>`, and nothing from a `<think>` on that is not closed.
+/// Returns the part of a text that a partner may see: after the last `</think>`, and before any
+/// `<think>` that is not closed.
 #[must_use]
 pub fn visible_text(text: &str) -> &str {
     visible(text, false)
 }
 
-/// As [`visible_text`]; with `open` the text begins inside of a reasoning.
+/// Returns the visible part of a text. With `open`, the text begins inside reasoning.
 pub(super) fn visible(text: &str, open: bool) -> &str {
     let rest = match text.rfind(Mark::Close.text()) {
         Some(at) => text[at + Mark::Close.text().len()..].trim_start(),
@@ -55,8 +57,8 @@ pub(super) fn visible(text: &str, open: bool) -> &str {
     rest.find(Mark::Open.text()).map_or(rest, |at| &rest[..at])
 }
 
-/// Each reasoning with its marks: from a `<think>` to the last `</think>` before the next one begins, or to the end. A `<think>` inside of it is a
-/// part of it.
+/// Returns the range of each reasoning with its marks: from a `<think>` to the last `</think>`
+/// before the next reasoning, or to the end. A nested `<think>` is part of it.
 fn reasonings(bytes: &[u8]) -> Vec<Range<usize>> {
     let (mut found, mut open): (Vec<Range<usize>>, bool) = (Vec::new(), false);
     for (mark, place) in marks(bytes) {
@@ -67,7 +69,7 @@ fn reasonings(bytes: &[u8]) -> Vec<Range<usize>> {
                 open = true;
             }
             Mark::Close => {
-                // Without a beginning it ends nothing.
+                // A closing mark without an opening one closes nothing.
                 if let Some(last) = found.last_mut() {
                     last.end = place.end;
                 }
@@ -78,7 +80,7 @@ fn reasonings(bytes: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// The bytes of ids, and where each id's own end.
+/// The bytes of ids, and where the bytes of each id end.
 #[derive(Debug, Default)]
 pub(super) struct Spelling {
     pub(super) bytes: Vec<u8>,
@@ -86,19 +88,19 @@ pub(super) struct Spelling {
 }
 
 impl Spelling {
-    /// Adds an id with its bytes, of which there must be some.
+    /// Adds an id with its bytes, at least one.
     pub(super) fn push(&mut self, bytes: impl IntoIterator<Item = u8>) {
         self.bytes.extend(bytes);
         self.ends.push(self.bytes.len());
     }
 
-    /// Which id a byte belongs to.
+    /// Returns the index of the id that a byte belongs to.
     pub(super) fn id_at(&self, byte: usize) -> usize {
         self.ends.partition_point(|end| *end <= byte)
     }
 
-    /// Of each id, whether it stays where reasoning is cut out. One in which a mark begins or ends stays if it has more than blanks beside it:
-    /// what was said is not lost with the reasoning.
+    /// Returns for each id whether it is kept when reasoning is cut out. An id that holds part of a
+    /// mark is kept if it also holds visible text, so that no visible text is lost.
     pub(super) fn stays(&self) -> Vec<bool> {
         let mut inside = vec![false; self.bytes.len()];
         for reasoning in reasonings(&self.bytes) {
@@ -114,7 +116,7 @@ impl Spelling {
     }
 }
 
-/// The ids behind the last `</think>` that is spelled as in `close`, if there is one.
+/// Returns the ids after the last `</think>`, if it is spelled as in `close`.
 pub(super) fn behind<'a>(ids: &'a [u32], close: &[u32]) -> Option<&'a [u32]> {
     if close.is_empty() {
         return None;
@@ -154,7 +156,7 @@ mod tests {
         }
     }
 
-    /// What stays of pieces, each of which is an id.
+    /// Returns the kept text of pieces, each of which is one id.
     fn kept(pieces: &[&str]) -> String {
         let mut spelling = Spelling::default();
         for piece in pieces {
@@ -181,10 +183,10 @@ mod tests {
                 &["<think>", "a", "</think>", "b", "<think>", "c", "</think>", "d"],
                 "bd",
             ),
-            // One inside of the other, however many of them are closed.
+            // Nested reasoning, however many marks close it.
             (&["<think>", "a", "<think>", "b", "</think>", "c"], "c"),
             (&["<think>", "a", "<think>", "b", "</think>", "c", "</think>", "d"], "d"),
-            // Spelled in several ids, which may hold more than a part of a mark.
+            // Marks over several ids, which may also hold other text.
             (&["<", "think", ">", "a", "</", "think", ">\n\n", "b"], "b"),
             (&["a.<", "think", ">", "b.</", "think", ">c"], "a.<>c"),
             (&["\n<", "think", ">"], ""),
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_behind_the_last_close_are_found_as_it_is_spelled() {
+    fn ids_after_the_last_close_are_found_by_its_spelling() {
         assert_eq!(behind(&[1, 9, 2, 9, 3], &[9]), Some(&[3][..]));
         assert_eq!(behind(&[7, 8, 1], &[7, 8]), Some(&[1][..]));
         assert_eq!(behind(&[7, 1, 8], &[7, 8]), None);

@@ -1,19 +1,22 @@
-//! What an agent's router needs between messages and ids, whoever generates.
+//! The codec that an agent's router needs between messages and ids, for every kind of engine.
 
 use broker::protocol::turn::{Message, Prompt};
 use configs::History;
 
 use super::{ChatLog, TextCodec, TextError};
 
-/// A way from messages to ids and from ids to text.
+/// Converts messages to ids and ids to text.
 pub trait Speech: Send + Sync {
-    /// The ids of messages: of a whole chat at a seat's `first` turn, else of what is new.
+    /// Returns the ids of messages: a whole chat for a seat's `first` turn, else the new messages
+    /// only.
     fn render_new(&self, first: bool, messages: &[Message]) -> Result<Vec<u32>, TextError>;
-    /// The ids that a generation starts from: what is held, then what [`Speech::render_new`] made.
+    /// Returns the ids that a generation starts from: the held ids, then those of
+    /// [`Speech::render_new`].
     fn join(&self, prompt: &Prompt, new: &[u32], history: History) -> Vec<u32>;
-    /// What a partner may see of the output that follows a prompt, which may have begun its reasoning.
+    /// Returns the part of the output that a partner may see. The prompt may have begun the
+    /// reasoning.
     fn decode(&self, prompt: &[u32], output: &[u32]) -> String;
-    /// Whether a list of tools is shown to the model.
+    /// Returns true if the model sees a list of tools.
     fn lists_tools(&self) -> bool;
 }
 
@@ -39,8 +42,9 @@ impl Speech for ChatLog {
     fn render_new(&self, _first: bool, messages: &[Message]) -> Result<Vec<u32>, TextError> {
         if messages.iter().any(|message| message.role == Message::TOOLS) {
             return Err(TextError::Template {
-                message: "an agent with engine.kind = \"openai\" calls no tools: take its role out of workflow.tools"
-                    .into(),
+                message:
+                    "an agent with engine.kind = \"openai\" cannot call tools: remove its role from workflow.tools"
+                        .into(),
             });
         }
         Ok(ChatLog::ids(messages))
@@ -50,7 +54,7 @@ impl Speech for ChatLog {
         [&*prompt.held, new].concat()
     }
 
-    /// The server's template is not known here: reasoning is what its text marks.
+    /// The server's template is unknown here, so only marks in the text show reasoning.
     fn decode(&self, _prompt: &[u32], output: &[u32]) -> String {
         ChatLog::text(output)
     }

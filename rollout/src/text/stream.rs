@@ -1,23 +1,24 @@
-//! Text as it is generated, token by token, never with half a character.
+//! Text that arrives token by token, without broken characters.
 
 use std::ops::Deref;
 
 use super::TextCodec;
 
-/// A character has four bytes at most, so no more than four tokens wait for its end.
+/// A character has at most four bytes, so at most four tokens wait for its end.
 const PARTS: usize = 4;
 
-/// Turns ids into text one by one. What may still become part of a character is held back, and nothing else: a token may end one character and
-/// begin the next.
+/// Turns ids into text one by one. It holds back only bytes that may become part of a character. A
+/// token may end one character and begin the next.
 ///
-/// It works for as long as it has its codec: borrowed, or shared where the stream outlives a call.
+/// The codec is borrowed, or shared if the stream outlives a call.
 pub struct TextStream<C> {
     codec: C,
     ids: Vec<u32>,
-    /// Of the text of `ids[context..]`, `said` bytes have been told, the last of them with `ids[..told]`. It begins earlier than what is new, so
-    /// that spacing is as in the whole.
+    /// The text of `ids[context..]` is decoded. Its first `said` bytes were returned, the last of
+    /// them with `ids[..sent]`. It begins before the new ids, so that spacing equals that of the
+    /// whole text.
     context: usize,
-    told: usize,
+    sent: usize,
     said: usize,
 }
 
@@ -27,12 +28,12 @@ impl<C: Deref<Target = TextCodec>> TextStream<C> {
             codec,
             ids: Vec::new(),
             context: 0,
-            told: 0,
+            sent: 0,
             said: 0,
         }
     }
 
-    /// The text that this id completes; empty while a character is incomplete.
+    /// Returns the text that this id completes. It is empty while a character is incomplete.
     pub fn push(&mut self, id: u32) -> String {
         if self.codec.is_silent(id) {
             return String::new();
@@ -46,37 +47,45 @@ impl<C: Deref<Target = TextCodec>> TextStream<C> {
                     Held::Nothing
                 }
             }
-            None if self.ids.len() - self.told < PARTS => Held::All,
+            None if self.ids.len() - self.sent < PARTS => Held::All,
             None => Held::Nothing,
         };
-        self.tell(held)
+        self.send(held)
     }
 
-    /// What is held back when no more ids come: U+FFFD for a character that is never completed.
+    /// Returns the held-back text after the last id. A character that is incomplete becomes U+FFFD.
     pub fn rest(&mut self) -> String {
-        self.tell(Held::Nothing)
+        self.send(Held::Nothing)
     }
 
-    fn tell(&mut self, held: Held) -> String {
+    fn send(&mut self, held: Held) -> String {
         let text = |from: usize| self.codec.text(&self.ids[from..]);
         let now = text(self.context);
         let finished = held.cut(&now);
         let new = finished.get(self.said..).unwrap_or_default().to_owned();
         if !new.is_empty() || finished.len() == now.len() {
-            let said = held.cut(&text(self.told)).len();
-            (self.context, self.told, self.said) = (self.told, self.ids.len(), said);
+            let said = held.cut(&text(self.sent)).len();
+            (self.context, self.sent, self.said) = (self.sent, self.ids.len(), said);
         }
         new
     }
 }
 
-/// Which U+FFFD at the end of a text stand for what may still become a character.
+impl TextCodec {
+    /// Returns the text token by token, for the check of stop texts.
+    #[must_use]
+    pub fn stream(&self) -> TextStream<&Self> {
+        TextStream::new(self)
+    }
+}
+
+/// Which U+FFFD at the end of a text may still become a character.
 #[derive(Clone, Copy)]
 enum Held {
     Nothing,
-    /// The last, if there is one.
+    /// At most the last.
     One,
-    /// It is not known which, so all.
+    /// Unknown, so all.
     All,
 }
 

@@ -13,30 +13,33 @@ use super::folder::SpecialTexts;
 use super::{TextError, pyjson};
 
 const NAME: &str = "chat";
-/// A template of its own for chats with tools, as some folders have.
+/// The name of the template for chats with tools, which some folders have.
 const TOOL_USE: &str = "tool_use";
-/// The function by which templates ask for the day.
+/// The function that templates call for the date.
 pub(super) const CLOCK: &str = "strftime_now";
-/// Instructions of one rendering. A conversation of a thousand messages takes less than a hundred thousand; a template that
-/// never ends is stopped within seconds.
+/// Instructions of one rendering. A conversation of a thousand messages takes less than a hundred
+/// thousand. A template that never ends is stopped within seconds.
 const FUEL: u64 = 5_000_000;
-/// Bytes of a template: several times the longest in use. Each may cost its compiler a frame of the stack.
+/// Most bytes of a template: several times the longest in use. Each byte may cost its compiler a
+/// stack frame.
 const SOURCE: usize = 64 << 10;
 const STACK: usize = 256 << 20;
-/// Bytes of a rendered prompt: a million tokens of text. To encode it takes up to 70 bytes for each.
+/// Most bytes of a rendered prompt: a million tokens of text. Encoding takes up to 70 bytes of
+/// memory for each byte.
 const LONGEST: usize = 4 << 20;
 
-/// A compiled chat template, with the one for chats with tools where there are two.
+/// A compiled chat template, and the separate one for chats with tools if there is one.
 pub(super) struct ChatTemplate {
     environment: Environment<'static>,
     tool_use: bool,
     texts: SpecialTexts,
-    /// Variables of its own, the same for every rendering.
+    /// Variables that are the same for every rendering.
     args: Value,
 }
 
 impl ChatTemplate {
-    /// `now`, in seconds since 1970, is what `strftime_now` tells; without it that function does not exist.
+    /// Compiles a template. `now` is the time for `strftime_now`, in seconds since 1970. Without it
+    /// that function does not exist.
     pub(super) fn new(source: &str, texts: SpecialTexts, now: Option<i64>) -> Result<Self, TextError> {
         let mut environment = Environment::new();
         environment.set_fuel(Some(FUEL));
@@ -46,7 +49,7 @@ impl ChatTemplate {
         environment.add_filter("tojson", |value: Value, places: Rest<Value>, kwargs: Kwargs| {
             pyjson::tojson(&value, &places, &kwargs)
         });
-        // In Jinja nothing iterates over `none`; what is not defined does, over nothing.
+        // In Jinja `none` is not iterable, but an undefined value is, as an empty list.
         environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
@@ -64,7 +67,7 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// With a template of its own for chats with tools, if there is one.
+    /// Adds the separate template for chats with tools, if there is one.
     pub(super) fn with_tool_use(mut self, source: Option<&str>) -> Result<Self, TextError> {
         if let Some(source) = source {
             self.compile(TOOL_USE, source)?;
@@ -77,27 +80,28 @@ impl ChatTemplate {
         let source = plain_blocks(&source.replace("\r\n", "\n"));
         if source.len() > SOURCE {
             return Err(TextError::Template {
-                message: format!("it has {} bytes, and {SOURCE} is the most", source.len()),
+                message: format!("it has {} bytes; the limit is {SOURCE}", source.len()),
             });
         }
         deep(|| self.environment.add_template_owned(name, source))?.map_err(|e| failed(&e))
     }
 
-    /// With variables of its own for every rendering (other programs' `chat_template_kwargs`). What a template is given anyway is
-    /// refused before (the configuration's check).
+    /// Adds variables for every rendering (`chat_template_kwargs` in other programs). The check of
+    /// the configuration already rejected names that every rendering sets.
     pub(super) fn with_args(mut self, args: &toml::Table) -> Result<Self, TextError> {
         if args.is_empty() {
             return Ok(self);
         }
         let asked = self.asked()?;
         for name in args.keys().filter(|name| !asked.contains(name.as_str())) {
-            tracing::warn!(%name, "the model's chat template has no such variable: template_args.{name} changes nothing");
+            tracing::warn!(%name, "the model's chat template has no such variable: template_args.{name} has no effect");
         }
         self.args = Value::from_serialize(args);
         Ok(self)
     }
 
-    /// Whether the template uses a variable or function of that name that it does not make itself.
+    /// Returns true if the template uses a variable or function of that name that it does not
+    /// define itself.
     pub(super) fn names(&self, name: &str) -> Result<bool, TextError> {
         Ok(self.asked()?.contains(name))
     }
@@ -112,8 +116,8 @@ impl ChatTemplate {
         deep(find)?.map_err(|e| failed(&e))
     }
 
-    /// `tools` is the list that the template's variable of that name gets; without it, none. A chat has tools if it has a list of them, or if
-    /// the caller knows it otherwise (`with_tools`).
+    /// Renders messages. `tools` is the value of the template's variable of that name. A chat has
+    /// tools if it has a list of them, or if the caller says so (`with_tools`).
     pub(super) fn render(
         &self,
         messages: &[Message],
@@ -125,7 +129,7 @@ impl ChatTemplate {
         self.render_values(name, &Value::from_serialize(messages), tools, generation)
     }
 
-    /// As [`ChatTemplate::render`] by the template of that name or the only one, for messages with more fields than ours have.
+    /// Renders messages with any fields, by the template of that name or the only one.
     pub(super) fn render_values(
         &self,
         name: &str,
@@ -134,7 +138,7 @@ impl ChatTemplate {
         generation: bool,
     ) -> Result<String, TextError> {
         let name = if self.tool_use { name } else { NAME };
-        // A token that the folder does not name is undefined, which renders as nothing; `none` would be written out.
+        // A missing token is undefined, which renders as nothing; `none` would be written as text.
         let token = |text: &Option<String>| {
             text.as_ref()
                 .map_or(Value::UNDEFINED, |text| Value::from(text.as_str()))
@@ -159,18 +163,18 @@ impl ChatTemplate {
     }
 }
 
-/// Runs where the stack is deep: the compiler goes a level down for each sign of `----1`.
+/// Runs work on a thread with a large stack: the compiler recurses for each sign of `----1`.
 fn deep<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, TextError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
         let running = thread.spawn_scoped(scope, work).map_err(|error| TextError::Template {
-            message: format!("the operating system gives no thread to compile it: {error}"),
+            message: format!("cannot start a thread to compile it: {error}"),
         })?;
         Ok(running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
 
-/// What is rendered, up to [`LONGEST`].
+/// A rendering that stops at [`LONGEST`].
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -199,7 +203,8 @@ fn failed(error: &Error) -> TextError {
     }
 }
 
-/// `{% generation %}` blocks mark what the assistant says; they render as what they hold. White-space control stays.
+/// Replaces `{% generation %}` blocks, which mark the assistant's text, with their content.
+/// White-space control stays.
 fn plain_blocks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_are_deep_long_or_endless_are_only_refused() {
+    fn deep_long_or_endless_templates_are_rejected() {
         let deep = SOURCE - 100;
         for (what, source, good) in [
             ("signs", format!("{{{{ {}1 }}}}", "-".repeat(deep)), true),
@@ -251,12 +256,12 @@ mod tests {
         assert!(renders("{{ 1 + 1 }}") && !renders("{{ f() }}"));
     }
 
-    /// What Jinja2 3.1 says of each.
+    /// Jinja2 3.1 gives these results.
     #[test]
-    fn what_is_iterable_is_so_as_in_jinja() {
+    fn iterable_means_the_same_as_in_jinja() {
         for (value, iterable) in [
             ("none", false),
-            ("nobody", true),
+            ("missing", true),
             ("''", true),
             ("'ab'", true),
             ("[]", true),
@@ -275,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn args_are_variables_of_every_rendering_and_replace_nothing_that_is_there() {
+    fn args_are_variables_and_replace_no_other_variable() {
         let source = "{{ bos_token }}{{ eos_token }}{{ messages | length }}{% if mood is defined %}{{ mood.kinds[1] }}{% endif %}";
         let texts = SpecialTexts {
             eos: Some("E".into()),

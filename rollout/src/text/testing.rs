@@ -1,4 +1,4 @@
-//! Codecs made on the spot.
+//! Codecs for tests.
 
 use broker::protocol::turn::{Message, Prompt};
 use configs::TokenizerConfig;
@@ -38,7 +38,8 @@ pub(super) fn message(role: &str, content: &str) -> Message {
     Message::new(role, content)
 }
 
-/// The folder of a byte tokenizer, changed: more tokens, another template or normaliser.
+/// Writes the folder of a byte tokenizer with changes: more tokens, another template or another
+/// normaliser.
 pub(super) fn changed_folder(change: impl Fn(&mut Value, &mut Value)) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     bytes_in(folder.path());
@@ -64,17 +65,18 @@ pub(super) fn add_token(tokenizer: &mut Value, content: &str, special: bool) {
     );
 }
 
-/// ChatML as Qwen uses it, with an empty reasoning in the generation prompt, `<think>` tokens and a default system
-/// message.
+/// Returns ChatML as Qwen uses it, with empty reasoning in the generation prompt, `<think>` tokens
+/// and a default system message.
 pub(super) fn chatml() -> TextCodec {
     chatml_of(Some(false), QUIET)
 }
 
-/// The end of a generation prompt, as it stands in a template: a reasoning is begun, or is over already.
+/// The end of a generation prompt in a template: reasoning begins, or is already over.
 pub(super) const THINKS: &str = "<think>\\n";
 pub(super) const QUIET: &str = "<think>\\n\\n</think>\\n\\n";
 
-/// As [`chatml`]; `<think>` and `</think>` are tokens, control tokens if it says so, or none, and `opening` ends the generation prompt.
+/// Returns [`chatml`] with other marks. `Some(true)` makes `<think>` and `</think>` control tokens,
+/// `Some(false)` other added tokens, `None` no tokens. `opening` ends the generation prompt.
 pub(super) fn chatml_of(marks: Option<bool>, opening: &str) -> TextCodec {
     changed(|tokenizer, config| {
         for content in ["<|im_start|>", "<|im_end|>"] {
@@ -98,7 +100,7 @@ const CHATML: &str = "{%- if messages[0].role != 'system' %}{{- '<|im_start|>sys
      {%- endfor %}\n\
      {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\nOPENING' }}{%- endif %}\n";
 
-/// The ids as text, control tokens spelled out.
+/// Returns the ids as text, with control tokens spelled out.
 pub(super) fn spelled(codec: &TextCodec, ids: &[u32]) -> String {
     ids.iter()
         .map(|id| match *id {

@@ -1,4 +1,4 @@
-//! The codec, on tokenizers made on the spot.
+//! Tests the codec with tiny tokenizers.
 
 mod bytes;
 mod loaded;
@@ -83,7 +83,7 @@ fn later_turns_extend_the_held_ids() {
 }
 
 #[test]
-fn a_bridge_is_what_the_template_writes_between_turns() {
+fn a_bridge_is_the_template_text_between_turns() {
     let codec = chatml();
     let prompt = codec.render(&first(&[Message::user("hi")]), History::Keep).unwrap();
     assert_eq!(
@@ -142,21 +142,21 @@ fn a_normaliser_cannot_smuggle_control_tokens_in() {
 fn streams_never_tell_half_a_character() {
     let codec = bytes();
     let mut stream = codec.stream();
-    let told: Vec<String> = "aé☃𝄞b".bytes().map(|b| stream.push(b.into())).collect();
-    assert_eq!(told, ["a", "", "é", "", "", "☃", "", "", "", "𝄞", "b"]);
+    let streamed: Vec<String> = "aé☃𝄞b".bytes().map(|b| stream.push(b.into())).collect();
+    assert_eq!(streamed, ["a", "", "é", "", "", "☃", "", "", "", "𝄞", "b"]);
     let mut stream = codec.stream();
-    let told: String = [b'a', 0xff, 0xff, 0xff, 0xff, 0xff, b'b', b'c']
+    let streamed: String = [b'a', 0xff, 0xff, 0xff, 0xff, 0xff, b'b', b'c']
         .map(|b| stream.push(b.into()))
         .concat();
     assert!(
-        told.starts_with('a') && told.ends_with("bc") && told.contains('\u{FFFD}'),
-        "{told}"
+        streamed.starts_with('a') && streamed.ends_with("bc") && streamed.contains('\u{FFFD}'),
+        "{streamed}"
     );
     assert_eq!(codec.decode(&[], &[97, 0xE2, 0x98]), "a\u{FFFD}");
     let mut stream = codec.stream();
-    let told: String = [b'a', 0xE2, 0x98].map(|b| stream.push(b.into())).concat();
-    assert_eq!((told.as_str(), stream.rest().as_str()), ("a", "\u{FFFD}"));
-    assert_eq!(stream.rest(), "", "told once");
+    let streamed: String = [b'a', 0xE2, 0x98].map(|b| stream.push(b.into())).concat();
+    assert_eq!((streamed.as_str(), stream.rest().as_str()), ("a", "\u{FFFD}"));
+    assert_eq!(stream.rest(), "", "returned once");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_plain_text_is_itself_and_no_control_token() {
 }
 
 #[test]
-fn what_is_wrong_with_a_folder_is_named() {
+fn errors_name_the_fault_of_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     assert!(
         TextCodec::open(folder.path())
@@ -233,7 +233,7 @@ fn what_is_wrong_with_a_folder_is_named() {
     }
 }
 
-/// transformers' AutoTokenizer gave these ids for the very folders that [`write_tokenizer`] writes.
+/// transformers' AutoTokenizer gave these ids for the folders that [`write_tokenizer`] writes.
 #[test]
 fn ids_equal_those_of_transformers() {
     let golden: Value = serde_json::from_str(include_str!("../../golden/transformers.json")).unwrap();
@@ -272,7 +272,7 @@ proptest! {
             let ids = render(&messages);
             prop_assert_eq!(control(&codec, &ids), control(&codec, &render(&plain)));
             prop_assert_eq!(ids.iter().filter(|id| **id == 261).count(), 1, "only the template's own <think>");
-            // Nothing is lost: the bytes of every content are there.
+            // No content is lost: all its bytes are there.
             let text = codec.text(&ids);
             for message in &messages {
                 prop_assert!(text.contains(&message.content), "{:?} in {:?}", &message.content, text);
@@ -293,10 +293,10 @@ proptest! {
     fn any_bytes_decode(ids in prop::collection::vec(0..300u32, 0..60)) {
         let codec = bytes();
         let mut stream = codec.stream();
-        let told: String = ids.iter().map(|id| stream.push(*id)).collect();
+        let streamed: String = ids.iter().map(|id| stream.push(*id)).collect();
         let whole = codec.text(&ids);
         let whole_characters = !whole.contains(char::REPLACEMENT_CHARACTER);
-        prop_assert!(!whole_characters || told == whole, "{:?} of {:?}", told, whole);
+        prop_assert!(!whole_characters || streamed == whole, "{:?} of {:?}", streamed, whole);
         prop_assert!(!codec.decode(&[], &ids).contains("<|end|>"));
     }
 }

@@ -1,5 +1,6 @@
-//! What every workflow keeps, checked with made-up conversations: for workflows of one's own too, in a test of theirs or by
-//! `dyad workflow test`, which asks programs and participants what they say in them ([`Played`]).
+//! The contract of every workflow, checked with made-up conversations. It is also for the user's
+//! own workflows, in a test of theirs or by `dyad workflow test`, which asks programs and
+//! participants for their answers ([`Played`]).
 
 mod played;
 
@@ -8,17 +9,17 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::Finish;
 
 use super::{Ask, Event, Outcome, SeatReward, Step, Workflow};
-use crate::tasks::random::Random;
+use crate::random::Random;
 
 pub use played::{PLAYED, Played};
 
-/// Conversations that [`check`] makes up.
+/// The number of conversations that [`check`] makes up.
 pub const CONVERSATIONS: u64 = 100;
-/// Events of one at most.
+/// The most events of one conversation.
 const EVENTS: u64 = 16;
 /// Rounds of answers after which a conversation must have ended.
 const ROUNDS: usize = 300;
-/// What is answered in turn so that a conversation ends.
+/// The answers given in turn so that a conversation ends.
 const ANSWERS: [&str; 4] = ["5", "reject", "Judgment: 1", "{\"criteria_met\": true}"];
 const TEXTS: [&str; 10] = [
     "",
@@ -33,14 +34,16 @@ const TEXTS: [&str; 10] = [
     "-99999999999999999999",
 ];
 
-/// Whether a workflow keeps its contract over `task`, by [`CONVERSATIONS`] conversations that are the same every time: what it asked for is
-/// answered, out of order and with any words, between events that nobody asked for.
+/// Checks whether a workflow keeps its contract over `task`, by [`CONVERSATIONS`] conversations
+/// that are the same every time. Its asks are answered out of order and with any words, between
+/// events that it did not ask for.
 ///
-/// What programs, judges and participants say nobody knows here, so of a workflow with any no conversation is played to its end: that is for
-/// who can ask them ([`Played`]).
+/// The answers of programs, judges and participants are unknown here. So no conversation of a
+/// workflow with any of them is played to its end; that is for a caller that can ask them
+/// ([`Played`]).
 ///
 /// # Errors
-/// What is broken, and after which events.
+/// The rule that is broken, and the events before it.
 pub fn check(workflow: &dyn Workflow, task: &Task) -> Result<(), String> {
     workflow
         .check_task(task)
@@ -57,20 +60,21 @@ pub fn check(workflow: &dyn Workflow, task: &Task) -> Result<(), String> {
         };
         asks_known(workflow, task, &events, &roles)
             .and_then(kept)
-            .map_err(|broken| format!("{broken}, after or among the events {}", told(&events)))?;
+            .map_err(|broken| format!("{broken}, after or among the events {}", shown(&events)))?;
     }
     Ok(())
 }
 
-/// What holds for every list of events:
+/// Checks the rules for every list of events:
 /// - there is an answer, and asking again gives the same one;
-/// - nothing that is answered is asked again, nothing is asked twice, and an ask has messages;
-/// - what a prefix asked for is asked for still, or answered, or the conversation is done;
-/// - answering the asks reaches the end, with finite rewards for seats that spoke, one entry each, all parts known, and a finite `success`;
-///   what nobody could grade ([`Outcome::is_ungraded`]) has neither.
+/// - an answered turn is not asked again, no turn is asked twice, and an ask has messages;
+/// - an ask of a prefix is still asked, or answered, or the conversation is done;
+/// - answering the asks reaches the end, with finite rewards for seats that spoke, one entry each,
+///   all parts known, and a finite `success`; an outcome that could not be graded
+///   ([`Outcome::is_ungraded`]) has neither.
 ///
 /// # Errors
-/// What does not hold.
+/// The rule that is broken.
 pub fn check_events(workflow: &dyn Workflow, task: &Task, events: &[Event]) -> Result<(), String> {
     check_prefixes(workflow, task, events)?;
     check_end(workflow, task, events.to_vec())
@@ -99,9 +103,9 @@ fn check_prefixes(workflow: &dyn Workflow, task: &Task, events: &[Event]) -> Res
     for end in 0..=events.len() {
         let so_far = &events[..end];
         let (step, again) = (workflow.step(task, 1, so_far), workflow.step(task, 1, so_far));
-        // What is no number equals nothing, and is told at the end.
+        // NaN equals nothing, and is reported at the end.
         if step != again && format!("{step:?}") != format!("{again:?}") {
-            return Err("asked twice with the same events it answers otherwise".into());
+            return Err("asked twice with the same events, it gives different answers".into());
         }
         let Step::Ask(asks) = step else { break };
         let asked = check_asks(&asks, so_far)?;
@@ -116,7 +120,7 @@ fn check_prefixes(workflow: &dyn Workflow, task: &Task, events: &[Event]) -> Res
     Ok(())
 }
 
-/// The turns that are asked for.
+/// Returns the turns that are asked for.
 fn check_asks(asks: &[Ask], events: &[Event]) -> Result<Vec<Turn>, String> {
     if asks.is_empty() {
         return Err("it asks for nothing, and is not done".into());
@@ -128,7 +132,7 @@ fn check_asks(asks: &[Ask], events: &[Event]) -> Result<Vec<Turn>, String> {
             return Err(format!("{} is asked for twice", name(&turn)));
         }
         if is_answered(&turn, events) {
-            return Err(format!("{} is asked for, and was answered", name(&turn)));
+            return Err(format!("{} is asked for after it was answered", name(&turn)));
         }
         if ask.messages.is_empty() {
             return Err(format!("{} is asked for without a message", name(&turn)));
@@ -138,7 +142,7 @@ fn check_asks(asks: &[Ask], events: &[Event]) -> Result<Vec<Turn>, String> {
     Ok(asked)
 }
 
-/// Answers what is asked until the conversation ends.
+/// Answers the asks until the conversation ends.
 fn check_end(workflow: &dyn Workflow, task: &Task, mut events: Vec<Event>) -> Result<(), String> {
     for round in 0..ROUNDS {
         let asks = match workflow.step(task, 1, &events) {
@@ -182,7 +186,7 @@ fn check_outcome(workflow: &dyn Workflow, outcome: &Outcome, events: &[Event]) -
     Ok(())
 }
 
-/// Only roles that somebody plays are asked for.
+/// Checks that only roles with a player are asked for.
 fn asks_known(workflow: &dyn Workflow, task: &Task, events: &[Event], roles: &[RoleName]) -> Result<(), String> {
     for end in 0..=events.len() {
         let Step::Ask(asks) = workflow.step(task, 1, &events[..end]) else {
@@ -195,7 +199,7 @@ fn asks_known(workflow: &dyn Workflow, task: &Task, events: &[Event], roles: &[R
     Ok(())
 }
 
-/// All roles that may be asked for: of agents, of programs and of tools.
+/// Returns all roles that may be asked for: of agents, of programs and of tools.
 fn roles(workflow: &dyn Workflow) -> Vec<RoleName> {
     let own = workflow.roles().into_iter().map(|spec| spec.name);
     let programs = workflow.programs().into_iter().flat_map(|program| program.roles);
@@ -203,7 +207,7 @@ fn roles(workflow: &dyn Workflow) -> Vec<RoleName> {
     own.chain(programs).chain(tools).collect()
 }
 
-/// Events of which about half answer what was asked, in any order.
+/// Returns events of which about half answer an ask, in any order.
 fn made_up(workflow: &dyn Workflow, task: &Task, roles: &[RoleName], conversation: u64) -> Vec<Event> {
     let mut random = Random::new("dyad workflow contract", 0, &[conversation]);
     let mut events: Vec<Event> = Vec::new();
@@ -247,11 +251,10 @@ fn answer(ask: &Ask, text: &str, finish: Finish) -> Event {
     }
 }
 
-fn told(events: &[Event]) -> String {
+fn shown(events: &[Event]) -> String {
     let one = |event: &Event| format!("{}: {:?}", name(&of_event(event)), event.text);
     format!("[{}]", events.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
-#[path = "contract_tests.rs"]
 mod tests;

@@ -1,16 +1,17 @@
-//! Worked examples for templates: `examples = { TEMPLATE = "FILE.jsonl" }`, or a list of tables in the file's place.
+//! Worked examples for templates: `examples = { TEMPLATE = "FILE.jsonl" }`, or a list of tables
+//! instead of the file.
 
 use std::collections::BTreeMap;
 
 use minijinja::Value;
 
 use super::params::Params;
-use crate::tasks::MARK;
+use crate::byte_order_mark::MARK;
 
-/// What templates call them.
+/// The variable name of examples in templates.
 pub(crate) const EXAMPLES: &str = "examples";
 
-/// Examples by the name of their template. What is wrong with them is noted.
+/// Reads the examples, by the name of their template. Problems are added to `params`.
 pub(crate) fn read(params: &mut Params<'_>, known: &[&str]) -> BTreeMap<String, Value> {
     let mut read = BTreeMap::new();
     for (name, given) in params.any_table(EXAMPLES) {
@@ -30,7 +31,7 @@ pub(crate) fn read(params: &mut Params<'_>, known: &[&str]) -> BTreeMap<String, 
     read
 }
 
-/// A list that is not empty, of objects.
+/// Reads a list of objects that is not empty.
 fn one(given: &toml::Value) -> Result<Value, String> {
     let list = match given {
         toml::Value::String(path) => file(path)?,

@@ -1,4 +1,5 @@
-//! What a workflow's answers are worth: by a grader, by a program of the user's own, or by a model, which may be an agent of the run.
+//! Grades of a workflow's answers, by a grader, by a program of the user's own, or by a model,
+//! which may be an agent of the run.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -14,26 +15,26 @@ use super::{Ask, Event, Outcome, Step, Transcript, UNGRADED, ask};
 use crate::grade::Grader;
 use crate::judge::Judge;
 
-/// How answers are graded.
+/// The way answers are graded.
 #[derive(Debug, Clone)]
 pub enum Grading {
     Rule(Grader),
-    /// A program, and the roles whose answers it grades.
+    /// A program, with the roles that it grades.
     Program(Box<Program>),
 }
 
-/// The role of a program that grades the answers of `role`.
+/// Returns the role of a program that grades the answers of `role`.
 fn grader_of(role: &RoleName) -> RoleName {
-    // A role's name is legal; only its length may be too much, and then its end gives way.
+    // A role's name is legal, but the new name may be too long; then its end is cut.
     let name: String = format!("grade-{role}").chars().take(32).collect();
     RoleName::new(&name).unwrap_or_else(|_| role.clone())
 }
 
 impl Grading {
-    /// By the kind that `[graders.NAME]` gives.
+    /// Makes the grading for the kind in `[graders.NAME]`.
     ///
     /// # Errors
-    /// A kind that there is not, or a judge that cannot be asked.
+    /// An unknown kind, or a judge that cannot be used.
     pub fn new(grader: &GraderConfig) -> Result<Self, String> {
         let place = match &grader.judge {
             Some(config) if grader.kind == JUDGE => {
@@ -58,7 +59,7 @@ impl Grading {
         }
     }
 
-    /// With the roles whose answers are graded.
+    /// Sets the roles that are graded.
     #[must_use]
     pub fn of_roles(self, roles: &[&RoleName]) -> Self {
         match self {
@@ -70,7 +71,7 @@ impl Grading {
         }
     }
 
-    /// The grader, if it is one of ours.
+    /// Returns the grader, if it is a grader of this crate.
     #[must_use]
     pub fn rule(&self) -> Option<Grader> {
         match self {
@@ -79,15 +80,15 @@ impl Grading {
         }
     }
 
-    /// Whether this label can be compared with; a program sees for itself.
+    /// Checks that the grader can compare with this label. Labels for programs are not checked.
     ///
     /// # Errors
-    /// What a grader of ours cannot read, for who published the task.
+    /// A label that the grader cannot read, in words for the task's publisher.
     pub fn check_label(&self, label: &serde_json::Value) -> Result<(), String> {
         self.rule().map_or(Ok(()), |grader| grader.check_label(label))
     }
 
-    /// The programs that are asked, for [`super::Workflow::programs`].
+    /// Returns the programs to ask, for [`super::Workflow::programs`].
     #[must_use]
     pub fn programs(&self) -> Vec<Program> {
         match self {
@@ -96,8 +97,9 @@ impl Grading {
         }
     }
 
-    /// Where an answer may stay without a grade, how often that is so must be a mean over all conversations.
-    fn told(&self, mut outcome: Outcome) -> Outcome {
+    /// Adds the metric for missing grades. Where grades may stay missing, their share must be a
+    /// mean over all conversations.
+    fn with_ungraded(&self, mut outcome: Outcome) -> Outcome {
         if let Self::Program(program) = self
             && program.missing == Missing::Tombstone
         {
@@ -106,7 +108,7 @@ impl Grading {
         outcome
     }
 
-    /// The grades of a conversation whose generations are all there.
+    /// Returns the grades of a conversation once its generations are complete.
     #[must_use]
     pub fn grades<'a>(&'a self, task: &'a Task, events: Transcript<'a>) -> Grades<'a> {
         Grades {
@@ -114,35 +116,35 @@ impl Grading {
             task,
             events,
             missing: RefCell::new(Vec::new()),
-            buried: Cell::new(false),
+            lost_for_good: Cell::new(false),
             failed: RefCell::new(None),
         }
     }
 }
 
-/// Grades as far as they are there; what a program has yet to say is noted.
+/// The grades available so far; missing ones of programs are noted as asks.
 ///
-/// An outcome is worked out in one go and thrown away if a grade was missing. So grade only when no generation is
-/// outstanding, and let no grade decide which others are wanted.
+/// An outcome is computed in one pass and discarded if a grade was missing. So grade only when no
+/// generation is outstanding, and let no grade decide which other grades are wanted.
 pub struct Grades<'a> {
     grading: &'a Grading,
     task: &'a Task,
     events: Transcript<'a>,
     missing: RefCell<Vec<Ask>>,
-    /// A grade is missing for good.
-    buried: Cell<bool>,
-    /// A grade is missing, and the conversation is not to stay without it.
+    /// True if a grade is missing for good.
+    lost_for_good: Cell<bool>,
+    /// The reason for failure: a grade is missing, and the conversation may not stay without it.
     failed: RefCell<Option<String>>,
 }
 
 impl Grades<'_> {
-    /// What a seat's answer is worth. One answer of a seat is graded by a program.
+    /// Returns the grade of a seat's answer. A program grades one answer per seat.
     #[must_use]
     pub fn of(&self, event: &Event) -> f32 {
         self.of_text(&event.role, event.seat, &event.text)
     }
 
-    /// What a text of a seat is worth: its answer, or more of the conversation.
+    /// Returns the grade of a text of a seat: its answer, or more of the conversation.
     #[must_use]
     pub fn of_text(&self, role: &RoleName, seat: u16, text: &str) -> f32 {
         let own = grader_of(role);
@@ -156,10 +158,11 @@ impl Grades<'_> {
         let said = self.events.first(&program, seat);
         let grade = said.map(|said| serde_json::from_str::<Grade>(&said.text));
         match grade {
-            // Answers are checked before they are committed: what cannot be read here was never an answer.
+            // Answers are checked before they are committed, so a text that cannot be read here was
+            // never an answer.
             Some(grade) => {
                 let reward = grade.ok().and_then(|grade| grade.reward);
-                self.buried.set(self.buried.get() || reward.is_none());
+                self.lost_for_good.set(self.lost_for_good.get() || reward.is_none());
                 reward.unwrap_or(0.0) as f32
             }
             None => {
@@ -169,14 +172,15 @@ impl Grades<'_> {
         }
     }
 
-    /// What an agent says that a text is worth. It is told when its words have no number, and asked again.
+    /// Returns the grade that an agent gives to a text. If its words have no number, the agent gets
+    /// the reason and is asked again.
     fn judged(&self, judge: &Judge, missing: Missing, own: &RoleName, said: (&RoleName, u16, &str)) -> f32 {
         let (role, seat, text) = said;
         let mut trouble: Option<String> = None;
         for turn in 0..judge.config.tries.min(u32::from(u16::MAX)) as u16 {
             let Some(event) = self.events.turn(own, seat, turn) else {
                 let message = match trouble {
-                    None => judge.prompt(&self.question(role, text)),
+                    None => judge.prompt(role.as_str(), text, self.task),
                     Some(reason) => Ok(judge.again(&reason)),
                 };
                 return match message {
@@ -208,10 +212,10 @@ impl Grades<'_> {
         0.0
     }
 
-    /// No grade: it is missing, and never a 0.
+    /// Records a missing grade, which is never a 0.
     fn lost(&self, missing: Missing, reason: String) -> f32 {
         match missing {
-            Missing::Tombstone => self.buried.set(true),
+            Missing::Tombstone => self.lost_for_good.set(true),
             Missing::Retry | Missing::Drop => {
                 self.failed.borrow_mut().get_or_insert(reason);
             }
@@ -229,7 +233,7 @@ impl Grades<'_> {
 
     fn want(&self, program: &RoleName, role: &RoleName, seat: u16, text: &str) {
         let question = self.question(role, text);
-        // A question is made of texts and numbers: it is always JSON.
+        // A question consists of texts and numbers, so it is always JSON.
         let line = serde_json::to_string(&question).unwrap_or_default();
         let mut missing = self.missing.borrow_mut();
         if missing.iter().all(|ask| (&ask.role, ask.seat) != (program, seat)) {
@@ -237,7 +241,7 @@ impl Grades<'_> {
         }
     }
 
-    /// The outcome, or first what programs have yet to say.
+    /// Returns the outcome, or first the asks for missing grades.
     #[must_use]
     pub fn settle(self, outcome: Outcome) -> Step {
         let missing = self.missing.into_inner();
@@ -247,17 +251,16 @@ impl Grades<'_> {
         if let Some(reason) = self.failed.into_inner() {
             return Step::Fail(reason);
         }
-        if self.buried.get() {
-            // What a reward would be without the grade, nobody knows.
+        if self.lost_for_good.get() {
+            // Without the grade the reward is unknown.
             return Step::Done(Outcome {
                 rewards: Vec::new(),
                 metrics: vec![(UNGRADED, 1.0)],
             });
         }
-        Step::Done(self.grading.told(outcome))
+        Step::Done(self.grading.with_ungraded(outcome))
     }
 }
 
 #[cfg(test)]
-#[path = "grading_tests.rs"]
 mod tests;

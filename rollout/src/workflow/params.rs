@@ -1,4 +1,4 @@
-//! Reading `[workflow]` with every problem found in one pass, each with its key path.
+//! Reads `[workflow]` and finds every problem in one pass, each with its key path.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,19 @@ use super::grading::Grading;
 use super::{RoleSpec, profile};
 use crate::grade::{Grader, KINDS};
 
-/// Takes settings out of a table and remembers what is wrong with them; what is left over at the end is unknown.
+/// Takes settings out of a table and records what is wrong with them. Settings that are left over
+/// at the end are unknown.
 #[derive(Debug)]
 pub struct Params<'a> {
     table: &'a toml::Table,
     path: String,
     known: Vec<&'static str>,
-    /// What is wrong so far, each with its key path.
+    /// The problems so far, each with its key path.
     pub problems: Vec<Problem>,
 }
 
 impl<'a> Params<'a> {
-    /// `path` is the table's key path, such as `workflow.params`.
+    /// Makes a reader of `table`. `path` is the table's key path, for example `workflow.params`.
     #[must_use]
     pub fn new(table: &'a toml::Table, path: &str) -> Self {
         Self {
@@ -30,7 +31,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Notes that `key` is wrong.
+    /// Records a problem of `key`.
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         self.problems.push(Problem {
             path: format!("{}.{key}", self.path),
@@ -43,7 +44,7 @@ impl<'a> Params<'a> {
         self.table.get(key)
     }
 
-    /// A whole number within `range`, or `default` if not given.
+    /// Returns a whole number within `range`, or `default` if not given.
     pub fn integer(&mut self, key: &'static str, default: i64, range: std::ops::RangeInclusive<i64>) -> i64 {
         match self.get(key) {
             None => default,
@@ -56,7 +57,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// A finite number within `range`, or `default` if not given.
+    /// Returns a finite number within `range`, or `default` if not given.
     pub fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
         let value = match self.get(key) {
             None => return default,
@@ -72,7 +73,7 @@ impl<'a> Params<'a> {
         default
     }
 
-    /// One of `choices`, or the first if not given.
+    /// Returns one of `choices`, or the first if not given.
     pub fn choice(&mut self, key: &'static str, choices: &[&'static str]) -> &'static str {
         let default = choices.first().copied().unwrap_or_default();
         let Some(value) = self.get(key) else { return default };
@@ -85,7 +86,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// A text, or `default` if not given.
+    /// Returns a text, or `default` if not given.
     pub fn text(&mut self, key: &'static str, default: &str) -> String {
         match self.get(key) {
             None => default.to_owned(),
@@ -97,7 +98,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// A table of anything; empty if not given.
+    /// Returns a table of anything; empty if not given.
     pub fn any_table(&mut self, key: &'static str) -> Vec<(&'a String, &'a toml::Value)> {
         match self.get(key) {
             None => Vec::new(),
@@ -109,7 +110,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// A table of texts; empty if not given.
+    /// Returns a table of texts; empty if not given.
     pub fn text_table(&mut self, key: &'static str) -> BTreeMap<String, String> {
         let Some(value) = self.get(key) else {
             return BTreeMap::new();
@@ -128,7 +129,7 @@ impl<'a> Params<'a> {
         texts
     }
 
-    /// A table of lists of texts; empty if not given.
+    /// Returns a table of lists of texts; empty if not given.
     pub fn lists(&mut self, key: &'static str) -> BTreeMap<String, Vec<String>> {
         let Some(value) = self.get(key) else {
             return BTreeMap::new();
@@ -151,7 +152,7 @@ impl<'a> Params<'a> {
         lists
     }
 
-    /// A list of texts, empty if it is not given.
+    /// Returns a list of texts; empty if not given.
     pub(crate) fn list(&mut self, key: &'static str) -> Vec<String> {
         let Some(value) = self.get(key) else { return Vec::new() };
         let items = value
@@ -164,7 +165,7 @@ impl<'a> Params<'a> {
         texts.unwrap_or_default()
     }
 
-    /// Names every key that was not asked for.
+    /// Returns all problems, including every key that was not asked for.
     #[must_use]
     pub fn finish(mut self) -> Vec<Problem> {
         let unknown: Vec<&String> = self
@@ -184,15 +185,15 @@ impl<'a> Params<'a> {
     }
 }
 
-/// `cut`: whether a turn that came to its limit of tokens ends its dialogue. Where the prompts are short a turn is a word, and
-/// always at its limit: unless it is said otherwise, it is heard.
+/// Reads `cut`: true if a turn that reached its token limit ends its dialogue. Under short prompts
+/// a turn is one word and always reaches its limit, so there the default is that the turn counts.
 pub(crate) fn cut_ends(params: &mut Params<'_>, short: bool) -> bool {
     let ways = if short { ["heard", "ends"] } else { ["ends", "heard"] };
     params.choice("cut", &ways) == "ends"
 }
 
-/// Checks that every role of the workflow has an agent and that roles, reward parts and, of workflows of ours, the profile are
-/// known ones.
+/// Checks that every role of the workflow has an agent, and that roles and reward parts are known.
+/// The profile of a shipped workflow must be known too.
 #[must_use]
 pub fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> {
     let names = || specs.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -235,7 +236,8 @@ pub fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> 
     problems
 }
 
-/// The grader that `workflow.params.grader` names (`correct` if not given), from `[graders]`.
+/// Returns the grader that `workflow.params.grader` names (`correct` if not given), from
+/// `[graders]`.
 pub fn grader(params: &mut Params<'_>, graders: &BTreeMap<String, GraderConfig>) -> Grading {
     let name = params.text("grader", "correct");
     let Some(config) = graders.get(&name) else {

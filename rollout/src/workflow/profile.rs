@@ -1,13 +1,14 @@
-//! Profiles: variants of a workflow that copy a reference, each known to the workflows that have it.
+//! Profiles: variants of a workflow that copy a reference. Each workflow has its own list.
 
-use configs::check::WORKFLOWS;
+use configs::WORKFLOWS;
 use configs::{PROCESS, Problem, REMOTE, WorkflowConfig};
 
 /// The profile that every workflow has.
 const OURS: &str = "dyad";
 
-/// Names a profile that the workflow of this kind does not have. What a type of the user's own makes of it is its own business.
-pub(super) fn unknown(config: &WorkflowConfig) -> Option<Problem> {
+/// Reports a profile that the workflow of this kind does not have. A type of the user's own reads
+/// its profile itself.
+pub(crate) fn unknown(config: &WorkflowConfig) -> Option<Problem> {
     let (kind, given) = (config.kind.as_str(), config.profile.as_str());
     let asked = kind.starts_with(PROCESS) || kind.starts_with(REMOTE);
     if !asked && !WORKFLOWS.contains(&kind) {
@@ -24,7 +25,7 @@ pub(super) fn unknown(config: &WorkflowConfig) -> Option<Problem> {
     })
 }
 
-/// The profile that copies this workflow's reference.
+/// Returns the profile that copies this workflow's reference.
 fn copy_of(kind: &str) -> Option<&'static str> {
     match kind {
         "solve-verify" | "solo" => Some("astraflow"),

@@ -1,8 +1,8 @@
-//! Programs of the user's own beside the agents: what they are asked, and what they may answer.
+//! The user's own programs that work next to the agents: their questions and their answers.
 //!
-//! A program is asked one JSON line and answers one. Its answer is committed like a generation, once, before it is used, so
-//! that a workflow stays a pure function of its events whatever the program does. Who starts the program and talks to it is
-//! no business of this crate.
+//! A program receives one JSON line and answers with one. Its answer is committed once, like a
+//! generation, before it is used. So a workflow stays a pure function of its events, whatever the
+//! program does. This crate neither starts programs nor talks to them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -18,27 +18,29 @@ use serde_json::Value;
 use super::Event;
 use crate::judge::Judge;
 
-/// Where somebody answers who is no agent.
+/// The place of a program or judge that answers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Place {
-    /// A file that is run: a Python file, a shell script, or anything that can be.
+    /// A file to run: a Python file, a shell script, or any executable.
     Process(String),
-    /// A participant that is asked over RabbitMQ.
+    /// A participant, reached over RabbitMQ.
     Remote(ParticipantName),
     /// A model that grades, behind a server.
     Judge(Arc<Judge>),
-    /// An agent of the run that grades: it is asked as agents are, and not by who asks programs.
+    /// An agent of the run that grades. It is asked like other agents, and not by the code that
+    /// asks programs.
     Agent(AgentName, Arc<Judge>),
 }
 
 impl Place {
-    /// Whether one of the run's own agents answers.
+    /// Returns true if an agent of the run answers.
     #[must_use]
     pub fn is_agent(&self) -> bool {
         matches!(self, Self::Agent(..))
     }
 
-    /// Reads the `kind` of a grader or workflow: `None` is one of ours. The error says what to write.
+    /// Reads the `kind` of a grader or workflow; `None` is a shipped kind. The error says what to
+    /// write.
     pub fn read(kind: &str) -> Result<Option<Self>, String> {
         if let Some(name) = kind.strip_prefix(REMOTE) {
             let name = ParticipantName::new(name).map_err(|error| error.to_string())?;
@@ -60,28 +62,29 @@ impl Place {
 pub struct Program {
     pub place: Place,
     pub roles: Vec<RoleName>,
-    /// For one answer.
+    /// The time limit for one answer.
     pub timeout: HumanDuration,
-    /// Questions under way at once: copies of a process, each asked one thing at a time.
+    /// Concurrent questions: the number of copies of a process, each of which gets one question at
+    /// a time.
     pub workers: u16,
-    /// Address space of one copy of a process.
+    /// The address space of one copy of a process.
     pub memory: ByteSize,
-    /// What becomes of a conversation that it does not answer.
+    /// The policy for a conversation if the program gives no answer.
     pub missing: Missing,
 }
 
-/// What a program is asked. One line of JSON, with an `id` added by who sends it.
+/// A question for a program: one line of JSON, to which the sender adds an `id`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Question {
-    /// What an answer is worth.
+    /// Asks for the grade of an answer.
     Grade {
-        /// Who gave the answer.
+        /// The role that gave the answer.
         role: String,
         text: String,
         task: Task,
     },
-    /// What comes next in a conversation.
+    /// Asks for the next step of a conversation.
     Step {
         seed: u64,
         params: Value,
@@ -90,7 +93,20 @@ pub enum Question {
     },
 }
 
-/// An event as a program sees it.
+impl Question {
+    /// Returns the prompt with which `judge` is asked to grade.
+    ///
+    /// # Errors
+    /// A question that asks for no grade, or a template that does not render.
+    pub fn judge_prompt(&self, judge: &Judge) -> Result<String, String> {
+        match self {
+            Self::Grade { role, text, task } => judge.prompt(role, text, task),
+            Self::Step { .. } => Err("a judge grades answers and plays no workflow".into()),
+        }
+    }
+}
+
+/// An event in the form that programs see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SaidEvent {
     pub role: String,
@@ -118,7 +134,7 @@ impl From<&Event> for SaidEvent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Grade {
-    /// Missing or null: the program cannot say. That is a missing reward, and never a 0.
+    /// Missing or null: the program cannot grade. That is a missing reward, and never a 0.
     pub reward: Option<f64>,
 }
 
@@ -138,7 +154,7 @@ pub struct WantedTurn {
     pub role: String,
     #[serde(default)]
     pub seat: u16,
-    /// What is new to this seat: a text, said by the user,
+    /// The message that is new to this seat: a text of the user,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     /// or messages.
@@ -157,39 +173,45 @@ pub struct WantedTurn {
 #[serde(deny_unknown_fields)]
 pub struct Ending {
     pub rewards: Vec<Earned>,
-    /// `success` among them, from 0 to 1.
+    /// Includes `success`, from 0 to 1.
     pub metrics: std::collections::BTreeMap<String, f64>,
 }
 
-/// What one seat earned.
+/// The reward of one seat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Earned {
     pub role: String,
     #[serde(default)]
     pub seat: u16,
-    /// By the names that `[workflow.reward]` gives weights to.
+    /// The values of the parts that `[workflow.reward]` gives weights to.
     pub parts: std::collections::BTreeMap<String, f64>,
-    /// What it should have said at its last turn, for agents whose loss imitates known answers.
+    /// The answer that it should have given last, for agents that learn known answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
-/// Why a program's answer cannot be used.
+/// The reason why a program's answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Asking again may help.
     #[error("{0}")]
     Failed(String),
-    /// The program cannot say what this is worth: the conversation has no reward.
+    /// The program cannot grade this, so the conversation has no reward.
     #[error("the program gave no reward")]
     Missing,
 }
 
-/// The grade of an answer that could not be graded, where the conversation is to stay.
+/// The most decisions in one conversation.
+pub(crate) const DECISIONS: u16 = 256;
+/// The metric of a conversation that ended without an outcome from its program.
+pub(crate) const SPOILT: &str = "spoilt";
+
+/// The committed text of a grade that is missing for good, where the conversation stays.
 pub const TOMBSTONE: &str = r#"{"reward":null}"#;
 
-/// Reads one line that a program answered: the answer's own text, without the `id`, or why it cannot be used.
+/// Reads one line of a program. Returns the answer's text without the `id`, or the reason why it
+/// cannot be used.
 pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {
     let failed = |message: String| Fault::Failed(message);
     let value: Value =
@@ -227,15 +249,16 @@ pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// Whether a number stays one where it is trained on, in 32 bits.
-pub(super) fn fits(value: f64) -> bool {
+/// Returns true if a number stays finite in 32 bits, in which it is trained on.
+pub(crate) fn fits(value: f64) -> bool {
     (value as f32).is_finite()
 }
 
-/// Most names that programs may give to metrics and parts in one process: each is kept for good.
+/// The most names that programs may give to metrics and parts in one process, because each name is
+/// kept for good.
 const NAMES: usize = 256;
 
-/// The one copy of a name; `None` if it is no name or there are too many.
+/// Returns the one copy of a name; `None` if it is not legal or there are too many.
 pub(crate) fn name(text: &str) -> Option<&'static str> {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'/' | b'.');
@@ -278,7 +301,7 @@ mod tests {
             Err(Fault::Missing)
         );
         assert_eq!(read_answer(&grade(), r#"{"id": 3}"#), Err(Fault::Missing));
-        // As Go and others write what is not there.
+        // Go and other languages write null for a missing error.
         assert_eq!(
             read_answer(&grade(), r#"{"id": 3, "error": null, "reward": 0.5}"#),
             Ok(r#"{"reward":0.5}"#.into())

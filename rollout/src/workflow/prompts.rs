@@ -1,4 +1,4 @@
-//! What each role is told: minijinja templates, one per role, outside the code.
+//! Prompts of the roles: minijinja templates, one per role, outside the code.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -32,13 +32,13 @@ pub(crate) struct Prompts {
     environment: Environment<'static>,
     /// Worked examples by the name of their template.
     examples: BTreeMap<String, Value>,
-    /// The variables that templates were tried with.
+    /// The variables with which templates were tried.
     sample: Value,
-    /// Templates, if any of them reads the task's metadata: what they read is to be in the task.
+    /// Templates, if any of them reads the task's metadata: the task must have what they read.
     of_metadata: Vec<&'static str>,
 }
 
-/// Stands for metadata that is not known yet: it has every key, and each is text.
+/// A stand-in for metadata that is not known yet: it has every key, and each is text.
 #[derive(Debug)]
 struct Anything;
 
@@ -60,8 +60,10 @@ impl Object for Anything {
 }
 
 impl Prompts {
-    /// Takes the built-in templates and lays those files over them that `templates = { NAME = "PATH" }` names; `examples = { NAME =
-    /// ... }` is what a template has as its variable `examples`, an empty list otherwise. Every template is rendered once with `sample`, so that a faulty one is found before the run begins.
+    /// Takes the built-in templates and replaces those that `templates = { NAME = "PATH" }` names.
+    /// `examples = { NAME = ... }` gives a template its variable `examples`, an empty list
+    /// otherwise. Every template is rendered once with `sample`, so that a faulty one is found
+    /// before the run begins.
     pub(crate) fn new(builtin: &[(&'static str, &'static str)], params: &mut Params<'_>, sample: &Value) -> Self {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -99,7 +101,8 @@ impl Prompts {
                     .get_template(name)?
                     .render(with(&examples, name, sample.clone(), anything))
             });
-            // What is computed with metadata can fail for want of a value alone; each task is tried ([`Prompts::check`]).
+            // A computation with metadata may fail only for lack of a value; each task is tried
+            // ([`Prompts::check`]).
             let wants = |kind| matches!(kind, ErrorKind::InvalidOperation | ErrorKind::CannotUnpack);
             let excused = |error: &minijinja::Error| of_metadata && wants(error.kind());
             if let Err(error) = checked.as_ref()
@@ -108,7 +111,7 @@ impl Prompts {
                 params.problem(&key, format!("the template does not render: {}", chain(error)));
             } else if examples.contains_key(*name) && !names_examples(&environment, name) {
                 let message =
-                    format!("the template {name} does not use `{EXAMPLES}`: lay one over it that does, under {key}");
+                    format!("the template {name} does not use `{EXAMPLES}`: replace it by one that does, under {key}");
                 params.problem(&format!("{EXAMPLES}.{name}"), message);
             }
         }
@@ -121,7 +124,7 @@ impl Prompts {
         }
     }
 
-    /// Whether the task has the metadata that templates read.
+    /// Checks that the task has the metadata that templates read.
     pub(crate) fn check(&self, task: &Task) -> Result<(), String> {
         for name in &self.of_metadata {
             self.render(name, task, self.sample.clone()).map_err(|error| {
@@ -144,8 +147,9 @@ impl Prompts {
         self.environment.get_template(name)?.render(variables)
     }
 
-    /// The text of template `name`, which has the task's metadata beside `context`. Templates were tried at the start, so a failure
-    /// here is one that only this very context causes; it is logged and the text is empty.
+    /// Returns the text of template `name`, with the task's metadata added to `context`. Templates
+    /// were tried at the start, so a failure here comes from this very context. It is logged and
+    /// the text is empty.
     pub(crate) fn text(&self, name: &str, task: &Task, context: Value) -> String {
         self.render(name, task, context).unwrap_or_else(|error| {
             tracing::error!(template = name, error = chain(&error), "a prompt template failed");
@@ -154,7 +158,7 @@ impl Prompts {
     }
 }
 
-/// The variables of a template, its examples and the task's metadata among them.
+/// Returns the variables of a template, including its examples and the task's metadata.
 fn with(examples: &BTreeMap<String, Value>, name: &str, variables: Value, metadata: Value) -> Value {
     let examples = examples
         .get(name)
@@ -178,8 +182,8 @@ fn chain(error: &minijinja::Error) -> String {
     text
 }
 
-/// A task's messages before its last one (a system message, worked examples), then `text` as the user's, behind the images of the
-/// last one.
+/// Returns a task's messages before its last one (a system message, worked examples), then `text`
+/// as the user's, after the images of the last one.
 pub(crate) fn with_preamble(task: &Task, text: String) -> Vec<Message> {
     let mut messages = match &task.prompt {
         Prompt::Text(_) => Vec::new(),
@@ -237,11 +241,11 @@ mod tests {
         let over = format!("templates.solver = {template:?}\n");
         let question = || context! { prompt => "3+4" };
         let any = task("3+4", 7.into());
-        let told = prompts(&format!("{over}examples.solver = {lines:?}")).unwrap();
-        // What an example says is text, and no template.
+        let with_lines = prompts(&format!("{over}examples.solver = {lines:?}")).unwrap();
+        // The text of an example is not a template.
         let golden = "Q: 1+1\nA: 2\nQ: {{ 2 }}\nA: \u{e9}\nQ: 3+4\nA:";
-        assert_eq!(told.text("solver", &any, question()), golden);
-        assert_eq!(told.text("verifier", &any, question()), "3+4?");
+        assert_eq!(with_lines.text("solver", &any, question()), golden);
+        assert_eq!(with_lines.text("verifier", &any, question()), "3+4?");
         let listed = prompts(&format!(
             "{over}examples.solver = [{{ prompt = \"5+5\", answer = \"10\" }}]"
         ))
@@ -280,7 +284,7 @@ mod tests {
             ),
             (format!("{over}examples.solver = []"), "has no example"),
             (format!("{over}examples.solver = [1]"), "neither a file"),
-            // An example without what the template reads of it.
+            // An example without a value that the template reads.
             (
                 format!("{over}examples.solver = [{{ prompt = \"1\" }}]"),
                 "does not render",
@@ -311,11 +315,11 @@ mod tests {
         assert!(sum.check(&hinted).is_ok());
         let error = sum.check(&bare).unwrap_err();
         assert!(error.contains("the template solver"), "{error}");
-        // A pair of what stands in for any metadata cannot be taken apart; a task's can.
+        // The stand-in for metadata cannot be taken apart as a pair; a task's value can.
         let pair = laid("{% set a, b = metadata.pair %}{{ prompt }} {{ a }}").unwrap();
         hinted.metadata.insert("pair".into(), serde_json::json!([1, 2]));
         assert!(pair.check(&hinted).is_ok() && pair.check(&bare).is_err());
-        // What may be missing is asked for first.
+        // A template tests first for a value that may be missing.
         let optional = laid("{{ metadata.hint if metadata.hint is defined else 'none' }}").unwrap();
         assert_eq!(optional.text("solver", &bare, context! { prompt => "3+4" }), "none");
         assert!(optional.check(&bare).is_ok());

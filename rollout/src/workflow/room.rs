@@ -1,48 +1,50 @@
-//! Room in a context: whether what a seat would read and say next still fits, from the counts of what it said before.
+//! Room in a context: whether the next turn of a seat still fits, from the token counts of its
+//! earlier turns.
 
 use super::Event;
 
-/// Tokens that a chat template lays around a message, at the most.
+/// The most tokens that a chat template adds around a message.
 pub(crate) const AROUND: u64 = 16;
 
-/// A bound on the tokens of a seat's turn: its prompt and what it says.
+/// A bound on the tokens of a seat's turn, prompt and answer together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Tokens in all. 0: they are not watched.
+    /// Tokens in all; 0 means no bound.
     pub(crate) most: u32,
-    /// Tokens that the last turn is to have.
+    /// Tokens reserved for the last turn.
     pub(crate) reserve: u32,
 }
 
 impl Room {
-    /// Whether `used` tokens are within the bound.
+    /// Returns true if `used` tokens are within the bound.
     pub(crate) fn holds(self, used: u64) -> bool {
         self.most == 0 || used <= u64::from(self.most)
     }
 
-    /// Whether a last turn on a prompt of `used` tokens has what it is to have.
+    /// Returns true if a last turn on a prompt of `used` tokens has its reserve.
     pub(crate) fn is_left(self, used: u64) -> bool {
         self.holds(used.saturating_add(u64::from(self.reserve)))
     }
 
-    /// Tokens that may be said on a prompt of `used` tokens. `None`: nobody watches.
+    /// Returns the tokens of the answer to a prompt of `used` tokens; `None` without a bound.
     pub(crate) fn rest(self, used: u64) -> Option<u32> {
         let rest = u64::from(self.most).saturating_sub(used);
         (self.most > 0).then(|| u32::try_from(rest).unwrap_or(u32::MAX))
     }
 }
 
-/// Tokens of the prompt of a seat's next turn, if since `last` it is told `new` tokens in so many messages.
+/// Returns the tokens of the prompt of a seat's next turn, if `new` tokens in `messages` messages
+/// are added since `last`.
 pub(crate) fn prompt_after(last: &Event, new: u64, messages: u64) -> u64 {
     u64::from(last.prompt) + u64::from(last.tokens) + new + AROUND * messages
 }
 
-/// As [`prompt_after`] one message, for a seat that may not have spoken yet.
+/// Like [`prompt_after`] with one message, for a seat that may not have spoken yet.
 pub(crate) fn prompt_of(last: Option<&Event>, new: u64) -> u64 {
     last.map_or(new + AROUND, |last| prompt_after(last, new, 1))
 }
 
-/// Tokens of a text, at the most: each byte may be one.
+/// Returns the most tokens that a text can have: one per byte.
 pub(crate) fn tokens_of(text: &str) -> u64 {
     text.len() as u64
 }

@@ -1,13 +1,13 @@
-//! Lengths and credit over any workflow: parts beside those that it gives itself.
+//! Lengths and credit over any workflow: parts added to the workflow's own.
 //!
-//! | part | who has it | weight |
+//! | part | roles | weight |
 //! |---|---|---|
 //! | `overlong`, `length` | roles of `[workflow.shaping]` | 1 |
-//! | `own` | roles of `[workflow.credit]`: what the workflow's own parts come to | 0 |
-//! | `credit` | the same: what the operator makes of it, in the place of the workflow's own parts | 1 |
+//! | `own` | roles of `[workflow.credit]`: the sum of the workflow's own parts | 0 |
+//! | `credit` | the same roles: the operator's result, which replaces the own parts | 1 |
 //!
-//! Operators act on the workflow's own parts, so that nobody pays for the length of what a partner said. What is compared over a group
-//! (`length_penalty`) is added where the group is assembled.
+//! Operators act on the workflow's own parts, so no role pays for the length of a partner's answer.
+//! `length_penalty` compares a group, so it is added where the group is assembled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use broker::RoleName;
 use broker::protocol::task::Task;
 use configs::{CreditConfig, Problem, ShapingConfig, WorkflowConfig};
 
-use super::part_weights::{self, Weights};
+use super::part_weights::{self, PartWeights};
 use super::program::{Program, Question};
 use super::tools::ToolProgram;
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
@@ -25,26 +25,27 @@ use crate::{credit_operator, shaping};
 
 const OVERLONG: &str = "overlong";
 const LENGTH: &str = "length";
-/// What the workflow's own parts come to, where an operator stands in their place.
+/// The sum of the workflow's own parts, where an operator replaces it.
 pub const OWN: &str = "own";
-/// What the operator makes of it.
+/// The result of the operator.
 pub const CREDIT: &str = "credit";
-/// The part that says whether a seat's own answer is right.
+/// The part for whether a seat's own answer is right.
 pub(crate) const CORRECT: &str = "correct";
-/// The part that a comparison within the group gives.
+/// The part from a comparison within the group.
 pub(crate) const LENGTH_PENALTY: &str = "length_penalty";
 
 struct Shaped {
     inner: Arc<dyn Workflow>,
     shaping: BTreeMap<RoleName, ShapingConfig>,
-    /// Without `own`, which changes nothing.
+    /// The operators, without `own`, which changes nothing.
     credit: BTreeMap<RoleName, CreditConfig>,
-    /// Of the workflow's own parts.
-    weights: Weights,
+    /// The weights of the workflow's own parts.
+    weights: PartWeights,
 }
 
-/// `workflow` with what the configuration asks for, itself if that is nothing.
-pub(super) fn over(workflow: Arc<dyn Workflow>, config: &WorkflowConfig) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
+/// Returns `workflow` with the configured shaping and credit, or `workflow` itself if there is
+/// none.
+pub(crate) fn over(workflow: Arc<dyn Workflow>, config: &WorkflowConfig) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
     if config.shaping.is_empty() && config.credit.is_empty() {
         return Ok(workflow);
     }
@@ -66,7 +67,7 @@ pub(super) fn over(workflow: Arc<dyn Workflow>, config: &WorkflowConfig) -> Resu
     }
 }
 
-/// Operators that change something.
+/// Returns the operators that change something.
 fn operators(config: &WorkflowConfig) -> impl Iterator<Item = (&RoleName, &CreditConfig)> {
     config
         .credit
@@ -74,8 +75,9 @@ fn operators(config: &WorkflowConfig) -> impl Iterator<Item = (&RoleName, &Credi
         .filter(|(_, operator)| **operator != CreditConfig::Own)
 }
 
-/// The weights by which a run counts: where a role has an operator, its own parts count by that alone.
-pub(crate) fn counted(config: &WorkflowConfig, specs: &[RoleSpec]) -> Weights {
+/// Returns the weights that a run uses. Where a role has an operator, its own parts count only
+/// through the operator.
+pub(crate) fn counted(config: &WorkflowConfig, specs: &[RoleSpec]) -> PartWeights {
     let mut counted = part_weights::given(config, specs);
     for (role, _) in operators(config) {
         let shaping = config.shaping.get(role);
@@ -107,7 +109,8 @@ fn problem(path: String, message: String) -> Problem {
 }
 
 impl Shaped {
-    /// Names and weights of the parts that a role has beside the workflow's own, in their order.
+    /// Returns the names and weights of a role's parts that are added to the workflow's own, in
+    /// their order.
     fn added(&self, role: &RoleName) -> Vec<(&'static str, f64)> {
         let shaping = self.shaping.get(role);
         let has = |on: bool, name, weight| on.then_some((name, weight));
@@ -123,7 +126,8 @@ impl Shaped {
         .collect()
     }
 
-    /// Roles that the workflow does not have or that earn nothing, and names of parts that it gives already.
+    /// Reports roles that the workflow does not have or that earn nothing, and names of parts that
+    /// the workflow already has.
     fn clashes(&self, specs: &[RoleSpec]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let shaped = self.shaping.keys().map(|role| ("shaping", role));
@@ -174,7 +178,7 @@ impl Shaped {
         problems
     }
 
-    /// The mean total of each role that earned something.
+    /// Returns the mean total of each role that earned something.
     fn totals(&self, seats: &[SeatReward]) -> BTreeMap<RoleName, f64> {
         let mut sums: BTreeMap<RoleName, (f64, f64)> = BTreeMap::new();
         for seat in seats.iter().filter(|seat| !seat.parts.is_empty()) {
@@ -189,7 +193,7 @@ impl Shaped {
 
     fn shape(&self, mut outcome: Outcome, events: &[Event]) -> Outcome {
         let totals = self.totals(&outcome.rewards);
-        // A seat without any part has no reward, and none is made for it.
+        // A seat without any part has no reward, and gets none.
         for seat in outcome.rewards.iter_mut().filter(|seat| !seat.parts.is_empty()) {
             let own = part_weights::total(&self.weights, seat);
             let mut more: Vec<(&'static str, f64)> = Vec::new();
@@ -212,7 +216,7 @@ impl Shaped {
     }
 }
 
-/// Tokens that a seat sampled, over all its turns. The first event of a turn counts.
+/// Returns the tokens that a seat sampled, over all its turns. The first event of a turn counts.
 fn sampled(events: &[Event], role: &RoleName, seat: u16) -> u64 {
     let mut turns = BTreeSet::new();
     events
@@ -282,163 +286,4 @@ impl Workflow for Shaped {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::build;
-    use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
-    use super::*;
-    use proptest::prelude::*;
-
-    const SOLVE: [&str; 3] = ["solver", "verifier", "retry"];
-
-    fn role(name: &str) -> RoleName {
-        RoleName::new(name).unwrap()
-    }
-
-    fn solve_verify(shaping: &str, credit: &str) -> WorkflowConfig {
-        let mut config = config("solve-verify", &SOLVE, "prompts = \"short\"");
-        config.shaping = toml::from_str(shaping).unwrap();
-        config.credit = toml::from_str(credit).unwrap();
-        config
-    }
-
-    fn built(config: &WorkflowConfig) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
-        build(config, &graders("integer"), &BTreeMap::new())
-    }
-
-    /// s1 = 0, a right rejection, s2 = 1; the solver sampled 7 tokens, as all do here.
-    fn rescued(config: &WorkflowConfig) -> Vec<SeatReward> {
-        let events = [
-            event("solver", 0, "6"),
-            event("verifier", 0, "reject"),
-            event("retry", 0, "5"),
-        ];
-        match built(config).unwrap().step(&task("2+3=", 5.into()), 0, &events) {
-            Step::Done(outcome) => outcome.rewards,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn parts(seat: &SeatReward) -> Vec<(&'static str, f32)> {
-        seat.parts.iter().map(|part| (part.name, part.value)).collect()
-    }
-
-    #[test]
-    fn lengths_are_parts_beside_the_workflows_own() {
-        let config = solve_verify(
-            "solver = { overlong = { from = 6, to = 8, penalty = 2.0 }, length = { target = 14, weight = 0.5 } }",
-            "",
-        );
-        let rewards = rescued(&config);
-        // n = 7: -(7 - 6) / (8 - 6) x 2; -0.5 x 7 / 14.
-        assert_eq!(
-            parts(&rewards[0]),
-            [("correct", 0.0), ("overlong", -1.0), ("length", -0.25)]
-        );
-        assert_eq!(parts(&rewards[1]), [("verdict", 1.0), ("gain", 1.0)]);
-        let counted = counted(&config, &built(&config).unwrap().roles());
-        assert_eq!(part_weights::total(&counted, &rewards[0]), -1.25);
-    }
-
-    #[test]
-    fn an_operator_stands_in_the_place_of_the_workflows_parts() {
-        let mut config = solve_verify(
-            "retry = { overlong = { from = 1, to = 2 } }",
-            "solver = \"shared\"\nverifier = \"own\"\nretry = { difference = \"solver\" }",
-        );
-        assert_eq!(
-            problems(built(&config).map(|_| ())),
-            ["workflow.credit.solver"],
-            "gains count"
-        );
-        let no_gain = BTreeMap::from([("gain".to_owned(), 0.0)]);
-        config.reward = BTreeMap::from(["verifier", "retry"].map(|name| (role(name), no_gain.clone())));
-        let rewards = rescued(&config);
-        // Totals: solver 0, verifier 1, retry 1.
-        let mean = (2.0f64 / 3.0) as f32;
-        assert_eq!(parts(&rewards[0]), [("correct", 0.0), ("own", 0.0), ("credit", mean)]);
-        assert_eq!(parts(&rewards[1]), [("verdict", 1.0), ("gain", 1.0)]);
-        let retry = [
-            ("correct", 1.0),
-            ("gain", 1.0),
-            ("overlong", -1.0),
-            ("own", 1.0),
-            ("credit", 1.0),
-        ];
-        assert_eq!(parts(&rewards[2]), retry);
-        let counted = counted(&config, &built(&config).unwrap().roles());
-        let totals: Vec<f64> = rewards.iter().map(|seat| part_weights::total(&counted, seat)).collect();
-        // The retry: 1 - 0 for its answer, less 1 for its length.
-        assert_eq!(totals, [f64::from(mean), 1.0, 0.0]);
-    }
-
-    #[test]
-    fn what_clashes_or_would_be_unfair_is_named() {
-        let found = |config: &WorkflowConfig| problems(built(config).map(|_| ()));
-        let unfair = solve_verify(
-            "",
-            "solver = { difference = \"verifier\" }\nretry = { difference = \"retry\" }",
-        );
-        assert_eq!(found(&unfair), ["workflow.credit.retry", "workflow.credit.solver"]);
-        let mut signal = config("signal", &["speaker", "listener"], "");
-        let length = "speaker = { length = { target = 3, weight = 1.0 } }\nsomeone = { length_penalty = 1.0 }";
-        signal.shaping = toml::from_str(length).unwrap();
-        signal.credit = BTreeMap::from([(role("listener"), CreditConfig::Shared)]);
-        assert_eq!(found(&signal), ["workflow.shaping.someone", "workflow.shaping.speaker"]);
-    }
-
-    #[test]
-    fn who_has_no_right_answer_is_not_compared_by_length() {
-        let mut game = config("adversarial", &["proposer", "solver"], "");
-        game.shaping =
-            toml::from_str("proposer = { length_penalty = 1.0 }\nsolver = { length_penalty = 1.0 }").unwrap();
-        let found = problems(built(&game).map(|_| ()));
-        assert_eq!(found, ["workflow.shaping.proposer.length_penalty"]);
-    }
-
-    #[test]
-    fn a_part_of_the_workflow_that_is_called_length_counts_by_the_operator_alone() {
-        let mut signal = config("signal", &["speaker", "listener"], "lambda = 0.5");
-        signal.credit = BTreeMap::from([(role("speaker"), CreditConfig::Shared)]);
-        let counted = counted(&signal, &built(&signal).unwrap().roles());
-        let weight = |part: &str| counted[&role("speaker")][part];
-        assert_eq!(["success", "length", "own", "credit"].map(weight), [0.0, 0.0, 0.0, 1.0]);
-        assert_eq!(counted[&role("listener")]["success"], 1.0);
-    }
-
-    #[test]
-    fn a_seat_without_a_reward_gets_none() {
-        let config = solve_verify(
-            "solver = { length = { target = 1, weight = 1.0 } }",
-            "solver = \"shared\"",
-        );
-        let workflow = Shaped {
-            inner: built(&solve_verify("", "")).unwrap(),
-            shaping: config.shaping.clone(),
-            credit: config.credit.clone(),
-            weights: Weights::new(),
-        };
-        let seat = |name: &str, parts| SeatReward {
-            role: role(name),
-            seat: 0,
-            subkey: String::new(),
-            target: None,
-            parts,
-        };
-        let outcome = Outcome {
-            rewards: vec![seat("solver", Vec::new())],
-            metrics: Vec::new(),
-        };
-        assert!(workflow.shape(outcome, &[]).rewards[0].parts.is_empty());
-    }
-
-    proptest! {
-        #[test]
-        fn any_list_of_events_is_answered(events in any_events()) {
-            let config = solve_verify(
-                "solver = { length = { target = 5, weight = 1.0 } }\nretry = { overlong = { from = 1, to = 9 } }",
-                "retry = \"shared\"",
-            );
-            check_total(built(&config).unwrap().as_ref(), &task("2+3=", 5.into()), &events)?;
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-//! Helpers of the workflows' tests: small configurations, events, and the properties that hold for every workflow.
+//! Helpers of the workflows' tests: small configurations, events, and the properties of every
+//! workflow.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,7 @@ pub(crate) fn graders(kind: &str) -> BTreeMap<String, GraderConfig> {
     BTreeMap::from([("correct".to_owned(), config)])
 }
 
-/// The sorted key paths of what was found.
+/// Returns the sorted key paths of the problems.
 pub(crate) fn problems(result: Result<(), Vec<Problem>>) -> Vec<String> {
     let mut paths: Vec<String> = result.unwrap_err().into_iter().map(|p| p.path).collect();
     paths.sort();
@@ -83,7 +84,7 @@ pub(crate) fn event(role: &str, seat: u16, text: &str) -> Event {
     }
 }
 
-/// Events of known and unknown roles and seats, repeats and odd texts among them.
+/// Events of known and unknown roles and seats, with repeats and odd texts.
 pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
     let role = prop::sample::select(vec![
         "speaker",
@@ -149,7 +150,7 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 0..30)
 }
 
-/// What holds for every workflow and every list of events ([`contract::check_events`]).
+/// The properties of every workflow and every list of events ([`contract::check_events`]).
 pub(crate) fn check_total(workflow: &dyn Workflow, task: &Task, events: &[Event]) -> Result<(), TestCaseError> {
     contract::check_events(workflow, task, events).map_err(TestCaseError::fail)
 }

@@ -1,5 +1,5 @@
-//! A conversation's events, looked up by seat, and what a workflow makes of them: names of roles, asks, rewards. The first event of a
-//! turn counts; a repeat changes nothing.
+//! A conversation's events, looked up by seat, and helpers for workflows: role names, asks,
+//! rewards. The first event of a turn counts; a repeat changes nothing.
 
 use broker::RoleName;
 use broker::protocol::turn::Message;
@@ -12,13 +12,13 @@ use super::{Ask, Event, Part, SeatReward};
 pub struct Transcript<'a>(pub &'a [Event]);
 
 impl<'a> Transcript<'a> {
-    /// The seat's first generation.
+    /// Returns the seat's first generation.
     #[must_use]
     pub fn first(self, role: &RoleName, seat: u16) -> Option<&'a Event> {
         self.turn(role, seat, 0)
     }
 
-    /// The seat's generation of this turn, counted from 0.
+    /// Returns the seat's generation of this turn, counted from 0.
     #[must_use]
     pub fn turn(self, role: &RoleName, seat: u16, turn: u16) -> Option<&'a Event> {
         self.0
@@ -26,7 +26,8 @@ impl<'a> Transcript<'a> {
             .find(|event| event.turn == turn && event.seat == seat && &event.role == role)
     }
 
-    /// The first generations of seats `0..seats` once all are there, else an ask for each that is not.
+    /// Returns the first generations of seats `0..seats` once all are there, else an ask for each
+    /// missing one.
     pub fn stage(
         self,
         role: &RoleName,
@@ -43,7 +44,7 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// An ask for a seat's first generation, within the agent's own limits.
+/// Returns an ask for a seat's first generation, within the agent's own limits.
 #[must_use]
 pub fn ask(role: &RoleName, seat: u16, messages: Vec<Message>) -> Ask {
     Ask {
@@ -56,10 +57,10 @@ pub fn ask(role: &RoleName, seat: u16, messages: Vec<Message>) -> Ask {
     }
 }
 
-/// The name of a role.
+/// Returns the name of a role.
 ///
 /// # Errors
-/// One that is no name, as the problem of a configuration.
+/// A text that is not a legal name, as a problem of the configuration.
 pub fn role(name: &str) -> Result<RoleName, Vec<Problem>> {
     RoleName::new(name).map_err(|error| {
         vec![Problem {
@@ -69,7 +70,7 @@ pub fn role(name: &str) -> Result<RoleName, Vec<Problem>> {
     })
 }
 
-/// What a seat earned: all parts of its role, in their order.
+/// Returns a seat's reward: all parts of its role, in their order.
 #[must_use]
 pub fn reward(role: &RoleName, seat: u16, parts: &[(&'static str, f32)]) -> SeatReward {
     SeatReward {

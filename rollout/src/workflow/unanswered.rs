@@ -1,9 +1,11 @@
-//! What becomes of a turn that nobody answered. Where the turn is a grade: by `graders.NAME.missing`, and never a 0. Where its prompt
-//! leaves no room for an answer, and its workflow goes on without one ([`Workflow::goes_on_without`]): a turn that says nothing.
+//! Turns without an answer. If the turn is a grade, `graders.NAME.missing` decides, and it is never
+//! a 0. If its prompt leaves no room for an answer and its workflow continues without one
+//! ([`Workflow::goes_on_without`]), the turn is silent.
 //!
-//! With `missing = "tombstone"`, an agent that judges is asked again where that may help, until the last try of its turn. Programs
-//! and participants give the grade up at their first failure, judges behind servers when their own tries are spent. A grade that
-//! stays missing for good is committed as a turn that says so ([`TOMBSTONE`]), so that whoever takes the conversation over reads
+//! With `missing = "tombstone"`, an agent that judges is asked again where that may help, until the
+//! last try of its turn. Programs and participants give up at their first failure, judges on
+//! servers when their own tries are spent. A grade that stays missing for good is committed as a
+//! turn with the text [`TOMBSTONE`], so that a coordinator that takes the conversation over reads
 //! the same.
 
 use broker::RoleName;
@@ -15,7 +17,7 @@ use configs::{Missing, WorkflowConfig};
 use super::program::TOMBSTONE;
 use super::{Event, Workflow, player};
 
-/// What a failed turn comes to. `retry` says whether asking again may help.
+/// Returns the outcome of a failed turn. `retry` is true if asking again may help.
 #[must_use]
 pub fn unanswered(missing: Missing, failure: Failure, retry: bool) -> TurnOutcome {
     match missing {
@@ -25,8 +27,9 @@ pub fn unanswered(missing: Missing, failure: Failure, retry: bool) -> TurnOutcom
     }
 }
 
-/// As [`unanswered`], of a role that an agent plays: only one that judges has another policy than to be asked again. `last` says
-/// whether that was the last try of its turn: until then, what may pass buries no grade.
+/// Like [`unanswered`], for a role that an agent plays. Only a judging agent has a policy other
+/// than to be asked again. `last` is true at the last try of the turn; before that, a failure that
+/// may pass does not give up the grade.
 #[must_use]
 pub fn unanswered_by(
     config: &WorkflowConfig,
@@ -49,7 +52,7 @@ pub fn unanswered_by(
     outcome
 }
 
-/// What a turn comes to whose prompt leaves no room for an answer, if the workflow goes on without it.
+/// Returns the outcome of a turn without room for an answer, if the workflow continues without it.
 #[must_use]
 pub fn without_room(workflow: &dyn Workflow, role: &RoleName) -> Option<TurnOutcome> {
     workflow
@@ -57,7 +60,7 @@ pub fn without_room(workflow: &dyn Workflow, role: &RoleName) -> Option<TurnOutc
         .then(|| TurnOutcome::Done(said(String::new())))
 }
 
-/// A text without tokens, in the form of a generation.
+/// Returns a text without tokens, in the form of a generation.
 #[must_use]
 pub fn said(text: String) -> Generation {
     Generation {
@@ -74,12 +77,12 @@ pub fn said(text: String) -> Generation {
     }
 }
 
-/// Whether this stands for a grade that nobody gave. What a model itself says has tokens.
+/// Returns true if this stands for a missing grade. A model's own text has tokens.
 pub(crate) fn is_tombstone(generation: &Generation) -> bool {
     has_no_tokens(generation) && generation.text == TOMBSTONE
 }
 
-/// Whether this stands for an answer for which there was no room. What a model itself says has tokens.
+/// Returns true if this stands for an answer without room. A model's own text has tokens.
 #[must_use]
 pub fn is_silent(generation: &Generation) -> bool {
     has_no_tokens(generation) && generation.text.is_empty()
@@ -89,12 +92,12 @@ fn has_no_tokens(generation: &Generation) -> bool {
     generation.kept == 0 && generation.prompt_ids.is_empty() && generation.output_ids.is_empty()
 }
 
-/// As [`is_silent`], of what everyone may see of it.
+/// Like [`is_silent`], for an event.
 pub(crate) fn says_nothing(event: &Event) -> bool {
     event.prompt == 0 && event.tokens == 0 && event.text.is_empty()
 }
 
-/// As [`is_tombstone`], of what everyone may see of it.
+/// Like [`is_tombstone`], for an event.
 pub(crate) fn is_missing(event: &Event) -> bool {
     event.prompt == 0 && event.tokens == 0 && event.text == TOMBSTONE
 }

@@ -1,4 +1,4 @@
-//! `dyad`, for the tests.
+//! Runs `dyad` for the tests.
 
 fn main() {
     agents::cli::main()

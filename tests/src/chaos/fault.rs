@@ -1,4 +1,4 @@
-//! What can happen to a run, drawn by a seed.
+//! Faults that a run can meet, drawn from a seed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::world::{PATIENCE, World};
 use crate::program::wait_for;
 use crate::proxy::{Mode, Proxy};
 
-/// What can happen to a run.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     KillAgent,
@@ -17,19 +17,19 @@ pub enum Fault {
     HaltCoordinator,
     CutBroker,
     CutStore,
-    /// Connections stay open and nothing passes for a while.
+    /// Connections stay open and pass no bytes for a while.
     StallBroker,
     StallStore,
     KillBroker,
     KillStore,
-    /// Redis comes back empty.
+    /// Redis returns empty.
     EmptyStore,
-    /// Redis comes back as it was some faults ago.
+    /// Redis returns with the data of some faults ago.
     OldStore,
 }
 
 impl Fault {
-    /// How often each comes, out of 24: processes die more often than servers.
+    /// Weights that sum to 24: processes die more often than servers.
     const DRAWN: [(Self, u64); 12] = [
         (Self::KillAgent, 6),
         (Self::KillCoordinator, 4),
@@ -64,7 +64,7 @@ impl Fault {
     }
 }
 
-/// SplitMix64: the same seed, the same faults.
+/// SplitMix64: the same seed gives the same faults.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -76,7 +76,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
@@ -87,7 +87,7 @@ impl Dice {
 }
 
 impl World {
-    /// Does one fault and undoes what of it does not heal by itself; returns when the healing begins.
+    /// Injects one fault and undoes the parts that do not heal alone. Returns when healing begins.
     pub(super) fn strike(&mut self, fault: Fault, dice: &mut Dice, old: &Path) {
         let agent = dice.one_of(&["a", "b"]);
         let coordinator = dice.one_of(&["c1", "c2"]);
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// SIGKILL, to a process that is there.
+    /// Sends SIGKILL to a process, once it runs.
     pub fn kill(&self, label: &str) {
         wait_for("a process to be killed", PATIENCE, || {
             self.fleet.signal(label, "KILL").then_some(())

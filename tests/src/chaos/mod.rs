@@ -1,4 +1,5 @@
-//! Chaos: tasks go in while processes and servers are killed, halted, cut off and set back; then everything is counted.
+//! Chaos: tasks are published while processes and servers are killed, halted, cut off and set back.
+//! At the end everything is counted.
 
 mod fault;
 mod report;
@@ -10,20 +11,20 @@ pub use fault::{Dice, Fault};
 pub use report::Report;
 pub use world::{BATCH, GROUP, Shape, World, closed_groups, impatient, task_line};
 
-/// How much of what.
+/// The size of a chaos run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub conversations: u64,
     pub faults: u64,
     pub seed: u64,
-    /// From one fault to the next, at least.
+    /// The least time between two faults.
     pub pause: Duration,
 }
 
 /// Runs the plan to its end.
 #[must_use]
 pub fn run(binary: &str, plan: Plan) -> Report {
-    // Every fault under a broker that takes back what is held for long.
+    // The broker takes back messages that are held for long, so that every fault meets that too.
     let mut world = World::shaped(
         binary,
         Shape {

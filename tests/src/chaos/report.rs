@@ -1,4 +1,4 @@
-//! What chaos did, and what came of it.
+//! The faults of a chaos run and their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,18 +7,18 @@ use std::time::Duration;
 use super::fault::Fault;
 use super::world::GROUP;
 
-/// What was done and what came of it.
+/// Faults and results of a chaos run.
 #[derive(Debug, Default)]
 pub struct Report {
     pub faults: BTreeMap<Fault, u64>,
     pub tasks: u64,
-    /// From a server's return to the next group that both agents closed, at most.
+    /// The longest time from a server's return to the next group that both agents closed.
     pub worst_recovery: Duration,
     /// The same after any fault.
     pub worst_silence: Duration,
     pub seconds: f64,
     pub starts: BTreeMap<String, u64>,
-    /// What `dyad audit --json` said.
+    /// The output of `dyad audit --json`.
     pub audit: serde_json::Value,
     pub audit_passed: bool,
 }
@@ -33,13 +33,13 @@ impl Report {
         self.audit["agents"][agent][key].as_u64().unwrap_or(u64::MAX)
     }
 
-    /// Samples of one agent that have a verdict.
+    /// Returns the samples of one agent that have a verdict.
     #[must_use]
     pub fn decided(&self, agent: &str) -> u64 {
         self.of(agent, "decided")
     }
 
-    /// Tasks and groups that are gone.
+    /// Returns the number of lost tasks and groups.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let count = |list: &serde_json::Value| list.as_array().map_or(0, |a| a.len() as u64);
@@ -48,7 +48,7 @@ impl Report {
         count(&self.audit["books"]["unseen"]) + unequal + missing
     }
 
-    /// Samples that took effect twice.
+    /// Returns the number of samples that took effect twice.
     #[must_use]
     pub fn double(&self) -> u64 {
         ["a", "b"].iter().map(|agent| self.of(agent, "twice")).sum()

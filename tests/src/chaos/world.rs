@@ -1,4 +1,4 @@
-//! A run of real processes over real servers, reached through proxies, with everything around it that a test needs.
+//! A run of real processes over real servers, reached through proxies.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,30 +20,30 @@ use crate::small::Small;
 
 /// Conversations of one task.
 pub const GROUP: u64 = 4;
-/// Groups of a batch: a run of a multiple of this leaves nothing untrained.
+/// Groups in a batch. Publish a multiple of it, and every group is trained.
 pub const BATCH: u64 = 5;
-/// Anything that takes longer is stuck.
+/// A wait that takes longer is stuck.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 const COORDINATORS: usize = 2;
 
-/// What a run is made of.
+/// The parts of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape<'a> {
     pub coordinators: usize,
-    /// Groups of a batch.
+    /// Groups in a batch.
     pub batch: u64,
-    /// Samples that are older are not trained on.
+    /// Older samples are not trained.
     pub staleness: u64,
-    /// As (label, `DYAD_FAILPOINTS`).
+    /// Pairs of label and `DYAD_FAILPOINTS`.
     pub failpoints: &'a [(&'a str, &'a str)],
-    /// Failpoints act at every start of their process, not once in the run.
+    /// Failpoints act at every start of their process instead of once in the run.
     pub always: bool,
     /// More changes to the configuration.
     pub change: fn(Small) -> Small,
-    /// JSON fields that every task has besides id, prompt and label, each with a comma before it.
+    /// JSON fields that every task has in addition to id, prompt and label; a comma precedes each.
     pub fields: &'a str,
     pub rabbit: fn() -> RabbitOptions,
-    /// More for the processes, as (label, variable, value).
+    /// Environment of the processes, as (label, variable, value).
     pub environment: &'a [(&'a str, &'a str, &'a str)],
 }
 
@@ -63,8 +63,9 @@ impl Default for Shape<'_> {
     }
 }
 
-/// A broker that takes back what a consumer has kept for so many milliseconds, and looks often enough to see it. Up to
-/// RabbitMQ 4.2; from 4.3 on quorum queues look by themselves, about once a minute.
+/// Returns options of a broker that takes a message back after `timeout_ms` and checks for it every
+/// second. This works up to RabbitMQ 4.2; from 4.3 on quorum queues check on their own, about once
+/// a minute.
 #[must_use]
 pub fn impatient(timeout_ms: u64) -> RabbitOptions {
     RabbitOptions {
@@ -74,13 +75,13 @@ pub fn impatient(timeout_ms: u64) -> RabbitOptions {
     }
 }
 
-/// A run with everything around it.
+/// A run with its servers, proxies and processes.
 pub struct World {
     pub program: Program,
     pub servers: Servers,
-    /// Before the broker, for all but agent a.
+    /// The proxy to the broker for every process except agent a.
     pub broker: Proxy,
-    /// Before the broker, for agent a alone.
+    /// The proxy to the broker for agent a alone.
     pub link: Proxy,
     pub store: Proxy,
     pub fleet: Fleet,
@@ -89,13 +90,14 @@ pub struct World {
 }
 
 impl World {
-    /// A run that plays published tasks with a scripted engine, on two coordinators, reached through proxies.
+    /// Starts a run that plays published tasks with a scripted engine, on two coordinators.
     #[must_use]
     pub fn start(binary: &str) -> Self {
         Self::with(binary, COORDINATORS, &[])
     }
 
-    /// As [`World::start`], with another number of coordinators and failpoints as (label, `DYAD_FAILPOINTS`).
+    /// Starts a run like [`World::start`] with another number of coordinators and with failpoints
+    /// as (label, `DYAD_FAILPOINTS`).
     #[must_use]
     pub fn with(binary: &str, coordinators: usize, failpoints: &[(&str, &str)]) -> Self {
         Self::shaped(
@@ -108,7 +110,7 @@ impl World {
         )
     }
 
-    /// A run of another shape.
+    /// Starts a run of another shape.
     #[must_use]
     pub fn shaped(binary: &str, shape: Shape) -> Self {
         let Shape {
@@ -138,7 +140,7 @@ impl World {
             .set("tasks.source", "queue")
             .without("tasks.params")
             .write(&home(&program).join("run.toml"));
-        // As if a model spoke: without it everything is over before a fault can hit it.
+        // These pauses stand for a model. Without them the run ends before a fault can hit it.
         let slow = "turn.generated=sleep(20);turn.committed=sleep(20);group.decided=sleep(20);reserve.stored=sleep(20)";
         let once = home(&program).join("fired");
         std::fs::create_dir(&once).unwrap();
@@ -168,33 +170,34 @@ impl World {
         world
     }
 
-    /// Tasks published so far.
+    /// Returns the number of tasks published so far.
     #[must_use]
     pub fn published(&self) -> u64 {
         self.published
     }
 
-    /// Publishes so many more tasks with `dyad publish`.
+    /// Publishes `tasks` more tasks with `dyad publish`.
     pub fn publish(&mut self, tasks: u64) {
         self.publisher(tasks)();
     }
 
-    /// Publishes from a thread of its own, for when it may take long.
+    /// Publishes from a thread, for publishing that may take long.
     #[must_use]
     pub fn publish_beside(&mut self, tasks: u64) -> std::thread::JoinHandle<()> {
         std::thread::spawn(self.publisher(tasks))
     }
 
-    /// What publishes so many more tasks, again and again until all are confirmed: an id is done once.
+    /// Returns a function that publishes `tasks` more tasks and retries until all are confirmed.
+    /// Retries are safe because an id is played once.
     fn publisher(&mut self, tasks: u64) -> impl FnOnce() + Send + 'static {
         let lines: String = (self.published..self.published + tasks)
             .map(|n| task_line(n, &self.fields) + "\n")
             .collect();
         self.published += tasks;
-        // Several may be under way.
+        // Several publishers may run at once.
         let file = home(&self.program).join(format!("tasks-{}.jsonl", self.published));
         std::fs::write(&file, lines).unwrap();
-        // Past the proxy, which is about the run's own processes.
+        // Not through the proxy, which disturbs the run's own processes alone.
         let url = self.servers.rabbit.url();
         let run = self.fleet.run().to_str().unwrap();
         let mut publish = self
@@ -207,14 +210,15 @@ impl World {
         }
     }
 
-    /// Groups that both agents have closed.
+    /// Returns the number of groups that both agents have closed.
     #[must_use]
     pub fn closed(&self) -> u64 {
         let closed = |agent| closed_groups(self.fleet.run(), agent).unwrap_or(0);
         closed("a").min(closed("b"))
     }
 
-    /// Waits until both agents have closed so many groups; answers how long it took. It may take long, but not stand still.
+    /// Waits until both agents have closed `groups` groups and returns how long it took. Fails when
+    /// no group closes for [`PATIENCE`].
     pub fn wait_closed(&self, groups: u64) -> Duration {
         let began = Instant::now();
         let mut last = (began, 0);
@@ -236,7 +240,7 @@ impl World {
         began.elapsed()
     }
 
-    /// `rabbitmqctl`, against the run's broker.
+    /// Runs `rabbitmqctl` on the run's broker.
     pub fn rabbitmqctl(&self, args: &[&str]) -> String {
         let output = self.servers.rabbit.ctl(args).unwrap().output().unwrap();
         assert!(
@@ -247,7 +251,8 @@ impl World {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Ends the run; nothing may be lost or twice, and every published task finished by both agents.
+    /// Ends the run and asserts that nothing is lost or counted twice and that both agents finished
+    /// every published task.
     pub fn end_well(&self) -> serde_json::Value {
         let (audit, passed) = self.end();
         assert!(passed, "{audit:#}\n{}", self.fleet.logs());
@@ -259,12 +264,14 @@ impl World {
         audit
     }
 
-    /// Waits for all that was published, ends the run and counts. The exit code of `dyad audit` is part of the answer.
+    /// Waits for all published tasks, ends the run and audits it. Returns the audit and true if
+    /// `dyad audit` passed.
     pub fn end(&self) -> (serde_json::Value, bool) {
         self.end_after(self.published)
     }
 
-    /// As [`World::end`] where only so many groups will be: the others' tasks never get into a ledger.
+    /// Ends a run like [`World::end`] when only `groups` groups will close: the tasks of the others
+    /// never enter a ledger.
     pub fn end_after(&self, groups: u64) -> (serde_json::Value, bool) {
         self.wait_closed(groups);
         self.drain();
@@ -281,7 +288,7 @@ impl World {
         )
     }
 
-    /// Tells the coordinators to end, until all have ended.
+    /// Orders the coordinators to drain until every process has ended.
     fn drain(&self) {
         let topology = Topology::new(RunId::new(RUN).unwrap());
         self.servers.block_on(async {
@@ -312,14 +319,14 @@ fn home(program: &Program) -> PathBuf {
     program.runs().parent().unwrap().to_owned()
 }
 
-/// Groups that an agent's ledger has closed; nothing while it cannot be read.
+/// Returns the number of groups that an agent's ledger has closed, `None` while it is unreadable.
 #[must_use]
 pub fn closed_groups(run: &Path, agent: &str) -> Option<u64> {
     let inspector = Inspector::open(&run.join("buffer").join(format!("{agent}.sqlite"))).ok()?;
     inspector.closed().ok()
 }
 
-/// The n-th task, with `fields` behind its own.
+/// Returns the n-th task, with `fields` after its own fields.
 #[must_use]
 pub fn task_line(n: u64, fields: &str) -> String {
     let symbol = n % 16;

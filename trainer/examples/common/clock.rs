@@ -1,12 +1,12 @@
-//! Processor time: what a bench measures where other work disturbs the clock on the wall.
+//! Processor time, for benches on machines where other work disturbs wall-clock time.
 
 use std::time::Duration;
 
-/// What the kernel says this thread has computed.
+/// This thread's processor time according to the kernel.
 pub(crate) fn on_processor() -> std::io::Result<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
     nanoseconds
         .map(Duration::from_nanos)
-        .ok_or_else(|| std::io::Error::other(format!("/proc/thread-self/schedstat says {text:?}")))
+        .ok_or_else(|| std::io::Error::other(format!("/proc/thread-self/schedstat holds {text:?}")))
 }

@@ -1,4 +1,4 @@
-//! Memory of this process, as Linux tells it.
+//! Memory of this process, as reported by Linux.
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -15,12 +15,13 @@ pub(crate) fn memory(line: &str) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// The peak, `VmHWM`, begins anew.
+/// Resets the peak, `VmHWM`.
 pub(crate) fn begin_peak() -> Result<()> {
     Ok(std::fs::write("/proc/self/clear_refs", "5")?)
 }
 
-/// The two numbers that this program prints when it is called with `arguments`: measured in a process of its own.
+/// Runs this program with `arguments` in a separate process and returns the two numbers that it
+/// prints.
 #[allow(dead_code, reason = "train_work measures itself")]
 pub(crate) fn apart(arguments: &[&str]) -> Result<(f64, f64)> {
     let output = std::process::Command::new(std::env::current_exe()?)

@@ -1,4 +1,5 @@
-//! Where a worker computes and in what: `[DEVICE [DTYPE]]` on its command line, `cpu` and `f32` if not given.
+//! The device and dtype of a worker: `[DEVICE [DTYPE]]` on its command line, by default `cpu` and
+//! `f32`.
 
 use configs::{DeviceName, Dtype};
 use trainer::device::{self, Device};
@@ -18,13 +19,13 @@ impl Place {
         let dtype = match arguments.get(1).map(String::as_str) {
             None | Some("f32") => Dtype::F32,
             Some("bf16") => Dtype::Bf16,
-            Some(other) => return Err(format!("{other:?} is no type of numbers: write f32 or bf16").into()),
+            Some(other) => return Err(format!("{other:?} is not a dtype: write f32 or bf16").into()),
         };
         let device = device::init(device.into())?;
         Ok(Self { device, dtype })
     }
 
-    /// Waits until the device has done what it was told.
+    /// Waits until the device has finished its work.
     pub(crate) fn wait(self) {
         if let Device::Cuda(index) = self.device {
             tch::Cuda::synchronize(index as i64);

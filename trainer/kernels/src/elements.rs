@@ -1,13 +1,14 @@
-//! What stands between a layer's products, each in one pass: norms, the turning of heads, the gate.
+//! The steps between a layer's products, each in one pass: norms, the rotation of heads, the gate.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::exp::exp;
 
-/// RMSNorm (Zhang and Sennrich, 2019) of rows as wide as `weight`: `x / sqrt(mean(x^2) + eps) * weight`.
+/// RMSNorm (Zhang and Sennrich, 2019) of rows as wide as `weight`:
+/// `x / sqrt(mean(x^2) + eps) * weight`.
 ///
 /// # Panics
-/// Where `out` is not as long as `x`, or they are not whole rows.
+/// If `out` is not as long as `x`, or they are not whole rows.
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     assert_eq!(
         (x.len(), x.len() % weight.len()),
@@ -54,10 +55,11 @@ fn inverse_rms<S: Simd>(simd: S, x: &[f32], eps: f32) -> f32 {
     1.0 / (sum / x.len() as f32 + eps).sqrt()
 }
 
-/// The gate of SwiGLU (Shazeer, arXiv:2002.05202): `silu(a) b`, of rows that have `a` and then `b`, `[rows, 2, width]`; `out` is `[rows, width]`.
+/// The gate of SwiGLU (Shazeer, arXiv:2002.05202): `silu(a) b`. Rows hold `a` and then `b`,
+/// `[rows, 2, width]`; `out` is `[rows, width]`.
 ///
 /// # Panics
-/// Where `both` is not twice as long as `out`, or they are not whole rows.
+/// If `both` is not twice as long as `out`, or they are not whole rows.
 pub fn gate(both: &[f32], width: usize, out: &mut [f32]) {
     assert_eq!((both.len(), out.len() % width), (2 * out.len(), 0), "rows of {width}");
     Arch::new().dispatch(Gate { both, width, out });
@@ -84,7 +86,7 @@ impl WithSimd for Gate<'_> {
     }
 }
 
-/// `x / (1 + e^-x)`, by an exponent that is at most 0.
+/// `x / (1 + e^-x)`, computed with an exponent of at most 0.
 #[inline(always)]
 fn silu(x: f32) -> f32 {
     let small = exp(-x.abs());
@@ -92,24 +94,26 @@ fn silu(x: f32) -> f32 {
     part / (1.0 + small)
 }
 
-/// How a token's queries, keys and values become heads.
+/// The parameters that turn a token's projections into heads.
 #[derive(Debug, Clone, Copy)]
 pub struct Heads<'a> {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Weights of the norms of a query and of a key, where heads are normed, and their epsilon.
+    /// Weights of the norms of a query and of a key, and their epsilon, in models with head norms.
     pub norms: Option<([&'a [f32]; 2], f32)>,
-    /// Of each token, `[tokens, head_dim]`; sines are negated in the first half, as `x cos + roll(x, head_dim / 2) sin` wants them.
+    /// One row per token, `[tokens, head_dim]`. Sines are negated in the first half, as
+    /// `x cos + roll(x, head_dim / 2) sin` requires.
     pub cos: &'a [f32],
     pub sin: &'a [f32],
 }
 
-/// Norms and turns heads (rotary embedding, Su et al., arXiv:2104.09864): `all` is `[tokens, heads + 2 kv_heads, head_dim]`, queries, keys, then
-/// values; `q` is `[tokens, heads, head_dim]`, `k` and `v` are `[tokens, kv_heads, head_dim]`.
+/// Norms and rotates heads (rotary embedding, Su et al., arXiv:2104.09864). `all` is
+/// `[tokens, heads + 2 kv_heads, head_dim]`: queries, keys, then values. `q` is
+/// `[tokens, heads, head_dim]`, `k` and `v` are `[tokens, kv_heads, head_dim]`.
 ///
 /// # Panics
-/// Where a slice is of another size, or `head_dim` is odd.
+/// If a slice has another size, or `head_dim` is odd.
 pub fn turn_heads(of: Heads<'_>, all: &[f32], [q, k, v]: [&mut [f32]; 3]) {
     let tokens = all.len() / ((of.heads + 2 * of.kv_heads) * of.head_dim);
     let (queries, keys) = (tokens * of.heads * of.head_dim, tokens * of.kv_heads * of.head_dim);

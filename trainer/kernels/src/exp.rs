@@ -1,12 +1,13 @@
 //! The exponential function, over many numbers at once.
 
-/// `ln 2` in two parts, the first of few bits, so that `n` times it is exact.
+/// `ln 2` in two parts, the first with few bits, so that `n` times it is exact.
 const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 /// Adding it leaves the nearest whole number in the lowest bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// `e^x` for `x` at most 0, to about one unit in the last place; 0 below -87, where f32 ends; what is not a number stays so. Without a branch, so that a loop over it
-/// becomes vectors. After Moshier's Cephes (`expf`): `e^x = 2^n e^r` with `|r| <= ln 2 / 2`, a polynomial of degree 7 for `e^r`.
+/// `e^x` for `x` at most 0, to about one unit in the last place; 0 below -87, where f32 ends; NaN
+/// stays NaN. It has no branch, so that the compiler vectorises a loop over it. After Moshier's
+/// Cephes (`expf`): `e^x = 2^n e^r` with `|r| <= ln 2 / 2`, and a polynomial of degree 7 for `e^r`.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     let inside = if x < -87.0 { -87.0 } else { x };

@@ -1,15 +1,17 @@
-//! What an engine computes at each step on a CPU, in f32: products of few rows with weights, and attention of single tokens (over keys and
-//! values in f32 or bf16).
+//! The computation of an engine's steps on a CPU, in f32: products of few rows with weights, and
+//! attention of single tokens (over keys and values in f32 or bf16).
 //!
-//! libtorch has both for large shapes. With one row, or thirty of unlike lengths, its libraries spend most of the time on other things
-//! than the sums: they order the weights anew at each call, take no AVX-512 on some processors, and attend over as many keys as the
-//! longest row has. Here weights are put in order once ([`Packed`]), and each row is attended over its own keys ([`attend`]).
+//! libtorch has both for large shapes. With one row, or thirty rows of different lengths, its
+//! libraries spend most of the time on other work than the sums. They reorder the weights at each
+//! call, do not use AVX-512 on some processors, and read as many keys as the longest row has. This
+//! crate orders weights once ([`Packed`]), and each row reads only its own keys ([`attend`]).
 //!
-//! The widest vectors of the processor are chosen at run time (pulp). On one processor each number is one sum in one order, whatever is
-//! computed with it: a row has the same bits alone and beside others. No libtorch here: slices of numbers alone.
+//! The widest vectors of the processor are chosen at run time (pulp). On one processor, each number
+//! is one sum in one order, so a row has the same bits alone and with others. The crate uses slices
+//! of numbers only, no libtorch.
 
-// A closure is compiled for any processor, whatever the function is compiled for in which it stands: what is worked on at each number stands in
-// loops.
+// A closure is not compiled for the processor of its function. So the work on each number must be
+// in loops.
 #![allow(clippy::needless_range_loop)]
 
 mod attention;
@@ -25,7 +27,7 @@ pub use packed::{Packed, pays};
 mod processors {
     use pulp::Arch;
 
-    /// This processor, and lesser ones for which it can stand.
+    /// This processor, and lesser ones that it can run.
     pub(crate) fn each() -> Vec<Arch> {
         let mut each = vec![Arch::new(), Arch::Scalar];
         #[cfg(target_arch = "x86_64")]

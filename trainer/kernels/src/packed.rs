@@ -1,13 +1,14 @@
-//! Products with a matrix of weights that was put in order before: panels of columns, each as wide as two vectors.
+//! Products with an ordered matrix of weights: panels of columns, each as wide as two vectors.
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Vectors side by side in a panel.
+/// The number of vectors across a panel.
 const ACROSS: usize = 2;
 
-/// The weights of a linear layer, ordered for [`Self::multiply`]: as large as the matrix itself, its outputs rounded up to panels.
+/// The weights of a linear layer, ordered for [`Self::multiply`]: as large as the matrix itself,
+/// with its outputs rounded up to panels.
 pub struct Packed {
-    /// `[panels, inputs, width]`; what lies beyond the last output is 0.
+    /// `[panels, inputs, width]`; columns after the last output are 0.
     panels: Vec<f32>,
     width: usize,
     outputs: usize,
@@ -15,16 +16,16 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// `weight` is `[outputs, inputs]`, row by row.
+    /// Orders `weight`, which is `[outputs, inputs]`, row by row.
     ///
     /// # Panics
-    /// Where `weight` is not a whole number of rows of `inputs`, or `inputs` is 0.
+    /// If `weight` is not a whole number of rows of `inputs`, or `inputs` is 0.
     #[must_use]
     pub fn new(weight: &[f32], inputs: usize) -> Self {
         Self::new_on(Arch::new(), weight, inputs)
     }
 
-    /// For tests with processors that are less than this one.
+    /// For tests of lesser processors than this one.
     fn new_on(arch: Arch, weight: &[f32], inputs: usize) -> Self {
         let outputs = weight.len() / inputs;
         assert_eq!(weight.len(), outputs * inputs, "rows of {inputs}");
@@ -54,11 +55,12 @@ impl Packed {
         self.inputs
     }
 
-    /// `y = x W^T`: `x` is `[rows, inputs]`, `y` `[rows, outputs]`, which is written whole. Each sum goes over the inputs in their
-    /// order, so a row's numbers do not depend on the others.
+    /// Computes `y = x W^T`: `x` is `[rows, inputs]`, `y` is `[rows, outputs]` and is written
+    /// whole. Each sum runs over the inputs in their order, so a row's numbers do not depend on the
+    /// others.
     ///
     /// # Panics
-    /// Where `x` or `y` is of another size.
+    /// If `x` or `y` has another size.
     pub fn multiply(&self, x: &[f32], y: &mut [f32]) {
         self.multiply_on(Arch::new(), x, y);
     }
@@ -80,13 +82,13 @@ impl std::fmt::Debug for Packed {
     }
 }
 
-/// Whether this processor has vectors that make it worth while.
+/// Returns true if this processor has vectors that are wide enough to gain from the order.
 #[must_use]
 pub fn pays() -> bool {
     Arch::new().dispatch(Width) >= 4 * ACROSS
 }
 
-/// Columns of a panel on this processor.
+/// The number of columns of a panel on this processor.
 struct Width;
 
 impl WithSimd for Width {
@@ -98,7 +100,8 @@ impl WithSimd for Width {
     }
 }
 
-/// Inputs that are turned before the next row, so that what is written is still in the nearest cache.
+/// The number of inputs that are transposed before the next row, so that the destination is still
+/// in the nearest cache.
 const TURNED: usize = 64;
 
 /// Writes rows as columns: row `r` of `rows` (`[_, inputs]`) to `to[k * width + r]`.
@@ -124,7 +127,8 @@ impl WithSimd for Multiply<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        // Sums that are under way stay in registers: two for each row of a tile, two of the weights and one of a row.
+        // Active sums stay in registers: two for each row of a tile, two for the weights and one
+        // for a row.
         if S::REGISTER_COUNT >= 32 {
             self.tiles::<S, 8>(simd);
         } else {
@@ -144,7 +148,7 @@ impl Multiply<'_> {
             inputs,
         } = self.packed;
         let mut turned = vec![0.0; self.x.len()];
-        // Tiles of much the same size: a last one of a single row would wait for its own sums.
+        // Tiles of similar size: a last tile of a single row would wait for its own sums.
         let rows = self.x.len() / inputs;
         let tall = rows.div_ceil(rows.div_ceil(MOST).max(1)).max(1);
         for (rows, to) in self.x.chunks(tall * inputs).zip(turned.chunks_mut(tall * inputs)) {
@@ -173,17 +177,18 @@ impl Multiply<'_> {
     }
 }
 
-/// Where a panel's numbers of some rows go.
+/// The destination of a panel's results for some rows.
 struct Columns<'a> {
     y: &'a mut [f32],
     outputs: usize,
     column: usize,
 }
 
-/// Inputs that are added up by themselves, so that rounding does not grow with their number.
+/// The number of inputs that are summed separately, so that rounding does not grow with their total
+/// number.
 const SUMMED: usize = 512;
 
-/// `M` rows, turned (`[inputs, M]`), by one panel (`[inputs, width]`).
+/// Multiplies `M` transposed rows (`[inputs, M]`) by one panel (`[inputs, width]`).
 #[inline(always)]
 fn tile<S: Simd, const M: usize>(simd: S, panel: &[f32], rows: &[f32], to: Columns<'_>) {
     let mut sums = [[simd.splat_f32s(0.0); ACROSS]; M];

@@ -1,8 +1,8 @@
-//! Why a checkpoint could not be written or is refused.
+//! Why a checkpoint could not be written, or is rejected.
 
 use std::path::{Path, PathBuf};
 
-/// Names the file and what is wrong with it.
+/// Names the file and its fault.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     #[error("{doing} {}: {source}", path.display())]
@@ -13,9 +13,9 @@ pub enum CheckpointError {
     },
     #[error("there is no checkpoint in {}", .0.display())]
     None(PathBuf),
-    #[error("{} is no checkpoint: it has no manifest, so its writing was never finished", .0.display())]
+    #[error("{} is not a checkpoint: it has no manifest, so its writing never finished", .0.display())]
     Unfinished(PathBuf),
-    #[error("{} lacks {file}", folder.display())]
+    #[error("{} has no {file}", folder.display())]
     Missing { folder: PathBuf, file: String },
     #[error("{} has {found} bytes, its manifest says {expected}: it is truncated or was changed", path.display())]
     Length { path: PathBuf, found: u64, expected: u64 },
@@ -23,14 +23,14 @@ pub enum CheckpointError {
     Digest { path: PathBuf },
     #[error("{}: {reason}", path.display())]
     Content { path: PathBuf, reason: String },
-    #[error("the checkpoint in {} is of another model: {reason}", path.display())]
+    #[error("the checkpoint in {} belongs to another model: {reason}", path.display())]
     OtherModel { path: PathBuf, reason: String },
     #[error("writing the tensors of {}: {reason}", path.display())]
     Tensors { path: PathBuf, reason: String },
 }
 
 impl CheckpointError {
-    /// Shaped for `map_err`.
+    /// Returns a function for `map_err`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { doing, path, source }

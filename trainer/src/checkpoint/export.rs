@@ -1,4 +1,5 @@
-//! A policy as a folder that others load: a model in Hugging Face's form or an adapter in PEFT's, without what only training needs.
+//! Exports a policy as a folder that other tools load: a model in Hugging Face's form or an adapter
+//! in PEFT's form, without the data that only training needs.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -9,41 +10,43 @@ use configs::Dtype;
 use serde_json::json;
 use tch::Device;
 
-use super::base::other_base;
+use super::base_note::other_base;
 use super::error::CheckpointError;
 use super::folder::{sync_folder, write_synced};
 use super::tokenizer;
 use crate::model::{ModelError, ModelShape, Weights, kind_of, peft};
 
 const GENERATION: &str = "generation_config.json";
-/// What every export has and nothing else: where it came from. Written last.
+/// The file that marks an export and records its origin. Written last.
 pub const EXPORT: &str = "dyad_export.json";
 
-/// What is exported.
+/// The options of an export.
 pub struct Export<'a> {
     /// Folder of the whole model, or of the base of `adapter`.
     pub model: &'a Path,
     pub adapter: Option<&'a Weights>,
-    /// Where `adapter` lay: a checkpoint's folder says which base it is of, and is merged into no other.
+    /// The folder of `adapter`. A checkpoint's folder records the base, and the adapter is merged
+    /// into no other base.
     pub adapter_folder: Option<&'a Path>,
-    /// Base and adapter in one, as a whole model. Nothing else for a policy without an adapter.
+    /// Merges base and adapter into a whole model. Has no effect for a policy without an adapter.
     pub merged: bool,
     /// Folder of the tokenizer's files.
     pub tokenizer: &'a Path,
-    /// Of the weights as they are written; they are merged in f32.
+    /// The dtype of the written weights; merging happens in f32.
     pub dtype: Dtype,
-    /// Bytes of a whole model's file of weights at most; a larger one is written in shards with an index.
+    /// The largest size in bytes of one file of weights of a whole model. A larger model is written
+    /// in shards with an index.
     pub shard_bytes: u64,
-    /// Where the weights came from, for [`EXPORT`]: a JSON object of the caller's.
+    /// The origin of the weights for [`EXPORT`]: a JSON object of the caller.
     pub provenance: serde_json::Value,
 }
 
-/// What was written.
+/// The result of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// Whether it is an adapter, which needs its base.
+    /// True for an adapter, which needs its base.
     pub adapter: bool,
-    /// A tied base became a model with a head of its own.
+    /// True if a tied base became a model with a separate head.
     pub untied: bool,
     pub parameters: usize,
     /// In the order of their names.
@@ -57,30 +60,31 @@ pub enum ExportError {
     Model(#[from] ModelError),
     #[error(transparent)]
     Files(#[from] CheckpointError),
-    #[error("{} has no name to write a folder under: name a folder that may be made", .0.display())]
+    #[error("{} names no folder to create: name one", .0.display())]
     NoName(PathBuf),
 }
 
-/// Writes the folder `out`, whole or not at all: its files are synced in a hidden folder beside it, which is then renamed. An empty
-/// folder is replaced, one with content only with `replace`: whether it may be is for the caller to judge.
+/// Writes the folder `out`, whole or not at all: its files are synced in a hidden folder next to
+/// it, which is then renamed. An empty folder is replaced. A folder with content is replaced only
+/// with `replace`; the caller must decide whether that is allowed.
 ///
 /// # Errors
-/// [`ExportError`]; `out` is as it was, or under the name that the error has.
+/// [`ExportError`]. `out` is as it was, or has the name that the error reports.
 pub fn export(what: &Export<'_>, out: &Path, replace: bool) -> Result<Exported, ExportError> {
-    let hidden = beside(out, "new")?;
+    let hidden = hidden_next_to(out, "new")?;
     let above = parent(out);
     fs::create_dir_all(above).map_err(CheckpointError::io("making", above))?;
     make(&hidden)?;
     let written = fill(what, &hidden).and_then(|exported| put(&hidden, out, replace).map(|()| exported));
     if written.is_err() {
-        // What cannot be removed either is hidden.
+        // A hidden folder may remain if it cannot be removed either.
         let _ = fs::remove_dir_all(&hidden);
     }
     written
 }
 
-/// A hidden name beside `out` that nobody else has.
-fn beside(out: &Path, suffix: &str) -> Result<PathBuf, ExportError> {
+/// Returns an unused hidden name next to `out`.
+fn hidden_next_to(out: &Path, suffix: &str) -> Result<PathBuf, ExportError> {
     let name = out.file_name().ok_or_else(|| ExportError::NoName(out.to_owned()))?;
     let mut hidden = OsString::from(".");
     hidden.push(name);
@@ -89,7 +93,8 @@ fn beside(out: &Path, suffix: &str) -> Result<PathBuf, ExportError> {
     Ok(out.with_file_name(hidden))
 }
 
-/// Makes a folder that is not there yet: what another export left in it would be part of this one.
+/// Creates a new folder. An existing one might hold files of another export, which would become
+/// part of this one.
 fn make(hidden: &Path) -> Result<(), CheckpointError> {
     fs::create_dir(hidden).map_err(CheckpointError::io("making", hidden))
 }
@@ -98,7 +103,7 @@ fn fill(what: &Export<'_>, folder: &Path) -> Result<Exported, ExportError> {
     let base = ModelShape::load(what.model)?;
     let (shape, parameters) = match what.adapter {
         Some(adapter) if !what.merged => {
-            // Whoever loads it stands elsewhere.
+            // An absolute path, because a later reader has another working directory.
             let base_name = what.model.canonicalize().unwrap_or_else(|_| what.model.to_owned());
             let written = adapter.copied_to(Device::Cpu, what.dtype)?;
             peft::save(folder, &written, &base_name.display().to_string())?;
@@ -134,7 +139,7 @@ fn fill(what: &Export<'_>, folder: &Path) -> Result<Exported, ExportError> {
     })
 }
 
-/// The whole model: merged in f32, else as it is written.
+/// Returns the whole model: merged in f32, otherwise in the dtype of the export.
 fn whole(
     base: &ModelShape,
     what: &Export<'_>,
@@ -158,7 +163,7 @@ fn whole(
     }
 }
 
-/// The ids that end and fill a text, as transformers' `GenerationConfig` has them.
+/// The ids that end and pad a text, in the form of transformers' `GenerationConfig`.
 fn generation_config(shape: &ModelShape) -> serde_json::Value {
     json!({"bos_token_id": shape.bos, "eos_token_id": shape.eos, "pad_token_id": shape.pad})
 }
@@ -173,30 +178,31 @@ fn names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     Ok(names)
 }
 
-/// Gives the folder its name. With `replace`, a folder that has it goes aside first and is removed last.
+/// Gives the folder its final name. With `replace`, an existing folder is moved away first and
+/// removed last.
 fn put(hidden: &Path, out: &Path, replace: bool) -> Result<(), ExportError> {
     let old = if replace && out.is_dir() {
-        let old = beside(out, "old")?;
+        let old = hidden_next_to(out, "old")?;
         fs::rename(out, &old).map_err(CheckpointError::io("moving aside", out))?;
         Some(old)
     } else {
         None
     };
-    // It takes the place of nothing and of an empty folder, and fails where there is content.
+    // The rename replaces nothing or an empty folder, and fails if the target has content.
     if let Err(error) = fs::rename(hidden, out) {
         if let Some(old) = &old {
             fs::rename(old, out).map_err(CheckpointError::io("moving back", old))?;
         }
         return Err(CheckpointError::io("naming", out)(error).into());
     }
-    // The export is there whatever happens from here on.
+    // From here on the export exists, whatever fails.
     if let Err(error) = sync_folder(parent(out)) {
-        tracing::warn!(%error, "the export is whole, and its name may not outlive a crash of the machine");
+        tracing::warn!(%error, "the export is complete, but its name may be lost if the machine crashes now");
     }
     if let Some(old) = &old
         && let Err(error) = fs::remove_dir_all(old)
     {
-        tracing::warn!(%error, path = %old.display(), "what was there before could not be removed: remove it yourself");
+        tracing::warn!(%error, path = %old.display(), "the earlier folder could not be removed: remove it by hand");
     }
     Ok(())
 }
@@ -209,5 +215,4 @@ fn parent(path: &Path) -> &Path {
 }
 
 #[cfg(test)]
-#[path = "export_tests.rs"]
 mod tests;

@@ -1,7 +1,8 @@
-//! Writing one checkpoint folder so that it is whole or not there.
+//! Writes one checkpoint folder so that it is complete or absent.
 //!
-//! Files go to a hidden folder beside the final one, each synced; the manifest with their digests comes last; then the
-//! folder is renamed into place. A crash at any point leaves at most a hidden folder, which the next save removes.
+//! Each file goes to a hidden folder next to the final one and is synced. The manifest with their
+//! digests comes last. Then the folder is renamed. A crash at any point leaves at most a hidden
+//! folder, which the next save removes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,10 +11,11 @@ use std::path::{Path, PathBuf};
 use super::error::CheckpointError;
 use super::manifest::{FileEntry, MANIFEST, Manifest};
 
-/// Called before each durable act with its name; an error stops there as a crash would. For tests of crashes.
+/// Called before each durable act with its name. An error stops the save there, as a crash would.
+/// For crash tests.
 pub type Gate = Box<dyn FnMut(&str) -> io::Result<()> + Send>;
 
-/// A folder being written.
+/// A folder that is being written.
 pub struct NewFolder<'a> {
     hidden: PathBuf,
     manifest: Manifest,
@@ -30,10 +32,12 @@ impl<'a> NewFolder<'a> {
         Ok(Self { hidden, manifest, gate })
     }
 
-    /// Adds the file `name` (a relative path, `/` between folders) that `write` makes at the path it is given.
+    /// Adds the file `name` (a relative path with `/` between folders) that `write` creates at the
+    /// path it receives.
     ///
     /// # Errors
-    /// Those of `write`, and [`CheckpointError::Io`] where the file cannot be read back or synced.
+    /// The errors of `write`, and [`CheckpointError::Io`] if the file cannot be read back or
+    /// synced.
     pub fn add(
         &mut self,
         name: &str,
@@ -48,7 +52,8 @@ impl<'a> NewFolder<'a> {
         self.seal(name)
     }
 
-    /// Adds files that stand in the folder already, such as those of a Hugging Face model that were written together.
+    /// Adds an existing file of the folder, for example one of several that a Hugging Face model
+    /// writes together.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].
@@ -62,13 +67,13 @@ impl<'a> NewFolder<'a> {
         Ok(())
     }
 
-    /// Where files of several at once may be written, to be sealed one by one after.
+    /// The folder for files that are written together; seal each of them afterwards.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.hidden
     }
 
-    /// Asks the gate.
+    /// Calls the gate.
     pub(super) fn pass(&mut self, act: &str) -> Result<(), CheckpointError> {
         broker::fail::point(&format!("checkpoint.{act}"));
         match &mut self.gate {
@@ -77,7 +82,7 @@ impl<'a> NewFolder<'a> {
         }
     }
 
-    /// Writes the manifest, syncs every folder and gives the whole its final name.
+    /// Writes the manifest, syncs every folder and renames the whole to its final name.
     pub(super) fn finish(mut self, target: &Path) -> Result<(), CheckpointError> {
         for folder in self.subfolders() {
             sync_folder(&folder)?;

@@ -1,21 +1,22 @@
-//! The model of a checkpoint, kept when the checkpoint itself goes.
+//! Keeps the model of a checkpoint when the checkpoint itself is removed.
 
 use std::fs;
 use std::path::Path;
 
-use super::base::{BASE, keep_base};
+use super::base_note::{BASE, keep_base};
 use super::error::CheckpointError;
 use super::folder::{sync_folder, write_synced};
 use super::manifest::{MANIFEST, Manifest};
 
-/// What a trainer goes on with and no engine needs.
+/// Files that a trainer needs to continue and an engine does not.
 const OF_TRAINING: [&str; 2] = ["optimizer.safetensors", "state.json"];
 
-/// Makes `target` a folder with the model or adapter of the checkpoint in `folder`, with its tokenizer and a manifest of its own,
-/// whole and verified or not at all. Files are linked, so that they take no room while the checkpoint is there, and copied where that cannot be.
+/// Makes `target` a folder with the checkpoint's model or adapter, its tokenizer and a separate
+/// manifest. The folder is complete and verified, or absent. Files are hard links, which need no
+/// space while the checkpoint exists, or copies where links are impossible.
 ///
 /// # Errors
-/// [`CheckpointError`], also of a checkpoint that is damaged; then there is no `target`.
+/// [`CheckpointError`], also for a damaged checkpoint; then `target` does not exist.
 pub fn keep_model(folder: &Path, target: &Path) -> Result<(), CheckpointError> {
     let mut manifest = Manifest::read(folder)?;
     manifest
@@ -70,7 +71,7 @@ mod tests {
         };
         let first = save(0).unwrap().folder;
         let kept = root.path().join("a");
-        // What a crash left aside is no hindrance.
+        // Leftovers of a crash do not prevent the next attempt.
         fs::create_dir_all(kept.with_extension("new")).unwrap();
         keep_model(&first, &kept).unwrap();
         save(1).unwrap();

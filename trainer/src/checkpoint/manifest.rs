@@ -1,4 +1,5 @@
-//! `manifest.json`: every file of a checkpoint with its length and digest. Written last, so that its presence means whole.
+//! `manifest.json`: every file of a checkpoint with its length and digest. Written last, so that
+//! its presence proves a complete folder.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,14 +13,16 @@ use super::error::CheckpointError;
 pub(super) const MANIFEST: &str = "manifest.json";
 const FORMAT: u32 = 1;
 
-/// What a checkpoint folder holds.
+/// The content of a checkpoint folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub format: u32,
-    /// Counts the saves in this root: the larger is the later, whatever the steps are.
+    /// The number of this save in its root: a larger number is a later save, whatever the steps
+    /// are.
     pub serial: u64,
     pub step: u64,
-    /// Of the state, as [`super::state_digest`] defines it; the same for the same training, wherever and whenever.
+    /// The digest of the state, as [`super::state_digest`] defines it. Equal training has an equal
+    /// digest in every place and at every time.
     pub digest: String,
     pub files: BTreeMap<String, FileEntry>,
 }
@@ -60,10 +63,11 @@ impl Manifest {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Reads the manifest of a folder, without looking at its files.
+    /// Reads the manifest of a folder without checking its files.
     ///
     /// # Errors
-    /// [`CheckpointError::Unfinished`] where there is none, [`CheckpointError::Content`] where it does not read.
+    /// [`CheckpointError::Unfinished`] without a manifest, [`CheckpointError::Content`] for one
+    /// that cannot be parsed.
     pub fn read(folder: &Path) -> Result<Self, CheckpointError> {
         let path = folder.join(MANIFEST);
         let text = match fs::read_to_string(&path) {
@@ -84,7 +88,8 @@ impl Manifest {
     /// Checks length and digest of every file.
     ///
     /// # Errors
-    /// [`CheckpointError::Missing`], [`CheckpointError::Length`], [`CheckpointError::Digest`], [`CheckpointError::Io`].
+    /// [`CheckpointError::Missing`], [`CheckpointError::Length`], [`CheckpointError::Digest`],
+    /// [`CheckpointError::Io`].
     pub fn verify(&self, folder: &Path) -> Result<(), CheckpointError> {
         for (name, expected) in &self.files {
             let path = folder.join(name);

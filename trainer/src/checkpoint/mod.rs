@@ -1,9 +1,11 @@
-//! Checkpoints: folders that are whole or absent, and that say when they are damaged.
+//! Checkpoints: folders that are complete or absent, and that reveal damage.
 //!
-//! `step-N/` is a Hugging Face folder (`config.json`, `model.safetensors`, the tokenizer's files) with `optimizer.safetensors`,
-//! `state.json`, `reference/` where a reference policy is kept, and `manifest.json` with the digest of every file.
+//! `step-N/` is a Hugging Face folder (`config.json`, `model.safetensors`, the tokenizer's files).
+//! It also holds `optimizer.safetensors`, `state.json`, `reference/` if a reference policy is kept,
+//! and `manifest.json` with the digest of every file.
 
-mod base;
+mod adapted_base;
+mod base_note;
 mod error;
 mod export;
 mod folder;
@@ -14,7 +16,8 @@ pub(crate) mod state;
 mod store;
 pub(crate) mod tokenizer;
 
-pub use base::{AdaptedBase, other_base};
+pub use adapted_base::AdaptedBase;
+pub use base_note::other_base;
 pub use error::CheckpointError;
 pub use export::{EXPORT, Export, ExportError, Exported, export};
 pub use folder::{Gate, NewFolder};

@@ -1,6 +1,8 @@
-//! `optimizer.safetensors`: AdamW's moments, parameter by parameter under `exp_avg.NAME` and `exp_avg_sq.NAME`.
+//! `optimizer.safetensors`: AdamW's moments, parameter by parameter under `exp_avg.NAME` and
+//! `exp_avg_sq.NAME`.
 //!
-//! Names rather than one flat tensor, so that a file stays readable when the order of the buffer changes.
+//! The moments have names instead of one flat tensor, so that a file stays readable when the order
+//! of the buffer changes.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
@@ -14,10 +16,10 @@ use super::error::CheckpointError;
 use crate::model::ParamSpec;
 
 const PREFIXES: [&str; 2] = ["exp_avg", "exp_avg_sq"];
-/// Longest header that is believed.
+/// The longest header that the reader accepts, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// The bytes of one parameter's stretch of a flat f32 buffer, little-endian as in memory.
+/// The bytes of one parameter in a flat f32 buffer, little-endian as in memory.
 pub(super) fn bytes_of(flat: &Tensor, spec: &ParamSpec) -> Result<Vec<u8>, TchError> {
     let stretch = flat.f_narrow(0, spec.offset as i64, spec.numel as i64)?.f_detach()?;
     let mut bytes = vec![0u8; spec.numel * Kind::Float.elt_size_in_bytes()];
@@ -65,7 +67,7 @@ pub(crate) fn read(path: &Path, params: &[ParamSpec], moments: [&Tensor; 2]) -> 
     file.read_exact(&mut length).map_err(io)?;
     let length = u64::from_le_bytes(length);
     if length > MAX_HEADER {
-        return Err(content("it is no safetensors file".into()));
+        return Err(content("it is not a safetensors file".into()));
     }
     let mut header = vec![0u8; length as usize];
     file.read_exact(&mut header).map_err(io)?;

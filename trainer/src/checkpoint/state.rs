@@ -1,4 +1,4 @@
-//! `state.json`, and the digest that names a training state.
+//! `state.json`, and the digest that identifies a training state.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use configs::Dtype;
 use serde::{Deserialize, Serialize};
 use tch::TchError;
 
-use super::base::AdaptedBase;
+use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
 use super::moments::bytes_of;
 use crate::model::Weights;
@@ -17,7 +17,7 @@ use crate::optim::AdamW;
 pub(crate) const STATE: &str = "state.json";
 const FORMAT: u32 = 1;
 
-/// What a trainer computes in, as Hugging Face names it. Its state is f32 always.
+/// Hugging Face's name of the dtype that a trainer computes in. Its state is always f32.
 pub(crate) fn dtype_name(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::F32 => "float32",
@@ -25,34 +25,36 @@ pub(crate) fn dtype_name(dtype: Dtype) -> &'static str {
     }
 }
 
-/// What a trainer is besides its tensors.
+/// The state of a trainer without its tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainerState {
     pub format: u32,
-    /// Of the version published last; 0 before the first.
+    /// The step of the last published version; 0 before the first.
     pub step: u64,
     /// Exponent of AdamW's bias corrections.
     pub optimizer_steps: u64,
-    /// Steps left out for a gradient that was not finite.
+    /// The number of steps skipped because the gradient was not finite.
     pub skipped_steps: u64,
-    /// The command that saved.
+    /// The number of the command that saved.
     pub seq: u64,
-    /// Version published last, as (lineage, step).
+    /// The last published version, as (lineage, step).
     pub version: Option<(u32, u64)>,
-    /// Whether the weights are those of `version`; unknown, so false, in states of earlier builds.
+    /// True if the weights are those of `version`. Unknown in states of earlier builds, therefore
+    /// false there.
     #[serde(default)]
     pub published: bool,
-    /// Whether `reference/` holds the reference policy.
+    /// True if `reference/` holds the reference policy.
     pub reference: bool,
-    /// Whether `ema/` holds the average of the weights.
+    /// True if `ema/` holds the average of the weights.
     #[serde(default)]
     pub average: bool,
-    /// The frozen model that the tensors are an adapter of; not told in states of earlier builds.
+    /// The frozen base that the tensors are an adapter of. States of earlier builds do not record
+    /// it.
     #[serde(default)]
     pub base: Option<AdaptedBase>,
     pub dtype: String,
     pub digest: String,
-    /// The caller's own, given back as it was.
+    /// Data of the caller, returned unchanged.
     pub meta: String,
 }
 
@@ -96,8 +98,9 @@ impl TrainerState {
     }
 }
 
-/// BLAKE3 over weights, moments, the average of the weights where one is kept, the count of optimizer steps, and the value of `deterministic` in the caller's `meta` (a
-/// JSON object). Paths, times, run ids, lineages and the rest of `meta` stay outside: equal training has an equal digest.
+/// BLAKE3 over the weights, the moments, the average of the weights if kept, the count of optimizer
+/// steps, and the value of `deterministic` in the caller's `meta` (a JSON object). Paths, times,
+/// run ids, lineages and the rest of `meta` are left out: equal training has an equal digest.
 pub(crate) fn state_digest(
     weights: &Weights,
     optimizer: &AdamW,

@@ -1,4 +1,4 @@
-//! A root of checkpoint folders: `step-N/` each, and `LATEST`, the name of the newest.
+//! A root of checkpoint folders: `step-N/` each, and `LATEST` with the name of the newest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use super::folder::{Gate, NewFolder, sync_folder, write_synced};
 use super::manifest::Manifest;
 
 const LATEST: &str = "LATEST";
-/// Begins the names of folders that are being written or removed.
+/// The prefix of folders that are being written or removed.
 const HIDDEN: &str = ".step-";
 
-/// The checkpoints of one agent. One writer at a time.
+/// The checkpoints of one agent. Only one writer at a time.
 pub struct CheckpointStore {
     root: PathBuf,
     keep: usize,
@@ -36,23 +36,24 @@ impl CheckpointStore {
         }
     }
 
-    /// As [`Self::new`], with a gate that may stop the writing at any act.
+    /// Sets a gate that may stop the writing at any act.
     #[must_use]
     pub fn with_gate(mut self, gate: Option<Gate>) -> Self {
         self.gate = gate;
         self
     }
 
-    /// Takes the gate back.
+    /// Returns the gate.
     pub fn into_gate(self) -> Option<Gate> {
         self.gate
     }
 
-    /// Writes a checkpoint of `step`, whose files `fill` adds, moves `LATEST` to it and removes what is over the number
-    /// to keep. A step that is there already gets a name with a suffix: nothing that is whole is ever overwritten.
+    /// Writes a checkpoint of `step` with the files that `fill` adds, moves `LATEST` to it and
+    /// removes the oldest ones above the number to keep. A repeated step gets a name with a suffix:
+    /// a complete checkpoint is never overwritten.
     ///
     /// # Errors
-    /// [`CheckpointError`]; until the last act the earlier checkpoints are as they were.
+    /// [`CheckpointError`]; until the last act, the earlier checkpoints are unchanged.
     pub fn save(
         &mut self,
         step: u64,
@@ -68,9 +69,6 @@ impl CheckpointStore {
         let mut folder = NewFolder::begin(hidden, Manifest::new(serial, step, digest), self.gate.as_mut())?;
         fill(&mut folder)?;
         folder.finish(&target)?;
-        if !broker::mutant::stands("checkpoint.order") {
-            self.retain(&target)?;
-        }
         self.point_at(&name)?;
         self.retain(&target)?;
         Ok(Checkpoint {
@@ -79,10 +77,11 @@ impl CheckpointStore {
         })
     }
 
-    /// Every finished checkpoint, the latest save first. Folders without a readable manifest are left out.
+    /// Lists every finished checkpoint, the latest save first. Folders without a readable manifest
+    /// are left out.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`]; a root that is not there has no checkpoints.
+    /// [`CheckpointError::Io`]. A missing root has no checkpoints.
     pub fn list(&self) -> Result<Vec<Checkpoint>, CheckpointError> {
         let mut found: Vec<Checkpoint> = self
             .folders()?
@@ -97,10 +96,11 @@ impl CheckpointStore {
         Ok(found)
     }
 
-    /// The checkpoint that `LATEST` names, or the latest save where there is no such file. Not verified.
+    /// Returns the checkpoint that `LATEST` names, or the latest save without such a file. The
+    /// checkpoint is not verified.
     ///
     /// # Errors
-    /// [`CheckpointError::None`], [`CheckpointError::Io`], and those of reading its manifest.
+    /// [`CheckpointError::None`], [`CheckpointError::Io`], and the errors of reading its manifest.
     pub fn latest(&self) -> Result<Checkpoint, CheckpointError> {
         if let Some(folder) = self.pointed_at()? {
             return Ok(Checkpoint {
@@ -130,12 +130,12 @@ impl CheckpointStore {
         sync_folder(&self.root)
     }
 
-    /// Removes the oldest saves over the number to keep, never `good`.
+    /// Removes the oldest saves above the number to keep, but never `good`.
     fn retain(&mut self, good: &Path) -> Result<(), CheckpointError> {
         let surplus = self.list()?.into_iter().skip(self.keep);
         for old in surplus.filter(|old| old.folder != good) {
             self.pass("remove")?;
-            // Renamed first: a folder half removed must not look like a checkpoint.
+            // Renamed first, because a half-removed folder must not look like a checkpoint.
             let hidden = self.root.join(format!(".{}.old", name_of(&old.folder)));
             fs::rename(&old.folder, &hidden).map_err(CheckpointError::io("removing", &old.folder))?;
             fs::remove_dir_all(&hidden).map_err(CheckpointError::io("removing", &hidden))?;
@@ -188,11 +188,12 @@ fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// The checkpoint at `path` and all its files verified. `path` is a checkpoint's folder, or a root, where `LATEST` is
-/// taken. With `fall_back`, damage there leads to the latest save beside it that is undamaged.
+/// Returns the checkpoint at `path` after verifying all its files. `path` is a checkpoint's folder,
+/// or a root with a `LATEST` file. With `fall_back`, a damaged checkpoint is replaced by the latest
+/// undamaged save of the same root.
 ///
 /// # Errors
-/// What is wrong with the checkpoint that was asked for.
+/// The fault of the requested checkpoint.
 pub fn find(path: &Path, fall_back: bool) -> Result<Checkpoint, CheckpointError> {
     let named = name_of(path).starts_with("step-");
     let root = if named { path.parent().unwrap_or(path) } else { path };
@@ -213,7 +214,7 @@ pub fn find(path: &Path, fall_back: bool) -> Result<Checkpoint, CheckpointError>
     if fall_back {
         for other in store.list()? {
             if let Ok(good) = self::verified(other) {
-                tracing::warn!(%error, taken = %good.folder.display(), "a checkpoint is damaged, an earlier one is taken");
+                tracing::warn!(%error, taken = %good.folder.display(), "a checkpoint is damaged; using an earlier one");
                 return Ok(good);
             }
         }
@@ -221,10 +222,10 @@ pub fn find(path: &Path, fall_back: bool) -> Result<Checkpoint, CheckpointError>
     Err(error)
 }
 
-/// The checkpoint in `folder` itself, whatever its name, and all its files verified.
+/// Returns the checkpoint in exactly `folder`, whatever its name, after verifying all its files.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the checkpoint.
 pub fn sound(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let manifest = Manifest::read(folder)?;
     verified(Checkpoint {
@@ -272,7 +273,7 @@ mod tests {
             let result = save(&mut store, 2);
             let found = find(root.path(), false).unwrap();
             outcomes.push((found.manifest.step, result.is_ok()));
-            // The next start saves as if nothing had been.
+            // The next start saves normally.
             save(&mut CheckpointStore::new(root.path(), 1), 3).unwrap();
             assert_eq!(find(root.path(), false).unwrap().manifest.step, 3);
             assert_eq!(
@@ -284,7 +285,8 @@ mod tests {
                 break;
             }
         }
-        // Two files, manifest, rename, LATEST written: step 1. LATEST moved: step 2, and the removal of step 1 follows.
+        // Two files, manifest, rename, and writing LATEST leave step 1. Moving LATEST leaves step
+        // 2; the removal of step 1 follows.
         let expected = [[(1, false); 6].as_slice(), &[(2, false), (2, true)]].concat();
         assert_eq!(outcomes, expected);
     }
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_and_falls_back_only_when_told() {
+    fn damage_is_named_and_falls_back_only_when_allowed() {
         let root = tempfile::tempdir().unwrap();
         let mut store = CheckpointStore::new(root.path(), 3);
         save(&mut store, 1).unwrap();

@@ -1,11 +1,11 @@
-//! The tokenizer's files, which travel with every model that is written.
+//! The tokenizer's files, which are copied with every written model.
 
 use std::fs;
 use std::path::Path;
 
 use super::error::CheckpointError;
 
-/// What Hugging Face's tokenizers read, as far as a model's folder has it.
+/// The files that Hugging Face's tokenizers read, if a model's folder has them.
 const FILES: [&str; 9] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -18,7 +18,7 @@ const FILES: [&str; 9] = [
     "generation_config.json",
 ];
 
-/// Names of those that the folder `source` has.
+/// The names of the tokenizer files in the folder `source`.
 pub(crate) fn files(source: &Path) -> impl Iterator<Item = &'static str> {
     FILES.into_iter().filter(move |name| source.join(name).is_file())
 }

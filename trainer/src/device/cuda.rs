@@ -2,11 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::DeviceError;
+use super::error::{DeviceError, LIBRARY_VARIABLE};
 use crate::shim;
-
-/// The environment variable that names libtorch_cuda.so.
-pub const LIBRARY_VARIABLE: &str = "DYAD_LIBTORCH_CUDA";
 
 const LIBRARY: &str = "libtorch_cuda.so";
 
@@ -26,8 +23,8 @@ pub(super) fn open() -> Result<(), DeviceError> {
     }
 }
 
-/// Where it may lie: named by the environment; beside the CPU library that this process runs (a full libtorch); or where
-/// the set-up wrote, beside that library's folder, that it put it.
+/// The places to look in: the file named by the environment, the folder of the loaded CPU library
+/// (a full libtorch), and the path that the set-up recorded next to that folder.
 fn places() -> Vec<PathBuf> {
     let named = std::env::var_os(LIBRARY_VARIABLE)
         .filter(|value| !value.is_empty())

@@ -1,51 +1,38 @@
-//! Which device computes: decided once per process, before anything asks libtorch about CUDA.
+//! Chooses the device of the process, once, before any other call asks libtorch about CUDA.
 //!
-//! A binary links the CPU half of libtorch only. The CUDA half is opened at run time when a GPU is asked for
-//! ([`cuda`]); had anything asked "is there CUDA?" before, libtorch would have cached its empty hooks for good.
+//! A binary links only the CPU half of libtorch. The CUDA half is opened at run time when a GPU is
+//! requested ([`cuda`]). An earlier question "is there CUDA?" would make libtorch cache its empty
+//! hooks for the life of the process.
 
 mod cuda;
+mod error;
 
 use std::sync::OnceLock;
 
 pub use tch::Device;
 
-pub use cuda::LIBRARY_VARIABLE;
+pub use error::{DeviceError, LIBRARY_VARIABLE};
 
-/// What to compute on.
+/// The requested device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Want {
     #[default]
     Cpu,
-    /// A GPU by its index; an error if it cannot be had.
+    /// A GPU by its index; an error if it is not available.
     Cuda(usize),
 }
 
-/// Why a device cannot be had.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DeviceError {
-    #[error(
-        "libtorch's CUDA library was not found in {looked}: run `python3 trainer/libtorch/setup.py --gpu`, or name \
-         libtorch_cuda.so in {LIBRARY_VARIABLE}"
-    )]
-    NotFound { looked: String },
-    #[error("opening {path}: {reason}")]
-    Open { path: String, reason: String },
-    #[error("GPU {index} was asked for; libtorch sees {count}: is there a driver, is the GPU visible to this process?")]
-    NoGpu { index: usize, count: usize },
-    #[error("this process was set up without a GPU and cannot change its mind: ask for the GPU at the start")]
-    TooLate,
-}
-
-/// Whether libtorch_cuda is open; what the first caller decided.
+/// True if libtorch_cuda is open. The first caller decides.
 static CUDA: OnceLock<Result<bool, DeviceError>> = OnceLock::new();
 
-/// Sets libtorch up for this process and returns the device. Call it first in `main`, before any tensor is made; later
-/// calls are cheap and may ask for another GPU, but not for the first one.
+/// Sets libtorch up for this process and returns the device. Call it first in `main`, before any
+/// tensor is created. Later calls are cheap. They may ask for another GPU, but not for a first one.
 ///
-/// One torch thread: parallelism is by owner threads, and teams of spinning OpenMP threads slow each other down.
+/// Sets one torch thread: parallelism comes from owner threads, and teams of spinning OpenMP
+/// threads slow each other down.
 ///
 /// # Errors
-/// [`DeviceError`] when a GPU is asked for and cannot be had. The CPU always can.
+/// [`DeviceError`] when a requested GPU is not available. The CPU always is.
 pub fn init(want: Want) -> Result<Device, DeviceError> {
     let cuda = CUDA.get_or_init(|| {
         let cuda = match want {
@@ -83,7 +70,7 @@ fn one_thread() {
     if tch::get_num_threads() != 1 {
         tch::set_num_threads(1);
     }
-    // libtorch refuses a second setting.
+    // libtorch rejects a second setting.
     if tch::get_num_interop_threads() != 1 {
         tch::set_num_interop_threads(1);
     }

@@ -1,4 +1,5 @@
-//! Which waiting requests begin together: in order of arrival, equal prompts computed once.
+//! Chooses the waiting requests that begin together: in order of arrival, equal prompts computed
+//! once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,11 +15,12 @@ pub(super) struct Admission {
     pub(super) members: Vec<(GenRequest, usize)>,
 }
 
-/// A prompt and who asks for it.
+/// A prompt and its requests.
 pub(super) type OfPrompt = (Arc<[u32]>, Vec<GenRequest>);
 
 impl Admission {
-    /// Takes out the prompts of which `apart` says so, and those whose log-probs somebody asks for, each with its requests.
+    /// Takes out the prompts for which `apart` returns true, and the prompts with a request for
+    /// their log-probs. Returns the rest, and each removed prompt with its requests.
     pub(super) fn split(self, apart: impl Fn(&[u32]) -> bool) -> (Self, Vec<OfPrompt>) {
         let (mut rest, mut others): (_, Vec<OfPrompt>) = (Self::default(), Vec::new());
         let mut places = Vec::with_capacity(self.prompts.len());
@@ -45,18 +47,19 @@ impl Admission {
     }
 }
 
-/// What fits.
+/// The capacity for requests that begin now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub(super) slots: usize,
-    /// Tokens of distinct prompts.
+    /// The number of tokens of distinct prompts.
     pub(super) tokens: usize,
-    /// Nothing else is being computed: the first prompt fits, whatever its length.
+    /// Set if no other prompt is being computed: the first prompt then fits, whatever its length.
     pub(super) free: bool,
 }
 
-/// Takes requests from the front of the line while they fit; `cost` says how many tokens of its prompt have to be computed.
-/// A request for one token, or none, takes no slot: it ends with its prompt.
+/// Takes requests from the front of the line while they fit. `cost` returns the number of prompt
+/// tokens that must be computed. A request for at most one token takes no slot: it ends with its
+/// prompt.
 pub(super) fn admit(waiting: &mut VecDeque<GenRequest>, room: Room, cost: impl Fn(&GenRequest) -> usize) -> Admission {
     let mut admission = Admission::default();
     let mut index: HashMap<Arc<[u32]>, usize> = HashMap::new();
@@ -127,7 +130,7 @@ mod tests {
         assert_eq!(
             admit(&mut waiting, 0, 100).members.len(),
             0,
-            "nobody overtakes one that waits for a slot"
+            "no request overtakes one that waits for a slot"
         );
         assert_eq!(
             admit(&mut waiting, 1, 1).members.len(),

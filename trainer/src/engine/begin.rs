@@ -1,15 +1,16 @@
-//! Beginning requests: prompts computed once for all that share them, first tokens, slots.
+//! Begins requests: computes each distinct prompt once, chooses first tokens and assigns slots.
 
 use tch::Tensor;
 
 use super::admission::{self, Admission, Room};
 use super::choose::{Chosen, Draw, choose};
-use super::row::Row;
+use super::generation::Generation;
 use super::{Engine, EngineError};
 use crate::model::{Prefilled, Prefixes, RowBatch, Shared};
 
 impl Engine {
-    /// Begins waiting requests, and goes on with the prompts that are computed in pieces: what one step may compute of them.
+    /// Begins waiting requests and continues the prompts that are computed in pieces, within the
+    /// prompt tokens of one step.
     pub(super) fn begin(&mut self) -> Result<(), EngineError> {
         let mut left = self.options.prefill_tokens;
         if self.next.is_none() {
@@ -35,7 +36,7 @@ impl Engine {
         self.fill_on(left)
     }
 
-    /// Prompts that are computed at once: first tokens, slots.
+    /// Computes whole prompts, then chooses first tokens and assigns slots.
     fn begin_whole(&mut self, admission: Admission) -> Result<(), EngineError> {
         if admission.members.is_empty() {
             return Ok(());
@@ -69,12 +70,12 @@ impl Engine {
         Ok((choices, kept))
     }
 
-    /// Gives first tokens to their requests; those that go on get slots behind the live rows.
+    /// Gives each request its first token. Requests that continue get slots after the live rows.
     fn seat(&mut self, admission: Admission, choices: Vec<Chosen>, kept: &Prefilled) -> Result<(), EngineError> {
         let (version, max_context) = (self.version(), self.shape().max_context);
         let (live, mut begun) = (self.rows.len(), Vec::new());
         for ((request, prompt), choice) in admission.members.into_iter().zip(choices) {
-            let mut row = Row::new(request, version);
+            let mut row = Generation::new(request, version);
             match row.push(choice, version, max_context) {
                 Some(finish) => self.done.push(row.finish(finish)),
                 None => begun.push((row, prompt)),
@@ -84,7 +85,7 @@ impl Engine {
             return Ok(());
         }
         self.share(&mut begun, admission.prompts.len(), kept)?;
-        // Rows with a prompt of their own first: their slots are filled in one go.
+        // Rows with their own prompt come first, so that one copy fills their slots.
         begun.sort_by_key(|(row, _)| row.shared.is_some());
         let own: Vec<i64> = begun
             .iter()
@@ -103,8 +104,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives prompts that enough rows begin with together a place of their own.
-    fn share(&mut self, begun: &mut [(Row, usize)], prompts: usize, kept: &Prefilled) -> Result<(), EngineError> {
+    /// Shares the prompts that enough rows begin with.
+    fn share(
+        &mut self,
+        begun: &mut [(Generation, usize)],
+        prompts: usize,
+        kept: &Prefilled,
+    ) -> Result<(), EngineError> {
         let device = self.decoder.device();
         let mut members = vec![0; prompts];
         begun.iter().for_each(|(_, prompt)| members[*prompt] += 1);

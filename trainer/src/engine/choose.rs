@@ -1,4 +1,4 @@
-//! From logits to tokens: probabilities in libtorch, the draw on the host.
+//! Turns logits into tokens: libtorch computes probabilities, the host draws.
 
 use std::collections::HashMap;
 
@@ -6,30 +6,30 @@ use broker::ids::RequestId;
 use broker::protocol::engine::TopLogprob;
 use tch::{Kind, Tensor};
 
-use super::GenRequest;
+use super::request::GenRequest;
 use crate::model::Result;
 use crate::sampling::{self, Choice, SamplingParams};
 
-/// One token to choose.
+/// One token to draw.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draw {
     request: RequestId,
-    /// Row of the logits. Several draws may share one: samples of one prompt.
+    /// The row of the logits. Several draws may share a row: samples of one prompt.
     pub(super) row: usize,
     pub(super) params: SamplingParams,
     pub(super) seed: u64,
     pub(super) position: u32,
-    /// Most likely tokens to keep beside the chosen one.
+    /// The number of most likely tokens to report with the drawn one.
     pub(super) top: u8,
 }
 
 impl Draw {
-    /// The first token of a request.
+    /// The draw of a request's first token.
     pub(super) fn first(row: usize, request: &GenRequest) -> Self {
         Self::next(row, request, 0)
     }
 
-    /// The token of a request that has made `position` tokens.
+    /// The draw of the next token of a request that has made `position` tokens.
     pub(super) fn next(row: usize, request: &GenRequest, position: u32) -> Self {
         Self {
             request: request.id,
@@ -42,20 +42,21 @@ impl Draw {
     }
 }
 
-/// A token, and the most likely ones in its place if they were asked for.
+/// A drawn token, and the most likely tokens in its place if asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Chosen {
     pub(super) token: Choice,
     pub(super) top: Vec<TopLogprob>,
 }
 
-/// Tokens in the order of their draws, or the requests whose logits are not finite.
+/// Tokens in the order of their draws, or the requests with logits that are not finite.
 pub(super) type Choices = std::result::Result<Vec<Chosen>, Vec<RequestId>>;
 
 /// Chooses a token for each draw, from logits `[rows, vocab]` in f32.
 pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Choices> {
     let (rows, vocab) = logits.size2()?;
-    // Rows as they are divided: draws of one row at different temperatures need one each.
+    // One row for each temperature: draws that share logits but not a temperature need separate
+    // rows.
     let mut tempered: Vec<(usize, f32)> = Vec::with_capacity(rows as usize);
     let mut index = HashMap::with_capacity(rows as usize);
     let mut places = Vec::with_capacity(draws.len());
@@ -89,7 +90,7 @@ pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Choices> {
     Ok(if failing.is_empty() { Ok(chosen) } else { Err(failing) })
 }
 
-/// softmax(logits / divisor) of each (row, divisor), contiguous.
+/// Returns softmax(logits / divisor) of each (row, divisor), contiguous.
 fn probabilities(logits: &Tensor, tempered: &[(usize, f32)], rows: usize) -> Result<Tensor> {
     let in_order = tempered.len() == rows && tempered.iter().enumerate().all(|(i, (row, _))| i == *row);
     let logits = if in_order {

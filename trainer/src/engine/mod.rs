@@ -1,40 +1,43 @@
 //! The embedded inference engine: continuous batching over a slot cache, owned by one thread.
 //!
-//! Requests wait in line, begin together with those of the same prompt (computed once for all of them), and then share
-//! decode steps with whatever else is under way. Random numbers belong to the request (seed, position), so a request meets
-//! the same ones in every batch; the bits of its logits may differ with the batch, except in a wave ([`Engine::run_wave`]),
-//! whose bits are a function of its content, and with [`EngineOptions::deterministic`].
+//! Requests wait in line. Requests with equal prompts begin together, and their prompt is computed
+//! once. Then each request shares decode steps with all other active requests.
 //!
-//! # Around it
-//! [`Engine`] is synchronous and knows no queue. An agent's router wraps it as an `EngineClient`: a thread of its own calls
-//! [`crate::device::init`], builds the engine and loops: drain the command channel (jobs -> [`Engine::submit`] or a whole wave
-//! -> [`Engine::run_wave`]; weights -> [`Engine::swap`], only the newest of several; aborts -> [`Engine::abort`]); take the
-//! process's compute permit; [`Engine::step`]; answer what finished. When [`Engine::is_idle`], it blocks on the channel. On
-//! an error of `step` it calls [`Engine::abort_all`] and fails those requests: a failure of the machinery is never an answer.
+//! The random numbers of a request depend only on its seed and the position, so they are the same
+//! in every batch. The bits of its logits may differ with the batch. They do not differ in a wave
+//! ([`Engine::run_wave`]), where they are a function of the wave's content, or with
+//! [`EngineOptions::deterministic`].
+//!
+//! # How an agent uses it
+//! [`Engine`] is synchronous and has no queue of commands. An agent's router wraps it as an
+//! `EngineClient`. A dedicated thread calls [`crate::device::init`], builds the engine and then
+//! repeats these steps:
+//!
+//! - Drain the command channel. Jobs go to [`Engine::submit`], a whole wave to
+//!   [`Engine::run_wave`], aborts to [`Engine::abort`]. Only the newest of several weights goes to
+//!   [`Engine::swap`].
+//! - Take the process's compute permit.
+//! - Call [`Engine::step`] and answer the finished requests.
+//!
+//! When [`Engine::is_idle`] holds, the thread blocks on the channel. When `step` returns an error,
+//! the thread calls [`Engine::abort_all`] and fails those requests: a failure of the machinery is
+//! never an answer.
 
 mod admission;
 mod begin;
 mod choose;
+mod fill;
 mod filling;
-#[cfg(test)]
-mod fixed_tests;
+mod generation;
 mod order;
 mod prefix_cache;
 mod prompt_scores;
-#[cfg(test)]
-mod prompt_scores_tests;
 mod request;
-#[cfg(test)]
-mod reuse_tests;
-mod row;
+mod score;
 mod swap;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod top_tests;
 mod visit;
-#[cfg(test)]
-mod visit_tests;
 mod wave;
 
 use std::collections::{HashSet, VecDeque};
@@ -43,32 +46,36 @@ use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
 
 pub use prompt_scores::PromptScores;
-pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
-pub use visit::{Aside, UnderWay};
+pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule, UnderWay};
+pub use visit::Aside;
 
 use crate::model::{Decoder, KvCache, ModelShape, Parts, Shared, Weights};
 use crate::pulse::Pulse;
 use crate::weights::Published;
 use choose::{Draw, choose};
 use filling::Filling;
+use generation::Generation;
 use prefix_cache::PrefixCache;
-use row::Row;
 
-/// How an engine works.
+/// The options of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Generations decoded together, at least 1.
+    /// The number of generations decoded together, at least 1.
     pub slots: usize,
-    /// Tokens of distinct prompts computed in one step at most, at least 1; a longer prompt is computed in pieces.
+    /// The largest number of tokens of distinct prompts computed in one step, at least 1. A longer
+    /// prompt is computed in pieces.
     pub prefill_tokens: usize,
-    /// Bytes of keys and values kept for requests that begin with what was said; 0: none.
+    /// Bytes of keys and values kept for requests that begin with an earlier conversation; 0 keeps
+    /// none.
     pub prefix_cache: usize,
-    /// What happens to generations under way when new weights arrive.
+    /// The treatment of active generations when new weights arrive.
     pub swap: Swap,
-    /// A request has the same bits whatever is computed with it, at a price: on a CPU only.
+    /// Gives a request the same bits whatever is computed with it. Slower, and available on a CPU
+    /// only.
     pub deterministic: bool,
-    /// In f32 on a CPU the matrices (in bf16 the output matrix alone) are kept a second time, in the order in which the engine's own products
-    /// want them: faster, at twice the memory. Without it, and elsewhere, libtorch's products compute with the one copy.
+    /// Keeps a second copy of the matrices in the order that the engine's own products need: all
+    /// matrices in f32 on a CPU, only the output matrix in bf16. Faster, at twice the memory.
+    /// Without it, and on other devices, libtorch computes with the one copy.
     pub prepack: bool,
 }
 
@@ -85,25 +92,25 @@ impl From<&configs::EngineConfig> for EngineOptions {
     }
 }
 
-/// An engine. One thread owns it.
+/// An inference engine. One thread owns it.
 #[derive(Debug)]
 pub struct Engine {
-    // Before the weights that its views belong to, which go back to their pool when dropped.
+    // Declared before the weights that its views borrow, which return to their pool when dropped.
     decoder: Decoder,
-    /// The frozen model that the served weights are adapters of, if they are.
+    /// The frozen base model, if the served weights are adapters.
     base: Option<Weights>,
     served: Published,
-    /// Weights that wait until what is under way has ended.
+    /// New weights that wait until the active generations have ended.
     next: Option<Published>,
     options: EngineOptions,
     cache: KvCache,
-    /// Row `i` has slot `i` of the cache.
-    rows: Vec<Row>,
+    /// Generation `i` has slot `i` of the cache.
+    rows: Vec<Generation>,
     waiting: VecDeque<GenRequest>,
-    /// Prompts that are computed in pieces.
+    /// Prompts that are being computed in pieces.
     filling: VecDeque<Filling>,
     prefix_cache: PrefixCache,
-    /// Nothing is begun with what other weights computed.
+    /// When true, no request begins with keys and values computed by other weights.
     pinned: bool,
     known: HashSet<RequestId>,
     done: Vec<Finished>,
@@ -111,19 +118,19 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that serves `weights`, on their device and in their kind.
+    /// Builds an engine that serves `weights`, on their device and in their kind.
     ///
     /// # Errors
-    /// [`EngineError::Model`] when the weights are not of this shape.
+    /// [`EngineError::Model`] when the weights do not have this shape.
     pub fn new(shape: &ModelShape, weights: Published, options: EngineOptions) -> Result<Self, EngineError> {
         Self::build(shape, None, weights, options)
     }
 
-    /// An engine that serves adapters of `base`, which is of their kind, on their device, and changed by nobody: it may be
-    /// shared.
+    /// Builds an engine that serves adapters of `base`. The base has the adapters' kind and device.
+    /// It is never changed, so several engines may share it.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The same as for [`Self::new`].
     pub fn with_base(
         shape: &ModelShape,
         base: Weights,
@@ -174,20 +181,21 @@ impl Engine {
         self.decoder.shape()
     }
 
-    /// The weights that compute now.
+    /// The version of the weights that compute now.
     #[must_use]
     pub fn version(&self) -> WeightVersion {
         self.served.version()
     }
 
-    /// Requests under way or waiting.
+    /// The number of active and waiting requests.
     #[must_use]
     pub fn pending(&self) -> usize {
         let filling: usize = self.filling.iter().map(Filling::pending).sum();
         self.rows.len() + self.waiting.len() + filling
     }
 
-    /// Nothing is under way, nothing waits, and no weights wait to be served: a step would do nothing.
+    /// Returns true if a step would do nothing: no request is active or waiting, and no weights
+    /// wait.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.pending() == 0 && self.done.is_empty() && self.next.is_none()
@@ -196,7 +204,8 @@ impl Engine {
     /// Puts a request in line.
     ///
     /// # Errors
-    /// [`EngineError::BadRequest`] for what can never be generated, [`EngineError::Duplicate`].
+    /// [`EngineError::BadRequest`] for a request that this model can never answer,
+    /// [`EngineError::Duplicate`].
     pub fn submit(&mut self, request: GenRequest) -> Result<(), EngineError> {
         self.check(&request)
             .map_err(|source| EngineError::BadRequest { id: request.id, source })?;
@@ -207,7 +216,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a request could be generated at all: asking again does not change the answer.
+    /// Checks that a request can be answered at all. A retry gives the same result.
     ///
     /// # Errors
     /// [`RequestFault`].
@@ -215,18 +224,18 @@ impl Engine {
         request.check(self.shape())
     }
 
-    /// What moves with each step, within a wave too.
+    /// The counter that moves with each step, including the steps of a wave.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         self.pulse.clone()
     }
 
-    /// Its steps move this one.
+    /// Makes the engine's steps move this counter.
     pub(crate) fn mark_on(&mut self, pulse: Pulse) {
         self.pulse = pulse;
     }
 
-    /// Forgets a request; `false` if it is not here (any more).
+    /// Forgets a request. Returns `false` if the engine does not have it (any more).
     ///
     /// # Errors
     /// [`EngineError::Model`].
@@ -243,10 +252,11 @@ impl Engine {
         Ok(true)
     }
 
-    /// Forgets every request that has no result yet and returns their ids: what to do after an error of [`Self::step`].
+    /// Forgets every request without a result and returns their ids. Call it after an error of
+    /// [`Self::step`].
     ///
     /// # Errors
-    /// [`EngineError::Model`] when even the memory cannot be cleared: build a new engine.
+    /// [`EngineError::Model`] when the memory cannot be cleared either: build a new engine.
     pub fn abort_all(&mut self) -> Result<Vec<RequestId>, EngineError> {
         self.rows.clear();
         self.waiting.clear();
@@ -258,10 +268,12 @@ impl Engine {
         Ok(ids)
     }
 
-    /// Begins what fits, then makes one token for each row under way. Results in the order in which they ended.
+    /// Begins the requests that fit, then makes one token for each active row. Returns the results
+    /// in the order in which they ended.
     ///
     /// # Errors
-    /// [`EngineError::NotFinite`], [`EngineError::Model`]. Requests stay under way: see [`Self::abort_all`].
+    /// [`EngineError::NotFinite`], [`EngineError::Model`]. The requests stay active: see
+    /// [`Self::abort_all`].
     pub fn step(&mut self) -> Result<Vec<Finished>, EngineError> {
         let _guard = tch::no_grad_guard();
         self.install_waiting()?;
@@ -276,23 +288,23 @@ impl Engine {
         Ok(done)
     }
 
-    /// One token for each row.
+    /// Makes one token for each row.
     fn decode(&mut self) -> Result<(), EngineError> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        let longest = self.rows.iter().map(Row::in_slot).max().unwrap_or(0) + 1;
+        let longest = self.rows.iter().map(Generation::in_slot).max().unwrap_or(0) + 1;
         self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
         self.lay_out()?;
         let lengths: Vec<i64> = self.rows.iter().map(|row| row.cached() as i64).collect();
-        let ids: Vec<i64> = self.rows.iter().map(Row::last).collect();
+        let ids: Vec<i64> = self.rows.iter().map(Generation::last).collect();
         let shared: Vec<Option<Shared>> = self.rows.iter().map(|row| row.shared).collect();
         let logits = if self.options.deterministic {
             self.decoder.decode_fixed(&ids, &lengths, &self.cache)?
         } else {
             self.decoder.decode(&ids, &lengths, &shared, &self.cache)?
         };
-        let draw = |(row, r): (usize, &Row)| Draw::next(row, &r.request, r.made());
+        let draw = |(row, r): (usize, &Generation)| Draw::next(row, &r.request, r.made());
         let draws: Vec<Draw> = self.rows.iter().enumerate().map(draw).collect();
         let version = self.version();
         let choices = choose(&logits, &draws)?.map_err(|requests| EngineError::NotFinite { version, requests })?;
@@ -304,7 +316,7 @@ impl Engine {
             }
         }
         let before = self.done.len();
-        // From the back: a row that moves into a gap is never one that ends.
+        // From the back, so that the row that moves into a gap never ends in this step.
         for (index, finish) in ended.into_iter().rev() {
             self.keep(index);
             let row = self.remove(index)?;
@@ -314,8 +326,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a row out and moves the last one into its slot.
-    fn remove(&mut self, index: usize) -> Result<Row, EngineError> {
+    /// Removes a row and moves the last row into its slot.
+    fn remove(&mut self, index: usize) -> Result<Generation, EngineError> {
         let last = self.rows.len() - 1;
         if index < last {
             self.cache.move_row(last, index, self.rows[last].in_slot())?;
@@ -328,16 +340,17 @@ impl Engine {
     }
 }
 
-/// Refuses, by what is in the way, an engine whose bits could depend on what is computed together.
+/// Rejects a model on which the bits of a request could depend on other requests, and names the
+/// cause.
 fn can_be_deterministic(decoder: &Decoder) -> Result<(), EngineError> {
     if decoder.device() != tch::Device::Cpu {
         return Err(EngineError::NotDeterministic(
-            "a GPU's kernels add in an order of their own",
+            "a GPU's kernels choose the order of their sums",
         ));
     }
     if !decoder.try_fixed()? {
         return Err(EngineError::NotDeterministic(
-            "on this processor a row of a product depends on the rows beside it in this dtype",
+            "on this processor a row of a product depends on the other rows in this dtype",
         ));
     }
     Ok(())

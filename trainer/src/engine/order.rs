@@ -4,10 +4,11 @@ use super::{Engine, EngineError};
 use crate::model::{ModelError, Reading, lay_out};
 
 impl Engine {
-    /// Reads keys in this way from here on, for benches and tests: an engine begins with [`Reading::of`] its device and type.
+    /// Sets how steps read keys, for benches and tests. An engine begins with [`Reading::of`] its
+    /// device and kind.
     ///
     /// # Errors
-    /// [`EngineError::Model`]: [`Reading::Own`] is a CPU's, in f32 and bf16.
+    /// [`EngineError::Model`]: [`Reading::Own`] needs a CPU, and f32 or bf16.
     pub fn read_by(&mut self, reading: Reading) -> Result<(), EngineError> {
         let fastest = Reading::of(self.decoder.device(), self.cache.kind());
         if reading == Reading::Own && fastest != Reading::Own {
@@ -18,7 +19,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Brings rows of like lengths together where libtorch attends, when others have come or gone.
+    /// Groups rows of similar length where libtorch computes attention, after rows have come or
+    /// gone.
     pub(super) fn lay_out(&mut self) -> Result<(), EngineError> {
         let (Some(call), false) = (self.cache.call(), self.options.deterministic) else {
             return Ok(());
@@ -40,7 +42,8 @@ impl Engine {
     }
 }
 
-/// Whether the rows are as many as they were, and each by as many tokens longer.
+/// Returns true if the rows are the same in number, and each has grown by the same number of
+/// tokens.
 fn grown_alike(before: &[usize], now: &[usize]) -> bool {
     let mut growth = now.iter().zip(before).map(|(now, before)| now.checked_sub(*before));
     let first = growth.next().flatten();
@@ -58,7 +61,7 @@ mod tests {
     use crate::model::test_shape;
     use crate::weights::Published;
 
-    /// A call as dear as 40 keys: rows are exchanged at many an occasion.
+    /// A call that costs as much as 40 keys, so that rows are exchanged often.
     const OFTEN: Reading = Reading::Buckets { call: 40 * 128 };
 
     fn engine(slots: usize) -> Engine {
@@ -75,7 +78,7 @@ mod tests {
         engine
     }
 
-    /// Prompts of 1 to 101 tokens, some of them shared by many.
+    /// Prompts of 1 to 101 tokens, some of them shared by many requests.
     fn ragged(count: u64) -> Vec<GenRequest> {
         let make = |n: u64| {
             let (length, salt) = if n.is_multiple_of(3) {
@@ -115,7 +118,8 @@ mod tests {
                 &full(&weights(1), request, &finished.output_ids)
             ));
         }
-        // What was laid out for two rows before does not serve two others that happen to be longer by as much.
+        // The layout of two earlier rows does not fit two other rows that happen to be longer by
+        // the same amount.
         let two = |n: u64, longer: usize| {
             [100, 20]
                 .map(|length| request(n + length as u64, &vec![3; length + longer], 2))
@@ -158,7 +162,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Whatever comes, goes and is exchanged: each request ends once, with its own tokens.
+        /// Whatever is submitted, aborted and exchanged, each request ends once, with its own
+        /// tokens.
         #[test]
         fn exchanged_rows_stay_themselves(ops in prop::collection::vec((0u8..10, 0u64..30), 1..60), slots in 2usize..9) {
             let mut engine = engine(slots);

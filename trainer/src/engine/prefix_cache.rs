@@ -1,13 +1,15 @@
-//! Keys and values of what was said, kept for requests that begin with it: the next turn of a conversation computes only what
-//! is new (as RadixAttention does: Zheng et al., "SGLang", arXiv:2312.07104; here a list of rows, each whole).
+//! Keys and values of ended turns, kept for requests that begin with them. The next turn of a
+//! conversation then computes only its new tokens. RadixAttention does the same with a tree (Zheng
+//! et al., "SGLang", arXiv:2312.07104); this cache is a list of whole rows.
 //!
-//! What was used longest ago goes first when the budget is spent.
+//! When the budget is spent, the least recently used row is evicted first.
 
 use broker::ids::WeightVersion;
 
 use crate::model::RowKv;
 
-/// Shorter beginnings are computed with the others: it is one row at a time here.
+/// The shortest prefix that is reused. Prompts without a hit are computed in batches; prompts with
+/// one are computed row by row.
 const WORTH: usize = 32;
 
 #[derive(Debug)]
@@ -18,7 +20,7 @@ struct Entry {
     used: u64,
 }
 
-/// Rows that have ended.
+/// Rows of ended generations.
 #[derive(Debug)]
 pub(super) struct PrefixCache {
     entries: Vec<Entry>,
@@ -27,16 +29,16 @@ pub(super) struct PrefixCache {
     clock: u64,
 }
 
-/// Something that a prompt begins with.
+/// A cached row that a prompt begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hit {
     entry: usize,
-    /// Tokens of the prompt that need not be computed: at least one is left.
+    /// The number of prompt tokens that need no computation. At least one prompt token remains.
     pub(super) length: usize,
 }
 
 impl PrefixCache {
-    /// Keeps rows of `budget` tokens in all.
+    /// Creates a cache with room for `budget` tokens.
     pub(super) fn new(budget: usize) -> Self {
         Self {
             entries: Vec::new(),
@@ -46,12 +48,12 @@ impl PrefixCache {
         }
     }
 
-    /// Whether a row of so many tokens would be kept.
+    /// Returns true if the cache would keep a row of `tokens` tokens.
     pub(super) fn takes(&self, tokens: usize) -> bool {
         (WORTH..=self.budget).contains(&tokens)
     }
 
-    /// The longest beginning of a prompt that is here, if it saves work.
+    /// Finds the longest cached prefix of a prompt, if it saves work.
     pub(super) fn find(&self, prompt: &[u32]) -> Option<Hit> {
         let most = prompt.len().saturating_sub(1);
         let mut best: Option<Hit> = None;
@@ -69,13 +71,13 @@ impl PrefixCache {
         best
     }
 
-    /// Tokens of a prompt that would have to be computed.
+    /// The number of prompt tokens that must be computed.
     pub(super) fn cost(&self, prompt: &[u32]) -> usize {
         prompt.len() - self.find(prompt).map_or(0, |hit| hit.length)
     }
 
-    /// Keys and values to begin with, and the oldest weights that computed any of them. Of the cache as it was when the hit was
-    /// found.
+    /// Returns the keys and values of a hit, and the oldest weights that computed any of them. The
+    /// cache must not have changed since the hit was found.
     pub(super) fn take(&mut self, hit: Hit) -> Option<(&RowKv, WeightVersion)> {
         self.clock += 1;
         let entry = self.entries.get_mut(hit.entry)?;
@@ -83,7 +85,7 @@ impl PrefixCache {
         Some((&entry.kv, entry.oldest))
     }
 
-    /// Forgets what has to go for a row that will be put here. What it begins with itself is kept no longer.
+    /// Evicts rows until a row with these ids fits. Rows that are prefixes of it are evicted too.
     pub(super) fn make_room(&mut self, ids: &[u32]) {
         self.drop_where(|entry| ids.starts_with(&entry.ids));
         while self.tokens + ids.len() > self.budget {
@@ -110,12 +112,12 @@ impl PrefixCache {
         });
     }
 
-    /// Forgets all in which other weights than these have a part.
+    /// Evicts every row in which other weights than `version` computed any part.
     pub(super) fn keep_of(&mut self, version: WeightVersion) {
         self.drop_where(|entry| entry.oldest != version);
     }
 
-    /// Forgets everything.
+    /// Evicts every row.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.tokens = 0;

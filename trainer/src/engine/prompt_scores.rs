@@ -1,34 +1,35 @@
-//! Log-probs of a prompt's own tokens, for requests that ask for them: what a text that is there already is worth to the model.
+//! Log-probs of a prompt's own tokens: the model's score of a given text.
 //!
-//! Such a prompt is computed in pieces ([`super::filling`]) from its first token on: what the prefix cache keeps are keys and values, and
-//! no states that the head could be applied to. Behind each piece it is, to a chunk of tokens at a time, and the log-probs add up. Weights
-//! that come between two pieces make those of the later one, as they make a generation's later tokens: the spans say so. Who asks for
-//! nothing pays nothing.
+//! A prompt with scores is computed in pieces ([`super::fill`]) from its first token: the prefix
+//! cache keeps keys and values, but no states for the head. The head runs after each piece, over a
+//! chunk of tokens at a time, and the log-probs accumulate. If new weights arrive between two
+//! pieces, they score the later piece, and the spans record this. A request without this question
+//! costs nothing extra.
 
 use std::sync::Arc;
 
 use broker::ids::WeightVersion;
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::VersionSpan;
-use tch::Tensor;
 
-use super::{Engine, EngineError, GenRequest};
 use crate::model::Scored;
 
-/// Log-probs of a prompt's tokens, of all but the first, before which there is nothing.
+/// Log-probs of all tokens of a prompt except the first, which has no context.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PromptScores {
-    /// f32 log-softmax(logits) over the full vocabulary, whatever the temperature of the request: one for each token from the second on.
+    /// f32 log-softmax(logits) over the full vocabulary at temperature 1, whatever the temperature
+    /// of the request. One for each token from the second on.
     pub logprobs: Vec<f32>,
-    /// In the place of each of these the most likely tokens, likeliest first, the lower id first among equals; empty if the request asked
-    /// for none.
+    /// The most likely tokens in each of these places, most likely first, the lower id first among
+    /// equals. Empty if the request asked for none.
     pub top: Vec<Vec<TopLogprob>>,
-    /// Which weights computed which, by the tokens' places in the prompt: from 1 on, without gaps.
+    /// The weights that computed each log-prob, by the tokens' places in the prompt: from 1,
+    /// without gaps.
     pub spans: Vec<VersionSpan>,
 }
 
 impl PromptScores {
-    fn take(&mut self, scored: Scored, version: WeightVersion) {
+    pub(super) fn take(&mut self, scored: Scored, version: WeightVersion) {
         self.logprobs.extend(scored.logprobs);
         self.top.extend(scored.top);
         let start = self.spans.last().map_or(1, |span| span.end);
@@ -40,12 +41,12 @@ impl PromptScores {
     }
 }
 
-/// Those of a prompt that is being computed.
+/// The scores of a prompt that is being computed.
 #[derive(Debug)]
 pub(super) struct Scoring {
-    /// Most likely tokens of each place.
-    top: u8,
-    made: Arc<PromptScores>,
+    /// The number of most likely tokens for each place.
+    pub(super) top: u8,
+    pub(super) made: Arc<PromptScores>,
 }
 
 impl Scoring {
@@ -56,19 +57,20 @@ impl Scoring {
         }
     }
 
-    /// Whether a request for so many of the most likely tokens finds them here.
+    /// Returns true if the scores hold at least `top` most likely tokens for each place.
     pub(super) fn serves(&self, top: u8) -> bool {
         self.top >= top
     }
 
-    /// The prompt is computed anew.
+    /// Discards the scores, because the prompt is computed again.
     pub(super) fn restart(&mut self) {
         self.made = Arc::default();
     }
 
-    /// What a request is given of them, if it asks for any; those who ask for the same share it.
-    pub(super) fn of(&self, request: &GenRequest) -> Option<Arc<PromptScores>> {
-        let wanted = request.prompt_top?;
+    /// Returns the scores for a request with this `prompt_top`. Requests with equal questions share
+    /// them.
+    pub(super) fn of(&self, prompt_top: Option<u8>) -> Option<Arc<PromptScores>> {
+        let wanted = prompt_top?;
         if wanted == self.top {
             return Some(self.made.clone());
         }
@@ -80,29 +82,5 @@ impl Scoring {
             top: places.iter().map(first).collect(),
             spans: spans.clone(),
         }))
-    }
-}
-
-impl Engine {
-    /// Notes the log-probs of what was computed of the prompts under way: `counts[i]` tokens of the i-th, whose states, before the
-    /// final norm, stand one prompt after the other.
-    pub(super) fn score(&mut self, states: &Tensor, counts: &[usize]) -> Result<(), EngineError> {
-        let (version, fixed) = (self.version(), self.options.deterministic);
-        let mut next = 0;
-        for (filling, &count) in self.filling.iter_mut().zip(counts) {
-            let first = next as i64;
-            next += count;
-            let Some((scoring, targets)) = filling.foretold(count) else {
-                continue;
-            };
-            let states = states.f_narrow(0, first, targets.len() as i64)?;
-            let scored = self.decoder.score(&states, targets, scoring.top.into(), fixed)?;
-            if !scored.logprobs.iter().all(|logprob| logprob.is_finite()) {
-                let requests = filling.members.iter().map(|request| request.id).collect();
-                return Err(EngineError::NotFinite { version, requests });
-            }
-            Arc::make_mut(&mut scoring.made).take(scored, version);
-        }
-        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What an engine is asked for and what it answers.
+//! Requests to an engine, and its answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,39 +7,44 @@ use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 
-use super::PromptScores;
+use super::prompt_scores::PromptScores;
 use crate::model::{ModelError, ModelShape};
 use crate::sampling::SamplingParams;
 
-/// Says whether a generation ends with the output ids so far: for stop texts, which only the caller can read.
+/// Returns true if a generation ends with the output ids so far. Needed for stop texts, which only
+/// the caller can decode.
 pub type StopRule = Arc<dyn Fn(&[u32]) -> bool + Send + Sync>;
 
-/// One generation.
+/// A request for one generation.
 #[derive(Clone)]
 pub struct GenRequest {
     pub id: RequestId,
-    /// Requests with equal prompts share their computation; a shared `Arc` makes the comparison free.
+    /// Requests with equal prompts share their computation. A shared `Arc` makes the comparison
+    /// free.
     pub prompt_ids: Arc<[u32]>,
-    /// At least 1, or 0 with `prompt_top`: the request ends with its prompt.
+    /// At least 1. With `prompt_top` it may be 0: the request then ends with its prompt.
     pub max_new_tokens: u32,
     pub sampling: SamplingParams,
-    /// Tokens that end the generation; the sampled one is part of the output.
+    /// Tokens that end the generation. The sampled one is part of the output.
     pub stop_ids: Arc<[u32]>,
-    /// Asked after every token, the last included.
+    /// Called after every token, including the last.
     pub stop: Option<StopRule>,
-    /// Seed of its random numbers: one per output position, whatever else is in the batch.
+    /// Seed of the request's random numbers: one number for each output position, whatever the
+    /// batch.
     pub seed: u64,
-    /// Whether another request is likely to begin with its prompt and output: the next turn of its conversation.
+    /// Set if a later request is likely to begin with this prompt and output: the next turn of the
+    /// conversation.
     pub keep: bool,
-    /// How many of the most likely tokens are kept in each place; 0 costs nothing.
+    /// The number of most likely tokens to report for each place; 0 costs nothing.
     pub top: u8,
-    /// Whether the log-probs of the prompt's own tokens are wanted, and how many of the most likely tokens in each of its places. All of
-    /// the prompt is computed then, whatever is kept of it.
+    /// Asks for the log-probs of the prompt's own tokens, and for this many of the most likely
+    /// tokens in each of its places. The engine then computes the whole prompt, whatever the prefix
+    /// cache has.
     pub prompt_top: Option<u8>,
 }
 
 impl GenRequest {
-    /// Whether a model of this shape could answer at all: asking again does not change it.
+    /// Checks that a model of this shape can answer the request. A retry gives the same result.
     ///
     /// # Errors
     /// [`RequestFault`].
@@ -77,32 +82,49 @@ impl fmt::Debug for GenRequest {
     }
 }
 
-/// One finished generation.
+/// A finished generation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
     pub id: RequestId,
-    /// The end-of-turn token included if it was sampled.
+    /// Includes the end-of-turn token if it was sampled.
     pub output_ids: Vec<u32>,
-    /// f32 log-softmax(logits / temperature) over the full vocabulary (at temperature 1 for greedy), one per output id.
+    /// f32 log-softmax(logits / temperature) over the full vocabulary (at temperature 1 for
+    /// greedy), one per output id.
     pub logprobs: Vec<f32>,
-    /// Of each output id, the log of the probability of all tokens that truncation kept in its place; empty where nothing was truncated.
-    /// `logprobs - log_kept` are those of what the ids were drawn from.
+    /// For each output id, the log of the total probability of the tokens that truncation kept in
+    /// its place. Empty without truncation. `logprobs - log_kept` are the log-probs of the
+    /// distribution that the ids were drawn from.
     pub log_kept: Vec<f32>,
-    /// The most likely tokens in the place of each output id, with log-probs of the same distribution, as
-    /// [`crate::sampling::top`] gives them; empty if the request asked for none.
+    /// The most likely tokens in the place of each output id, with log-probs of the same
+    /// distribution, in the order of [`crate::sampling::top`]. Empty if the request asked for none.
     pub top: Vec<Vec<TopLogprob>>,
-    /// Which weights sampled which tokens; covers the output without gaps.
+    /// The weights that sampled each token. The spans cover the output without gaps.
     pub spans: Vec<VersionSpan>,
-    /// The oldest weights that computed any part of the cache that it was sampled from.
+    /// The oldest weights that computed any part of the cache that this output was sampled from.
     pub oldest_kv: WeightVersion,
-    /// Tokens of the prompt whose keys and values were there already, from an earlier turn.
+    /// The number of prompt tokens with keys and values from an earlier turn.
     pub reused: usize,
-    /// Log-probs of the prompt's own tokens, if they were asked for: one for all who share a prompt and ask for the same.
+    /// Log-probs of the prompt's own tokens, if asked for. Requests with the same prompt and the
+    /// same question share one copy.
     pub prompt: Option<Arc<PromptScores>>,
     pub finish: Finish,
 }
 
-/// Why an engine refuses a request, or stopped.
+/// The state of a generation that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UnderWay<'a> {
+    pub id: RequestId,
+    pub output_ids: &'a [u32],
+    /// One per output id.
+    pub logprobs: &'a [f32],
+    /// The same as [`Finished::top`].
+    pub top: &'a [Vec<TopLogprob>],
+    pub spans: &'a [VersionSpan],
+    /// The same as [`Finished::prompt`].
+    pub prompt: Option<&'a Arc<PromptScores>>,
+}
+
+/// Why an engine rejects a request, or why it stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error("request {id}: {source}")]
@@ -111,8 +133,8 @@ pub enum EngineError {
     Duplicate { id: RequestId },
     #[error("a wave needs an idle engine, and {pending} requests are under way")]
     Busy { pending: usize },
-    /// Nothing can be sampled of these requests' logits, nor be scored. Those under way cannot go on, nor can the ones beside them: see
-    /// `Engine::abort_all`.
+    /// The engine cannot sample from or score the logits of these requests. No active request can
+    /// go on: call `Engine::abort_all`.
     #[error(
         "the logits of weights {version} are not finite: training diverged, the files are damaged, or the temperature is too near 0"
     )]
@@ -120,13 +142,13 @@ pub enum EngineError {
         version: WeightVersion,
         requests: Vec<RequestId>,
     },
-    #[error("engine.deterministic cannot be had here: {0}. Leave it out, or use f32 on a CPU")]
+    #[error("engine.deterministic is not available here: {0}. Leave it out, or use f32 on a CPU")]
     NotDeterministic(&'static str),
     #[error("computing: {0}")]
     Model(#[from] ModelError),
 }
 
-/// What is wrong with a request. Asking again does not help.
+/// The fault of a request. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFault {
     #[error("the prompt is empty")]

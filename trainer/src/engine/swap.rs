@@ -1,17 +1,20 @@
-//! New weights between two decode steps, and what becomes of the generations under way.
+//! Installs new weights between two decode steps.
 
 use configs::Swap;
 use tch::{Kind, Tensor};
 
-use super::{Engine, EngineError, row};
+use super::generation::Generation;
+use super::{Engine, EngineError};
 use crate::model::{ModelError, Parts, Piece, RowBatch, RowKv};
 use crate::weights::Published;
 
 impl Engine {
-    /// Serves other weights: between two steps, as the options say. Older weights than those served are dropped: `false`.
+    /// Installs new weights as [`EngineOptions::swap`](super::EngineOptions::swap) says. Returns
+    /// `false` for weights that are not newer than the served ones, and drops them.
     ///
     /// # Errors
-    /// [`EngineError::Model`] when the weights are of another shape, device or kind, or the cache cannot be computed anew.
+    /// [`EngineError::Model`] when the weights have another shape, device or kind, or when the
+    /// cache cannot be recomputed.
     pub fn swap(&mut self, weights: Published) -> Result<bool, EngineError> {
         let newest = self.next.as_ref().map_or(self.version(), Published::version);
         if weights.version() <= newest {
@@ -32,8 +35,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// While pinned, what is asked begins with nothing that other weights than those of now computed: a request is of one version,
-    /// its prompt's keys and values included. What is under way goes on as it is.
+    /// Sets whether new requests must use one version only. While pinned, a request never begins
+    /// with keys and values computed by earlier weights. Active generations continue unchanged.
     pub fn pin(&mut self, pinned: bool) {
         self.pinned = pinned;
         if pinned {
@@ -42,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// Whether requests begin with keys and values of the weights of now alone.
+    /// Returns true if requests begin only with keys and values of the current weights.
     pub(super) fn of_one_version(&self) -> bool {
         self.options.deterministic || self.pinned
     }
@@ -57,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// Serves the weights that wait, if nothing is under way any more.
+    /// Installs the weights that wait, if no generation is active.
     pub(super) fn install_waiting(&mut self) -> Result<(), EngineError> {
         match self.next.take_if(|_| self.rows.is_empty() && self.filling.is_empty()) {
             Some(next) => self.install(next),
@@ -69,7 +72,8 @@ impl Engine {
         let parts = Parts::over(self.base.as_ref(), weights.weights()?);
         let next = self.decoder.rebound(parts)?;
         let before = std::mem::replace(&mut self.decoder, next);
-        // The order of a frozen base stays while a decoder has it; that of a whole model goes before the next one is made.
+        // A frozen base stays in its order as long as a decoder uses it. The order of a whole model
+        // is freed before the next one is made.
         let before = self.base.is_some().then_some(before);
         if self.options.prepack {
             self.decoder.put_in_order();
@@ -80,18 +84,18 @@ impl Engine {
         if self.options.swap != Swap::InPlace {
             self.forget_computed();
         } else if self.of_one_version() {
-            // What is kept would bring the bits of earlier weights to requests that begin with these.
+            // Kept rows would bring the bits of earlier weights into new requests.
             self.prefix_cache.clear();
         }
         Ok(())
     }
 
-    /// Computes the cache of all rows anew with the weights as they are.
+    /// Recomputes the cache of all rows with the current weights.
     fn recompute(&mut self) -> Result<(), EngineError> {
-        // Each row whole in its own slot from here on.
+        // From here on each row is complete in its own slot.
         self.cache.prefixes.clear();
         self.rows.iter_mut().for_each(|row| row.shared = None);
-        let longest = self.rows.iter().map(row::Row::cached).max().unwrap_or(0) + 1;
+        let longest = self.rows.iter().map(Generation::cached).max().unwrap_or(0) + 1;
         self.cache.reserve(self.rows.len(), longest, 0)?;
         if self.options.deterministic {
             self.recompute_rows()?;
@@ -103,7 +107,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Each row by itself, as prompts are computed.
+    /// Recomputes each row alone, in the same pieces as a prompt.
     fn recompute_rows(&mut self) -> Result<(), EngineError> {
         let (device, kind) = (self.decoder.device(), self.cache.kind());
         for (slot, row) in self.rows.iter().enumerate() {
@@ -161,7 +165,7 @@ mod tests {
     };
 
     #[test]
-    fn a_base_stays_in_order_while_adapters_come_and_a_whole_model_is_put_in_order_anew() {
+    fn a_swap_keeps_the_order_of_a_base_and_renews_a_whole_models() {
         let shape = test_shape();
         let init = Init {
             embedding_std: 1.0,

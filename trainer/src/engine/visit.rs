@@ -1,36 +1,21 @@
-//! What an engine offers for requests that are not training's: their tokens as they are made, and a way to make room.
+//! Engine functions for requests other than training's: tokens while they are made, and a way to
+//! free slots.
 //!
-//! A generation can be taken out between two steps and put back later. It keeps its tokens and its place in its random
-//! numbers; what it had in the cache is computed anew, as after [`configs::Swap::Retract`].
+//! A generation can be taken out between two steps and put back later. It keeps its tokens and its
+//! position in its random numbers. Its cache is recomputed, as after [`configs::Swap::Retract`].
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use broker::ids::RequestId;
-use broker::protocol::engine::TopLogprob;
-use broker::protocol::turn::VersionSpan;
 use configs::Swap;
 
-use super::row::Row;
-use super::{Engine, EngineError, PromptScores};
-
-/// What a generation has made so far.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct UnderWay<'a> {
-    pub id: RequestId,
-    pub output_ids: &'a [u32],
-    /// One per output id.
-    pub logprobs: &'a [f32],
-    /// As [`super::Finished::top`].
-    pub top: &'a [Vec<TopLogprob>],
-    pub spans: &'a [VersionSpan],
-    /// As [`super::Finished::prompt`].
-    pub prompt: Option<&'a Arc<PromptScores>>,
-}
+use super::generation::Generation;
+use super::request::UnderWay;
+use super::{Engine, EngineError};
 
 /// A generation that was taken out.
 #[derive(Debug)]
-pub struct Aside(Row);
+pub struct Aside(Generation);
 
 impl Aside {
     #[must_use]
@@ -40,18 +25,19 @@ impl Aside {
 }
 
 impl Engine {
-    /// Every generation under way, with what it has made; one that waits has made nothing and is not told.
+    /// Every active generation with its tokens so far. Waiting requests have no tokens and are not
+    /// reported.
     pub fn under_way(&self) -> impl Iterator<Item = UnderWay<'_>> {
-        self.rows.iter().map(Row::so_far)
+        self.rows.iter().map(Generation::so_far)
     }
 
-    /// Whether new weights wait for what is under way.
+    /// Returns true if new weights wait until active generations end.
     #[must_use]
     pub fn drains(&self) -> bool {
         self.options.swap == Swap::Drain
     }
 
-    /// Takes a request out. `None`: it has made nothing yet, and is forgotten; submit it again.
+    /// Takes a request out. `None` means that it had no tokens and is forgotten: submit it again.
     ///
     /// # Errors
     /// [`EngineError::Model`].
@@ -71,11 +57,11 @@ impl Engine {
         Ok(Some(Aside(row)))
     }
 
-    /// Puts generations back, the first first, as many as have a slot: their caches are computed as long prompts are, in pieces. None
-    /// while new weights wait for what is under way.
+    /// Puts generations back in order, as many as have a free slot. Their caches are computed in
+    /// pieces, as for long prompts. Puts back none while new weights wait for active generations.
     ///
     /// # Errors
-    /// [`EngineError::Model`], with the one that was being put back lost.
+    /// [`EngineError::Model`]; the generation that was being put back is lost.
     pub fn put_back(&mut self, aside: &mut VecDeque<Aside>) -> Result<(), EngineError> {
         let _guard = tch::no_grad_guard();
         let taken = self.rows.len() + self.slots_promised();

@@ -6,16 +6,18 @@ use broker::ids::RequestId;
 
 use super::{Engine, EngineError, Finished, GenRequest};
 
-/// New tokens that a wave makes room for at its start; more are made room for when they come.
+/// New tokens per row for which a wave reserves room at its start. It reserves more when needed.
 const WAVE_ROOM: u32 = 128;
 
 impl Engine {
-    /// Generates a closed set of requests in the given order, alone, with empty caches; results in that order. The bits
-    /// are a function of the requests, the weights and the options, and of nothing that was computed before.
+    /// Generates a closed set of requests in the given order, alone and with empty caches. Returns
+    /// the results in that order. The bits are a function of the requests, the weights and the
+    /// options, and of no earlier computation.
     ///
     /// # Errors
-    /// [`EngineError::Busy`] when something is under way; as [`Self::submit`], with nothing begun; as [`Self::step`], with
-    /// everything aborted.
+    /// [`EngineError::Busy`] when a request is active or waiting. The errors of [`Self::submit`],
+    /// after which no request has begun. The errors of [`Self::step`], after which every request is
+    /// aborted.
     pub fn run_wave(&mut self, requests: Vec<GenRequest>) -> Result<Vec<Finished>, EngineError> {
         self.install_waiting()?;
         if !self.is_idle() {
@@ -38,7 +40,7 @@ impl Engine {
     fn wave(&mut self, requests: Vec<GenRequest>, results: &mut Vec<Finished>) -> Result<(), EngineError> {
         self.cache.clear();
         self.prefix_cache.clear();
-        // Room for what is likely needed, by the wave's content alone.
+        // The room that is likely needed, as a function of the wave's content alone.
         let long = requests.iter().filter(|request| request.max_new_tokens > 1);
         let rows = long.clone().count().min(self.options.slots);
         let length = long

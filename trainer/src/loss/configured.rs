@@ -1,9 +1,9 @@
-//! The loss that a configuration asks for.
+//! Builds the loss from a configuration.
 
 use broker::protocol::train::{Kl, Loss, M2poMode, M2poScope, Policy, Surrogate};
 use configs::{KlKind, LossKind, Ratio, TrainConfig};
 
-/// The loss of a step, with the entropy bonus that the step has.
+/// Returns the configured loss of a step, with the step's entropy bonus.
 #[must_use]
 pub fn configured(config: &TrainConfig, entropy: f64) -> Loss {
     let settings = &config.loss;
@@ -44,7 +44,7 @@ pub fn configured(config: &TrainConfig, entropy: f64) -> Loss {
     })
 }
 
-/// The estimate of a KL that is written so.
+/// Returns the configured KL estimate.
 #[must_use]
 pub fn estimate(kind: KlKind) -> Kl {
     match kind {

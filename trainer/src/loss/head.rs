@@ -1,22 +1,25 @@
 //! The output matrix and the loss in one pass, in chunks, without a graph through the vocabulary.
 //!
-//! For a token with logits `z = W h / T`, `p = softmax(z)`, target `y` and entropy `H = -sum p log p`:
+//! For a token with logits `z = W h / T`, `p = softmax(z)`, target `y` and entropy
+//! `H = -sum p log p`:
 //!
 //! ```text
 //! d log p_y / d z = onehot(y) - p          d H / d z = -p (log p + H)
 //! ```
 //!
-//! so a loss with derivatives `g = dL/d log p_y` and `e = dL/dH` has `dL/dz = g onehot(y) - p (g + e (log p + H))`, from
-//! which `dL/dh = W^T dL/dz / T` and `dL/dW = sum dL/dz h^T / T`. Only one chunk of logits exists at a time, which is what
-//! keeps the memory of a large vocabulary bounded.
+//! A loss with derivatives `g = dL/d log p_y` and `e = dL/dH` therefore has
+//! `dL/dz = g onehot(y) - p (g + e (log p + H))`. From it follow `dL/dh = W^T dL/dz / T` and
+//! `dL/dW = sum dL/dz h^T / T`. Only one chunk of logits exists at a time, which bounds the memory
+//! of a large vocabulary.
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::linear::{add_outer, times};
 
-/// Elements of one chunk of logits that serve a device: 16 MiB in f32 on a CPU, where larger blocks are mapped afresh each
-/// time and their page faults cost more than the arithmetic (512 tokens x 32,000 words: 244 ms against 805 ms), 128 MiB on
-/// a GPU.
+/// The best number of elements in one chunk of logits on a device.
+///
+/// A CPU gets 16 MiB in f32: larger blocks are mapped again each time, and their page faults cost
+/// more than the arithmetic (512 tokens x 32,000 words: 244 ms against 805 ms). A GPU gets 128 MiB.
 #[must_use]
 pub fn chunk_elements(device: Device) -> i64 {
     match device {
@@ -25,20 +28,21 @@ pub fn chunk_elements(device: Device) -> i64 {
     }
 }
 
-/// The tokens whose losses are taken.
+/// The tokens of the loss.
 #[derive(Debug)]
 pub struct HeadInput<'a> {
-    /// `[N, hidden]`, the states that predict the tokens; no gradient is recorded through them.
+    /// `[N, hidden]`, the states that predict the tokens. No gradient is recorded through them.
     pub hidden: &'a Tensor,
     /// `[vocab, hidden]`.
     pub matrix: &'a Tensor,
-    /// What is added to the matrix.
+    /// The low-rank change of the matrix, if any.
     pub adapter: Option<HeadAdapter<'a>>,
-    /// The tokens that were drawn, each below `vocab`; N of them.
+    /// The drawn tokens, each below `vocab`; N of them.
     pub targets: &'a [i64],
-    /// Divides the logits; N of them, each above 0.
+    /// Divisors of the logits; N of them, each above 0.
     pub temperatures: &'a [f32],
-    /// Elements of logits that exist at once at most, one row excepted: [`chunk_elements`] serves.
+    /// The largest number of logits that exist at once, but at least one row. Use
+    /// [`chunk_elements`].
     pub chunk_elements: i64,
 }
 
@@ -52,18 +56,18 @@ pub struct HeadAdapter<'a> {
     pub scale: f64,
 }
 
-/// Where the gradient of the head adds up.
+/// The place where the head's gradient accumulates.
 #[derive(Debug)]
 pub enum HeadGrad<'a> {
     /// `[vocab, hidden]`
     Matrix(&'a mut Tensor),
-    /// Of [`HeadAdapter::a`] and [`HeadAdapter::b`].
+    /// The gradients of [`HeadAdapter::a`] and [`HeadAdapter::b`].
     Adapter { d_a: &'a mut Tensor, d_b: &'a mut Tensor },
     /// The head is not trained.
     Frozen,
 }
 
-/// How much the whole loss moves with one token's log-prob and entropy, weights included.
+/// The derivatives of the whole loss by one token's log-prob and entropy, weights included.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Slope {
     pub d_logprob: f64,
@@ -77,7 +81,7 @@ pub struct HeadValues {
     pub entropies: Vec<f32>,
 }
 
-/// Log-prob and entropy of every token, nothing else.
+/// Computes only the log-prob and entropy of every token.
 pub fn values(input: &HeadInput<'_>) -> Result<HeadValues, TchError> {
     let mut all = HeadValues::default();
     for_chunks(input, |chunk| {
@@ -89,9 +93,11 @@ pub fn values(input: &HeadInput<'_>) -> Result<HeadValues, TchError> {
     Ok(all)
 }
 
-/// Gradients of a loss that `slope(n, logprob, entropy)` describes token by token, called once for each in order.
+/// Computes the gradients of a loss that `slope(n, logprob, entropy)` describes token by token. It
+/// is called once for each token, in order.
 ///
-/// Adds the head's gradient to `grad` and returns that of the hidden states (`[N, hidden]`).
+/// Adds the head's gradient to `grad` and returns the gradient of the hidden states
+/// (`[N, hidden]`).
 pub fn gradients(
     input: &HeadInput<'_>,
     mut grad: HeadGrad<'_>,
@@ -218,182 +224,4 @@ fn host(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::loss::{Token, token_loss};
-    use broker::protocol::train::{Loss, Policy};
-
-    struct Case {
-        hidden: Tensor,
-        matrix: Tensor,
-        targets: Vec<i64>,
-        temperatures: Vec<f32>,
-        weights: Vec<f64>,
-    }
-
-    /// `[rows, 8]` of standard normal numbers.
-    fn normal(rows: i64, stream: u64) -> Tensor {
-        let values: Vec<f32> = (0..4 * rows as u64)
-            .flat_map(|i| crate::rng::normal_pair(7, stream, i))
-            .map(|x| x as f32)
-            .collect();
-        Tensor::from_slice(&values).view([rows, 8])
-    }
-
-    fn case(tokens: i64, vocab: i64) -> Case {
-        let n = tokens as usize;
-        Case {
-            hidden: normal(tokens, 1),
-            matrix: normal(vocab, 2) * 0.5,
-            targets: (0..tokens).map(|i| (i * 5) % vocab).collect(),
-            temperatures: (0..n).map(|i| [1.0, 0.7, 1.6][i % 3]).collect(),
-            weights: (0..n).map(|i| 0.1 + 0.05 * (i % 4) as f64).collect(),
-        }
-    }
-
-    fn relative(a: &Tensor, b: &Tensor) -> f64 {
-        ((a - b).norm() / b.norm()).double_value(&[])
-    }
-
-    /// The loss by autograd through the whole vocabulary, each term as PyTorch would write it.
-    fn autograd(case: &Case, old: &[f32], reference: &[f32], advantage: &[f32]) -> (Tensor, Tensor) {
-        let hidden = case.hidden.copy().set_requires_grad(true);
-        let matrix = case.matrix.copy().set_requires_grad(true);
-        let logits = hidden.matmul(&matrix.tr()) / Tensor::from_slice(&case.temperatures).unsqueeze(1);
-        let logp = logits.log_softmax(-1, Kind::Float);
-        let picked = logp
-            .gather(1, &Tensor::from_slice(&case.targets).unsqueeze(1), false)
-            .squeeze_dim(1);
-        let entropy = -(logp.exp() * &logp).sum_dim_intlist(&[-1i64][..], false, Kind::Float);
-        let (old, advantage) = (Tensor::from_slice(old), Tensor::from_slice(advantage));
-        let ratio = (&picked - old).exp();
-        let policy = -(&ratio * &advantage).minimum(&(ratio.clamp(0.8, 1.28) * &advantage));
-        let d = Tensor::from_slice(reference) - &picked;
-        let loss = policy + 0.3 * (d.exp() - &d - 1.0) - 0.2 * entropy;
-        let weights = Tensor::from_slice(&case.weights).to_kind(Kind::Float);
-        let total: Tensor = loss * weights;
-        total.sum(Kind::Float).backward();
-        (hidden.grad(), matrix.grad())
-    }
-
-    #[test]
-    fn gradients_equal_autograd_with_clip_kl_entropy_and_temperatures() {
-        let case = case(40, 23);
-        let input = HeadInput {
-            hidden: &case.hidden,
-            matrix: &case.matrix,
-            adapter: None,
-            targets: &case.targets,
-            temperatures: &case.temperatures,
-            chunk_elements: 100,
-        };
-        let now = values(&input).unwrap();
-        let shift = |i: usize, by: f32| now.logprobs[i] + by * ((i % 5) as f32 - 2.0);
-        let old: Vec<f32> = (0..40).map(|i| shift(i, 0.2)).collect();
-        let reference: Vec<f32> = (0..40).map(|i| shift(i, -0.3)).collect();
-        let advantage: Vec<f32> = (0..40).map(|i| [1.0, -0.5, 0.0, 2.0][i % 4]).collect();
-        let loss = Loss::Policy(Policy {
-            kl_coef: 0.3,
-            entropy_coef: 0.2,
-            ..Policy::clipped(0.2, 0.28)
-        });
-        let mut d_matrix = case.matrix.zeros_like();
-        let d_hidden = gradients(&input, HeadGrad::Matrix(&mut d_matrix), |i, logprob, entropy| {
-            let term = token_loss(
-                &loss,
-                &Token {
-                    logprob: f64::from(logprob),
-                    old: f64::from(old[i]),
-                    behaviour: f64::from(old[i]),
-                    reference: f64::from(reference[i]),
-                    advantage: f64::from(advantage[i]),
-                    entropy: f64::from(entropy),
-                },
-            );
-            Slope {
-                d_logprob: case.weights[i] * term.d_logprob,
-                d_entropy: case.weights[i] * term.d_entropy,
-            }
-        })
-        .unwrap();
-        let (expected_hidden, expected_matrix) = autograd(&case, &old, &reference, &advantage);
-        assert!(relative(&d_hidden, &expected_hidden) < 2e-6);
-        assert!(relative(&d_matrix, &expected_matrix) < 2e-6);
-    }
-
-    #[test]
-    fn chunks_add_up() {
-        // 3 rows of logits per chunk.
-        let case = case(7, 33);
-        let input = HeadInput {
-            hidden: &case.hidden,
-            matrix: &case.matrix,
-            adapter: None,
-            targets: &case.targets,
-            temperatures: &case.temperatures,
-            chunk_elements: 100,
-        };
-        let whole = (case.hidden.matmul(&case.matrix.tr()) / Tensor::from_slice(&case.temperatures).unsqueeze(1))
-            .log_softmax(-1, Kind::Float);
-        let got = values(&input).unwrap();
-        for (i, logprob) in got.logprobs.iter().enumerate() {
-            let want = whole.double_value(&[i as i64, case.targets[i]]);
-            assert!((f64::from(*logprob) - want).abs() < 1e-4, "{logprob} {want}");
-        }
-        let mut calls = Vec::new();
-        let mut d_matrix = case.matrix.zeros_like();
-        let d_hidden = gradients(&input, HeadGrad::Matrix(&mut d_matrix), |i, _, _| {
-            calls.push(i);
-            Slope {
-                d_logprob: -1.0,
-                d_entropy: 0.0,
-            }
-        })
-        .unwrap();
-        assert_eq!(calls, (0..7).collect::<Vec<_>>());
-        assert_eq!(d_hidden.size(), [7, 8]);
-    }
-
-    #[test]
-    fn an_adapter_of_the_head_has_the_gradient_of_autograd() {
-        let case = case(9, 21);
-        let leaf = |tensor: Tensor| tensor.set_requires_grad(true);
-        let (a, b) = (leaf(normal(3, 5).copy()), leaf(normal(21, 6).narrow(1, 0, 3).copy()));
-        let (hidden, scale) = (leaf(case.hidden.copy()), 1.5);
-        let matrix = &case.matrix + b.matmul(&a) * scale;
-        let logits = hidden.matmul(&matrix.tr()) / Tensor::from_slice(&case.temperatures).unsqueeze(1);
-        let picked =
-            logits
-                .log_softmax(-1, Kind::Float)
-                .gather(1, &Tensor::from_slice(&case.targets).unsqueeze(1), false);
-        (-picked.sum(Kind::Float)).backward();
-        let (a_value, b_value) = (a.detach(), b.detach());
-        let input = HeadInput {
-            hidden: &case.hidden,
-            matrix: &case.matrix,
-            adapter: Some(HeadAdapter {
-                a: &a_value,
-                b: &b_value,
-                scale,
-            }),
-            targets: &case.targets,
-            temperatures: &case.temperatures,
-            chunk_elements: 80,
-        };
-        let (mut d_a, mut d_b) = (a_value.zeros_like(), b_value.zeros_like());
-        let grad = HeadGrad::Adapter {
-            d_a: &mut d_a,
-            d_b: &mut d_b,
-        };
-        let slope = Slope {
-            d_logprob: -1.0,
-            d_entropy: 0.0,
-        };
-        let d_hidden = gradients(&input, grad, |_, _, _| slope).unwrap();
-        assert!(relative(&d_a, &a.grad()) < 2e-6);
-        assert!(relative(&d_b, &b.grad()) < 2e-6);
-        assert!(relative(&d_hidden, &hidden.grad()) < 2e-6);
-        let frozen = gradients(&input, HeadGrad::Frozen, |_, _, _| slope).unwrap();
-        assert!(relative(&frozen, &d_hidden) < 1e-7);
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
-//! Losses of many tokens at once: what one of them adds depends on the log-probs of others.
+//! Losses of many tokens at once: the share of one token depends on the log-probs of others.
 //!
-//! GSPO has one ratio for an answer, M2PO one bound for a scope; a loss of the caller's own may do as it likes. Each
-//! token's [`Share`] holds the derivative of the whole loss by its log-prob, so that [`super::head`] needs nothing else.
-//! The KL and entropy terms of a policy loss stay what they are for a token alone.
+//! GSPO has one ratio for an answer, M2PO one bound for a scope, and a custom loss is free. Each
+//! token's [`Share`] holds the derivative of the whole loss by its log-prob, so [`super::head`]
+//! needs nothing else. The KL and entropy terms of a policy loss still depend on a single token.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,15 @@ use broker::protocol::train::{Loss, M2poMode, M2poScope, Policy, Surrogate};
 
 use super::head::Slope;
 use super::m2po::{self, Moment};
-use super::{Term, Token, finish, gspo, token_loss, truncated};
+use super::ratio::truncated;
+use super::sequence::gspo;
+use super::surrogate::{finish, token_term};
+use super::token::{Term, Token};
 
-/// Log-ratios are held to this band, as those of [`super::ratio`] are.
+/// Log-ratios are clamped to this range, as in [`super::ratio`].
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
-/// One trained token among those that are looked at together.
+/// One trained token among the tokens of one loss call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Member {
     pub token: Token,
@@ -23,23 +26,23 @@ pub struct Member {
     pub weight: f64,
     /// Members with the same number are one answer.
     pub answer: u32,
-    /// Where it stands in the batch.
+    /// The token's span in the batch.
     pub span: usize,
     pub offset: usize,
 }
 
-/// What one token adds to the whole loss, and how the whole loss moves with it: weights are in both.
+/// One token's share of the whole loss, and the loss's derivatives by it. Both include the weight.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Share {
     pub value: f64,
     pub slope: Slope,
-    /// Whether its ratio, or that of its answer, was clipped, or it was masked.
+    /// True if the token's ratio, or its answer's, was clipped, or if the token was masked.
     pub clipped: bool,
     /// The estimate of the KL to the reference, before coefficient and weight.
     pub reference_kl: f64,
 }
 
-/// The tokens that must be known before the loss of one of them is.
+/// The tokens that the loss of one token depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     Token,
@@ -65,7 +68,8 @@ impl Reach {
     }
 }
 
-/// The shares of all `members`, which hold all that the loss reaches, and the second moments of M2PO.
+/// Returns the shares of all `members` and the second moments of M2PO. `members` must hold all
+/// tokens that the loss reaches.
 #[must_use]
 pub fn shares(loss: &Loss, members: &[Member]) -> (Vec<Share>, Moment) {
     match loss {
@@ -81,17 +85,13 @@ pub fn shares(loss: &Loss, members: &[Member]) -> (Vec<Share>, Moment) {
     }
 }
 
+/// The shares of tokens with a loss that depends on no other token.
 fn alone(loss: &Loss, members: &[Member]) -> Vec<Share> {
-    members.iter().map(|member| share(loss, member)).collect()
+    let share = |member: &Member| weighted(member.weight, &token_term(loss, &member.token).unwrap_or_default());
+    members.iter().map(share).collect()
 }
 
-/// The share of a token that no other decides about.
-#[must_use]
-pub fn share(loss: &Loss, member: &Member) -> Share {
-    weighted(member.weight, &token_loss(loss, &member.token))
-}
-
-fn weighted(weight: f64, term: &Term) -> Share {
+pub(super) fn weighted(weight: f64, term: &Term) -> Share {
     Share {
         value: weight * term.value,
         slope: Slope {
@@ -103,8 +103,9 @@ fn weighted(weight: f64, term: &Term) -> Share {
     }
 }
 
-/// Every token of an answer has the answer's loss, weighted as the token is: with `agg = "sequence"` their sum is the
-/// published mean over answers. Each of them moves with the log-prob of any.
+/// Every token of an answer has the answer's loss, with the token's weight. With `agg = "sequence"`
+/// their sum is the published mean over answers. The loss depends on the log-prob of each token of
+/// the answer.
 fn gspo_shares(policy: &Policy, members: &[Member], low: f64, high: f64) -> Vec<Share> {
     let mut answers: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (place, member) in members.iter().enumerate() {
@@ -130,7 +131,8 @@ fn gspo_shares(policy: &Policy, members: &[Member], low: f64, high: f64) -> Vec<
 
 fn m2po_shares(policy: &Policy, members: &[Member], mode: M2poMode, budget: f64) -> (Vec<Share>, Moment) {
     let advantages: Vec<f64> = members.iter().map(|m| m.token.advantage).collect();
-    // AReaL bounds how far the start of the batch had moved from the sampler, where that is another policy.
+    // AReaL bounds the distance of the batch's start from the sampler, where these are different
+    // policies.
     let from_start = mode == M2poMode::Mask && policy.behaviour_cap.is_some();
     let log_ratio = |token: &Token| {
         let gap = if from_start {
@@ -156,7 +158,8 @@ fn m2po_shares(policy: &Policy, members: &[Member], mode: M2poMode, budget: f64)
         if let Some(cap) = policy.behaviour_cap {
             term = truncated(term, token.old, token.behaviour, f64::from(cap));
         }
-        // The mask is of the surrogate alone: KL and entropy stay those of every token, in its own weight.
+        // The mask affects the surrogate alone. KL and entropy keep every token, with its own
+        // weight.
         term.value *= grown;
         term.d_logprob *= grown;
         weighted(member.weight, &finish(policy, term, token))
@@ -164,7 +167,8 @@ fn m2po_shares(policy: &Policy, members: &[Member], mode: M2poMode, budget: f64)
     (members.iter().zip(&bounds.kept).map(share).collect(), bounds.moment)
 }
 
-/// How much more the kept tokens weigh for those that left: AReaL's mean is over what its mask leaves.
+/// The factor by which the kept tokens weigh more: AReaL's mean is over the tokens that its mask
+/// keeps.
 fn growth(members: &[Member], kept: &[bool]) -> f64 {
     let all: f64 = members.iter().map(|m| m.weight).sum();
     let left: f64 = members
@@ -181,5 +185,4 @@ fn growth(members: &[Member], kept: &[bool]) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "joint_tests.rs"]
 mod tests;

@@ -2,24 +2,26 @@
 
 use broker::protocol::train::Kl;
 
-/// Differences are held to this band: `exp` of it is still harmless.
+/// Differences are clamped to this range, where `exp` stays harmless.
 const LIMIT: f64 = 20.0;
 
-/// `k3 = exp(d) - d - 1` with `d = other - logprob`, and its derivative by `logprob`, `1 - exp(d)`.
+/// Returns `k3 = exp(d) - d - 1` with `d = other - logprob`, and its derivative by `logprob`,
+/// `1 - exp(d)`.
 ///
-/// An unbiased, never negative estimate of KL(policy || other) for tokens drawn from the policy (Schulman, "Approximating
-/// KL divergence", 2020). `d` is held to +-20, where the derivative is 0.
+/// An unbiased, never negative estimate of KL(policy || other) for tokens drawn from the policy
+/// (Schulman, "Approximating KL divergence", 2020). `d` is clamped to +-20; beyond, the derivative
+/// is 0.
 #[must_use]
 pub fn k3(logprob: f64, other: f64) -> (f64, f64) {
     let difference = other - logprob;
     let held = difference.clamp(-LIMIT, LIMIT);
-    // exp_m1 keeps the digits of a small difference: k3 is its square, halved.
+    // exp_m1 keeps the digits of a small difference: k3 is half its square.
     let grown = held.exp_m1();
     let slope = if held == difference { -grown } else { 0.0 };
     (grown - held, slope)
 }
 
-/// The estimate of KL(policy || other) and its derivative by `p`.
+/// Returns the estimate of KL(policy || other) and its derivative by `p`.
 #[must_use]
 pub fn kl_estimate(kind: Kl, p: f64, other: f64) -> (f64, f64) {
     let d = other - p;

@@ -1,39 +1,45 @@
-//! M2PO: the second moment of the log-ratios decides how far a token may be from its sampler (Zheng et al., "Prosperity before
-//! Collapse: How Far Can Off-Policy RL Reach with Stale Data on LLMs?", arXiv:2510.01161).
+//! M2PO: bounds how far a token may be from its sampler by the second moment of the log-ratios
+//! (Zheng et al., "Prosperity before Collapse: How Far Can Off-Policy RL Reach with Stale Data on
+//! LLMs?", arXiv:2510.01161).
 //!
-//! Three published ways to keep `mean l^2` of the harmful tokens under a budget, `l = p - q`. Harmful are the two quadrants
-//! that a clip acts in: `A > 0` with `l > 0`, and `A < 0` with `l < 0`.
+//! There are three published ways to keep `mean l^2` of the harmful tokens under a budget, with
+//! `l = p - q`. A token is harmful in the two quadrants where a clip acts: `A > 0` with `l > 0`,
+//! and `A < 0` with `l < 0`.
 
 pub use broker::protocol::train::M2poMode as Mode;
 
-/// Squared log-ratios of a scope, summed so that scopes add up.
+use super::policy::policy_between;
+use super::token::Term;
+
+/// Squared log-ratios of a scope, as sums, so that scopes can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Moment {
-    /// Tokens whose squares the budget bounds: the harmful, all for [`Mode::Mask`].
+    /// The number of tokens under the budget: the harmful ones, or all tokens for [`Mode::Mask`].
     pub bounded: f64,
     pub sum: f64,
-    /// Those of them that keep their gradient, and their squares; for [`Mode::Cap`] all of them, and the capped squares.
+    /// The number of these tokens that keep their gradient, and the sum of their squares. For
+    /// [`Mode::Cap`], all of them and the capped squares.
     pub kept: f64,
     pub kept_sum: f64,
 }
 
-/// What became of the budget.
+/// The result of applying the budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bounds {
     /// The ratio is clipped to `low..=high`.
     pub low: f64,
     pub high: f64,
-    /// Tokens that count; all but those that [`Mode::Mask`] leaves out, of the denominator too.
+    /// True for tokens that count. [`Mode::Mask`] drops the others, also from the denominator.
     pub kept: Vec<bool>,
     pub moment: Moment,
 }
 
-/// Where AstraFlow's clip stays when nothing has to be done, and what it never exceeds.
+/// AstraFlow's clip bounds when the budget needs no change; it never exceeds them.
 const WIDEST_LOW: f64 = 0.95;
 const WIDEST_HIGH: f64 = 20.0;
 
-/// The bounds for the tokens of one scope (a minibatch, or a micro-batch in the published codes): `log_ratios` and
-/// `advantages` of each, all trained.
+/// Computes the bounds for the tokens of one scope: a minibatch, or a micro-batch in the published
+/// codes. `log_ratios` and `advantages` have one entry per token, all of them trained.
 #[must_use]
 pub fn bounds(mode: Mode, log_ratios: &[f64], advantages: &[f64], budget: f64) -> Bounds {
     let pairs = log_ratios.iter().zip(advantages);
@@ -80,12 +86,13 @@ pub fn bounds(mode: Mode, log_ratios: &[f64], advantages: &[f64], budget: f64) -
     }
 }
 
-/// Whether a clip could act: the loss pushes on where the ratio has gone already.
+/// Returns true if a clip could act: the loss pushes further in the direction of the ratio.
 fn is_harmful(log_ratio: f64, advantage: f64) -> bool {
     (advantage > 0.0 && log_ratio > 0.0) || (advantage < 0.0 && log_ratio < 0.0)
 }
 
-/// The first place of the descending list from which on the mean is below the budget; the last if there is none.
+/// The first place in the descending list from which the mean is below the budget, or the last
+/// place if there is none.
 fn first_within(descending: &[f64], budget: f64) -> usize {
     let mut sum: f64 = descending.iter().sum();
     for (place, square) in descending.iter().enumerate() {
@@ -97,12 +104,13 @@ fn first_within(descending: &[f64], budget: f64) -> usize {
     descending.len() - 1
 }
 
-/// The largest element `c` for which the mean of `min(x, c)` is within the budget; the smallest if none is.
+/// The largest element `c` for which the mean of `min(x, c)` is within the budget, or the smallest
+/// element if there is none.
 fn largest_cap(descending: &[f64], budget: f64) -> f64 {
     let count = descending.len() as f64;
     let mut rest: f64 = descending.iter().sum();
     for (place, square) in descending.iter().enumerate() {
-        // Those before are capped to this one.
+        // The squares before this one are capped to it.
         if (rest + place as f64 * square) / count <= budget {
             return *square;
         }
@@ -111,7 +119,8 @@ fn largest_cap(descending: &[f64], budget: f64) -> f64 {
     descending.last().copied().unwrap_or(0.0)
 }
 
-/// All but the `dropped` tokens with the largest squares; the later among equals first.
+/// Masks the `dropped` tokens with the largest squares. Among equals, the later token is dropped
+/// first.
 fn masked(log_ratios: &[f64], dropped: usize) -> Vec<bool> {
     let mut order: Vec<usize> = (0..log_ratios.len()).collect();
     order.sort_by(|a, b| log_ratios[*b].abs().total_cmp(&log_ratios[*a].abs()).then(b.cmp(a)));
@@ -120,10 +129,10 @@ fn masked(log_ratios: &[f64], dropped: usize) -> Vec<bool> {
     kept
 }
 
-/// `max(-A r, -A clip(r, low, high))` of one token and its derivative by the log-prob.
+/// Returns `max(-A r, -A clip(r, low, high))` of one token and its derivative by the log-prob.
 #[must_use]
-pub fn token(bounds: &Bounds, log_ratio: f64, advantage: f64) -> super::Term {
-    super::policy_between(log_ratio, 0.0, advantage, bounds.low, bounds.high)
+pub fn token(bounds: &Bounds, log_ratio: f64, advantage: f64) -> Term {
+    policy_between(log_ratio, 0.0, advantage, bounds.low, bounds.high)
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -175,7 +184,7 @@ mod tests {
     #[test]
     fn derivatives_equal_finite_differences() {
         for mode in [Mode::Clip, Mode::Cap, Mode::Mask] {
-            // The bounds are statistics: they are held.
+            // The bounds are statistics: they are held constant.
             let bounds = bounds(mode, &L, &A, 0.01);
             for (l, a) in L.iter().zip(A) {
                 let at = |by: f64| token(&bounds, l + by, a).value;
@@ -188,7 +197,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the data, what is left is within the budget, or one token is all that is left.
+        /// Whatever the data, the remaining tokens are within the budget, or only one token
+        /// remains.
         #[test]
         fn the_budget_is_kept(data in prop::collection::vec((-1.0f64..1.0, any::<bool>()), 1..40), budget in 1e-4f64..0.2) {
             let l: Vec<f64> = data.iter().map(|(l, _)| *l).collect();

@@ -1,26 +1,27 @@
 //! The clipped importance-weighted policy gradient.
 
-use super::Term;
+use super::token::Term;
 
-/// Log-ratios are held to this band, so that one absurd token cannot make the sum infinite.
+/// Log-ratios are clamped to this range, so that one extreme token cannot make the sum infinite.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
-/// `exp(logprob - old)`, the log-ratio held to +-20.
+/// Returns `exp(logprob - old)`, with the log-ratio clamped to +-20.
 #[must_use]
 pub fn ratio(logprob: f64, old: f64) -> f64 {
     (logprob - old).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 }
 
-/// `-min(r A, clip(r, 1 - low, 1 + high) A)` with `r = exp(logprob - old)`; its derivative is `-r A` where the minimum is
-/// the unclipped branch and 0 elsewhere.
+/// Returns `-min(r A, clip(r, 1 - low, 1 + high) A)` with `r = exp(logprob - old)`. Its derivative
+/// is `-r A` where the minimum is the unclipped branch, and 0 elsewhere.
 ///
-/// PPO (Schulman et al., arXiv:1707.06347, equation 7); two bounds as in DAPO (arXiv:2503.14476, equation 10).
+/// PPO (Schulman et al., arXiv:1707.06347, equation 7); two bounds as in DAPO (arXiv:2503.14476,
+/// equation 10).
 #[must_use]
 pub fn clipped_policy(logprob: f64, old: f64, advantage: f64, low: f64, high: f64) -> Term {
     policy_between(logprob, old, advantage, 1.0 - low, 1.0 + high)
 }
 
-/// [`clipped_policy`] with the ratio held to `least..=most`.
+/// The same as [`clipped_policy`], with the ratio clipped to `least..=most`.
 #[must_use]
 pub fn policy_between(logprob: f64, old: f64, advantage: f64, least: f64, most: f64) -> Term {
     let log_ratio = logprob - old;

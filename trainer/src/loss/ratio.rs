@@ -1,13 +1,13 @@
 //! Losses of one token that weigh the log-prob by a ratio of policies.
 //!
-//! All are sums to be weighted by the caller; `p` is the log-prob under the weights that are trained, `q` under those that
-//! sampled. Derivatives are by `p`.
+//! The caller weighs and sums them. `p` is the log-prob under the trained weights, `q` under the
+//! weights that sampled. Derivatives are by `p`.
 
-use super::Term;
 use super::policy::{clipped_policy, ratio};
+use super::token::Term;
 
-/// `-exp(p - q) A`: the importance-weighted policy gradient, unbounded (Kakade and Langford 2002; Tinker's
-/// `importance_sampling`).
+/// Returns `-exp(p - q) A`: the importance-weighted policy gradient, unbounded (Kakade and Langford
+/// 2002; Tinker's `importance_sampling`).
 #[must_use]
 pub fn importance_sampling(p: f64, q: f64, advantage: f64) -> Term {
     let value = -ratio(p, q) * advantage;
@@ -18,8 +18,9 @@ pub fn importance_sampling(p: f64, q: f64, advantage: f64) -> Term {
     }
 }
 
-/// `-sg(clip(r, low, high)) p A`: the ratio only weighs, so that no token loses its gradient (CISPO; MiniMax-M1,
-/// arXiv:2506.13585, equation 4). `low` and `high` bound the ratio itself.
+/// Returns `-sg(clip(r, low, high)) p A`. The ratio is only a weight, so every token keeps its
+/// gradient (CISPO; MiniMax-M1, arXiv:2506.13585, equation 4). `low` and `high` bound the ratio
+/// itself.
 #[must_use]
 pub fn cispo(p: f64, q: f64, advantage: f64, low: f64, high: f64) -> Term {
     let r = ratio(p, q);
@@ -32,8 +33,9 @@ pub fn cispo(p: f64, q: f64, advantage: f64, low: f64, high: f64) -> Term {
     }
 }
 
-/// `-(p A - beta/2 (p - q)^2)`: direct reward optimisation with a quadratic pull to the sampler (Richemond et al.,
-/// arXiv:2405.19107; Tinker's `dro`). The caller's mask counts: the pull acts where A is 0 too.
+/// Returns `-(p A - beta/2 (p - q)^2)`: direct reward optimisation with a quadratic pull to the
+/// sampler (Richemond et al., arXiv:2405.19107; Tinker's `dro`). Mask the tokens before: the pull
+/// acts even where A is 0.
 #[must_use]
 pub fn dro(p: f64, q: f64, advantage: f64, beta: f64) -> Term {
     let gap = p - q;
@@ -44,8 +46,9 @@ pub fn dro(p: f64, q: f64, advantage: f64, beta: f64) -> Term {
     }
 }
 
-/// The clipped policy gradient whose loss for a negative advantage never exceeds `-cap A`, `cap > 1`: a token that the new
-/// policy likes much more than the old one cannot dominate (dual clip; Ye et al., arXiv:1912.09729, equation 5).
+/// The clipped policy gradient with a loss of at most `-cap A` for a negative advantage, with
+/// `cap > 1`. A token that is much more likely under the new policy than under the old one cannot
+/// dominate (dual clip; Ye et al., arXiv:1912.09729, equation 5).
 #[must_use]
 pub fn dual_clipped_policy(p: f64, old: f64, advantage: f64, low: f64, high: f64, cap: f64) -> Term {
     let term = clipped_policy(p, old, advantage, low, high);
@@ -61,17 +64,17 @@ pub fn dual_clipped_policy(p: f64, old: f64, advantage: f64, low: f64, high: f64
     term
 }
 
-/// The clipped policy gradient to a proximal policy `old`, weighed by how far that is from the sampler: `min(exp(old - q),
-/// cap)`, which is no function of the trained weights (decoupled PPO, Hilton et al., arXiv:2110.00641; AReaL,
-/// arXiv:2505.24298). `cap` infinite leaves the weight as it is.
+/// The policy gradient clipped around a proximal policy `old`, weighed by `min(exp(old - q), cap)`.
+/// The weight is not a function of the trained weights (decoupled PPO, Hilton et al.,
+/// arXiv:2110.00641; AReaL, arXiv:2505.24298). With an infinite `cap` the weight stays as it is.
 #[must_use]
 pub fn decoupled_policy(p: f64, old: f64, q: f64, advantage: f64, low: f64, high: f64, cap: f64) -> Term {
     truncated(clipped_policy(p, old, advantage, low, high), old, q, cap)
 }
 
-/// A loss whose tokens are weighed by `min(exp(old - q), cap)`: truncated importance sampling for an engine whose log-probs
-/// `q` are not those of the trainer, `old`, for the same weights (Yao et al., "Your efficient RL framework secretly brings you
-/// off-policy RL training", 2025).
+/// Weighs a loss by `min(exp(old - q), cap)`: truncated importance sampling, for an engine with
+/// log-probs `q` that differ from the trainer's `old` for the same weights (Yao et al., "Your
+/// efficient RL framework secretly brings you off-policy RL training", 2025).
 #[must_use]
 pub fn truncated(term: Term, old: f64, q: f64, cap: f64) -> Term {
     let weight = ratio(old, q).min(cap);
@@ -83,7 +86,7 @@ pub fn truncated(term: Term, old: f64, q: f64, cap: f64) -> Term {
     }
 }
 
-/// Whether [`ratio`] holds the ratio at its bound, where it moves no more.
+/// Returns true if [`ratio`] clamps the ratio, where its derivative is 0.
 fn is_held(p: f64, q: f64) -> bool {
     ratio(p, q) != (p - q).exp()
 }
@@ -130,7 +133,7 @@ mod tests {
         let step = 1e-6;
         for p in [-3.0, -1.2, -0.2] {
             let weight = ratio(p, Q).clamp(0.0, 1.5);
-            // Its derivative is that of the value with the weight held.
+            // The derivative is that of the value with a constant weight.
             let value = |p: f64| -weight * p * 0.7;
             let slope = (value(p + step) - value(p - step)) / (2.0 * step);
             let term = cispo(p, Q, 0.7, 0.0, 1.5);

@@ -1,16 +1,20 @@
-//! REINFORCE++: the KL to the reference as part of the reward, token by token (Hu et al., arXiv:2501.03262, equations 5 to 8).
+//! REINFORCE++: the KL to the reference as part of the reward, token by token (Hu et al.,
+//! arXiv:2501.03262, equations 5 to 8).
 
 use std::collections::BTreeMap;
 
 use broker::protocol::train::{Kl, TrainBatch};
 
-use super::kl_estimate;
+use super::kl::kl_estimate;
 
-/// Gives every trained token of a batch (all its optimizer steps) an advantage of its own: that of its span less `coef`
-/// times the KL estimates of this token and those of its answer after it, then a z-score over all of them. The KL is that
-/// of the weights at the start of the batch, or of the sampler where those were not computed, to `reference`: log-probs
-/// step by step and span by span. Answers `None`, and changes nothing, where they are not this batch's; else the mean of the
-/// estimates.
+/// Gives every trained token of a batch (all its optimizer steps) its own advantage. It is the
+/// advantage of the token's span minus `coef` times the sum of the KL estimates of this token and
+/// of the later tokens of its answer. A z-score over all tokens follows.
+///
+/// The KL is that of the weights at the start of the batch to `reference`. Where log-probs of the
+/// start were not computed, the sampler's are used. `reference` holds log-probs step by step and
+/// span by span. Returns the mean of the estimates. Returns `None` and changes nothing if the
+/// log-probs do not belong to this batch.
 #[must_use]
 pub fn kl_returns(steps: &mut [TrainBatch], reference: &[Vec<Vec<f32>>], kl: Kl, coef: f64) -> Option<f64> {
     let fits = |(step, lps): (&TrainBatch, &Vec<Vec<f32>>)| {
@@ -43,7 +47,7 @@ pub fn kl_returns(steps: &mut [TrainBatch], reference: &[Vec<Vec<f32>>], kl: Kl,
     Some(divergence / advantages.len().max(1) as f64)
 }
 
-/// (span, offset) of the trained tokens of each answer, in the order they were said.
+/// (span, offset) of the trained tokens of each answer, in their order.
 fn answers(step: &TrainBatch) -> BTreeMap<u32, Vec<(usize, usize)>> {
     let mut answers: BTreeMap<u32, Vec<(usize, usize)>> = BTreeMap::new();
     for (at, span) in step.spans.iter().enumerate() {
@@ -63,8 +67,9 @@ fn estimate(step: &TrainBatch, reference: &[Vec<f32>], (at, offset): (usize, usi
     kl_estimate(kl, f64::from(start), f64::from(reference[at][offset])).0
 }
 
-/// The advantage of REINFORCE++ before its normalisation over the batch: the reward of the whole answer minus `beta` times
-/// the KL estimates `k1` of this token and those after it (Hu et al., arXiv:2501.03262, equation 5).
+/// The advantage of REINFORCE++ before its normalisation over the batch: the reward of the whole
+/// answer minus `beta` times the sum of the KL estimates `k1` of this token and the later ones (Hu
+/// et al., arXiv:2501.03262, equation 5).
 #[must_use]
 pub fn reinforce_plus_plus(reward: f64, k1: &[f64], beta: f64) -> Vec<f64> {
     let mut to_come = 0.0;
@@ -80,8 +85,9 @@ pub fn reinforce_plus_plus(reward: f64, k1: &[f64], beta: f64) -> Vec<f64> {
     advantages
 }
 
-/// `(A - mean) / sqrt(max(variance, 1e-8))` over all tokens of a batch, with the biased variance. The floor keeps what is rounding
-/// alone (all rewards equal, a KL near 0) from becoming advantages near 1.
+/// Replaces each advantage by `(A - mean) / sqrt(max(variance, 1e-8))` over all tokens of a batch,
+/// with the biased variance. Without the floor, differences by rounding alone (all rewards equal, a
+/// KL near 0) would become advantages near 1.
 pub fn normalise(advantages: &mut [f64]) {
     let count = advantages.len().max(1) as f64;
     let mean = advantages.iter().sum::<f64>() / count;
@@ -106,7 +112,7 @@ mod tests {
         assert!(rounding.iter().all(|a| a.abs() < 1e-3), "{rounding:?}");
     }
 
-    /// A context, an answer of two spans in different rows, and one of a single token.
+    /// A context, an answer of two spans in different rows, and an answer of a single token.
     fn step(rewards: [f32; 2]) -> TrainBatch {
         let span = |parent, mask: &[bool], advantage, answer| Span {
             parent,
@@ -131,7 +137,7 @@ mod tests {
         let mut steps = [step([1.0, 0.0]), step([0.5, 2.0])];
         let reference: Vec<Vec<f32>> = vec![vec![-9.0], vec![-1.5, -9.0, -1.25], vec![-0.5], vec![-9.0, -2.0]];
         let mean = kl_returns(&mut steps, &[reference.clone(), reference], Kl::K1, 0.1).unwrap();
-        // k1 = old - reference: 0.5, 0.25, then 1.0 in the second row; -0.5 of the other answer.
+        // k1 = old - reference: 0.5, 0.25, then 1.0 in the second row; -0.5 for the other answer.
         assert!((mean - (0.5 + 0.25 + 1.0 - 0.5) / 4.0).abs() < 1e-7, "{mean}");
         let mut raw: Vec<f64> = [(1.0, 0.0), (0.5, 2.0)]
             .iter()

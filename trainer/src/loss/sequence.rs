@@ -1,16 +1,19 @@
-//! GSPO: one ratio for a whole answer (Zheng et al., "Group Sequence Policy Optimization", arXiv:2507.18071).
+//! GSPO: one ratio for a whole answer (Zheng et al., "Group Sequence Policy Optimization",
+//! arXiv:2507.18071).
 
-/// The loss of one answer and how it moves with each of its log-probs.
+use super::policy::clipped_policy;
+
+/// The loss of one answer and its derivative.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SequenceTerm {
     pub value: f64,
-    /// d value / d log-prob of every token: all alike.
+    /// d value / d log-prob of a token, equal for all tokens.
     pub d_logprob: f64,
     pub clipped: bool,
 }
 
-/// `-min(s A, clip(s, 1 - low, 1 + high) A)` with `s = exp(mean over tokens of (p - q))`, the geometric mean of the ratios.
-/// An answer without tokens has no loss.
+/// Returns `-min(s A, clip(s, 1 - low, 1 + high) A)` with `s = exp(mean over tokens of (p - q))`,
+/// the geometric mean of the ratios. An answer without tokens has no loss.
 #[must_use]
 pub fn gspo(logprobs: &[f64], behaviour: &[f64], advantage: f64, low: f64, high: f64) -> SequenceTerm {
     let count = logprobs.len().min(behaviour.len());
@@ -22,7 +25,7 @@ pub fn gspo(logprobs: &[f64], behaviour: &[f64], advantage: f64, low: f64, high:
         };
     }
     let gap: f64 = logprobs.iter().zip(behaviour).map(|(p, q)| p - q).sum();
-    let term = super::clipped_policy(gap / count as f64, 0.0, advantage, low, high);
+    let term = clipped_policy(gap / count as f64, 0.0, advantage, low, high);
     SequenceTerm {
         value: term.value,
         d_logprob: term.d_logprob / count as f64,
@@ -54,7 +57,7 @@ mod tests {
 
     #[test]
     fn one_token_is_ppo_and_none_is_nothing() {
-        let ppo = super::super::clipped_policy(-0.8, -1.0, 1.5, 0.2, 0.2);
+        let ppo = clipped_policy(-0.8, -1.0, 1.5, 0.2, 0.2);
         let one = gspo(&[-0.8], &[-1.0], 1.5, 0.2, 0.2);
         assert!((one.value - ppo.value).abs() < 1e-12 && (one.d_logprob - ppo.d_logprob).abs() < 1e-12);
         assert_eq!(gspo(&[], &[], 1.0, 0.2, 0.2).value, 0.0);

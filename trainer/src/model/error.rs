@@ -1,11 +1,12 @@
-//! What can go wrong with a model: its folder, its shape, its input, libtorch.
+//! Failures of a model: its folder, its shape, its input, libtorch.
 
 use std::path::PathBuf;
 
-/// Why a model could not be made, read, written or run.
+/// Why a model could not be built, read, written or run.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// A setting of the model that this code does not compute; running it anyway would give wrong output in silence.
+    /// A setting that this code does not compute. Running the model anyway would silently give
+    /// wrong output.
     #[error("the model has {what}, which is not implemented here; serve such a model with an external engine")]
     Unsupported { what: String },
     #[error("the model's shape is wrong: {reason}")]
@@ -34,7 +35,7 @@ pub enum ModelError {
     Torch(#[from] tch::TchError),
 }
 
-/// Without the stack of calls that libtorch writes below its messages.
+/// The message without the call stack that libtorch appends.
 fn first_line(error: &tch::TchError) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().to_owned()

@@ -1,21 +1,22 @@
 //! A model's parameters in one flat buffer, with a view of each under its Hugging Face name.
 
+mod finite;
+
 use std::sync::{Arc, OnceLock};
 
 use configs::Dtype;
 use tch::{Device, Kind, Tensor};
 
-use super::error::{ModelError, Result};
-use super::layout::{Layout, ParamKind, ParamSpec};
-use super::lora::LoraShape;
-use super::shape::ModelShape;
+use crate::model::error::{ModelError, Result};
+use crate::model::shape::{Layout, LoraShape, ModelShape, ParamKind, ParamSpec};
 use crate::rng;
+pub(super) use finite::is_finite;
 
 /// Standard deviations of random weights. Norms begin at 1, biases at 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Init {
     pub embedding_std: f64,
-    /// Of every matrix, an untied head included.
+    /// For every matrix, including an untied head.
     pub matrix_std: f64,
 }
 
@@ -28,7 +29,7 @@ impl From<&configs::RandomModel> for Init {
     }
 }
 
-/// What libtorch calls a type of numbers.
+/// libtorch's name of a dtype.
 #[must_use]
 pub fn kind_of(dtype: Dtype) -> Kind {
     match dtype {
@@ -37,21 +38,21 @@ pub fn kind_of(dtype: Dtype) -> Kind {
     }
 }
 
-/// One flat buffer of all parameters. Owned by one thread: views share its storage, and nothing in the types prevents a
-/// race between owners of views.
+/// One flat buffer of all parameters. One thread owns it: views share its storage, and the types do
+/// not prevent a race between owners of views.
 #[derive(Debug)]
 pub struct Weights {
     flat: Tensor,
     layout: Arc<Layout>,
-    /// Of weights that nobody changes, once somebody asked: one for all who share the storage.
+    /// The digest of frozen weights, once it was asked for. All owners of the storage share it.
     frozen: Arc<OnceLock<blake3::Hash>>,
 }
 
 impl Weights {
-    /// All zero, on `device`, of `kind` (f32, or bf16 for an engine on a GPU).
+    /// Creates weights of zeros on `device` and of `kind` (f32, or bf16 for an engine on a GPU).
     ///
     /// # Errors
-    /// [`ModelError::Torch`] when the memory cannot be had.
+    /// [`ModelError::Torch`] when memory is short.
     pub fn zeros(shape: &ModelShape, device: Device, kind: Kind) -> Result<Self> {
         Self::of_layout(Arc::new(Layout::of(shape)), device, kind)
     }
@@ -64,20 +65,22 @@ impl Weights {
         }
     }
 
-    /// All zero, with the parameters of `layout`.
+    /// Creates weights of zeros with the parameters of `layout`.
     ///
     /// # Errors
-    /// [`ModelError::Torch`] when the memory cannot be had.
+    /// [`ModelError::Torch`] when memory is short.
     pub fn of_layout(layout: Arc<Layout>, device: Device, kind: Kind) -> Result<Self> {
         let flat = Tensor::f_zeros([layout.numel() as i64], (kind, device))?;
         Ok(Self::made(flat, layout))
     }
 
-    /// A new adapter in f32 on the CPU: A uniform in +-1/sqrt(in) (PEFT's default, Kaiming with a = sqrt 5), B zero, so
-    /// that the model is its base at first. Each A has a random stream of its own, by name.
+    /// Creates an adapter in f32 on the CPU. A is uniform in +-1/sqrt(in) (PEFT's default, Kaiming
+    /// with a = sqrt 5). B is zero, so that the model equals its base at first. Each A has its own
+    /// random stream, chosen by its name.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] for an adapter that cannot be, and this or [`ModelError::Torch`] when the memory cannot be had.
+    /// [`ModelError::Shape`] for an invalid adapter; this or [`ModelError::Torch`] when memory is
+    /// short.
     pub fn adapter(shape: &ModelShape, lora: &LoraShape, seed: u64) -> Result<Self> {
         lora.validate()?;
         let layout = Arc::new(Layout::of_adapter(shape, lora));
@@ -95,7 +98,7 @@ impl Weights {
         Ok(Self::made(Tensor::f_from_slice(&values)?, layout))
     }
 
-    /// The same storage under another owner: for a base that several models share, which nobody changes.
+    /// The same storage under another owner, for a frozen base that several models share.
     #[must_use]
     pub fn share(&self) -> Self {
         Self {
@@ -105,11 +108,11 @@ impl Weights {
         }
     }
 
-    /// Normal random weights in f32 on the CPU: the same bits for the same seed on every machine. Each parameter has a
-    /// random stream of its own, by name.
+    /// Creates normal random weights in f32 on the CPU. The same seed gives the same bits on every
+    /// machine. Each parameter has its own random stream, chosen by its name.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] or [`ModelError::Torch`] when the memory cannot be had.
+    /// [`ModelError::Shape`] or [`ModelError::Torch`] when memory is short.
     pub fn random(shape: &ModelShape, init: Init, seed: u64) -> Result<Self> {
         let layout = Arc::new(Layout::of(shape));
         let mut values = filled(1.0, layout.numel())?;
@@ -131,7 +134,7 @@ impl Weights {
         Ok(Self::made(Tensor::f_from_slice(&values)?, layout))
     }
 
-    /// The buffer, `[numel]`. A change of it is a change of the model.
+    /// The buffer, `[numel]`. Changing it changes the model.
     pub fn flat(&self) -> &Tensor {
         &self.flat
     }
@@ -168,8 +171,8 @@ impl Weights {
             .f_view(spec.shape.as_slice())?)
     }
 
-    /// A view of the matrices `first..=last`, which must be neighbours of equal width, as one matrix of all their rows; of
-    /// vectors, as one vector.
+    /// A view of the matrices `first..=last`, which must be neighbours of equal width, as one
+    /// matrix of all their rows. Vectors give one vector.
     pub(crate) fn fused(&self, first: &str, last: &str) -> Result<Tensor> {
         let (first, last) = (self.layout.get(first)?, self.layout.get(last)?);
         let numel = (last.offset + last.numel - first.offset) as i64;
@@ -180,18 +183,18 @@ impl Weights {
         }
     }
 
-    /// A copy with storage of its own, of `dtype`, on `device`.
+    /// Copies the weights into new storage, as `dtype` on `device`.
     ///
     /// # Errors
-    /// [`super::ModelError`] when memory is short.
+    /// [`crate::model::ModelError`] when memory is short.
     pub fn copied_to(&self, device: Device, dtype: Dtype) -> Result<Self> {
         self.copied(device, kind_of(dtype))
     }
 
-    /// A copy with its own storage, on another device or of another kind if wanted.
+    /// Copies the weights into new storage, as `kind` on `device`.
     ///
     /// # Errors
-    /// [`ModelError::Torch`] when the memory cannot be had.
+    /// [`ModelError::Torch`] when memory is short.
     pub fn copied(&self, device: Device, kind: Kind) -> Result<Self> {
         let flat = self.flat.f_detach()?.f_to_device_(device, kind, false, true)?;
         Ok(Self::made(flat, Arc::clone(&self.layout)))
@@ -211,7 +214,7 @@ impl Weights {
         Ok(())
     }
 
-    /// All values in the order of the buffer, as `dtype`, little-endian: a copy that later steps do not change.
+    /// Copies all values to bytes in the order of the buffer, as `dtype`, little-endian.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when they cannot be read from the device.
@@ -224,7 +227,7 @@ impl Weights {
         Ok(bytes)
     }
 
-    /// What [`Self::to_bytes`] wrote, on the CPU.
+    /// Reads the result of [`Self::to_bytes`], on the CPU.
     ///
     /// # Errors
     /// [`ModelError::Shape`] when there are more or fewer values than `layout` has.
@@ -260,7 +263,7 @@ impl Weights {
         self.digest_as(self.kind())
     }
 
-    /// [`Self::digest`] of the same weights in another kind, without a copy of them all.
+    /// The [`Self::digest`] of the same weights in another kind, without a copy of them all.
     pub(crate) fn digest_as(&self, kind: Kind) -> Result<blake3::Hash> {
         let mut hasher = blake3::Hasher::new_derive_key("dyad weights v1");
         for spec in self.params() {
@@ -271,11 +274,11 @@ impl Weights {
         Ok(hasher.finalize())
     }
 
-    /// [`Self::digest`] of weights that nobody changes, such as a base under adapters: computed once for all who [share](Self::share)
-    /// them.
+    /// The [`Self::digest`] of frozen weights, for example of a base under adapters. It is computed
+    /// once for all owners that [share](Self::share) the storage.
     ///
     /// # Errors
-    /// As [`Self::digest`].
+    /// The same as for [`Self::digest`].
     pub fn frozen_digest(&self) -> Result<blake3::Hash> {
         if let Some(known) = self.frozen.get() {
             return Ok(*known);
@@ -285,13 +288,13 @@ impl Weights {
     }
 }
 
-/// Values in memory of this process; too many are an error, and not its end.
+/// Allocates values in this process's memory. Too large a size is an error instead of an abort.
 fn filled(value: f32, numel: usize) -> Result<Vec<f32>> {
     let mut values = Vec::new();
     values.try_reserve_exact(numel).map_err(|_| {
         let gib = numel as f64 * 4.0 / (1u64 << 30) as f64;
         ModelError::shape(format!(
-            "its {numel} parameters are {gib:.1} GiB in f32, which this machine does not give"
+            "its {numel} parameters are {gib:.1} GiB in f32, which this machine cannot allocate"
         ))
     })?;
     values.resize(numel, value);
@@ -307,8 +310,8 @@ fn stream_of(name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::tests::tiny;
     use super::*;
+    use crate::model::shape::tiny;
 
     const INIT: Init = Init {
         embedding_std: 1.0,
@@ -343,7 +346,8 @@ mod tests {
         let other = Weights::random(&tiny(), INIT, 6).unwrap();
         assert_eq!(one.digest().unwrap(), same.digest().unwrap());
         assert_ne!(one.digest().unwrap(), other.digest().unwrap());
-        // On disk in manifests: a change of the generator or of the digest's definition shows here.
+        // Manifests on disk hold such digests: a change of the generator or of the digest's
+        // definition fails here.
         assert_eq!(&one.digest().unwrap().to_hex()[..16], "8cf6883e39abfea5");
         let mut copy = one.copied(Device::Cpu, Kind::Float).unwrap();
         let _ = copy.flat.narrow(0, 17, 1).fill_(3.0);
@@ -365,7 +369,7 @@ mod tests {
 
     #[test]
     fn more_than_the_machine_has_is_an_error() {
-        // More than a process can address, however much it is promised.
+        // More than a process can address, whatever overcommit the system allows.
         let wide = ModelShape {
             vocab: 1 << 31,
             hidden: 1 << 15,

@@ -1,4 +1,5 @@
-//! AdamW over one flat f32 buffer, or over an owner's part of it, with moments that can be read and saved.
+//! AdamW over one flat f32 buffer, or over an owner's part of it, with moments that can be read and
+//! saved.
 
 use std::ops::Range;
 
@@ -9,34 +10,37 @@ use super::blocks;
 use super::shard::Shard;
 use crate::shim::fused_adamw::{self, Lists, Numbers};
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101; the form of `torch.optim.AdamW`).
+/// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101; the form of
+/// `torch.optim.AdamW`).
 ///
-/// Weights, gradient and both moments lie flat: a step is one pass over neighbouring memory, however many parameters there are, and an
-/// owner of a [`Shard`] holds its part of the moments only. On a CPU the pass is in blocks ([`blocks`]). On a GPU it is ATen's fused kernel,
-/// two calls a step: one for all stretches that decay, one for the others.
+/// Weights, gradient and both moments are flat buffers. A step is one pass over contiguous memory,
+/// whatever the number of parameters. An owner of a [`Shard`] holds only its part of the moments.
+/// On a CPU the pass works in blocks ([`blocks`]). On a GPU it uses ATen's fused kernel, with two
+/// calls a step: one for all stretches that decay, one for the others.
 #[derive(Debug)]
 pub struct AdamW {
     /// First moment, `[shard]`.
     first: Tensor,
     /// Second moment, `[shard]`.
     second: Tensor,
-    /// Steps taken: the exponent of the bias corrections.
+    /// The number of steps taken, which is the exponent of the bias corrections.
     steps: u64,
-    /// What is stepped.
+    /// The part of the buffer that this optimizer steps.
     shard: Shard,
-    /// The shard in stretches, each with whether it decays.
+    /// The stretches of the shard; true for those that decay.
     stretches: Vec<(Range<i64>, bool)>,
     fused: bool,
 }
 
 impl AdamW {
-    /// Zero moments for all of `weights` (`[P]`, f32). `decay` lists the stretches that weight decay acts on.
+    /// Creates zero moments for all of `weights` (`[P]`, f32). `decay` lists the stretches that
+    /// weight decay acts on.
     pub fn new(weights: &Tensor, decay: Vec<Range<i64>>) -> Result<Self, TchError> {
         let whole = Shard::whole(weights.size1()?);
         Self::of_shard(weights, &decay, whole)
     }
 
-    /// Zero moments for a part of `weights` (`[P]`, f32); `decay` is of the whole buffer.
+    /// Creates zero moments for a part of `weights` (`[P]`, f32). `decay` covers the whole buffer.
     pub fn of_shard(weights: &Tensor, decay: &[Range<i64>], shard: Shard) -> Result<Self, TchError> {
         let part = weights.f_narrow(0, shard.range().start, shard.len())?.f_detach()?;
         Ok(Self {
@@ -49,7 +53,7 @@ impl AdamW {
         })
     }
 
-    /// The fused kernel or the blocks, whatever the device.
+    /// Chooses the fused kernel or the blocks, whatever the device.
     #[cfg(test)]
     pub(crate) fn set_fused(&mut self, fused: bool) {
         self.fused = fused;
@@ -60,12 +64,13 @@ impl AdamW {
         self.steps
     }
 
-    /// First and second moment, each as long as what is stepped. To be read or overwritten, not resized.
+    /// First and second moment, each as long as the shard. Callers may read or overwrite them, but
+    /// not resize them.
     pub fn moments(&self) -> (&Tensor, &Tensor) {
         (&self.first, &self.second)
     }
 
-    /// Puts saved moments back.
+    /// Restores saved moments.
     pub fn restore(&mut self, first: &Tensor, second: &Tensor, steps: u64) -> Result<(), TchError> {
         self.first.f_copy_(first)?;
         self.second.f_copy_(second)?;
@@ -73,9 +78,11 @@ impl AdamW {
         Ok(())
     }
 
-    /// `w <- w (1 - lr wd)` on the decaying stretches, then `w <- w - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`,
-    /// where m and v are the running means of `scale g` and of its square. Both buffers are whole, `[P]`; only the shard's elements are looked
-    /// at and changed. The fused kernel leaves the shard's gradient scaled, as PyTorch's clipping does.
+    /// Takes a step: `w <- w (1 - lr wd)` on the decaying stretches, then
+    /// `w <- w - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`, where m and v are the running
+    /// means of `scale g` and of its square. Both buffers are whole, `[P]`; only the shard's
+    /// elements are read and changed. The fused kernel leaves the shard's gradient scaled, as
+    /// PyTorch's clipping does.
     pub fn step(&mut self, weights: &Tensor, grad: &Tensor, scale: f64, params: &OptimStep) -> Result<(), TchError> {
         let _no_grad = tch::no_grad_guard();
         if !(self.fused && self.step_fused(weights, grad, scale, params)?) {
@@ -103,7 +110,7 @@ impl AdamW {
         blocks::step(&flat, scale, self.steps + 1, params)
     }
 
-    /// `false`: this libtorch has no fused kernel, and nothing changed.
+    /// Returns `false` and changes nothing if this libtorch has no fused kernel.
     fn step_fused(&self, weights: &Tensor, grad: &Tensor, scale: f64, params: &OptimStep) -> Result<bool, TchError> {
         if !fused_adamw::is_there() {
             return Ok(false);
@@ -138,5 +145,4 @@ impl AdamW {
 }
 
 #[cfg(test)]
-#[path = "adamw_tests.rs"]
 mod tests;

@@ -3,11 +3,12 @@
 use broker::protocol::train::OptimStep;
 use tch::{Device, TchError, Tensor};
 
-/// Elements worked on at once on a CPU: the four blocks stay in the second-level cache, so that memory is read and written
-/// once per step although the formula is several operations. A GPU without a fused kernel takes the buffer whole.
+/// The number of elements in a block on a CPU. The four blocks stay in the second-level cache, so
+/// memory is read and written once per step although the formula has several operations. A GPU
+/// without a fused kernel takes the whole buffer.
 pub(super) const CPU_BLOCK: i64 = 1 << 16;
 
-/// What is stepped, each `[n]` in f32.
+/// The buffers of a step, each `[n]` in f32.
 pub(super) struct Flat {
     pub(super) weights: Tensor,
     pub(super) grad: Tensor,
@@ -15,7 +16,7 @@ pub(super) struct Flat {
     pub(super) second: Tensor,
 }
 
-/// Step `t` (from 1), after weight decay, of a gradient times `scale`.
+/// Takes step `t` (from 1), after weight decay, with the gradient times `scale`.
 pub(super) fn step(flat: &Flat, scale: f64, t: u64, params: &OptimStep) -> Result<(), TchError> {
     let t = i32::try_from(t).unwrap_or(i32::MAX);
     let correction = Correction {

@@ -1,4 +1,5 @@
-//! Which weights decay: matrices do, the output matrix included; norms, biases and embeddings do not.
+//! Chooses the weights that decay: all matrices including the output matrix, but no norms, biases
+//! and embeddings.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! From an accumulated gradient to new weights: norm, clipping, AdamW.
+//! Turns an accumulated gradient into new weights: norm, clipping, AdamW.
 
 mod adamw;
 mod blocks;
@@ -12,17 +12,17 @@ pub use shard::Shard;
 use broker::protocol::train::OptimStep;
 use tch::{Kind, TchError, Tensor};
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepOutcome {
     /// Global L2 norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// The norm was not finite: weights and optimizer are as before.
+    /// True if the norm was not finite; weights and optimizer are then unchanged.
     pub skipped: bool,
 }
 
-/// The factor that brings a gradient of norm `norm` under `clip_norm`; 1 where nothing is to do. The `1e-6` is PyTorch's
-/// `clip_grad_norm_`.
+/// The factor that brings a gradient of norm `norm` to at most `clip_norm`, or 1 for a smaller one.
+/// The `1e-6` is that of PyTorch's `clip_grad_norm_`.
 #[must_use]
 pub fn clip_factor(norm: f64, clip_norm: f64) -> f64 {
     if clip_norm > 0.0 {
@@ -37,7 +37,8 @@ pub fn global_norm(grad: &Tensor) -> Result<f64, TchError> {
     grad.f_norm_scalaropt_dtype(2.0, Kind::Double)?.f_double_value(&[])
 }
 
-/// Clips and takes one step of `optimizer`; a gradient that is not finite changes nothing.
+/// Clips the gradient and takes one step of `optimizer`. A gradient that is not finite changes
+/// nothing.
 pub fn step(
     optimizer: &mut AdamW,
     weights: &Tensor,

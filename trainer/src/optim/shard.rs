@@ -1,13 +1,16 @@
-//! A part of the flat buffer that one owner steps: the partition of optimizer states of ZeRO (Rajbhandari et al., arXiv:1910.02054, stage 1).
+//! A part of the flat buffer with one owner: the partition of optimizer states of ZeRO (Rajbhandari
+//! et al., arXiv:1910.02054, stage 1).
 //!
-//! Every parameter lies in one flat buffer, so a part is a range of elements, whatever parameters its ends cut through. AdamW works
-//! element by element: owners of all parts together do what one owner of the whole does, and each holds its part of the moments only.
+//! All parameters are in one flat buffer, so a part is a range of elements, and its ends may cut
+//! through parameters. AdamW works element by element. Owners of all parts together therefore
+//! compute the same as one owner of the whole, and each holds only its part of the moments.
 
 use std::ops::Range;
 
-/// Parts begin at multiples of this, in elements: where one thread steps in blocks, vector instructions then see the same elements together
-/// as in the whole, and parts have its bits. Several threads cut a block where they like, and the fused kernel's vectors begin at each
-/// stretch: there the last digit may be another.
+/// Parts begin at multiples of this number of elements. Where one thread steps in blocks, vector
+/// instructions then group the same elements as in the whole buffer, and the bits are equal.
+/// Several threads cut blocks at arbitrary places, and the fused kernel's vectors begin at each
+/// stretch; there the last digit may differ.
 const ALIGN: i64 = 64;
 
 /// A contiguous part of a flat buffer, in elements.
@@ -17,13 +20,14 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// All of a buffer of `total` elements.
+    /// The whole of a buffer of `total` elements.
     #[must_use]
     pub fn whole(total: i64) -> Self {
         Self { range: 0..total }
     }
 
-    /// Part `rank` (from 0) of `ranks` nearly equal ones; the last may be shorter, and those of a small buffer empty.
+    /// Part `rank` (from 0) of `ranks` nearly equal ones. The last may be shorter, and parts of a
+    /// small buffer may be empty.
     #[must_use]
     pub fn of(total: i64, rank: usize, ranks: usize) -> Self {
         let ranks = i64::try_from(ranks.max(1)).unwrap_or(i64::MAX);
@@ -52,7 +56,8 @@ impl Shard {
         self.len() == 0
     }
 
-    /// The part cut into neighbouring stretches, each with whether it decays; `decay` lists those that do, in order.
+    /// Cuts the part into neighbouring stretches; true for those that decay. `decay` lists the
+    /// decaying ranges in order.
     pub(super) fn stretches(&self, decay: &[Range<i64>]) -> Vec<(Range<i64>, bool)> {
         let mut stretches = Vec::new();
         let mut next = self.range.start;

@@ -1,12 +1,13 @@
-//! The numbers of a tensor as a slice: tch copies them into a vector.
+//! Reads the numbers of a tensor as a slice; tch would copy them into a vector.
 
 use half::bf16;
 use tch::{Device, Kind, TchError, Tensor};
 
-/// What is read in place.
+/// A number type that is read in place.
 ///
 /// # Safety
-/// `KIND` is libtorch's name of numbers that are this type bit for bit, and any bits are one.
+/// `KIND` is libtorch's name of numbers that equal this type bit for bit, and every bit pattern is
+/// a valid value.
 pub(crate) unsafe trait Number: Copy {
     const KIND: Kind;
 }
@@ -16,13 +17,14 @@ unsafe impl Number for f32 {
     const KIND: Kind = Kind::Float;
 }
 
-// SAFETY: 16 bits here and there.
+// SAFETY: both types are the same 16 bits.
 unsafe impl Number for bf16 {
     const KIND: Kind = Kind::BFloat16;
 }
 
-/// The elements of a dense tensor of this kind on the CPU, in order; `None` for others. Nothing may write to its storage, through this tensor or
-/// another of the same storage, while they are read: what owns weights, a cache or an activation is one thread, and that thread is here.
+/// The elements of a dense tensor of this kind on the CPU, in order; `None` for other tensors. No
+/// code may write to the storage during the borrow, through this tensor or another with the same
+/// storage. One thread owns each weight, cache or activation, and that thread makes this call.
 pub(crate) fn read<T: Number>(tensor: &Tensor) -> Option<&[T]> {
     if tensor.kind() != T::KIND || tensor.device() != Device::Cpu || !tensor.is_contiguous() {
         return None;
@@ -30,24 +32,26 @@ pub(crate) fn read<T: Number>(tensor: &Tensor) -> Option<&[T]> {
     if tensor.numel() == 0 {
         return Some(&[]);
     }
-    // SAFETY: a dense tensor on the CPU has `numel` numbers of its kind from its data pointer on, aligned, for as long as it lives. Published weights are never written to, and a cache or an activation only by the thread that is in here.
+    // SAFETY: a dense CPU tensor has `numel` aligned numbers of its kind from its data pointer on,
+    // for its whole life. Published weights are never written to. A cache or an activation is
+    // written only by its owner thread, which is here.
     Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<T>(), tensor.numel()) })
 }
 
-/// A new dense f32 tensor on the CPU, whose elements `fill` writes, all of them.
+/// Creates a dense f32 tensor on the CPU. `fill` must write all of its elements.
 ///
 /// # Errors
-/// libtorch's, where the memory cannot be had.
+/// libtorch's, when memory is short.
 pub(crate) fn made(size: &[i64], fill: impl FnOnce(&mut [f32])) -> Result<Tensor, TchError> {
     let mut tensor = Tensor::f_empty(size, (Kind::Float, Device::Cpu))?;
     fill(write(&mut tensor));
     Ok(tensor)
 }
 
-/// Three of them, which `fill` writes together.
+/// Creates three tensors, which `fill` writes together.
 ///
 /// # Errors
-/// As [`made`].
+/// The same as for [`made`].
 pub(crate) fn made_three(sizes: [[i64; 3]; 3], fill: impl FnOnce([&mut [f32]; 3])) -> Result<[Tensor; 3], TchError> {
     let empty = |size: [i64; 3]| Tensor::f_empty(size, (Kind::Float, Device::Cpu));
     let [first, second, third] = sizes;
@@ -56,12 +60,13 @@ pub(crate) fn made_three(sizes: [[i64; 3]; 3], fill: impl FnOnce([&mut [f32]; 3]
     Ok(tensors)
 }
 
-/// The elements of a tensor that was made here, so that nobody else has its storage.
+/// The elements of a tensor created here, with storage that no other tensor shares.
 fn write(tensor: &mut Tensor) -> &mut [f32] {
     if tensor.numel() == 0 {
         return &mut [];
     }
-    // SAFETY: as in `read`. Its memory comes from libtorch's allocator and may hold old numbers, of which any bits are an f32.
+    // SAFETY: as in `read`. The memory comes from libtorch's allocator and may hold old numbers;
+    // every bit pattern is an f32.
     unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), tensor.numel()) }
 }
 

@@ -1,18 +1,19 @@
-//! Libraries opened at run time.
+//! Opens libraries at run time.
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Opens a library for the life of the process, its symbols visible to all others.
+/// Opens a library for the life of the process, with its symbols visible to all others.
 ///
 /// # Errors
-/// The loader's own words.
+/// The loader's message.
 pub(crate) fn open_globally(path: &Path) -> Result<(), String> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: `name` is a C string that outlives the call. The library's initialisers register CUDA with the libtorch that
-    // is loaded already (the same soname, so it is not loaded twice); RTLD_GLOBAL lets them find each other's symbols. The
-    // handle is never closed. `dlerror` gives a C string that stays valid until the next call on this thread.
+    // SAFETY: `name` is a C string that outlives the call. The library's initialisers register CUDA
+    // with the libtorch that is loaded already (the same soname, so it is not loaded twice);
+    // RTLD_GLOBAL makes their symbols visible to each other. The handle is never closed. `dlerror`
+    // returns a C string that stays valid until the next call on this thread.
     unsafe {
         if !libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
             return Ok(());
@@ -27,9 +28,9 @@ pub(crate) fn open_globally(path: &Path) -> Result<(), String> {
     }
 }
 
-/// A function that one of the process's libraries has under this name.
+/// Finds a function of the process's libraries by its name.
 pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the name is a C string; looking up changes nothing.
+    // SAFETY: the name is a C string; the lookup changes nothing.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }

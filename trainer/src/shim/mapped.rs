@@ -1,4 +1,4 @@
-//! Files mapped into memory, read by libtorch without a copy in between.
+//! Maps files into memory, so that libtorch reads them without a copy in between.
 
 use std::fs::File;
 use std::io;
@@ -7,8 +7,8 @@ use std::path::Path;
 use memmap2::{Mmap, UncheckedAdvice};
 use tch::{Device, Kind, TchError, Tensor};
 
-/// A file mapped for reading. Another process that cuts it short meanwhile ends this one, as with every mapped file;
-/// model files are replaced by renaming, which is harmless.
+/// A file mapped for reading. If another process truncates the file, this process is killed, as
+/// with every mapped file. Model files are replaced by renaming, which is harmless.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     map: Mmap,
@@ -17,7 +17,8 @@ pub(crate) struct MappedFile {
 impl MappedFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: the map is private to this process and read only; see the type's own word on files that change.
+        // SAFETY: the map is private to this process and read only. The type's documentation covers
+        // files that change.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self { map })
     }
@@ -26,10 +27,11 @@ impl MappedFile {
         &self.map
     }
 
-    /// Copies the values at `start` (in bytes), of `kind`, over all of `target`, converting their kind.
+    /// Copies the values at `start` (in bytes), of `kind`, to all of `target`, converting their
+    /// kind.
     ///
     /// # Errors
-    /// When the file ends before the values do, and what libtorch says.
+    /// The file ends before the values do, or libtorch fails.
     pub(crate) fn copy_into(&self, start: usize, kind: Kind, target: &mut Tensor) -> Result<(), TchError> {
         let shape = target.size();
         let length = target.numel() * kind.elt_size_in_bytes();
@@ -38,23 +40,23 @@ impl MappedFile {
             .and_then(|end| self.map.get(start..end))
             .ok_or_else(|| TchError::Torch("the file ends before its tensor".into()))?;
         if !(bytes.as_ptr() as usize).is_multiple_of(kind.elt_size_in_bytes()) {
-            // Files that mix kinds may put a tensor where the processor would rather not read it.
+            // Files that mix kinds may have tensors that are not aligned.
             return target.f_copy_(&Tensor::f_from_data_size(bytes, &shape, kind)?);
         }
-        // SAFETY: `bytes` holds exactly as many values as `shape` says, aligned for their kind, and outlives the tensor,
-        // which is read once and dropped here.
+        // SAFETY: `bytes` holds exactly as many values as `shape` needs, aligned for their kind. It
+        // outlives the tensor, which is read once and dropped here.
         let source = unsafe { Tensor::f_from_blob(bytes.as_ptr(), &shape, &[], kind, Device::Cpu)? };
         target.f_copy_(&source)
     }
 
-    /// Gives the memory of `length` bytes from `start` back: what has been read once needs no place beside its copy. Read again, they
-    /// come from the file. A system that does not know of that keeps them.
+    /// Releases the memory of `length` bytes from `start`, because a copy exists elsewhere. A later
+    /// read loads them from the file again. A system without this call keeps them.
     pub(crate) fn release(&mut self, start: usize, length: usize) {
         if start.saturating_add(length) > self.map.len() {
             return;
         }
-        // SAFETY: the map is of a file, read only and never written, so that a page that is dropped comes back with the same bytes; and
-        // nothing borrows it, since this holds it alone.
+        // SAFETY: the map is of a file and read only, so a dropped page is loaded again with the
+        // same bytes. `&mut self` excludes borrows.
         let _ = unsafe {
             self.map
                 .unchecked_advise_range(UncheckedAdvice::DontNeed, start, length)
@@ -83,7 +85,7 @@ mod tests {
             for (start, length) in [(2 - odd, 12), (0, 1), (9, 1 << 20), (usize::MAX, 2)] {
                 file.release(start, length);
             }
-            assert_eq!(file.bytes(), &bytes[odd..], "what was given back is read anew");
+            assert_eq!(file.bytes(), &bytes[odd..], "released pages are read again");
         }
     }
 }

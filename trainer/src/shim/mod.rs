@@ -1,4 +1,5 @@
-//! The one place with unsafe code: what libtorch and the system offer through foreign calls only.
+//! The only unsafe code of the crate: functions of libtorch and the system that exist only as
+//! foreign calls.
 #![allow(unsafe_code)]
 
 pub(crate) mod floats;

@@ -1,6 +1,9 @@
-//! oneDNN's linear layer on dense tensors: `mkldnn::_linear_pointwise`, which ATen's own functions, and so tch, do not offer.
+//! oneDNN's linear layer on dense tensors: `mkldnn::_linear_pointwise`, which ATen's own functions,
+//! and therefore tch, do not offer.
 //!
-//! libtorch exports it with a C interface for compiled models (`torch/csrc/inductor/aoti_torch/c/shim_cpu.h`). It is looked up at run time, since builds of libtorch without oneDNN lack it.
+//! libtorch exports it with a C interface for compiled models
+//! (`torch/csrc/inductor/aoti_torch/c/shim_cpu.h`). It is looked up at run time, because builds of
+//! libtorch without oneDNN do not have it.
 
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
@@ -10,7 +13,7 @@ use torch_sys::C_tensor;
 
 use super::library::symbol;
 
-/// `AtenTensorHandle` is an `at::Tensor *`, as `C_tensor *` is. Answers 0 if all went well.
+/// `AtenTensorHandle` is an `at::Tensor *`, as `C_tensor *` is. Returns 0 on success.
 type LinearPointwise = unsafe extern "C" fn(
     x: *mut C_tensor,
     weight: *mut C_tensor,
@@ -25,8 +28,8 @@ type LinearPointwise = unsafe extern "C" fn(
 fn function() -> Option<LinearPointwise> {
     static FOUND: OnceLock<Option<LinearPointwise>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        // SAFETY: libtorch is linked, so what is found is its function of this name, whose signature above is
-        // that of the header of the one libtorch that tch accepts.
+        // SAFETY: libtorch is linked, so the lookup finds its function with this name. The
+        // signature above is that of the header of the one libtorch that tch accepts.
         unsafe {
             symbol(c"aoti_torch_cpu__linear_pointwise")
                 .map(|found| std::mem::transmute::<*mut c_void, LinearPointwise>(found))
@@ -34,13 +37,14 @@ fn function() -> Option<LinearPointwise> {
     })
 }
 
-/// `x W^T`: `x` is `[n, in]`, `weight` `[out, in]`, f32 on the CPU, of any strides but 0. No gradient is recorded. `None`: this libtorch
-/// has no oneDNN.
+/// Computes `x W^T`: `x` is `[n, in]`, `weight` `[out, in]`, f32 on the CPU, with any strides
+/// except 0. Records no gradient. Returns `None` if this libtorch has no oneDNN.
 pub(crate) fn linear(x: &Tensor, weight: &Tensor) -> Option<Result<Tensor, TchError>> {
     let call = function()?;
     let mut out: *mut C_tensor = std::ptr::null_mut();
-    // SAFETY: both handles are tensors that outlive the call, which reads them only; there is no bias, no scalars and no algorithm, for
-    // which the header wants null and 0. On success `out` is a new tensor that is ours; on failure it is not touched.
+    // SAFETY: both handles are tensors that outlive the call, which only reads them. There is no
+    // bias, no scalar and no algorithm, for which the header requires null and 0. On success `out`
+    // is a new tensor that this code owns; on failure it is not touched.
     let code = unsafe {
         call(
             x.as_ptr().cast_mut(),
@@ -59,6 +63,6 @@ pub(crate) fn linear(x: &Tensor, weight: &Tensor) -> Option<Result<Tensor, TchEr
             "oneDNN's linear layer failed on {sizes:?}"
         ))));
     }
-    // SAFETY: `out` is a tensor of ours, which the new `Tensor` frees.
+    // SAFETY: this code owns `out`, which the new `Tensor` frees.
     Some(Ok(unsafe { Tensor::from_ptr(out) }))
 }

@@ -1,4 +1,4 @@
-//! Settings that no loss and no step can have are refused before anything is computed.
+//! Rejects invalid settings of losses and steps before any computation.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::error::Refusal;
 use super::rows::BatchError;
 use crate::loss::joint::Reach;
 
-/// Refuses settings that no loss has.
+/// Rejects settings that no loss accepts.
 pub(super) fn check_loss(loss: &Loss) -> Result<(), Refusal> {
     let Loss::Policy(policy) = loss else { return Ok(()) };
     check_surrogate(policy.surrogate)?;
@@ -55,7 +55,7 @@ fn above(what: &'static str, value: f32, bound: f32) -> Result<(), Refusal> {
     in_range(what, f64::from(value), value.is_finite() && value > bound, rule)
 }
 
-/// Refuses answers without one advantage, where the loss is of whole answers.
+/// Rejects answers with several advantages where the loss covers whole answers.
 pub(super) fn check_answers(loss: &Loss, batch: &TrainBatch) -> Result<(), BatchError> {
     if Reach::of(loss) != Reach::Answer {
         return Ok(());
@@ -71,7 +71,7 @@ pub(super) fn check_answers(loss: &Loss, batch: &TrainBatch) -> Result<(), Batch
     Ok(())
 }
 
-/// Refuses settings that no step has.
+/// Rejects settings that no optimizer step accepts.
 pub(super) fn check_optim(params: &OptimStep) -> Result<(), Refusal> {
     let at_least_0 = |value: f64| value.is_finite() && value >= 0.0;
     for (what, value) in [

@@ -1,4 +1,4 @@
-//! A loss of the caller's own: a closure over the log-probs of a whole minibatch.
+//! A custom loss: a closure over the log-probs of a whole minibatch.
 
 use broker::protocol::train::{LossStats, TrainBatch};
 
@@ -9,15 +9,19 @@ use super::trainer::{Stop, Trainer, reference_of};
 use crate::loss::joint::{Member, Share};
 
 impl Trainer {
-    /// Adds the gradient of a loss that is no command: `loss` sees every trained token of the batch and answers with one
-    /// share for each, in the same order. It is called once, with all of the minibatch, so its result does not depend on
-    /// what is computed together; the trunk runs twice, as for M2PO. `reference` asks for the reference policy's log-probs
-    /// too; without it [`crate::loss::Token::reference`] is the token's own.
+    /// Adds the gradient of a loss given as a closure. `loss` receives every trained token of the
+    /// batch and returns one share for each, in the same order. It is called once with the whole
+    /// minibatch, so its result does not depend on micro-batches; the trunk runs twice, as for
+    /// M2PO. `reference` asks for the reference policy's log-probs too. Without it,
+    /// [`crate::loss::Token::reference`] is the token's own log-prob.
     ///
-    /// A closure cannot be in the log of commands: called again, it adds again. `OptimStep` uses the gradient as any other.
+    /// A closure cannot be recorded in the command log: a second call adds the gradient a second
+    /// time. `OptimStep` then uses the gradient as any other.
     ///
     /// ```no_run
-    /// # fn of(trainer: &mut trainer::train::Trainer, batch: &broker::protocol::train::TrainBatch) -> Result<(), trainer::train::TrainError> {
+    /// # use broker::protocol::train::TrainBatch;
+    /// # use trainer::train::{TrainError, Trainer};
+    /// # fn of(trainer: &mut Trainer, batch: &TrainBatch) -> Result<(), TrainError> {
     /// use trainer::loss::{head::Slope, joint::Share};
     ///
     /// // REINFORCE: -w A lp
@@ -33,7 +37,8 @@ impl Trainer {
     /// ```
     ///
     /// # Errors
-    /// As of a command: [`TrainError::User`] for a batch that does not fit, a missing reference or a wrong number of shares.
+    /// The same as for a command: [`TrainError::User`] for a batch that does not fit, a missing
+    /// reference or a wrong number of shares.
     pub fn forward_backward_by(
         &mut self,
         batch: &TrainBatch,

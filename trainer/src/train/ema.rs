@@ -1,16 +1,18 @@
-//! The exponential moving average of the trained weights (Polyak and Juditsky, 1992; the update of PyTorch's
-//! `torch.optim.swa_utils.get_ema_multi_avg_fn`): `e <- d e + (1 - d) w` after each optimizer step.
+//! The exponential moving average of the trained weights: `e <- d e + (1 - d) w` after each
+//! optimizer step (Polyak and Juditsky, 1992; the update of PyTorch's
+//! `torch.optim.swa_utils.get_ema_multi_avg_fn`).
 //!
-//! It begins as version 0. A step that is left out leaves it as it is. Of an adapter, A and B are averaged each by itself.
+//! It begins as version 0. A skipped step leaves it unchanged. For an adapter, A and B are averaged
+//! separately.
 
 use crate::model::{ModelError, Weights};
 
-/// An average that is kept beside the trained weights.
+/// Options of the average that is kept with the trained weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EmaOptions {
-    /// d, from 0 (the weights themselves) to below 1.
+    /// The decay d, from 0 (the weights themselves) to below 1.
     pub decay: f64,
-    /// Whether the KL term is taken to the average, in place of version 0.
+    /// If true, the KL term uses the average as its reference instead of version 0.
     pub is_reference: bool,
 }
 
@@ -26,7 +28,7 @@ impl Ema {
         Ok(Self { options, weights })
     }
 
-    /// The weights have made a step.
+    /// Updates the average after a step of the weights.
     pub(super) fn follow(&mut self, weights: &Weights) -> Result<(), ModelError> {
         let _no_grad = tch::no_grad_guard();
         let mut average = self.weights.flat().shallow_clone();

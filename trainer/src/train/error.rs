@@ -1,4 +1,4 @@
-//! What can go wrong with a command, by what the caller can do about it.
+//! Failures of a command, grouped by the caller's options.
 
 use broker::ids::WeightVersion;
 
@@ -6,21 +6,21 @@ use super::rows::BatchError;
 use crate::checkpoint::CheckpointError;
 use crate::engine::RequestFault;
 
-/// Why a command had no reply.
+/// Why a command has no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// The command is wrong. Nothing changed; another command may take its place under the same `seq`.
-    #[error("trainer command {seq} is refused: {reason}")]
+    /// The command is wrong. Nothing changed; another command may use the same `seq`.
+    #[error("trainer command {seq} is rejected: {reason}")]
     User { seq: u64, reason: Refusal },
-    /// The machine failed. Nothing changed; the same command may be sent again.
-    #[error("trainer command {seq} failed and changed nothing: {reason}; send it again when the cause is gone")]
+    /// The machine failed. Nothing changed; the caller may send the same command again.
+    #[error("trainer command {seq} failed and changed nothing: {reason}; send it again when the cause is fixed")]
     Transient { seq: u64, reason: String },
-    /// A command failed half-way. Only `LoadState` is taken from here on.
-    #[error("the trainer's state is unknown since command {since} ({reason}); load a checkpoint to go on")]
+    /// A command failed half-way. From here on only `LoadState` is accepted.
+    #[error("the trainer's state is unknown since command {since} ({reason}); load a checkpoint to continue")]
     Poisoned { since: u64, reason: String },
 }
 
-/// What is wrong with a command.
+/// The fault of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     #[error(transparent)]
@@ -46,12 +46,12 @@ pub enum Refusal {
     },
     #[error("the loss gave {given} shares for {wanted} tokens: give one for each")]
     Shares { given: usize, wanted: usize },
-    #[error("the sampling cannot be done: {source}")]
+    #[error("sampling is impossible: {source}")]
     Sampling { source: RequestFault },
     #[error("prompt {place} cannot be answered: {source}")]
     Prompt { place: usize, source: RequestFault },
     #[error(
-        "weights {version} are not published: {tensor} has a value that is not finite (NaN or infinite), so training has diverged; go on from \
+        "weights {version} are not published: {tensor} has a value that is not finite (NaN or infinite), so training has diverged; continue from \
          earlier weights, with a lower learning rate"
     )]
     NotFinite { version: WeightVersion, tensor: String },

@@ -1,8 +1,9 @@
-//! The gradient of a batch: trunk with a graph, head in closed form, one backward per micro-batch.
+//! The gradient of a batch: the trunk with a graph, the head in closed form, one backward pass per
+//! micro-batch.
 //!
-//! A loss of single tokens takes one pass. A loss that reaches over an answer or a micro-batch computes the head twice. One
-//! that reaches over the whole minibatch has a first pass without a gradient over all of it, so that the result does not
-//! depend on what is computed together.
+//! A loss of single tokens takes one pass. A loss over an answer or a micro-batch computes the head
+//! twice. A loss over the whole minibatch begins with a pass without gradients over all of it, so
+//! that the result does not depend on the micro-batches.
 
 use broker::protocol::train::{Loss, LossStats, TrainBatch};
 use configs::Dtype;
@@ -14,27 +15,30 @@ use super::recompute::{self, Kept};
 use super::rows::{BatchError, Limits, Row, flatten};
 use crate::loss::head::{self, HeadGrad};
 use crate::loss::joint::{self, Member, Reach, Share};
+use crate::loss::share;
 use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, Weights, is_head, part_of};
 use crate::pulse::Pulse;
 
-/// A model whose backward adds up in one flat buffer.
+/// A model with one flat buffer that its backward pass accumulates in.
 #[derive(Debug)]
 pub(crate) struct Trainable {
     decoder: Decoder,
-    /// Without the head's own parameters, whose gradient is made by the head; each with its part of the trunk.
+    /// Each leaf with its part of the trunk. The head's parameters are not here: the head computes
+    /// their gradient itself.
     trunk: Vec<(usize, Leaf)>,
-    /// Layers are computed again for the backward pass, of which only their inputs are kept.
+    /// If true, only the inputs of layers are kept, and the backward pass computes each layer
+    /// again.
     recompute: bool,
     /// `[P]`, in the order of the weights.
     grad: Tensor,
     head: HeadPlace,
-    /// What the decoder computes with, where that is not the trained weights themselves: a copy of another kind.
+    /// The weights that the decoder computes with, if they are a copy of another kind.
     compute: Option<Weights>,
-    /// A mark for each micro-batch.
+    /// Moves with each micro-batch.
     pulse: Pulse,
 }
 
-/// Where the head's gradient lies: views of the flat one.
+/// The views of the flat gradient that hold the head's gradient.
 #[derive(Debug)]
 enum HeadPlace {
     /// The output matrix, which is the embedding when tied.
@@ -74,7 +78,8 @@ impl HeadPlace {
 }
 
 impl Trainable {
-    /// Computes in `dtype`, the kind of the base where `weights` are an adapter of one; the gradient is f32 always.
+    /// Builds a model that computes in `dtype`; for an adapter this is the kind of its base. The
+    /// gradient is always f32.
     pub(crate) fn new(
         shape: &ModelShape,
         base: Option<&Weights>,
@@ -95,7 +100,7 @@ impl Trainable {
         for leaf in leaves {
             match part_of(layout, leaf.offset, shape.layers) {
                 Some(part) => trunk.push((part, leaf)),
-                // Its gradient is in closed form.
+                // The head computes this gradient in closed form.
                 None if is_head(layout, leaf.offset) => {}
                 None => return Err(ModelError::shape("a trained parameter belongs to no part of the model")),
             }
@@ -111,7 +116,7 @@ impl Trainable {
         })
     }
 
-    /// To be called after a change of the trained weights.
+    /// Updates the computing copy. Call it after a change of the trained weights.
     pub(crate) fn follow(&mut self, weights: &Weights) -> Result<(), ModelError> {
         if let Some(compute) = &mut self.compute {
             compute.copy_from(weights)?;
@@ -137,7 +142,7 @@ impl Trainable {
         &self.pulse
     }
 
-    /// Adds the batch's gradient. `reference` is asked for where the loss has a KL term.
+    /// Adds the batch's gradient. A loss with a KL term needs `reference`.
     pub(crate) fn accumulate(
         &mut self,
         rows: &[Row],
@@ -169,7 +174,8 @@ impl Trainable {
         Ok(stats)
     }
 
-    /// All tokens of the batch with what is known of them, micro-batch after micro-batch; no gradient.
+    /// Returns all trained tokens of the batch with their log-probs, micro-batch after micro-batch.
+    /// Computes no gradient.
     pub(crate) fn members(
         &self,
         rows: &[Row],
@@ -187,7 +193,8 @@ impl Trainable {
         Ok(members)
     }
 
-    /// Adds the gradient that `shares` describe: one for each of `members`, in the order of [`Self::members`].
+    /// Adds the gradient that `shares` describe: one share for each of `members`, in the order of
+    /// [`Self::members`].
     pub(crate) fn accumulate_shares(
         &mut self,
         rows: &[Row],
@@ -209,7 +216,7 @@ impl Trainable {
         Ok(())
     }
 
-    /// The loss of each token is known with its log-prob: one pass through the head.
+    /// One pass through the head, for losses that need only the token's own log-prob.
     fn token_by_token(
         &mut self,
         micro: &Micro<'_>,
@@ -222,14 +229,14 @@ impl Trainable {
         let sampled = matches!(loss, Loss::Policy(_));
         let d_states = head::gradients(&input, self.head.grad(), |i, logprob, entropy| {
             let member = micro.member(i, logprob, entropy, reference.map(|lps| lps[i]));
-            let share = joint::share(loss, &member);
+            let share = share(loss, &member);
             measure(stats, micro.span(i), &member.token, &share, sampled);
             share.slope
         })?;
         self.backward(micro, forward, &d_states)
     }
 
-    /// All that the loss reaches is in this micro-batch.
+    /// For losses that reach no further than this micro-batch.
     fn together(
         &mut self,
         micro: &Micro<'_>,
@@ -261,7 +268,8 @@ impl Trainable {
         self.backward(micro, forward, &d_states)
     }
 
-    /// The states that predict the micro-batch's tokens, and what their backward pass needs.
+    /// Returns the states that predict the micro-batch's tokens, and the data for their backward
+    /// pass.
     fn forward(&self, micro: &Micro<'_>) -> Result<Forward, ModelError> {
         if self.recompute {
             return Ok(Forward::Kept(recompute::forward(&self.decoder, micro, &self.trunk)?));
@@ -284,7 +292,8 @@ impl Trainable {
             Forward::Kept(kept) => return recompute::backward(&self.decoder, micro, kept, &self.trunk, d_states, add),
         };
         let leaves: Vec<&Tensor> = self.trunk.iter().map(|(_, leaf)| &leaf.tensor).collect();
-        // tch has no backward with a given upstream gradient; this sum has exactly that gradient.
+        // tch has no backward pass with a given upstream gradient; this sum has exactly that
+        // gradient.
         let grads = tch::with_grad(|| {
             let scalar = states.f_mul(d_states)?.f_sum(Kind::Float)?;
             Tensor::f_run_backward(&[scalar], &leaves, false, false)
@@ -296,7 +305,7 @@ impl Trainable {
     }
 }
 
-/// A forward pass whose backward is to come.
+/// A forward pass before its backward pass.
 enum Forward {
     /// States with a graph.
     Graph(Tensor),
@@ -312,7 +321,8 @@ impl Forward {
     }
 }
 
-/// Log-probs of the trained tokens, span by span: as long as the span's ids, 0 where the mask is false.
+/// Log-probs of the trained tokens, span by span. Each list is as long as the span's ids; places
+/// outside the mask hold 0.
 pub(crate) fn logprobs(
     decoder: &Decoder,
     rows: &[Row],
@@ -331,7 +341,7 @@ pub(crate) fn logprobs(
     Ok(spans)
 }
 
-/// The rows of a batch that fits the model.
+/// Lays out the rows of a batch, checked against the model's limits.
 pub(crate) fn rows_of(batch: &TrainBatch, shape: &ModelShape) -> Result<Vec<Row>, BatchError> {
     flatten(
         batch,

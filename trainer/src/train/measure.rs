@@ -1,4 +1,4 @@
-//! What a loss call measured, token by token.
+//! Statistics of a loss call, token by token.
 
 use broker::protocol::train::{LossStats, RoleLoss, Span};
 
@@ -6,7 +6,8 @@ use crate::loss::joint::Share;
 use crate::loss::m2po::Moment;
 use crate::loss::{Token, k3, ratio};
 
-/// Adds one token. `sampled`: by a policy whose log-probs the batch holds, so that there are ratios.
+/// Adds one token. `sampled` is true if the batch holds the sampler's log-probs, so that ratios
+/// exist.
 pub(super) fn measure(stats: &mut LossStats, span: &Span, token: &Token, share: &Share, sampled: bool) {
     let one = of_token(span, token, share, sampled);
     stats.loss += share.value;

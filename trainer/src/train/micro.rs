@@ -1,4 +1,4 @@
-//! Rows packed into micro-batches under a token budget.
+//! Packs rows into micro-batches under a token budget.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,15 @@ use crate::model::{Decoder, LEAST_SHARED, ModelError, RowBatch, common};
 /// Indices of rows that are computed together.
 pub(crate) type MicroBatch = Vec<usize>;
 
-/// What a token that a row shares with the one before it costs beside a token that is computed: attention copies its keys and
-/// values for each row, about a seventeenth of what a layer keeps of a token for the backward pass, less with grouped heads.
+/// A token shared with the previous row costs one eighth of a computed token. Attention copies its
+/// keys and values for each row: about a seventeenth of the memory that a layer keeps for a token's
+/// backward pass, and less with grouped heads.
 const SHARED_COST: usize = 8;
 
-/// Packs rows so that the tokens computed together stay within about `budget`; a row above the budget stands alone. What a
-/// row shares with the one before it is not computed again and counts an eighth. Rows that begin alike go together, families of
-/// like length next to each other. A function of the rows and the budget alone.
+/// Packs rows so that the tokens computed together stay within about `budget`. A row above the
+/// budget is alone. Tokens shared with the previous row are not computed again and count an eighth.
+/// Rows with a common beginning go together, and families of similar length are neighbours. The
+/// result is a function of the rows and the budget alone.
 pub(crate) fn pack(rows: &[Row], budget: usize) -> Vec<MicroBatch> {
     let mut batches: Vec<MicroBatch> = Vec::new();
     let mut room = 0;
@@ -46,7 +48,8 @@ pub(crate) fn pack(rows: &[Row], budget: usize) -> Vec<MicroBatch> {
     batches
 }
 
-/// Rows that begin alike, in the order of their inputs; families by their longest row.
+/// Groups rows with a common beginning, in the order of their inputs. Sorts the groups by their
+/// longest row.
 fn families(rows: &[Row]) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by(|a, b| rows[*a].input.cmp(&rows[*b].input));
@@ -67,14 +70,14 @@ fn families(rows: &[Row]) -> Vec<Vec<usize>> {
     families
 }
 
-/// Tokens that a row need not compute again behind its neighbour.
+/// The number of tokens that a row need not compute again after its neighbour.
 fn shared(a: &Row, b: &Row) -> usize {
     Some(common(&a.input, &b.input))
         .filter(|common| *common >= LEAST_SHARED)
         .unwrap_or(0)
 }
 
-/// Whether tokens of one answer are computed apart.
+/// Returns true if the tokens of one answer are in different micro-batches.
 pub(crate) fn torn(rows: &[Row], packed: &[MicroBatch], batch: &TrainBatch) -> bool {
     let mut home: HashMap<u32, usize> = HashMap::new();
     packed.iter().enumerate().any(|(place, indices)| {
@@ -84,12 +87,12 @@ pub(crate) fn torn(rows: &[Row], packed: &[MicroBatch], batch: &TrainBatch) -> b
     })
 }
 
-/// Rows of one micro-batch on the device, with the tokens that are trained.
+/// The rows of one micro-batch on the device, with their trained tokens.
 pub(crate) struct Micro<'a> {
     batch: &'a TrainBatch,
     rows: RowBatch,
     tokens: Vec<Trained>,
-    /// The packed position whose state predicts each token, `[N]`.
+    /// The packed position of the state that predicts each token, `[N]`.
     predictors: Tensor,
     targets: Vec<i64>,
     temperatures: Vec<f32>,
@@ -122,7 +125,7 @@ impl<'a> Micro<'a> {
         })
     }
 
-    /// Trained tokens.
+    /// The number of trained tokens.
     pub(crate) fn len(&self) -> usize {
         self.tokens.len()
     }
@@ -131,7 +134,7 @@ impl<'a> Micro<'a> {
         &self.tokens
     }
 
-    /// Of the token at a place.
+    /// The span of the token at `place`.
     pub(crate) fn span(&self, place: usize) -> &'a Span {
         &self.batch.spans[self.tokens[place].span]
     }
@@ -147,12 +150,12 @@ impl<'a> Micro<'a> {
         }
     }
 
-    /// The states that predict the tokens.
+    /// Computes the states that predict the tokens.
     pub(crate) fn states(&self, decoder: &Decoder) -> Result<Tensor, ModelError> {
         self.predicting(&decoder.hidden(&self.rows)?)
     }
 
-    /// Those of all states that predict the tokens.
+    /// Selects the states that predict the tokens.
     pub(crate) fn predicting(&self, hidden: &Tensor) -> Result<Tensor, ModelError> {
         let states: Result<Tensor, TchError> = hidden.f_index_select(0, &self.predictors);
         Ok(states?)
@@ -172,7 +175,7 @@ impl<'a> Micro<'a> {
         Ok(self.values(decoder)?.logprobs)
     }
 
-    /// What is known of the token at a place, given what the head said of it.
+    /// The token at `place` with the head's log-prob and entropy.
     pub(crate) fn member(&self, place: usize, logprob: f32, entropy: f32, reference: Option<f32>) -> Member {
         let (span, offset) = (self.span(place), self.tokens[place].offset);
         let behaviour = span.behaviour_lp[offset];
@@ -238,7 +241,8 @@ mod tests {
                 let inputs: Vec<&[u32]> = batch.iter().map(|i| rows[*i].input.as_slice()).collect();
                 let forest = crate::model::Forest::sharing(&inputs);
                 let computed: usize = forest.stretches.iter().map(|stretch| stretch.tokens.len()).sum();
-                // A row that leaves its neighbour within LEAST_SHARED tokens of another fork repeats those.
+                // A row that leaves its neighbour within LEAST_SHARED tokens of another fork
+                // computes those tokens again.
                 prop_assert!(batch.len() == 1 || computed <= budget + LEAST_SHARED * batch.len());
             }
         }

@@ -1,13 +1,15 @@
-//! From batches to gradients and steps.
+//! Turns batches into gradients and optimizer steps.
 
 mod checks;
+mod client;
+mod command_log;
 mod custom;
 mod ema;
 mod error;
 mod gradient;
-mod log;
 mod measure;
 mod micro;
+mod options;
 mod recompute;
 mod rows;
 mod sample;
@@ -15,10 +17,12 @@ mod state;
 mod trainer;
 mod warm;
 
+pub use client::TrainerClient;
 pub use ema::EmaOptions;
 pub use error::{Refusal, TrainError};
+pub use options::TrainerOptions;
 pub use rows::{BatchError, Limits, Row, Trained, flatten};
-pub use trainer::{Trainer, TrainerClient, TrainerOptions};
+pub use trainer::Trainer;
 pub use warm::{WarmStep, warm_start};
 
 #[cfg(test)]

@@ -1,27 +1,29 @@
-//! Activation checkpointing (Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174): of each layer its
-//! input is kept, and the backward pass computes the layer anew, one at a time.
+//! Activation checkpointing (Chen et al., "Training deep nets with sublinear memory cost",
+//! arXiv:1604.06174): the forward pass keeps only the input of each layer, and the backward pass
+//! computes one layer at a time again.
 //!
-//! The forward pass takes the same way as with a graph, so that both give the same bits; only, the graph of a layer goes when the layer is
-//! done. A gradient reaches a layer by way of the sum of `out * upstream`, whose derivative is exactly `upstream`.
+//! The forward pass takes the same code path as with a graph, so both give the same bits. The only
+//! difference is that a layer's graph is dropped when the layer is done. The gradient enters a
+//! layer through the sum of `out * upstream`; its derivative is exactly `upstream`.
 
 use tch::{Kind, Tensor};
 
 use super::micro::Micro;
 use crate::model::{Decoder, Leaf, ModelError};
 
-/// What the parts of the trunk were given, and what the last one gave for the tokens that are predicted.
+/// The inputs of the trunk's parts, and the last part's states of the predicted tokens.
 pub(super) struct Kept {
-    /// Of each part but the first.
+    /// The input of each part except the first.
     inputs: Vec<Tensor>,
     pub(super) states: Tensor,
 }
 
-/// The first part of the trunk with a leaf: below it no gradient goes.
+/// The first part of the trunk with a leaf. No gradient flows below it.
 fn lowest(trunk: &[(usize, Leaf)]) -> usize {
     trunk.iter().map(|(part, _)| *part).min().unwrap_or(usize::MAX)
 }
 
-/// The input of a part as the graph sees it.
+/// The input of a part as its graph sees it.
 fn bound(input: &Tensor, part: usize, trunk: &[(usize, Leaf)]) -> Result<Tensor, ModelError> {
     Ok(input.f_detach()?.f_set_requires_grad(part > lowest(trunk))?)
 }
@@ -41,7 +43,8 @@ pub(super) fn forward(decoder: &Decoder, micro: &Micro<'_>, trunk: &[(usize, Lea
     })
 }
 
-/// Gives `add` the gradient of each leaf, the upstream gradient of [`Kept::states`] being `upstream`.
+/// Computes the gradient of each leaf and passes it to `add`. `upstream` is the gradient of
+/// [`Kept::states`].
 pub(super) fn backward(
     decoder: &Decoder,
     micro: &Micro<'_>,

@@ -1,24 +1,24 @@
-//! The forest of a batch as rows for the model: every trained token once, equal beginnings of rows as far as they cost
-//! nothing.
+//! Turns the forest of a batch into rows for the model. Every trained token is predicted once.
 //!
-//! A row is a root-to-leaf path, as far as it predicts something that is trained. Rows whose input is the beginning of
-//! another's ride along in it: the n one-word answers to one prompt are one row with n trained tokens. Longer completions
-//! of one prompt repeat it here; the model computes it once (`crate::model::RowBatch::sharing`).
+//! A row is a root-to-leaf path, cut after its last prediction. A row joins another row if its
+//! input is the beginning of the other input: n one-word answers to one prompt are one row with n
+//! trained tokens. Longer completions repeat their prompt here; the model computes it once
+//! (`crate::model::RowBatch::sharing`).
 
 use broker::protocol::train::{Span, TrainBatch};
 
-/// What a model can take.
+/// The limits of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub vocab: usize,
-    /// Tokens of a row at most.
+    /// The largest number of tokens in a row.
     pub context: usize,
 }
 
 /// One input of the model, and the trained tokens that its states predict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Row {
-    /// Ends where the last prediction is made: the last trained token itself is not part of it.
+    /// Ends where the last prediction is made; the last trained token is not part of it.
     pub input: Vec<u32>,
     pub trained: Vec<Trained>,
 }
@@ -26,9 +26,9 @@ pub struct Row {
 /// One trained token of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trained {
-    /// The place in the input whose state predicts it.
+    /// The place in the input with the state that predicts the token.
     pub predictor: usize,
-    /// Where its log-probs and advantage stand: span, and offset in the span.
+    /// The token's span, and its offset in the span.
     pub span: usize,
     pub offset: usize,
 }
@@ -67,8 +67,9 @@ pub enum BatchError {
     },
 }
 
-/// Checks the batch and lays out its rows, in the order of their inputs. A trained token of an inner span belongs to the
-/// first row that passes through it; rows that train nothing are left out.
+/// Checks the batch and lays out its rows, in the order of their inputs. A trained token of an
+/// inner span belongs to the first row that passes through it. Rows without a trained token are
+/// left out.
 pub fn flatten(batch: &TrainBatch, limits: Limits) -> Result<Vec<Row>, BatchError> {
     let spans = &batch.spans;
     let mut leaf = vec![true; spans.len()];
@@ -98,9 +99,10 @@ pub fn flatten(batch: &TrainBatch, limits: Limits) -> Result<Vec<Row>, BatchErro
     Ok(share_inputs(rows))
 }
 
-/// Moves the trained tokens of each row whose input begins another's into that other.
+/// Moves the trained tokens of each row into the row that begins with the same input, if any.
 fn share_inputs(mut rows: Vec<Row>) -> Vec<Row> {
-    // In this order the inputs that begin with a given one follow it at once. Stable: ties keep the order of the leaves.
+    // In this order, all inputs that begin with a given input follow it directly. The sort is
+    // stable: ties keep the order of the leaves.
     rows.sort_by(|a, b| a.input.cmp(&b.input));
     let mut shared: Vec<Row> = Vec::with_capacity(rows.len());
     for mut row in rows {
@@ -307,7 +309,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every trained token is predicted exactly once, from its own context and nothing else.
+        /// Every trained token is predicted exactly once, from its own context alone.
         #[test]
         fn each_trained_token_once(shape in prop::collection::vec((any::<u32>(), 1usize..4, any::<u8>()), 1..12)) {
             let mut spans = Vec::new();

@@ -1,4 +1,4 @@
-//! Generations with the weights as they are, between two commands: a look at the policy, not a rollout.
+//! Generations with the current weights between two commands: a look at the policy, not a rollout.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::model::ModelShape;
 use crate::sampling::SamplingParams;
 use crate::weights::Published;
 
-/// Few prompts at a time, each computed from its first token.
+/// A few prompts at a time, each computed from its first token.
 const OPTIONS: EngineOptions = EngineOptions {
     slots: 32,
     prefill_tokens: 4096,
@@ -24,8 +24,8 @@ const OPTIONS: EngineOptions = EngineOptions {
 };
 
 impl Trainer {
-    /// An answer to each prompt, by an engine over a copy of the weights. A wave: its bits are a function of the command and the
-    /// weights.
+    /// Answers each prompt with an engine over a copy of the weights. The generations are a wave:
+    /// their bits are a function of the command and the weights.
     pub(super) fn sample(&mut self, prompts: &[Vec<u32>], params: &SampleParams) -> Result<TrainReply, Stop> {
         let failed = |error: EngineError| Stop::Failed(error.to_string());
         judge(&self.shape, params)?;
@@ -34,7 +34,7 @@ impl Trainer {
         let answers = if requests.is_empty() {
             Vec::new()
         } else {
-            // Weights and cache are gone with the engine: training needs the memory.
+            // The engine is dropped with its weights and cache: training needs the memory.
             let answers = self.engine().and_then(|mut engine| engine.run_wave(requests));
             answers.map_err(failed)?
         };
@@ -44,7 +44,7 @@ impl Trainer {
         })
     }
 
-    /// To be called where the weights change: they are no version's until they are published.
+    /// Call where the weights change: they belong to no version until they are published.
     pub(super) fn weights_move(&mut self) {
         self.published = false;
     }
@@ -87,7 +87,7 @@ fn sampling(params: &SampleParams) -> SamplingParams {
     }
 }
 
-/// Refuses what no prompt can be answered with.
+/// Rejects parameters that no prompt can be answered with.
 fn judge(shape: &ModelShape, params: &SampleParams) -> Result<(), Refusal> {
     let vocab = shape.vocab;
     let unknown = params.stop_ids.iter().find(|id| **id as usize >= vocab);
@@ -101,7 +101,7 @@ fn judge(shape: &ModelShape, params: &SampleParams) -> Result<(), Refusal> {
     fault.map_or(Ok(()), |source| Err(Refusal::Sampling { source }))
 }
 
-/// Refuses the first prompt that can never be answered.
+/// Rejects the first prompt that the engine can never answer.
 fn answerable(shape: &ModelShape, requests: &[GenRequest]) -> Result<(), Refusal> {
     for (place, request) in requests.iter().enumerate() {
         request

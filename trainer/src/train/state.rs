@@ -1,4 +1,4 @@
-//! Saving and restoring a trainer.
+//! Saves and restores a trainer.
 
 use std::path::Path;
 
@@ -17,11 +17,11 @@ use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, peft};
 const MODEL: &str = "config.json";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference";
-/// A whole Hugging Face or PEFT folder, to be loaded by itself.
+/// A complete Hugging Face or PEFT folder that other tools can load.
 const AVERAGE: &str = "ema";
 
 impl Trainer {
-    /// Writes `step-N` under the root `path`, N the step of the version published last.
+    /// Writes `step-N` under the root `path`; N is the step of the last published version.
     pub(super) fn save(&mut self, seq: u64, path: &str, meta: &str) -> Result<TrainReply, Stop> {
         if self.pending > 0 {
             return Err(Refusal::PendingGradient.into());
@@ -79,8 +79,8 @@ impl Trainer {
             .try_for_each(|name| folder.add(&below(under, name), |path| tokenizer::copy(source, name, path)))
     }
 
-    /// Takes over the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes before all of it was
-    /// read and verified.
+    /// Loads the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes until
+    /// all of it is read and verified.
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
         let found = find(Path::new(path), self.options.fall_back)?;
         let folder = found.folder.as_path();
@@ -138,7 +138,7 @@ impl Trainer {
         self.optimizer.restore(moments[0], moments[1], state.optimizer_steps)?;
         self.model.clear()?;
         if let Some(ema) = &mut self.ema {
-            // A run that begins to average goes on from the weights as they are.
+            // A run that begins to average continues from the current weights.
             ema.weights.copy_from(average.as_ref().unwrap_or(weights))?;
         }
         self.reference = if self.follows_average() {
@@ -153,20 +153,20 @@ impl Trainer {
         Ok(())
     }
 
-    /// The frozen model that the weights are an adapter of, if they are.
+    /// The frozen base of the weights, if they are an adapter.
     fn adapted(&self) -> Result<Option<AdaptedBase>, ModelError> {
         let base = self.base.as_ref().map(|base| AdaptedBase::of(&self.shape, base));
         self.model.pulse().mark();
         base.transpose()
     }
 
-    /// An adapter's files fit every base of equal widths.
+    /// Compares the bases, because an adapter's files fit every base of equal widths.
     fn check_base(&self, folder: &Path, state: &TrainerState) -> Result<(), Stop> {
-        let Some(told) = &state.base else {
+        let Some(recorded) = &state.base else {
             return Ok(());
         };
         let ours = self.adapted().map_err(|e| Stop::Failed(e.to_string()))?;
-        match ours.and_then(|ours| told.unlike(&ours)) {
+        match ours.and_then(|ours| recorded.unlike(&ours)) {
             Some(reason) => {
                 let path = folder.to_path_buf();
                 Err(CheckpointError::OtherModel { path, reason }.into())
@@ -188,7 +188,7 @@ impl Trainer {
             return Ok(adapter);
         }
         let shape = ModelShape::load(folder).map_err(|error| other(error.to_string()))?;
-        // Which ids end a turn is not part of what was trained.
+        // The ids that end a turn are not part of the training.
         let same = ModelShape {
             bos: self.shape.bos,
             eos: self.shape.eos.clone(),
@@ -201,12 +201,12 @@ impl Trainer {
         Weights::load(&self.shape, folder).map_err(|error| CheckpointError::content(folder, error.to_string()))
     }
 
-    /// Adds a model, or an adapter in the form of PEFT.
+    /// Adds a model, or an adapter in PEFT's form.
     fn add_model(&self, folder: &mut NewFolder<'_>, under: &str, weights: &Weights) -> Result<(), CheckpointError> {
         let target = folder.path().join(under);
         let adapts = weights.layout().lora().is_some();
         let mut names = Vec::new();
-        // All files are written by the first, and sealed one by one.
+        // The first write creates all files; then each is sealed.
         folder.add(&below(under, if adapts { peft::CONFIG } else { MODEL }), |_| {
             let written = if adapts {
                 peft::save(&target, weights, &self.options.base_name)
@@ -224,7 +224,7 @@ impl Trainer {
     }
 }
 
-/// A file of a checkpoint's folder or of one below it.
+/// The path of a file in a checkpoint's folder, or in a folder below it.
 fn below(under: &str, file: &str) -> String {
     if under.is_empty() {
         file.to_owned()

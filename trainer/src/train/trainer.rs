@@ -1,102 +1,49 @@
-//! The embedded trainer: one policy's weights, gradient, optimizer and reference, moved by commands.
-
-use std::path::PathBuf;
+//! The embedded trainer: one policy's weights, gradient, optimizer and reference, driven by
+//! commands.
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
-use configs::Dtype;
 use tch::{Device, Kind};
 
 use super::checks::{check_answers, check_loss, check_optim};
-use super::ema::{Ema, EmaOptions};
+use super::client::TrainerClient;
+use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
+use super::ema::Ema;
 use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
-use super::log::{Admission, CommandLog, fingerprint, seq};
+use super::options::TrainerOptions;
 use crate::checkpoint::Gate;
-use crate::model::{Decoder, ModelError, ModelShape, Parts, SHARD_BYTES, Weights, kind_of};
+use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
 use crate::optim::{self, AdamW};
 use crate::pulse::Pulse;
 use crate::weights::WeightSink;
 
-/// How a trainer works; no setting changes what is learned, but for M2PO over micro-batches.
-#[derive(Debug, Clone)]
-pub struct TrainerOptions {
-    /// Tokens computed at once at most, padding included. Changes memory, and the result to rounding only; but M2PO as
-    /// published takes its budget over what is computed at once.
-    pub micro_batch_tokens: usize,
-    /// Whether version 0 is kept as the reference policy of the KL term (a frozen copy of the weights).
-    pub keep_reference: bool,
-    /// An average of the weights that is kept beside them.
-    pub ema: Option<EmaOptions>,
-    /// Of each layer only its input is kept for the backward pass, which computes the layer anew: much less memory, more time, the same bits.
-    pub checkpoint_activations: bool,
-    /// Checkpoints kept; the newest good one is never removed. At least 1.
-    pub keep_checkpoints: usize,
-    /// Where the tokenizer's files are, which every checkpoint carries so that Hugging Face tools load it whole.
-    pub tokenizer_folder: Option<PathBuf>,
-    /// What it computes in. Trained weights, gradients, head and losses are f32 always.
-    pub dtype: Dtype,
-    /// What an adapter's files say its base is: the folder it was loaded from.
-    pub base_name: String,
-    /// Bytes of a checkpoint's file of weights at most; a larger model is written in shards.
-    pub shard_bytes: u64,
-    /// Whether `LoadState` may take the newest undamaged checkpoint where the named one is damaged.
-    pub fall_back: bool,
-}
-
-impl Default for TrainerOptions {
-    fn default() -> Self {
-        Self {
-            micro_batch_tokens: 16384,
-            keep_reference: false,
-            ema: None,
-            checkpoint_activations: false,
-            keep_checkpoints: 2,
-            tokenizer_folder: None,
-            dtype: Dtype::F32,
-            base_name: String::new(),
-            shard_bytes: SHARD_BYTES,
-            fall_back: false,
-        }
-    }
-}
-
-/// Drives a trainer, wherever it runs, by an ordered log of commands.
-pub trait TrainerClient: Send {
-    /// Runs the next command and waits for its reply. A command that was run before (the same `seq`) has no second effect
-    /// and gets the same reply.
-    ///
-    /// # Errors
-    /// [`TrainError`], by what the caller can do about it.
-    fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError>;
-}
-
-/// The embedded kind: libtorch in this process, on the thread that calls.
+/// The embedded trainer: libtorch in this process, on the calling thread.
 pub struct Trainer {
     pub(super) shape: ModelShape,
     pub(super) options: TrainerOptions,
-    /// The frozen model that `weights` are an adapter of, if they are.
+    /// The frozen base of `weights`, if they are an adapter.
     pub(super) base: Option<Weights>,
     pub(super) weights: Weights,
     pub(super) model: Trainable,
-    /// Batches in the gradient that no step has used yet.
+    /// The number of batches in the gradient that no step has used yet.
     pub(super) pending: u64,
     pub(super) optimizer: AdamW,
     pub(super) skipped: u64,
     pub(super) reference: Option<(Weights, Decoder)>,
     pub(super) ema: Option<Ema>,
     pub(super) version: Option<WeightVersion>,
-    /// Whether the weights are those of `version`: no step has moved them since.
+    /// True if the weights are those of `version`: no step has changed them since.
     pub(super) published: bool,
     /// Stops a save in the middle, in tests.
     pub(super) gate: Option<Gate>,
     sinks: Vec<Box<dyn WeightSink>>,
     pub(super) log: CommandLog,
-    /// Since which command the state is unknown, and why.
+    /// The command after which the state is unknown, and the reason.
     pub(super) poisoned: Option<(u64, String)>,
 }
 
-/// How one command ended short of a reply.
+/// Why a command ended without a reply.
 pub(super) enum Stop {
     Refused(Refusal),
     /// Nothing changed.
@@ -118,19 +65,21 @@ impl From<ModelError> for Stop {
 }
 
 impl Trainer {
-    /// A trainer of `weights` (f32), on their device. The weights are its own from here on.
+    /// Builds a trainer of `weights` (f32), on their device. The trainer owns the weights from here
+    /// on.
     ///
     /// # Errors
-    /// [`ModelError`] when memory is short, or the weights are not of this shape or not f32.
+    /// [`ModelError`] when memory is short, or the weights do not have this shape or are not f32.
     pub fn new(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, ModelError> {
         Self::build(shape, None, weights, options)
     }
 
-    /// A trainer of `adapter` (f32) over `base`, which is of [`TrainerOptions::dtype`], on the same device, and changed by
-    /// nobody: it may be shared.
+    /// Builds a trainer of `adapter` (f32) over `base`. The base has the kind
+    /// [`TrainerOptions::dtype`] and is on the same device. It is never changed, so it may be
+    /// shared.
     ///
     /// # Errors
-    /// As [`Self::new`], and [`ModelError::Shape`] when the base is of another kind.
+    /// The errors of [`Self::new`], and [`ModelError::Shape`] when the base has another kind.
     pub fn with_base(
         shape: ModelShape,
         base: Weights,
@@ -191,13 +140,13 @@ impl Trainer {
         })
     }
 
-    /// What moves with each micro-batch.
+    /// The counter that moves with each micro-batch.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         self.model.pulse().clone()
     }
 
-    /// Published weights go to this sink too.
+    /// Sends published weights to this sink too.
     pub fn add_sink(&mut self, sink: Box<dyn WeightSink>) {
         self.sinks.push(sink);
     }
@@ -207,31 +156,31 @@ impl Trainer {
         &self.shape
     }
 
-    /// The live weights; change them only through commands.
+    /// The live weights. Change them only through commands.
     #[must_use]
     pub fn weights(&self) -> &Weights {
         &self.weights
     }
 
-    /// Optimizer steps taken, skipped ones apart.
+    /// The number of optimizer steps taken, without skipped ones.
     #[must_use]
     pub fn optimizer_steps(&self) -> u64 {
         self.optimizer.steps()
     }
 
-    /// Steps left out because the gradient was not finite.
+    /// The number of steps skipped because the gradient was not finite.
     #[must_use]
     pub fn skipped_steps(&self) -> u64 {
         self.skipped
     }
 
-    /// The version published last.
+    /// The last published version.
     #[must_use]
     pub fn version(&self) -> Option<WeightVersion> {
         self.version
     }
 
-    /// A copy of the trained weights (an adapter's, where it is one) in f32 on the CPU, with storage of its own.
+    /// Copies the trained weights (for an adapter, only the adapter) in f32 to the CPU.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when memory is short.
@@ -239,7 +188,7 @@ impl Trainer {
         self.weights.copied(Device::Cpu, Kind::Float)
     }
 
-    /// Makes the weights as they are the reference policy. Publishing version 0 does it by itself where
+    /// Makes the current weights the reference policy. Publishing version 0 does this if
     /// [`TrainerOptions::keep_reference`] is set.
     ///
     /// # Errors
@@ -249,13 +198,14 @@ impl Trainer {
         Ok(())
     }
 
-    /// The average of the trained weights, where one is kept ([`TrainerOptions::ema`]); of an adapter, its own.
+    /// The average of the trained weights, if kept ([`TrainerOptions::ema`]). For an adapter, the
+    /// average of the adapter.
     #[must_use]
     pub fn average(&self) -> Option<&Weights> {
         self.ema.as_ref().map(|ema| &ema.weights)
     }
 
-    /// Whether the reference policy is the average, which moves with the weights.
+    /// Returns true if the reference policy is the average, which moves with the weights.
     pub(super) fn follows_average(&self) -> bool {
         self.options.ema.is_some_and(|ema| ema.is_reference)
     }
@@ -300,7 +250,8 @@ impl Trainer {
         }
     }
 
-    /// Part of a batch may be in the gradient. Where it is alone there, it can be taken out again.
+    /// Handles a failure after which part of a batch may be in the gradient. If that batch is the
+    /// only one there, the gradient is cleared.
     pub(super) fn half_done(&mut self, error: ModelError) -> Stop {
         if self.pending == 0 && self.model.clear().is_ok() {
             Stop::Failed(error.to_string())
@@ -330,7 +281,7 @@ impl Trainer {
         Ok(step(self)?)
     }
 
-    /// The average, and the reference that follows it in memory of its own, go on where they lie.
+    /// Updates the average, and the reference that follows it in its own memory.
     fn move_average(&mut self) -> Result<(), ModelError> {
         let Some(ema) = &mut self.ema else {
             return Ok(());
@@ -341,7 +292,8 @@ impl Trainer {
         {
             weights.copy_from(&ema.weights)?;
             if self.base.is_some() {
-                // Bound anew: a decoder keeps copies of what an adapter adds to neighbouring modules.
+                // Bound again, because a decoder keeps copies of the adapter's change to
+                // neighbouring modules.
                 *decoder = decoder.rebound(Parts::over(self.base.as_ref(), weights))?;
             } else {
                 decoder.follow()?;
@@ -370,7 +322,8 @@ impl Trainer {
 
     fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
         let failed = |error: ModelError| Stop::Failed(error.to_string());
-        // A step of finite gradients may lead there all the same. No engine could sample of them, and no checkpoint is to keep them.
+        // A step with finite gradients can still produce such weights. No engine can sample from
+        // them, and no checkpoint may keep them.
         if let Some(tensor) = self.weights.first_not_finite().map_err(failed)? {
             let tensor = tensor.to_owned();
             return Err(Refusal::NotFinite { version, tensor }.into());
@@ -397,7 +350,7 @@ impl Trainer {
         Ok(TrainReply::Published)
     }
 
-    /// What the caller is told of a command that ended short of a reply.
+    /// The error for a command that ended without a reply.
     pub(super) fn stopped(&mut self, seq: u64, stop: Stop) -> TrainError {
         match stop {
             Stop::Refused(reason) => TrainError::User { seq, reason },
@@ -428,8 +381,8 @@ impl TrainerClient for Trainer {
         let seq = seq(&command);
         let mark = fingerprint(&command);
         match self.log.admit(seq, &mark) {
-            Ok(Admission::Repeat(reply)) => return Ok(reply),
-            Ok(Admission::Run) => {}
+            Ok(CommandDecision::Repeat(reply)) => return Ok(reply),
+            Ok(CommandDecision::Run) => {}
             Err(reason) => return Err(TrainError::User { seq, reason }),
         }
         let loads = matches!(command, TrainCommand::LoadState { .. });

@@ -2,23 +2,24 @@
 
 use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply};
 
+use super::client::TrainerClient;
 use super::error::TrainError;
-use super::trainer::TrainerClient;
 
 /// One optimizer step of a warm start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WarmStep {
     /// Counted from 0.
     pub step: u64,
-    /// Of the batch before the step.
+    /// The statistics of the batch, before the step.
     pub stats: LossStats,
     pub grad_norm: f64,
     pub skipped: bool,
 }
 
-/// Runs one cross-entropy step for each batch, with `params(step)` as the optimizer's settings (a learning-rate schedule
-/// fits there), and tells `on_step` of each. Commands take the numbers from `first_seq` on, two each; the next free one is
-/// returned. Weights of spans are the batch's own: `1 / trained tokens` makes the loss a mean.
+/// Runs one cross-entropy step for each batch. `params(step)` gives the optimizer's settings, for
+/// example a learning-rate schedule. `on_step` receives a report of each step. Each step uses two
+/// command numbers, beginning with `first_seq`; returns the next free number. The batch sets the
+/// weights of its spans: `1 / trained tokens` makes the loss a mean.
 ///
 /// # Errors
 /// The first [`TrainError`]; the steps before it have been taken.

@@ -1,12 +1,15 @@
-//! Bodies, before zstd.
+//! Message bodies, before zstd.
 //!
-//! Delta: the length of the gaps (u64), the gaps, the differences. A gap is the number of unchanged elements before a
-//! changed one; a difference is new bits minus old bits, wrapping, zigzag-coded (0, -1, 1, -2, ...). Both are LEB128. Full: all
-//! first bytes of the elements, all second bytes, ..., so that signs and exponents lie together.
+//! Delta: the length of the gaps (u64), the gaps, the differences. A gap is the number of unchanged
+//! elements before a changed one. A difference is new bits minus old bits, wrapping, zigzag-coded
+//! (0, -1, 1, -2, ...). Both are LEB128.
+//!
+//! Full: all first bytes of the elements, then all second bytes, and so on, so that signs and
+//! exponents are neighbours.
 
 use super::Form;
 
-/// Elements compared at once while nothing has changed.
+/// The number of elements compared at once while nothing has changed.
 const BLOCK: usize = 32;
 
 /// The bits of one element.
@@ -14,7 +17,8 @@ fn bits(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
 }
 
-/// What has changed from `old` to `new`: how many elements, and the body; `None` once that is longer than the model itself.
+/// Returns the number of changed elements from `old` to `new`, and the delta body. Returns `None`
+/// once the body is longer than the model itself.
 pub(super) fn difference(form: &Form, old: &[u8], new: &[u8]) -> Option<(u64, Vec<u8>)> {
     let width = form.width();
     let (mut gaps, mut values) = (Vec::new(), Vec::new());
@@ -39,7 +43,7 @@ pub(super) fn difference(form: &Form, old: &[u8], new: &[u8]) -> Option<(u64, Ve
     (body.len() <= form.bytes()).then_some((changed, body))
 }
 
-/// Adds `changed` differences to `bytes`, which the caller throws away if this fails.
+/// Adds `changed` differences to `bytes`. If this fails, the caller must discard `bytes`.
 pub(super) fn add(form: &Form, changed: u64, body: &[u8], bytes: &mut [u8]) -> Result<(), &'static str> {
     let (length, rest) = body.split_first_chunk::<8>().ok_or("its index has no length")?;
     let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| "its index is too long")?;
@@ -50,7 +54,7 @@ pub(super) fn add(form: &Form, changed: u64, body: &[u8], bytes: &mut [u8]) -> R
         let gap =
             usize::try_from(get(&mut gaps).ok_or("its index is cut off")?).map_err(|_| "an index is too large")?;
         let index = next.checked_add(gap).filter(|index| *index < form.elements);
-        let index = index.ok_or("it names an element that there is not")?;
+        let index = index.ok_or("it names an element that does not exist")?;
         let value = get(&mut values).ok_or("its values are cut off")?;
         let value = u32::try_from(value).map_err(|_| "a value is too large")?;
         let element = &mut bytes[index * width..(index + 1) * width];
@@ -61,7 +65,7 @@ pub(super) fn add(form: &Form, changed: u64, body: &[u8], bytes: &mut [u8]) -> R
     if gaps.is_empty() && values.is_empty() {
         Ok(())
     } else {
-        Err("something is left over")
+        Err("bytes are left over")
     }
 }
 
@@ -75,7 +79,7 @@ pub(super) fn planes(form: &Form, bytes: &[u8]) -> Vec<u8> {
     planes
 }
 
-/// What [`planes`] was made of.
+/// The inverse of [`planes`].
 pub(super) fn elements(form: &Form, planes: &[u8]) -> Vec<u8> {
     let (width, mut bytes) = (form.width(), vec![0; planes.len()]);
     for (place, plane) in planes.chunks_exact(form.elements.max(1)).enumerate() {
@@ -86,7 +90,7 @@ pub(super) fn elements(form: &Form, planes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Small numbers for small differences of either sign, in as many bits as an element has.
+/// Maps small differences of either sign to small numbers, in the width of an element.
 fn zigzag(form: &Form, difference: u32) -> u32 {
     let signed = match form.width() {
         2 => i32::from(difference as u16 as i16),

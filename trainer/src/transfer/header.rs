@@ -1,14 +1,14 @@
-//! The 128 bytes before a body. All numbers little-endian.
+//! The 128 bytes before a body. All numbers are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 4 | `DYWT` |
-//! | 4 | format (2); kind (0 full, 1 delta); type (0 f32, 1 bf16); packed (1: the body is a zstd frame) |
-//! | 12 | lineage (u32) and step (u64) that a delta begins from; 0 |
-//! | 12 | lineage and step that result |
-//! | 32 | elements; changed elements; bytes of the body unpacked; bytes of the body as it follows |
+//! | 4 | format (2); kind (0 full, 1 delta); type (0 f32, 1 bf16); packed (1: zstd frame) |
+//! | 12 | lineage (u32) and step (u64) of a delta's base; otherwise 0 |
+//! | 12 | lineage and step of the result |
+//! | 32 | elements; changed elements; bytes of the body unpacked; bytes of the body as sent |
 //! | 32 | [`Form::model`] |
-//! | 32 | [`seal`] over what a delta begins from, the version that results and the digest of its state |
+//! | 32 | [`seal`] over the delta's base, the version and digest of the result |
 
 use broker::ids::WeightVersion;
 use configs::Dtype;
@@ -21,16 +21,16 @@ pub(super) const LENGTH: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// What a delta begins from.
+    /// The version that a delta begins from.
     pub(super) base: Option<WeightVersion>,
     pub(super) version: WeightVersion,
     pub(super) form: Form,
-    /// Elements that a delta names.
+    /// The number of elements that a delta changes.
     pub(super) changed: u64,
     pub(super) packed: bool,
     /// Bytes of the body unpacked.
     pub(super) plain: u64,
-    /// Bytes of the body as it follows.
+    /// Bytes of the body as sent.
     pub(super) body: u64,
     pub(super) seal: [u8; 32],
 }
@@ -54,7 +54,7 @@ impl Header {
         to.extend(self.seal);
     }
 
-    /// Splits a message from its front: header, body, and what follows.
+    /// Splits a message from the front: header, body, and the rest.
     pub(super) fn split(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), TransferError> {
         let short = TransferError::Short { found: bytes.len() };
         let (head, rest) = bytes.split_at_checked(LENGTH).ok_or(short.clone())?;
@@ -67,7 +67,7 @@ impl Header {
     fn read(head: &[u8]) -> Result<Self, TransferError> {
         let mut at = Reader(head);
         if &at.take::<4>() != MAGIC {
-            return Err(TransferError::Foreign("they do not begin as weights do"));
+            return Err(TransferError::Foreign("they do not begin with the mark of weights"));
         }
         let [format, kind, dtype, packed] = at.take();
         if format != FORMAT || kind > 1 || packed > 1 {
@@ -98,7 +98,8 @@ impl Header {
     }
 }
 
-/// What stands in no body: a message whose version was damaged on the way would lead to the right values under a wrong name.
+/// Covers the versions, which no body contains. Without it, a message with a damaged version would
+/// lead to the right values under a wrong name.
 pub(super) fn seal(base: Option<WeightVersion>, state: &State) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("dyad weights message v2");
     hasher.update(&[u8::from(base.is_some())]);
@@ -110,7 +111,7 @@ pub(super) fn seal(base: Option<WeightVersion>, state: &State) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// Reads a header, which is as long as it is.
+/// Reads a header of the full length.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -1,17 +1,18 @@
-//! Weights as messages, and messages as weights.
+//! Turns weights into messages, and messages into weights.
 
 use std::borrow::Cow;
 
 use super::header::{Header, LENGTH, seal};
 use super::{Form, Held, State, TransferError, body};
 
-/// zstd's fastest: what is left to gain is in the coding before it.
+/// zstd's fastest level: the coding before it already saves most.
 const LEVEL: i32 = 1;
 
-/// Messages that are sent together at most.
+/// The largest number of messages that are sent together.
 pub(super) const MESSAGES: usize = 8;
 
-/// Bytes that messages to weights of this form have together at most: a receiver reads no more.
+/// The largest total size of the messages to weights of this form, in bytes. A receiver reads no
+/// more.
 #[must_use]
 pub fn largest(form: &Form) -> usize {
     (MESSAGES * LENGTH).saturating_add(form.bytes())
@@ -21,7 +22,7 @@ pub fn largest(form: &Form) -> usize {
 #[must_use]
 pub fn full(state: &State) -> Vec<u8> {
     let planes = body::planes(state.form(), state.bytes());
-    // Where zstd saves less than a tenth it costs more time than it saves.
+    // If zstd saves less than a tenth, it costs more time than it saves.
     let packed = pack(&planes).filter(|packed| packed.len() <= planes.len() - planes.len() / 10);
     let header = Header {
         base: None,
@@ -36,8 +37,8 @@ pub fn full(state: &State) -> Vec<u8> {
     message(header, packed.as_deref().unwrap_or(state.bytes()))
 }
 
-/// What has changed from one state to another as a message; `None` where the whole is no longer than that, or they are of different
-/// forms.
+/// The changes from one state to another as a message. Returns `None` if the whole state is not
+/// longer, or if the forms differ.
 #[must_use]
 pub fn delta(base: &State, new: &State) -> Option<Vec<u8>> {
     if base.form() != new.form() {
@@ -58,12 +59,13 @@ pub fn delta(base: &State, new: &State) -> Option<Vec<u8>> {
     Some(message(header, packed.as_deref().unwrap_or(&plain)))
 }
 
-/// The state that one or several messages lead to, one after the other, from what is held. `held` itself is not changed.
+/// Applies one or several messages in order to the held state and returns the result. `held` itself
+/// is not changed.
 ///
-/// Allocates what `form` takes, whatever the messages say.
+/// Allocates the size of `form`, whatever the messages contain.
 ///
 /// # Errors
-/// [`TransferError`]: nothing of it is to be used.
+/// [`TransferError`]: discard the result.
 pub fn apply(form: &Form, held: Option<&State>, mut messages: &[u8]) -> Result<State, TransferError> {
     let mut reached = None;
     while reached.is_none() || !messages.is_empty() {
@@ -113,11 +115,11 @@ fn message(mut header: Header, body: &[u8]) -> Vec<u8> {
 }
 
 fn pack(plain: &[u8]) -> Option<Vec<u8>> {
-    // It fails for want of memory alone: then what was to be packed goes as it is.
+    // Fails only for lack of memory; the data is then sent unpacked.
     zstd::bulk::compress(plain, LEVEL).ok()
 }
 
-/// The body as it was before zstd: never longer than the model.
+/// The body before zstd, never longer than the model.
 fn unpack<'a>(form: &Form, header: &Header, body: &'a [u8]) -> Result<Cow<'a, [u8]>, &'static str> {
     let plain = usize::try_from(header.plain).ok();
     let plain = plain
@@ -131,6 +133,6 @@ fn unpack<'a>(form: &Form, header: &Header, body: &'a [u8]) -> Result<Cow<'a, [u
     if unpacked.len() == plain {
         Ok(unpacked)
     } else {
-        Err("it has another length than it says")
+        Err("its length differs from its header")
     }
 }

@@ -1,15 +1,21 @@
-//! Weights on their way to another process: whole, or as what has changed since a version that the receiver holds.
+//! Sends weights to another process: whole, or as the changes since a version that the receiver
+//! holds.
 //!
-//! A trainer's weights are copied in the engine's own type ([`Form`]) into a [`State`]; what travels are messages
-//! ([`message`]): a fixed header ([`header`]), and a body ([`body`]). An engine moves by an optimizer step in few of its bf16 values, and in
-//! those by a unit or two in the last place, so a delta is the gaps between changed elements and the differences of their bits, as
-//! variable-length numbers, then zstd. The header has a BLAKE3 digest over the whole state that results, its version and
-//! what a delta begins from: the receiver works on a copy and takes it only if that is right, so a state is never half of one version and half
-//! of another, and has no other's name.
+//! A trainer's weights are copied in the engine's own type ([`Form`]) into a [`State`]. A message
+//! ([`message`]) has a fixed header ([`header`]) and a body ([`body`]). An optimizer step changes
+//! few of an engine's bf16 values, and those by one or two units in the last place. A delta
+//! therefore holds the gaps between changed elements and the differences of their bits, as
+//! variable-length numbers, then zstd.
 //!
-//! [`Shelf`] is the trainer's side, where newest weights and deltas lie for whoever fetches them; [`ShelfSink`] fills it.
+//! The header has a BLAKE3 digest over the whole resulting state, its version and the delta's base.
+//! The receiver works on a copy and accepts it only if the digest matches. So a state never mixes
+//! two versions, and never has the name of another state.
+//!
+//! [`Shelf`] is the trainer's side: receivers fetch the newest weights and deltas there.
+//! [`ShelfSink`] fills it.
 
 mod body;
+mod error;
 mod header;
 mod message;
 mod shelf;
@@ -18,48 +24,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use error::{Held, TransferError};
 pub use message::{apply, delta, full, largest};
 pub use shelf::{Offer, Shelf, Taken};
-pub use sink::{Announce, ShelfSink};
+pub use sink::{AnnounceState, ShelfSink};
 pub use state::{Form, State};
-
-use broker::ids::WeightVersion;
-
-/// Why weights from another process are not taken. What was held before is untouched.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TransferError {
-    #[error("the weights end after {found} bytes: they were cut off on the way; fetch them again")]
-    Short { found: usize },
-    #[error("these bytes are no weights of this release ({0}): run the same release everywhere")]
-    Foreign(&'static str),
-    #[error(
-        "weights {version} are of another model (other parameters, type of numbers or base): give both processes the same configuration \
-         and model"
-    )]
-    Form { version: WeightVersion },
-    #[error("weights {version} are a delta from {base}, and {held} is held: fetch them whole")]
-    Base {
-        version: WeightVersion,
-        base: WeightVersion,
-        held: Held,
-    },
-    #[error("weights {version} are damaged: {what}; fetch them again, whole")]
-    Damaged { version: WeightVersion, what: &'static str },
-    #[error("weights {version} do not have the digest that was announced: fetch them again, whole")]
-    Digest { version: WeightVersion },
-    #[error("{bytes} bytes are not {elements} elements of this type")]
-    Length { bytes: usize, elements: usize },
-}
-
-/// What a receiver holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held(pub Option<WeightVersion>);
-
-impl std::fmt::Display for Held {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Some(version) => version.fmt(f),
-            None => f.write_str("nothing"),
-        }
-    }
-}

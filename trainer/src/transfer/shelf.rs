@@ -1,4 +1,4 @@
-//! Where the newest weights and the deltas that lead to them lie, for whoever fetches them.
+//! Holds the newest weights and the deltas that lead to them, for receivers to fetch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,11 @@ use broker::protocol::engine::StateId;
 use super::message::MESSAGES;
 use super::{State, delta, full};
 
-/// States that are remembered by their digest: of weights so old nobody says any more that it serves them.
+/// The number of remembered digests of states. No receiver still serves older weights.
 const KNOWN: usize = 1024;
 
-/// What is there to fetch. Whole states are never changed, so what is being sent is never torn by a later step.
+/// The states and deltas to fetch. A state is never changed, so a later step never alters data that
+/// is being sent.
 #[derive(Debug, Default)]
 pub struct Shelf {
     content: Mutex<Content>,
@@ -21,7 +22,7 @@ pub struct Shelf {
     deltas: AtomicU64,
 }
 
-/// How often something was offered.
+/// How often each kind was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     pub whole: u64,
@@ -31,16 +32,16 @@ pub struct Taken {
 #[derive(Debug, Default)]
 struct Content {
     newest: Option<Arc<Newest>>,
-    /// Digests of what was put here.
+    /// The digests of the states that were put here.
     known: BTreeMap<WeightVersion, [u8; 32]>,
-    /// Each begins where the one before ends; the last ends at the newest.
+    /// Each link begins where the previous one ends; the last one ends at the newest state.
     links: VecDeque<Link>,
 }
 
 #[derive(Debug)]
 struct Newest {
     state: State,
-    /// Made when somebody first asks for it.
+    /// Built at the first request.
     full: OnceLock<Arc<[u8]>>,
 }
 
@@ -50,18 +51,18 @@ struct Link {
     message: Arc<[u8]>,
 }
 
-/// What a receiver is to be sent.
+/// The answer to a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Offer {
-    /// Nothing was published yet.
+    /// No weights were published yet.
     Nothing,
-    /// It holds the newest.
+    /// The receiver holds the newest weights.
     Same(WeightVersion),
-    /// Messages that lead to the newest, one after the other.
+    /// Messages that lead to the newest weights, in order.
     Messages {
         version: WeightVersion,
         messages: Vec<Arc<[u8]>>,
-        /// From what was held, and not whole.
+        /// True if the messages begin from the held weights, false for the whole state.
         delta: bool,
     },
 }
@@ -77,13 +78,13 @@ impl Shelf {
         self.content().newest.as_ref().map(|newest| newest.state.id())
     }
 
-    /// Whether these weights were put here, and no others under their version.
+    /// Returns true if exactly these weights were put here under their version.
     #[must_use]
     pub fn knows(&self, id: StateId) -> bool {
         self.content().known.get(&id.version) == Some(&id.digest)
     }
 
-    /// What was offered so far.
+    /// The counts of offers so far.
     #[must_use]
     pub fn taken(&self) -> Taken {
         Taken {
@@ -92,7 +93,8 @@ impl Shelf {
         }
     }
 
-    /// Puts a state on top. `false`, and nothing is changed: one as new is there already.
+    /// Adds a state as the newest. Returns `false` and changes nothing if the shelf has an equally
+    /// new state.
     pub fn put(&self, state: State) -> bool {
         let before = self.content().newest.clone();
         if before
@@ -101,7 +103,7 @@ impl Shelf {
         {
             return false;
         }
-        // Without the lock: it takes long, and one thread alone puts.
+        // Computed without the lock: it takes long, and only one thread adds states.
         let link = before.and_then(|before| {
             let message = delta(&before.state, &state)?.into();
             let base = before.state.id();
@@ -128,8 +130,9 @@ impl Shelf {
         true
     }
 
-    /// What leads to the newest from `held`, which is of use only if it is what was put here under its version. May take long: the whole is
-    /// packed when it is first asked for.
+    /// Returns the messages from `held` to the newest weights. A delta is offered only if `held` is
+    /// exactly the state that was put here under its version. May take long: the whole state is
+    /// packed at the first request.
     #[must_use]
     pub fn offer(&self, held: Option<StateId>) -> Offer {
         let content = self.content();

@@ -1,4 +1,4 @@
-//! Fills a shelf: the trainer's thread copies, a thread of its own codes.
+//! Fills a shelf: the trainer's thread copies, a second thread encodes.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,10 +10,11 @@ use super::{Form, Shelf, State};
 use crate::model::Weights;
 use crate::weights::{SinkError, WeightSink};
 
-/// Says what is on the shelf, each time something was published.
-pub type Announce = Box<dyn FnMut(StateId) + Send>;
+/// Announces the newest state of the shelf after each publish.
+pub type AnnounceState = Box<dyn FnMut(StateId) + Send>;
 
-/// Publishes to a [`Shelf`]. The weights are copied before `publish` returns, so a later step never shows in them.
+/// Publishes to a [`Shelf`]. The weights are copied before `publish` returns, so later steps do not
+/// affect them.
 #[derive(Debug)]
 pub struct ShelfSink {
     form: Form,
@@ -22,11 +23,12 @@ pub struct ShelfSink {
 }
 
 impl ShelfSink {
-    /// Starts the thread that codes. At most one copy waits for it: a trainer that is faster waits in `publish`.
+    /// Starts the encoding thread. At most one copy waits for it; a faster trainer waits in
+    /// `publish`.
     ///
     /// # Errors
-    /// The system gives no thread.
-    pub fn start(name: &str, form: Form, shelf: Arc<Shelf>, announce: Announce) -> std::io::Result<Self> {
+    /// The system cannot start a thread.
+    pub fn start(name: &str, form: Form, shelf: Arc<Shelf>, announce: AnnounceState) -> std::io::Result<Self> {
         let (coder, copies) = sync_channel(1);
         std::thread::Builder::new()
             .name(format!("weights-{name}"))
@@ -54,11 +56,11 @@ impl WeightSink for ShelfSink {
     }
 }
 
-fn code(form: Form, copies: &Receiver<(WeightVersion, Vec<u8>)>, shelf: &Shelf, mut announce: Announce) {
+fn code(form: Form, copies: &Receiver<(WeightVersion, Vec<u8>)>, shelf: &Shelf, mut announce: AnnounceState) {
     while let Ok((version, bytes)) = copies.recv() {
         match State::new(form, version, bytes) {
             Ok(state) => {
-                // Published again, it is announced again.
+                // A repeated publish is announced again.
                 shelf.put(state);
                 shelf.newest().into_iter().for_each(&mut announce);
             }

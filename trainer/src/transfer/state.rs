@@ -7,24 +7,26 @@ use configs::Dtype;
 use super::TransferError;
 use crate::model::Layout;
 
-/// What weights are apart from their values: only states of one form can be told from each other by a delta.
+/// The properties of weights other than their values. A delta is possible only between states of
+/// one form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
     pub dtype: Dtype,
     pub elements: usize,
-    /// Over names and shapes of all parameters and, of an adapter, over the base below it.
+    /// A hash over the names and shapes of all parameters and, for an adapter, over its base.
     pub model: [u8; 32],
 }
 
 impl Form {
-    /// Of parameters that are served in `dtype`; `base` is the digest of the frozen model that they are an adapter of.
+    /// The form of parameters that are served in `dtype`. `base` is the digest of an adapter's
+    /// frozen model.
     #[must_use]
     pub fn of(layout: &Layout, dtype: Dtype, base: Option<blake3::Hash>) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("dyad weights form v1");
         for spec in layout.params() {
             hasher.update(format!("{} {:?}\n", spec.name, spec.shape).as_bytes());
         }
-        // Rank and scale of an adapter stand in no shape alone.
+        // The shapes alone do not determine an adapter's rank and scale.
         hasher.update(format!("{:?}", layout.lora()).as_bytes());
         if let Some(base) = base {
             hasher.update(base.as_bytes());
@@ -52,7 +54,8 @@ impl Form {
     }
 }
 
-/// A whole model at one version. Its bytes are the elements in the order of the flat buffer, little-endian.
+/// A whole model at one version. Its bytes are the elements in the order of the flat buffer,
+/// little-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     form: Form,
@@ -62,6 +65,8 @@ pub struct State {
 }
 
 impl State {
+    /// Wraps the bytes of a model.
+    ///
     /// # Errors
     /// [`TransferError::Length`].
     pub fn new(form: Form, version: WeightVersion, bytes: Vec<u8>) -> Result<Self, TransferError> {
@@ -97,7 +102,7 @@ impl State {
         &self.bytes
     }
 
-    /// Over form and bytes.
+    /// The digest over form and bytes.
     #[must_use]
     pub fn digest(&self) -> &blake3::Hash {
         &self.digest

@@ -1,5 +1,6 @@
 use std::sync::mpsc::channel;
 
+use broker::ids::WeightVersion;
 use broker::protocol::engine::StateId;
 use configs::Dtype;
 use proptest::prelude::*;
@@ -27,7 +28,8 @@ fn state(dtype: Dtype, step: u64, bytes: Vec<u8>) -> State {
     State::new(form(dtype, bytes.len() / width), version(step), bytes).unwrap()
 }
 
-/// A model and what became of it: all bit patterns, NaNs among them; nothing, something or everything changed.
+/// A model before and after a change: all bit patterns including NaNs; nothing, something or
+/// everything changed.
 fn pair() -> impl Strategy<Value = (State, State)> {
     let dtype = prop_oneof![Just(Dtype::F32), Just(Dtype::Bf16)];
     let change = prop_oneof![Just(0u8), Just(3), Just(40), Just(255)];
@@ -59,7 +61,7 @@ proptest! {
         }
     }
 
-    /// Whatever became of the bytes on the way: the very state, or an error.
+    /// Whatever damages the bytes on the way, the result is the exact state or an error.
     #[test]
     fn damage_is_found(
         (old, new) in pair(),
@@ -80,7 +82,8 @@ proptest! {
     }
 }
 
-/// bf16 values as weights have them, and the same after a step that moves few.
+/// bf16 values distributed as in weights, and the same values after a step that changes few of
+/// them.
 fn step_of(values: usize, every: usize) -> (State, State) {
     let old: Vec<u8> = (0..values)
         .flat_map(|i| (0x3c00u16 + (i * 7919 % 900) as u16).to_le_bytes())
@@ -113,10 +116,10 @@ fn what_does_not_fit_is_refused_by_its_reason() {
         apply(&other, Some(&old), &message),
         Err(TransferError::Form { .. })
     ));
-    let lie = State::new(*old.form(), version(1), new.bytes().to_vec()).unwrap();
+    let forged = State::new(*old.form(), version(1), new.bytes().to_vec()).unwrap();
     assert!(
         matches!(
-            apply(new.form(), Some(&lie), &message),
+            apply(new.form(), Some(&forged), &message),
             Err(TransferError::Digest { .. })
         ),
         "another base under the same version"
@@ -134,7 +137,7 @@ fn what_does_not_fit_is_refused_by_its_reason() {
     );
 }
 
-/// So many states, each with one more element changed.
+/// This many states, each with one more element changed.
 fn history(steps: u64) -> Vec<State> {
     let mut bytes = vec![0x11; 4000];
     (1..=steps)
@@ -157,7 +160,7 @@ fn fetched(shelf: &Shelf, held: Option<&State>) -> (State, bool) {
 }
 
 #[test]
-fn whoever_is_not_far_behind_gets_deltas_and_the_others_the_whole() {
+fn recent_receivers_get_deltas_and_older_ones_the_whole() {
     let (shelf, states) = (Shelf::default(), history(20));
     assert_eq!(shelf.offer(None), Offer::Nothing);
     for state in &states {
@@ -179,9 +182,9 @@ fn whoever_is_not_far_behind_gets_deltas_and_the_others_the_whole() {
     assert_eq!(fetched(&shelf, Some(&states[18])), (newest.clone(), true));
 }
 
-/// A ledger that was repaired gives a version a second time.
+/// A repaired ledger gives a version a second time.
 #[test]
-fn whoever_holds_other_weights_of_the_same_version_gets_the_whole() {
+fn other_weights_of_the_same_version_get_the_whole() {
     let (shelf, states) = (Shelf::default(), history(3));
     states.iter().for_each(|state| assert!(shelf.put(state.clone())));
     let newest = &states[2];
@@ -217,14 +220,14 @@ fn weights() -> Weights {
 fn a_sink_copies_before_it_returns_and_announces_in_order() {
     let (weights, shelf) = (weights(), Arc::new(Shelf::default()));
     let form = Form::of(weights.layout(), Dtype::Bf16, None);
-    let (tell, told) = channel();
+    let (tell, announced) = channel();
     let announce = Box::new(move |id: StateId| tell.send(id.version).unwrap());
     let mut sink = ShelfSink::start("test", form, shelf.clone(), announce).unwrap();
     let expected = weights.to_bytes(Dtype::Bf16).unwrap();
     sink.publish(&weights, version(1)).unwrap();
     // The next step begins at once.
     let _ = weights.flat().shallow_clone().fill_(0.5);
-    assert_eq!(told.recv().unwrap(), version(1));
+    assert_eq!(announced.recv().unwrap(), version(1));
     let Offer::Messages { messages, .. } = shelf.offer(None) else {
         panic!("it is there")
     };
@@ -232,7 +235,7 @@ fn a_sink_copies_before_it_returns_and_announces_in_order() {
     assert_eq!(first.bytes(), expected);
     for step in [2, 2] {
         sink.publish(&weights, version(step)).unwrap();
-        assert_eq!(told.recv().unwrap(), version(2), "again if it is published again");
+        assert_eq!(announced.recv().unwrap(), version(2), "again if it is published again");
     }
     assert!(matches!(
         sink.publish(&weights, version(1)),

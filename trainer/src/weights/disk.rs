@@ -1,8 +1,9 @@
-//! To engines that read weights from a folder that both sides see.
+//! Publishes to engines that read weights from a folder that both processes can reach.
 //!
-//! Each version is a folder of its own, written aside and renamed, so that none is ever seen half: a Hugging Face model, or a PEFT
-//! adapter. Folders that no engine needs any more are removed at the next publish, but for the newest of them: an engine may have
-//! begun to read it when it was asked.
+//! Each version has its own folder: a Hugging Face model, or a PEFT adapter. It is written under
+//! another name and renamed, so that readers never see half of it. The next publish removes the
+//! folders that no engine needs any more, except the newest of them: an engine may already be
+//! reading it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,22 +15,22 @@ use tch::Device;
 use super::{SinkError, WeightSink};
 use crate::model::{ModelError, ModelShape, SHARD_BYTES, Weights, kind_of, peft};
 
-/// A version that lies on disk, whole.
+/// A version that is complete on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     pub version: WeightVersion,
     /// Absolute.
     pub folder: PathBuf,
-    /// An adapter, and not a whole model.
+    /// True for an adapter, false for a whole model.
     pub adapter: bool,
-    /// Of the weights as they were published. A version alone does not name them: the ledger that counts versions may have been
-    /// repaired, or an older one put back, and then counts them a second time.
+    /// The digest of the published weights. A version alone does not identify them: a repaired or
+    /// restored ledger may give the same version a second time.
     pub digest: blake3::Hash,
 }
 
-/// Tells engines of a version.
-pub type Announce = Box<dyn FnMut(Written) + Send>;
-/// The oldest version that an engine may still read; `None` while that is not known.
+/// Announces a written version to engines.
+pub type AnnounceWritten = Box<dyn FnMut(Written) + Send>;
+/// Returns the oldest version that an engine may still read, or `None` while it is unknown.
 pub type Oldest = Box<dyn Fn() -> Option<WeightVersion> + Send>;
 
 /// Publishes to engines that read folders.
@@ -38,25 +39,26 @@ pub struct DiskSink {
     shape: ModelShape,
     dtype: Dtype,
     base: String,
-    announce: Announce,
+    announce: AnnounceWritten,
     oldest: Oldest,
     newest: Option<WeightVersion>,
-    /// What it wrote last. A folder of another process may hold other weights under the same version.
+    /// The last written version. A folder of another process may hold other weights under the same
+    /// version.
     last: Option<(WeightVersion, blake3::Hash)>,
 }
 
 impl DiskSink {
-    /// Writes below `root`, which nobody else writes to: whole models as `dtype`, adapters as f32. `base` is what an adapter's
-    /// configuration names as its model.
+    /// Writes below `root`, which must have no other writer: whole models as `dtype`, adapters as
+    /// f32. `base` is the model name in an adapter's configuration.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     pub fn new(
         root: &Path,
         shape: ModelShape,
         dtype: Dtype,
         base: String,
-        announce: Announce,
+        announce: AnnounceWritten,
         oldest: Oldest,
     ) -> std::io::Result<Self> {
         fs::create_dir_all(root)?;
@@ -72,10 +74,10 @@ impl DiskSink {
         })
     }
 
-    /// Has the weights lie in `folder`; answers with their digest.
+    /// Makes sure that `folder` holds the weights, and returns their digest.
     fn place(&mut self, weights: &Weights, version: WeightVersion, folder: &Path) -> Result<blake3::Hash, ModelError> {
         let digest = weights.digest()?;
-        // Asked for again: it was renamed, so it is whole.
+        // On a repeat, an existing folder is complete, because it was renamed.
         if self.last != Some((version, digest)) || !folder.exists() {
             self.write(weights, folder)?;
             self.last = Some((version, digest));
@@ -112,7 +114,7 @@ impl DiskSink {
             .map_err(io("syncing"))
     }
 
-    /// Removes what is older than the oldest that is needed, but for one.
+    /// Removes the folders older than the oldest needed version, except the newest of them.
     fn clear(&self, newest: WeightVersion) {
         let Some(oldest) = (self.oldest)() else { return };
         let oldest = oldest.min(newest);
@@ -130,12 +132,12 @@ impl DiskSink {
     }
 }
 
-/// `LINEAGE-STEP`, without a dot: what stands behind one is taken for an extension.
+/// `LINEAGE-STEP`, without a dot: readers take the part after a dot for a file extension.
 fn name_of(version: WeightVersion) -> String {
     format!("{}-{}", version.lineage, version.step)
 }
 
-/// The version that a folder is of, or was to be of.
+/// The version in a folder's name, finished or not.
 fn version_of(folder: &Path) -> Option<WeightVersion> {
     let (lineage, step) = folder.file_stem()?.to_str()?.split_once('-')?;
     Some(WeightVersion {
@@ -193,13 +195,13 @@ mod tests {
         Weights::random(&tiny(), init, seed).unwrap()
     }
 
-    struct Told {
+    struct Bench {
         sink: DiskSink,
         written: Arc<Mutex<Vec<Written>>>,
         oldest: Arc<Mutex<Option<WeightVersion>>>,
     }
 
-    fn sink(root: &Path, dtype: Dtype) -> Told {
+    fn sink(root: &Path, dtype: Dtype) -> Bench {
         let (written, oldest) = (Arc::<Mutex<Vec<Written>>>::default(), Arc::<Mutex<_>>::default());
         let (tell, ask) = (written.clone(), oldest.clone());
         let announce = Box::new(move |one| {
@@ -207,7 +209,7 @@ mod tests {
         });
         let oldest_of = Box::new(move || *ask.lock().unwrap());
         let sink = DiskSink::new(root, tiny(), dtype, "base".into(), announce, oldest_of).unwrap();
-        Told { sink, written, oldest }
+        Bench { sink, written, oldest }
     }
 
     fn names(root: &Path) -> Vec<String> {
@@ -222,12 +224,12 @@ mod tests {
     #[test]
     fn what_is_announced_can_be_loaded_and_the_trainer_may_go_on() {
         let root = tempfile::tempdir().unwrap();
-        let mut told = sink(root.path(), Dtype::F32);
+        let mut bench = sink(root.path(), Dtype::F32);
         let weights = random();
         let digest = weights.digest().unwrap();
-        told.sink.publish(&weights, version(1, 0)).unwrap();
+        bench.sink.publish(&weights, version(1, 0)).unwrap();
         let _ = weights.flat().shallow_clone().fill_(0.0);
-        let written = told.written.lock().unwrap()[0].clone();
+        let written = bench.written.lock().unwrap()[0].clone();
         assert!(written.folder.is_absolute() && !written.adapter);
         let shape = ModelShape::load(&written.folder).unwrap();
         assert_eq!(
@@ -239,15 +241,15 @@ mod tests {
     #[test]
     fn adapters_are_written_as_adapters() {
         let root = tempfile::tempdir().unwrap();
-        let mut told = sink(root.path(), Dtype::Bf16);
+        let mut bench = sink(root.path(), Dtype::Bf16);
         let lora = LoraShape {
             rank: 2,
             alpha: 4.0,
             targets: [Module::Query].into_iter().collect(),
         };
         let adapter = Weights::adapter(&tiny(), &lora, 3).unwrap();
-        told.sink.publish(&adapter, version(1, 0)).unwrap();
-        let written = told.written.lock().unwrap()[0].clone();
+        bench.sink.publish(&adapter, version(1, 0)).unwrap();
+        let written = bench.written.lock().unwrap()[0].clone();
         assert!(written.adapter);
         let (_, loaded) = peft::load(&written.folder, &tiny()).unwrap();
         assert_eq!(loaded.digest().unwrap(), adapter.digest().unwrap());
@@ -256,34 +258,34 @@ mod tests {
     #[test]
     fn folders_stay_while_an_engine_may_read_them() {
         let root = tempfile::tempdir().unwrap();
-        let mut told = sink(root.path(), Dtype::F32);
+        let mut bench = sink(root.path(), Dtype::F32);
         let weights = random();
         for step in 0..3 {
-            told.sink.publish(&weights, version(1, step)).unwrap();
+            bench.sink.publish(&weights, version(1, step)).unwrap();
         }
         assert_eq!(
             names(root.path()),
             ["1-0", "1-1", "1-2"],
-            "no engine has told what it serves"
+            "no engine has bench what it serves"
         );
-        *told.oldest.lock().unwrap() = Some(version(1, 1));
+        *bench.oldest.lock().unwrap() = Some(version(1, 1));
         fs::create_dir(root.path().join("1-0.part")).unwrap();
-        told.sink.publish(&weights, version(1, 2)).unwrap();
+        bench.sink.publish(&weights, version(1, 2)).unwrap();
         assert_eq!(names(root.path()), ["1-0", "1-1", "1-2"], "one more, and nothing half");
-        *told.oldest.lock().unwrap() = Some(version(1, 2));
-        told.sink.publish(&weights, version(1, 2)).unwrap();
+        *bench.oldest.lock().unwrap() = Some(version(1, 2));
+        bench.sink.publish(&weights, version(1, 2)).unwrap();
         assert_eq!(names(root.path()), ["1-1", "1-2"]);
-        // A lineage that begins at a lower step is newer all the same.
-        *told.oldest.lock().unwrap() = Some(version(2, 0));
-        told.sink.publish(&weights, version(2, 0)).unwrap();
+        // A lineage that begins at a lower step is still newer.
+        *bench.oldest.lock().unwrap() = Some(version(2, 0));
+        bench.sink.publish(&weights, version(2, 0)).unwrap();
         assert_eq!(names(root.path()), ["1-2", "2-0"]);
-        let stale = told.sink.publish(&weights, version(1, 9));
+        let stale = bench.sink.publish(&weights, version(1, 9));
         assert!(matches!(stale, Err(SinkError::Stale { .. })));
     }
 
-    /// As after a repair of the ledger, or when an older one was put back.
+    /// This happens after the ledger was repaired or an older ledger restored.
     #[test]
-    fn a_version_that_comes_a_second_time_lies_there_as_it_was_published_last() {
+    fn a_repeated_version_holds_the_last_published_weights() {
         let root = tempfile::tempdir().unwrap();
         let held = |written: &Written| {
             let shape = ModelShape::load(&written.folder).unwrap();
@@ -293,7 +295,7 @@ mod tests {
         before.sink.publish(&seeded(1), version(1, 3)).unwrap();
         fs::create_dir(root.path().join("1-3.former")).unwrap();
         let mut after = sink(root.path(), Dtype::F32);
-        // A second publication of one sink too.
+        // A second publication by the same sink, too.
         for seed in [2, 3] {
             let weights = seeded(seed);
             after.sink.publish(&weights, version(1, 3)).unwrap();
@@ -302,7 +304,7 @@ mod tests {
             assert_eq!(written.digest, weights.digest().unwrap());
             assert_eq!(names(root.path()), ["1-3"]);
         }
-        // The same once more is not written again.
+        // An equal repeat is not written again.
         fs::remove_file(root.path().join("1-3/config.json")).unwrap();
         after.sink.publish(&seeded(3), version(1, 3)).unwrap();
         assert!(!root.path().join("1-3/config.json").exists());
@@ -314,16 +316,16 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_written_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let mut told = sink(root.path(), Dtype::F32);
+        let mut bench = sink(root.path(), Dtype::F32);
         let path = fs::canonicalize(root.path()).unwrap();
         fs::remove_dir_all(&path).unwrap();
         fs::write(&path, b"in the way").unwrap();
-        let error = told.sink.publish(&random(), version(1, 0)).unwrap_err().to_string();
+        let error = bench.sink.publish(&random(), version(1, 0)).unwrap_err().to_string();
         assert!(
             error.contains(path.to_str().unwrap()) && error.contains("1.0"),
             "{error}"
         );
-        assert!(told.written.lock().unwrap().is_empty());
+        assert!(bench.written.lock().unwrap().is_empty());
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
     }

@@ -2,7 +2,7 @@
 //! own, and serves the one that is drawn.
 //!
 //! In a synchronous run the coordinator begins no round before the weights of the other agent's step are served
-//! (`coordinator::gate`), and that agent makes no step meanwhile: what is played follows from the seed. In an asynchronous one they
+//! (`coordinator::peers::gate`), and that agent makes no step meanwhile: what is played follows from the seed. In an asynchronous one they
 //! come when they come, and a checkpoint that went before it was taken is passed over.
 //!
 //! While an evaluation is asked for, it holds what it serves as agents that train do, once the other agent holds too: then no
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use trainer::weights::WeightSink;
 
 use super::{Agent, holds};
-use crate::engine::{EngineClient, Refusal};
+use crate::engine::{EngineClient, WeightRefusal};
 use crate::policy::Prepared;
 use crate::turn::past::Past;
 use patience::{LOOK_EVERY, Patience, Verdict, Waiting, Word, next_pause};
@@ -99,7 +99,7 @@ pub(super) async fn start(
 struct Follower {
     agent: Arc<Agent>,
     engine: Arc<dyn EngineClient>,
-    refusals: watch::Receiver<Option<Refusal>>,
+    refusals: watch::Receiver<Option<WeightRefusal>>,
     /// Before the next look.
     pause: Duration,
     patience: Patience,

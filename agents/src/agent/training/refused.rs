@@ -7,7 +7,7 @@ use anyhow::bail;
 use broker::ids::WeightVersion;
 use tokio::sync::watch;
 
-use crate::engine::Refusal;
+use crate::engine::WeightRefusal;
 
 /// Tries for one version.
 const TRIES: u32 = 5;
@@ -16,7 +16,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Follows what an engine refuses.
 #[derive(Default)]
 pub(super) struct Refused {
-    told: Option<watch::Receiver<Option<Refusal>>>,
+    told: Option<watch::Receiver<Option<WeightRefusal>>>,
     /// Each of them says so when it refuses.
     engines: u32,
     version: WeightVersion,
@@ -24,7 +24,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    pub(super) fn new(told: watch::Receiver<Option<Refusal>>, engines: usize) -> Self {
+    pub(super) fn new(told: watch::Receiver<Option<WeightRefusal>>, engines: usize) -> Self {
         Self {
             told: Some(told),
             engines: u32::try_from(engines).unwrap_or(1),
@@ -54,8 +54,8 @@ impl Refused {
         }
     }
 
-    fn count(&mut self, refusal: &Refusal) -> anyhow::Result<Duration> {
-        let Refusal { version, reason } = refusal;
+    fn count(&mut self, refusal: &WeightRefusal) -> anyhow::Result<Duration> {
+        let WeightRefusal { version, reason } = refusal;
         self.times = if self.version == *version { self.times + 1 } else { 1 };
         self.version = *version;
         let tries = TRIES.saturating_mul(self.engines);
@@ -77,8 +77,8 @@ mod tests {
         WeightVersion { lineage: 1, step }
     }
 
-    fn refusal(step: u64) -> Option<Refusal> {
-        Some(Refusal {
+    fn refusal(step: u64) -> Option<WeightRefusal> {
+        Some(WeightRefusal {
             version: version(step),
             reason: "no memory".into(),
         })

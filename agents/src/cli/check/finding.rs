@@ -1,25 +1,25 @@
-//! What a check found of a model or a data set that the configuration names, and how that is told: here alone.
+//! Findings of a check about models and data sets. All their texts are here.
 
 use std::fmt;
 
 use crate::run_folder::models::{Found, Reads};
 
-/// Of the thing that the key path `key` names.
+/// A finding about the model or data set that the key path `key` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// It is on this machine: where.
+    /// It is on this machine, at `place`.
     Here { key: String, place: String },
-    /// It is not, or not all of it: why, and what brings it.
+    /// It is missing or incomplete; `why` says the reason and the fix.
     NotHere { key: String, why: String },
 }
 
 impl Finding {
-    /// Of a model.
+    /// A finding about a model.
     pub(super) fn model(found: Found) -> Self {
         let (key, model) = (found.key, found.model.display());
         let unread = match found.reads {
             Reads::Whole => "",
-            Reads::NoWeights => "; its weights are not read: those that its servers were started with play",
+            Reads::NoWeights => "; its weights are not read: its servers were started with their own",
         };
         match found.folder {
             Ok(folder) if folder == found.model => Self::Here {
@@ -37,7 +37,7 @@ impl Finding {
         }
     }
 
-    /// Whether this machine lacks it.
+    /// Returns true if this machine does not have it.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Self::NotHere { .. })
     }
@@ -60,7 +60,7 @@ mod tests {
     use crate::run_folder::models::NotHere;
 
     #[test]
-    fn a_model_is_told_where_it_lies_or_why_it_does_not() {
+    fn model_finding_names_the_place_or_what_is_missing() {
         let told = |model: &str, folder: Result<&str, &str>, reads: Reads| {
             let found = Found {
                 key: "agents.a.model".into(),
@@ -77,7 +77,7 @@ mod tests {
         for (model, folder, line, absent) in [
             ("own", Ok("own"), "agents.a.model: own is a folder here", false),
             ("a/b", Ok("/hub/b"), "agents.a.model: a/b is /hub/b", false),
-            // The words alone say nothing: a folder may be called so.
+            // The path alone proves nothing: a folder may have that name.
             (
                 "a: NOT HERE: b",
                 Ok("/hub/b"),

@@ -1,4 +1,4 @@
-//! What is said of a good configuration: what is here, what has no effect, how many tasks.
+//! Notes on a valid configuration: what is present, what has no effect, how many tasks.
 
 use configs::RunConfig;
 use rollout::hub_cache::Cache;
@@ -6,25 +6,26 @@ use rollout::tasks::TaskSource;
 
 use super::finding::Finding;
 
-/// Each data set and model that the configuration names and this machine lacks.
+/// Returns each named data set and model that this machine does not have.
 pub(super) fn not_here(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
     let (_, data_sets) = without_absent(config, cache);
     let models = models(config, cache).into_iter().filter(Finding::is_absent);
     models.chain(data_sets).collect()
 }
 
-/// Where the models are. One that is not here is no mistake of the configuration: another machine may have it.
+/// Returns where each model is. A missing model is no mistake of the configuration: it may exist on
+/// another machine.
 pub(super) fn models(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
     let found = crate::run_folder::models::found(config, cache).into_iter();
     found.map(Finding::model).collect()
 }
 
-/// As comments of the configuration that follows.
+/// Formats findings as comments of the printed configuration.
 pub(super) fn comments(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("# {finding}\n")).collect()
 }
 
-/// What is written and has no effect, as comments.
+/// Returns comments on settings that have no effect.
 pub(super) fn ignored(config: &RunConfig) -> String {
     let warmed = config
         .agents
@@ -33,13 +34,14 @@ pub(super) fn ignored(config: &RunConfig) -> String {
     let lines = warmed.filter_map(|(name, agent)| {
         let of = &agent.past.as_ref()?.of;
         Some(format!(
-            "# agents.{name}.train.warm_start: is not done, as {name} plays with the past of {of}; that of {of} counts\n"
+            "# agents.{name}.train.warm_start: has no effect, because {name} plays with the past of {of}; the warm start of {of} counts\n"
         ))
     });
     lines.collect()
 }
 
-/// Rows that are measured on with all tools of the run, while those that are trained on name theirs: as comments.
+/// Returns comments on evaluation rows that may call every tool, although the training rows name
+/// theirs.
 pub(super) fn all_tools(config: &RunConfig) -> String {
     let (tasks, eval) = (&config.tasks, &config.eval);
     if tasks.tools.is_none() && tasks.mix.iter().all(|one| one.tools.is_none()) {
@@ -56,13 +58,14 @@ pub(super) fn all_tools(config: &RunConfig) -> String {
     let paths = paths.chain(suites.map(|(name, _)| format!("eval.suites.{name}")));
     let line = |path: String| {
         format!(
-            "# {path}.tools: is not given, so that each of its rows has all tools of the run; those of [tasks] name theirs\n"
+            "# {path}.tools: not set, so each of its rows has all tools of the run; the rows of [tasks] name theirs\n"
         )
     };
     paths.map(line).collect()
 }
 
-/// The configuration without data sets that it names as the Hub does and this machine's cache has not, and each of these.
+/// Returns the configuration without the Hub data sets that the cache does not have, and a finding
+/// for each of them.
 pub(super) fn without_absent(config: &RunConfig, cache: &Cache) -> (RunConfig, Vec<Finding>) {
     let (mut here, mut absent) = (config.clone(), Vec::new());
     let mut is_absent = |path: &str, source: &str| {
@@ -86,7 +89,7 @@ pub(super) fn without_absent(config: &RunConfig, cache: &Cache) -> (RunConfig, V
     (here, absent)
 }
 
-/// How many tasks each source of the run has, as comments of the configuration that follows.
+/// Returns a comment with the number of tasks of each source.
 pub(super) fn stock(config: &RunConfig) -> anyhow::Result<String> {
     let seed = config.run.seed;
     let sources = [
@@ -118,37 +121,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warm_start_that_a_past_replaces_is_told() {
+    fn warm_start_replaced_by_a_past_is_noted() {
         let text = include_str!("../../../../configs/thinker-adversary-past.toml");
         let warm = "train.warm_start = { source = \"generator:arithmetic-solver\", steps = 1, batch = 1 }";
         let with = |agent: &str| text.replace(&format!("[agents.{agent}]"), &format!("[agents.{agent}]\n{warm}\n"));
-        let told = |text: &str| ignored(&RunConfig::parse(text, Path::new("x.toml")).unwrap());
-        assert_eq!((told(text), told(&with("first"))), (String::new(), String::new()));
-        let line = told(&with("past"));
+        let notes = |text: &str| ignored(&RunConfig::parse(text, Path::new("x.toml")).unwrap());
+        assert_eq!((notes(text), notes(&with("first"))), (String::new(), String::new()));
+        let line = notes(&with("past"));
         assert!(
-            line.starts_with("# agents.past.train.warm_start: is not done"),
+            line.starts_with("# agents.past.train.warm_start: has no effect"),
             "{line}"
         );
-        assert!(line.ends_with("that of adversary counts\n"), "{line}");
+        assert!(line.ends_with("the warm start of adversary counts\n"), "{line}");
     }
 
     #[test]
-    fn evaluations_that_have_other_tools_than_training_are_told() {
+    fn evaluation_with_more_tools_than_training_is_noted() {
         let text = include_str!("../../../../configs/actor-verifier-astraflow.toml");
-        let told = |text: &str| all_tools(&RunConfig::parse(text, Path::new("x.toml")).unwrap());
-        assert_eq!(told(text), "", "nothing narrows the tools of training");
+        let notes = |text: &str| all_tools(&RunConfig::parse(text, Path::new("x.toml")).unwrap());
+        assert_eq!(notes(text), "", "nothing narrows the tools of training");
         let narrowed = text.replace("[tasks]\n", "[tasks]\ntools = \"may\"\n");
-        let lines = told(&narrowed);
+        let lines = notes(&narrowed);
         assert_eq!(lines.lines().count(), 6, "{lines}");
-        assert!(lines.starts_with("# eval.tools: is not given") && lines.contains("# eval.suites.aime25.tools: "));
+        assert!(lines.starts_with("# eval.tools: not set") && lines.contains("# eval.suites.aime25.tools: "));
         let same = narrowed.replace("prompt = \"problem\"\nlabel = \"answer\"\n", "");
-        assert_eq!(told(&same).lines().count(), 5, "its rows are read as those of [tasks]");
+        assert_eq!(notes(&same).lines().count(), 5, "its rows are read as those of [tasks]");
         let own = narrowed.replace("samples = 4, every = 1 }", "samples = 4, every = 1, tools = \"may\" }");
-        assert_eq!(told(&own).lines().count(), 4, "two suites name theirs");
+        assert_eq!(notes(&own).lines().count(), 4, "two suites name theirs");
     }
 
     #[test]
-    fn data_sets_of_the_hub_that_are_not_here_are_told_and_are_no_mistake() {
+    fn missing_hub_data_sets_are_noted_and_are_no_mistake() {
         let text = include_str!("../../../../configs/actor-verifier-astraflow.toml");
         let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -156,12 +159,12 @@ mod tests {
         let (here, lines) = without_absent(&config, &cache);
         assert!(here.eval.suites.is_empty() && here.eval.source.is_none(), "{lines:?}");
         assert_eq!(lines.len(), 6, "{lines:?}");
-        let told = not_here(&config, &cache);
+        let notes = not_here(&config, &cache);
         assert!(
-            told.len() == 6 + config.agents.len()
-                && told[0].to_string().starts_with("agents.")
-                && told.iter().all(Finding::is_absent),
-            "--quiet tells them too: {told:?}"
+            notes.len() == 6 + config.agents.len()
+                && notes[0].to_string().starts_with("agents.")
+                && notes.iter().all(Finding::is_absent),
+            "--quiet reports them too: {notes:?}"
         );
         let aime = "eval.suites.aime25.source: NOT HERE: math-ai/aime25 is neither";
         let command = "`hf download --repo-type dataset math-ai/aime25`";
@@ -183,7 +186,7 @@ mod tests {
             (1, 5),
             "what is here is looked at: {lines:?}"
         );
-        // A path below a folder that is here was meant as one.
+        // A path below an existing folder is meant as a path, not as a Hub name.
         let mut config = config;
         config.tasks = config.tasks.on("hf:src/nothing".into());
         let (here, _) = without_absent(&config, &cache);

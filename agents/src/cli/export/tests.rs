@@ -31,7 +31,7 @@ fn refusal(args: &ExportArgs) -> String {
     render(&error)
 }
 
-/// What the agent's own loader makes of a folder.
+/// Returns the logits of the exported folder, read by the agent's own loader.
 fn logits(shape: &ModelShape, base: &Weights, adapter: Option<&Weights>) -> Vec<f32> {
     let parts = Parts { base, adapter };
     let decoder = Decoder::new(shape, parts).unwrap();
@@ -41,7 +41,7 @@ fn logits(shape: &ModelShape, base: &Weights, adapter: Option<&Weights>) -> Vec<
 }
 
 #[test]
-fn a_run_as_it_began_is_exported_whole_and_as_an_adapter() {
+fn initial_run_is_exported_as_model_and_as_adapter() {
     let base = tempfile::tempdir().unwrap();
     let mut config = config_in(base.path());
     for (name, agent) in &mut config.agents {
@@ -76,13 +76,13 @@ fn a_run_as_it_began_is_exported_whole_and_as_an_adapter() {
     let (_, adapter) = peft::load(&alone, &shape).unwrap();
     let merged_shape = ModelShape::load(&merged).unwrap();
     let whole = Weights::load(&merged_shape, &merged).unwrap();
-    // A fresh adapter is its base, so that both have the same bits.
+    // A fresh adapter equals its base, so both give the same bits.
     let wanted = logits(&shape, &below, Some(&adapter));
     assert_eq!(logits(&merged_shape, &whole, None), wanted);
 }
 
 #[test]
-fn the_base_of_an_adapter_is_of_the_commit_that_the_run_pinned() {
+fn base_of_an_adapter_uses_the_pinned_commit() {
     let base = tempfile::tempdir().unwrap();
     let mut config = config_in(base.path());
     for agent in config.agents.values_mut() {
@@ -116,7 +116,7 @@ fn save(run: &RunFolder, agent: &AgentName, shape: &ModelShape, base: Option<&We
 }
 
 #[test]
-fn checkpoints_are_exported_without_their_training() {
+fn checkpoint_is_exported_without_training_state() {
     let base = tempfile::tempdir().unwrap();
     let mut config = config_in(base.path());
     let b = AgentName::new("b").unwrap();
@@ -166,14 +166,14 @@ fn checkpoints_are_exported_without_their_training() {
         assert!(refusal(&args).contains("kept are: 3, 4"));
         args.step = Step::LastGood;
         assert!(write(&args).unwrap().contains("step 3"));
-        let told: serde_json::Value =
+        let provenance: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(args.out.join(EXPORT)).unwrap()).unwrap();
         assert_eq!(
-            (&told["step"], &told["agent"]),
+            (&provenance["step"], &provenance["agent"]),
             (&json!(3), &json!(agent.as_str())),
-            "{told}"
+            "{provenance}"
         );
-        assert!(told["digest"].is_string(), "{told}");
+        assert!(provenance["digest"].is_string(), "{provenance}");
 
         if below.is_some() {
             let shape = ModelShape::load(&first.model).unwrap();
@@ -194,13 +194,13 @@ fn checkpoints_are_exported_without_their_training() {
 }
 
 #[test]
-fn what_is_not_there_says_what_is() {
+fn missing_agent_or_step_lists_the_existing_ones() {
     let base = tempfile::tempdir().unwrap();
     let error = write(&args(base.path(), "a", Step::Latest)).unwrap_err();
     assert_eq!(code(&error), 2, "no run: {error:?}");
     RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
-    let said = refusal(&args(base.path(), "nobody", Step::Latest));
-    assert!(said.contains("nobody") && said.contains("it has a, b"), "{said}");
+    let said = refusal(&args(base.path(), "stranger", Step::Latest));
+    assert!(said.contains("stranger") && said.contains("it has a, b"), "{said}");
     let said = refusal(&args(base.path(), "a", Step::At(7)));
     assert!(said.contains("step 7") && said.contains("kept are: none"), "{said}");
     let said = refusal(&args(base.path(), "a", Step::Latest));
@@ -209,7 +209,7 @@ fn what_is_not_there_says_what_is() {
 }
 
 #[test]
-fn a_folder_with_content_is_refused_and_only_an_export_is_replaced() {
+fn folder_with_content_is_rejected_unless_it_is_an_export() {
     let base = tempfile::tempdir().unwrap();
     RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
     let mut args = args(base.path(), "a", Step::Initial);
@@ -218,35 +218,35 @@ fn a_folder_with_content_is_refused_and_only_an_export_is_replaced() {
     assert!(refusal(&args).contains("not empty"));
     args.force = true;
     write(&args).unwrap();
-    // Somebody's own things, a checkpoint, and the very weights.
+    // A user's own files, a checkpoint, and the exported weights themselves.
     for name in ["notes/mine.txt", "manifest.json"] {
         let path = args.out.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, "kept").unwrap();
-        assert!(refusal(&args).contains("no earlier export"), "{name}");
+        assert!(refusal(&args).contains("not an earlier export"), "{name}");
         std::fs::remove_file(&path).unwrap();
         let _ = std::fs::remove_dir(args.out.join("notes"));
     }
     let run = RunFolder::find(base.path(), "latest").unwrap();
-    // A model that dyad did not export, and one that is exported now.
+    // A model that dyad did not export, and the model that is exported now.
     let model = run.model(&AgentName::new("a").unwrap());
     let link = base.path().join("link");
     std::os::unix::fs::symlink(&args.out, &link).unwrap();
     let export = std::mem::replace(&mut args.out, model);
-    assert!(refusal(&args).contains("no earlier export"));
+    assert!(refusal(&args).contains("not an earlier export"));
     std::fs::write(args.out.join(EXPORT), "{}").unwrap();
     assert!(refusal(&args).contains("read from there"));
     assert!(args.out.join("config.json").is_file());
-    // Of a link, the folder that it leads to is replaced.
+    // For a link, the folder that it points to is replaced.
     args.out = link;
     std::fs::write(export.join("old"), "").unwrap();
     write(&args).unwrap();
     assert!(args.out.is_symlink() && export.join(EXPORT).is_file() && !export.join("old").exists());
     std::fs::remove_dir_all(&export).unwrap();
-    assert!(refusal(&args).contains("a link to nothing"));
+    assert!(refusal(&args).contains("link has no target"));
     args.out = "/".into();
     assert!(refusal(&args).contains("a folder below it"));
     args.out = base.path().join("file");
     std::fs::write(&args.out, "").unwrap();
-    assert!(refusal(&args).contains("a file of that name"));
+    assert!(refusal(&args).contains("a file has this name"));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 
 use super::runs::Played;
-use crate::cli::table::{Align, Table, difference};
+use crate::cli::render::table::{Align, Table, difference};
 use crate::stats;
 use crate::stats::summary;
 use crate::stats::summary::Evaluation;
@@ -18,7 +18,7 @@ pub(super) fn table(runs: &[Played]) -> anyhow::Result<String> {
     for run in runs {
         let mut evaluations = summary::evaluations(&run.folder)?.into_values();
         let first = evaluations.next().context("the run made no evaluation")?;
-        // A run that ended at once has one evaluation, which is both.
+        // A run that ended at once has only one evaluation: it is first and last.
         let last = evaluations.next_back().unwrap_or_else(|| first.clone());
         seeds.push((run.config.run.seed, ends(&first, &last)));
     }
@@ -26,8 +26,8 @@ pub(super) fn table(runs: &[Played]) -> anyhow::Result<String> {
 }
 
 fn ends(first: &Evaluation, last: &Evaluation) -> Ends {
-    let told = |name: &&String| *name == "success" || name.starts_with("reward/");
-    let names = first.values.keys().filter(told);
+    let shown = |name: &&String| *name == "success" || name.starts_with("reward/");
+    let names = first.values.keys().filter(shown);
     names
         .filter_map(|name| Some((name.clone(), (first.mean(name)?, last.mean(name)?))))
         .collect()

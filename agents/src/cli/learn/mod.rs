@@ -1,5 +1,6 @@
-//! `dyad learn CONFIG...`: does a recipe learn? Over several seeds, before and after, with cross-play; a team of solve-verify also
-//! against its solver alone.
+//! `dyad learn CONFIG...`: measures whether a recipe learns. It trains several seeds, compares
+//! before and after, and plays cross-play. A solve-verify team is also compared with its solver
+//! alone.
 
 mod gains;
 mod runs;
@@ -16,21 +17,23 @@ use crate::base::fault::Usage;
 use crate::eval::suites;
 use crate::run_folder::RunFolder;
 
-/// Train a recipe over several seeds: reward and success before and after, cross-play, intervals over seeds
+/// Train a recipe over several seeds and measure what it learned
 ///
-/// A team of solve-verify is also compared with its solver alone, trained on as many tokens and asked as many.
+/// A development command. Prints reward and success before and after, cross-play, and intervals
+/// over seeds. A solve-verify team is also compared with its solver alone, at equal trained and
+/// generated tokens.
 #[derive(Debug, Args)]
 pub struct LearnArgs {
-    /// Configurations, such as configs/arithmetic.toml
+    /// Configurations, for example configs/arithmetic.toml
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
-    /// Runs of each, with seeds from 0
+    /// Runs of each configuration, with seeds from 0
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub seeds: u64,
-    /// At most so many steps
+    /// Largest number of steps
     #[arg(long)]
     pub steps: Option<u64>,
-    /// Where the folder of all runs is made
+    /// Folder in which the folder of all runs is created
     #[arg(long, default_value = "runs")]
     pub folder: PathBuf,
 }
@@ -38,7 +41,7 @@ pub struct LearnArgs {
 pub fn run(args: &LearnArgs) -> anyhow::Result<()> {
     ensure!(args.steps != Some(0), "--steps must be at least 1");
     let configs = args.configs.iter().map(|path| Ok((path, config(path, args.steps)?)));
-    // All are looked at before the first is run.
+    // All configurations are checked before the first run starts.
     for (path, config) in configs.collect::<anyhow::Result<Vec<_>>>()? {
         println!("{}", path.display());
         learn(&config, args)?;
@@ -46,12 +49,12 @@ pub fn run(args: &LearnArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration with an evaluation before its first step.
+/// Reads the configuration and adds an evaluation before the first step.
 fn config(path: &Path, steps: Option<u64>) -> anyhow::Result<RunConfig> {
     let mut config = super::check::check(path)?;
     config.run.train_steps = config.run.train_steps.min(steps.unwrap_or(u64::MAX));
     if !suites::has_tasks(&config) {
-        let problem = format!("{}: there are no tasks to measure on", path.display());
+        let problem = format!("{}: there are no tasks to evaluate", path.display());
         return Err(Usage::new(problem)
             .hint("add [eval] with source = \"jsonl:PATH\"")
             .into());
@@ -74,7 +77,7 @@ fn learn(config: &RunConfig, args: &LearnArgs) -> anyhow::Result<()> {
     }
     println!("\n{}", gains::table(&teams)?);
     let folders: Vec<RunFolder> = teams.iter().map(|team| team.folder.clone()).collect();
-    // What was trained for hours is told in any case.
+    // Hours of training must not be lost to an error: the error is printed and the tables follow.
     match cross_play::of_runs(&folders) {
         Ok(table) => println!("{}", cross_play::render(&table)),
         Err(error) => eprintln!("cross-play was not possible: {error:#}"),

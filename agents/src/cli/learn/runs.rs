@@ -1,4 +1,4 @@
-//! Runs in processes of their own, and what they left.
+//! Runs in separate processes, and their results.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(super) struct Played {
     pub(super) seconds: f64,
 }
 
-/// Runs a configuration, with its progress on this terminal.
+/// Runs a configuration in a process, with its progress on this terminal.
 pub(super) fn play(config: &RunConfig, base: &Path, name: &str) -> anyhow::Result<Played> {
     let folder = base.join(name);
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;

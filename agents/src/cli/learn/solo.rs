@@ -14,21 +14,22 @@ use crate::stats::summary::Evaluation;
 /// The role that plays alone.
 const SOLVER: &str = "solver";
 
-/// What one run came to.
+/// The figures of one run.
 #[derive(Debug, Clone, PartialEq)]
 struct Figures {
     /// Tokens trained on, over all agents.
     trained: f64,
-    /// The solver's first answers that are right, greedy, before and after.
+    /// Share of right first answers of the solver, greedy, before and after.
     first: (f64, f64),
-    /// Right in the end: the team after its retry, the solver alone by majority vote.
+    /// Share of right final answers: the team after its retry, the solver alone by majority vote.
     success: f64,
-    /// Tokens said per task for that.
+    /// Tokens per task that all roles spent on those answers.
     said: f64,
     seconds: f64,
 }
 
-/// Trains the solver alone as often as there are teams, with as many tokens each, and prints the comparison after each of them.
+/// Trains the solver alone once per team, with the same number of tokens, and prints the comparison
+/// after each run.
 pub(super) fn compare(teams: &[Played], base: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for team in teams {
@@ -42,7 +43,8 @@ pub(super) fn compare(teams: &[Played], base: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The solver alone: steps for as many trained tokens as the team had, and votes for as many tokens as the team says.
+/// Returns the configuration of the solver alone. It trains on as many tokens as the team, and its
+/// votes use as many tokens as the team's conversations.
 fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<RunConfig> {
     let role = RoleName::new(SOLVER)?;
     let agent = team
@@ -59,7 +61,7 @@ fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<Ru
     config.workflow.roles = [(role.clone(), agent.clone())].into();
     config.workflow.reward.retain(|name, _| *name == role);
     config.workflow.shaping.retain(|name, _| *name == role);
-    // Alone there is nobody to share with.
+    // A single role cannot share its reward.
     config.workflow.credit.clear();
     config.workflow.tools.retain(|name, _| *name == role);
     let called = config.workflow.tools.get(&role).cloned().unwrap_or_default();
@@ -70,7 +72,7 @@ fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<Ru
     let batch = config.agents.get(&agent).map_or(1, |agent| agent.train.batch_groups);
     let step = (batch * usize::from(config.workflow.group_size)) as f64 * answer;
     config.run.train_steps = (trained / step).round().max(1.0) as u64;
-    // As often as the team over the whole run.
+    // As many evaluations as the team had over the whole run.
     config.eval.every =
         (config.run.train_steps * team.eval.every / team.run.train_steps.max(1)).max(team.eval.every.min(1));
     Ok(config)
@@ -97,13 +99,14 @@ fn figures(played: &Played, success: &str) -> anyhow::Result<Figures> {
     })
 }
 
-/// A metric's sum over the number of tasks that were evaluated, whether or not they all have it.
+/// Returns a metric's sum divided by the number of evaluated tasks, including tasks without the
+/// metric.
 fn per_task(found: &Evaluation, metric: &str) -> Option<f64> {
     let tasks = found.values.get("success")?.len().max(1) as f64;
     Some(found.values.get(metric)?.values().sum::<f64>() / tasks)
 }
 
-/// Tokens that all roles say per task, without `except`.
+/// Returns the tokens of all roles per task, without the metrics in `except`.
 fn said(found: &Evaluation, except: &[&str]) -> f64 {
     let of_roles = |name: &&String| name.starts_with("tokens/") && !except.contains(&name.as_str());
     found
@@ -114,7 +117,7 @@ fn said(found: &Evaluation, except: &[&str]) -> f64 {
         .sum()
 }
 
-/// All seeds and their means.
+/// Formats all seeds and their means.
 fn table(rows: &[(u64, Figures, Figures)]) -> String {
     let mut text =
         String::from("seed  who    trained tokens  first answer right   right in the end  tokens said/task  seconds\n");
@@ -186,8 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn the_solver_alone_has_the_same_tokens_and_is_a_sound_configuration() {
-        // 4 tokens an answer, 10 a verdict, and every second conversation a retry of 4: 16 a task.
+    fn solver_alone_gets_equal_tokens_and_a_valid_configuration() {
+        // 4 tokens per answer, 10 per verdict, and every second conversation has a retry of 4: 16
+        // per task.
         let found = found(&[
             ("success", &[1.0, 0.0]),
             ("tokens/solver", &[4.0, 4.0]),
@@ -203,14 +207,14 @@ mod tests {
         let text = toml::to_string(&alone).unwrap();
         let read = RunConfig::parse(&text, Path::new("solo.toml")).unwrap();
         assert_eq!(read.participants().len(), 1);
-        rollout::workflow::build(&read.workflow, &read.graders, &read.tools)
+        rollout::workflows::build(&read.workflow, &read.graders, &read.tools)
             .map(|_| ())
             .unwrap();
         assert!(solo(&team, &Evaluation::default(), 1e6).is_err());
     }
 
     #[test]
-    fn the_table_says_who_is_ahead_whichever_way_it_came_out() {
+    fn table_counts_the_seeds_in_which_the_team_is_ahead() {
         let figures = |success| Figures {
             trained: 1e6,
             first: (0.5, 0.75),

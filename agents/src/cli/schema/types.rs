@@ -1,8 +1,9 @@
-//! JSON Schema (draft 2020-12) of what users write and read: generated from the very types that read and write it.
+//! JSON Schema (draft 2020-12) of users' files and messages, generated from the types that read and
+//! write them.
 //!
-//! Three things the types do not say themselves are added here: the `id` that stands before a question and its answer, the
-//! error that a program may answer in place of an answer, and `[defaults.agent]` of a configuration, which is merged before
-//! the types read anything.
+//! Three things are added here because the types do not have them. A question and its answer have
+//! an `id`. A program may answer with an error. A configuration may have `[defaults.agent]`, which
+//! is merged before the types read it.
 
 use std::collections::BTreeSet;
 
@@ -19,42 +20,34 @@ use crate::run_folder::logs::Transcript;
 
 /// One published schema.
 pub struct Published {
-    /// As `dyad schema NAME` takes it; `configs/schema/NAME.json` is its file.
+    /// Name for `dyad schema NAME`; the file is `configs/schema/NAME.json`.
     pub name: &'static str,
-    /// What it describes, in a line.
+    /// One-line description.
     pub about: &'static str,
     make: fn() -> Value,
 }
 
-/// All of them.
+/// All published schemas.
 pub static ALL: [Published; 9] = [
     one(
         "task",
-        "what anybody publishes: one JSON object a line, or one message",
+        "a published task: one JSON object per line, or one message",
         read::<Task>,
     ),
     one("config", "a run's TOML file", config),
-    one(
-        "workflow-question",
-        "what a workflow that is a program is asked",
-        || question("step"),
-    ),
-    one("workflow-answer", "what it answers", || answer(read::<Decision>())),
-    one("grade-question", "what a grader that is a program is asked", || {
-        question("grade")
+    one("workflow-question", "a question to a workflow program", || {
+        question("step")
     }),
-    one("grade-answer", "what it answers", || answer(read::<Grade>())),
-    one(
-        "tool-question",
-        "what a tool that is a program or a server is asked",
-        || with_id(written::<ToolQuestion>(), false),
-    ),
-    one("tool-answer", "what it answers", || {
-        with_id(read::<ToolAnswer>(), false)
+    one("workflow-answer", "its answer", || answer(read::<Decision>())),
+    one("grade-question", "a question to a grader program", || question("grade")),
+    one("grade-answer", "its answer", || answer(read::<Grade>())),
+    one("tool-question", "a question to a tool, a program or a server", || {
+        with_id(written::<ToolQuestion>(), false)
     }),
+    one("tool-answer", "its answer", || with_id(read::<ToolAnswer>(), false)),
     one(
         "transcript",
-        "a line of transcripts/, and of dyad workflow test --json",
+        "a line of transcripts/ and of dyad workflow test --json",
         written::<Transcript>,
     ),
 ];
@@ -64,26 +57,26 @@ const fn one(name: &'static str, about: &'static str, make: fn() -> Value) -> Pu
 }
 
 impl Published {
-    /// The schema.
+    /// Returns the schema.
     #[must_use]
     pub fn schema(&self) -> Value {
         (self.make)()
     }
 
-    /// The schema as its file has it.
+    /// Returns the schema as its file holds it.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{:#}\n", self.schema())
     }
 }
 
-/// The published schema of this name.
+/// Finds the published schema with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Published> {
     ALL.iter().find(|one| one.name == name)
 }
 
-/// Of what we read.
+/// Returns the schema of a type that dyad reads.
 fn read<T: JsonSchema>() -> Value {
     value(
         SchemaSettings::draft2020_12()
@@ -93,7 +86,7 @@ fn read<T: JsonSchema>() -> Value {
     )
 }
 
-/// Of what we write.
+/// Returns the schema of a type that dyad writes.
 fn written<T: JsonSchema>() -> Value {
     value(
         SchemaSettings::draft2020_12()
@@ -107,7 +100,7 @@ fn value(schema: Schema) -> Value {
     schema.to_value()
 }
 
-/// One kind of question: that branch of the type, with its definitions.
+/// Returns one kind of question: that branch of the type, with its definitions.
 fn question(kind: &str) -> Value {
     let mut schema = written::<Question>();
     let branches = schema
@@ -127,14 +120,14 @@ fn question(kind: &str) -> Value {
             .and_then(|branch| branch.as_object().cloned())
             .unwrap_or_default(),
     );
-    // Definitions stand last.
+    // Definitions come last.
     if let Some(definitions) = found.shift_remove("$defs") {
         found.insert("$defs".into(), definitions);
     }
     with_id(Value::Object(found), true)
 }
 
-/// An answer that names its question, or says why there is none.
+/// Returns the schema of an answer with its question's id, or with an error instead.
 fn answer(schema: Value) -> Value {
     let Value::Object(mut schema) = schema else {
         return schema;
@@ -149,9 +142,9 @@ fn answer(schema: Value) -> Value {
         _ => vec![Value::Object(schema)],
     };
     let failed = json!({
-        "description": "It has no answer: it is asked again, and what is never answered is a missing reward and never a 0.",
+        "description": "The program has no answer. The question is asked again; without any answer the reward is missing, and never 0.",
         "type": "object",
-        "properties": { "error": { "description": "Why, for the log.", "not": { "type": "null" } } },
+        "properties": { "error": { "description": "The reason, for the log.", "not": { "type": "null" } } },
         "required": ["error"],
     });
     let branches = answers.into_iter().map(without_error).chain([failed]);
@@ -160,7 +153,7 @@ fn answer(schema: Value) -> Value {
     Value::Object(head)
 }
 
-/// Of an answer that may say of itself that nothing failed.
+/// Lets an answer have an error field that is null.
 fn without_error(mut schema: Value) -> Value {
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.insert(
@@ -171,7 +164,8 @@ fn without_error(mut schema: Value) -> Value {
     schema
 }
 
-/// With the number that names a question, which its answer repeats. Tools that are servers are asked without one.
+/// Adds the question's number, which its answer repeats. Tools that are servers are asked without a
+/// number.
 fn with_id(mut schema: Value, is_required: bool) -> Value {
     let id = json!({ "description": "The question's number; an answer repeats it.", "type": "integer", "minimum": 0 });
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
@@ -185,7 +179,8 @@ fn with_id(mut schema: Value, is_required: bool) -> Value {
     schema
 }
 
-/// A configuration as it is written: an agent may have less than it needs, as long as `[defaults.agent]` has the rest.
+/// Returns the schema of a written configuration. An agent may omit fields, because
+/// `[defaults.agent]` may have them.
 fn config() -> Value {
     let mut schema = read::<RunConfig>();
     let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) else {
@@ -210,7 +205,7 @@ fn config() -> Value {
     schema
 }
 
-/// The definitions that this one is made of, itself among them.
+/// Collects the definitions that this one uses, including itself.
 fn reach(name: &str, definitions: &Map<String, Value>, found: &mut BTreeSet<String>) {
     if !found.insert(name.to_owned()) {
         return;

@@ -1,4 +1,4 @@
-//! One child process: started with its lines forwarded, ended in order.
+//! One child process: started, its lines forwarded, and stopped in order.
 
 use std::io::{IsTerminal, Write};
 use std::process::Stdio;
@@ -11,20 +11,20 @@ use tokio::process::{Child, ChildStdin, Command};
 use crate::base::signals::SUPERVISED;
 use crate::run_folder::logs::printable;
 
-/// What a process is given between being asked to end and being killed.
+/// Time between the stop signal and the kill.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How the lines of one process are told from others.
+/// The prefix of one process's lines.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) label: String,
     pub(crate) index: usize,
-    /// Of the longest label.
+    /// Length of the longest label.
     pub(crate) width: usize,
 }
 
 impl Line {
-    /// Prints one line, prefixed, coloured when a person looks.
+    /// Prints one line with its prefix, in colour on a terminal.
     pub(crate) fn say(&self, line: &str) {
         const COLOURS: [u8; 6] = [36, 35, 33, 32, 34, 31];
         let (label, width) = (&self.label, self.width);
@@ -49,13 +49,14 @@ impl Line {
     }
 }
 
-/// A child, and what it is held by: when the supervisor is gone, however that came, this pipe closes and the child stops.
+/// A child and the pipe that holds it. When the supervisor ends in any way, the pipe closes and the
+/// child stops.
 pub(crate) struct Held {
     pub(crate) child: Child,
     _leash: Option<ChildStdin>,
 }
 
-/// Starts this program with other arguments; it is killed when the answer is dropped.
+/// Starts this program with other arguments. The child is killed when the result is dropped.
 pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(program)
@@ -64,7 +65,8 @@ pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
         .env(SUPERVISED, "1")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Of its own: an interruption from the keyboard is ours to hand on.
+        // A separate process group: the supervisor passes on interruptions from the keyboard
+        // itself.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -79,11 +81,12 @@ pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
     Ok(Held { child, _leash: leash })
 }
 
-/// Ends a process: asks, waits, kills.
+/// Stops a process: sends a signal, waits, then kills it.
 pub(crate) async fn end(mut held: Held) -> anyhow::Result<()> {
     let child = &mut held.child;
     if let Some(pid) = child.id() {
-        // The standard library cannot send SIGTERM; the shell's kill can, and the process is ours.
+        // The standard library cannot send SIGTERM; the shell's kill can. The process is our own
+        // child.
         let _ = Command::new("kill").arg(pid.to_string()).status().await;
     }
     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {

@@ -1,10 +1,12 @@
-//! `dyad up`: one process per agent and coordinator, and one per engine of kind `dyad` whose URL is on this machine; supervised, with their
-//! lines prefixed.
+//! `dyad up`: starts and supervises the processes of a run. There is one for each agent and
+//! coordinator, and one for each engine of kind `dyad` with a URL on this machine. Their lines get
+//! a prefix.
 //!
-//! A process is done when the run's ledgers say so, and not because it ended well: one that somebody told to stop is started
-//! again, as one that crashed is, after a pause that doubles up to a bound. One that refuses its configuration ends all. The
-//! supervisor holds the private servers of `local:` URLs, starts them again when they die, and ends everything when it is
-//! told to or when all are done. An engine is never done: it ends with the others.
+//! A process is done when the run's ledgers say so, not when it ends well. A stopped or crashed
+//! process is started again after a pause, which doubles up to a limit. A process that rejects its
+//! configuration ends all. The supervisor also holds the private servers of `local:` URLs and
+//! starts them again when they die. It ends everything on a stop signal or when all processes are
+//! done. An engine is never done: it ends with the others.
 
 mod child;
 
@@ -26,12 +28,12 @@ use child::Line;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A process that ran for this long has recovered: its next pause is short again.
+/// A process that ran this long has recovered: its next pause is short again.
 const RECOVERED: Duration = Duration::from_secs(60);
-/// Wrong usage or configuration: it does not get better by itself.
+/// Exit code for wrong usage or configuration: a restart cannot help.
 const USAGE: i32 = 2;
 
-/// One kind of process of a run.
+/// One process of a run.
 #[derive(Debug, Clone)]
 pub struct Role {
     pub label: String,
@@ -46,7 +48,7 @@ enum Kind {
     Engine,
 }
 
-/// The processes of a run.
+/// Returns the processes of a run.
 #[must_use]
 pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
     let run = folder.path().display().to_string();
@@ -72,7 +74,7 @@ pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
         .collect()
 }
 
-/// The engines of an agent that are to run on this machine.
+/// Returns the engines of an agent that must run on this machine.
 fn engines(config: &RunConfig, folder: &RunFolder, name: &AgentName) -> Vec<Role> {
     let settings = config.agents.get(name).map(|agent| &agent.engine);
     let Some(engine) = settings.filter(|engine| engine.kind == EngineKind::Dyad) else {
@@ -101,7 +103,7 @@ fn engines(config: &RunConfig, folder: &RunFolder, name: &AgentName) -> Vec<Role
     here.map(role).collect()
 }
 
-/// The address of a URL that means this machine alone.
+/// Returns the address of a URL if it names this machine only.
 fn here(url: &str) -> Option<SocketAddr> {
     let authority = url.strip_prefix("http://")?.trim_end_matches('/');
     let address: SocketAddr = authority.replace("localhost", "127.0.0.1").parse().ok()?;
@@ -111,7 +113,7 @@ fn here(url: &str) -> Option<SocketAddr> {
 /// Runs all processes to their end.
 ///
 /// # Errors
-/// The first process that cannot go on, a server that does not start, or an interruption.
+/// Returns an error if a process cannot go on, a server does not start, or a stop signal arrives.
 pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result<()> {
     let urls = Connection {
         broker: config.run.broker.clone(),
@@ -134,22 +136,22 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
                 None => break,
                 Some(Ok(kind)) => {
                     working -= usize::from(!matches!(kind, Kind::Engine));
-                    // Nobody is left to ask them.
+                    // The engines have no clients left.
                     if working == 0 {
                         stop.send_replace(true);
                     }
                 }
-                // The others would wait for it for ever.
+                // The other processes would wait for it for ever.
                 Some(Err(error)) => {
                     outcome = outcome.and(Err(error));
                     stop.send_replace(true);
                 }
             },
-            // A second one: no more patience.
+            // A second signal ends everything at once.
             () = signals.next() => if stop.send_replace(true) {
                 keepers.shutdown().await;
             } else {
-                let again = format!("interrupted; `dyad up --resume {}` goes on", folder.path().display());
+                let again = format!("interrupted; continue with `dyad up --resume {}`", folder.path().display());
                 outcome = outcome.and(Err(anyhow::anyhow!(again)));
             },
         }
@@ -158,7 +160,7 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
     outcome
 }
 
-/// Keeps each process; and how many of them are no engines.
+/// Starts a keeper for each process. Also returns the number of processes that are not engines.
 fn keepers(
     config: &RunConfig,
     folder: &RunFolder,
@@ -180,7 +182,7 @@ fn keepers(
     (keepers, working)
 }
 
-/// What becomes of a process that has ended.
+/// The step after the end of a process.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Done,
@@ -196,7 +198,7 @@ fn next(status: ExitStatus, run_says_done: bool) -> Next {
     }
 }
 
-/// Keeps one process running until the run says that it is done, or all are to stop.
+/// Keeps one process running until the run says that it is done, or everything stops.
 async fn keep(
     role: Role,
     line: Line,
@@ -225,11 +227,11 @@ async fn keep(
             }
             Next::Never => {
                 let message = format!(
-                    "{} ended with {status}: see its lines above; the others were ended too",
+                    "{} ended with {status}: see its lines above; the other processes were stopped too",
                     role.label
                 );
                 return Err(Usage::new(message)
-                    .hint("correct the configuration or the call, then begin again or `dyad up --resume`")
+                    .hint("correct the configuration or the call, then start again or use `dyad up --resume`")
                     .into());
             }
             Next::Again => {}
@@ -238,7 +240,7 @@ async fn keep(
             pause = FIRST_PAUSE;
         }
         line.say(&format!(
-            "ended with {status} before the run did; starting again in {pause:?}"
+            "ended with {status} before the run; starting again in {pause:?}"
         ));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_of_this_machine_are_started_and_others_are_not() {
+    fn only_engines_of_this_machine_are_started() {
         for (url, address) in [
             ("http://127.0.0.1:8101", Some("127.0.0.1:8101")),
             ("http://localhost:8101/", Some("127.0.0.1:8101")),
@@ -270,11 +272,11 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_done_when_the_run_says_so() {
+    fn process_is_done_when_the_run_says_so() {
         let exit = |code: i32| ExitStatus::from_raw(code << 8);
         let killed = ExitStatus::from_raw(9);
         assert_eq!(next(exit(0), true), Next::Done);
-        assert_eq!(next(exit(0), false), Next::Again, "somebody told it to stop");
+        assert_eq!(next(exit(0), false), Next::Again, "stopped by a signal");
         assert_eq!(next(exit(1), true), Next::Again);
         assert_eq!(next(exit(70), false), Next::Again);
         assert_eq!(next(killed, false), Next::Again);

@@ -1,4 +1,4 @@
-//! A dead letter that is published again as something else.
+//! A change to a dead letter before it is published again.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use super::letters::Letter;
 use crate::base::fault::Usage;
-use crate::cli::judging::{Checked, Rules, check};
+use crate::cli::task_rules::{Checked, Rules, check};
 
-/// What is published in the place of one letter.
+/// The task that is published instead of a letter.
 pub struct Change {
     /// The letter's id.
     pub letter: String,
-    /// The task in its place; `None`: as it was.
+    /// The new task; `None` keeps the letter's task.
     pub edited: Option<Vec<u8>>,
     /// The task's new id.
     pub as_id: Option<String>,
-    /// What a task must be in this run.
+    /// The rules of this run.
     pub rules: Rules,
-    /// Where a new id is noted: the run's manifest.
+    /// The run's manifest, where a new id is noted.
     pub published: PathBuf,
 }
 
 impl Change {
-    /// The task, judged as `dyad publish` would.
+    /// Returns the task, checked as by `dyad publish`.
     ///
     /// # Errors
-    /// It is no task of this run, in words.
+    /// Returns an error if it is no task of this run.
     pub(super) fn task(&self, letter: &Letter) -> anyhow::Result<Checked> {
         let body = self.edited.as_deref().unwrap_or(&letter.body).trim_ascii();
         let body = match &self.as_id {
@@ -40,18 +40,18 @@ impl Change {
             } else {
                 "the letter"
             };
-            Usage::new(format!("{what} is no task for this run: {problem}"))
-                .hint("nothing was sent; it stays where it is")
+            Usage::new(format!("{what} is not a task for this run: {problem}"))
+                .hint("nothing was sent; the letter stays")
                 .into()
         })
     }
 }
 
-/// The same task under another id.
+/// Returns the task with another id.
 fn named(body: &[u8], id: &str) -> anyhow::Result<Vec<u8>> {
     let unreadable = || {
-        Usage::new("the letter is no JSON object, so it cannot be given an id")
-            .hint("write the task to a file and publish that in its place: --edit FILE")
+        Usage::new("the letter is not a JSON object, so it cannot get an id")
+            .hint("write the task to a file and publish it instead: --edit FILE")
     };
     let mut task: Value = serde_json::from_slice(body).map_err(|_| unreadable())?;
     let object = task.as_object_mut().ok_or_else(unreadable)?;

@@ -1,4 +1,4 @@
-//! The dead letters of a run: read, published again, removed.
+//! The dead letters of a run: read, requeued or dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,56 +17,57 @@ use broker::topology::Topology;
 use bytes::Bytes;
 
 use super::change::Change;
-use crate::cli::judging::Checked;
-use crate::cli::publish::Manifest;
+use crate::cli::publish::sender::Manifest;
+use crate::cli::task_rules::Checked;
 
-/// Nothing came for so long: the queue is read.
+/// The queue counts as read after this time without a letter.
 const QUIET: Duration = Duration::from_millis(700);
-/// Letters looked at in one go.
+/// Largest number of letters read at once.
 const MOST: u16 = 10_000;
 
-/// What to do with the letters; no ids means all.
+/// The operation on the letters; no ids means all letters.
 pub enum Order {
     List(Vec<String>),
     Requeue(Vec<String>),
-    /// Publish something else in the place of one.
+    /// Publishes a changed task instead of one letter.
     Change(Change),
     Drop(Vec<String>),
 }
 
-/// A dead letter and what became of it.
+/// A dead letter and the result of the operation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Letter {
     pub id: String,
     pub kind: String,
     pub reason: String,
-    /// What kind of failure it was, and at what it failed.
+    /// Class of the failure, and the stage at which it happened.
     pub class: String,
     pub stage: String,
-    /// When it failed first, and how often it has; 0 where nobody has said.
+    /// Time of the first failure, and the number of failures; 0 if unknown.
     pub first: String,
     pub attempts: u32,
     pub queue: String,
     pub key: String,
-    /// Who published it, as whoever put it here says.
+    /// Publisher of the task, according to the user that moved it here.
     pub user: String,
-    /// Who put it here, as the broker knows.
+    /// User that moved it here, according to the broker.
     pub mover: String,
     pub body: Bytes,
-    /// `requeued`, `dropped`, `kept`, or why it was kept.
+    /// The result: `requeued`, `dropped`, `kept`, or why it was kept.
     pub fate: String,
-    /// Whether it is still where it was.
+    /// True if the letter is still in its queue.
     pub kept: bool,
 }
 
-/// Reads all dead letters and does as ordered; answers those that the order speaks of. Letters that are kept are given back
-/// when the bus is closed.
+/// Reads all dead letters, applies the order, and returns the letters that it names. Kept letters
+/// return to the queue when the bus is closed.
 ///
 /// # Errors
-/// The broker's.
+/// Returns the broker's errors.
 pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> anyhow::Result<Vec<Letter>> {
     let mut consumer = bus.consume(&topology.dead(), MOST).await?;
-    // All are read before anything is done: a task that dies again at once would otherwise be requeued without end.
+    // All letters are read before any is changed: a task that dies again at once would otherwise be
+    // requeued without end.
     let mut deliveries = Vec::new();
     while deliveries.len() < usize::from(MOST)
         && let Ok(Some(delivery)) = tokio::time::timeout(QUIET, consumer.next()).await
@@ -84,7 +85,7 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
                 if order.names(&letter.id) && ambiguous.contains(&letter.id) =>
             {
                 letter.keep(
-                    "kept: letters of this id differ; write the task that you mean to a file: --requeue ID --edit FILE",
+                    "kept: letters with this id differ; write the right task to a file: --requeue ID --edit FILE",
                 );
             }
             Order::Requeue(ids) if wanted(ids, &letter.id) => match letter.unread(topology, ids) {
@@ -98,13 +99,13 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
                 }
             },
             Order::Change(change) if change.letter == letter.id && !changed => {
-                // Judged before anything is sent.
+                // Checked before anything is sent.
                 let task = change.task(&letter)?;
                 requeue(bus, topology, &delivery, &mut letter, task, Some(&change.published)).await?;
                 changed = !letter.kept;
             }
             Order::Change(change) if change.letter == letter.id => {
-                letter.keep("kept: another letter of this id was changed");
+                letter.keep("kept: another letter with this id was changed");
             }
             Order::Drop(ids) if wanted(ids, &letter.id) => drop_letter(&delivery, &mut letter).await,
             _ => continue,
@@ -114,7 +115,8 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
     Ok(letters)
 }
 
-/// Ids under which different messages lie there: anybody who may write there can take another's id.
+/// Returns the ids that different letters share. Every user with write access can take the id of
+/// another task.
 fn ambiguous(deliveries: &[Delivery]) -> BTreeSet<String> {
     let mut bodies: BTreeMap<String, &Bytes> = BTreeMap::new();
     let differs = deliveries.iter().filter_map(|delivery| {
@@ -131,7 +133,7 @@ fn id_of(delivery: &Delivery) -> String {
 }
 
 impl Order {
-    /// Whether it speaks of letters of this id.
+    /// Returns true if the order includes the letter with this id.
     fn names(&self, id: &str) -> bool {
         match self {
             Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => wanted(ids, id),
@@ -162,7 +164,7 @@ impl Letter {
                 delivery.kind.map_or_else(String::new, |kind| kind.to_string())
             }),
             reason: or(header(HEADER_REASON), &|| {
-                "given up by the broker: rejected, or delivered too often".into()
+                "dead-lettered by the broker: rejected, or delivered too often".into()
             }),
             class: header(HEADER_CLASS),
             stage: header(HEADER_STAGE),
@@ -183,30 +185,31 @@ impl Letter {
         self.kept = true;
     }
 
-    /// Why somebody must have read it before it is published in our name, if its id was not given.
+    /// Returns why a person must read the letter and name its id before it is published with our
+    /// rights.
     fn unread(&self, topology: &Topology, ids: &[String]) -> Option<String> {
-        // Whoever does not say who he is may be an agent.
+        // A letter without a user may come from an agent.
         let by_an_agent = self.mover.is_empty() || topology.is_agent(&self.mover) || topology.is_agent(&self.user);
         let made_up = self.class == Class::Forged.as_str() || by_an_agent;
         (made_up && ids.is_empty())
-            .then(|| "kept: no coordinator has vouched for it; read it, then requeue it by its id".into())
+            .then(|| "kept: no coordinator has verified it; read it, then requeue it by its id".into())
     }
 
-    /// Why it cannot be published again under this id.
+    /// Returns why the letter cannot be published again under this id.
     fn cannot_live(&self, id: &str) -> Option<String> {
-        // A letter without a type came from someone else's publisher, who only publishes tasks.
+        // A letter without a type came from a foreign publisher, which publishes only tasks.
         if !self.kind.is_empty() && self.kind != Kind::Task.as_str() {
             return Some(format!("only tasks can be requeued, this is {}", self.kind));
         }
-        // The ledgers have its group as dead: under its id nobody would play it.
+        // The ledgers count its group as dead: a coordinator ignores tasks with its id.
         (self.stage == Stage::Play.as_str() && self.id == id).then(|| {
-            "it was accepted, and killed what worked on it or came to nothing: its id is done in this run. Give it another with --as NEW-ID".into()
+            "it was accepted and then failed, so its id is done in this run: give it a new id with --as NEW-ID".into()
         })
     }
 }
 
-/// Publishes this as a task in the letter's place, and takes the letter out when that is confirmed. What was published under
-/// another id is noted before the letter goes, since `dyad audit` looks for it under that.
+/// Publishes the task, and removes the letter after the confirm. A new id is noted first, because
+/// `dyad audit` looks for the task under that id.
 async fn requeue(
     bus: &Arc<dyn Bus>,
     topology: &Topology,
@@ -219,7 +222,7 @@ async fn requeue(
         letter.keep(&format!("kept: {why}"));
         return Ok(());
     }
-    // Its place in the order of admission was that of a task in custody.
+    // Its order of admission belonged to a task in custody.
     let mut headers = revived(&delivery.headers);
     headers.retain(|(name, _)| ![HEADER_SEAL, HEADER_ORDER, HEADER_AGENT].contains(&name.as_str()));
     bus.publish(Outgoing {

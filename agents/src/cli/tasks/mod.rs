@@ -1,23 +1,23 @@
-//! `dyad tasks dead`: what could not be handled, with the reason; requeued or dropped by a person.
+//! `dyad tasks dead`: tasks and messages that failed, with reasons; requeued or dropped by a
+//! person.
 
 mod change;
-mod letters;
-mod show;
+pub(super) mod letters;
 
 use std::path::PathBuf;
 
 use broker::topology::Topology;
 use clap::{Args, Subcommand};
 
+use super::render::dead_letters::render;
 use super::select::{self, RunArg};
-use super::{judging, publish};
+use super::{publish, task_rules};
 use crate::base::fault::Usage;
 use crate::run_folder::RunFolder;
 use change::Change;
 pub use letters::{Letter, Order, handle};
-use show::render;
 
-/// Look after a run's tasks
+/// Manage a run's tasks
 #[derive(Debug, Args)]
 pub struct TasksArgs {
     #[command(subcommand)]
@@ -29,28 +29,29 @@ enum TasksCommand {
     Dead(DeadArgs),
 }
 
-/// List, requeue or drop what could not be handled
+/// List, requeue or drop tasks that could not be handled
 ///
-/// Every letter has the reason, at what it failed and as what, when first and how often, and where it came from. A task that
-/// is requeued and fails again comes back here, once; nothing requeues it but you.
+/// Each letter has the reason, the stage and class of its failure, the time of the first one, their
+/// number, and its origin. A requeued task that fails again becomes a dead letter once more. Only
+/// this command requeues letters.
 #[derive(Debug, Args)]
 pub struct DeadArgs {
-    /// Only these letters, with their bodies
+    /// Show only these letters, with their bodies
     #[arg(value_name = "ID", conflicts_with_all = ["requeue", "drop"])]
     pub ids: Vec<String>,
-    /// Publish them again as tasks: those with these ids, or all
+    /// Requeue the tasks with these ids, or all
     #[arg(long, num_args = 0.., value_name = "ID", conflicts_with = "drop")]
     pub requeue: Option<Vec<String>>,
-    /// With --requeue ID: publish the task in this file in its place, or - for standard input
+    /// With --requeue ID: publish the task in this file instead; - is standard input
     #[arg(long, value_name = "FILE", requires = "requeue")]
     pub edit: Option<PathBuf>,
-    /// With --requeue ID: give the task this id; one that was accepted before it died is done under its own
+    /// With --requeue ID: give the task this id; needed if it was accepted before it failed
     #[arg(long = "as", value_name = "NEW-ID", requires = "requeue")]
     pub as_id: Option<String>,
-    /// Remove them: those with these ids, or all
+    /// Remove the letters with these ids, or all
     #[arg(long, num_args = 0.., value_name = "ID")]
     pub drop: Option<Vec<String>>,
-    /// Print the bodies too
+    /// Print the bodies as well
     #[arg(long)]
     pub bodies: bool,
     /// Broker URL, instead of the run's own
@@ -70,15 +71,15 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
     let letters = select::block_on(async {
         let bus = select::connect(&url, "tasks dead").await?;
         let letters = handle(&bus, &topology, &order).await;
-        // What was not taken goes back to its place.
+        // Letters that were not taken return to the queue.
         bus.close().await;
         letters
     })?;
     print!("{}", render(&letters, bodies));
     let (named, missing) = order.named_and_missing(&letters);
     if !missing.is_empty() {
-        return Err(Usage::new(format!("no dead letter has the id {}", missing.join(", ")))
-            .hint("`dyad tasks dead` lists all")
+        return Err(Usage::new(format!("no dead letter has id {}", missing.join(", ")))
+            .hint("list all with `dyad tasks dead`")
             .into());
     }
     let kept = letters.iter().filter(|letter| letter.kept).count();
@@ -95,15 +96,17 @@ impl DeadArgs {
     fn order(&self, folder: &RunFolder) -> anyhow::Result<Order> {
         if self.edit.is_some() || self.as_id.is_some() {
             let [letter] = self.requeue.as_deref().unwrap_or_default() else {
-                return Err(Usage::new("--edit and --as change one letter: --requeue ID")
-                    .hint("`dyad tasks dead` lists the ids")
-                    .into());
+                return Err(
+                    Usage::new("--edit and --as change one letter: name it with --requeue ID")
+                        .hint("list the ids with `dyad tasks dead`")
+                        .into(),
+                );
             };
             return Ok(Order::Change(Change {
                 letter: letter.clone(),
                 edited: self.edit.as_deref().map(publish::read).transpose()?,
                 as_id: self.as_id.clone(),
-                rules: judging::Rules::of(&folder.config()?)?,
+                rules: task_rules::Rules::of(&folder.config()?)?,
                 published: folder.published(),
             }));
         }
@@ -116,7 +119,7 @@ impl DeadArgs {
 }
 
 impl Order {
-    /// Whether letters were asked for by their ids, and the ids that are not there.
+    /// Returns whether letters were asked for by id, and the ids that do not exist.
     fn named_and_missing(&self, letters: &[Letter]) -> (bool, Vec<String>) {
         let asked = match self {
             Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => ids.as_slice(),

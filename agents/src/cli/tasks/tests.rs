@@ -8,10 +8,10 @@ use broker::protocol::Kind;
 use broker::seal::HEADER_ORDER;
 
 use super::*;
-use crate::cli::exit_code::render as told;
-use crate::cli::judging::Rules;
+use crate::cli::exit_code::render as error_text;
+use crate::cli::task_rules::Rules;
 
-async fn bury(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {
+async fn add_letter(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {
     die(bus, topology, id, kind, body, Stage::Intake).await;
 }
 
@@ -40,9 +40,9 @@ async fn letters_are_listed_requeued_by_id_and_dropped() {
     let topology = Topology::new(RunId::new("r-1").unwrap());
     let bus: Arc<dyn Bus> = first.clone();
     bus.declare(&topology, &[]).await.unwrap();
-    bury(&bus, &topology, "t1", Kind::Task, b"{").await;
-    bury(&bus, &topology, "t2", Kind::Task, b"}").await;
-    bury(&bus, &topology, "b1", Kind::Bundle, b"\x01").await;
+    add_letter(&bus, &topology, "t1", Kind::Task, b"{").await;
+    add_letter(&bus, &topology, "t2", Kind::Task, b"}").await;
+    add_letter(&bus, &topology, "b1", Kind::Bundle, b"\x01").await;
     let visit = |order: Order| {
         let (peer, topology) = (first.peer(), topology.clone());
         async move {
@@ -80,7 +80,7 @@ async fn a_task_that_dies_again_is_requeued_once() {
     let topology = Topology::new(RunId::new("r-1").unwrap());
     let bus: Arc<dyn Bus> = first.clone();
     bus.declare(&topology, &[]).await.unwrap();
-    bury(&bus, &topology, "t1", Kind::Task, b"{").await;
+    add_letter(&bus, &topology, "t1", Kind::Task, b"{").await;
     let (dying, names) = (bus.clone(), topology.clone());
     let killer = tokio::spawn(async move {
         let mut tasks = dying.consume(&names.tasks(), 8).await.unwrap();
@@ -100,7 +100,8 @@ async fn a_task_that_dies_again_is_requeued_once() {
     );
 }
 
-/// What a person does with a letter of this task; then what lies in the queue of tasks and in the dead letters.
+/// Applies a change to this task's letter. Returns the queued task and the number of dead letters
+/// left.
 async fn change(
     stage: Stage,
     body: &'static [u8],
@@ -119,17 +120,13 @@ async fn change(
     peer.close().await;
     let left = bus.depth(&topology.dead()).await.unwrap();
     let mut tasks = bus.consume(&topology.tasks(), 1).await.unwrap();
-    // What does not lie in the dead letters comes, however long it takes.
+    // A requeued task must arrive, however long it takes.
     let patience = std::time::Duration::from_millis(if left == 0 { 30_000 } else { 100 });
     let task = tokio::time::timeout(patience, tasks.next()).await.ok().flatten();
-    assert_eq!(left, u64::from(task.is_none()), "a letter lies in one place");
+    assert_eq!(left, u64::from(task.is_none()), "a letter is in one place");
     let noted = std::fs::read_to_string(published).unwrap_or_default();
     let new = id.filter(|_| task.is_some()).map(|id| format!("{{\"id\":\"{id}\"}}\n"));
-    assert_eq!(
-        noted,
-        new.unwrap_or_default(),
-        "a new id is in the manifest, and nothing else"
-    );
+    assert_eq!(noted, new.unwrap_or_default(), "only a new id is in the manifest");
     (done, task)
 }
 
@@ -144,7 +141,7 @@ fn replace(edited: Option<&str>, as_id: Option<&str>) -> Change {
 }
 
 #[tokio::test]
-async fn a_letter_is_edited_and_keeps_what_is_known_of_its_deaths() {
+async fn edited_letter_keeps_the_history_of_its_failures() {
     let (done, task) = change(Stage::Intake, b"{", replace(Some("{\"prompt\": \"o1\"}\n"), None)).await;
     let (done, task) = (done.unwrap(), task.unwrap());
     assert_eq!(done[0].fate, "requeued");
@@ -155,16 +152,16 @@ async fn a_letter_is_edited_and_keeps_what_is_known_of_its_deaths() {
 }
 
 #[tokio::test]
-async fn an_edit_that_is_no_task_changes_nothing() {
+async fn invalid_edit_changes_nothing() {
     let (done, task) = change(Stage::Intake, b"{", replace(Some("{\"prompt\": 7}"), None)).await;
-    let text = told(&done.unwrap_err());
-    assert!(text.contains("the edited task is no task for this run"), "{text}");
+    let text = error_text(&done.unwrap_err());
+    assert!(text.contains("the edited task is not a task for this run"), "{text}");
     assert!(task.is_none());
 }
 
-/// What an agent put there, or claimed to have had, is published in nobody's name unread.
+/// A letter that an agent wrote, or claims to have received, is never published unread.
 #[tokio::test]
-async fn what_an_agent_made_up_is_requeued_by_its_id_only() {
+async fn agent_written_letter_is_requeued_only_by_id() {
     let first = MemoryBus::new();
     let topology = Topology::new(RunId::new("r-1").unwrap());
     let bus: Arc<dyn Bus> = first.clone();
@@ -182,7 +179,7 @@ async fn what_an_agent_made_up_is_requeued_by_its_id_only() {
     };
     bus.publish(letter).await.unwrap();
     for (ids, fate) in [
-        (vec![], "kept: no coordinator has vouched"),
+        (vec![], "kept: no coordinator has verified"),
         (vec!["t1".to_owned()], "requeued"),
     ] {
         let peer: Arc<dyn Bus> = first.peer();
@@ -192,15 +189,15 @@ async fn what_an_agent_made_up_is_requeued_by_its_id_only() {
     }
     let mut tasks = bus.consume(&topology.tasks(), 1).await.unwrap();
     let task = tasks.next().await.unwrap();
-    assert_eq!(task.header(HEADER_ORDER), None, "it has no place of its own");
+    assert_eq!(task.header(HEADER_ORDER), None, "it has no order of its own");
     assert!(
         topology.is_agent("r-1.agent-a") && !topology.is_agent("r-1.publisher") && !topology.is_agent("r-2.agent-a")
     );
 }
 
-/// Under its own id nobody would play it again.
+/// A coordinator ignores a task with the id of a dead group.
 #[tokio::test]
-async fn a_task_that_killed_is_requeued_under_another_id_only() {
+async fn task_that_died_in_play_is_requeued_only_under_a_new_id() {
     let body = b"{\"prompt\": \"o1\", \"id\": \"t1\"}";
     let (done, task) = change(Stage::Play, body, replace(Some("{\"prompt\": \"o2\"}"), None)).await;
     let fate = &done.unwrap()[0].fate;
@@ -214,21 +211,21 @@ async fn a_task_that_killed_is_requeued_under_another_id_only() {
 }
 
 #[tokio::test]
-async fn what_is_no_object_cannot_be_given_an_id() {
+async fn letter_that_is_no_object_cannot_get_an_id() {
     let (done, task) = change(Stage::Intake, b"\xff", replace(None, Some("t2"))).await;
-    let text = told(&done.unwrap_err());
+    let text = error_text(&done.unwrap_err());
     assert!(text.contains("--edit FILE") && task.is_none(), "{text}");
 }
 
-/// Whoever may write there can take another's id.
+/// Every user with write access can take the id of another task.
 #[tokio::test]
-async fn of_letters_that_differ_none_is_requeued_by_their_id() {
+async fn different_letters_with_one_id_are_not_requeued() {
     let first = MemoryBus::new();
     let topology = Topology::new(RunId::new("r-1").unwrap());
     let bus: Arc<dyn Bus> = first.clone();
     bus.declare(&topology, &[]).await.unwrap();
     for body in [b"{}".as_slice(), b"[]"] {
-        bury(&bus, &topology, "t1", Kind::Task, body).await;
+        add_letter(&bus, &topology, "t1", Kind::Task, body).await;
     }
     let unsure = replace(None, Some("t2"));
     for order in [
@@ -283,7 +280,7 @@ fn a_letter_is_shown_with_its_reason() {
 }
 
 #[test]
-fn a_letter_is_no_command_to_the_terminal_and_no_line_of_ours() {
+fn control_characters_and_newlines_of_a_letter_are_escaped() {
     let hostile = "t1\u{1b}[2J\u{9b}6n\n0 dead letters\u{202e}".to_owned();
     let hostile = || hostile.clone();
     let letter = Letter {

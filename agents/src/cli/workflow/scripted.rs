@@ -1,4 +1,4 @@
-//! Conversations whose answers are given beforehand: no model is needed.
+//! Conversations with scripted answers: no model is needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::participant::Host;
 use crate::run_folder::logs::prompt_text;
 use crate::turn::{failure, image_support};
 
-/// What each role may say.
+/// The answers of each role.
 pub(super) type Says = BTreeMap<String, Vec<String>>;
 
 pub(super) fn says(given: &[String]) -> anyhow::Result<Says> {
@@ -31,7 +31,8 @@ pub(super) fn says(given: &[String]) -> anyhow::Result<Says> {
     Ok(says)
 }
 
-/// Plays a group of `task` to its end: agents say what `says` has, drawn by each turn's seed; programs are asked for real.
+/// Plays a group of `task` to its end. Agents give the answers in `says`, drawn by each turn's
+/// seed; programs are really asked.
 pub(super) async fn play(
     config: &RunConfig,
     (workflow, host): (&Arc<dyn Workflow>, &Host),
@@ -71,7 +72,7 @@ pub(super) async fn play(
     Ok(run.finish())
 }
 
-/// Why the agent of a turn could not be asked it: it is shown what its engine does not take.
+/// Returns why a turn's agent cannot be asked: it would see content that its engine does not take.
 fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Option<Failure> {
     let role = &wanted.key.role;
     let name = player(&config.workflow, workflow, role)?.agent;
@@ -81,7 +82,7 @@ fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Optio
     Some(failure::prompt(name.as_str(), role.as_str(), why))
 }
 
-/// An answer without a model, a function of the turn's seed.
+/// Returns an answer without a model, as a function of the turn's seed.
 fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
     let usual = [prompt_text(&task.label), "approve".to_owned(), "reject".to_owned()];
     let role = wanted.key.role.as_str();

@@ -11,12 +11,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The shipped example; its program by its whole path, for tests run in the crate's own folder.
+/// Returns the shipped example, with the absolute path of its program because tests run in the
+/// crate's folder.
 fn example(kind: &str) -> RunConfig {
     let text = std::fs::read_to_string(root().join("configs/programs.toml")).unwrap();
     let text = text
         .replace("process:configs/", &format!("process:{}/configs/", root().display()))
-        // A busy machine takes its time to start Python.
+        // Python starts slowly on a busy machine.
         .replace("timeout = \"10s\"", "timeout = \"120s\"");
     let mut config = RunConfig::parse(&text, Path::new("programs.toml")).unwrap();
     if kind != "process" {
@@ -35,11 +36,11 @@ async fn played(
     seed: u64,
     says: &Says,
 ) -> anyhow::Result<Vec<Transcript>> {
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     let host = Host::start(workflow.clone(), None);
     let task = Arc::new(task);
     let ends = scripted::play(config, (&workflow, &host), task.clone(), members, seed, says).await?;
-    Ok(told(config, &host, &task, ends))
+    Ok(transcripts(config, &host, &task, ends))
 }
 
 fn sum() -> Task {
@@ -63,7 +64,7 @@ fn answers() -> Says {
 }
 
 #[tokio::test]
-async fn the_workflow_in_python_plays_as_the_one_in_rust() {
+async fn python_workflow_plays_like_the_rust_one() {
     let python = played(&example("process"), sum(), 16, 3, &answers()).await.unwrap();
     let rust = played(&example("solve-verify"), sum(), 16, 3, &answers())
         .await
@@ -92,7 +93,7 @@ async fn the_workflow_in_python_plays_as_the_one_in_rust() {
 }
 
 #[tokio::test]
-async fn the_reward_in_python_pays_for_the_number_and_takes_for_words() {
+async fn python_reward_pays_for_the_number_and_penalises_words() {
     let mut config = example("solve-verify");
     if let Some(grader) = config.graders.get_mut("correct") {
         grader.kind = format!("process:{}/configs/programs/reward.py", root().display());
@@ -108,9 +109,9 @@ async fn the_reward_in_python_pays_for_the_number_and_takes_for_words() {
     assert!(played[0].turns.iter().any(|turn| turn.role == "grade-solver"));
 }
 
-/// What a run trains on, from what is told of it.
+/// The transcript shows the weights, credit and advantages of training.
 #[tokio::test]
-async fn weights_credit_and_advantages_stand_in_what_is_told() {
+async fn transcript_has_weights_credit_and_advantages() {
     let mut config = example("solve-verify");
     config.workflow.shaping = toml::from_str("solver = { length = { target = 2, weight = 0.5 } }").unwrap();
     config.workflow.credit = toml::from_str("verifier = { difference = \"solver\" }").unwrap();
@@ -123,24 +124,27 @@ async fn weights_credit_and_advantages_stand_in_what_is_told() {
             assert_eq!(earned.total, transcript.rewards[role]["total"]);
             assert_eq!(earned.credit.is_some(), role == "verifier");
         }
-        // Every answer is one token: half of the target, so half of the weight is lost.
+        // Every answer has one token, half of the target, so half of the weight is lost.
         let solver = &transcript.earned["solver"];
         let length = solver.parts.iter().find(|part| part.name == "length").unwrap();
         assert_eq!((length.value, length.weight), (-0.25, 1.0));
-        // Lengths are nobody else's business.
+        // Only the solver has a length reward.
         let credit = transcript.earned["verifier"].credit.as_ref().unwrap();
         assert!(
             (credit.credit - (credit.own - (solver.total + 0.25))).abs() < 1e-6,
             "{credit:?}"
         );
     }
-    let totals: Vec<f64> = played.iter().map(|told| told.earned["solver"].total).collect();
+    let totals: Vec<f64> = played
+        .iter()
+        .map(|transcript| transcript.earned["solver"].total)
+        .collect();
     assert!(
         totals.windows(2).any(|pair| pair[0] != pair[1]),
         "all alike: {totals:?}"
     );
-    for (told, total) in played.iter().zip(&totals) {
-        let compared = told.earned["solver"].compared.as_ref().unwrap();
+    for (transcript, total) in played.iter().zip(&totals) {
+        let compared = transcript.earned["solver"].compared.as_ref().unwrap();
         let others = (totals.iter().sum::<f64>() - total) / 15.0;
         assert_eq!(compared.conversations, 16);
         assert!(
@@ -156,7 +160,7 @@ async fn weights_credit_and_advantages_stand_in_what_is_told() {
     assert!(shown.contains("16 in the group: mean"), "{shown}");
 }
 
-/// The recipe with its documents, wherever the test runs.
+/// Returns the recipe with absolute paths of its documents.
 fn research() -> RunConfig {
     let text = std::fs::read_to_string(root().join("configs/deep-research.toml")).unwrap();
     let stones = format!("corpus:{}/configs/data/stones", root().display());
@@ -168,7 +172,8 @@ fn call(name: &str, argument: &str, value: &str) -> String {
     format!("<tool_call>{{\"name\":\"{name}\",\"arguments\":{{\"{argument}\":\"{value}\"}}}}</tool_call>")
 }
 
-/// Who was asked when sub searches for stones and reads one, and how many stones its search named.
+/// Returns the roles that were asked when sub searches and reads a document, and the number of
+/// search results.
 async fn searched(tools: &str) -> (Vec<String>, usize) {
     let given = [
         format!("main@0={}", call("research", "task", "hard")),
@@ -180,7 +185,7 @@ async fn searched(tools: &str) -> (Vec<String>, usize) {
     let line = format!("{{\"id\": \"hard\", \"prompt\": \"hard\", \"label\": \"red\"{tools}}}");
     let task = Task::parse(line.as_bytes(), 1000).unwrap();
     let mut config = research();
-    // The tiny models' context would have no room for all that is found.
+    // The tiny models' context has no room for all results.
     config.workflow.tool_limits.context = 0;
     let played = played(&config, task, 1, 0, &says(&given).unwrap()).await.unwrap();
     let turns = &played[0].turns;
@@ -190,7 +195,7 @@ async fn searched(tools: &str) -> (Vec<String>, usize) {
 }
 
 #[tokio::test]
-async fn a_task_narrows_what_is_called_and_binds_an_argument() {
+async fn task_narrows_the_tools_and_binds_an_argument() {
     let (asked, named) = searched("").await;
     assert_eq!(asked, ["main", "sub", "sub-search", "sub", "sub-visit", "sub", "main"]);
     assert!(named > 1, "{named}");
@@ -203,9 +208,10 @@ async fn a_task_narrows_what_is_called_and_binds_an_argument() {
     assert_eq!(named, 1);
 }
 
-/// The whole path of a call: documents on disk, a sub agent's conversation, and what is printed of it.
+/// Tests the whole path of a call: documents on disk, a sub agent's conversation, and the printed
+/// transcript.
 #[tokio::test]
-async fn tools_are_played_for_real_and_printed() {
+async fn tools_are_really_called_and_printed() {
     let config = research();
     let given = [
         format!("main@0={}", call("research", "task", "amber")),
@@ -245,14 +251,14 @@ async fn tools_are_played_for_real_and_printed() {
 }
 
 #[tokio::test]
-async fn a_program_that_fails_leaves_no_reward() {
+async fn failing_program_leaves_no_reward() {
     let mut config = example("solve-verify");
     if let Some(grader) = config.graders.get_mut("correct") {
         grader.kind = format!("process:{}/configs/programs/reward.py", root().display());
         grader.timeout = configs::HumanDuration::from_secs(120);
     }
     config.workflow.retries = 2;
-    // No label: the example's program raises.
+    // There is no label, so the example's program raises an error.
     let task = Task::parse(br#"{"id": "sum", "prompt": "2+3=", "label": "five"}"#, 1000).unwrap();
     let says = says(&["solver=5", "verifier=approve"].map(String::from)).unwrap();
     let played = played(&config, task, 1, 0, &says).await.unwrap();
@@ -279,7 +285,7 @@ fn typed(rest: &[&str]) -> TestArgs {
 async fn engines_answer_as_in_training_and_the_seed_draws() {
     let text = std::fs::read_to_string(root().join("configs/signal.toml")).unwrap();
     let mut config = RunConfig::parse(&text, Path::new("signal.toml")).unwrap();
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     let table = Table::open(&typed(&["--engine"]), &config).unwrap().unwrap();
     let mut source = rollout::tasks::TaskSource::open(&config.tasks, 0).unwrap().unwrap();
     let task = Arc::new(source.rows().next().unwrap().unwrap());
@@ -288,13 +294,14 @@ async fn engines_answer_as_in_training_and_the_seed_draws() {
         config.run.seed = seed;
         let host = Host::start(workflow.clone(), None);
         let player = table.player(&config, workflow.clone(), host);
-        let ends = served::play(&player, task.clone(), 8).await.unwrap();
-        let told = told(&config, player.host(), &task, ends);
+        let ends = engine_answers::play(&player, task.clone(), 8).await.unwrap();
+        let transcripts = transcripts(&config, player.host(), &task, ends);
         assert!(
-            told.iter()
+            transcripts
+                .iter()
                 .all(|one| one.turns.len() == 2 && one.rewards.contains_key("speaker"))
         );
-        said.push(told);
+        said.push(transcripts);
     }
     assert_eq!(said[0], said[1]);
     assert_ne!(said[0], said[2]);
@@ -303,7 +310,7 @@ async fn engines_answer_as_in_training_and_the_seed_draws() {
 }
 
 #[test]
-fn scripted_answers_beside_engines_are_refused() {
+fn scripted_answers_with_engines_are_rejected() {
     let config = example("process");
     assert!(Table::open(&typed(&["--say", "solver=5"]), &config).unwrap().is_none());
     let error = Table::open(&typed(&["--say", "solver=5", "--engine"]), &config)
@@ -312,16 +319,17 @@ fn scripted_answers_beside_engines_are_refused() {
     assert!(error.to_string().contains("--say"), "{error}");
 }
 
-/// A call that no tool was asked is in no turn: who called reads what was wrong, and so does who tries the workflow out.
+/// A call that reached no tool is in no turn. The agent and the user of the command both read the
+/// error.
 #[tokio::test]
-async fn what_agents_read_can_be_seen() {
+async fn prompts_of_agents_are_shown() {
     let config = research();
     let given = [
         format!("main@0={}", call("resaerch", "task", "amber")),
         "main@1=<answer>yellow</answer>".into(),
     ];
     let task = Arc::new(Task::parse(br#"{"id": "amber", "prompt": "amber", "label": "yellow"}"#, 1000).unwrap());
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     let host = Host::start(workflow.clone(), None);
     let says = says(&given).unwrap();
     let ends = scripted::play(&config, (&workflow, &host), task.clone(), 1, 0, &says)
@@ -329,10 +337,10 @@ async fn what_agents_read_can_be_seen() {
         .unwrap();
     let refused = "  main reads, tool\n    error: there is no tool \"resaerch\"";
     for all in [false, true] {
-        let told = read(&config, &host, (&task, "amber"), ends.clone(), all);
-        let shown = render(&told[0]);
+        let transcripts = read(&config, &host, (&task, "amber"), ends.clone(), all);
+        let shown = render(&transcripts[0]);
         assert!(shown.contains(refused), "{shown}");
-        let prompt = told[0].turns[0]
+        let prompt = transcripts[0].turns[0]
             .reads
             .last()
             .map(|message| message.content.contains("amber"));
@@ -341,7 +349,7 @@ async fn what_agents_read_can_be_seen() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_failed_shows_what_was_said_before() {
+async fn failed_conversation_shows_its_earlier_turns() {
     let mut config = example("solve-verify");
     if let Some(grader) = config.graders.get_mut("correct") {
         grader.kind = format!("process:{}/configs/programs/reward.py", root().display());

@@ -1,4 +1,4 @@
-//! What a conversation came to, as a person reads it: the same in a run's transcripts and in `dyad workflow test`.
+//! A conversation as people read it, in a run's transcripts and in `dyad workflow test`.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,22 @@ use rollout::workflow::{Outcome, Part, SeatReward, player};
 use crate::participant::Host;
 use crate::run_folder::logs::{Credited, Earned, EarnedPart, Transcript, TranscriptTurn};
 
-pub use crate::coordinator::transcripts::compared::Comparisons;
+pub use super::compared::Comparisons;
 
-/// Knows who played and what it was worth.
-pub struct Teller<'a> {
+/// Builds the transcripts of a group.
+pub struct TranscriptBuilder<'a> {
     pub config: &'a WorkflowConfig,
     pub host: &'a Host,
     pub rules: &'a Rules,
-    /// What the group makes of its rewards.
+    /// How the seats of the group compare.
     pub comparisons: &'a Comparisons,
 }
 
-impl Teller<'_> {
-    /// Adds how conversation `member` of its group ended to `transcript`, which says whose it is.
+impl TranscriptBuilder<'_> {
+    /// Adds the end of conversation `member` of its group to `transcript`, which names the
+    /// conversation.
     #[must_use]
-    pub fn tell(&self, mut transcript: Transcript, member: u16, end: &MemberEnd) -> Transcript {
+    pub fn build(&self, mut transcript: Transcript, member: u16, end: &MemberEnd) -> Transcript {
         match end {
             MemberEnd::Failed { failure, turns } => {
                 transcript.status = format!("failed: {failure}");
@@ -83,7 +84,7 @@ impl Teller<'_> {
         parts
     }
 
-    /// The same with weights, credit and advantage.
+    /// The parts with their weights, credit and advantage.
     fn earned(&self, member: u16, seat: &SeatReward) -> Earned {
         let part = |part: &Part| EarnedPart {
             name: part.name.to_owned(),
@@ -100,7 +101,7 @@ impl Teller<'_> {
         }
     }
 
-    /// What the role's operator did, where it has one that changes something.
+    /// The effect of the role's operator, if it has one that changes something.
     fn credit(&self, seat: &SeatReward) -> Option<Credited> {
         let operator = self.config.credit.get(&seat.role)?;
         let value = |name: &str| {
@@ -115,12 +116,12 @@ impl Teller<'_> {
     }
 }
 
-/// By role, or `role/seat` where a role has several seats.
-fn by_seat<T>(outcome: &Outcome, tell: impl Fn(&SeatReward) -> T) -> BTreeMap<String, T> {
+/// Values by role, or by `role/seat` if a role has several seats.
+fn by_seat<T>(outcome: &Outcome, show: impl Fn(&SeatReward) -> T) -> BTreeMap<String, T> {
     let seats = |role: &RoleName| outcome.rewards.iter().filter(|seat| seat.role == *role).count();
     let label = |seat: &SeatReward| match seats(&seat.role) {
         0 | 1 => seat.role.to_string(),
         _ => format!("{}/{}", seat.role, seat.seat),
     };
-    outcome.rewards.iter().map(|seat| (label(seat), tell(seat))).collect()
+    outcome.rewards.iter().map(|seat| (label(seat), show(seat))).collect()
 }

@@ -1,7 +1,8 @@
 //! How the seats of a group compare, under the configuration of the agents that train on them.
 //!
-//! Agents work their advantages out when a batch is formed, from the bundle that the coordinator sends: [`advantage::comparisons`] of the
-//! same bundle gives the same figures when the group closes. What a batch changes afterwards is named, not guessed.
+//! Agents compute advantages when a batch is formed, from the bundle that the coordinator sends.
+//! [`advantage::comparisons`] of the same bundle gives the same figures when the group closes. What
+//! a batch changes afterwards is named.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use rollout::workflow::SeatReward;
 
 use crate::run_folder::logs::Compared;
 
-/// What the agents that train make of a decided group; of a group that nobody trains on, nothing.
+/// How the agents that train compare the seats of a decided group. Empty if no agent trains on it.
 #[derive(Debug, Default)]
 pub struct Comparisons(BTreeMap<AgentName, OfAgent>);
 
@@ -22,7 +23,7 @@ pub struct Comparisons(BTreeMap<AgentName, OfAgent>);
 enum OfAgent {
     /// By (member, role, seat).
     Compared(BTreeMap<(u16, String, u16), Compared>),
-    /// Why nothing is.
+    /// Why no seat is compared.
     Not(String),
 }
 
@@ -39,8 +40,8 @@ impl Comparisons {
         )
     }
 
-    /// How this seat of conversation `member`, played by `agent`, compares, or why it does not; `None` for both in a group that
-    /// nobody trains on.
+    /// How this seat of conversation `member`, played by `agent`, compares, or why it does not.
+    /// Both are `None` in a group that no agent trains on.
     #[must_use]
     pub fn seat(
         &self,
@@ -78,12 +79,12 @@ impl OfAgent {
         };
         let key = |sample: &Sample| (sample.member, sample.role.clone(), sample.seat);
         let compared = advantage::comparisons(train.advantage, samples);
-        let told = compared.into_iter().map(|comparison| told(train, comparison));
-        Self::Compared(samples.iter().map(key).zip(told).collect())
+        let compared = compared.into_iter().map(|comparison| compared_seat(train, comparison));
+        Self::Compared(samples.iter().map(key).zip(compared).collect())
     }
 }
 
-fn told(train: &TrainConfig, comparison: Comparison) -> Compared {
+fn compared_seat(train: &TrainConfig, comparison: Comparison) -> Compared {
     Compared {
         kind: train.advantage,
         conversations: comparison.conversations,
@@ -96,7 +97,7 @@ fn told(train: &TrainConfig, comparison: Comparison) -> Compared {
     }
 }
 
-/// What the batch does to an advantage, in its order.
+/// The changes that the batch makes to an advantage, in its order.
 fn then(train: &TrainConfig) -> Vec<String> {
     let kl = format!("less {} x the KL, token by token", train.kl.coef);
     let z_score = "z-score over the batch's tokens".to_owned();

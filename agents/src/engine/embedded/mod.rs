@@ -1,4 +1,4 @@
-//! The embedded engine: libtorch on a thread of its own, new weights taken between decode steps.
+//! The embedded engine: libtorch on its own thread, with new weights loaded between decode steps.
 
 mod unsampled;
 mod visits;
@@ -21,8 +21,8 @@ use trainer::pulse::Pulse;
 use trainer::sampling::SamplingParams;
 use trainer::weights::{MemorySink, Published, WeightSink};
 
-use self::visits::Visits;
-use super::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
+use self::visits::EngineVisits;
+use super::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
 use crate::policy::Prepared;
 
 enum Command {
@@ -41,7 +41,7 @@ enum Command {
 pub struct EmbeddedEngine {
     commands: Sender<Command>,
     version: watch::Sender<WeightVersion>,
-    refused: watch::Sender<Option<Refusal>>,
+    refused: watch::Sender<Option<WeightRefusal>>,
     pulse: Pulse,
 }
 
@@ -57,7 +57,7 @@ impl EmbeddedEngine {
         Ok(Self::start(name, engine, version, policy.text.clone())?)
     }
 
-    /// Moves an engine to a thread of its own.
+    /// Moves an engine to its own thread.
     pub fn start(
         name: &str,
         engine: Engine,
@@ -88,7 +88,7 @@ impl EmbeddedEngine {
             text,
             stop_ids,
             open: HashMap::new(),
-            visits: Visits::new(pulse.clone()),
+            visits: EngineVisits::new(pulse.clone()),
         };
         std::thread::Builder::new()
             .name(format!("engine-{name}"))
@@ -101,13 +101,13 @@ impl EmbeddedEngine {
         }))
     }
 
-    /// How its thread is getting on: requests and weights that it was handed, steps that it makes.
+    /// Returns the progress of its thread: requests and weights received, steps made.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         self.pulse.clone()
     }
 
-    /// Where the trainer publishes to.
+    /// Returns the sink to which the trainer publishes.
     #[must_use]
     pub fn sink(&self, device: Device, dtype: Dtype) -> Box<dyn WeightSink> {
         let (commands, pulse) = (self.commands.clone(), self.pulse.clone());
@@ -143,13 +143,13 @@ impl EngineClient for EmbeddedEngine {
         if let Err(lost) = self.commands.send(Command::Visit(visits))
             && let Command::Visit(visits) = lost.0
         {
-            // Their channels close with them, which says that nothing will come.
+            // Their channels close with them, so the visitors learn that nothing will come.
             self.pulse.done(visits.len());
         }
     }
 
     fn leave(&self, request: RequestId) {
-        // A thread that has ended has nobody to forget.
+        // A thread that has ended has no request to forget.
         let _ = self.commands.send(Command::Leave(request));
     }
 
@@ -158,7 +158,7 @@ impl EngineClient for EmbeddedEngine {
     }
 
     fn pin(&self, pinned: bool) {
-        // A thread that has ended begins nothing with anything.
+        // A thread that has ended starts no request.
         let _ = self.commands.send(Command::Pin(pinned));
     }
 
@@ -166,7 +166,7 @@ impl EngineClient for EmbeddedEngine {
         self.version.subscribe()
     }
 
-    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+    fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
         self.refused.subscribe()
     }
 }
@@ -178,11 +178,11 @@ struct Thread {
     pulse: Pulse,
     inbox: Receiver<Command>,
     version: watch::Sender<WeightVersion>,
-    refused: watch::Sender<Option<Refusal>>,
+    refused: watch::Sender<Option<WeightRefusal>>,
     text: Arc<TextCodec>,
     stop_ids: Arc<[u32]>,
     open: HashMap<RequestId, (Job, Done)>,
-    visits: Visits,
+    visits: EngineVisits,
 }
 
 impl Thread {
@@ -198,12 +198,13 @@ impl Thread {
         }
     }
 
-    /// Something is generated, or weights wait for the step in which they are served.
+    /// Returns true if a generation is in progress, or weights wait for the step that serves them.
     fn is_busy(&self) -> bool {
         !(self.open.is_empty() && self.visits.is_empty() && self.engine.is_idle())
     }
 
-    /// Takes what waits; waits itself only when nothing is being generated. `false`: nobody is left to ask.
+    /// Runs waiting commands; blocks only when nothing is being generated. Returns false if all
+    /// senders are gone.
     fn take_commands(&mut self) -> bool {
         if !self.is_busy() {
             match self.inbox.recv_timeout(Duration::from_secs(3600)) {
@@ -229,13 +230,13 @@ impl Thread {
                     self.make_way();
                 }
                 if let Err(error) = self.engine.swap(weights) {
-                    tracing::error!(%error, %version, "the engine did not take new weights; they are sent again");
-                    // A cache that was being computed anew belongs to no weights.
-                    self.give_back(&error);
+                    tracing::error!(%error, %version, "the engine could not load new weights; they are sent again");
+                    // A cache that was being recomputed belongs to no weights.
+                    self.return_all(&error);
                     let reason = error.to_string();
-                    self.refused.send_replace(Some(Refusal { version, reason }));
+                    self.refused.send_replace(Some(WeightRefusal { version, reason }));
                 }
-                self.tell_version();
+                self.report_version();
                 self.pulse.done(1);
             }
             Command::Generate { jobs, wave: true, done } => {
@@ -270,11 +271,11 @@ impl Thread {
         }
     }
 
-    /// Says which weights serve, if they are others than before.
-    fn tell_version(&self) {
+    /// Reports the served weights if they changed.
+    fn report_version(&self) {
         let version = self.engine.version();
         self.version
-            .send_if_modified(|told| std::mem::replace(told, version) != version);
+            .send_if_modified(|known| std::mem::replace(known, version) != version);
     }
 
     fn request(&self, job: &Job) -> GenRequest {
@@ -299,8 +300,8 @@ impl Thread {
         }
     }
 
-    /// Ends a generation when what it says holds a stop text. One in a reasoning ends nothing, whether it was sampled with its
-    /// `<think>` or the prompt began it.
+    /// Returns a rule that ends a generation when its visible text holds a stop text. Reasoning
+    /// does not count, no matter if its `<think>` was sampled or in the prompt.
     fn stop_rule(&self, prompt: &[u32], stop: Vec<String>) -> StopRule {
         let (text, open) = (self.text.clone(), self.text.leaves_open(prompt));
         Arc::new(move |ids: &[u32]| {
@@ -322,14 +323,14 @@ impl Thread {
         }
     }
 
-    /// What was handed to the thread and is answered is done.
+    /// Sends answers and counts them as done.
     fn answer(&self, done: &Done, list: Vec<Finished>) {
         self.pulse.done(list.len());
-        // Whoever asked may have gone.
+        // The asker may have gone.
         let _ = done.send(list);
     }
 
-    /// Visits wait until what comes now is done.
+    /// Takes visits out until the next work is done.
     fn make_way(&mut self) {
         if let Err(error) = self.visits.make_way(&mut self.engine) {
             self.failed(&error);
@@ -337,8 +338,8 @@ impl Thread {
     }
 
     fn failed(&mut self, error: &EngineError) {
-        tracing::error!(%error, "a decode step failed; its generations are given back");
-        self.give_back(error);
+        tracing::error!(%error, "a decode step failed; its generations are returned for a retry");
+        self.return_all(error);
     }
 
     fn step(&mut self) {
@@ -363,8 +364,8 @@ impl Thread {
                 for (done, list) in by_asker {
                     self.answer(&done, list);
                 }
-                self.visits.tell(&self.engine);
-                self.tell_version();
+                self.visits.report(&self.engine);
+                self.report_version();
             }
             Err(error) => match &error {
                 EngineError::NotFinite { requests, .. } => self.go_on_without(requests, &error),
@@ -373,8 +374,8 @@ impl Thread {
         }
     }
 
-    /// What is under way cannot go on: whoever asked may ask again.
-    fn give_back(&mut self, error: &EngineError) {
+    /// Returns everything in progress with a failure: the askers may retry.
+    fn return_all(&mut self, error: &EngineError) {
         if let Err(error) = self.engine.abort_all() {
             tracing::error!(%error, "the engine cannot be cleared");
             crate::base::fault::leave(crate::run_folder::telemetry::EXIT_PANIC);
@@ -386,7 +387,7 @@ impl Thread {
         self.visits.fail(&failure);
     }
 
-    /// Computes a closed batch, alone. A request that can never be generated is no part of it; the others are.
+    /// Computes a closed batch, alone. A request that can never be generated is left out of it.
     fn wave(&mut self, jobs: Vec<Job>, done: &Done) {
         let (mut requests, mut open, mut answers) = (Vec::new(), HashMap::new(), Vec::new());
         for job in jobs {
@@ -414,7 +415,7 @@ impl Thread {
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "a wave failed; its generations are given back");
+                tracing::error!(%error, "a wave failed; its generations are returned for a retry");
                 let failure = failure_of(&error);
                 answers.extend(open.into_values().map(|job| failed(job, &failure)));
             }
@@ -430,7 +431,7 @@ fn failed(job: Job, failure: &EngineFailure) -> Finished {
     }
 }
 
-/// A bad request stays bad; whatever else stops an engine may not stop it again.
+/// Returns the failure for an error: a bad request stays bad; other errors may be temporary.
 pub(super) fn failure_of(error: &EngineError) -> EngineFailure {
     match error {
         EngineError::BadRequest { source, .. } => fault_of(source),
@@ -453,11 +454,11 @@ fn fault_of(fault: &RequestFault) -> EngineFailure {
     EngineFailure { cause, retry: false }
 }
 
-/// Of a turn: its log-probs are of what it was sampled from.
+/// Returns the result of a turn: its log-probs are of the distribution it was sampled from.
 fn made(one: trainer::engine::Finished, sampling: &Sampling) -> Made {
     let mut logprobs = one.logprobs;
     for (logprob, log_kept) in logprobs.iter_mut().zip(&one.log_kept) {
-        // Above 0 by rounding alone, where one token was kept.
+        // Above 0 only by rounding, where one token was kept.
         *logprob = (*logprob - log_kept).min(0.0);
     }
     Made {

@@ -7,26 +7,26 @@ use trainer::engine::EngineOptions;
 use trainer::model::ModelShape;
 use trainer::model::{Init, Weights};
 
-use super::super::Told;
+use super::super::VisitUpdate;
 use super::*;
 use crate::run_folder::tests::{config_in, thinking_in};
 use broker::ids::GroupId;
 
 mod unsampled;
 
-/// A tiny model with room for 16 tokens, and its engine.
+/// Returns an engine with a tiny model with room for 16 tokens.
 fn engine() -> (Arc<EmbeddedEngine>, ModelShape) {
     engine_with(16, None, Swap::InPlace)
 }
 
-/// With as much room; a turn ends with `stop`, or with what the tokenizer says.
+/// Returns an engine with this room; a turn ends with `stop`, or with the tokenizer's stop tokens.
 fn engine_with(max_context: usize, stop: Option<Vec<u32>>, swap: Swap) -> (Arc<EmbeddedEngine>, ModelShape) {
     let folder = tempfile::tempdir().unwrap();
     rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
     engine_in(folder.path(), max_context, stop, swap)
 }
 
-/// With the tokenizer of a folder.
+/// Returns an engine with the tokenizer of a folder.
 fn engine_in(
     folder: &Path,
     max_context: usize,
@@ -95,14 +95,14 @@ async fn wave(engine: &EmbeddedEngine, jobs: Vec<Job>) -> Vec<(u8, Result<Vec<u3
     list
 }
 
-/// The others are the very wave that they would be without it.
+/// The other jobs form exactly the wave that they would form without it.
 #[tokio::test]
-async fn a_prompt_above_the_context_ends_its_own_turn_and_not_the_wave() {
+async fn a_prompt_above_the_context_fails_alone_and_not_the_wave() {
     let (engine, _) = engine();
     let whole = wave(&engine, vec![job(1, 3), job(2, 16), job(3, 4)]).await;
     let Err(failure) = &whole[1].1 else { panic!("{whole:?}") };
     assert_eq!(failure.cause.code, FailureCode::Context);
-    assert!(!failure.retry, "it would be as long again");
+    assert!(!failure.retry, "a retry would be as long");
     let without = wave(&engine, vec![job(1, 3), job(3, 4)]).await;
     assert!(without.iter().all(|(_, result)| result.is_ok()));
     assert_eq!([&whole[0], &whole[2]], [&without[0], &without[1]]);
@@ -110,9 +110,10 @@ async fn a_prompt_above_the_context_ends_its_own_turn_and_not_the_wave() {
     assert!(none[0].1.is_err(), "a wave of nothing but bad requests ends too");
 }
 
-/// No `<think>` is sampled where the prompt ends with one, and what follows is reasoning all the same.
+/// The prompt ends with `<think>`, so none is sampled, and the text that follows is still
+/// reasoning.
 #[tokio::test]
-async fn a_stop_text_in_a_reasoning_that_the_prompt_began_ends_nothing() {
+async fn a_stop_text_in_reasoning_that_the_prompt_began_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     thinking_in(folder.path());
     let (engine, _) = engine_in(folder.path(), 64, Some(Vec::new()), Swap::InPlace);
@@ -144,7 +145,7 @@ async fn a_stop_text_in_a_reasoning_that_the_prompt_began_ends_nothing() {
 }
 
 #[tokio::test]
-async fn a_turn_has_the_log_probs_of_what_it_was_sampled_from_and_a_visit_those_before_truncation() {
+async fn log_probs_are_sampled_ones_for_turns_and_full_for_visits() {
     let (engine, _) = engine();
     let with = |id: u8, change: fn(&mut Sampling)| {
         let mut job = job(id, 3);
@@ -167,16 +168,16 @@ async fn a_turn_has_the_log_probs_of_what_it_was_sampled_from_and_a_visit_those_
         engine.submit(vec![job.clone()], true, done);
         let made = finished.recv().await.unwrap().remove(0).result.unwrap();
         assert_eq!(made.logprobs_of, of);
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut updates) = tokio::sync::mpsc::unbounded_channel();
         engine.visit(vec![Visit {
             job: job.clone(),
             watched: false,
             top: 0,
             prompt_top: None,
-            tell,
+            updates: sender,
         }]);
         let (mut ids, mut whole) = (Vec::new(), Vec::new());
-        while let Some(news) = told.recv().await {
+        while let Some(news) = updates.recv().await {
             ids.extend(news.ids);
             whole.extend(news.logprobs);
             if news.end.is_some() {
@@ -201,9 +202,9 @@ async fn a_turn_has_the_log_probs_of_what_it_was_sampled_from_and_a_visit_those_
 }
 
 #[tokio::test]
-async fn weights_that_do_not_fit_are_told_and_the_old_ones_serve_on() {
+async fn weights_that_do_not_fit_are_reported_and_old_ones_kept() {
     let (engine, shape) = engine();
-    let mut told = engine.refusals();
+    let mut updates = engine.refusals();
     let other = ModelShape {
         layers: shape.layers + 1,
         ..shape.clone()
@@ -215,18 +216,18 @@ async fn weights_that_do_not_fit_are_told_and_the_old_ones_serve_on() {
             .unwrap()
     };
     swap(weights(&other), 1);
-    told.changed().await.unwrap();
-    assert_eq!(told.borrow_and_update().as_ref().unwrap().version, version(1));
+    updates.changed().await.unwrap();
+    assert_eq!(updates.borrow_and_update().as_ref().unwrap().version, version(1));
     assert_eq!(*engine.versions().borrow(), version(0));
     assert!(wave(&engine, vec![job(1, 3)]).await[0].1.is_ok());
     let mut versions = engine.versions();
     swap(weights(&shape), 2);
     versions.changed().await.unwrap();
-    assert_eq!(*versions.borrow_and_update(), version(2), "the next ones are taken");
+    assert_eq!(*versions.borrow_and_update(), version(2), "the next ones are loaded");
 }
 
-fn visit(id: u8, tokens: u32, watched: bool) -> (Visit, tokio::sync::mpsc::UnboundedReceiver<Told>) {
-    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+fn visit(id: u8, tokens: u32, watched: bool) -> (Visit, tokio::sync::mpsc::UnboundedReceiver<VisitUpdate>) {
+    let (sender, updates) = tokio::sync::mpsc::unbounded_channel();
     let mut job = job(id, 3);
     let sampling = Sampling {
         max_new_tokens: tokens,
@@ -238,18 +239,18 @@ fn visit(id: u8, tokens: u32, watched: bool) -> (Visit, tokio::sync::mpsc::Unbou
         watched,
         top: 0,
         prompt_top: None,
-        tell,
+        updates: sender,
     };
-    (visit, told)
+    (visit, updates)
 }
 
-/// Ids of a visit to its end, and in how many pieces they came.
-async fn visited(told: &mut tokio::sync::mpsc::UnboundedReceiver<Told>) -> (Vec<u32>, usize) {
+/// Returns the ids of a visit to its end, and the number of updates.
+async fn visited(updates: &mut tokio::sync::mpsc::UnboundedReceiver<VisitUpdate>) -> (Vec<u32>, usize) {
     let (mut ids, mut pieces) = (Vec::new(), 0);
-    while let Some(told) = told.recv().await {
+    while let Some(update) = updates.recv().await {
         pieces += 1;
-        ids.extend(&told.ids);
-        if let Some(end) = told.end {
+        ids.extend(&update.ids);
+        if let Some(end) = update.end {
             end.unwrap();
             return (ids, pieces);
         }
@@ -257,13 +258,13 @@ async fn visited(told: &mut tokio::sync::mpsc::UnboundedReceiver<Told>) -> (Vec<
     panic!("a visit that was not left has an end");
 }
 
-/// With what is told first, and with the end of a visit that wants nothing else.
+/// They come in the first update, or at the end of a visit that wants nothing else.
 #[tokio::test]
-async fn a_visit_is_told_the_log_probs_of_its_prompt_once() {
+async fn a_visit_receives_the_log_probs_of_its_prompt_once() {
     let engine = lasting();
     assert!(engine.scores_prompts());
     for (id, tokens, watched) in [(1, 0, false), (2, 0, true), (3, 6, false), (4, 6, true)] {
-        let (one, mut told) = visit(id, tokens, watched);
+        let (one, mut updates) = visit(id, tokens, watched);
         engine.visit(vec![Visit {
             prompt_top: Some(2),
             ..one
@@ -271,7 +272,7 @@ async fn a_visit_is_told_the_log_probs_of_its_prompt_once() {
         let mut first = true;
         let mut made = 0;
         loop {
-            let news = told.recv().await.unwrap();
+            let news = updates.recv().await.unwrap();
             assert_eq!(news.prompt.is_some(), std::mem::take(&mut first));
             // Its prompt has three tokens.
             let scored = |scores: &trainer::engine::PromptScores| (scores.logprobs.len(), scores.top.len()) == (2, 2);
@@ -297,89 +298,89 @@ async fn idle(engine: &EmbeddedEngine) {
     panic!("{:?} is still to be done", engine.pulse().look());
 }
 
-/// With no end of turn, so that a visit lasts; room for very many tokens.
+/// Returns an engine without an end of turn, so that a visit lasts; with room for very many tokens.
 fn lasting() -> Arc<EmbeddedEngine> {
     engine_with(1 << 16, Some(Vec::new()), Swap::InPlace).0
 }
 
 #[tokio::test]
-async fn a_wave_is_the_same_with_visitors_and_they_go_on_where_they_were() {
+async fn a_wave_is_the_same_with_visitors_who_then_resume() {
     let jobs = || (10..30).map(|id| job(id, 4)).collect::<Vec<_>>();
     let alone = lasting();
     let undisturbed = wave(&alone, jobs()).await;
-    let (first, mut told) = visit(1, 300, true);
+    let (first, mut updates) = visit(1, 300, true);
     alone.visit(vec![first]);
-    let (whole, pieces) = visited(&mut told).await;
-    assert!(pieces > 100, "it is told as it is made: {pieces}");
+    let (whole, pieces) = visited(&mut updates).await;
+    assert!(pieces > 100, "tokens arrive as they are made: {pieces}");
 
     let engine = lasting();
-    let ((watched, mut told), (other, mut other_told)) = (visit(1, 300, true), visit(2, 200, false));
+    let ((watched, mut updates), (other, mut other_updates)) = (visit(1, 300, true), visit(2, 200, false));
     engine.visit(vec![watched, other]);
     let mut begun = Vec::new();
     for _ in 0..5 {
-        begun.extend(told.recv().await.unwrap().ids);
-        assert_eq!(
-            wave(&engine, jobs()).await,
-            undisturbed,
-            "nobody is in the way of a wave"
-        );
+        begun.extend(updates.recv().await.unwrap().ids);
+        assert_eq!(wave(&engine, jobs()).await, undisturbed, "no visitor delays a wave");
     }
     assert!(begun.len() < 300, "the waves came in between");
-    let (rest, _) = visited(&mut told).await;
+    let (rest, _) = visited(&mut updates).await;
     assert_eq!([begun, rest].concat(), whole, "the same tokens as without waves");
-    let (ids, pieces) = visited(&mut other_told).await;
-    assert_eq!((ids.len(), pieces), (200, 1), "who does not watch is told once");
+    let (ids, pieces) = visited(&mut other_updates).await;
+    assert_eq!(
+        (ids.len(), pieces),
+        (200, 1),
+        "a visitor that does not watch receives one update"
+    );
     idle(&engine).await;
 }
 
 #[tokio::test]
-async fn who_leaves_is_forgotten_and_nothing_is_left_to_do() {
+async fn a_visitor_that_leaves_is_forgotten_and_leaves_no_work() {
     let engine = lasting();
-    let ((first, mut told), (second, mut second_told)) = (visit(1, 60_000, true), visit(2, 4, true));
+    let ((first, mut updates), (second, mut second_updates)) = (visit(1, 60_000, true), visit(2, 4, true));
     let id = first.job.request;
     engine.visit(vec![first]);
-    told.recv().await.unwrap();
+    updates.recv().await.unwrap();
     engine.visit(vec![second]);
-    assert_eq!(visited(&mut second_told).await.0.len(), 4);
+    assert_eq!(visited(&mut second_updates).await.0.len(), 4);
     engine.leave(id);
     engine.leave(id);
     idle(&engine).await;
-    while let Some(told) = told.recv().await {
-        assert!(told.end.is_none());
+    while let Some(update) = updates.recv().await {
+        assert!(update.end.is_none());
     }
-    let (long, mut told) = visit(3, 9, false);
+    let (long, mut updates) = visit(3, 9, false);
     let refused = Job {
         prompt_ids: Arc::from([]),
         ..long.job.clone()
     };
     engine.visit(vec![Visit { job: refused, ..long }]);
-    assert!(matches!(told.recv().await.unwrap().end, Some(Err(failure)) if !failure.retry));
+    assert!(matches!(updates.recv().await.unwrap().end, Some(Err(failure)) if !failure.retry));
     idle(&engine).await;
 }
 
-/// Under `drain` new weights wait for what is under way, but not for visitors.
+/// Under `drain` new weights wait for jobs in progress, but not for visitors.
 #[tokio::test]
 async fn weights_do_not_wait_for_a_visitor() {
     let (engine, shape) = engine_with(1 << 16, Some(Vec::new()), Swap::Drain);
-    let (long, mut told) = visit(1, 60_000, true);
+    let (long, mut updates) = visit(1, 60_000, true);
     let id = long.job.request;
     engine.visit(vec![long]);
-    told.recv().await.unwrap();
+    updates.recv().await.unwrap();
     let mut versions = engine.versions();
     let published = Published::new(weights(&shape), version(7));
     engine.pulse.take(1);
     engine.commands.send(Command::Swap(published)).unwrap();
     versions.changed().await.unwrap();
     assert_eq!(*versions.borrow_and_update(), version(7));
-    let newer = |told: Told| told.spans.iter().any(|span| span.version == version(7));
-    while !newer(told.recv().await.unwrap()) {}
+    let newer = |update: VisitUpdate| update.spans.iter().any(|span| span.version == version(7));
+    while !newer(updates.recv().await.unwrap()) {}
     engine.leave(id);
     idle(&engine).await;
 }
 
-/// When what they waited for has ended and nobody asks for anything, they are served all the same.
+/// When the jobs they waited for have ended and no request comes, they are served all the same.
 #[tokio::test]
-async fn weights_that_waited_are_served_when_nothing_else_comes() {
+async fn weights_that_waited_are_served_when_no_request_comes() {
     let (engine, shape) = engine_with(1 << 12, Some(Vec::new()), Swap::Drain);
     let (short, mut long) = (job(1, 3), job(2, 3));
     long.sampling = Arc::new(Sampling {
@@ -389,7 +390,7 @@ async fn weights_that_waited_are_served_when_nothing_else_comes() {
     let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
     let mut versions = engine.versions();
     engine.submit(vec![short, long], false, done);
-    // With the short one's end the long one is under way.
+    // When the short one ends, the long one is in progress.
     assert!(finished.recv().await.unwrap().remove(0).result.is_ok());
     let published = Published::new(weights(&shape), version(7));
     engine.pulse.take(1);

@@ -1,6 +1,7 @@
-//! Requests of whose logits nothing can be sampled, and those that were computed beside them: the former are given back with the weights'
-//! version, the latter are computed without them. So no neighbour of theirs loses a try, and weights of which nothing can be sampled are
-//! blamed by all that was asked of them.
+//! Handles requests with logits from which no token can be sampled, and their neighbours.
+//!
+//! Such requests are returned with the weights' version; the others are computed without them. So
+//! no neighbour loses a try, and weights that fail every request are blamed by all of them.
 
 use broker::ids::RequestId;
 use trainer::engine::{EngineError, Finished, GenRequest};
@@ -8,15 +9,16 @@ use trainer::engine::{EngineError, Finished, GenRequest};
 use super::{Thread, failed, failure_of};
 use crate::engine::EngineFailure;
 
-/// So many times a wave is computed without those that cannot be sampled, some others each time: then the weights are at fault, and the
-/// wave is given back whole.
+/// Attempts to compute a wave without the requests that cannot be sampled, some others each time.
+/// After that the weights are at fault, and the whole wave is returned.
 const ROUNDS: usize = 8;
 
 impl Thread {
-    /// Gives back those that cannot be sampled, and has the others begin anew, with the random numbers that they had: what is not finite
-    /// may stand in what they share. Visits go on where they were.
+    /// Returns the requests that cannot be sampled, and restarts the others with the same random
+    /// numbers: values that are not finite may be in shared caches. Visits continue where they
+    /// were.
     pub(super) fn go_on_without(&mut self, requests: &[RequestId], error: &EngineError) {
-        tracing::warn!(%error, requests = requests.len(), "given back; what is under way beside them begins anew");
+        tracing::warn!(%error, requests = requests.len(), "requests returned; the others in progress start again");
         let failure = failure_of(error);
         let mut were_here = false;
         for id in requests {
@@ -26,19 +28,19 @@ impl Thread {
             }
             were_here |= self.visits.refuse(*id, &failure);
         }
-        // Nobody's would come again with the next step.
+        // A failure of unknown requests would repeat at the next step.
         let cleared = were_here.then(|| {
             self.visits.make_way(&mut self.engine)?;
             self.engine.abort_all()
         });
         match cleared {
-            None => self.give_back(error),
+            None => self.return_all(error),
             Some(Err(error)) => self.failed(&error),
-            Some(Ok(_)) => self.begin_anew(),
+            Some(Ok(_)) => self.restart_open(),
         }
     }
 
-    fn begin_anew(&mut self) {
+    fn restart_open(&mut self) {
         let mut jobs: Vec<_> = self.open.drain().map(|(_, job)| job).collect();
         jobs.sort_unstable_by_key(|(job, _)| job.request);
         for (job, done) in jobs {
@@ -46,10 +48,12 @@ impl Thread {
         }
     }
 
-    /// Computes a wave, and where some of it cannot be sampled, the rest of it alone; those are put among the `unsampled`.
+    /// Computes a wave. Requests that cannot be sampled are added to `unsampled`, and the rest is
+    /// computed without them.
     ///
     /// # Errors
-    /// As [`trainer::engine::Engine::run_wave`]: [`EngineError::NotFinite`] where others could not be sampled each time.
+    /// The same as for [`trainer::engine::Engine::run_wave`]. [`EngineError::NotFinite`] if other
+    /// requests could not be sampled each time.
     pub(super) fn run_wave(
         &mut self,
         mut requests: Vec<GenRequest>,
@@ -61,7 +65,7 @@ impl Thread {
                     let EngineError::NotFinite { requests: these, .. } = &error else {
                         return Err(error);
                     };
-                    tracing::warn!(%error, requests = these.len(), "the wave is computed without them");
+                    tracing::warn!(%error, requests = these.len(), "the wave is computed again without them");
                     requests.retain(|request| !these.contains(&request.id));
                     unsampled.extend(these.iter().map(|id| (*id, failure_of(&error))));
                 }

@@ -1,10 +1,12 @@
-//! Visits of an embedded engine: generations beside training's, that tell their tokens as they come and make way.
+//! Visits of an embedded engine: generations besides training's, which stream and make way.
 //!
-//! A wave must be computed alone, and weights must not wait for strangers. So when either comes, visits are taken out of the engine
-//! between two steps, and put back afterwards where they were, with their tokens and their place in their random numbers: a wave
-//! waits for one step at most, and whoever reads a stream sees a pause. What had made nothing yet is submitted again.
+//! A wave must be computed alone, and weights must not wait for visitors. So when either comes,
+//! visits are taken out of the engine between two steps. They are put back afterwards where they
+//! were, with their tokens and their position in their random numbers. A wave waits for one step at
+//! most, and the reader of a stream sees a pause. Visits without any token are submitted again.
 //!
-//! Nothing here costs anything while there is no visit; tokens under way are looked at only for those who watch.
+//! Nothing here costs anything without a visit; tokens in progress are read only for watching
+//! visitors.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,14 +16,14 @@ use trainer::engine::{Aside, Engine, EngineError, Finished, GenRequest, UnderWay
 use trainer::pulse::Pulse;
 
 use super::failure_of;
-use crate::engine::{EngineFailure, Told, Visit};
+use crate::engine::{EngineFailure, Visit, VisitUpdate};
 
-/// Who visits an engine.
-pub(super) struct Visits {
+/// The visits of an engine.
+pub(super) struct EngineVisits {
     open: HashMap<RequestId, Visitor>,
-    /// Taken out, in the order in which they come back.
+    /// Taken out, in the order in which they return.
     aside: VecDeque<Aside>,
-    /// Taken out before they had made anything.
+    /// Taken out before they had made a token.
     again: VecDeque<RequestId>,
     pulse: Pulse,
 }
@@ -29,11 +31,11 @@ pub(super) struct Visits {
 struct Visitor {
     visit: Visit,
     request: GenRequest,
-    /// Ids that were told.
-    told: usize,
+    /// The number of ids reported so far.
+    reported: usize,
 }
 
-impl Visits {
+impl EngineVisits {
     pub(super) fn new(pulse: Pulse) -> Self {
         Self {
             open: HashMap::new(),
@@ -47,7 +49,7 @@ impl Visits {
         self.open.is_empty()
     }
 
-    /// Puts a visit in line.
+    /// Submits a visit.
     pub(super) fn begin(&mut self, engine: &mut Engine, visit: Visit, request: GenRequest) {
         let id = request.id;
         if let Err(error) = engine.submit(request.clone()) {
@@ -58,14 +60,14 @@ impl Visits {
         let visitor = Visitor {
             visit,
             request,
-            told: 0,
+            reported: 0,
         };
         self.open.insert(id, visitor);
     }
 
     /// Forgets a visit, wherever it is.
     pub(super) fn leave(&mut self, engine: &mut Engine, id: RequestId) -> Result<(), EngineError> {
-        if !broker::mutant::stands("visit.leave") || self.open.remove(&id).is_none() {
+        if self.open.remove(&id).is_none() {
             return Ok(());
         }
         self.pulse.done(1);
@@ -77,9 +79,6 @@ impl Visits {
 
     /// Takes every visit out of the engine.
     pub(super) fn make_way(&mut self, engine: &mut Engine) -> Result<(), EngineError> {
-        if !broker::mutant::stands("visit.way") {
-            return Ok(());
-        }
         let is_out = |id: &RequestId| self.aside.iter().any(|aside| aside.id() == *id) || self.again.contains(id);
         let mut inside: Vec<RequestId> = self.open.keys().filter(|id| !is_out(id)).copied().collect();
         inside.sort_unstable();
@@ -103,7 +102,7 @@ impl Visits {
         Ok(())
     }
 
-    /// Tells the rest of a generation that has ended, if it was a visitor's.
+    /// Sends the rest of a generation that has ended, if it was a visit.
     pub(super) fn ended(&mut self, one: Finished) {
         let Some(visitor) = self.open.remove(&one.id) else {
             return;
@@ -117,13 +116,13 @@ impl Visits {
             spans: &one.spans,
             prompt: one.prompt.as_ref(),
         };
-        let news = Told::news(visitor.told, made);
+        let news = VisitUpdate::news(visitor.reported, made);
         let end = Some(Ok(one.finish));
-        tell(&visitor.visit, Told { end, ..news });
+        send(&visitor.visit, VisitUpdate { end, ..news });
     }
 
-    /// Tells watchers what was made since they were told last.
-    pub(super) fn tell(&mut self, engine: &Engine) {
+    /// Sends watching visitors the tokens made since their last update.
+    pub(super) fn report(&mut self, engine: &Engine) {
         if !self.open.values().any(|visitor| visitor.visit.watched) {
             return;
         }
@@ -131,15 +130,15 @@ impl Visits {
             let Some(visitor) = self.open.get_mut(&one.id) else {
                 continue;
             };
-            if visitor.visit.watched && one.output_ids.len() > visitor.told {
-                let news = Told::news(visitor.told, one);
-                visitor.told = one.output_ids.len();
-                tell(&visitor.visit, news);
+            if visitor.visit.watched && one.output_ids.len() > visitor.reported {
+                let news = VisitUpdate::news(visitor.reported, one);
+                visitor.reported = one.output_ids.len();
+                send(&visitor.visit, news);
             }
         }
     }
 
-    /// The engine was cleared: no visit goes on.
+    /// Fails every visit after the engine was cleared.
     pub(super) fn fail(&mut self, failure: &EngineFailure) {
         self.aside.clear();
         self.again.clear();
@@ -149,7 +148,7 @@ impl Visits {
         }
     }
 
-    /// Ends a visit that is in the engine with this failure; `false` if there is none.
+    /// Ends a visit in the engine with this failure; returns false if there is none.
     pub(super) fn refuse(&mut self, id: RequestId, failure: &EngineFailure) -> bool {
         let visitor = self.open.remove(&id);
         visitor.is_some_and(|visitor| {
@@ -160,12 +159,12 @@ impl Visits {
     }
 }
 
-fn tell(visit: &Visit, told: Told) {
-    // A visitor who is gone leaves in a moment.
-    let _ = visit.tell.send(told);
+fn send(visit: &Visit, update: VisitUpdate) {
+    // A visitor that is gone leaves in a moment.
+    let _ = visit.updates.send(update);
 }
 
-impl Told {
+impl VisitUpdate {
     pub(crate) fn end(request: RequestId, end: Result<Finish, EngineFailure>) -> Self {
         Self {
             request,
@@ -178,24 +177,25 @@ impl Told {
         }
     }
 
-    /// What lies behind the first `told` ids; with the first of them, or without any, what is known of the prompt.
-    pub(in crate::engine) fn news(told: usize, made: UnderWay<'_>) -> Self {
+    /// Returns the update behind the first `reported` ids. The first update, with or without ids,
+    /// also holds the scores of the prompt.
+    pub(in crate::engine) fn news(reported: usize, made: UnderWay<'_>) -> Self {
         let new = |span: &VersionSpan| VersionSpan {
-            start: span.start.max(told as u32),
+            start: span.start.max(reported as u32),
             ..*span
         };
         Self {
             request: made.id,
-            ids: made.output_ids.get(told..).unwrap_or_default().to_vec(),
-            logprobs: made.logprobs.get(told..).unwrap_or_default().to_vec(),
-            top: made.top.get(told..).unwrap_or_default().to_vec(),
+            ids: made.output_ids.get(reported..).unwrap_or_default().to_vec(),
+            logprobs: made.logprobs.get(reported..).unwrap_or_default().to_vec(),
+            top: made.top.get(reported..).unwrap_or_default().to_vec(),
             spans: made
                 .spans
                 .iter()
                 .map(new)
                 .filter(|span| span.start < span.end)
                 .collect(),
-            prompt: made.prompt.filter(|_| told == 0).cloned(),
+            prompt: made.prompt.filter(|_| reported == 0).cloned(),
             end: None,
         }
     }

@@ -1,4 +1,4 @@
-//! One server and the calls that are made to it.
+//! One server and the calls made to it.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -13,30 +13,30 @@ use tokio::sync::{Notify, RwLock, Semaphore, SemaphorePermit, watch};
 use super::Pace;
 use super::probe::Meaning;
 use super::progress::{Next, Progress};
-use super::server::{Ask, End, Reply, Server};
+use super::server::{CallEnd, Reply, Server, ServerCall};
 use super::trouble::{Trouble, clipped};
-use crate::engine::{Job, Refusal};
+use crate::engine::{Job, WeightRefusal};
 
-/// What every server of an agent must be and do.
+/// Requirements and settings for every server of an agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Ids that the model knows.
+    /// The number of ids that the model knows.
     pub vocab: usize,
-    /// What the model was made for: tokens of a prompt and its answer.
+    /// The model's context: tokens of a prompt and its answer.
     pub max_context: usize,
     pub max_new_tokens: u32,
-    /// Of an agent that trains, whose log-probs must be of this temperature.
+    /// Present for an agent that trains: its log-probs must be of this temperature.
     pub trained_temperature: Option<f32>,
     pub stop_ids: Arc<[u32]>,
-    /// Ids after which a server may end an answer: those, and the model's own.
+    /// Ids after which a server may end an answer: the stop ids and the model's own.
     pub ends: Arc<[u32]>,
-    /// Prompts by which log-probs are looked at.
+    /// Prompts for the check of log-probs.
     pub probes: Vec<Vec<u32>>,
-    /// Generations under way finish before whole weights change.
+    /// True if generations in progress finish before whole weights change.
     pub drains: bool,
-    /// Calls at once, to one server.
+    /// Concurrent calls to one server.
     pub slots: usize,
-    /// A server that takes weights for longer than this does not take them; zero: it may take any time.
+    /// Time limit for loading weights; zero means no limit.
     pub stuck_after: Duration,
     pub pace: Pace,
 }
@@ -45,93 +45,95 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     pub version: WeightVersion,
-    /// By which the server names them: of no other run, agent or version, and of no other weights ([`super::label`]).
+    /// The name under which the server knows them, unique to this run, agent, version and content
+    /// ([`super::label`]).
     pub label: String,
-    pub what: What,
+    pub what: SourceKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
-    /// Those that it was started with, and never others.
+pub enum SourceKind {
+    /// The weights that the server was started with, never replaced.
     AsStarted,
     /// A folder with a model.
     Whole(PathBuf),
-    /// A folder with an adapter of the model that it was started with.
+    /// A folder with an adapter of the model that the server was started with.
     Adapter(PathBuf),
 }
 
-/// What a server serves.
+/// The weights that a server serves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Served {
     pub(super) version: WeightVersion,
-    /// What the server must say of a call's weights.
+    /// The label that the server must report for a call's weights.
     pub(super) label: Option<String>,
     pub(super) adapter: Option<String>,
     /// Tokens of a prompt and its answer.
     pub(super) context: usize,
-    /// What its log-probs are of.
+    /// The meaning of its log-probs.
     pub(super) meaning: Meaning,
 }
 
-/// How a server stands.
+/// The state of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct State {
-    /// It answers.
+pub(super) struct ServerState {
+    /// True if it answers.
     pub(super) well: bool,
     /// The weights that calls get.
     pub(super) serving: Option<WeightVersion>,
-    /// Those that it reads now.
+    /// The weights that it reads now.
     pub(super) reading: Option<WeightVersion>,
-    /// Times that it was well and then was not, so that nobody who waits for that misses it.
+    /// The number of times it stopped being well, so that a waiter cannot miss one.
     pub(super) falls: u64,
-    /// It was refused, or refused weights, and has neither served nor been away since: a person or other weights must mend that.
+    /// True after a rejection until it serves again or was away: the operator or other weights must
+    /// fix it.
     pub(super) refused: bool,
 }
 
-impl State {
-    /// Whether nothing is to be had from it before it is mended.
+impl ServerState {
+    /// Returns true if it is unusable until it is fixed.
     pub(super) fn is_lost(self) -> bool {
         !self.well || (self.refused && self.serving.is_none())
     }
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum CallResult {
     Made(Reply, WeightVersion, LogProbs),
     /// There was no room for a call.
     Over(Finish, WeightVersion),
 }
 
 /// One server.
-pub struct Driver {
+pub struct ServerDriver {
     pub(super) server: Arc<dyn Server>,
     pub(super) settings: Arc<Settings>,
     slots: Semaphore,
-    /// Read during a call of whole weights, written when they change.
+    /// Read-locked during a call with whole weights, write-locked when they change.
     pub(super) served: RwLock<Option<Arc<Served>>>,
-    /// Adapters that were served before and are not unloaded.
+    /// Adapters served earlier that are not unloaded yet.
     pub(super) before: Mutex<Vec<Arc<Served>>>,
-    pub(super) state: watch::Sender<State>,
-    /// Its health is not looked at while it takes weights.
+    pub(super) state: watch::Sender<ServerState>,
+    /// True while it loads weights, when its health is not checked.
     pub(super) loading: AtomicBool,
-    /// Somebody doubts its health.
+    /// Signals that a caller doubts its health.
     pub(super) doubt: Notify,
-    /// Somebody found other weights than it was given.
+    /// Signals that a caller found other weights than the server was given.
     pub(super) lost: Notify,
-    /// How often that was so, of which weights, without a good answer in between.
+    /// The weights it lost, and the number of losses without a good answer in between.
     pub(super) strangers: Mutex<(WeightVersion, u32)>,
-    /// Counts what happened to any of the agent's servers.
+    /// Counts the events of all the agent's servers.
     pub(super) news: watch::Sender<u64>,
-    pub(super) refused: watch::Sender<Option<Refusal>>,
+    pub(super) refused: watch::Sender<Option<WeightRefusal>>,
 }
 
-impl Driver {
+impl ServerDriver {
     pub(super) fn new(
         server: Arc<dyn Server>,
         settings: Arc<Settings>,
         news: watch::Sender<u64>,
-        refused: watch::Sender<Option<Refusal>>,
+        refused: watch::Sender<Option<WeightRefusal>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             server,
@@ -149,28 +151,28 @@ impl Driver {
         })
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ServerState {
         *self.state.borrow()
     }
 
-    /// Whether a call is worth making.
+    /// Returns true if a call makes sense.
     pub(super) fn is_ready(&self) -> bool {
         let state = self.state();
         state.well && state.serving.is_some()
     }
 
-    /// Calls that it could take now.
+    /// Returns the number of calls that it could take now.
     pub(super) fn free(&self) -> usize {
         self.slots.available_permits()
     }
 
-    /// How it is called in a log.
+    /// Returns its name in logs.
     pub(super) fn name(&self) -> String {
         format!("the {} server at {}", self.server.name(), self.server.url())
     }
 
-    /// Whether that changed it.
-    pub(super) fn change(&self, change: impl FnOnce(&mut State)) -> bool {
+    /// Changes the state, and returns true if it is different.
+    pub(super) fn change(&self, change: impl FnOnce(&mut ServerState)) -> bool {
         let changed = self.state.send_if_modified(|state| {
             let before = *state;
             change(state);
@@ -182,7 +184,7 @@ impl Driver {
         changed
     }
 
-    /// Waits until it is well; answers with how often it was not before.
+    /// Waits until it is well; returns the number of times it was not.
     pub(super) async fn until_well(&self) -> u64 {
         let mut state = self.state.subscribe();
         // The sender is ours.
@@ -195,7 +197,7 @@ impl Driver {
         let _ = state.wait_for(|state| !state.well || state.falls != falls).await;
     }
 
-    /// The oldest weights that it reads or that a call may still use.
+    /// Returns the oldest weights that it reads or that a call may still use.
     pub(super) fn oldest(&self) -> Option<WeightVersion> {
         let state = self.state();
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,23 +205,24 @@ impl Driver {
         [state.serving, state.reading, before].into_iter().flatten().min()
     }
 
-    /// A place among its calls, for as long as a job is with it: one that was ended goes on before others begin.
+    /// Acquires a place among its calls, for as long as a job is with it: an interrupted job
+    /// continues before others start.
     pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.
         self.slots.acquire().await.ok()
     }
 
-    /// Makes one call for a job that has a slot, from where it stands.
-    pub(super) async fn piece(&self, job: &Job, progress: &Progress) -> Result<Piece, Trouble> {
+    /// Makes one call for a job that has a slot, from its current progress.
+    pub(super) async fn piece(&self, job: &Job, progress: &Progress) -> Result<CallResult, Trouble> {
         let none = || Trouble::Gone("it has no weights yet".into());
         let held = self.served.read().await;
         let served = held.clone().ok_or_else(none)?;
         let falls = self.state().falls;
-        // An adapter goes by its name, so that others may come while the call is under way.
+        // An adapter is addressed by its name, so others may be loaded during the call.
         let _held = served.adapter.is_none().then_some(held);
         let mut ask = match progress.next(job, served.context, &self.settings.stop_ids)? {
-            Next::Ask(ask) => *ask,
-            Next::Over(finish) => return Ok(Piece::Over(finish, served.version)),
+            Next::Call(ask) => *ask,
+            Next::Over(finish) => return Ok(CallResult::Over(finish, served.version)),
         };
         ask.adapter.clone_from(&served.adapter);
         let called = tokio::select! {
@@ -232,19 +235,20 @@ impl Driver {
             Err(Trouble::Stranger(said)) => self.estranged(served.version, said),
             _ => {}
         }
-        called.map(|reply| Piece::Made(reply, served.version, served.meaning.of(&job.sampling)))
+        called.map(|reply| CallResult::Made(reply, served.version, served.meaning.of(&job.sampling)))
     }
 
     pub(super) fn strangers(&self) -> MutexGuard<'_, (WeightVersion, u32)> {
         self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has it looked at anew and given its weights again: once, however many calls find out.
+    /// Marks its weights as lost, so that it is checked and given them again: once, however many
+    /// calls find out.
     fn estranged(&self, version: WeightVersion, said: &str) {
         if !self.change(|state| state.serving = state.serving.filter(|serving| *serving != version)) {
             return;
         }
-        tracing::warn!(said, "{} lost its weights; it gets them again", self.name());
+        tracing::warn!(said, "{} lost its weights; they are loaded again", self.name());
         {
             let mut strangers = self.strangers();
             let times = if strangers.0 == version { strangers.1 } else { 0 };
@@ -253,13 +257,14 @@ impl Driver {
         self.lost.notify_one();
     }
 
-    async fn call(&self, ask: &Ask, served: &Served) -> Result<Reply, Trouble> {
+    async fn call(&self, ask: &ServerCall, served: &Served) -> Result<Reply, Trouble> {
         let reply = self.server.generate(ask).await?;
         judge(&reply, ask, self.settings.vocab)?;
         let Some(label) = &served.label else {
             return Ok(reply);
         };
-        // A server that does not say it with the reply says it now: had it been started anew in between, it would say another.
+        // A server without a label in its reply is asked now: after a restart it would report
+        // another label.
         let said = match &reply.label {
             Some(said) => said.clone(),
             None => self.server.label().await?,
@@ -268,41 +273,39 @@ impl Driver {
             Ok(reply)
         } else {
             Err(Trouble::Stranger(format!(
-                "{:?}, and {label:?} is expected",
+                "{:?}, but {label:?} was expected",
                 clipped(&said)
             )))
         }
     }
 }
 
-/// Whether a reply may be the answer to what was asked.
-fn judge(reply: &Reply, ask: &Ask, vocab: usize) -> Result<(), Trouble> {
+/// Checks that a reply can be the answer to a call.
+fn judge(reply: &Reply, ask: &ServerCall, vocab: usize) -> Result<(), Trouble> {
     if let Some(id) = reply.ids.iter().find(|id| **id as usize >= vocab) {
         return Err(Trouble::Malformed(format!(
-            "it made the token {id}, and the model has {vocab}: it serves another model"
+            "it made the token {id}, but the model has {vocab} tokens: it serves another model"
         )));
     }
-    if reply.ids.is_empty() && reply.end != End::Aborted {
+    if reply.ids.is_empty() && reply.end != CallEnd::Aborted {
         return Err(Trouble::Malformed("it ended an answer without a token".into()));
     }
     if reply.ids.len() > ask.max_new_tokens as usize {
         return Err(Trouble::Malformed(format!(
-            "it made {} tokens where {} were asked for",
+            "it made {} tokens, but {} were asked for",
             reply.ids.len(),
             ask.max_new_tokens
         )));
     }
     if ask.top > 0 && reply.top.len() != reply.ids.len() {
         return Err(Trouble::Malformed(format!(
-            "it made {} tokens, and told the most likely ones of {} places",
+            "it made {} tokens, but reported the most likely ones of {} positions",
             reply.ids.len(),
             reply.top.len()
         )));
     }
     if reply.top.iter().any(Vec::is_empty) {
-        return Err(Trouble::Malformed(
-            "it told none of the most likely tokens of a place".into(),
-        ));
+        return Err(Trouble::Malformed("it reported no likely tokens for a position".into()));
     }
     if let Some(id) = reply
         .top
@@ -312,13 +315,13 @@ fn judge(reply: &Reply, ask: &Ask, vocab: usize) -> Result<(), Trouble> {
         .find(|id| **id as usize >= vocab)
     {
         return Err(Trouble::Malformed(format!(
-            "it tells of the token {id}, and the model has {vocab}: it serves another model"
+            "it reports the token {id}, but the model has {vocab} tokens: it serves another model"
         )));
     }
     let alternatives = reply.top.iter().flatten().map(|(_, logprob)| logprob);
     let mut logprobs = reply.logprobs.iter().chain(alternatives);
     if let Some(logprob) = logprobs.find(|logprob| **logprob > ROUNDING) {
-        return Err(Trouble::Malformed(format!("{logprob} is no log-prob")));
+        return Err(Trouble::Malformed(format!("{logprob} is not a log-prob")));
     }
     Ok(())
 }
@@ -329,11 +332,11 @@ mod tests {
     use crate::engine::foreign::tests::ask;
 
     #[test]
-    fn a_reply_that_cannot_be_the_answer_is_refused() {
+    fn a_reply_that_cannot_be_the_answer_is_rejected() {
         let reply = |ids: &[u32], logprob: f32| Reply {
             ids: ids.to_vec(),
             logprobs: vec![logprob; ids.len()],
-            end: End::Length,
+            end: CallEnd::Length,
             label: None,
             reused: 0,
             top: Vec::new(),
@@ -343,8 +346,8 @@ mod tests {
         assert!(judge(reply(&[], -1.0)).unwrap_err().contains("without a token"));
         assert!(judge(reply(&[10], -1.0)).unwrap_err().contains("another model"));
         assert!(judge(reply(&[1; 4], -1.0)).unwrap_err().contains("3 were asked for"));
-        assert!(judge(reply(&[1], 2.0)).unwrap_err().contains("no log-prob"));
-        let asked = Ask { top: 1, ..ask() };
+        assert!(judge(reply(&[1], 2.0)).unwrap_err().contains("not a log-prob"));
+        let asked = ServerCall { top: 1, ..ask() };
         let likely = |top: Vec<Vec<(u32, f32)>>| {
             super::judge(
                 &Reply {

@@ -1,54 +1,55 @@
-//! The servers of one agent behind one client: who computes what, and what becomes of it when a server goes away.
+//! The servers of one agent behind one client: the distribution of work and the loss of servers.
 //!
-//! The policy is [`rollout::router`]'s, among the servers that are ready. Work waits while none is: it ends with an answer, or with a
-//! failure that a server told of, never because time has passed. What a server had made when it went away is lost with it; what
-//! earlier pieces made is not.
+//! The policy is [`rollout::router`], applied to ready servers. Work waits while none is ready. It
+//! ends with an answer, or with a failure that a server reported, never because of elapsed time.
+//! The tokens of the call in progress are lost with its server; tokens of earlier pieces are kept.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::failure::Failure;
-use rollout::router::{Limits, Router};
+use rollout::router::{Limits, ReplicaPicker};
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use trainer::weights::disk::Written;
 
-use super::driver::{Driver, Piece, Settings, Source, What};
+use super::driver::{CallResult, ServerDriver, Settings, Source, SourceKind};
 use super::progress::{Progress, Reading};
 use super::server::Server;
-use super::trouble::{Trouble, Verdict};
-use super::visits::Visits;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit, without_scores};
+use super::trouble::{Trouble, TroubleVerdict};
+use super::visits::ServerVisits;
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal, without_scores};
 
-/// Times in succession that a call may fail before its job does.
+/// Successive failures of a call after which its job fails.
 const TRIES: u32 = 5;
 
 /// The servers of one agent.
 pub struct Fleet {
-    desk: Arc<Desk>,
-    visits: Visits,
+    dispatcher: Arc<Dispatcher>,
+    visits: ServerVisits,
     wanted: watch::Sender<Option<Source>>,
     version: watch::Sender<WeightVersion>,
-    refused: watch::Sender<Option<Refusal>>,
+    refused: watch::Sender<Option<WeightRefusal>>,
     tasks: Vec<AbortHandle>,
 }
 
-pub(super) struct Desk {
-    drivers: Vec<Arc<Driver>>,
-    router: Mutex<Router>,
+pub(super) struct Dispatcher {
+    drivers: Vec<Arc<ServerDriver>>,
+    router: Mutex<ReplicaPicker>,
     news: watch::Sender<u64>,
     text: Arc<TextCodec>,
     settings: Arc<Settings>,
 }
 
 impl Fleet {
-    /// Begins to look after servers. They are given nothing before weights are announced; `serving` are those that they have, if they
-    /// are never given others. Waits until one of them is what the agent needs. Must be called in a runtime.
+    /// Starts to manage servers, and waits until one of them fits the agent. No weights are loaded
+    /// before they are announced. `serving` is the version that they already have, if they are
+    /// never given others. Must be called in a runtime.
     ///
     /// # Errors
-    /// One of them is not, and a person must change that.
+    /// A server does not fit, and the operator must change that.
     pub async fn start(
         servers: Vec<Arc<dyn Server>>,
         settings: Settings,
@@ -58,10 +59,10 @@ impl Fleet {
         let settings = Arc::new(settings);
         let (news, refused) = (watch::Sender::new(0), watch::Sender::new(None));
         let wanted = watch::Sender::new(serving.map(as_started));
-        let driver = |server| Driver::new(server, settings.clone(), news.clone(), refused.clone());
-        let drivers: Vec<Arc<Driver>> = servers.into_iter().map(driver).collect();
-        let desk = Arc::new(Desk {
-            router: Mutex::new(Router::new(Limits::default(), drivers.len())),
+        let driver = |server| ServerDriver::new(server, settings.clone(), news.clone(), refused.clone());
+        let drivers: Vec<Arc<ServerDriver>> = servers.into_iter().map(driver).collect();
+        let dispatcher = Arc::new(Dispatcher {
+            router: Mutex::new(ReplicaPicker::new(Limits::default(), drivers.len())),
             drivers,
             news,
             text,
@@ -69,15 +70,15 @@ impl Fleet {
         });
         let version = watch::Sender::new(serving.unwrap_or_default());
         let (looked, mut looks) = unbounded_channel();
-        let mut tasks = vec![tokio::spawn(follow(desk.clone(), version.clone())).abort_handle()];
-        for driver in &desk.drivers {
+        let mut tasks = vec![tokio::spawn(follow(dispatcher.clone(), version.clone())).abort_handle()];
+        for driver in &dispatcher.drivers {
             tasks.push(tokio::spawn(driver.clone().watch_health()).abort_handle());
             let keep = driver.clone().keep(wanted.subscribe(), looked.clone());
             tasks.push(tokio::spawn(keep).abort_handle());
         }
         let fleet = Arc::new(Self {
-            desk,
-            visits: Visits::default(),
+            dispatcher,
+            visits: ServerVisits::default(),
             wanted,
             version,
             refused,
@@ -90,7 +91,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Has every server take weights that lie on disk. `label` names them ([`super::label`]).
+    /// Announces weights on disk to every server. `label` names them ([`super::label`]).
     pub fn announce(&self, written: Written, label: String) {
         let Written {
             version,
@@ -99,41 +100,45 @@ impl Fleet {
             ..
         } = written;
         let what = if adapter {
-            What::Adapter(folder)
+            SourceKind::Adapter(folder)
         } else {
-            What::Whole(folder)
+            SourceKind::Whole(folder)
         };
         self.wanted.send_modify(|wanted| {
-            // Later ones may have come before.
+            // Later weights may have been announced before.
             if wanted.as_ref().is_none_or(|known| known.version <= version) {
                 *wanted = Some(Source { version, label, what });
             }
         });
     }
 
-    /// Counts what happens to the servers.
+    /// Returns the counter of server events.
     #[cfg(test)]
     pub(super) fn news(&self) -> watch::Receiver<u64> {
-        self.desk.news.subscribe()
+        self.dispatcher.news.subscribe()
     }
 
-    /// The oldest weights that a server reads or that a call may still use.
+    /// Returns the oldest weights that a server reads or that a call may still use.
     #[must_use]
     pub fn oldest(&self) -> Option<WeightVersion> {
-        self.desk.drivers.iter().filter_map(|driver| driver.oldest()).min()
+        self.dispatcher
+            .drivers
+            .iter()
+            .filter_map(|driver| driver.oldest())
+            .min()
     }
 
-    /// The oldest weights that a server reads now.
+    /// Returns the oldest weights that a server reads now.
     #[cfg(test)]
     pub(super) fn reading(&self) -> Option<WeightVersion> {
-        let states = self.desk.drivers.iter().map(|driver| driver.state());
+        let states = self.dispatcher.drivers.iter().map(|driver| driver.state());
         states.filter_map(|state| state.reading).min()
     }
 
-    /// The oldest weights that a server serves or reads.
+    /// Returns the oldest weights that a server serves or reads.
     #[cfg(test)]
     pub(super) fn serving(&self) -> Option<WeightVersion> {
-        let states = self.desk.drivers.iter().map(|driver| driver.state());
+        let states = self.dispatcher.drivers.iter().map(|driver| driver.state());
         states.flat_map(|state| [state.serving, state.reading]).flatten().min()
     }
 }
@@ -149,27 +154,27 @@ fn as_started(version: WeightVersion) -> Source {
     Source {
         version,
         label: String::new(),
-        what: What::AsStarted,
+        what: SourceKind::AsStarted,
     }
 }
 
-/// Tells the oldest weights that a server serves; while none does, those that were told last.
-async fn follow(desk: Arc<Desk>, version: watch::Sender<WeightVersion>) {
-    let mut news = desk.news.subscribe();
+/// Reports the oldest weights that a server serves; while none does, the last value stays.
+async fn follow(dispatcher: Arc<Dispatcher>, version: watch::Sender<WeightVersion>) {
+    let mut news = dispatcher.news.subscribe();
     loop {
-        for (id, driver) in desk.drivers.iter().enumerate() {
-            desk.router().is_away(id, !driver.is_ready());
+        for (id, driver) in dispatcher.drivers.iter().enumerate() {
+            dispatcher.router().is_away(id, !driver.is_ready());
         }
-        let states: Vec<_> = desk.drivers.iter().map(|driver| driver.state()).collect();
+        let states: Vec<_> = dispatcher.drivers.iter().map(|driver| driver.state()).collect();
         for (id, serving) in states
             .iter()
             .enumerate()
             .filter_map(|(id, state)| Some((id, state.serving?)))
         {
-            desk.router().serves(id, serving.step);
+            dispatcher.router().serves(id, serving.step);
         }
         if let Some(least) = states.iter().filter_map(|state| state.serving).min() {
-            version.send_if_modified(|told| std::mem::replace(told, least) != least);
+            version.send_if_modified(|known| std::mem::replace(known, least) != least);
         }
         if news.changed().await.is_err() {
             return;
@@ -177,12 +182,12 @@ async fn follow(desk: Arc<Desk>, version: watch::Sender<WeightVersion>) {
     }
 }
 
-impl Desk {
-    pub(super) fn router(&self) -> std::sync::MutexGuard<'_, Router> {
+impl Dispatcher {
+    pub(super) fn router(&self) -> std::sync::MutexGuard<'_, ReplicaPicker> {
         self.router.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing has been to be had from any server for as long as lies between two looks at one.
+    /// Waits until no server has been usable for the time between two health checks.
     pub(super) async fn until_deserted(&self) {
         let grace = self.settings.pace.look;
         loop {
@@ -193,7 +198,7 @@ impl Desk {
         }
     }
 
-    /// Waits until it is so, or not, that nothing is to be had from any server.
+    /// Waits until every server is unusable, or until one is usable.
     async fn until(&self, deserted: bool) {
         let mut news = self.news.subscribe();
         while self.drivers.iter().all(|driver| driver.state().is_lost()) != deserted {
@@ -202,8 +207,8 @@ impl Desk {
         }
     }
 
-    /// A server that is ready: the one that the job sticks to, or else the one with most room.
-    async fn place(&self, home: usize) -> &Arc<Driver> {
+    /// Returns a ready server: the job's own one, or else the one with most room.
+    async fn place(&self, home: usize) -> &Arc<ServerDriver> {
         let mut news = self.news.subscribe();
         loop {
             news.mark_unchanged();
@@ -221,13 +226,14 @@ impl Desk {
         self.work(job, home, Progress::default(), |_| {}).await
     }
 
-    /// Makes a job's answer, from where it stands; `told` sees it after each piece but the last.
+    /// Makes a job's answer, from its current progress; calls `report` after each piece but the
+    /// last.
     pub(super) async fn work(
         &self,
         job: &Job,
         home: usize,
         mut progress: Progress,
-        mut told: impl FnMut(&Progress) + Send,
+        mut report: impl FnMut(&Progress) + Send,
     ) -> Result<Made, EngineFailure> {
         let open = self.text.leaves_open(&job.prompt_ids);
         let (raw, visible) = (
@@ -240,9 +246,9 @@ impl Desk {
             ends: &self.settings.ends,
         };
         let mut tries = 0;
-        // Weights by which the server ended a call that had made nothing.
+        // The weights for which the server aborted a call without tokens.
         let mut idle = None;
-        let mut seat: Option<(&Arc<Driver>, _)> = None;
+        let mut seat: Option<(&Arc<ServerDriver>, _)> = None;
         loop {
             let driver = self.place(home).await;
             if seat.as_ref().is_none_or(|(with, _)| !Arc::ptr_eq(with, driver)) {
@@ -250,8 +256,8 @@ impl Desk {
                 seat = Some((driver, driver.slot().await));
             }
             let trouble = match driver.piece(job, &progress).await {
-                Ok(Piece::Over(finish, version)) => return Ok(progress.made(version, finish)),
-                Ok(Piece::Made(reply, version, of)) => {
+                Ok(CallResult::Over(finish, version)) => return Ok(progress.made(version, finish)),
+                Ok(CallResult::Made(reply, version, of)) => {
                     let moved = !reply.ids.is_empty();
                     if moved {
                         progress.log_probs_are(of);
@@ -259,8 +265,8 @@ impl Desk {
                     if let Some(finish) = progress.take(job, reply, version, &reading) {
                         return Ok(progress.made(version, finish));
                     }
-                    told(&progress);
-                    // Ended for new weights, which are there now or soon.
+                    report(&progress);
+                    // Aborted for new weights, which are there now or soon.
                     if moved || idle.replace(version) != Some(version) {
                         tries = 0;
                         continue;
@@ -269,11 +275,11 @@ impl Desk {
                 }
                 Err(trouble) => trouble,
             };
-            if let Verdict::Never(failure) = trouble.verdict() {
+            if let TroubleVerdict::Never(failure) = trouble.verdict() {
                 return Err(failure);
             }
             tokio::time::sleep(self.settings.pace.pause_after(tries)).await;
-            // A server that is away is no fault of its work.
+            // Work is not at fault when its server is away.
             tries = if driver.is_ready() { tries + 1 } else { 0 };
             if tries >= TRIES {
                 return Err(EngineFailure {
@@ -281,7 +287,7 @@ impl Desk {
                     retry: true,
                 });
             }
-            tracing::debug!(%trouble, request = %job.request, "{}: a call is made again", driver.name());
+            tracing::debug!(%trouble, request = %job.request, "{}: retrying a call", driver.name());
         }
     }
 }
@@ -303,15 +309,15 @@ impl EngineClient for Fleet {
             return;
         }
         for job in jobs {
-            let (desk, done) = (self.desk.clone(), done.clone());
+            let (dispatcher, done) = (self.dispatcher.clone(), done.clone());
             tokio::spawn(async move {
-                let home = desk.router().assign(job.request, job.group, job.member);
+                let home = dispatcher.router().assign(job.request, job.group, job.member);
                 let result = tokio::select! {
-                    result = desk.make(&job, home) => Some(result),
-                    // Whoever asked is gone.
+                    result = dispatcher.make(&job, home) => Some(result),
+                    // The asker is gone.
                     () = done.closed() => None,
                 };
-                desk.router().finish(job.request);
+                dispatcher.router().finish(job.request);
                 if let Some(result) = result {
                     let _ = done.send(vec![Finished { job, result }]);
                 }
@@ -321,11 +327,11 @@ impl EngineClient for Fleet {
 
     fn visit(&self, visits: Vec<Visit>) {
         for visit in without_scores(visits) {
-            self.visits.begin(self.desk.clone(), visit);
+            self.visits.begin(self.dispatcher.clone(), visit);
         }
     }
 
-    /// Only visits are left: whoever asked for a job and is gone is noticed.
+    /// Ends a visit. Jobs need no call: they notice when their asker is gone.
     fn leave(&self, request: RequestId) {
         self.visits.leave(request);
     }
@@ -334,7 +340,7 @@ impl EngineClient for Fleet {
         self.version.subscribe()
     }
 
-    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+    fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
         self.refused.subscribe()
     }
 }

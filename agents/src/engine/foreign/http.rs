@@ -10,35 +10,37 @@ use super::trouble::Trouble;
 use crate::engine::process::link;
 use crate::engine::process::link::Secret;
 
-/// The longest answer that is no generation.
+/// Size limit of an answer that is not a generation.
 const SHORT: usize = 4 << 20;
-/// What is read of an answer that is an error.
+/// The part of an error answer that is read.
 const COMPLAINT: usize = 64 << 10;
 
 /// One server.
 #[derive(Debug)]
 pub(super) struct Http {
     client: Client,
-    /// Without a slash at its end.
+    /// Has no slash at its end.
     base: String,
     secret: Secret,
 }
 
 impl Http {
-    /// With the key of DYAD_ENGINE_TOKEN, if there is one.
+    /// Connects with the key of DYAD_ENGINE_TOKEN, if it is set.
     ///
     /// # Errors
-    /// As [`Self::new`], and a key that is weak or cannot stand in a header.
+    /// The same as for [`Self::new`], and a key that is weak or cannot stand in a header.
     pub(super) fn from_environment(url: &str) -> anyhow::Result<Self> {
         Self::new(url, Secret::from_environment()?)
     }
 
+    /// Connects with the given key.
+    ///
     /// # Errors
-    /// A URL that may not be asked, or files for TLS that cannot be used.
+    /// A URL that is not allowed, or TLS files that cannot be used.
     pub(super) fn new(url: &str, secret: Secret) -> anyhow::Result<Self> {
         Ok(Self {
             base: link::judged(url)?,
-            // A long answer takes long, and whether the server lives is another's to watch.
+            // No timeout: a long answer takes long, and the health check watches the server.
             client: link::client(None)?,
             secret,
         })
@@ -49,36 +51,42 @@ impl Http {
         &self.base
     }
 
+    /// Returns the text at a path.
+    ///
     /// # Errors
-    /// No answer, or one that is no good.
+    /// No answer, or an invalid one.
     pub(super) async fn get(&self, path: &str) -> Result<String, Trouble> {
         send(self.request(Method::GET, path), SHORT).await
     }
 
+    /// Returns the JSON at a path.
+    ///
     /// # Errors
-    /// No answer, or one that is no good.
+    /// No answer, or an invalid one.
     pub(super) async fn get_json(&self, path: &str) -> Result<Value, Trouble> {
         parse(&self.get(path).await?)
     }
 
-    /// The text of the answer: some routes answer in words, or with nothing.
+    /// Posts and returns the text of the answer: some routes return words, or nothing.
     ///
     /// # Errors
-    /// No answer, or one that is no good.
+    /// No answer, or an invalid one.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<String, Trouble> {
         send(self.posted(path, body), SHORT).await
     }
 
+    /// Posts and returns the JSON of the answer.
+    ///
     /// # Errors
-    /// No answer, or one that is no good.
+    /// No answer, or an invalid one.
     pub(super) async fn post_json(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
         self.post_for(path, body, SHORT).await
     }
 
-    /// An answer of so many bytes at most.
+    /// Posts and returns an answer of at most `most` bytes.
     ///
     /// # Errors
-    /// No answer, or one that is no good, or longer.
+    /// No answer, or one that is invalid or longer.
     pub(super) async fn post_for(&self, path: &str, body: &Value, most: usize) -> Result<Value, Trouble> {
         parse(&send(self.posted(path, body), most).await?)
     }
@@ -103,13 +111,13 @@ async fn send(request: RequestBuilder, most: usize) -> Result<String, Trouble> {
         if bytes.len() > most {
             return Err(Trouble::Malformed(format!("it is longer than {} KiB", most >> 10)));
         }
-        return String::from_utf8(bytes).map_err(|_| Trouble::Malformed("no text".into()));
+        return String::from_utf8(bytes).map_err(|_| Trouble::Malformed("it is not text".into()));
     }
     let bytes = read(response, COMPLAINT).await?;
     Err(Trouble::of_status(status.as_u16(), &String::from_utf8_lossy(&bytes)))
 }
 
-/// Reads until there are more than so many bytes.
+/// Reads until there are more than `most` bytes.
 async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, Trouble> {
     let mut bytes = Vec::new();
     while bytes.len() <= most
@@ -121,10 +129,10 @@ async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, Trouble> {
 }
 
 fn parse(text: &str) -> Result<Value, Trouble> {
-    serde_json::from_str(text).map_err(|error| Trouble::Malformed(format!("no JSON: {error}")))
+    serde_json::from_str(text).map_err(|error| Trouble::Malformed(format!("it is not JSON: {error}")))
 }
 
-/// An error with what caused it, without the URL, which stands beside it already.
+/// Returns an error with its causes, without the URL, which the caller adds.
 fn causes(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut words = error.to_string();
@@ -142,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plaintext_stays_inside_and_the_key_is_never_shown() {
+    fn plaintext_stays_inside_and_the_key_is_never_printed() {
         let secret = || Secret::new("a-secret-of-a-server").unwrap();
         let http = Http::new("http://localhost:1/", secret()).unwrap();
         assert_eq!(http.url(), "http://localhost:1");

@@ -1,4 +1,5 @@
-//! Keeps one server serving the newest weights: looks at its health, at what it is, and gives it weights, again if it lost them.
+//! Keeps one server serving the newest weights: checks its health and identity, and loads weights
+//! again if it lost them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,32 +11,32 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{RwLockWriteGuard, watch};
 
-use super::driver::{Driver, Served, Source, What};
+use super::driver::{Served, ServerDriver, Source, SourceKind};
 use super::probe::{Meaning, probe};
 use super::trouble::Trouble;
-use crate::engine::Refusal;
+use crate::engine::WeightRefusal;
 
-/// Looks in succession that may fail while somebody takes connections.
+/// Successive failed health checks that count as down while the server accepts connections.
 const STRIKES: u32 = 3;
-/// Looks in succession after which it is said again that a server does not answer.
+/// Successive failed health checks after which the warning is repeated.
 const REMIND: u32 = 12;
 
-/// Loads in succession that may fail in a server that is well.
+/// Successive loads that may fail in a server that is well.
 const LOADS: u32 = 5;
-/// Times that the same weights may be lost without one good answer in between.
+/// The number of losses of the same weights without one good answer in between.
 const STRANGERS: u32 = 5;
 
-/// Why a server is looked at anew.
+/// Reasons for a new check of a server.
 const NOT_WELL: &str = "it was not well";
 const LOST: &str = "it lost its weights";
-const ENDED: &str = "nobody announces weights any more";
+const ENDED: &str = "weights are no longer announced";
 
-/// Where weights are announced.
-pub(super) type Wanted = watch::Receiver<Option<Source>>;
-/// Where the outcome of every look at what a server is goes.
+/// The channel of announced weights.
+pub(super) type Announced = watch::Receiver<Option<Source>>;
+/// The channel for the outcome of every check.
 pub(super) type Looked = UnboundedSender<(String, Result<(), Trouble>)>;
 
-/// Set while it lives.
+/// A flag that is set while this lives.
 struct During<'a>(&'a AtomicBool);
 
 impl<'a> During<'a> {
@@ -51,15 +52,15 @@ impl Drop for During<'_> {
     }
 }
 
-impl Driver {
-    /// Looks at its health for ever.
+impl ServerDriver {
+    /// Checks the server's health for ever.
     pub(super) async fn watch_health(self: Arc<Self>) {
         let (mut strikes, mut looks) = (STRIKES, 0u32);
         loop {
             if !self.loading.load(Ordering::Relaxed) {
                 match self.look().await {
                     Ok(()) => strikes = 0,
-                    // Nobody is there: no reason to look twice.
+                    // The server is down: a second check is not needed.
                     Err(Trouble::Gone(said)) => {
                         strikes = STRIKES;
                         self.remind(&mut looks, &said);
@@ -76,7 +77,7 @@ impl Driver {
                 self.change(|state| {
                     state.falls += u64::from(state.well && !well);
                     state.well = well;
-                    // What comes back may be another.
+                    // A server that returns may be another one.
                     state.refused &= well;
                 });
             }
@@ -90,7 +91,8 @@ impl Driver {
     async fn look(&self) -> Result<(), Trouble> {
         let patience = self.settings.pace.patience;
         match tokio::time::timeout(patience, self.server.is_well()).await {
-            // What it wants to be told is told when it is asked for something.
+            // "Forbidden" still proves that the server is alive; the next real call reports the
+            // missing key.
             Ok(Err(Trouble::Forbidden(_))) | Ok(Ok(())) => Ok(()),
             Ok(Err(trouble)) => Err(trouble),
             Err(_) => Err(Trouble::Failing(format!("/health does not answer within {patience:?}"))),
@@ -104,8 +106,8 @@ impl Driver {
         *looks += 1;
     }
 
-    /// Has it serve the newest weights, for ever.
-    pub(super) async fn keep(self: Arc<Self>, mut wanted: Wanted, looked: Looked) {
+    /// Makes it serve the newest weights, for ever.
+    pub(super) async fn keep(self: Arc<Self>, mut wanted: Announced, looked: Looked) {
         let mut tries = 0;
         loop {
             let falls = self.until_well().await;
@@ -118,7 +120,7 @@ impl Driver {
                     tries = 0;
                     let _ = looked.send((self.name(), Ok(())));
                     let why = self.serve(context, meaning, falls, &mut wanted).await;
-                    tracing::info!(why, "{} is looked at anew", self.name());
+                    tracing::info!(why, "{} is checked again", self.name());
                 }
                 Err(trouble) => {
                     tracing::warn!(%trouble, "{} is not used", self.name());
@@ -137,16 +139,16 @@ impl Driver {
         }
     }
 
-    /// Whether it is what this agent needs; answers with the context that calls may use, and with what its log-probs are of.
+    /// Checks that it fits this agent; returns the usable context and the meaning of its log-probs.
     async fn check(&self) -> Result<(usize, Meaning), Trouble> {
         let (server, settings) = (self.server.as_ref(), &self.settings);
         let about = server.about().await?;
-        let told = about.context.unwrap_or(usize::MAX);
-        let context = told.min(settings.max_context).saturating_sub(server.spare());
+        let reported = about.context.unwrap_or(usize::MAX);
+        let context = reported.min(settings.max_context).saturating_sub(server.spare());
         if context <= settings.max_new_tokens as usize {
             return Err(Trouble::Unfit(format!(
-                "its context of {context} tokens leaves no room for a prompt beside sampling.max_new_tokens = {}: start it with more, \
-                 or ask for less",
+                "its context of {context} tokens leaves no room for a prompt next to sampling.max_new_tokens = {}: start it with a longer context, \
+                 or lower max_new_tokens",
                 settings.max_new_tokens
             )));
         }
@@ -156,8 +158,9 @@ impl Driver {
         Ok((context, meaning))
     }
 
-    /// Takes weights as they are announced, until it must be looked at anew; says why. `falls` is how often it was not well before.
-    async fn serve(&self, context: usize, meaning: Meaning, falls: u64, wanted: &mut Wanted) -> &'static str {
+    /// Loads weights as they are announced, until the server must be checked again; returns the
+    /// reason. `falls` is the number of times it was not well before.
+    async fn serve(&self, context: usize, meaning: Meaning, falls: u64, wanted: &mut Announced) -> &'static str {
         let (mut tries, mut refusals) = (0, 0);
         loop {
             if self.lost.notified().now_or_never().is_some() {
@@ -168,7 +171,7 @@ impl Driver {
                 tokio::select! {
                     changed = wanted.changed() => if changed.is_err() { return ENDED },
                     () = self.until_fallen(falls) => return NOT_WELL,
-                    // Whoever has its place now may be another server than the one that was looked at.
+                    // The server at this address may be another than the one checked.
                     () = self.lost.notified() => return self.lost(falls, wanted).await,
                 }
                 continue;
@@ -184,14 +187,14 @@ impl Driver {
                     tracing::info!(version = %source.version, "{} serves new weights", self.name());
                 }
                 Err(trouble) if trouble.may_pass() && tries < LOADS => {
-                    tracing::warn!(%trouble, version = %source.version, "{} did not take weights; they are sent again", self.name());
+                    tracing::warn!(%trouble, version = %source.version, "{} could not load weights; they are sent again", self.name());
                     self.doubt.notify_one();
                     tokio::time::sleep(self.settings.pace.pause_after(tries)).await;
                     tries += 1;
                 }
                 Err(trouble) => {
                     tries = 0;
-                    tracing::error!(%trouble, version = %source.version, "{} did not take weights", self.name());
+                    tracing::error!(%trouble, version = %source.version, "{} could not load weights", self.name());
                     self.refuse(source.version, &trouble);
                     self.rest(refusals, falls, wanted).await;
                     refusals += 1;
@@ -200,13 +203,13 @@ impl Driver {
         }
     }
 
-    /// Weights that are lost each time are changed by somebody else: such a server is refused.
-    async fn lost(&self, falls: u64, wanted: &mut Wanted) -> &'static str {
+    /// Rejects a server that repeatedly loses its weights: another program changes them.
+    async fn lost(&self, falls: u64, wanted: &mut Announced) -> &'static str {
         let (version, times) = *self.strangers();
         if times >= STRANGERS {
             self.strangers().1 = 0;
             let trouble = Trouble::Unfit(
-                "somebody else changes this server's weights: an agent that trains a whole model needs servers of its own"
+                "another program changes this server's weights: an agent that trains a whole model needs separate servers"
                     .into(),
             );
             tracing::error!(%trouble, %version, "{} is not used", self.name());
@@ -216,11 +219,11 @@ impl Driver {
         LOST
     }
 
-    /// After a refusal: until weights are announced, or again. Those of a partner that does not train are announced once, so that is
-    /// not waited for.
-    async fn rest(&self, refusals: u32, falls: u64, wanted: &mut Wanted) {
+    /// Waits after a rejection until weights are announced, or for a pause. Weights of a partner
+    /// that does not train are announced only once, so it retries after the pause.
+    async fn rest(&self, refusals: u32, falls: u64, wanted: &mut Announced) {
         tokio::select! {
-            // Without an announcer there is nobody to serve.
+            // Without an announcer there is nothing to serve.
             _ = wanted.changed() => {}
             () = self.until_fallen(falls) => {}
             () = tokio::time::sleep(self.settings.pace.pause_after(refusals)), if self.settings.trained_temperature.is_none() => {}
@@ -240,8 +243,8 @@ impl Driver {
         };
         let label = source.label.clone();
         match &source.what {
-            What::AsStarted => *self.served.write().await = Some(served(None, None)),
-            What::Whole(folder) => {
+            SourceKind::AsStarted => *self.served.write().await = Some(served(None, None)),
+            SourceKind::Whole(folder) => {
                 let mut place = self.close().await;
                 if self.server.label().await? != label {
                     *place = None;
@@ -250,7 +253,7 @@ impl Driver {
                 }
                 *place = Some(served(Some(label), None));
             }
-            What::Adapter(folder) => {
+            SourceKind::Adapter(folder) => {
                 self.server.load_adapter(&label, folder).await?;
                 let now = served(None, Some(label.clone()));
                 let before = self.served.write().await.replace(now);
@@ -262,7 +265,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits until no call is under way, and holds the next ones up. Those under way finish, or are ended and go on afterwards.
+    /// Waits until no call is in progress, and delays new ones. Calls in progress finish, or are
+    /// aborted and continue afterwards.
     async fn close(&self) -> RwLockWriteGuard<'_, Option<Arc<Served>>> {
         if self.settings.drains {
             return self.served.write().await;
@@ -279,10 +283,10 @@ impl Driver {
         }
     }
 
-    /// Once, with a pause behind it: a call that was on its way when others were ended is ended by the next order.
+    /// Aborts calls once, then pauses: a call missed by this order is aborted by the next.
     async fn end_calls(&self, tries: u32) {
         if let Err(trouble) = self.server.abort_all().await {
-            tracing::debug!(%trouble, "{} did not end what is under way", self.name());
+            tracing::debug!(%trouble, "{} did not abort its calls", self.name());
         }
         tokio::time::sleep(self.settings.pace.pause_after(tries)).await;
     }
@@ -296,7 +300,7 @@ impl Driver {
         }
         let late = |_| {
             Trouble::Unfit(format!(
-                "it did not take weights within engine.stuck_after = {stuck_after:?}"
+                "it could not load weights within engine.stuck_after = {stuck_after:?}"
             ))
         };
         tokio::time::timeout(stuck_after, load).await.map_err(late)?
@@ -306,12 +310,12 @@ impl Driver {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An adapter that is served no more is in the server still, and calls may use it.
+    /// Remembers an adapter that is no longer served: it is still loaded, and calls may use it.
     fn remember(&self, before: Option<Arc<Served>>) {
         self.before().extend(before.filter(|before| before.adapter.is_some()));
     }
 
-    /// Adapters that no call uses and that are not `serving`.
+    /// Returns adapters that no call uses and that are not `serving`.
     fn unused(&self, serving: &str) -> BTreeSet<String> {
         let list = self.before();
         let used = |served: &&Arc<Served>| Arc::strong_count(served) > 1;
@@ -327,23 +331,23 @@ impl Driver {
             .collect()
     }
 
-    /// Unloads adapters that no call uses any more. What fails is tried again after the next ones.
+    /// Unloads adapters that no call uses any more. A failure is retried after the next load.
     async fn unload(&self, serving: &str) {
         for name in self.unused(serving) {
             match self.server.unload_adapter(&name).await {
                 Err(trouble) if trouble.may_pass() => {
                     tracing::warn!(%trouble, name, "{} did not unload an adapter", self.name());
                 }
-                // Or it does not have it.
+                // Success, or the server does not have it.
                 _ => self.before().retain(|served| served.adapter.as_ref() != Some(&name)),
             }
         }
-        // One that is there again stands elsewhere.
+        // An adapter loaded again has another entry.
         self.before()
             .retain(|served| served.adapter.as_deref() != Some(serving) || Arc::strong_count(served) > 1);
     }
 
-    /// What comes next must see that it has weights first.
+    /// Withdraws its weights: the next check must confirm them first.
     async fn stop_serving(&self) {
         self.change(|state| (state.serving, state.reading) = (None, None));
         let before = self.close().await.take();
@@ -352,12 +356,12 @@ impl Driver {
 
     fn refuse(&self, version: WeightVersion, trouble: &Trouble) {
         let reason = format!("{}: {trouble}", self.name());
-        self.refused.send_replace(Some(Refusal { version, reason }));
+        self.refused.send_replace(Some(WeightRefusal { version, reason }));
         self.change(|state| state.refused = true);
     }
 }
 
-/// Whether an agent that trains, if it does, may use log-probs of this meaning. At temperature 1 all are the same.
+/// Checks that a training agent may use log-probs of this meaning. At temperature 1 all are equal.
 fn may_train(meaning: Meaning, temperature: Option<f32>, fix: &str) -> Result<(), Trouble> {
     let Some(temperature) = temperature.filter(|temperature| *temperature != 1.0) else {
         return Ok(());
@@ -365,10 +369,10 @@ fn may_train(meaning: Meaning, temperature: Option<f32>, fix: &str) -> Result<()
     let found = match meaning {
         Meaning::Tempered => return Ok(()),
         Meaning::Raw => "its log-probs are of the raw logits",
-        Meaning::Unknown => "what its log-probs are of could not be told",
+        Meaning::Unknown => "the meaning of its log-probs could not be determined",
     };
     Err(Trouble::Unfit(format!(
-        "{found}, and training at sampling.temperature = {temperature} needs those of the tempered distribution: {fix}, or write \
+        "{found}, and training at sampling.temperature = {temperature} needs those of the tempered distribution: {fix}, or set \
          sampling.temperature = 1.0"
     )))
 }
@@ -378,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn raw_logprobs_are_good_at_temperature_one_and_where_nobody_trains() {
+    fn raw_logprobs_are_accepted_at_temperature_one_or_untrained() {
         for meaning in [Meaning::Tempered, Meaning::Raw, Meaning::Unknown] {
             assert!(may_train(meaning, Some(1.0), "x").is_ok());
             assert!(may_train(meaning, None, "x").is_ok());

@@ -1,13 +1,20 @@
-//! Engines that are other people's servers: SGLang and vLLM, driven over HTTP.
+//! Engines that are foreign servers: SGLang and vLLM, driven over HTTP.
 //!
-//! [`server`] says what a server is asked for, [`sglang`] and [`vllm`] how each is asked. What both share: [`fleet`] shares jobs out
-//! among an agent's servers, [`driver`] makes one call, [`keeper`] keeps one server serving the newest weights, [`progress`] puts an
-//! answer together from its pieces, [`visits`] serves an agent's HTTP front, [`openai`] asks servers that take messages and show no tokens, [`probe`] finds out what log-probs mean, [`http`] speaks, [`trouble`] says what may be tried again.
+//! - [`server`]: the interface of a server; [`sglang`] and [`vllm`] implement it
+//! - [`fleet`]: distributes jobs over an agent's servers
+//! - [`driver`]: makes one call
+//! - [`keeper`]: keeps one server serving the newest weights
+//! - [`progress`]: assembles an answer from its pieces
+//! - [`visits`]: serves an agent's HTTP front
+//! - [`openai`]: servers that take messages and return no tokens
+//! - [`probe`]: determines the meaning of log-probs
+//! - [`http`]: the HTTP client; [`trouble`]: decides about retries
 //!
-//! A call's tokens are of one version, because whole weights change between calls only: those under way are ended (`swap = "in_place"`
-//! and `"retract"`) or finish (`"drain"`). A call that was ended keeps its tokens, and the next one begins behind them, computed anew
-//! with the new weights. So a token's version is known, and never guessed. An adapter of each version has a name of its own, which a
-//! call says; nothing needs to end for it.
+//! A call's tokens are of one version, because whole weights change only between calls. Calls in
+//! progress are aborted (`swap = "in_place"` and `"retract"`) or finish (`"drain"`). An aborted
+//! call keeps its tokens, and the next one continues behind them, recomputed with the new weights.
+//! So a token's version is known, never guessed. Each version's adapter has a unique name, which
+//! the call contains; no call needs to end for it.
 
 pub mod driver;
 pub mod fleet;
@@ -38,10 +45,10 @@ use uuid::Uuid;
 use http::Http;
 use server::Server;
 
-/// The server at `url`.
+/// Returns the server at `url`.
 ///
 /// # Errors
-/// As [`Http::from_environment`].
+/// The same as for [`Http::from_environment`].
 pub fn server(kind: EngineKind, url: &str) -> anyhow::Result<Arc<dyn Server>> {
     let http = Http::from_environment(url)?;
     Ok(match kind {
@@ -53,8 +60,8 @@ pub fn server(kind: EngineKind, url: &str) -> anyhow::Result<Arc<dyn Server>> {
 /// Characters of the weights' digest in a label.
 const SHORT: usize = 12;
 
-/// By which a server names weights: of no other run, agent or version, and of no others that had the same version before the ledger was
-/// repaired.
+/// Returns the name of weights in a server. It is unique to the run, agent and version, and to
+/// their content: a repaired ledger may give a version again.
 #[must_use]
 pub fn label(run: &RunId, agent: &AgentName, written: &Written) -> String {
     let digest = written.digest.to_hex();
@@ -62,13 +69,13 @@ pub fn label(run: &RunId, agent: &AgentName, written: &Written) -> String {
     format!("dyad-{run}-{agent}-{}-{short}", written.version)
 }
 
-/// How long is waited for what; tests wait less.
+/// Waiting times; shorter in tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Between two looks at a server's health, and the longest wait for its answer to one.
+    /// The interval of health checks, and the longest wait for an answer to one.
     pub look: Duration,
     pub patience: Duration,
-    /// The first pause before something is tried again; the longest is 50 times as long.
+    /// The first pause before a retry; the longest is 50 times as long.
     pub pause: Duration,
 }
 
@@ -83,8 +90,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The pause before the next try, after so many in succession: twice as long each time, and at random from half of that to all of
-    /// it, so that many do not come back at once.
+    /// Returns the pause after `tries` successive failures. It doubles each time, and is random
+    /// between half of that and all of it, so that clients do not return at once.
     fn pause_after(&self, tries: u32) -> Duration {
         let most = self.pause.saturating_mul(2u32.saturating_pow(tries).min(50));
         let noise = f64::from(Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);

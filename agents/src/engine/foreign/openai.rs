@@ -1,7 +1,8 @@
-//! Servers that take messages and answer with a text, as OpenAI's do: they show neither tokens nor weights.
+//! Servers with the interface of OpenAI: they take messages, return text, and show no tokens or
+//! weights.
 //!
-//! A job's ids are the chat itself ([`ChatLog`]), so such a server may be shown images. What it answers is never trained on: its
-//! log-probs are not known, and stand as 0.
+//! A job's ids are the chat itself ([`ChatLog`]), so such a server may receive images. Its answers
+//! are never trained on: their log-probs are unknown, and stored as 0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,55 +20,52 @@ use tokio::sync::{Semaphore, watch};
 
 use super::Pace;
 use super::http::Http;
-use super::trouble::{Trouble, Verdict};
+use super::trouble::{Trouble, TroubleVerdict};
 use crate::engine::process::link::Secret;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
 
-/// The environment variable with the servers' key: outsiders are shown no other.
+/// The environment variable with the servers' key: outside servers receive no other.
 pub const KEY: &str = "DYAD_OPENAI_KEY";
-/// Times that a job is asked of servers that answer and fail.
+/// Attempts of a job at servers that answer with a failure.
 const TRIES: u32 = 5;
-/// Longest answer, in bytes.
+/// Size limit of an answer, in bytes.
 const LONGEST: usize = 16 << 20;
 
 /// The servers of one agent.
 pub struct Openai {
-    desk: Arc<Desk>,
+    pool: Arc<ServerPool>,
     version: watch::Sender<WeightVersion>,
-    /// Never used: nobody gives it weights.
-    refused: watch::Sender<Option<Refusal>>,
+    /// Never used: it is given no weights.
+    refused: watch::Sender<Option<WeightRefusal>>,
 }
 
-struct Desk {
+struct ServerPool {
     servers: Vec<Http>,
     model: String,
     version: WeightVersion,
-    /// Calls at once, over all servers.
+    /// Concurrent calls, over all servers.
     slots: Semaphore,
     /// The server that the next call goes to.
     next: AtomicUsize,
-    /// A server that takes longer for an answer does not give one; zero: it may take any time.
+    /// Time limit of an answer; zero means no limit.
     patience: Duration,
     pace: Pace,
 }
 
 impl Openai {
-    /// Asks the servers at `engine.urls` for `model`. Whether they are there is found out when they are asked.
+    /// Starts to use the servers at `engine.urls` for `model`. They are first contacted by a call.
     ///
     /// # Errors
-    /// A URL that may not be asked, or a key that cannot be used.
+    /// A URL that is not allowed, or a key that cannot be used.
     pub fn start(engine: &EngineConfig, model: &str, version: WeightVersion) -> anyhow::Result<Arc<Self>> {
         Self::with_pace(engine, model, version, Pace::default())
     }
 
     fn with_pace(engine: &EngineConfig, model: &str, version: WeightVersion, pace: Pace) -> anyhow::Result<Arc<Self>> {
-        ensure!(
-            !engine.urls.is_empty(),
-            "engine.urls is empty: there is no server to ask"
-        );
+        ensure!(!engine.urls.is_empty(), "engine.urls is empty: add the URL of a server");
         let key = Secret::of_variable(KEY)?;
         let servers = engine.urls.iter().map(|url| Http::new(url, key.clone()));
-        let desk = Desk {
+        let pool = ServerPool {
             slots: Semaphore::new(engine.slots.saturating_mul(engine.urls.len())),
             servers: servers.collect::<anyhow::Result<_>>()?,
             model: model.to_owned(),
@@ -77,14 +75,14 @@ impl Openai {
             pace,
         };
         Ok(Arc::new(Self {
-            desk: Arc::new(desk),
+            pool: Arc::new(pool),
             version: watch::Sender::new(version),
             refused: watch::Sender::new(None),
         }))
     }
 }
 
-impl Desk {
+impl ServerPool {
     async fn make(&self, job: &Job) -> Result<Made, EngineFailure> {
         let never = |cause| EngineFailure { cause, retry: false };
         let chat = ChatLog::messages(&job.prompt_ids).map_err(|error| never(Failure::request(error)))?;
@@ -101,10 +99,10 @@ impl Desk {
                 Ok((message, finish)) => return Ok(self.made(message, finish)),
                 Err(trouble) => trouble,
             };
-            if let Verdict::Never(failure) = trouble.verdict() {
+            if let TroubleVerdict::Never(failure) = trouble.verdict() {
                 return Err(failure);
             }
-            // A server that is away is no fault of its work: it is waited for.
+            // Work is not at fault when its server is away: it waits.
             if matches!(trouble, Trouble::Gone(_)) {
                 away += 1;
             } else {
@@ -117,14 +115,14 @@ impl Desk {
                 });
             }
             if tries + away == 1 || (tries + away).is_power_of_two() {
-                tracing::warn!(%trouble, request = %job.request, "{}: a call is made again", server.url());
+                tracing::warn!(%trouble, request = %job.request, "{}: retrying a call", server.url());
             }
             tokio::time::sleep(self.pace.pause_after(tries.max(away))).await;
         }
     }
 
     async fn ask(&self, server: &Http, body: &Value) -> Result<(Message, Finish), Trouble> {
-        // Clients of such servers are given the URL with or without its version.
+        // The URL may be configured with or without its version.
         let path = if server.url().ends_with("/v1") {
             "/chat/completions"
         } else {
@@ -166,7 +164,7 @@ fn body(model: &str, job: &Job, chat: &[Message]) -> Value {
         "messages": chat,
         "temperature": sampling.temperature,
         "max_tokens": sampling.max_new_tokens,
-        // OpenAI's servers take 64 bits with a sign.
+        // OpenAI's servers take signed 64-bit numbers.
         "seed": job.seed >> 1,
     });
     if sampling.top_p < 1.0 {
@@ -178,13 +176,13 @@ fn body(model: &str, job: &Job, chat: &[Message]) -> Value {
     body
 }
 
-/// What a server said, as the assistant's message.
+/// Returns a server's text as the assistant's message.
 fn answer(reply: &Value) -> Result<(Message, Finish), Trouble> {
-    let missing = |what: &str| Trouble::Malformed(format!("there is no {what} in it"));
+    let missing = |what: &str| Trouble::Malformed(format!("it has no {what}"));
     let choice = reply.pointer("/choices/0").ok_or_else(|| missing("choice"))?;
     let text = match choice.pointer("/message/content") {
         Some(Value::String(text)) => text.as_str(),
-        // Whoever refuses, or says nothing, has said nothing.
+        // A refusal without text counts as an empty answer.
         Some(Value::Null) => "",
         _ => return Err(missing("text of a message")),
     };
@@ -199,11 +197,11 @@ fn answer(reply: &Value) -> Result<(Message, Finish), Trouble> {
 impl EngineClient for Openai {
     fn submit(&self, jobs: Vec<Job>, _wave: bool, done: UnboundedSender<Vec<Finished>>) {
         for job in jobs {
-            let (desk, done) = (self.desk.clone(), done.clone());
+            let (pool, done) = (self.pool.clone(), done.clone());
             tokio::spawn(async move {
                 let result = tokio::select! {
-                    result = desk.make(&job) => result,
-                    // Whoever asked is gone.
+                    result = pool.make(&job) => result,
+                    // The asker is gone.
                     () = done.closed() => return,
                 };
                 let _ = done.send(vec![Finished { job, result }]);
@@ -211,7 +209,7 @@ impl EngineClient for Openai {
         }
     }
 
-    /// `dyad check` refuses a front of such an agent.
+    /// Fails every visit; `dyad check` rejects a front of such an agent.
     fn visit(&self, visits: Vec<Visit>) {
         for visit in visits {
             visit.fail(EngineFailure {
@@ -227,7 +225,7 @@ impl EngineClient for Openai {
         self.version.subscribe()
     }
 
-    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+    fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
         self.refused.subscribe()
     }
 }

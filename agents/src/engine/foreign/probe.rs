@@ -1,30 +1,32 @@
-//! What a server's log-probs mean, found out from the numbers themselves.
+//! Determines the meaning of a server's log-probs from the numbers themselves.
 //!
-//! One token is asked for with the same prompt at temperature 1 and at 1/2, each time with the most likely tokens beside it. Between
-//! two of those the log-probs differ by d: of the distribution that is sampled from, by 2d at temperature 1/2; of the raw logits, by d
-//! as before.
+//! One token is requested with the same prompt at temperature 1 and at 1/2, each time with the most
+//! likely tokens. If two of those differ by d at temperature 1, they differ at temperature 1/2 by
+//! 2d for the distribution sampled from, and by d for the raw logits.
 
 use std::sync::Arc;
 
 use broker::protocol::turn::{LogProbs, Sampling};
 
-use super::server::{Ask, Server};
+use super::server::{Server, ServerCall};
 use super::trouble::Trouble;
 
-/// What log-probs are of.
+/// The meaning of log-probs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// log-softmax(logits / temperature): what is sampled from, as the engine of our own says it.
+    /// log-softmax(logits / temperature): the distribution sampled from, as our own engine reports
+    /// it.
     Tempered,
-    /// log-softmax(logits), whatever the temperature.
+    /// log-softmax(logits), at every temperature.
     Raw,
-    /// Of the places that were looked at none tells the two apart: the likely tokens are all alike.
+    /// No position distinguishes the two: the likely tokens are equally likely.
     Unknown,
 }
 
 impl Meaning {
-    /// Of what the log-probs are of an answer that was sampled so. What a server makes of truncation is not tried: by the servers'
-    /// documentation SGLang tells of the distribution before, vLLM of that before or behind, by how it was started.
+    /// Returns the distribution of the log-probs of an answer with this sampling. The effect of
+    /// truncation is not probed. According to their documentation, SGLang reports the distribution
+    /// before truncation, and vLLM before or after it, depending on its start options.
     pub(super) fn of(self, sampling: &Sampling) -> LogProbs {
         let temperature = sampling.temperature;
         if sampling.truncates() || temperature == 0.0 {
@@ -34,7 +36,7 @@ impl Meaning {
             };
         }
         match self {
-            // All the same.
+            // Equal at temperature 1.
             _ if temperature == 1.0 => LogProbs::Sampled,
             Self::Tempered => LogProbs::Sampled,
             Self::Raw => LogProbs::Raw,
@@ -43,17 +45,17 @@ impl Meaning {
     }
 }
 
-/// Tokens that are compared.
+/// Number of tokens that are compared.
 const TOP: u32 = 5;
-/// Less than this is lost in the rounding of bf16.
+/// A smaller gap is lost in the rounding of bf16.
 const LEAST_GAP: f32 = 0.2;
-/// How far the ratio of two gaps may be from 1 or from 2.
+/// The allowed distance of the ratio of two gaps from 1 or 2.
 const SLACK: f32 = 0.3;
 
-/// Asks at several places until one tells.
+/// Probes several prompts until one decides.
 ///
 /// # Errors
-/// The server does not answer as documented, or its numbers are no log-probs.
+/// The server does not answer as documented, or its numbers are not log-probs.
 pub(super) async fn probe(
     server: &dyn Server,
     prompts: &[Vec<u32>],
@@ -63,7 +65,7 @@ pub(super) async fn probe(
         let mut top = Vec::new();
         for temperature in [1.0, 0.5] {
             let reply = server.generate(&ask(place, prompt, temperature, stop_ids)).await?;
-            let none = || Trouble::Malformed("the most likely tokens were asked for, and it tells none".into());
+            let none = || Trouble::Malformed("the most likely tokens were requested, but it reports none".into());
             top.push(reply.top.into_iter().next().ok_or_else(none)?);
         }
         let meaning = judge(&top[0], &top[1]).map_err(Trouble::Malformed)?;
@@ -74,8 +76,8 @@ pub(super) async fn probe(
     Ok(Meaning::Unknown)
 }
 
-fn ask(place: usize, prompt: &[u32], temperature: f32, stop_ids: &Arc<[u32]>) -> Ask {
-    Ask {
+fn ask(place: usize, prompt: &[u32], temperature: f32, stop_ids: &Arc<[u32]>) -> ServerCall {
+    ServerCall {
         id: format!("dyad-probe-{}", uuid::Uuid::new_v4().simple()),
         prompt: prompt.to_vec(),
         sampling: Arc::new(Sampling {
@@ -95,13 +97,14 @@ fn ask(place: usize, prompt: &[u32], temperature: f32, stop_ids: &Arc<[u32]>) ->
     }
 }
 
-/// What two lists of (token, log-prob) of the same place tell, at temperature 1 and at 1/2.
+/// Returns the meaning from two lists of (token, log-prob) at one position, at temperature 1 and
+/// 1/2.
 fn judge(one: &[(u32, f32)], half: &[(u32, f32)]) -> Result<Meaning, String> {
     for list in [one, half] {
         let sum: f32 = list.iter().map(|(_, logprob)| logprob.exp()).sum();
         if list.iter().any(|(_, logprob)| *logprob > 1e-3) || sum > 1.05 {
             return Err(format!(
-                "its numbers are no log-probs: the likely tokens' probabilities have the sum {sum}"
+                "its numbers are not log-probs: the likely tokens' probabilities sum to {sum}"
             ));
         }
     }
@@ -123,7 +126,7 @@ fn judge(one: &[(u32, f32)], half: &[(u32, f32)]) -> Result<Meaning, String> {
     } else {
         Err(format!(
             "its log-probs are neither of the logits nor of the tempered logits: at half the temperature two of them differ by {ratio} \
-             times as much, and 1 or 2 is expected"
+             times as much, but 1 or 2 was expected"
         ))
     }
 }
@@ -134,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// The most likely of a distribution, and their log-probs.
+    /// Returns the most likely tokens of a distribution, and their log-probs.
     fn top(logits: &[f32], temperature: f32) -> Vec<(u32, f32)> {
         let sum: f32 = logits.iter().map(|x| (x / temperature).exp()).sum();
         let mut list: Vec<(u32, f32)> = logits
@@ -149,13 +152,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn either_meaning_is_told_or_unknown_and_never_the_other(logits in prop::collection::vec(-4f32..4.0, 8..40)) {
+        fn a_meaning_is_found_or_unknown_and_never_confused(logits in prop::collection::vec(-4f32..4.0, 8..40)) {
             let (one, half) = (top(&logits, 1.0), top(&logits, 0.5));
             let apart = one[0].1 - one[4].1 >= LEAST_GAP;
-            let told = |meaning| if apart { meaning } else { Meaning::Unknown };
-            prop_assert_eq!(judge(&one, &half), Ok(told(Meaning::Tempered)));
-            prop_assert_eq!(judge(&one, &one), Ok(told(Meaning::Raw)));
-            // Rounding to bf16 changes nothing of that.
+            let expected = |meaning| if apart { meaning } else { Meaning::Unknown };
+            prop_assert_eq!(judge(&one, &half), Ok(expected(Meaning::Tempered)));
+            prop_assert_eq!(judge(&one, &one), Ok(expected(Meaning::Raw)));
+            // Rounding to bf16 does not change the result.
             let coarse = |list: &[(u32, f32)]| -> Vec<(u32, f32)> {
                 list.iter().map(|(id, x)| (*id, f32::from_bits(x.to_bits() & 0xffff_0000).min(0.0))).collect()
             };
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answers_log_probs_are_of_follows_from_the_meaning_and_its_sampling() {
+    fn an_answers_log_probs_follow_from_meaning_and_sampling() {
         let at = |meaning: Meaning, temperature, top_p| {
             let stop_ids: Arc<[u32]> = [].into();
             let sampling = ask(0, &[1], temperature, &stop_ids).sampling;
@@ -204,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_no_logprobs_are_refused() {
+    fn numbers_that_are_not_logprobs_are_rejected() {
         let logits = [(1, 3.5), (2, 1.0)];
-        assert!(judge(&logits, &logits).unwrap_err().contains("no log-probs"));
+        assert!(judge(&logits, &logits).unwrap_err().contains("not log-probs"));
         let sure = [(1, 0.0), (2, 0.0)];
         assert!(judge(&sure, &sure).is_err(), "two tokens cannot both be certain");
         let odd = ([(1, -0.5), (2, -1.5)], [(1, -0.1), (2, -4.0)]);

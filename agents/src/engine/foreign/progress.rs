@@ -1,4 +1,4 @@
-//! An answer in the making: put together from the pieces that calls bring.
+//! A partial answer, assembled from the pieces that calls return.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 use trainer::engine::UnderWay;
 use uuid::Uuid;
 
-use super::server::{Ask, End, Reply};
+use super::server::{CallEnd, Reply, ServerCall};
 use super::trouble::Trouble;
 use crate::engine::{Job, Made};
 
@@ -18,44 +18,44 @@ const IMPOSSIBLE: f32 = -9000.0;
 /// Decodes ids to text.
 type Decode<'a> = &'a (dyn Fn(&[u32]) -> String + Sync);
 
-/// How an answer is read.
+/// The functions that decode an answer.
 pub(super) struct Reading<'a> {
-    /// All of it, as a server looks for stop texts.
+    /// Decodes everything, as a server searches it for stop texts.
     pub(super) raw: Decode<'a>,
-    /// Without reasoning, where stop texts count.
+    /// Decodes without reasoning, where stop texts count.
     pub(super) visible: Decode<'a>,
     /// Ids that end an answer.
     pub(super) ends: &'a [u32],
 }
 
-/// What comes next.
+/// The next step of a generation.
 #[derive(Debug)]
 pub(super) enum Next {
-    Ask(Box<Ask>),
+    Call(Box<ServerCall>),
     /// There is no room for more.
     Over(Finish),
 }
 
-/// What has been made of a job's answer.
+/// The part of a job's answer made so far.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     ids: Vec<u32>,
     logprobs: Vec<f32>,
-    /// What those of its pieces are of.
+    /// The distribution of the log-probs of its pieces.
     logprobs_of: Option<LogProbs>,
-    /// Of each id, if they are asked for.
+    /// The likely tokens of each id, if requested.
     likely: Vec<Vec<TopLogprob>>,
     spans: Vec<VersionSpan>,
     reused: Option<usize>,
-    /// Tokens of one call at most; 0: all that are left.
+    /// The most tokens of one call; 0 means all that remain.
     piece: u32,
-    /// How many of the most likely tokens are asked for.
+    /// The number of most likely tokens requested.
     top: u8,
 }
 
 impl Progress {
-    /// An answer that is asked for in pieces of so many tokens, each of which is told as it comes and waits for no longer.
-    /// `top` of the most likely tokens come with each.
+    /// Starts an answer that is requested in pieces of `tokens` tokens, each reported as it
+    /// arrives. `top` of the most likely tokens come with each.
     pub(super) fn in_pieces(tokens: u32, top: u8) -> Self {
         Self {
             piece: tokens,
@@ -64,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// What has been made of the answer to `request`.
+    /// Returns the part of the answer to `request` made so far.
     pub(super) fn so_far(&self, request: RequestId) -> UnderWay<'_> {
         UnderWay {
             id: request,
@@ -76,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// The call that goes on from here, in a context of so many tokens.
+    /// Returns the next call, in a context of `context` tokens.
     ///
     /// # Errors
     /// [`Trouble::TooLong`] when the prompt leaves no room for an answer.
@@ -86,7 +86,7 @@ impl Progress {
         let room = context.saturating_sub(prompt + made);
         if made == 0 && room == 0 {
             return Err(Trouble::TooLong(format!(
-                "the prompt has {prompt} tokens, and the engine's context {context}: shorten it, or start the engine with more"
+                "the prompt has {prompt} tokens and the engine's context {context}: shorten it, or start the engine with a longer context"
             )));
         }
         let max_new_tokens = u32::try_from(left.min(room)).unwrap_or(u32::MAX);
@@ -99,7 +99,7 @@ impl Progress {
         };
         let mut prompt = job.prompt_ids.to_vec();
         prompt.extend_from_slice(&self.ids);
-        Ok(Next::Ask(Box::new(Ask {
+        Ok(Next::Call(Box::new(ServerCall {
             id: format!("dyad-{}", Uuid::new_v4().simple()),
             prompt,
             sampling: job.sampling.clone(),
@@ -111,12 +111,12 @@ impl Progress {
         })))
     }
 
-    /// What the log-probs of the piece that comes next are of: of several servers there may be several kinds.
+    /// Sets the distribution of the next piece's log-probs: several servers may have several.
     pub(super) fn log_probs_are(&mut self, of: LogProbs) {
         self.logprobs_of = Some(self.logprobs_of.map_or(of, |before| before.and(of)));
     }
 
-    /// Takes a piece that weights of `version` made; says why the answer has ended, if it has.
+    /// Takes a piece that weights of `version` made; returns the reason if the answer has ended.
     pub(super) fn take(
         &mut self,
         job: &Job,
@@ -138,26 +138,28 @@ impl Progress {
             return Some(Finish::Stop);
         }
         match reply.end {
-            End::Stop if self.ids.last().is_some_and(|last| reading.ends.contains(last)) => Some(Finish::Stop),
-            // The piece is over, and the answer is not: the next call says whether there is room for another.
-            End::Length
+            CallEnd::Stop if self.ids.last().is_some_and(|last| reading.ends.contains(last)) => Some(Finish::Stop),
+            // The piece is over but the answer is not: the next call checks the room for another.
+            CallEnd::Length
                 if self.piece > 0
                     && self.ids.len() - start >= self.piece as usize
                     && self.ids.len() < job.sampling.max_new_tokens as usize =>
             {
                 None
             }
-            End::Length => Some(Finish::Length),
-            // At a stop text inside of reasoning, which a server cannot tell from what is said: it goes on behind it.
-            End::Stop | End::Aborted => None,
+            CallEnd::Length => Some(Finish::Length),
+            // A server cannot distinguish a stop text inside of reasoning; the answer continues
+            // behind it.
+            CallEnd::Stop | CallEnd::Aborted => None,
         }
     }
 
-    /// The whole answer.
+    /// Returns the whole answer.
     #[must_use]
     pub(super) fn made(self, version: WeightVersion, finish: Finish) -> Made {
         Made {
-            // A later piece's cache was computed anew; tokens of an earlier one were sampled from older weights' all the same.
+            // A later piece's cache was recomputed, but tokens of an earlier one were sampled from
+            // older weights.
             oldest_kv: self.spans.iter().map(|span| span.version).min().unwrap_or(version),
             output_ids: self.ids,
             logprobs: self.logprobs,
@@ -189,8 +191,8 @@ impl Progress {
     }
 }
 
-/// The first `count` of a server's most likely tokens: one says the chosen one too, does not sort them, or fills up with impossible
-/// ones.
+/// Returns the first `count` of a server's most likely tokens. Some servers include the chosen one,
+/// do not sort them, or add impossible ones.
 fn ranked(mut place: Vec<(u32, f32)>, count: u8) -> Vec<TopLogprob> {
     place.retain(|(_, logprob)| *logprob > IMPOSSIBLE);
     place.sort_by(|(a, likelier), (b, other)| other.total_cmp(likelier).then(a.cmp(b)));
@@ -199,7 +201,8 @@ fn ranked(mut place: Vec<(u32, f32)>, count: u8) -> Vec<TopLogprob> {
     place.into_iter().map(likely).collect()
 }
 
-/// Each piece has random numbers of its own: those that made the tokens before it are not independent of them any more.
+/// Returns the seed of a piece: random numbers that made earlier tokens are not independent of
+/// them.
 fn seed_of(seed: u64, made: usize) -> u64 {
     if made == 0 {
         return seed;
@@ -210,9 +213,9 @@ fn seed_of(seed: u64, made: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// How many ids there are up to the first whose text completes a stop text, in the ids behind `start`. A stop text may have begun
-/// in an earlier piece, where the server that made this one could not see it. Reasoning that ends hides what stood before it, so
-/// each place is looked at, as the engine of our own does.
+/// Returns the number of ids up to the first that completes a stop text behind `start`. The stop
+/// text may have begun in an earlier piece, which the server of this one could not see. Ended
+/// reasoning hides the text before it, so each position is checked, as our own engine does.
 fn stop_at(stops: &[String], ids: &[u32], start: usize, reading: &Reading<'_>) -> Option<usize> {
     let holds = |text: String| stops.iter().any(|stop| text.contains(stop.as_str()));
     if stops.is_empty() || ids.len() == start || !holds((reading.raw)(ids)) {

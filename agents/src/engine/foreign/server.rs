@@ -1,4 +1,4 @@
-//! What a server is asked for, whichever it is.
+//! The interface of a server, of either kind.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,85 +8,86 @@ use broker::protocol::turn::Sampling;
 
 use super::trouble::Trouble;
 
-/// One call: a prompt and what may follow it.
+/// One call: a prompt and the limits of its answer.
 #[derive(Debug, Clone)]
-pub struct Ask {
-    /// Of this call alone.
+pub struct ServerCall {
+    /// Unique to this call.
     pub id: String,
     pub prompt: Vec<u32>,
     pub sampling: Arc<Sampling>,
-    /// At least 1; not what `sampling` says, of which some may be made already.
+    /// At least 1; less than in `sampling` if some tokens are already made.
     pub max_new_tokens: u32,
     pub seed: u64,
     pub stop_ids: Arc<[u32]>,
     pub adapter: Option<String>,
-    /// Most likely tokens to tell of each place, beside the chosen one.
+    /// Most likely tokens to report at each position, besides the chosen one.
     pub top: u32,
 }
 
-impl Ask {
-    /// No answer has more bytes: 1 KiB for each token that may be made, what is said of the prompt, and what else belongs to it.
+impl ServerCall {
+    /// Returns the size limit of an answer in bytes: 1 KiB for each new token, the scores of the
+    /// prompt, and fixed overhead.
     pub(super) fn longest_answer(&self) -> usize {
         (1 << 20) + (self.max_new_tokens as usize).saturating_mul(1 << 10) + self.prompt.len() * 16
     }
 }
 
-/// Why a call ended.
+/// The reason why a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum CallEnd {
     Stop,
     Length,
-    /// The server ended it before its time.
+    /// The server ended it early.
     Aborted,
 }
 
-/// What a call made.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
     pub ids: Vec<u32>,
     /// One per id; finite.
     pub logprobs: Vec<f32>,
-    pub end: End,
-    /// The label of the weights that made it, if it was said.
+    pub end: CallEnd,
+    /// The label of the weights that made it, if it was reported.
     pub label: Option<String>,
-    /// Tokens of the prompt that were not computed anew.
+    /// Tokens of the prompt that were reused from a cache.
     pub reused: usize,
-    /// Of each id, the most likely tokens in its place with their log-probs.
+    /// The most likely tokens at each id's position, with their log-probs.
     pub top: Vec<Vec<(u32, f32)>>,
 }
 
-/// What a server says of itself.
+/// A server's description of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
     /// Tokens of a prompt and its answer together.
     pub context: Option<usize>,
-    /// What it serves, in words for a log.
+    /// The served model, in words for a log.
     pub model: String,
 }
 
 /// An inference server over HTTP.
 #[async_trait]
 pub trait Server: Send + Sync {
-    /// `SGLang`, `vLLM`.
+    /// Returns the product's name: `SGLang`, `vLLM`.
     fn name(&self) -> &'static str;
-    /// Where it answers.
+    /// Returns its URL.
     fn url(&self) -> &str;
-    /// What to start it with, so that its log-probs are those of the tempered distribution.
+    /// Returns the advice that makes its log-probs those of the tempered distribution.
     fn fix_for_raw(&self) -> &'static str;
-    /// Tokens of the context that it does not let a call use.
+    /// Returns the tokens of the context that a call cannot use.
     fn spare(&self) -> usize {
         0
     }
     async fn is_well(&self) -> Result<(), Trouble>;
     async fn about(&self) -> Result<About, Trouble>;
-    async fn generate(&self, ask: &Ask) -> Result<Reply, Trouble>;
-    /// The label of the weights that it holds.
+    async fn generate(&self, ask: &ServerCall) -> Result<Reply, Trouble>;
+    /// Returns the label of the loaded weights.
     async fn label(&self) -> Result<String, Trouble>;
-    /// Ends every call that it has; each answers with what it made.
+    /// Aborts all its calls; each returns its tokens so far.
     async fn abort_all(&self) -> Result<(), Trouble>;
-    /// Takes whole weights, when no call is under way, and says `label` of them from then on.
+    /// Loads whole weights while no call is in progress, and reports `label` from then on.
     async fn load(&self, folder: &Path, label: &str) -> Result<(), Trouble>;
-    /// Takes an adapter under a name; good as well if it has that already.
+    /// Loads an adapter under a name; succeeds if it is already loaded.
     async fn load_adapter(&self, name: &str, folder: &Path) -> Result<(), Trouble>;
     async fn unload_adapter(&self, name: &str) -> Result<(), Trouble>;
 }

@@ -1,70 +1,72 @@
-//! What may go wrong between an agent and a server, and what follows from it.
+//! Failures between an agent and a server, and their consequences.
 
 use broker::protocol::failure::Failure;
 
 use crate::engine::EngineFailure;
 
-/// Why a server did not do what it was asked for.
+/// The failure of a request to a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// Nobody answers, or the connection broke.
+    /// The server does not answer, or the connection broke.
     #[error("no answer: {0}")]
     Gone(String),
-    /// It answers that it cannot now.
+    /// It reports a temporary failure.
     #[error("it failed: {0}")]
     Failing(String),
-    /// Its answer is not what its documentation says.
+    /// Its answer does not match its documentation.
     #[error("its answer is not understood: {0}")]
     Malformed(String),
-    /// It does not hold the weights that it was given: it was started anew, or somebody else gave it others.
+    /// It does not hold the weights that it was given: it was restarted, or another program
+    /// replaced them.
     #[error("it holds other weights than it was given: {0}")]
     Stranger(String),
-    /// Prompt and answer do not fit.
+    /// Prompt and answer exceed the context.
     #[error("{0}")]
     TooLong(String),
-    /// It does not know what it was asked for.
-    #[error("it knows no such thing: {0}")]
+    /// It does not know the requested route or object.
+    #[error("it does not know the route or object: {0}")]
     Missing(String),
-    #[error("it refuses: {0}")]
+    #[error("it rejected the request: {0}")]
     Refused(String),
-    /// It is not what this agent needs, and a person must change that.
+    /// It does not fit this agent, and the operator must change that.
     #[error("it cannot serve this agent: {0}")]
     Unfit(String),
-    /// It wants another key.
-    #[error("it refuses our key: {0}; set DYAD_ENGINE_TOKEN (of kind \"openai\": DYAD_OPENAI_KEY) to the server's")]
+    /// It requires another key.
+    #[error("it rejected our key: {0}; set DYAD_ENGINE_TOKEN (of kind \"openai\": DYAD_OPENAI_KEY) to the server's")]
     Forbidden(String),
 }
 
-/// What to do about it.
+/// The decision about a failed generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is not the request's fault: again, a bounded number of times.
+pub enum TroubleVerdict {
+    /// The request is not at fault: retry, a bounded number of times.
     Again,
-    /// It will not be otherwise.
+    /// A retry would give the same result.
     Never(EngineFailure),
 }
 
 impl Trouble {
-    /// What becomes of a generation.
+    /// Returns the decision for a generation.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> TroubleVerdict {
         let cause = match self {
-            Self::Gone(_) | Self::Failing(_) | Self::Malformed(_) | Self::Stranger(_) => return Verdict::Again,
-            // Keys and paths are mended by people: the coordinator asks again, and gives up in the end.
-            Self::Forbidden(_) | Self::Missing(_) | Self::Unfit(_) => return Verdict::Again,
+            Self::Gone(_) | Self::Failing(_) | Self::Malformed(_) | Self::Stranger(_) => return TroubleVerdict::Again,
+            // Keys and paths are fixed by the operator: the coordinator retries, and gives up in
+            // the end.
+            Self::Forbidden(_) | Self::Missing(_) | Self::Unfit(_) => return TroubleVerdict::Again,
             Self::TooLong(_) => Failure::context(self),
             Self::Refused(_) => Failure::request(self),
         };
-        Verdict::Never(EngineFailure { cause, retry: false })
+        TroubleVerdict::Never(EngineFailure { cause, retry: false })
     }
 
-    /// Whether a server that is left alone may mend itself.
+    /// Returns true if the server may recover by itself.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Gone(_) | Self::Failing(_))
     }
 
-    /// What an HTTP status and the words with it mean.
+    /// Returns the failure for an HTTP status and its body.
     #[must_use]
     pub fn of_status(status: u16, body: &str) -> Self {
         let said = complaint(body);
@@ -82,10 +84,10 @@ impl Trouble {
     }
 }
 
-/// Longest words of a server that are repeated.
+/// The longest part of a server's message that is repeated.
 const WORDS: usize = 300;
 
-/// What a server's error says in words, from the shapes that the servers use.
+/// Returns the message in a server's error body, in any of the servers' formats.
 fn complaint(body: &str) -> String {
     let value: Option<serde_json::Value> = serde_json::from_str(body).ok();
     let text = value.as_ref().and_then(|value| {
@@ -96,12 +98,12 @@ fn complaint(body: &str) -> String {
     });
     let mut said = clipped(text.unwrap_or(body).trim());
     if said.is_empty() {
-        said.push_str("it says nothing more");
+        said.push_str("no further message");
     }
     said
 }
 
-/// The beginning of what a server says, fit for a log.
+/// Returns the beginning of a server's message, printable for a log.
 pub(super) fn clipped(text: &str) -> String {
     let printable = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().take(WORDS).map(printable).collect()
@@ -114,13 +116,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_and_words_tell_what_may_be_tried_again() {
+    fn statuses_and_messages_decide_about_a_retry() {
         let long =
             r#"{"error": {"message": "This model's maximum context length is 32 tokens. However, you requested 40"}}"#;
         let sglang =
             r#"{"error": {"message": "The input (70 tokens) is longer than the model's context length (64 tokens)."}}"#;
         for body in [long, sglang] {
-            let Verdict::Never(failure) = Trouble::of_status(400, body).verdict() else {
+            let TroubleVerdict::Never(failure) = Trouble::of_status(400, body).verdict() else {
                 panic!("{body}");
             };
             assert_eq!(
@@ -129,23 +131,28 @@ mod tests {
                 "{failure}"
             );
         }
-        let Verdict::Never(failure) = Trouble::of_status(400, r#"{"detail": "top_p must be in (0, 1]"}"#).verdict()
+        let TroubleVerdict::Never(failure) =
+            Trouble::of_status(400, r#"{"detail": "top_p must be in (0, 1]"}"#).verdict()
         else {
             panic!("refused");
         };
         assert!(failure.cause.code == FailureCode::Request && failure.cause.reason.contains("top_p"));
         for status in [401, 404, 429, 500, 503] {
-            assert_eq!(Trouble::of_status(status, "").verdict(), Verdict::Again, "{status}");
+            assert_eq!(
+                Trouble::of_status(status, "").verdict(),
+                TroubleVerdict::Again,
+                "{status}"
+            );
         }
         assert!(Trouble::of_status(503, "").may_pass() && !Trouble::of_status(400, "").may_pass());
     }
 
     #[test]
-    fn words_of_a_server_are_short_and_printable() {
+    fn a_servers_messages_are_short_and_printable() {
         let said = complaint(&format!("a\n\u{1b}[31m{}", "x".repeat(9000)));
         assert!(said.len() <= WORDS && !said.contains(char::is_control), "{said}");
         assert_eq!(complaint(r#"{"message": "no"}"#), "no");
         assert_eq!(complaint(r#"{"error": "no"}"#), "no");
-        assert_eq!(complaint(""), "it says nothing more");
+        assert_eq!(complaint(""), "no further message");
     }
 }

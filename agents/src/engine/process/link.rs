@@ -1,4 +1,4 @@
-//! How an agent and its engine processes ask each other over HTTP: with a token, and in plaintext only where it stays inside.
+//! HTTP between an agent and its engine processes: with a token, and in plaintext only inside.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,21 +15,22 @@ use crate::run_folder::connect;
 
 /// Environment variable with the token that agents and their engine processes share.
 pub const VARIABLE: &str = "DYAD_ENGINE_TOKEN";
-/// The header that says to which session commands belong.
+/// The header with the session that commands belong to.
 pub(crate) const SESSION: &str = "x-dyad-session";
 pub(crate) const BINARY: &str = "application/octet-stream";
 pub(crate) const JSON: &str = "application/json";
-/// A connection that is not used stays open for so long at who was asked, and shorter at who asks, so that none is closed under a request.
+/// Idle time after which connections close: longer at the server than at the client, so that no
+/// connection closes during a request.
 pub(crate) const KEEP: Duration = Duration::from_secs(75);
 const IDLE: Duration = Duration::from_secs(20);
-/// The longest that is read of an answer that is an error.
+/// The longest part of an error answer that is read.
 const REASON: usize = 2000;
 
-/// The token, if there is one: shown by who asks, looked at by who is asked.
+/// The token, if there is one: sent by the client, checked by the server.
 #[derive(Clone, Default)]
 pub struct Secret(Option<(String, Token)>);
 
-/// Without the secret.
+/// Prints the type's name without the secret.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")
@@ -37,16 +38,18 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
+    /// Reads the token from the environment.
+    ///
     /// # Errors
-    /// One that can be guessed, or cannot stand in a header.
+    /// The token can be guessed, or cannot stand in a header.
     pub fn from_environment() -> Result<Self, Usage> {
         secret_in(VARIABLE)?.map_or(Ok(Self::default()), |secret| Self::new(&secret))
     }
 
-    /// The key in another variable, of servers that are not ours to give one.
+    /// Reads the key from another variable, for servers with a key of their operator.
     ///
     /// # Errors
-    /// As [`Self::from_environment`].
+    /// The same as for [`Self::from_environment`].
     pub fn of_variable(variable: &'static str) -> Result<Self, Usage> {
         let Some(secret) = secret_in(variable)? else {
             return Ok(Self::default());
@@ -55,8 +58,10 @@ impl Secret {
         Ok(Self(Some((secret, token))))
     }
 
+    /// Checks and stores a token.
+    ///
     /// # Errors
-    /// As [`Self::from_environment`].
+    /// The same as for [`Self::from_environment`].
     pub fn new(secret: &str) -> Result<Self, Usage> {
         let token = Token::new(VARIABLE, secret)?;
         Ok(Self(Some((secret.to_owned(), token))))
@@ -74,28 +79,27 @@ impl Secret {
         }
     }
 
-    /// Why a request is not let in; `None` if it is. Without a token only those who name this host by its address are, so that no web
-    /// page that a browser shows gets in under a name of its own.
+    /// Returns the status and reason of a rejected request; `None` if it is accepted. Without a
+    /// token only requests that name this host by its address are accepted, so that no web page in
+    /// a browser gets in under its own name.
     pub(crate) fn refuses(&self, request: &HttpRequest) -> Option<(u16, &'static str)> {
         let head = |name| request.headers().get(name).map(header::HeaderValue::as_bytes);
         match &self.0 {
-            Some((_, token)) if broker::mutant::stands("engine.token") => {
-                (!token.is_shown(head(header::AUTHORIZATION))).then_some((
-                    401,
-                    "the token is missing or wrong: give both processes the same DYAD_ENGINE_TOKEN",
-                ))
-            }
+            Some((_, token)) => (!token.is_shown(head(header::AUTHORIZATION))).then_some((
+                401,
+                "the token is missing or wrong: give both processes the same DYAD_ENGINE_TOKEN",
+            )),
             _ => {
                 let host = String::from_utf8_lossy(head(header::HOST).unwrap_or_default());
                 (!is_own_name(&host)).then_some((
                     403,
-                    "without DYAD_ENGINE_TOKEN this is asked by address, such as 127.0.0.1",
+                    "without DYAD_ENGINE_TOKEN use the address of this host, for example 127.0.0.1",
                 ))
             }
         }
     }
 
-    /// Whether one may listen there; `what` names it.
+    /// Checks that a listener may use this address; `what` names it in the error.
     ///
     /// # Errors
     /// A listener that other machines reach needs a token.
@@ -110,13 +114,13 @@ impl Secret {
     }
 }
 
-/// Why another process did not do what it was asked.
+/// The failure of a request to another process.
 #[derive(Debug, thiserror::Error)]
 #[error("{url}: {reason}")]
 pub struct LinkError {
     url: String,
     reason: String,
-    /// The same request would fail in the same way.
+    /// True if the same request would fail in the same way.
     is_final: bool,
 }
 
@@ -129,13 +133,13 @@ impl LinkError {
         }
     }
 
-    /// Of a message that is not sent at all.
+    /// Returns the error for a message that is too large to send.
     pub(crate) fn too_large(url: &str, bytes: usize, most: usize) -> Self {
         Self {
             is_final: true,
             ..Self::answer(
                 url,
-                format!("a message of {bytes} bytes is too large: {most} are the most"),
+                format!("a message of {bytes} bytes is too large: the limit is {most}"),
             )
         }
     }
@@ -144,7 +148,7 @@ impl LinkError {
         self.is_final
     }
 
-    /// With the innermost cause, which says more than that a request failed.
+    /// Returns the error with its innermost cause, which is more specific than a failed request.
     pub(crate) fn of(url: &str, error: reqwest::Error) -> Self {
         let error = error.without_url();
         let mut cause: &dyn std::error::Error = &error;
@@ -155,17 +159,17 @@ impl LinkError {
     }
 }
 
-/// A client that waits so long for a sign of life at most, if that is bounded at all.
+/// Returns a client that waits at most `silence` for the next byte, if it is given.
 ///
 /// # Errors
-/// The files for TLS that the environment names cannot be used.
+/// The TLS files that the environment names cannot be used.
 pub(crate) fn client(silence: Option<Duration>) -> anyhow::Result<Client> {
     let tls = tls::client(&TlsFiles::from_environment()?)?;
     let client = Client::builder()
         .tls_backend_preconfigured(tls)
         .connect_timeout(Duration::from_secs(5))
         .pool_idle_timeout(IDLE)
-        // A token goes where it was meant to go.
+        // A token must reach only its intended server.
         .redirect(Policy::none())
         .no_proxy();
     let client = match silence {
@@ -175,14 +179,14 @@ pub(crate) fn client(silence: Option<Duration>) -> anyhow::Result<Client> {
     Ok(client.build()?)
 }
 
-/// A URL that may be asked, without a slash at its end.
+/// Returns an allowed URL, without a slash at its end.
 ///
 /// # Errors
-/// It is none, or plaintext to it could be heard by others.
+/// It is not a URL, or plaintext to it could be read by others.
 pub(crate) fn judged(url: &str) -> Result<String, Usage> {
-    let wrong = |reason: &str| Usage::new(format!("the URL {url:?} cannot be asked: {reason}"));
+    let wrong = |reason: &str| Usage::new(format!("the URL {url:?} cannot be used: {reason}"));
     let parsed = Url::parse(url).map_err(|error| wrong(&error.to_string()))?;
-    let host = parsed.host_str().ok_or_else(|| wrong("it names no host"))?;
+    let host = parsed.host_str().ok_or_else(|| wrong("it has no host"))?;
     match parsed.scheme() {
         "https" => {}
         "http" => {
@@ -195,7 +199,7 @@ pub(crate) fn judged(url: &str) -> Result<String, Usage> {
     Ok(url.trim_end_matches('/').to_owned())
 }
 
-/// Asks, and takes nothing but success for an answer.
+/// Sends a request and accepts only success.
 pub(crate) async fn ask(request: RequestBuilder, url: &str) -> Result<Response, LinkError> {
     let mut response = request.send().await.map_err(|error| LinkError::of(url, error))?;
     let status = response.status();
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_to_others_needs_a_token_and_it_is_never_shown() {
+    fn a_public_listener_needs_a_token_that_is_never_printed() {
         let secret = Secret::new("0123456789abcdef").unwrap();
         assert_eq!(format!("{secret:?}"), "Secret");
         let (near, far) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());

@@ -1,8 +1,8 @@
-//! An engine in a process of its own: its client, its server, and the shelf from which it fetches weights.
+//! An engine in a separate process: its client, its server, and the server of its weights.
 
 pub mod client;
+pub mod crash_loop;
 pub mod link;
-pub mod lost;
 pub mod model_match;
 pub mod server;
-pub mod shelf;
+pub mod weight_server;

@@ -1,5 +1,7 @@
-//! Whether an engine process reads the model folder that its agent reads. Weights are held against their digest when they are fetched;
-//! what else an answer depends on has no place in them: rotary base, epsilon of the norms, context, tokens and those that end a turn.
+//! Checks that an engine process reads the same model folder as its agent.
+//!
+//! Fetched weights are compared by their digest. This check covers the other properties that an
+//! answer depends on: rotary base, epsilon of the norms, context, tokens and stop tokens.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +9,15 @@ use broker::ids::Digest;
 use rollout::text::TextCodec;
 use trainer::model::ModelShape;
 
-/// By name, as an engine's answers depend on it.
+/// Properties by name that an engine's answers depend on.
 pub(crate) type Facts = BTreeMap<String, String>;
 
-/// Of a model and its tokenizer.
+/// Returns the properties of a model and its tokenizer.
 pub(crate) fn facts(shape: &ModelShape, text: &TextCodec) -> Facts {
     let mut facts = shape.settings();
     facts.insert("stop ids".into(), format!("{:?}", text.stop_ids()));
     facts.insert("tokens".into(), tokens(text));
-    // A stop text ends nothing in a reasoning that the template began.
+    // Stop texts do not apply inside a reasoning that the template began.
     facts.insert(
         "the beginning of an answer".into(),
         format!("{:?}", text.answers_begin_with()),
@@ -23,7 +25,7 @@ pub(crate) fn facts(shape: &ModelShape, text: &TextCodec) -> Facts {
     facts
 }
 
-/// A digest of every token's bytes, and of which steer the model.
+/// Returns a digest of every token's bytes, and of the control tokens.
 fn tokens(text: &TextCodec) -> String {
     let mut all = Vec::new();
     for id in 0..u32::try_from(text.vocab_size()).unwrap_or(u32::MAX) {
@@ -36,7 +38,7 @@ fn tokens(text: &TextCodec) -> String {
     Digest::of(&all).to_string()
 }
 
-/// The first in which an engine's differ from its agent's, for people.
+/// Returns the first property in which an engine differs from its agent, as text.
 pub(crate) fn difference(engine: &Facts, agent: &Facts) -> Option<String> {
     let none = "nothing".to_owned();
     let names = engine.keys().chain(agent.keys());
@@ -45,7 +47,7 @@ pub(crate) fn difference(engine: &Facts, agent: &Facts) -> Option<String> {
         .map(|name| (name, both(name)))
         .find(|(_, [ours, theirs])| ours != theirs)?;
     Some(format!(
-        "this engine's model folder is not its agent's: {name} is {ours} here and {theirs} there; start it with the agent's model folder"
+        "this engine's model folder differs from its agent's: {name} is {ours} here and {theirs} there; start it with the agent's model folder"
     ))
 }
 
@@ -54,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named_with_both_values() {
+    fn a_difference_is_named_with_both_values() {
         let facts = |pairs: &[(&str, &str)]| -> Facts {
             let owned = pairs
                 .iter()
@@ -64,8 +66,11 @@ mod tests {
         let ours = facts(&[("rms_norm_eps", "1e-6"), ("rope_theta", "10000.0")]);
         assert_eq!(difference(&ours, &ours), None);
         let other = facts(&[("rms_norm_eps", "1e-6"), ("rope_theta", "500000.0")]);
-        let told = difference(&ours, &other).unwrap();
-        assert!(told.contains("rope_theta is 10000.0 here and 500000.0 there"), "{told}");
+        let reason = difference(&ours, &other).unwrap();
+        assert!(
+            reason.contains("rope_theta is 10000.0 here and 500000.0 there"),
+            "{reason}"
+        );
         let more = facts(&[
             ("mlp_bias", "true"),
             ("rms_norm_eps", "1e-6"),

@@ -2,12 +2,12 @@ use broker::protocol::turn::Sampling;
 
 use super::*;
 
-/// Keeps what it is given until it is told to answer.
+/// Keeps its jobs until the test makes it answer.
 struct Held {
     given: Mutex<Vec<(Vec<Job>, bool, Done)>>,
     visited: Mutex<Vec<Visit>>,
     version: watch::Sender<WeightVersion>,
-    refused: watch::Sender<Option<Refusal>>,
+    refused: watch::Sender<Option<WeightRefusal>>,
     there: watch::Sender<bool>,
     pinned: watch::Sender<bool>,
     scores: watch::Sender<bool>,
@@ -26,7 +26,7 @@ impl Held {
         })
     }
 
-    /// Groups and members of what it was given, as waves or not.
+    /// Returns groups and members of its jobs, and true for waves.
     fn seen(&self) -> Vec<(Vec<(u8, u16)>, bool)> {
         let name = |job: &Job| (job.group.0[0], job.member);
         let given = self.given.lock().unwrap();
@@ -89,7 +89,7 @@ impl EngineClient for Held {
         self.version.subscribe()
     }
 
-    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+    fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
         self.refused.subscribe()
     }
 }
@@ -128,7 +128,7 @@ fn two() -> (Vec<Arc<Held>>, Arc<Replicas>) {
 }
 
 #[tokio::test]
-async fn all_engines_are_pinned_and_let_go_together() {
+async fn all_engines_are_pinned_and_unpinned_together() {
     let (held, replicas) = two();
     for pinned in [true, false] {
         replicas.pin(pinned);
@@ -137,7 +137,7 @@ async fn all_engines_are_pinned_and_let_go_together() {
 }
 
 #[tokio::test]
-async fn a_groups_prompt_goes_to_one_engine_and_answers_to_whoever_asked() {
+async fn a_groups_prompt_goes_to_one_engine_and_back_to_its_asker() {
     let (held, replicas) = two();
     let (first, mut to_first) = unbounded_channel();
     let (second, mut to_second) = unbounded_channel();
@@ -150,11 +150,11 @@ async fn a_groups_prompt_goes_to_one_engine_and_answers_to_whoever_asked() {
     assert_eq!(to_second.recv().await.unwrap()[0].job.member, 2);
     held[1].answer();
     assert_eq!(to_first.recv().await.unwrap()[0].job.group, GroupId([2; 16]));
-    assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
-    assert!(lock(&replicas.desk).askers.is_empty());
+    assert_eq!(lock(&replicas.routing).router.loads(), [0, 0]);
+    assert!(lock(&replicas.routing).askers.is_empty());
 }
 
-/// Lets the other tasks go on until it is so.
+/// Yields to other tasks until the condition holds.
 async fn until(so: impl Fn() -> bool) {
     while !so() {
         tokio::task::yield_now().await;
@@ -162,18 +162,18 @@ async fn until(so: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn what_an_engine_has_that_is_away_is_done_by_another_and_a_wave_waits() {
+async fn an_absent_engines_jobs_are_reassigned_and_a_wave_waits() {
     let (held, replicas) = two();
     let (done, mut answered) = unbounded_channel();
     replicas.submit(vec![job(1, 0), job(1, 1), job(2, 0)], false, done.clone());
     replicas.submit(vec![job(3, 0), job(4, 0)], true, done.clone());
-    // It is seen to be there first.
+    // Its presence is seen first.
     tokio::task::yield_now().await;
     held[0].there.send_replace(false);
     until(|| held[1].seen().len() == 3).await;
     assert_eq!(held[0].seen(), [(vec![(3, 0)], true)]);
     assert_eq!(held[1].seen()[2], (vec![(1, 0), (1, 1)], false));
-    let losses = |job: Job| lock(&replicas.desk).askers[&job.request].losses;
+    let losses = |job: Job| lock(&replicas.routing).askers[&job.request].losses;
     assert_eq!([job(1, 0), job(1, 1), job(2, 0)].map(losses), [1, 1, 0]);
     replicas.submit(vec![job(1, 2)], false, done.clone());
     assert_eq!(held[1].seen().len(), 4, "nothing new either");
@@ -185,12 +185,13 @@ async fn what_an_engine_has_that_is_away_is_done_by_another_and_a_wave_waits() {
     while answers < 6 {
         answers += answered.recv().await.unwrap().len();
     }
-    assert!(lock(&replicas.desk).askers.is_empty());
+    assert!(lock(&replicas.routing).askers.is_empty());
 }
 
-/// Its bits are a function of its content: so is what each engine gets, whatever was computed before.
+/// Its bits are a function of its content, so each engine's part is too, whatever was computed
+/// before.
 #[tokio::test]
-async fn a_wave_is_shared_out_by_its_groups_alone() {
+async fn a_wave_is_distributed_by_its_groups_alone() {
     let (held, replicas) = two();
     let (done, _answered) = unbounded_channel();
     replicas.submit(vec![job(9, 0)], false, done.clone());
@@ -204,17 +205,17 @@ async fn a_wave_is_shared_out_by_its_groups_alone() {
     }
 }
 
-/// Both engines take new weights at the same moment, again and again, as they do after every step.
+/// Both engines load new weights at the same moment, repeatedly, as happens after every step.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_word_on_the_version_is_the_newest() {
+async fn the_last_reported_version_is_the_newest() {
     let (held, replicas) = two();
     let mut versions = replicas.versions();
     for step in 1..2000 {
         let swap = |engine: Arc<Held>| tokio::task::spawn_blocking(move || engine.version.send_replace(version(step)));
         let _ = tokio::join!(swap(held[0].clone()), swap(held[1].clone()));
-        let told = versions.wait_for(|known| known.step == step);
-        let told = tokio::time::timeout(std::time::Duration::from_secs(20), told).await;
-        assert!(told.is_ok(), "step {step} is never told");
+        let reported = versions.wait_for(|known| known.step == step);
+        let reported = tokio::time::timeout(std::time::Duration::from_secs(20), reported).await;
+        assert!(reported.is_ok(), "step {step} is never reported");
     }
 }
 
@@ -228,26 +229,26 @@ async fn together_they_serve_the_oldest_weights_of_any() {
     assert_eq!(*oldest, version(1));
     drop(oldest);
     let mut refusals = replicas.refusals();
-    let refusal = Refusal {
+    let refusal = WeightRefusal {
         version: version(3),
         reason: "no memory".into(),
     };
     held[1].refused.send_replace(Some(refusal.clone()));
-    let told = refusals.wait_for(Option::is_some).await.unwrap().clone();
-    assert_eq!(told, Some(refusal));
+    let reported = refusals.wait_for(Option::is_some).await.unwrap().clone();
+    assert_eq!(reported, Some(refusal));
 }
 
 #[tokio::test]
-async fn visits_are_shared_out_too_and_a_visitor_leaves_the_engine_it_is_with() {
+async fn visits_are_distributed_and_leave_their_own_engine() {
     let (held, replicas) = two();
-    let (tell, _told) = unbounded_channel();
+    let (updates, _updated) = unbounded_channel();
     let visits = |group, members: u16| -> Vec<Visit> {
         let visit = |member| Visit {
             job: job(group, member),
             watched: true,
             top: 0,
             prompt_top: None,
-            tell: tell.clone(),
+            updates: updates.clone(),
         };
         (0..members).map(visit).collect()
     };
@@ -261,11 +262,11 @@ async fn visits_are_shared_out_too_and_a_visitor_leaves_the_engine_it_is_with() 
     replicas.leave(job(2, 0).request);
     replicas.leave(job(2, 0).request);
     assert_eq!(counts(), [0, 0]);
-    assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
+    assert_eq!(lock(&replicas.routing).router.loads(), [0, 0]);
 }
 
 #[tokio::test]
-async fn they_give_log_probs_of_prompts_where_each_of_them_does() {
+async fn replicas_score_prompts_if_every_engine_does() {
     let (held, replicas) = two();
     assert!(!replicas.scores_prompts());
     held[0].scores.send_replace(true);
@@ -275,7 +276,7 @@ async fn they_give_log_probs_of_prompts_where_each_of_them_does() {
 }
 
 #[tokio::test]
-async fn without_waves_an_engine_that_is_away_for_ever_holds_nobody_up() {
+async fn without_waves_an_absent_engine_delays_no_other() {
     let held = [Held::new(), Held::new()];
     let engines = || held.iter().map(|one| one.clone() as Arc<dyn EngineClient>).collect();
     let (apart, together) = (Replicas::start_apart(engines()), Replicas::start(engines()));
@@ -283,7 +284,7 @@ async fn without_waves_an_engine_that_is_away_for_ever_holds_nobody_up() {
     held[1].there.send_replace(false);
     held[0].version.send_replace(version(3));
     versions.wait_for(|known| *known == version(3)).await.unwrap();
-    // It comes back with what it had, and that counts.
+    // It returns with its old weights, and they count again.
     held[1].there.send_replace(true);
     versions.wait_for(|known| *known == version(0)).await.unwrap();
     held[1].there.send_replace(false);

@@ -161,7 +161,7 @@ impl EngineClient for Unscored {
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.0.versions()
     }
-    fn refusals(&self) -> watch::Receiver<Option<crate::engine::Refusal>> {
+    fn refusals(&self) -> watch::Receiver<Option<crate::engine::WeightRefusal>> {
         self.0.refusals()
     }
 }

@@ -1,4 +1,4 @@
-//! What each call promises, one by one.
+//! Tests of each call's promises.
 
 use std::time::Duration;
 
@@ -48,9 +48,9 @@ fn reservations_are_idempotent_and_bounded() {
     );
 }
 
-/// As when a new key of the coordinators has taken the place of an old one.
+/// Happens when a new key of the coordinators has replaced an old one.
 #[test]
-fn a_repeated_reservation_brings_the_newest_seal_of_the_same_task() {
+fn a_repeated_reservation_stores_the_newest_seal_of_the_task() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(&folder);
     let sealed = |seal: Option<[u8; 32]>| Reserve {
@@ -67,7 +67,7 @@ fn a_repeated_reservation_brings_the_newest_seal_of_the_same_task() {
     assert_eq!(
         stored(sealed(None)),
         Some(Seal([2; 32])),
-        "one without a key takes none away"
+        "a reservation without a key keeps the seal"
     );
     let elsewhere = Reserve {
         order: 7,
@@ -76,7 +76,7 @@ fn a_repeated_reservation_brings_the_newest_seal_of_the_same_task() {
     assert_eq!(
         stored(elsewhere),
         Some(Seal([2; 32])),
-        "it would not be of the row's place"
+        "the seal belongs to another place"
     );
 }
 
@@ -191,26 +191,26 @@ fn overdue_reservations_are_reported_with_a_doubling_bound() {
     );
 }
 
-/// Coordinators that come and go have every row told to them at once; the patience with those that stay is the same after it.
+/// New coordinators receive every row at once; the bound for the others stays the same after it.
 #[test]
-fn what_is_told_to_a_new_coordinator_waits_no_longer_for_its_next_report() {
+fn a_report_to_a_new_coordinator_does_not_delay_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(&folder);
     ledger.reserve(&[reserve(0)], 9).unwrap();
     let (start, bound) = (Instant::now(), Duration::from_secs(300));
     for second in 1..=40 {
-        let told = ledger
+        let reported = ledger
             .overdue(start + Duration::from_secs(second), Duration::ZERO)
             .unwrap();
-        assert_eq!(told.len(), 1);
+        assert_eq!(reported.len(), 1);
     }
     let after = |ledger: &mut Ledger, seconds| ledger.overdue(start + Duration::from_secs(seconds), bound).unwrap();
     assert_eq!(after(&mut ledger, 340).len(), 0);
-    assert_eq!(after(&mut ledger, 341).len(), 1, "300 s after it was last told");
+    assert_eq!(after(&mut ledger, 341).len(), 1, "300 s after its last report");
 }
 
 #[test]
-fn only_the_owner_opens_it_and_only_for_its_run_and_agent() {
+fn only_the_owner_opens_a_ledger_for_its_run_and_agent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.sqlite");
     let ledger = open(&folder);
@@ -231,7 +231,7 @@ fn a_fenced_owner_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.sqlite");
     let mut zombie = open(&folder);
-    // As on a file system without locks.
+    // A file system without locks behaves like this.
     std::fs::remove_file(folder.path().join("a.sqlite.lock")).unwrap();
     let mut owner = Ledger::open(&path, &run(), &agent()).unwrap();
     let error = zombie.reserve(&[reserve(0)], 9).unwrap_err();
@@ -240,7 +240,7 @@ fn a_fenced_owner_writes_nothing() {
 }
 
 #[test]
-fn a_damaged_file_is_refused_in_words() {
+fn a_damaged_file_is_rejected_with_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.sqlite");
     let mut ledger = open(&folder);
@@ -268,7 +268,7 @@ fn the_runs_state_and_notes_are_kept() {
     let newest = state(3, RunPhase::Draining);
     assert_eq!(ledger.adopt(newest).unwrap(), newest);
     for older in [state(2, RunPhase::Closed), state(3, RunPhase::Paused)] {
-        assert_eq!(ledger.adopt(older).unwrap(), newest, "the newest stands");
+        assert_eq!(ledger.adopt(older).unwrap(), newest, "the newest state is kept");
     }
     ledger.set_note("cursor", "task/7").unwrap();
     drop(ledger);
@@ -278,21 +278,21 @@ fn the_runs_state_and_notes_are_kept() {
     assert_eq!(
         ledger.note("run").unwrap(),
         None,
-        "notes do not reach the ledger's own keys"
+        "notes do not collide with the ledger's own keys"
     );
 }
 
-/// Rows of earlier releases are kept, read and handed back; what they did not know is unknown.
+/// Rows of earlier releases are kept, read and returned; fields they did not have are unknown.
 #[test]
-fn ledgers_of_earlier_releases_are_brought_up_to_date() {
+fn ledgers_of_earlier_releases_are_upgraded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.sqlite");
-    for (version, lacks) in [(1, ["seal", "conversations"].as_slice()), (2, &["seal"])] {
+    for (version, missing) in [(1, ["seal", "conversations"].as_slice()), (2, &["seal"])] {
         let mut ledger = Ledger::open(&path, &run(), &agent()).unwrap();
         ledger.reserve(&[reserve(version)], 99).unwrap();
         drop(ledger);
         let raw = rusqlite::Connection::open(&path).unwrap();
-        for column in lacks {
+        for column in missing {
             raw.execute(&format!("ALTER TABLE groups DROP COLUMN {column}"), [])
                 .unwrap();
         }
@@ -342,9 +342,9 @@ fn samples_of_schema_11_open_and_are_read() {
     }
 }
 
-/// Samples are not brought up to date: whoever goes on with a run of another release hears it at once.
+/// Samples are not upgraded: a resume of another release's run fails at once.
 #[test]
-fn samples_of_another_release_are_refused_at_the_opening() {
+fn samples_of_another_release_are_rejected_at_the_opening() {
     for (table, staged) in [("payloads", part(0, 1, 1, 0, 1)), ("stages", part(0, 1, 1, 0, 2))] {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = open(&folder);

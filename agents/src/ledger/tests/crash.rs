@@ -1,10 +1,10 @@
-//! A crash in mid-transaction: what was answered stands, what was not has no trace.
+//! Tests a crash in mid-transaction: answered calls persist, unanswered calls leave no trace.
 
 use std::path::Path;
 
 use super::*;
 
-/// The files as a crash at this moment would leave them.
+/// Copies the files as a crash at this moment would leave them.
 fn crash_image(from: &Path, to: &Path) {
     for name in ["a.sqlite", "a.sqlite-wal"] {
         std::fs::copy(from.join(name), to.join(name)).unwrap();
@@ -38,12 +38,16 @@ fn an_uncommitted_transaction_leaves_no_trace() {
     let later = tempfile::tempdir().unwrap();
     crash_image(folder.path(), later.path());
     let reopened = Ledger::open(&later.path().join("a.sqlite"), &run(), &agent()).unwrap();
-    assert_eq!(reopened.counts(), ledger.counts(), "after the commit all of it stands");
+    assert_eq!(
+        reopened.counts(),
+        ledger.counts(),
+        "after the commit everything persists"
+    );
     assert_eq!(reopened.counts().ready, 2);
 }
 
 #[test]
-fn a_storage_error_fails_the_whole_group_and_memory_agrees_with_the_file() {
+fn a_storage_error_fails_the_group_and_memory_matches_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(&folder);
     ledger.reserve(&[reserve(0)], 9).unwrap();

@@ -1,7 +1,8 @@
-//! What a ledger's custody is to the outside, in a few lines: reservations, parts, the one closing.
+//! The external behaviour of a ledger's custody in a few lines: reservations, parts, one closing.
 //!
-//! [`super::model`] ties it to the ledger in SQLite under random histories; the exhaustive model of the group's state machine
-//! (`sim/model/`) then takes it for the ledger, because it can be copied and compared.
+//! [`super::model`] compares it with the ledger in SQLite under random histories. The exhaustive
+//! model of the group's state machine (`sim/model/`) then uses it as the ledger, because it can be
+//! copied and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,27 +13,27 @@ use crate::ledger::Staged;
 
 /// The rows of one agent's ledger, by the number of their task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Custody {
-    pub(crate) rows: BTreeMap<u64, Row>,
+pub(crate) struct CustodyModel {
+    pub(crate) rows: BTreeMap<u64, RowModel>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Row {
-    /// With the parts of each (attempt, digest) that have come.
+pub(crate) enum RowModel {
+    /// Holds the parts of each (attempt, digest) received so far.
     Reserved(BTreeSet<(Attempt, Digest, u16)>),
     Closed(Winner),
 }
 
-/// What closed a group.
+/// The bundle that closed a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Winner {
     pub(crate) attempt: Attempt,
     pub(crate) digest: Digest,
-    /// Whether it brought samples.
+    /// True if it brought samples.
     pub(crate) samples: bool,
 }
 
-/// A bundle, or a part of one: all that custody looks at.
+/// A bundle, or a part of one: the fields that custody reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Part {
     pub(crate) attempt: Attempt,
@@ -42,29 +43,29 @@ pub(crate) struct Part {
     pub(crate) samples: bool,
 }
 
-impl Custody {
+impl CustodyModel {
     pub(crate) fn is_reserved(&self, group: u64) -> bool {
-        matches!(self.rows.get(&group), Some(Row::Reserved(_)))
+        matches!(self.rows.get(&group), Some(RowModel::Reserved(_)))
     }
 
     pub(crate) fn winner(&self, group: u64) -> Option<Winner> {
         match self.rows.get(&group) {
-            Some(Row::Closed(winner)) => Some(*winner),
+            Some(RowModel::Closed(winner)) => Some(*winner),
             _ => None,
         }
     }
 
-    /// `full`: there is no room for a new row.
+    /// Reserves a group; `full` means no room for a new row.
     pub(crate) fn reserve(&mut self, group: u64, full: bool) -> ReserveVerdict {
         match self.rows.get(&group) {
-            Some(Row::Closed(Winner { attempt, digest, .. })) => ReserveVerdict::Closed {
+            Some(RowModel::Closed(Winner { attempt, digest, .. })) => ReserveVerdict::Closed {
                 attempt: *attempt,
                 digest: *digest,
             },
-            Some(Row::Reserved(_)) => ReserveVerdict::Granted,
+            Some(RowModel::Reserved(_)) => ReserveVerdict::Granted,
             None if full => ReserveVerdict::Later,
             None => {
-                self.rows.insert(group, Row::Reserved(BTreeSet::new()));
+                self.rows.insert(group, RowModel::Reserved(BTreeSet::new()));
                 ReserveVerdict::Granted
             }
         }
@@ -74,11 +75,11 @@ impl Custody {
         let Part { attempt, digest, .. } = part;
         let staged = match self.rows.get_mut(&group) {
             None => return Staged::NoRow,
-            Some(Row::Closed(winner)) if (winner.attempt, winner.digest) == (attempt, digest) => {
+            Some(RowModel::Closed(winner)) if (winner.attempt, winner.digest) == (attempt, digest) => {
                 return Staged::Duplicate;
             }
-            Some(Row::Closed(_)) => return Staged::OtherAttempt,
-            Some(Row::Reserved(staged)) => staged,
+            Some(RowModel::Closed(_)) => return Staged::OtherAttempt,
+            Some(RowModel::Reserved(staged)) => staged,
         };
         if !staged.insert((attempt, digest, part.part)) {
             return Staged::Duplicate;
@@ -93,7 +94,7 @@ impl Custody {
             digest,
             samples,
         };
-        self.rows.insert(group, Row::Closed(winner));
+        self.rows.insert(group, RowModel::Closed(winner));
         Staged::Closed
     }
 }

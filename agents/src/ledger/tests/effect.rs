@@ -1,4 +1,4 @@
-//! Lineages, verdicts, replay, consumed sets, pruning.
+//! Tests of lineages, verdicts, replay, consumed sets and pruning.
 
 use broker::ids::WeightVersion;
 
@@ -9,7 +9,7 @@ fn v(lineage: u32, step: u64) -> WeightVersion {
     WeightVersion { lineage, step }
 }
 
-/// A ledger with groups 0..n closed, one sample each.
+/// Returns a ledger with groups 0..n closed, one sample each.
 fn closed(folder: &tempfile::TempDir, n: u64) -> Ledger {
     let mut ledger = open(folder);
     ledger.reserve(&(0..n).map(reserve).collect::<Vec<_>>(), n).unwrap();
@@ -51,7 +51,7 @@ fn each_sample_takes_effect_once_along_a_lineage() {
 }
 
 #[test]
-fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() {
+fn a_restore_readies_the_dead_branch_and_replays_its_batches() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = closed(&folder, 6);
     let one = ledger.begin_lineage(None).unwrap();
@@ -78,7 +78,8 @@ fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() 
         replay.iter().map(|b| (b.lineage, b.step)).collect::<Vec<_>>(),
         [(1, 3), (1, 4)]
     );
-    // It crashes again after the first replayed batch; the second still comes from the first lineage.
+    // It crashes again after the first replayed batch; the second still comes from the first
+    // lineage.
     ledger.record_batch(two, 3, &replay[0].verdicts).unwrap();
     let three = ledger.begin_lineage(Some(v(one, 2))).unwrap();
     let replay = ledger.recorded_batches(2).unwrap();
@@ -87,11 +88,7 @@ fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() 
         [(2, 3), (1, 4)]
     );
     let retraced = [(one, 4), (two, 3)].into();
-    assert_eq!(
-        ledger.retraced().unwrap(),
-        retraced,
-        "what is to be trained again counts"
-    );
+    assert_eq!(ledger.retraced().unwrap(), retraced, "batches to train again count");
     for batch in &replay {
         assert_eq!(ledger.payloads(&batch.groups()).unwrap().len(), 1);
         ledger.record_batch(three, batch.step, &batch.verdicts).unwrap();
@@ -101,7 +98,7 @@ fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() 
     assert_eq!(
         ledger.retraced().unwrap(),
         retraced,
-        "nothing is left to train again for {four}"
+        "no batch remains to train again for {four}"
     );
     let after = ledger.consumed(v(three, 4)).unwrap();
     assert_eq!(
@@ -114,9 +111,9 @@ fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() 
     assert_eq!(audit.violations(), [""; 0]);
 }
 
-/// Formed again, a batch may come to other verdicts: from there on nothing that its forerunner trained is what comes now.
+/// A batch formed again may get other verdicts: from there on the old lineage's training differs.
 #[test]
-fn what_was_trained_upon_another_batch_is_not_traced_again() {
+fn batches_recorded_upon_another_batch_are_not_retraced() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = closed(&folder, 4);
     let one = ledger.begin_lineage(None).unwrap();
@@ -135,7 +132,7 @@ fn what_was_trained_upon_another_batch_is_not_traced_again() {
     assert_eq!(
         ledger.retraced().unwrap(),
         [(one, 1), (two, 2)].into(),
-        "it has left its forerunner"
+        "it has diverged from its ancestor"
     );
 
     let three = ledger.begin_lineage(Some(v(one, 1))).unwrap();
@@ -161,8 +158,8 @@ fn what_was_trained_upon_another_batch_is_not_traced_again() {
     assert_eq!(ledger.audit().unwrap().violations(), [""; 0]);
 }
 
-/// Both go on from the same weights with other samples: their versions, and what each has consumed, have nothing in common
-/// beyond the checkpoint.
+/// Both continue from the same weights with other samples: their versions and consumed sets share
+/// nothing beyond the checkpoint.
 #[test]
 fn two_restores_of_one_checkpoint_share_no_version() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +169,7 @@ fn two_restores_of_one_checkpoint_share_no_version() {
     let checkpoint = v(one, 1);
     let branches = [1, 2].map(|group| {
         let lineage = ledger.begin_lineage(Some(checkpoint)).unwrap();
-        assert_eq!(ready(&ledger), [1, 2, 3], "what the other branch took is free again");
+        assert_eq!(ready(&ledger), [1, 2, 3], "the other branch's samples are free again");
         ledger.record_batch(lineage, 2, &trained(group, 1)).unwrap();
         v(lineage, 2)
     });
@@ -184,7 +181,7 @@ fn two_restores_of_one_checkpoint_share_no_version() {
 }
 
 #[test]
-fn a_branch_restored_after_a_fork_goes_on_with_what_it_had_consumed() {
+fn a_branch_restored_after_a_fork_keeps_its_consumed_set() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = closed(&folder, 6);
     let one = ledger.begin_lineage(None).unwrap();
@@ -213,7 +210,7 @@ fn a_branch_restored_after_a_fork_goes_on_with_what_it_had_consumed() {
 }
 
 #[test]
-fn consumed_digests_tell_order_verdict_and_step_apart() {
+fn consumed_digests_depend_on_order_verdict_and_step() {
     let digest = |batches: &[(u64, Vec<SampleVerdict>)]| {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = closed(&folder, 3);
@@ -238,7 +235,7 @@ fn consumed_digests_tell_order_verdict_and_step_apart() {
 }
 
 #[test]
-fn payloads_go_only_when_every_retained_checkpoint_is_later() {
+fn payloads_are_pruned_once_every_checkpoint_is_later() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = closed(&folder, 5);
     let one = ledger.begin_lineage(None).unwrap();
@@ -272,9 +269,10 @@ fn verdicts_cannot_be_changed_even_by_hand() {
     assert!(file.execute("DELETE FROM verdicts", []).is_err());
 }
 
-/// What is left when the run ends belongs to no batch: a restore to the last checkpoint has it again.
+/// Samples left at the end of the run belong to no batch: a restore to the last checkpoint makes
+/// them ready again.
 #[test]
-fn what_is_left_at_the_end_is_discarded_and_counted_and_comes_back_with_a_restore() {
+fn samples_left_at_the_end_are_discarded_until_a_restore() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(&folder);
     let one = ledger.begin_lineage(None).unwrap();
@@ -317,7 +315,7 @@ fn a_changed_verdict_breaks_the_chain_of_batches() {
     let theirs = crate::ledger::Inspector::open(repaired.path()).unwrap();
     for version in [v(one, 3), v(two, 3)] {
         let digest = theirs.consumed(version).unwrap().digest;
-        assert_eq!(digest, consumed, "the chain goes on from the checkpoint");
+        assert_eq!(digest, consumed, "the chain continues from the checkpoint");
     }
     repaired.reserve(&[reserve(7)], 9).unwrap();
     repaired.stage(&[part(7, 1, 1, 0, 1)]).unwrap();

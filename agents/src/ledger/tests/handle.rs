@@ -1,4 +1,4 @@
-//! The handle: durable answers, one commit for many, refusals that hit only their caller.
+//! Tests of the handle: durable answers, one commit for many calls, rejections per caller.
 
 use std::time::Instant;
 
@@ -40,7 +40,8 @@ fn answers_are_durable_and_close_waits_for_the_lock() {
     });
 }
 
-/// Closes 1,600 groups of 16 samples in calls of one group each, as deliveries come, and prints the rate.
+/// Closes 1,600 groups of 16 samples in calls of one group each, like deliveries, and prints the
+/// rate.
 #[test]
 fn many_callers_share_commits() {
     let folder = tempfile::tempdir().unwrap();

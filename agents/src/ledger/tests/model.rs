@@ -1,10 +1,13 @@
-//! Random histories of reservations, parts, duplicates, rival attempts, batches and crashes against a small model:
-//! exactly one attempt of a group ever counts, nothing that was answered is lost, no sample takes effect twice.
+//! Compares the ledger with a small model under random histories.
+//!
+//! Histories consist of reservations, parts, duplicates, rival attempts, batches and crashes.
+//! Exactly one attempt of a group ever counts, no answered call is lost, and no sample takes effect
+//! twice.
 
 use broker::ids::WeightVersion;
 use proptest::prelude::*;
 
-use super::custody::{Custody, Part};
+use super::custody::{CustodyModel, Part};
 use super::*;
 
 const GROUPS: u64 = 5;
@@ -48,7 +51,7 @@ fn parts_of(content: u8) -> u16 {
 
 #[derive(Default)]
 struct Model {
-    custody: Custody,
+    custody: CustodyModel,
     lineage: u32,
     /// Groups consumed by step along the surviving lineage.
     steps: Vec<u64>,
@@ -72,7 +75,7 @@ impl Model {
             .collect()
     }
 
-    /// Samples of a group's winner.
+    /// Returns the number of samples of a group's winner.
     fn samples(&self, group: u64) -> u16 {
         let winner = self.custody.winner(group).unwrap();
         parts_of(winner.digest.0[0])

@@ -1,8 +1,9 @@
-//! Files beside the configuration from which follows which task stands where: they are those that the run began with, or it
-//! does not go on.
+//! Pins the files next to the configuration that decide the order of tasks: a run continues only
+//! with the files it began with.
 //!
-//! `pinned.json` in the run folder has a BLAKE3 digest of each, by the key that names it. The first coordinator writes it, once
-//! it has opened them; every later one, and `--resume`, compares.
+//! `pinned.json` in the run folder has a BLAKE3 digest of each file, by the key that names it. The
+//! first coordinator writes it after it has opened the files. Every later one, and `--resume`,
+//! compares.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,23 +20,24 @@ use crate::run_folder::RunFolder;
 
 pub mod models;
 
-/// Key path in the configuration -> digest of the file's content, in hex.
+/// Maps the key path in the configuration to the digest of the file's content, in hex.
 type Pins = BTreeMap<String, String>;
 
 const PASS_RATES: &str = "tasks.curriculum.pass_rates";
 
-/// Compares what is pinned with what the files hold.
+/// Compares the pinned digests with the files.
 ///
 /// # Errors
-/// A file with another content than when the run began, and what to do; the disk's.
+/// A file with another content than when the run began, and the fix; errors of the disk.
 pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     compare(&read(&path(folder))?, config).map(|_| ())
 }
 
-/// As [`verify`], and pins the files of a run that has none pinned. Call it when they are known to be usable.
+/// Compares like [`verify`], and pins the files if the run has no pins. Call it once the files are
+/// known to be usable.
 ///
 /// # Errors
-/// As [`verify`]; files that another coordinator has pinned otherwise meanwhile.
+/// The same as for [`verify`]; files that another coordinator pinned differently in the meantime.
 pub fn settle(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     let path = path(folder);
     let pinned = read(&path)?;
@@ -45,18 +47,18 @@ pub fn settle(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     }
     if has_history(folder, config) {
         for (key, digest) in &all {
-            tracing::warn!(key, digest, pins = %path.display(), "a run that has already trained pins this file as it is");
+            tracing::warn!(key, digest, pins = %path.display(), "a run that has already trained pins this file in its current state");
         }
     }
     if write(&path, &all).with_context(|| format!("writing {}", path.display()))? {
         return Ok(());
     }
-    // Another coordinator was first: what it has pinned holds.
+    // Another coordinator was first: its pins hold.
     let theirs = read(&path)?;
     match compare(&theirs, config)? == theirs {
         true => Ok(()),
         false => Err(Usage::new(format!(
-            "{} lacks a file that the configuration names: this run began without it",
+            "{} does not list a file that the configuration names: this run began without it",
             path.display()
         ))
         .hint("begin a new run")
@@ -64,7 +66,7 @@ pub fn settle(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     }
 }
 
-/// Writes the pins whole, unless there are any: then false.
+/// Writes all pins at once, unless a file of pins exists: then returns false.
 fn write(path: &Path, pins: &Pins) -> std::io::Result<bool> {
     let aside = path.with_extension(format!("{}.new", uuid::Uuid::new_v4().simple()));
     let put = || -> std::io::Result<bool> {
@@ -79,12 +81,13 @@ fn write(path: &Path, pins: &Pins) -> std::io::Result<bool> {
         Ok(true)
     };
     let written = put();
-    // What stays is in nobody's way.
+    // A leftover file is harmless.
     let _ = fs::remove_file(&aside);
     written
 }
 
-/// Whether the run has sent a round or kept a checkpoint of a later step than 0, which agents keep as they begin.
+/// Returns true if the run has sent a round or kept a checkpoint of a step above 0. Agents keep
+/// step 0 when they begin.
 fn has_history(folder: &RunFolder, config: &RunConfig) -> bool {
     let trained = |root: PathBuf| {
         let kept = CheckpointStore::new(&root, 1).list();
@@ -98,22 +101,22 @@ fn path(folder: &RunFolder) -> PathBuf {
     folder.path().join("pinned.json")
 }
 
-/// The files that this configuration names.
+/// Returns the files that this configuration names.
 fn files(config: &RunConfig) -> impl Iterator<Item = (&'static str, &Path)> {
     let curriculum = config.tasks.curriculum.iter();
     curriculum.map(|curriculum| (PASS_RATES, curriculum.pass_rates.as_path()))
 }
 
-/// What is pinned in a file; nothing if it is not there.
+/// Reads the pins of a file; none if the file is missing.
 fn read(path: &Path) -> anyhow::Result<Pins> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Pins::new()),
         text => text.with_context(|| format!("reading {}", path.display()))?,
     };
-    serde_json::from_slice(&text).with_context(|| format!("{} is damaged: take it from a copy", path.display()))
+    serde_json::from_slice(&text).with_context(|| format!("{} is damaged: restore it from a copy", path.display()))
 }
 
-/// What is pinned, and the files that are not yet.
+/// Returns the pins, with those of files not yet pinned.
 fn compare(pinned: &Pins, config: &RunConfig) -> anyhow::Result<Pins> {
     if let Some(key) = pinned
         .keys()
@@ -139,13 +142,13 @@ fn compare(pinned: &Pins, config: &RunConfig) -> anyhow::Result<Pins> {
 
 fn absent(key: &str, file: &Path) -> anyhow::Error {
     Usage::new(format!("{key}: there is no file {}", file.display()))
-        .hint("a relative path counts from the working directory: start there, or write the whole path")
+        .hint("a relative path starts at the working directory: start there, or write the absolute path")
         .into()
 }
 
 fn unnamed(key: &str) -> anyhow::Error {
     Usage::new(format!(
-        "{key} was given when this run began and is not in its configuration, and which task stands where follows from it"
+        "{key} was set when this run began and is missing now; the order of tasks depends on it"
     ))
     .hint("put it back as it was, or begin a new run")
     .into()
@@ -154,11 +157,11 @@ fn unnamed(key: &str) -> anyhow::Error {
 fn changed(key: &str, file: &Path, began: &str, found: &str) -> anyhow::Error {
     let file = file.display();
     Usage::new(format!(
-        "{key}: {file} has changed since this run began (BLAKE3 {began} then, {found} here), and which task stands where \
-         follows from it: going on, the run would train on some tasks twice and on others never"
+        "{key}: {file} has changed since this run began (BLAKE3 {began} then, {found} here), and the order of tasks \
+         depends on it: the run would train on some tasks twice and on others never"
     ))
     .hint(format!(
-        "put {file} back as it was, or begin a new run; later measurements go into a file of their own"
+        "restore {file}, or begin a new run; write later measurements to another file"
     ))
     .into()
 }
@@ -170,12 +173,12 @@ mod tests {
     use crate::run_folder::tests::config_in;
 
     #[test]
-    fn a_run_goes_on_with_the_pass_rates_that_it_began_with_alone() {
+    fn a_run_continues_only_with_the_pass_rates_it_began_with() {
         let base = tempfile::tempdir().unwrap();
         let mut config = config_in(base.path());
         let folder = RunFolder::create(base.path(), &config, None).unwrap();
         settle(&folder, &config).unwrap();
-        assert!(!path(&folder).exists(), "nothing is named, nothing is pinned");
+        assert!(!path(&folder).exists(), "a configuration without files has no pins");
 
         let rates = base.path().join("rates.jsonl");
         let curriculum = format!("pass_rates = {:?}", rates.to_str().unwrap());
@@ -190,7 +193,7 @@ mod tests {
 
         fs::write(&rates, "one").unwrap();
         verify(&folder, &config).unwrap();
-        assert!(!path(&folder).exists(), "to look pins nothing");
+        assert!(!path(&folder).exists(), "verify pins nothing");
         settle(&folder, &config).unwrap();
         verify(&folder, &config).unwrap();
         settle(&folder, &config).unwrap();
@@ -198,7 +201,7 @@ mod tests {
         fs::write(&rates, "two").unwrap();
         for refused in [verify(&folder, &config), settle(&folder, &config)] {
             let error = refused.unwrap_err();
-            assert_eq!(code(&error), 2, "the supervisor ends, and does not try again");
+            assert_eq!(code(&error), 2, "the supervisor ends without a retry");
             let text = error.to_string();
             let digests = [&b"one"[..], b"two"].map(|content| Digest::of(content).to_string());
             assert!(digests.iter().all(|digest| text.contains(digest)), "{text}");
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_trained_has_a_history_and_what_stands_at_its_beginning_has_none() {
+    fn a_run_has_a_history_once_it_has_trained() {
         let base = tempfile::tempdir().unwrap();
         let config = config_in(base.path());
         let folder = RunFolder::create(base.path(), &config, None).unwrap();
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_pin_at_once_the_first_holds() {
+    fn the_first_of_two_concurrent_pins_holds() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("pinned.json");
         let pins = |digest: &str| Pins::from([(PASS_RATES.to_owned(), digest.to_owned())]);
@@ -237,7 +240,7 @@ mod tests {
         assert_eq!(
             fs::read_dir(base.path()).unwrap().count(),
             1,
-            "nothing is left beside it"
+            "no temporary file remains"
         );
     }
 }

@@ -1,8 +1,10 @@
-//! Which commit of the Hub's repository a run's models are: a name without one means another when its branch moves on.
+//! Pins the commit of each model from the Hub: a name without a commit changes its meaning when its
+//! branch moves.
 //!
-//! `pinned.AGENT.json` in the run folder has the commit by the name of the repository. The agent's process writes it when it has opened the
-//! model for the first time; every later one, and `--resume`, compares. What measures or exports a run's weights takes the commit that is
-//! pinned. Folders are not pinned, nor compared: one may be a copy of what the run began with.
+//! `pinned.AGENT.json` in the run folder has the commit by the name of the repository. The agent's
+//! process writes it after it has opened the model for the first time. Every later process, and
+//! `--resume`, compares. Commands that measure or export a run's weights use the pinned commit.
+//! Folders are neither pinned nor compared: a folder may be a copy of the original one.
 
 use std::path::{Path, PathBuf};
 
@@ -16,27 +18,28 @@ use crate::base::fault::Usage;
 use crate::run_folder::RunFolder;
 use crate::run_folder::models;
 
-/// Compares the models of all agents with what is pinned.
+/// Compares the models of all agents with the pinned commits.
 ///
 /// # Errors
-/// A model of another commit than the run began with, and what to do; the disk's.
+/// A model of another commit than the run began with, and the fix; errors of the disk.
 pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     let mut agents = config.agents.iter();
     agents.try_for_each(|(agent, settings)| verify_one(folder, agent, &settings.model))
 }
 
-/// Compares the model of an agent with what is pinned.
+/// Compares the model of an agent with the pinned commit.
 ///
 /// # Errors
-/// As [`verify`].
+/// The same as for [`verify`].
 pub fn verify_one(folder: &RunFolder, agent: &AgentName, model: &ModelConfig) -> anyhow::Result<()> {
     compare(folder, agent, model, &Cache::of_environment()).map(|_| ())
 }
 
-/// As [`verify_one`], and pins the model if it is not yet. Call it when it was opened.
+/// Compares like [`verify_one`], and pins the model if it is not yet pinned. Call it after the
+/// model was opened.
 ///
 /// # Errors
-/// As [`verify`].
+/// The same as for [`verify`].
 pub fn settle(folder: &RunFolder, agent: &AgentName, model: &ModelConfig) -> anyhow::Result<()> {
     settle_in(folder, agent, model, &Cache::of_environment())
 }
@@ -54,7 +57,7 @@ fn path(folder: &RunFolder, agent: &AgentName) -> PathBuf {
     folder.path().join(format!("pinned.{agent}.json"))
 }
 
-/// What is to be pinned; none if it is, and of what is no repository's.
+/// Returns the pins to write; None if the model is pinned or is not from a repository.
 fn compare(folder: &RunFolder, agent: &AgentName, model: &ModelConfig, cache: &Cache) -> anyhow::Result<Option<Pins>> {
     let ModelConfig::Path(model) = model else {
         return Ok(None);
@@ -71,11 +74,11 @@ fn compare(folder: &RunFolder, agent: &AgentName, model: &ModelConfig, cache: &C
     }
 }
 
-/// The model that a run's agent began with: of a name of the Hub the commit that is pinned, wherever its revision has moved since. Folders are
-/// as they are, and so is a name of which the run has pinned none.
+/// Returns the model that a run's agent began with. A name of the Hub gets its pinned commit,
+/// wherever its revision has moved since. Folders, and names without a pin, are returned unchanged.
 ///
 /// # Errors
-/// Another repository than the run began with; the disk's.
+/// Another repository than the run began with; errors of the disk.
 pub fn pinned(folder: &RunFolder, agent: &AgentName, model: &ModelConfig) -> anyhow::Result<ModelConfig> {
     let ModelConfig::Path(named) = model else {
         return Ok(model.clone());
@@ -97,7 +100,7 @@ fn other(agent: &AgentName, began: &str, name: &Name<'_>) -> anyhow::Error {
         "agents.{agent}.model: this run began with {began}, and the configuration names {}",
         name.repository()
     ))
-    .hint("put it back as it was, or begin a new run")
+    .hint("restore it, or begin a new run")
     .into()
 }
 
@@ -107,8 +110,8 @@ fn moved(run: &Path, agent: &AgentName, name: &Name<'_>, began: &str, found: &st
         "agents.{agent}.model: {revision} of {name} moved from {began} to {found} since this run began"
     ))
     .hint(format!(
-        "write model.path = \"{name}@{began}\" in the configuration that this process is started with (with --resume {}); \
-         `hf download {name} --revision {began}` brings it if it is gone",
+        "write model.path = \"{name}@{began}\" in the configuration of this process (with --resume {}); \
+         `hf download {name} --revision {began}` downloads it if it is missing",
         run.join("config.toml").display()
     ))
     .into()
@@ -123,7 +126,7 @@ mod tests {
     use crate::run_folder::tests::config_in;
 
     #[test]
-    fn a_run_goes_on_with_the_commit_of_the_model_that_it_began_with() {
+    fn a_run_continues_with_the_model_commit_it_began_with() {
         let base = tempfile::tempdir().unwrap();
         let config = config_in(base.path());
         let folder = RunFolder::create(base.path(), &config, None).unwrap();
@@ -142,7 +145,7 @@ mod tests {
         settle(base.path().to_str().unwrap()).unwrap();
         assert!(
             !path(&folder, agent).exists(),
-            "neither what is not here nor a folder is pinned"
+            "neither a missing model nor a folder is pinned"
         );
         main("aaaa");
         settle("org/model").unwrap();
@@ -150,7 +153,7 @@ mod tests {
 
         main("bbbb");
         let error = settle("org/model").unwrap_err();
-        assert_eq!(code(&error), 2, "the supervisor ends, and does not try again");
+        assert_eq!(code(&error), 2, "the supervisor ends without a retry");
         let said = render(&error);
         assert!(
             said.contains("main of org/model moved from aaaa to bbbb since this run began")
@@ -160,7 +163,7 @@ mod tests {
         settle("org/model@aaaa").unwrap();
         assert!(
             settle("org/model@bbbb").is_err(),
-            "a commit that is written may be the wrong one"
+            "a commit in the configuration may be the wrong one"
         );
         main("aaaa");
         settle("org/model").unwrap();
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_at_a_run_later_takes_the_commit_that_it_pinned() {
+    fn later_readers_of_a_run_use_its_pinned_commit() {
         let base = tempfile::tempdir().unwrap();
         let config = config_in(base.path());
         let folder = RunFolder::create(base.path(), &config, None).unwrap();
@@ -190,7 +193,7 @@ mod tests {
             assert_eq!(of(name), Ok("org/model@aaaa".into()), "{name}");
         }
         let own = base.path().display().to_string();
-        assert_eq!(of(&own), Ok(own.clone()), "a folder is itself");
+        assert_eq!(of(&own), Ok(own.clone()), "a folder is returned unchanged");
         let said = of("org/second").unwrap_err();
         assert!(said.contains("this run began with org/model"), "{said}");
         let random = &config.agents[agent].model;

@@ -1,4 +1,4 @@
-//! Appends lines to a file from a thread of its own: callers never wait for the disk.
+//! Appends lines to a file on a separate thread: callers never wait for the disk.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
@@ -16,7 +16,7 @@ enum Job {
     Flush(Sender<()>),
 }
 
-/// Appends to one file. Clones share it; the last one gone flushes it.
+/// Appends to one file. Clones share it; dropping the last one flushes it.
 #[derive(Debug, Clone)]
 pub struct Appender(Arc<Inner>);
 
@@ -49,7 +49,7 @@ impl Appender {
         })))
     }
 
-    /// Hands a line over; the newline is added. Never waits.
+    /// Queues a line; the newline is added. Never waits.
     pub fn line(&self, mut line: Vec<u8>) {
         line.push(b'\n');
         let size = line.len();
@@ -61,17 +61,17 @@ impl Appender {
         self.send(Job::Line(line));
     }
 
-    /// Lines dropped because the disk did not keep up.
+    /// Returns the number of lines dropped because the disk was too slow.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Returns when everything handed over before is in the file. Blocking.
+    /// Returns when every line queued before is in the file. Blocks the thread.
     pub fn flush(&self) {
         let (done, wait) = mpsc::channel();
         self.send(Job::Flush(done));
-        // An error means that the writer has ended: nothing is left to wait for.
+        // An error means that the writer has ended, so no line is pending.
         let _ = wait.recv();
     }
 
@@ -96,7 +96,7 @@ impl Drop for Inner {
     }
 }
 
-/// Writes what comes, and flushes whenever nothing more waits. A full disk loses lines, not the process.
+/// Writes each line, and flushes when the queue is empty. A full disk loses lines, not the process.
 fn write_all(mut file: BufWriter<std::fs::File>, queue: &Receiver<Job>, waiting: &AtomicUsize) {
     while let Ok(first) = queue.recv() {
         let mut next = Some(first);
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_all_clones_are_in_the_file_after_a_flush_and_after_the_last_drop() {
+    fn a_flush_and_the_last_drop_write_the_lines_of_all_clones() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/x.jsonl");
         let appender = Appender::open(&path).unwrap();
@@ -140,6 +140,6 @@ mod tests {
         drop(appender);
         assert_eq!(lines(&path), 401);
         Appender::open(&path).unwrap().line(b"again".to_vec());
-        assert_eq!(lines(&path), 402, "an appender adds to what is there");
+        assert_eq!(lines(&path), 402, "an appender appends to an existing file");
     }
 }

@@ -1,4 +1,4 @@
-//! What a seat earned and how it compares with its likes, as a transcript has it.
+//! A seat's reward and its comparison within the group, as shown in a transcript.
 
 use configs::{Advantage, CreditConfig};
 use schemars::JsonSchema;
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::numbers::number;
 
-/// What one seat earned: the parts with their weights, what an operator made of them, and what the group makes of their sum.
+/// The reward of one seat: the parts with their weights, an operator's result, and the comparison
+/// within the group.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Earned {
     /// In the order in which they are added.
@@ -14,13 +15,13 @@ pub struct Earned {
     /// Sum of weight x value: the reward.
     #[serde(deserialize_with = "number")]
     pub total: f64,
-    /// Where `[workflow.credit]` has an operator for the role.
+    /// Present if `[workflow.credit]` has an operator for the role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credit: Option<Credited>,
-    /// Within the group, where the seat is trained on rewards.
+    /// The comparison within the group, if the seat is trained on rewards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
-    /// Why it is compared with nothing, where it is not.
+    /// The reason why it is not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<String>,
 }
@@ -31,31 +32,32 @@ pub struct EarnedPart {
     pub name: String,
     #[serde(deserialize_with = "number")]
     pub value: f64,
-    /// 0 for what is told and does not count.
+    /// 0 for a part that is reported and does not count.
     #[serde(deserialize_with = "number")]
     pub weight: f64,
 }
 
-/// What an operator of `[workflow.credit]` did.
+/// The effect of an operator of `[workflow.credit]`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Credited {
     pub operator: CreditConfig,
-    /// What the workflow's own parts come to.
+    /// The sum of the workflow's own parts.
     #[serde(deserialize_with = "number")]
     pub own: f64,
-    /// What stands in their place.
+    /// The value that replaces them.
     #[serde(deserialize_with = "number")]
     pub credit: f64,
 }
 
-/// A reward among those of its group: advantage = (reward - baseline) / scale, 0 where all are equal or there is one alone.
+/// A reward within its group: advantage = (reward - baseline) / scale. The advantage is 0 where all
+/// rewards are equal or there is only one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
     /// The agent's `train.advantage`.
     pub kind: Advantage,
     /// Conversations (or tries at one problem) that are compared.
     pub conversations: usize,
-    /// Mean over them.
+    /// Mean of their rewards.
     #[serde(deserialize_with = "number")]
     pub mean: f64,
     /// Unbiased standard deviation of their rewards.
@@ -65,10 +67,10 @@ pub struct Compared {
     pub baseline: f64,
     #[serde(deserialize_with = "number")]
     pub scale: f64,
-    /// As the group gives it, before anything that depends on the rest of the batch.
+    /// The advantage within the group, before any step that depends on the rest of the batch.
     #[serde(deserialize_with = "number")]
     pub advantage: f64,
-    /// What the batch does to it afterwards.
+    /// The steps that the batch applies to it afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub then: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What a run writes for people: JSON lines of logs and transcripts, and how they are read back.
+//! Output of a run for people: JSON lines of logs and transcripts, and their readers.
 
 mod appender;
 mod earned;

@@ -1,25 +1,25 @@
-//! Figures of a transcript as they are read: JSON has no word for what is not finite, so it was written as null.
+//! Numbers of a transcript: JSON cannot hold values that are not finite, so they are null there.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-/// A figure, NaN where there is a null.
+/// A number, NaN for null.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Figure(#[serde(deserialize_with = "number")] f64);
 
-/// A number, NaN for null.
+/// Reads a number, NaN for null.
 pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
-/// Numbers by name.
+/// Reads numbers by name.
 pub(crate) fn by_name<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
     Ok(plain(BTreeMap::deserialize(from)?))
 }
 
-/// Numbers by two names.
+/// Reads numbers by two names.
 pub(crate) fn by_two_names<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<BTreeMap<String, BTreeMap<String, f64>>, D::Error> {

@@ -1,17 +1,18 @@
-//! Text of models, publishers and programs on its way to a terminal, which would obey what it says.
+//! Escapes text of models, publishers and programs before a terminal, which would obey it.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal may act on it: control characters of both sets (ESC and CSI begin sequences that move the cursor, set
-/// the title, answer as if typed), and the marks that turn the direction of what follows.
+/// Returns true if a terminal may act on the character. These are control characters of both sets,
+/// and the marks that turn the direction of text. ESC and CSI begin sequences that move the cursor,
+/// set the title, or answer as if typed.
 fn acts(c: char) -> bool {
     let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || (c.is_control() && c != '\n')
 }
 
-/// The text with everything that a terminal would act on written as JSON writes it: `\u001b`. Line ends stay, so a JSON line
-/// stays one and means the same.
+/// Returns the text with every character that a terminal acts on in JSON's form (`\u001b`). Line
+/// ends stay, so a JSON line stays one line and keeps its meaning.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
@@ -28,7 +29,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// As [`printable`], on one line: nobody's text can look like a line of ours.
+/// Returns [`printable`] text on one line, so that foreign text cannot look like a log line.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
     match printable(text) {
@@ -41,11 +42,12 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Clears the screen, sets the title, asks the terminal to answer; the same with the one-character CSI.
+    /// Clears the screen, sets the title, asks the terminal to answer; the same with the
+    /// one-character CSI.
     const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}6n\rok\u{202e}\u{7f}";
 
     #[test]
-    fn nothing_that_a_terminal_acts_on_is_left() {
+    fn no_character_that_a_terminal_acts_on_remains() {
         let shown = printable(HOSTILE);
         assert!(!shown.chars().any(char::is_control), "{shown:?}");
         assert_eq!(
@@ -57,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn json_means_the_same_afterwards() {
+    fn json_keeps_its_meaning() {
         let stored = serde_json::to_string(HOSTILE).unwrap();
         assert!(stored.contains('\u{9b}'), "serde_json leaves the second set as it is");
         assert_eq!(serde_json::from_str::<String>(&printable(&stored)).unwrap(), HOSTILE);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// A prompt or label as text.
+/// Returns a prompt or label as text.
 #[must_use]
 pub fn prompt_text(value: &Value) -> String {
     match value {

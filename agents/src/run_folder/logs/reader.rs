@@ -1,4 +1,4 @@
-//! Reading JSON lines: all of a file, or as it grows.
+//! Reads JSON lines: a whole file, or a file that grows.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-/// Every line of the file that reads as a `T`. Lines that do not (another kind, or one being written) are passed over.
+/// Returns every line of the file that parses as a `T`. Other lines (of another kind, or still
+/// being written) are skipped.
 pub fn read_json_lines<T: DeserializeOwned>(path: &Path) -> io::Result<Vec<T>> {
     let text = std::fs::read(path)?;
     Ok(text
@@ -15,7 +16,7 @@ pub fn read_json_lines<T: DeserializeOwned>(path: &Path) -> io::Result<Vec<T>> {
         .collect())
 }
 
-/// A file that is read as it grows: whole lines only.
+/// A file that is read while it grows, in whole lines.
 #[derive(Debug)]
 pub struct Tail {
     path: PathBuf,
@@ -24,7 +25,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Begins at the file's start; the file need not be there yet.
+    /// Starts at the beginning of the file, which may not exist yet.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self {
@@ -39,7 +40,8 @@ impl Tail {
         &self.path
     }
 
-    /// The lines that were completed since the last call. A file that became shorter is read from its start.
+    /// Returns the lines completed since the last call. A file that became shorter is read from its
+    /// start.
     pub fn lines(&mut self) -> io::Result<Vec<String>> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tail_gives_whole_lines_once() {
+    fn a_tail_returns_whole_lines_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         let mut tail = Tail::new(path.clone());
@@ -80,6 +82,6 @@ mod tests {
         assert_eq!(tail.lines().unwrap(), ["two", "three"]);
         assert!(tail.lines().unwrap().is_empty());
         std::fs::write(&path, "new\n").unwrap();
-        assert_eq!(tail.lines().unwrap(), ["new"], "a file that was begun anew");
+        assert_eq!(tail.lines().unwrap(), ["new"], "a file that was written again");
     }
 }

@@ -1,4 +1,5 @@
-//! Transcripts: `transcripts/<process>.jsonl`, one line for each conversation, with what everyone said and earned.
+//! Transcripts: `transcripts/<process>.jsonl`, one line per conversation, with its turns and
+//! rewards.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use super::numbers::{by_name, by_two_names, number};
 use super::{Appender, Earned};
 
-/// One conversation as a person reads it.
+/// One conversation in readable form.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Transcript {
     /// `<group in hex>/<member>`
@@ -24,22 +25,23 @@ pub struct Transcript {
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub label: Value,
     pub turns: Vec<TranscriptTurn>,
-    /// By role (`role` or `role/seat` where a role has several seats), the parts by name and their weighted sum as `total`.
+    /// By role (`role`, or `role/seat` where a role has several seats): the parts by name and their
+    /// weighted sum as `total`.
     #[serde(default, deserialize_with = "by_two_names")]
     pub rewards: BTreeMap<String, BTreeMap<String, f64>>,
-    /// The same seats: parts with their weights, what an operator of `[workflow.credit]` made of them, and the advantage that the
-    /// group gives.
+    /// By the same keys: the parts with their weights, the result of an operator of
+    /// `[workflow.credit]`, and the advantage within the group.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub earned: BTreeMap<String, Earned>,
-    /// The workflow's own figures, such as `success`.
+    /// The workflow's own metrics, for example `success`.
     #[serde(default, deserialize_with = "by_name", skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
     /// `completed`, `truncated` or `failed`.
     pub status: String,
-    /// The lead's step when it ended.
+    /// The lead agent's step when the conversation ended.
     #[serde(default)]
     pub step: u64,
-    /// Of an evaluation: never trained on.
+    /// True for a conversation of an evaluation, which is never trained on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub eval: bool,
 }
@@ -53,7 +55,8 @@ pub struct TranscriptTurn {
     #[serde(default)]
     pub turn: u16,
     pub agent: String,
-    /// What it read before, of `dyad workflow test`: calls that were refused, with `--prompts` all that was new to it.
+    /// The messages read before this turn, from `dyad workflow test`: rejected calls, and with
+    /// `--prompts` all new messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<Message>,
     pub text: String,
@@ -67,8 +70,8 @@ pub struct TranscriptTurn {
     pub finish: String,
     #[serde(default, deserialize_with = "number")]
     pub mean_logprob: f64,
-    /// Of which distribution the log-probs are: `sampled`, `truncated` (both of what it was sampled from), `tempered`, `raw`, `unknown` or
-    /// `absent`. Empty in transcripts of earlier releases.
+    /// The distribution of the log-probs: `sampled`, `truncated` (both those it was sampled from),
+    /// `tempered`, `raw`, `unknown` or `absent`. Empty in transcripts of earlier releases.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub logprobs_of: String,
 }
@@ -88,20 +91,21 @@ impl Transcripts {
         }
     }
 
-    /// Blocking.
+    /// Writes all pending lines. Blocks the thread.
     pub fn flush(&self) {
         self.0.flush();
     }
 }
 
-/// The conversations in `folder` (of `*.jsonl`) whose id is `wanted` or begins with it.
+/// Returns the conversations in `folder` (in its `*.jsonl` files) with an id that begins with
+/// `wanted`.
 pub fn find_conversation(folder: &Path, wanted: &str) -> io::Result<Vec<Transcript>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let file = std::fs::File::open(entry?.path())?;
         for line in io::BufReader::new(file).lines() {
             let line = line?;
-            // Cheap first: most lines are of other conversations.
+            // The cheap test comes first: most lines belong to other conversations.
             if !line.contains(wanted) {
                 continue;
             }
@@ -123,7 +127,7 @@ mod tests {
 
     /// A grader that divides by zero must not hide the conversation that shows it.
     #[test]
-    fn a_conversation_whose_figures_are_no_numbers_is_found() {
+    fn a_conversation_with_nan_metrics_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let transcripts = Transcripts::open(&folder.path().join("coordinator.jsonl")).unwrap();
         let earned = Earned {
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_found_by_its_id_or_the_start_of_it() {
+    fn a_conversation_is_found_by_its_id_or_a_prefix() {
         let folder = tempfile::tempdir().unwrap();
         let transcripts = Transcripts::open(&folder.path().join("coordinator.jsonl")).unwrap();
         let transcript = |id: &str| Transcript {

@@ -1,4 +1,4 @@
-//! Log lines for people: which to show, and how they look.
+//! Log lines for people: the filter and the layout.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{one_line, printable};
 
-/// Keys of a log line that have their own place when it is shown.
+/// Keys of a log line that have a fixed place in the layout.
 const PLACED: [&str; 7] = ["time", "level", "message", "target", "agent", "role", "run"];
 
 /// One line of a `logs/<process>.jsonl` file.
@@ -14,7 +14,7 @@ const PLACED: [&str; 7] = ["time", "level", "message", "target", "agent", "role"
 pub struct LogLine(pub Map<String, Value>);
 
 impl LogLine {
-    /// `None` if the line is no JSON object.
+    /// Parses a line; `None` if it is not a JSON object.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok().map(Self)
@@ -26,12 +26,12 @@ impl LogLine {
     }
 }
 
-/// Which lines are wanted.
+/// The lines to show.
 #[derive(Debug, Clone, Default)]
 pub struct LogFilter {
     /// The least severe level shown.
     pub level: Option<tracing::Level>,
-    /// A conversation's id, or the start of it.
+    /// A conversation's id, or a prefix of it.
     pub conversation: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl LogFilter {
     }
 }
 
-/// `12:00:01.250  WARN  turn was asked again  conversation_id=ab01/3 turn=1`
+/// Renders a line: `12:00:01.250  WARN  turn was asked again  conversation_id=ab01/3 turn=1`
 #[must_use]
 pub fn render_line(line: &LogLine, color: bool) -> String {
     let time = line.text("time");
@@ -64,7 +64,7 @@ pub fn render_line(line: &LogLine, color: bool) -> String {
         (true, "INFO") => ("\x1b[32m", "\x1b[2m", "\x1b[0m"),
         (true, _) => ("\x1b[34m", "\x1b[2m", "\x1b[0m"),
     };
-    // What goes on below begins further in than a line of ours.
+    // Continuation lines are indented, so that they cannot look like a log line.
     let message = printable(line.text("message")).replace('\n', "\n    ");
     let mut text = format!("{dim}{clock}{close} {open}{level:>5}{close}  {message}");
     for (key, value) in line.0.iter().filter(|(key, _)| !PLACED.contains(&key.as_str())) {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_in_a_line_reaches_the_terminal_as_a_command() {
+    fn text_in_a_line_never_reaches_the_terminal_as_a_command() {
         let hostile = "s7\u{1b}[2J\u{9b}6n\n12:00:00.000  INFO  forged";
         let values = [hostile.to_owned(), hostile.replace(' ', "_")];
         for (key, value) in ["time", "level", "message", "text"]

@@ -1,7 +1,8 @@
-//! Metrics: `metrics/<process>.jsonl`, one flat JSON object per line, and TensorBoard events beside them.
+//! Metrics: `metrics/<process>.jsonl`, one flat JSON object per line, plus TensorBoard events.
 //!
-//! Names have the field's usual prefixes: `reward/mean`, `staleness/mean`, `loss`, `grad_norm`. What depends on the clock
-//! begins with `time/`, so that equal runs have equal metrics apart from those.
+//! Names have the field's usual prefixes: `reward/mean`, `staleness/mean`, `loss`, `grad_norm`.
+//! Metrics that depend on the clock begin with `time/`, so that equal runs have equal metrics apart
+//! from those.
 
 mod tensorboard;
 
@@ -19,19 +20,19 @@ use tensorboard::EventFile;
 pub struct Metrics(Map<String, Value>);
 
 impl Metrics {
-    /// A line of any kind, such as `train`, `eval` or `coordinator`.
+    /// Starts a line of the given kind, for example `train`, `eval` or `coordinator`.
     #[must_use]
     pub fn new(kind: &str, step: u64) -> Self {
         Self(Map::new()).with("kind", kind).with("step", step)
     }
 
-    /// What one batch did to one agent.
+    /// Starts the line of one training batch of one agent.
     #[must_use]
     pub fn train(agent: &broker::AgentName, step: u64) -> Self {
         Self::new("train", step).with("agent", agent.as_str())
     }
 
-    /// What an evaluation found.
+    /// Starts the line of one evaluation.
     #[must_use]
     pub fn eval(step: u64) -> Self {
         Self::new("eval", step)
@@ -44,7 +45,7 @@ impl Metrics {
         self
     }
 
-    /// As [`Metrics::with`], in place.
+    /// Same as [`Metrics::with`], in place.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) {
         self.0.insert(name.into(), value.into());
     }
@@ -58,7 +59,7 @@ impl Metrics {
         self.0.get("step").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// The numbers by name; the kind stands before those that are not of training or of conversations.
+    /// Returns the numbers by name, prefixed by the kind unless it is `train` or `conversations`.
     fn scalars(&self) -> Vec<(String, f64)> {
         let kind = self.0.get("kind").and_then(Value::as_str).unwrap_or_default();
         let prefix = if ["train", "conversations"].contains(&kind) {
@@ -83,7 +84,8 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Appends to the file at `path`, and begins a TensorBoard file in the folder `events` if given.
+    /// Appends to the file at `path`, and begins a TensorBoard file in the folder `events` if
+    /// given.
     pub fn open(path: &Path, events: Option<&Path>) -> io::Result<Self> {
         Ok(Self {
             lines: Appender::open(path)?,
@@ -92,8 +94,8 @@ impl MetricsWriter {
         })
     }
 
-    /// Writes a line; `time/elapsed_s` (seconds since the writer was opened) is added if it is missing. Never waits for
-    /// the disk.
+    /// Writes a line, with `time/elapsed_s` (seconds since the writer was opened) if it is missing.
+    /// Never waits for the disk.
     pub fn write(&self, mut metrics: Metrics) {
         let elapsed = (self.start.elapsed().as_secs_f64() * 1e3).round() / 1e3;
         metrics.0.entry("time/elapsed_s").or_insert_with(|| elapsed.into());
@@ -105,7 +107,7 @@ impl MetricsWriter {
         }
     }
 
-    /// Blocking.
+    /// Writes all pending lines. Blocks the thread.
     pub fn flush(&self) {
         self.lines.flush();
         if let Some(events) = &self.events {

@@ -1,8 +1,10 @@
-//! TensorBoard event files: framed records of a small protobuf message (tensorflow/core/util/event.proto).
+//! TensorBoard event files: framed records of a small protobuf message
+//! (tensorflow/core/util/event.proto).
 //!
-//! A record is `length u64 LE, masked crc32c(length) u32 LE, data, masked crc32c(data) u32 LE`; `Event` has `wall_time` = 1
-//! (double), `step` = 2 (varint), `file_version` = 3 (string), `summary` = 5, whose `value` = 1 has `tag` = 1 and
-//! `simple_value` = 2 (float).
+//! A record is `length u64 LE, masked crc32c(length) u32 LE, data, masked crc32c(data) u32 LE`.
+//! `Event` has `wall_time` = 1 (double), `step` = 2 (varint), `file_version` = 3 (string) and
+//! `summary` = 5. The field `value` = 1 of the summary has `tag` = 1 and `simple_value` = 2
+//! (float).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,12 +12,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// One event file. A few hundred bytes a step, written straight away.
+/// One event file. A few hundred bytes a step, written immediately.
 #[derive(Debug, Clone)]
 pub(crate) struct EventFile(Arc<Mutex<BufWriter<File>>>);
 
 impl EventFile {
-    /// Begins a new file in the folder; TensorBoard reads all of them as one run.
+    /// Creates a file in the folder; TensorBoard reads all of its files as one run.
     pub(crate) fn create(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let now = wall_time();
@@ -32,7 +34,7 @@ impl EventFile {
     pub(crate) fn write(&self, step: u64, scalars: &[(String, f64)]) {
         let record = record(&event(wall_time(), step, scalars));
         if let Ok(mut file) = self.0.lock() {
-            // Metrics are also in the JSON lines: a full disk costs the picture, not the run.
+            // Metrics are also in the JSON lines: a full disk costs the chart, not the run.
             let _ = file.write_all(&record).and_then(|()| file.flush());
         }
     }
@@ -97,12 +99,13 @@ fn record(data: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// As TFRecord stores it: rotated and offset, so that a checksum of checksums is not degenerate.
+/// Returns the masked checksum of TFRecord: rotated and offset, so that a checksum of checksums is
+/// not degenerate.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli), bit by bit: event files are small.
+/// Returns the CRC-32C (Castagnoli), bit by bit: event files are small.
 fn crc32c(data: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {

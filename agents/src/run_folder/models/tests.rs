@@ -1,4 +1,5 @@
-//! Models by name, in a cache as `huggingface_hub` makes it: blobs, and snapshots of links to them.
+//! Tests of models by name, in a cache like that of `huggingface_hub`: blobs, and snapshots of
+//! links to them.
 
 use std::os::unix::fs::symlink;
 
@@ -9,7 +10,7 @@ use super::*;
 const COMMIT: &str = "b968826d9c46dd6066d109eabc6255188de91218";
 const OLDER: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// A cache with `Qwen/Qwen3-8B`: `main` is COMMIT, and OLDER is there without a branch.
+/// Returns a cache with `Qwen/Qwen3-8B`: `main` is COMMIT, and OLDER is there without a branch.
 fn cache() -> (tempfile::TempDir, Cache) {
     let folder = tempfile::tempdir().unwrap();
     let repository = folder.path().join("models--Qwen--Qwen3-8B");
@@ -28,7 +29,7 @@ fn cache() -> (tempfile::TempDir, Cache) {
     (folder, cache)
 }
 
-/// A file of a snapshot, as a link to its blob.
+/// Writes a file of a snapshot, as a link to its blob.
 fn put(repository: &Path, commit: &str, name: &str, text: &str) {
     let blob = format!("{commit}-{name}");
     std::fs::write(repository.join("blobs").join(&blob), text).unwrap();
@@ -53,13 +54,13 @@ fn a_name_is_its_snapshot_and_a_folder_itself() {
         assert_eq!(at(&cache, name), Ok(snapshots.join(commit)), "{name}");
         assert_eq!(std::fs::read(snapshots.join(commit).join(WEIGHTS)).unwrap(), b"weights");
     }
-    // A folder is taken as it is, whatever it holds: who reads it says what it lacks.
+    // A folder is accepted with any content: its reader reports missing files.
     let own = folder.path().display().to_string();
     assert_eq!(at(&cache, &own), Ok(folder.path().to_owned()));
 }
 
 #[test]
-fn what_is_not_here_is_told_with_the_command_that_brings_it() {
+fn a_missing_model_is_reported_with_its_download_command() {
     let (folder, cache) = cache();
     for (name, command) in [
         ("Qwen/Qwen3-4B", "`hf download Qwen/Qwen3-4B`"),
@@ -87,14 +88,14 @@ fn what_is_not_here_is_told_with_the_command_that_brings_it() {
 }
 
 #[test]
-fn a_download_that_was_broken_off_is_told() {
+fn an_interrupted_download_is_reported() {
     let (folder, cache) = cache();
     let repository = folder.path().join("models--Qwen--Qwen3-8B");
     let snapshot = repository.join("snapshots").join(COMMIT);
     let lacks = |what: &str| {
         let said = at(&cache, "Qwen/Qwen3-8B").unwrap_err();
         assert!(
-            said.contains(&format!("lacks {what} ")) && said.contains("`hf download Qwen/Qwen3-8B`"),
+            said.contains(&format!("without {what} ")) && said.contains("`hf download Qwen/Qwen3-8B`"),
             "{said}"
         );
     };
@@ -106,7 +107,7 @@ fn a_download_that_was_broken_off_is_told() {
     lacks("model-00002-of-00002.safetensors");
     put(&repository, COMMIT, "model-00002-of-00002.safetensors", "2");
     assert_eq!(at(&cache, "Qwen/Qwen3-8B"), Ok(snapshot.clone()));
-    // One file is read before shards, so nothing of these is missed beside it.
+    // A single weight file is read before shards, so missing shards do not matter next to it.
     std::fs::remove_file(snapshot.join("model-00002-of-00002.safetensors")).unwrap();
     lacks("model-00002-of-00002.safetensors");
     std::fs::remove_file(snapshot.join(WEIGHTS)).unwrap();
@@ -116,9 +117,9 @@ fn a_download_that_was_broken_off_is_told() {
     lacks("tokenizer.json");
 }
 
-/// Each key that has a say in it, with the kinds of engines.
+/// Covers each key that matters, with the kinds of engines.
 #[test]
-fn weights_are_read_but_where_other_peoples_servers_play_what_they_were_started_with() {
+fn weights_are_read_unless_only_foreign_servers_use_them() {
     let text = include_str!("../../../../configs/actor-verifier.toml");
     let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
     let mut frozen = config.agents.into_values().next().unwrap();
@@ -149,7 +150,7 @@ fn weights_are_read_but_where_other_peoples_servers_play_what_they_were_started_
 }
 
 #[test]
-fn weights_that_are_not_read_are_not_asked_for() {
+fn unread_weights_are_left_out_of_the_download() {
     let (folder, cache) = cache();
     let repository = folder.path().join("models--Qwen--Qwen3-8B");
     let text = include_str!("../../../../configs/actor-verifier.toml");
@@ -168,7 +169,7 @@ fn weights_that_are_not_read_are_not_asked_for() {
         (folder.map(|folder| folder.display().to_string()), found.reads)
     };
     let (solver_folder, verifier_folder) = (here(0), here(1));
-    assert!(solver_folder.0.unwrap_err().contains("lacks model.safetensors"));
+    assert!(solver_folder.0.unwrap_err().contains("without model.safetensors"));
     assert_eq!(verifier_folder.1, Reads::NoWeights);
     assert!(verifier_folder.0.unwrap().contains(COMMIT));
 
@@ -178,27 +179,30 @@ fn weights_that_are_not_read_are_not_asked_for() {
         format!("{whole} --exclude '*.safetensors'"),
     );
     assert_eq!(downloads(&config, &cache), [solver, without]);
-    assert!(here(1).0.unwrap_err().contains("lacks tokenizer.json"));
+    assert!(here(1).0.unwrap_err().contains("without tokenizer.json"));
 }
 
 #[test]
-fn a_configuration_tells_where_its_models_are() {
+fn found_lists_the_models_of_a_configuration() {
     let (_folder, cache) = cache();
     let text = include_str!("../../../../configs/actor-verifier.toml");
     let parse = |text: &str| RunConfig::parse(text, Path::new("x.toml")).unwrap();
-    let told = found(&parse(text), &cache);
-    assert_eq!(told.len(), 2);
-    let Found { key, model, folder, .. } = &told[0];
+    let models = found(&parse(text), &cache);
+    assert_eq!(models.len(), 2);
+    let Found { key, model, folder, .. } = &models[0];
     assert_eq!(
         (key.as_str(), model.as_path()),
         ("agents.solver.model", Path::new("Qwen/Qwen3-8B"))
     );
-    assert!(folder.as_ref().is_ok_and(|folder| folder.ends_with(COMMIT)), "{told:?}");
-    let told = found(&parse(&text.replace("Qwen/Qwen3-8B\"", "Qwen/Qwen3-4B\"")), &cache);
-    let why = told[1].folder.as_ref().unwrap_err().to_string();
     assert!(
-        told[1].key == "agents.verifier.model" && why.contains("hf download Qwen/Qwen3-4B"),
-        "{told:?}"
+        folder.as_ref().is_ok_and(|folder| folder.ends_with(COMMIT)),
+        "{models:?}"
+    );
+    let models = found(&parse(&text.replace("Qwen/Qwen3-8B\"", "Qwen/Qwen3-4B\"")), &cache);
+    let why = models[1].folder.as_ref().unwrap_err().to_string();
+    assert!(
+        models[1].key == "agents.verifier.model" && why.contains("hf download Qwen/Qwen3-4B"),
+        "{models:?}"
     );
     let random = include_str!("../../../../configs/signal.toml");
     assert!(found(&parse(random), &cache).is_empty());

@@ -5,17 +5,17 @@ use std::fmt::Debug;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 
-/// Collects fields in order; a later one of the same name stands.
+/// Collects fields in order; a later field replaces an earlier one of the same name.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Fields(pub(crate) Map<String, Value>);
+pub(crate) struct EventFields(pub(crate) Map<String, Value>);
 
-impl Fields {
+impl EventFields {
     fn put(&mut self, field: &Field, value: impl Into<Value>) {
         self.0.insert(field.name().to_owned(), value.into());
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.put(field, value);
     }

@@ -1,4 +1,4 @@
-//! From an event and its open spans to one flat line.
+//! Turns an event and its open spans into one flat line.
 
 use std::io::Write;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::fields::Fields;
+use super::fields::EventFields;
 use crate::run_folder::logs::{Appender, LogLine, render_line};
 
 enum Output {
@@ -45,7 +45,7 @@ impl Lines {
             Output::People { color } => {
                 let mut text = render_line(&LogLine(line), *color);
                 text.push('\n');
-                // Nobody reads it: nothing to do about that.
+                // A closed standard error loses the line; there is no other place to report it.
                 let _ = std::io::stderr().lock().write_all(text.as_bytes());
             }
         }
@@ -56,9 +56,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Li
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id) {
             let mut extensions = span.extensions_mut();
-            // Two layers see the span; the first has collected its fields.
-            if extensions.get_mut::<Fields>().is_none() {
-                let mut fields = Fields::default();
+            // Two layers see the span; the first has already collected its fields.
+            if extensions.get_mut::<EventFields>().is_none() {
+                let mut fields = EventFields::default();
                 attributes.record(&mut fields);
                 extensions.insert(fields);
             }
@@ -67,14 +67,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Li
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         if let Some(span) = context.span(id)
-            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+            && let Some(fields) = span.extensions_mut().get_mut::<EventFields>()
         {
             values.record(fields);
         }
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         let mut own = fields.0;
         let message = own.shift_remove("message").unwrap_or_else(|| "".into());
@@ -92,7 +92,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Li
             .into_iter()
             .flat_map(|scope| scope.from_root())
         {
-            if let Some(fields) = span.extensions().get::<Fields>() {
+            if let Some(fields) = span.extensions().get::<EventFields>() {
                 line.extend(fields.0.clone());
             }
         }

@@ -1,7 +1,9 @@
-//! Logs: lines for people on stderr, JSON lines in the run folder, and a panic hook that ends the process.
+//! Logs: lines for people on stderr, JSON lines in the run folder, and a panic hook that ends the
+//! process.
 //!
-//! Every JSON line is flat: `time`, `level`, `message`, `target`, then `agent`, `role` and `run` of the process, then the
-//! fields of the open spans and of the event. INFO is once per phase or every few steps; DEBUG is per message.
+//! Every JSON line is flat: `time`, `level`, `message`, `target`, then `agent`, `role` and `run` of
+//! the process, then the fields of the open spans and of the event. INFO is once per phase or every
+//! few steps; DEBUG is per message.
 
 mod fields;
 mod layer;
@@ -19,13 +21,13 @@ use tracing_subscriber::{EnvFilter, Layer};
 use crate::run_folder::logs::Appender;
 use layer::Lines;
 
-/// Exit code of a bug: a panic ends the process with it, and whoever supervises starts it anew.
+/// Exit code of a bug: a panic ends the process with it, and the supervisor starts it again.
 pub const EXIT_PANIC: i32 = 70;
 
-/// The file lines of this process, for the panic hook.
+/// The log file of this process, for the panic hook.
 static FILE: OnceLock<Appender> = OnceLock::new();
 
-/// Where lines go and who writes them.
+/// The destination of log lines and the process that writes them.
 #[derive(Debug, Clone, Default)]
 pub struct Telemetry {
     /// `agent`, `coordinator`, `run`, ...
@@ -34,14 +36,14 @@ pub struct Telemetry {
     pub run: Option<String>,
     /// JSON lines are appended here.
     pub file: Option<PathBuf>,
-    /// What goes to stderr unless `RUST_LOG` says otherwise; `None`: warnings.
+    /// Filter for stderr unless `RUST_LOG` is set; `None` means warnings.
     pub stderr: Option<&'static str>,
-    /// What goes to the file unless `RUST_LOG` says otherwise; `None`: information.
+    /// Filter for the file unless `RUST_LOG` is set; `None` means information.
     pub file_level: Option<&'static str>,
 }
 
 impl Telemetry {
-    /// Of a command that plays by itself: warnings on stderr, and no file.
+    /// Returns the settings of a standalone command: warnings on stderr, and no file.
     #[must_use]
     pub fn of_command(role: &'static str) -> Self {
         Self {
@@ -51,7 +53,7 @@ impl Telemetry {
     }
 }
 
-/// Keeps the lines flowing; everything is in the file when it is dropped.
+/// Keeps the writer alive; dropping it writes all lines to the file.
 #[derive(Debug)]
 #[must_use = "the last lines are written when the guard is dropped"]
 pub struct TelemetryGuard(Option<Appender>);
@@ -64,12 +66,12 @@ impl Drop for TelemetryGuard {
     }
 }
 
-/// Why logs cannot be set up.
+/// Reasons why logs cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error("cannot write the log {path}")]
     File { path: PathBuf, source: std::io::Error },
-    #[error("logs are set up already")]
+    #[error("logs are already set up")]
     Twice,
 }
 
@@ -97,15 +99,15 @@ pub fn init(telemetry: Telemetry) -> Result<TelemetryGuard, TelemetryError> {
     Ok(TelemetryGuard(file))
 }
 
-/// Writes out what waits, for an exit that drops nothing. Blocking.
+/// Writes all pending lines, for an exit that drops nothing. Blocks the thread.
 pub fn flush() {
     if let Some(file) = FILE.get() {
         file.flush();
     }
 }
 
-/// Ends this process as a bug does, with what it has said in its log. Not `std::process::exit`: libtorch's own clean-up beside
-/// running threads could crash it with another code.
+/// Ends this process with the exit code of a bug, after writing its log. Not `std::process::exit`:
+/// libtorch's clean-up while other threads run could crash the process with another code.
 pub fn end_for_a_bug() -> ! {
     flush();
     signal_hook::low_level::exit(EXIT_PANIC);
@@ -126,9 +128,10 @@ impl Telemetry {
     }
 }
 
-/// `RUST_LOG`, or the default.
+/// Returns the filter of `RUST_LOG`, or the default.
 fn filter(default: &str) -> EnvFilter {
-    // The bus says itself what became of a connection; lapin would repeat it, bodies of returned messages included.
+    // The bus logs the fate of a connection itself. lapin would repeat it, with the bodies of
+    // returned messages.
     let default = EnvFilter::new(format!("{default},lapin=off"));
     match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).unwrap_or(default),

@@ -6,11 +6,11 @@ use super::GroupModel;
 use super::action::lease;
 use super::play::{Heard, group};
 use super::state::{Commit, Coordinator, Message, Open, Phase, State, owner};
-use crate::coordinator::outcome::Ended;
+use crate::coordinator::closing::outcome::Ended;
 use crate::ledger::tests::custody::Part;
 
 impl GroupModel {
-    /// `coordinator/admission.rs`, `take`.
+    /// `coordinator/admission/mod.rs`, `take`.
     pub(super) fn take(&self, state: &mut State, c: usize) {
         state.queue -= 1;
         let coordinator = &mut state.coordinators[c];
@@ -27,7 +27,7 @@ impl GroupModel {
         }
     }
 
-    /// `coordinator/admission.rs`, `on_answers`.
+    /// `coordinator/admission/mod.rs`, `answered`.
     pub(super) fn answered(&self, state: &mut State, c: usize, from: usize, granted: bool) {
         let coordinator = &mut state.coordinators[c];
         let Phase::Admitting { at, open } = coordinator.phase else {
@@ -49,7 +49,7 @@ impl GroupModel {
         }
     }
 
-    /// `coordinator/admission.rs`, `claim`, `on_claimed` and `open_group`.
+    /// `coordinator/actor/claims.rs`, `claim`, `on_claimed` and `open_group`.
     pub(super) fn claim(&self, state: &mut State, c: usize) {
         let Phase::Claiming { watched } = state.coordinators[c].phase else {
             return;
@@ -95,7 +95,7 @@ impl GroupModel {
         })
     }
 
-    /// `coordinator/turns.rs`, `flush`: asks for what is wanted and closes what is done.
+    /// `coordinator/actor/turns.rs`, `flush`: asks for what is wanted and closes what is done.
     pub(super) fn proceed(&self, state: &mut State, c: usize) {
         let reply = state.incarnation(c);
         let Coordinator { phase, commits, .. } = &mut state.coordinators[c];
@@ -133,7 +133,7 @@ impl GroupModel {
         answer
     }
 
-    /// `coordinator/commits.rs`, `commit` and `on_committed`.
+    /// `coordinator/actor/results.rs`, `commit` and `on_committed`.
     pub(super) fn commit(&self, state: &mut State, c: usize, n: usize) {
         let Commit { lease, turn, answer } = state.coordinators[c].commits.remove(n);
         let key = if self.rules.set_once {
@@ -172,12 +172,12 @@ impl GroupModel {
         }
     }
 
-    /// `coordinator/leases.rs`, `lose`.
+    /// `coordinator/actor/claims.rs`, `lose`.
     pub(super) fn lose(&self, state: &mut State, c: usize) {
         state.coordinators[c].phase = Phase::Claiming { watched: None };
     }
 
-    /// `coordinator/leases.rs`, `renew_leases`.
+    /// `coordinator/actor/claims.rs`, `renew_leases`.
     pub(super) fn beat(&self, state: &mut State, c: usize) {
         let Some(lease) = lease(&state.coordinators[c].phase) else {
             return;
@@ -188,7 +188,7 @@ impl GroupModel {
         }
     }
 
-    /// `coordinator/closing.rs`, `decide_and_deliver`.
+    /// `coordinator/closing/deliver.rs`, `decide_and_deliver`.
     pub(super) fn decide(&self, state: &mut State, c: usize) {
         let Phase::Closing { open, .. } = state.coordinators[c].phase.clone() else {
             return;
@@ -206,7 +206,7 @@ impl GroupModel {
         };
     }
 
-    /// `coordinator/closing.rs`, `deliver`.
+    /// `coordinator/closing/deliver.rs`, `deliver`.
     pub(super) fn send(&self, state: &mut State, c: usize) {
         let Phase::Closing {
             open,
@@ -229,7 +229,7 @@ impl GroupModel {
         state.coordinators[c].phase = Phase::Idle;
     }
 
-    /// `coordinator/admission.rs`, `void`.
+    /// `coordinator/actor/claims.rs`, `void`.
     pub(super) fn void(&self, state: &mut State, c: usize) {
         if let Phase::Voiding { lease } = state.coordinators[c].phase {
             // Stale: another has it, and the claim will say so.

@@ -2,7 +2,7 @@
 //! are started again when they die, messages that arrive in any order, and a few faults at any instant.
 //!
 //! What is pure is the product's own: the store ([`broker::store::groups::Groups`]), the group and its outcome
-//! ([`rollout::group::GroupRun`], `coordinator::outcome`). The ledger is the mirror that random histories tie to SQLite
+//! ([`rollout::group::GroupRun`], `coordinator::closing::outcome`). The ledger is the mirror that random histories tie to SQLite
 //! (`ledger/tests/custody.rs`). The coordinators' and agents' steps around them are written again ([`coordinator`], [`step`]); that the actors take the
 //! same ones is what the schedules of [`super`] show.
 //!

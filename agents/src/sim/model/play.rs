@@ -16,7 +16,7 @@ use bytes::Bytes;
 use configs::RunConfig;
 use rollout::group::{GroupHead, GroupRun, Rules, RunSpec, assemble};
 
-use crate::coordinator::outcome::Ended;
+use crate::coordinator::closing::outcome::Ended;
 
 /// One conversation of two turns: a speaks, then b does.
 const CONFIG: &str = r#"
@@ -111,7 +111,7 @@ impl Play {
         let mut config = RunConfig::parse(CONFIG, Path::new("model.toml")).unwrap();
         // Less than a checked configuration may have: more only makes more of the same.
         config.workflow.group_size = 1;
-        let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+        let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
         let training: BTreeSet<AgentName> = config.agents.keys().cloned().collect();
         let rules = Rules::new(&config.workflow, &workflow.roles(), training);
         let task = br#"{"id": "task", "prompt": "o1", "label": "o1"}"#;

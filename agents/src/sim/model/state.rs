@@ -10,7 +10,7 @@ use broker::store::groups::Groups;
 use bytes::Bytes;
 
 use super::play::Heard;
-use crate::ledger::tests::custody::{Custody, Part};
+use crate::ledger::tests::custody::{CustodyModel, Part};
 
 /// The one task's number in the ledgers.
 pub(super) const TASK: u64 = 0;
@@ -42,7 +42,7 @@ pub(super) struct State {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Agent {
-    pub ledger: Custody,
+    pub ledger: CustodyModel,
     /// How often it has died: what it samples afterwards is another answer.
     pub life: u8,
     pub closings: u8,

@@ -7,7 +7,7 @@ use super::action::{Action, lease};
 use super::play::Heard;
 use super::state::{Commit, Message, Phase, State, TASK};
 use crate::ledger::Staged;
-use crate::ledger::tests::custody::{Part, Row};
+use crate::ledger::tests::custody::{Part, RowModel};
 
 impl GroupModel {
     pub(super) fn step(&self, state: &mut State, action: &Action) {
@@ -82,10 +82,10 @@ impl GroupModel {
     pub(super) fn stage(&self, state: &mut State, to: usize, part: Part) {
         let agent = &mut state.agents[to];
         if !self.rules.dedupe && agent.ledger.winner(TASK).is_some() {
-            agent.ledger.rows.insert(TASK, Row::Reserved(Default::default()));
+            agent.ledger.rows.insert(TASK, RowModel::Reserved(Default::default()));
         }
         let here = match agent.ledger.rows.get(&TASK) {
-            Some(Row::Reserved(parts)) => parts
+            Some(RowModel::Reserved(parts)) => parts
                 .iter()
                 .filter(|(attempt, digest, _)| (*attempt, *digest) == (part.attempt, part.digest))
                 .count(),
@@ -110,8 +110,8 @@ impl GroupModel {
         if self.rules.dedupe && self.rules.whole {
             let agents = &state.agents;
             let counts = |to: usize, part: &Part| match agents[to].ledger.rows.get(&TASK) {
-                Some(Row::Reserved(parts)) => !parts.contains(&(part.attempt, part.digest, part.part)),
-                Some(Row::Closed(_)) => false,
+                Some(RowModel::Reserved(parts)) => !parts.contains(&(part.attempt, part.digest, part.part)),
+                Some(RowModel::Closed(_)) => false,
                 None => true,
             };
             state.messages.retain(|message, count| match message {

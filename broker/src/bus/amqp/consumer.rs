@@ -1,4 +1,5 @@
-//! A consumer that outlives channels and connections: whenever its stream ends, it declares and consumes again.
+//! A consumer that survives lost channels and connections: after its stream ends, it declares and
+//! consumes again.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,13 +14,11 @@ use lapin::types::FieldTable;
 use tokio::runtime::Handle;
 
 use super::declare::{NotDone, answer, declare};
-use super::link::{Link, Shared};
+use super::link::{FIRST_PAUSE, LONGEST_PAUSE, Link, Shared};
 use super::wire;
 use crate::bus::{Acker, BusError, Consumer, Delivery};
 use crate::topology::{Queue, QueueKind};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct AmqpConsumer {
@@ -31,11 +30,12 @@ pub(super) struct AmqpConsumer {
     pause: Duration,
 }
 
-/// One consumer on one channel. Dropping it closes the channel, which gives back what is unacked.
+/// One consumer on one channel. Dropping it closes the channel, which returns its unacked
+/// deliveries.
 struct Stream {
     deliveries: lapin::Consumer,
     channel: Channel,
-    /// `false` once the channel is given up: an ack sent after that proves nothing.
+    /// False once the channel is abandoned: a later ack proves nothing.
     alive: Arc<AtomicBool>,
     runtime: Handle,
 }
@@ -43,7 +43,8 @@ struct Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.alive.store(false, Ordering::Release);
-        // The channel must close before the consumer goes: a cancelled consumer's messages come back out of order.
+        // Close the channel before the consumer is dropped: RabbitMQ returns a cancelled consumer's
+        // messages out of order.
         let (channel, deliveries) = (self.channel.clone(), self.deliveries.clone());
         self.runtime.spawn(async move {
             if channel.status().connected() {
@@ -100,7 +101,7 @@ impl AmqpConsumer {
         })
     }
 
-    /// Declares and consumes again; `false` when the bus is closed.
+    /// Declares and consumes again. Returns false if the bus is closed.
     async fn reopen(&mut self) -> bool {
         let Some(link) = self.shared.link().await else {
             return false;
@@ -119,9 +120,9 @@ impl AmqpConsumer {
             }
             Err(error) => {
                 tracing::warn!(queue = %self.name, %error, "cannot consume; trying again in {:?}", self.pause);
-                self.bury(&link).await;
+                self.delete_leaderless(&link).await;
                 if link.consume.status().connected() {
-                    // On a link that is gone the supervisor sets the pace.
+                    // On a lost link the supervisor sets the pace.
                     tokio::time::sleep(self.pause).await;
                     self.pause = (self.pause * 2).min(LONGEST_PAUSE);
                 } else {
@@ -133,10 +134,14 @@ impl AmqpConsumer {
         true
     }
 
-    /// A quorum queue that was declared in the second before its broker was killed may come back without a leader: it is
-    /// listed, answers nothing and confirms nothing, for ever (RabbitMQ 3.10; deleting it takes 5 seconds and heals it). One
-    /// incarnation's results can be asked for again, so such a queue is deleted, to be declared anew; any other needs a person.
-    async fn bury(&self, link: &Link) {
+    /// Deletes a results queue that has lost its leader.
+    ///
+    /// RabbitMQ 3.10 may restore a quorum queue without a leader if the broker was killed in the
+    /// second after the queue's declaration. Such a queue is listed, but answers and confirms
+    /// nothing, for ever. Deleting it takes 5 seconds and heals it. Results of one incarnation can
+    /// be requested again, so their queue is deleted and declared again. Any other queue needs an
+    /// operator.
+    async fn delete_leaderless(&self, link: &Link) {
         if !link.consume.status().connected() {
             return;
         }
@@ -150,8 +155,8 @@ impl AmqpConsumer {
         if !ours {
             tracing::error!(
                 queue = %self.name,
-                "if this goes on the queue has lost its leader: delete it (rabbitmqctl delete_queue); it is declared anew, and the \
-                 ledgers send again what was in it"
+                "the queue may have lost its leader. If this continues, delete it (rabbitmqctl delete_queue): it is declared again, and \
+                 the ledgers resend its messages"
             );
             return;
         }
@@ -253,7 +258,8 @@ impl AmqpAcker {
         self.alive.load(Ordering::Acquire) && !self.shared.is_closed()
     }
 
-    /// `true`: written to the delivery's own channel, which was alive before and after.
+    /// Returns true if the answer was written to the delivery's own channel, which was alive before
+    /// and after.
     async fn send(&self, sent: impl Future<Output = lapin::Result<bool>>) -> bool {
         self.usable() && answer(self.shared.options.answer_timeout, sent).await.unwrap_or(false) && self.usable()
     }

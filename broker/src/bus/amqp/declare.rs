@@ -1,4 +1,4 @@
-//! Exchanges and queues on RabbitMQ, with arguments that 3.10 and 4.x take alike.
+//! Declares exchanges and queues on RabbitMQ, with arguments that 3.10 and 4.x both accept.
 
 use std::fmt;
 use std::future::Future;
@@ -13,11 +13,11 @@ use super::wire::short;
 use crate::bus::BusError;
 use crate::topology::{Argument, Exchange, ExchangeKind, Queue, QueueKind};
 
-/// Why the broker did not do what it was asked for.
+/// The reason why the broker did not carry out a request.
 #[derive(Debug)]
 pub(super) struct NotDone {
     pub(super) reason: String,
-    /// True if this user has no right to it.
+    /// True if this user may not make the request.
     pub(super) forbidden: bool,
 }
 
@@ -47,7 +47,7 @@ impl From<lapin::Error> for NotDone {
     }
 }
 
-/// Awaits an answer of the broker, which may never come.
+/// Awaits an answer of the broker for at most `patience`.
 pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = lapin::Result<T>>) -> Result<T, NotDone> {
     match tokio::time::timeout(patience, asked).await {
         Ok(outcome) => outcome.map_err(NotDone::from),
@@ -58,10 +58,10 @@ pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = la
     }
 }
 
-/// Makes sure that they are there, on channels of its own: a refusal closes the channel.
+/// Declares exchanges and queues on its own channels, because a refusal closes the channel.
 ///
-/// A user without the right to make something is content if it is there already, made by one who may: the coordinator, or
-/// the definitions of `dyad topology export`.
+/// A user without the right to create something accepts it if it exists already. The coordinator
+/// creates it, or the definitions of `dyad topology export` do.
 pub(super) async fn declare(
     connection: &Connection,
     exchanges: &[Exchange],
@@ -86,10 +86,10 @@ pub(super) async fn declare(
     Ok(())
 }
 
-/// What became of a declaration.
+/// The result of a declaration.
 enum Made {
     Ours,
-    /// It is there, and not ours to change.
+    /// It exists, and this user may not change it.
     Theirs,
 }
 
@@ -159,7 +159,7 @@ impl Declarer<'_> {
     async fn queue(&mut self, queue: &Queue) -> Result<(), BusError> {
         match self.make(Thing::Queue(queue)).await? {
             Made::Ours => self.bind(queue).await,
-            // Whoever made it has bound it.
+            // Its creator has bound it.
             Made::Theirs => Ok(()),
         }
     }
@@ -181,7 +181,7 @@ impl Declarer<'_> {
         })
     }
 
-    /// Declares; where that is refused for want of permission, only looks (`passive`).
+    /// Declares a thing. If the user may not, it only checks that the thing exists (`passive`).
     async fn make(&mut self, thing: Thing<'_>) -> Result<Made, BusError> {
         let channel = self.channel().await?;
         let refusal = match answer(self.patience, thing.declare(&channel, false)).await {
@@ -195,7 +195,7 @@ impl Declarer<'_> {
             Err(absent) => Err(BusError::Declare {
                 what: thing.to_string(),
                 reason: format!(
-                    "{refusal}; looking for it: {}. This user may not make it: import the definitions of `dyad topology \
+                    "{refusal}; checking for it: {}. This user may not create it: import the definitions of `dyad topology \
                      export`, or start a coordinator first",
                     absent.reason
                 ),
@@ -204,7 +204,7 @@ impl Declarer<'_> {
         }
     }
 
-    /// The channel, or a new one after a refusal.
+    /// Returns the channel, or a new one after a refusal.
     async fn channel(&mut self) -> Result<Channel, BusError> {
         if let Some(channel) = &self.channel
             && channel.status().connected()
@@ -222,7 +222,7 @@ impl Declarer<'_> {
     }
 }
 
-/// Why the broker closed a channel, if that is what it did.
+/// Returns the broker's reason if the broker closed a channel.
 pub(super) fn refusal(error: &lapin::Error) -> Option<AMQPSoftError> {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(refusal) => match refusal.kind() {

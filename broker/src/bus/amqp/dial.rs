@@ -1,4 +1,4 @@
-//! One connection to RabbitMQ, with TLS where the URL asks for it.
+//! Connects to RabbitMQ once, with TLS if the URL asks for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,17 @@ use std::time::Duration;
 use lapin::{Connection, ConnectionProperties};
 use rustls::ClientConfig;
 
+use super::options::AmqpOptions;
+use super::secure;
 use super::url::BrokerUrl;
-use super::{AmqpOptions, secure};
 use crate::bus::BusError;
 use crate::tls::{Trust, refusal};
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 pub(super) enum NoLink {
-    /// Nobody answers, or not in time, or not as they should: try again.
+    /// No answer, a late answer or a wrong answer: retry.
     Lost(String),
-    /// One side refuses the other's certificate: only a person can change that.
+    /// One side rejects the other's certificate: only an operator can change that.
     Refused(String),
 }
 
@@ -25,7 +26,7 @@ impl NoLink {
     }
 }
 
-/// What TLS needs at each connection, read once; `None` for a URL without TLS.
+/// Reads the TLS configuration once for all connections; `None` for a URL without TLS.
 ///
 /// # Errors
 /// One of the user's files cannot be used.

@@ -1,5 +1,7 @@
-//! The supervisor: one code path for boot, restart and partition. Connect, declare what is remembered, announce the link,
-//! wait until it breaks, begin again.
+//! The supervisor: one code path for boot, restart and partition.
+//!
+//! It connects, declares the remembered exchanges and queues, announces the link, waits until the
+//! link breaks, and begins again.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -9,20 +11,21 @@ use lapin::{Connection, ConnectionProperties, Event};
 use rustls::ClientConfig;
 use tokio::sync::{Notify, watch};
 
-use super::AmqpOptions;
 use super::declare::{answer, declare, refusal};
 use super::dial::{NoLink, dial};
+use super::options::AmqpOptions;
 use super::url::BrokerUrl;
 use super::wire::short;
 use crate::bus::{BusError, BusHealth};
 use crate::topology::{Exchange, Queue, QueueKind};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// From a failed write to the end of its connection, at most.
+/// Pauses between attempts to connect or consume: doubled from the first to the longest one.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// The longest time from a failed write to the end of its connection.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Two living connections: a broker that blocks publishers then still takes acks.
+/// Two live connections, so that a broker that blocks publishers still accepts acks.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) publish: Connection,
@@ -31,27 +34,28 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Something on this link did not answer: have it replaced.
+    /// Reports that something on this link did not answer, so that the supervisor replaces the
+    /// link.
     pub(super) fn suspect(&self) {
         self.suspect.notify_one();
     }
 }
 
-/// What every link must have: repeated at each connection.
+/// Exchanges and queues to declare at each connection.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Remembered {
     exchanges: Vec<Exchange>,
     queues: Vec<Queue>,
 }
 
-/// What the parts of one bus share.
+/// State that all parts of one bus share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) url: BrokerUrl,
     pub(super) options: AmqpOptions,
-    /// What TLS needs, where the URL asks for it.
+    /// The TLS configuration, if the URL asks for TLS.
     tls: Option<Arc<ClientConfig>>,
-    /// Why the first connection was refused for good.
+    /// The reason why the first connection was rejected for good.
     pub(super) refused: OnceLock<String>,
     pub(super) link: watch::Sender<Option<Arc<Link>>>,
     pub(super) health: watch::Sender<BusHealth>,
@@ -79,11 +83,11 @@ impl Shared {
 
     /// Returns when the bus is closed.
     pub(super) async fn until_closed(&self) {
-        // The sender lives in `self`, so this ends by the value only.
+        // The sender is a field of `self`, so only the value ends this.
         let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// The link, as soon as there is one; `None` when the bus is closed.
+    /// Returns the link as soon as there is one, or `None` once the bus is closed.
     pub(super) async fn link(&self) -> Option<Arc<Link>> {
         let mut links = self.link.subscribe();
         tokio::select! {
@@ -93,19 +97,21 @@ impl Shared {
         }
     }
 
-    /// Whether this is the link that there is now.
+    /// Returns true if this is the current link.
     pub(super) fn has(&self, link: &Arc<Link>) -> bool {
         self.link.borrow().as_ref().is_some_and(|now| Arc::ptr_eq(now, link))
     }
 
-    /// Whether `error` came of the loss of its link, so that the next one may do. A failed write is known before the connection's
-    /// end is: it has a moment, and an error of a link that stands is known as such only after it.
+    /// Returns true if `error` came from the loss of its link, so that the next link may succeed.
+    ///
+    /// A failed write is known before the end of its connection. The link therefore gets a moment
+    /// to break; if it still stands after that, the error is not a loss.
     pub(super) async fn is_lost(&self, link: &Arc<Link>, error: &BusError) -> bool {
         let mut links = self.link.subscribe();
         let another = links.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, link)));
         let lost = tokio::time::timeout(MOMENT, another).await.is_ok() || !link.consume.status().connected();
         if lost {
-            tracing::warn!(%error, "lost RabbitMQ on the way; trying again");
+            tracing::warn!(%error, "lost RabbitMQ during a call; trying again");
         }
         lost
     }
@@ -129,7 +135,8 @@ impl Shared {
         remembered.queues.retain(|known| known.name != queue);
     }
 
-    /// Dead letters first: a queue whose dead-letter exchange is missing may drop silently.
+    /// Returns the declarations, dead letters first: a queue without its dead-letter exchange may
+    /// drop messages silently.
     fn remembered(&self) -> Remembered {
         let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner).clone();
         remembered
@@ -139,8 +146,10 @@ impl Shared {
     }
 }
 
-/// Keeps a link up until the bus is closed. A refused certificate at the first connection closes it; later it is tried again,
-/// because the server had a good one and may get it back.
+/// Keeps a link up until the bus is closed.
+///
+/// A rejected certificate at the first connection closes the bus. At a later connection it is
+/// retried, because the server had a good certificate and may get it back.
 pub(super) async fn supervise(shared: Arc<Shared>) {
     let mut pause = FIRST_PAUSE;
     let mut connected_once = false;
@@ -158,7 +167,7 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
                 hold(&shared, link).await;
             }
             Err(NoLink::Refused(reason)) if !connected_once => {
-                // Whoever waits for the link learns of the end after its reason.
+                // Set the reason first: callers that wait for the link wake up at the close.
                 let _ = shared.refused.set(reason);
                 shared.closed.send_replace(true);
             }
@@ -185,7 +194,7 @@ async fn hold(shared: &Shared, link: Link) {
     shared.health.send_replace(BusHealth::Up);
     shared.link.send_replace(Some(link.clone()));
     let reason = loop {
-        // The events begin before we listen: a connection that died in between says so here.
+        // The listeners start after the connection: this catches a connection that died in between.
         if !link.publish.status().connected() || !link.consume.status().connected() {
             break "the connection was lost".to_owned();
         }
@@ -199,14 +208,14 @@ async fn hold(shared: &Shared, link: Link) {
         };
         match event {
             Some(Event::ConnectionBlocked(reason)) if publisher => {
-                tracing::warn!(broker = %shared.url.shown, %reason, "RabbitMQ takes no publishes");
+                tracing::warn!(broker = %shared.url.shown, %reason, "RabbitMQ accepts no publishes");
                 shared.health.send_replace(BusHealth::Blocked(reason));
             }
             Some(Event::ConnectionUnblocked) if publisher => {
-                tracing::info!(broker = %shared.url.shown, "RabbitMQ takes publishes again");
+                tracing::info!(broker = %shared.url.shown, "RabbitMQ accepts publishes again");
                 shared.health.send_replace(BusHealth::Up);
             }
-            // A refusal closes its channel and nothing else; whoever has the channel sees it there.
+            // A refusal closes only its channel, and the channel's user receives the error there.
             Some(Event::Error(error)) if refusal(&error).is_some() => {}
             Some(Event::Error(error)) => break error.to_string(),
             None => break "the connection ended".to_owned(),
@@ -221,7 +230,7 @@ async fn hold(shared: &Shared, link: Link) {
     end(&link, shared.options.close_timeout).await;
 }
 
-/// Ends both connections in order where they still live, within a bound.
+/// Closes both connections if they are still alive, within a bound.
 async fn end(link: &Link, patience: Duration) {
     tokio::join!(close(&link.publish, patience), close(&link.consume, patience));
 }

@@ -1,13 +1,19 @@
-//! The bus on RabbitMQ, by lapin with its own recovery left off: `link` supervises, `publisher` and `consumer` resume.
+//! The bus on RabbitMQ, by lapin without lapin's own recovery: `link` supervises, `publisher` and
+//! `consumer` resume.
 //!
-//! Who does what: one `link` of two connections (publishing and consuming, because a broker in alarm stops reading a
-//! publisher's connection, acks included); one publisher task and channel per exchange; a window of unconfirmed messages
-//! per destination; one channel per consumer.
+//! A bus has:
+//!
+//! - One `link` of two connections, one for publishing and one for consuming. A broker in alarm
+//!   stops reading a publisher's connection, including its acks.
+//! - One publisher task and one channel per exchange.
+//! - One window of unconfirmed messages per destination.
+//! - One channel per consumer.
 
 mod consumer;
 mod declare;
 mod dial;
 mod link;
+mod options;
 mod publisher;
 mod secure;
 mod transient;
@@ -28,61 +34,17 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::consumer::AmqpConsumer;
 use self::link::Shared;
+pub use self::options::AmqpOptions;
 use self::publisher::Publisher;
 use self::url::BrokerUrl;
 pub use self::url::{check_url, redact, vhost};
 use self::window::Job;
 use super::{Bus, BusError, BusHealth, Consumer, Outgoing, PublishError};
-use crate::tls::TlsFiles;
 use crate::topology::{Address, Queue, Topology};
 use configs::AgentName;
 
-/// Settings of the connection.
-#[derive(Debug, Clone)]
-pub struct AmqpOptions {
-    /// Whose connection it is, for the broker's list of connections.
-    pub name: String,
-    /// Allow `amqp://` to other machines (DYAD_ALLOW_PLAINTEXT=1).
-    pub allow_plaintext: bool,
-    /// For `amqps://`: files beside the system's certificates.
-    pub tls: TlsFiles,
-    /// How long [`AmqpBus::connect`] waits for the first connection.
-    pub connect_timeout: Duration,
-    /// How long the broker may take for one answer (a declare, a channel, an ack's write).
-    pub answer_timeout: Duration,
-    /// How long a channel with unconfirmed messages may be silent before the connection is replaced.
-    pub confirm_timeout: Duration,
-    /// How long a publish is tried, through lost connections, before its outcome is [`PublishError::Unknown`].
-    pub publish_timeout: Duration,
-    /// How long the end of a connection may take.
-    pub close_timeout: Duration,
-    /// Unconfirmed messages per destination.
-    pub window: usize,
-    /// Unconfirmed bytes per exchange.
-    pub window_bytes: usize,
-    /// Largest body, in bytes: RabbitMQ 4 closes the channel at 16 MiB.
-    pub max_message: usize,
-}
-
-impl Default for AmqpOptions {
-    fn default() -> Self {
-        Self {
-            name: format!("pid {}", std::process::id()),
-            allow_plaintext: false,
-            tls: TlsFiles::default(),
-            connect_timeout: Duration::from_secs(30),
-            answer_timeout: Duration::from_secs(10),
-            confirm_timeout: Duration::from_secs(15),
-            publish_timeout: Duration::from_secs(120),
-            close_timeout: Duration::from_secs(2),
-            window: 512,
-            window_bytes: 64 << 20,
-            max_message: 15 << 20,
-        }
-    }
-}
-
-/// A handle to RabbitMQ. Clones of its `Arc` share the connections; dropping the last closes them.
+/// A handle to RabbitMQ. Clones of its `Arc` share the connections; dropping the last clone closes
+/// them.
 pub struct AmqpBus {
     shared: Arc<Shared>,
     transient: mpsc::Sender<Outgoing>,
@@ -100,12 +62,12 @@ impl fmt::Debug for AmqpBus {
 }
 
 impl AmqpBus {
-    /// Connects, and keeps connected until it is closed or dropped. Must run inside a tokio runtime, which then drives the
-    /// connections.
+    /// Connects, and stays connected until it is closed or dropped. Call it inside a tokio runtime,
+    /// which then drives the connections.
     ///
     /// # Errors
-    /// The URL is refused (see [`check_url`]), or no connection came about within the options' `connect_timeout`. At once if
-    /// TLS cannot be spoken: [`BusError::Tls`].
+    /// The URL is rejected (see [`check_url`]), or no connection succeeded within the options'
+    /// `connect_timeout`. A TLS failure returns [`BusError::Tls`] at once.
     pub async fn connect(url: &str, options: AmqpOptions) -> Result<Arc<Self>, BusError> {
         let url = BrokerUrl::parse(url, options.allow_plaintext)?;
         let patience = options.connect_timeout;
@@ -134,7 +96,7 @@ impl AmqpBus {
     fn why_down(&self, patience: Duration) -> String {
         match self.health() {
             BusHealth::Down(reason) | BusHealth::Blocked(reason) => format!("{reason} (tried for {patience:?})"),
-            BusHealth::Up => "it came too late".into(),
+            BusHealth::Up => "it connected too late".into(),
         }
     }
 
@@ -153,7 +115,7 @@ impl AmqpBus {
         if let Some(window) = windows.get(to) {
             return window.clone();
         }
-        // Destinations come and go with coordinators: drop those that nobody uses now.
+        // Destinations come and go with coordinators: drop the windows without a user.
         if windows.len() >= 256 {
             windows.retain(|_, window| Arc::strong_count(window) > 1);
         }
@@ -174,10 +136,10 @@ impl AmqpBus {
         outcome.await.unwrap_or(Err(PublishError::Closed))
     }
 
-    /// Messages ready in a queue, and its consumers.
+    /// Returns the ready messages of a queue and its consumers.
     async fn passive_count(&self, queue: &Queue) -> Option<(u64, u64)> {
         let link = self.shared.link.borrow().clone()?;
-        // A queue that is not there closes the channel, so it has one of its own.
+        // Asking for a missing queue closes the channel, so the question has its own channel.
         let channel = link.consume.create_channel().await.ok()?;
         let passive = QueueDeclareOptions::default().passive();
         let declared = channel
@@ -205,7 +167,7 @@ impl AmqpBus {
                 return Err(error);
             }
             self.shared.remember(exchanges.clone(), queues);
-            // A link that came in between did not know them yet.
+            // A link that came up in between did not declare them yet.
             if self.shared.has(&link) {
                 return Ok(());
             }
@@ -239,12 +201,12 @@ impl Bus for AmqpBus {
             return Err(PublishError::TooLarge { size, limit });
         }
         if !message.durable {
-            // Full: the broker is slower than our heartbeats, so this one is of no use.
+            // Full: the broker is slower than our heartbeats, so this message is of no use.
             let _ = self.transient.try_send(message);
             return Ok(());
         }
-        // Unconstrained: messages enter the window in the order in which the calls are first polled. The wait for the
-        // confirm gives way to other tasks in any case.
+        // Unconstrained: messages enter the window in the order in which the calls are first
+        // polled. The wait for the confirm yields to other tasks anyway.
         let published = tokio::task::coop::unconstrained(self.publish_durable(message));
         tokio::time::timeout(self.shared.options.publish_timeout, published)
             .await
@@ -282,7 +244,8 @@ impl Bus for AmqpBus {
                 let _ = channel.close(200, wire::short("looked")).await;
                 Ok(true)
             }
-            // The refusal has closed the channel. Any other is about a queue that is there.
+            // The refusal has closed the channel. Any reason other than NOT_FOUND is about an
+            // existing queue.
             Ok(Err(error)) => match declare::refusal(&error) {
                 Some(AMQPSoftError::NOTFOUND) => Ok(false),
                 Some(_) => Ok(true),
@@ -307,7 +270,7 @@ impl Bus for AmqpBus {
         declare::answer(patience, deleting)
             .await
             .map_err(|refusal| failed(refusal.reason))?;
-        // The channel goes with the connection otherwise.
+        // If this fails, the channel ends with the connection.
         let _ = channel.close(200, wire::short("deleted")).await;
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! The publisher of one exchange: one task, one channel, many messages on the way at once.
+//! The publisher of one exchange: one task and one channel, with many unconfirmed messages at once.
 //!
-//! Nothing else publishes on its channel: two tasks on one confirm channel can be given each other's confirms. Whatever is
-//! unconfirmed when a channel is lost goes again, in order, under the same ids; whoever waits does not notice.
+//! No other task publishes on its channel: two tasks on one confirm channel can receive each
+//! other's confirms. After a lost channel it resends the unconfirmed messages in order, with the
+//! same ids. Its callers do not notice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use crate::bus::{BusHealth, PublishError};
 
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a channel is no longer used.
+/// The reason why a channel is no longer used.
 enum Broken {
     Closed,
-    /// The exchange is not there, or not ours to publish to.
+    /// The exchange is missing, or this user may not publish to it.
     Refused(String),
     Lost(String),
 }
@@ -30,7 +31,7 @@ pub(super) struct Publisher {
     shared: Arc<Shared>,
     exchange: String,
     jobs: mpsc::Receiver<Job>,
-    /// Not yet published, or to be published again.
+    /// Messages to publish for the first time or again.
     waiting: VecDeque<Job>,
 }
 
@@ -82,14 +83,14 @@ impl Publisher {
     }
 
     fn refuse(&mut self, reason: &str) {
-        tracing::error!(exchange = %self.exchange, %reason, "RabbitMQ refuses this exchange");
+        tracing::error!(exchange = %self.exchange, %reason, "RabbitMQ rejects publishes to this exchange");
         for job in self.waiting.drain(..) {
             let key = job.message.to.routing_key.clone();
             job.finish(Err(PublishError::Unroutable(key)));
         }
     }
 
-    /// Publishes on one channel until it breaks; what is unconfirmed is then `waiting` again.
+    /// Publishes on one channel until it breaks. The unconfirmed messages then return to `waiting`.
     async fn serve(&mut self, link: &Arc<Link>) -> Broken {
         let patience = self.shared.options.answer_timeout;
         let channel = match answer(patience, link.publish.create_channel()).await {
@@ -105,7 +106,7 @@ impl Publisher {
         }
         let mut window = Window::new(channel, self.shared.url.user());
         let broken = self.pump(link, &mut window).await;
-        // Those whose caller has given up are dropped: the caller decides about sending again.
+        // Messages without a waiting caller are dropped: the caller decides about a resend.
         let unconfirmed: VecDeque<Job> = window.into_unconfirmed().filter(|job| !job.reply.is_closed()).collect();
         let later = std::mem::replace(&mut self.waiting, unconfirmed);
         self.waiting.extend(later);

@@ -1,4 +1,5 @@
-//! A TLS stream as lapin takes it: as the stream of a runtime that has no other, so that nothing can go out in plaintext.
+//! A TLS stream in the form that lapin accepts: the only stream of a runtime, so that nothing can
+//! leave in plaintext.
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -24,7 +25,7 @@ use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 type Secure = Compat<TlsStream<TcpStream>>;
 
-/// Connects and logs in; the handshake of TLS comes before anything of AMQP.
+/// Connects and logs in. The TLS handshake comes before any AMQP.
 pub(super) async fn connect(
     uri: AMQPUri,
     config: Arc<ClientConfig>,
@@ -47,7 +48,7 @@ async fn open(host: &str, port: u16, config: Arc<ClientConfig>) -> io::Result<Se
     Ok(stream.compat())
 }
 
-/// Tokio's reactor, but that its streams are secure ones, which [`open`] makes.
+/// Tokio's reactor with TLS streams only, which [`open`] makes.
 #[derive(Debug, Clone)]
 struct SecureReactor(Tokio);
 
@@ -70,7 +71,7 @@ impl Reactor for SecureReactor {
         self.0.interval(duration)
     }
 
-    /// An address has no name to compare a certificate with.
+    /// Fails: an address has no name to compare with a certificate.
     fn tcp_connect_addr(&self, _: SocketAddr) -> impl Future<Output = io::Result<Secure>> + Send + 'static {
         std::future::ready(Err(io::ErrorKind::Unsupported.into()))
     }

@@ -1,4 +1,4 @@
-//! Heartbeats and shared turns: sent without a confirm, dropped when nobody could take them.
+//! Publishes heartbeats and shared turns: without a confirm, and dropped if no queue can take them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::wire;
 use crate::bus::{BusHealth, Outgoing};
 
 const ROOM: usize = 1024;
-/// Longer than this, and a heartbeat says nothing any more.
+/// After this time a heartbeat is out of date.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A channel and the link it belongs to.
+/// A channel and its link.
 type Open = (Arc<Link>, Channel);
 
 /// Starts the one task that publishes them.
@@ -45,7 +45,7 @@ pub(super) fn spawn(shared: Arc<Shared>) -> mpsc::Sender<Outgoing> {
     sender
 }
 
-/// The channel if it belongs to the living link, else a new one.
+/// Returns the channel if it belongs to the current link, else a new one.
 async fn ready(shared: &Shared, open: Option<Open>) -> Option<Open> {
     let link = shared.link.borrow().clone()?;
     if let Some((of, channel)) = open

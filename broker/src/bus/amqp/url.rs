@@ -1,4 +1,4 @@
-//! Broker URLs: read, judged (no plaintext across a network) and shown without their secrets.
+//! Broker URLs: parsed, checked (no plaintext across a network) and shown without their secrets.
 
 use lapin::uri::{AMQPScheme, AMQPUri};
 
@@ -12,7 +12,7 @@ const HEARTBEAT: u16 = 10;
 #[derive(Clone)]
 pub(super) struct BrokerUrl {
     pub(super) uri: AMQPUri,
-    /// Without user, password and query.
+    /// The URL without user, password and query.
     pub(super) shown: String,
 }
 
@@ -33,7 +33,7 @@ impl BrokerUrl {
         })?;
         if literal_ipv6(url).is_some_and(|address| !address.is_loopback()) {
             return Err(refuse(
-                "an IPv6 address is not understood here: use the host's name".into(),
+                "the client library cannot use an IPv6 address: use the host's name".into(),
             ));
         }
         let plaintext = uri.scheme == AMQPScheme::AMQP;
@@ -49,18 +49,19 @@ impl BrokerUrl {
 }
 
 impl BrokerUrl {
-    /// Whether it asks for TLS.
+    /// Returns true if the URL asks for TLS.
     pub(super) fn is_secure(&self) -> bool {
         self.uri.scheme == AMQPScheme::AMQPS
     }
 
-    /// Who connects.
+    /// Returns the user name.
     pub(super) fn user(&self) -> &str {
         &self.uri.authority.userinfo.username
     }
 }
 
-/// The IPv6 address in the host's place. The client library takes every such address for localhost.
+/// Returns the IPv6 address in the place of the host. The client library reads every such address
+/// as localhost.
 fn literal_ipv6(url: &str) -> Option<std::net::Ipv6Addr> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?']).next()?;
@@ -68,14 +69,16 @@ fn literal_ipv6(url: &str) -> Option<std::net::Ipv6Addr> {
     host.split(']').next()?.parse().ok()
 }
 
-/// The URL without user, password and query; without everything but its scheme if it cannot be read.
+/// Returns the URL without user, password and query. Only the scheme remains if the URL cannot be
+/// parsed.
 #[must_use]
 pub fn redact(url: &str) -> String {
     let is_scheme = |text: &str| text.len() <= 8 && text.chars().all(|c| c.is_ascii_alphanumeric());
     let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
         return "amqp://...".into();
     };
-    // An '@' behind the authority: a password with a '/' that was not written %2F would be shown as the vhost.
+    // An '@' after the authority: a password with a '/' that is not written %2F would show as the
+    // vhost.
     let stray = rest
         .split_once(['/', '?', '#'])
         .is_some_and(|(_, behind)| behind.contains('@'));
@@ -90,16 +93,16 @@ pub fn redact(url: &str) -> String {
     }
 }
 
-/// The vhost that a URL names.
+/// Returns the vhost that a URL names.
 ///
 /// # Errors
 /// It is no broker URL.
 pub fn vhost(url: &str) -> Result<String, BusError> {
-    // Whether it may be connected to is for those who connect.
+    // Connecting has its own plaintext check.
     BrokerUrl::parse(url, true).map(|url| url.uri.vhost)
 }
 
-/// Whether this URL may be used as it is: a pure function of its text.
+/// Checks that this URL may be used. Looks only at its text.
 pub fn check_url(url: &str, allow_plaintext: bool) -> Result<(), BusError> {
     BrokerUrl::parse(url, allow_plaintext).map(|_| ())
 }

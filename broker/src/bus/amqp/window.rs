@@ -1,8 +1,9 @@
-//! The unconfirmed messages of one channel, and how each confirm is credited to the right one.
+//! The unconfirmed messages of one channel, and the match of each confirm to its message.
 //!
-//! lapin hands a returned (unroutable) message to whichever confirm it resolves next, so the message's own id decides. A
-//! batch of confirms is resolved in one critical section, in no order: before any of a batch is believed, the window passes
-//! through that section itself ([`Window::settle`]), after which the whole batch is known.
+//! lapin hands a returned (unroutable) message to the next confirm that it resolves, so only the
+//! message's own id decides. lapin resolves a batch of confirms in one critical section, in no
+//! order. Before it credits any of a batch, the window passes through that section itself
+//! ([`Window::settle`]); then the whole batch is known.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -20,7 +21,7 @@ use tokio::sync::oneshot;
 use super::wire;
 use crate::bus::{Outgoing, PublishError};
 
-/// A message on its way, and who waits for it.
+/// A message to publish, and the channel for its outcome.
 pub(super) struct Job {
     pub(super) message: Outgoing,
     pub(super) reply: oneshot::Sender<Result<(), PublishError>>,
@@ -28,7 +29,7 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn finish(self, outcome: Result<(), PublishError>) {
-        // Whoever has given up waiting sends the same message again.
+        // A caller that has given up waiting sends the same message again.
         let _ = self.reply.send(outcome);
     }
 }
@@ -39,7 +40,7 @@ type Pending = Pin<Box<dyn Future<Output = Confirmed> + Send>>;
 /// Unconfirmed messages in the order of their publishing.
 pub(super) struct Window {
     channel: Arc<Channel>,
-    /// Whose connection it is.
+    /// The user of the connection.
     user: String,
     confirms: FuturesUnordered<Pending>,
     jobs: BTreeMap<u64, Job>,
@@ -71,8 +72,8 @@ impl Window {
         self.bytes
     }
 
-    /// Puts a message on the wire without waiting for anything. The order of calls is the order on the wire: the first
-    /// poll takes the confirm's number and queues the frames, and only this task ever polls.
+    /// Puts a message on the wire without waiting. The order of calls is the order on the wire: the
+    /// first poll takes the confirm's number and queues the frames, and only this task ever polls.
     pub(super) async fn publish(&mut self, job: Job) {
         let number = self.next;
         self.next += 1;
@@ -85,7 +86,7 @@ impl Window {
         let body: Bytes = job.message.body.clone();
         let mut pending: Pending = Box::pin(async move {
             let options = BasicPublishOptions {
-                mandatory: crate::mutant::stands("bus.mandatory"),
+                mandatory: true,
                 ..Default::default()
             };
             let written = channel.basic_publish(exchange, key, options, &body, properties).await;
@@ -104,12 +105,13 @@ impl Window {
         });
     }
 
-    /// Waits for confirms and answers those who wait. An error means that the channel is gone. Safe to drop.
+    /// Waits for confirms and answers the callers. An error means that the channel is lost. The
+    /// future may be dropped at any time.
     pub(super) async fn settle(&mut self) -> lapin::Result<usize> {
         let Some(first) = self.confirms.next().await else {
             return std::future::pending().await;
         };
-        // No await from here on: what was taken out of `confirms` is settled.
+        // No await from here on: everything taken out of `confirms` is settled.
         let mut batch = vec![first];
         self.drain(&mut batch);
         self.pass_critical_section();
@@ -124,7 +126,8 @@ impl Window {
         }
     }
 
-    /// Takes and releases lapin's lock on the channel's confirms: the first poll of `wait_for_confirms` does exactly that.
+    /// Takes and releases lapin's lock on the channel's confirms: the first poll of
+    /// `wait_for_confirms` does exactly that.
     fn pass_critical_section(&self) {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let mut waiting = Box::pin(self.channel.wait_for_confirms());
@@ -153,7 +156,7 @@ impl Window {
         for (number, acked) in outcomes {
             self.answer(number, acked, &mut returned);
         }
-        // A return that came with the confirm of another message, before its own.
+        // These returns came with the confirm of another message, before their own.
         for (id, count) in returned {
             self.answer_early(&id, count);
         }
@@ -188,7 +191,7 @@ impl Window {
         if early.len() < count {
             tracing::error!(
                 message_id = id,
-                "RabbitMQ returned a message after its confirm was believed"
+                "RabbitMQ returned a message after its confirm was accepted"
             );
         }
         for number in early {
@@ -205,7 +208,7 @@ impl Window {
         Some(job)
     }
 
-    /// What is unconfirmed, in order: to be sent again with the same ids.
+    /// Returns the unconfirmed messages in order, to be sent again with the same ids.
     pub(super) fn into_unconfirmed(self) -> impl Iterator<Item = Job> {
         self.jobs.into_values()
     }

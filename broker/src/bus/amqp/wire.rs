@@ -14,14 +14,15 @@ use crate::protocol::Kind;
 const TRANSIENT: u8 = 1;
 const PERSISTENT: u8 = 2;
 
-/// A short string holds 255 bytes; what is longer is cut at a character.
+/// Returns a short string, which holds 255 bytes; longer text is cut at a character.
 pub(super) fn short(text: &str) -> ShortString {
     let end = text.floor_char_boundary(255);
-    // `try_new` cannot fail on what was cut, and an empty string is legal.
+    // `try_new` cannot fail on text of this length, and an empty string is legal.
     ShortString::try_new(&text[..end]).unwrap_or_default()
 }
 
-/// `user` is the connection's own: RabbitMQ refuses any other, so that receivers may believe it.
+/// Returns a message's properties. `user` must be the connection's own: RabbitMQ rejects any other,
+/// so receivers may trust it.
 pub(super) fn properties(message: &Outgoing, user: &str) -> BasicProperties {
     let mut headers = FieldTable::default();
     // The broker's own headers (x-death) are never sent back to it.
@@ -47,7 +48,7 @@ pub(super) fn properties(message: &Outgoing, user: &str) -> BasicProperties {
     }
 }
 
-/// What arrived, without its acker.
+/// A received message without its acker.
 pub(super) struct Incoming {
     pub(super) kind: Option<Kind>,
     pub(super) message_id: Option<String>,
@@ -58,7 +59,7 @@ pub(super) struct Incoming {
     pub(super) body: Bytes,
 }
 
-/// Reads properties that anyone may have written; takes the body without a copy.
+/// Reads properties that any publisher may have written. Takes the body without a copy.
 pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
     let properties = &delivery.properties;
     let text = |value: &Option<ShortString>| value.as_ref().map(|text| text.as_str().to_owned());
@@ -68,13 +69,13 @@ pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
         .flat_map(|table| table.inner())
         .filter_map(|(key, value)| Some((key.as_str().to_owned(), readable(value)?)))
         .collect();
-    // Always there, whatever the publisher wrote into it: the other marks of the broker depend on that.
     let table = properties.headers().as_ref().map(FieldTable::inner);
     let deaths = table.and_then(|table| table.iter().find(|(key, _)| key.as_str() == "x-death"));
     if let Some((_, deaths)) = deaths {
         given_up(&headers, deaths).explain(&mut headers);
     }
-    // Always there, whatever the publisher wrote into it: the other marks of the broker depend on that.
+    // The broker always writes it, whatever the publisher sent. The broker's other marks depend on
+    // that.
     let dead_letter = deaths.is_some();
     Incoming {
         kind: properties.kind().as_ref().and_then(|kind| Kind::parse(kind.as_str())),
@@ -87,7 +88,7 @@ pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
     }
 }
 
-/// What RabbitMQ says of the oldest entry in `x-death`.
+/// Reads RabbitMQ's oldest entry in `x-death`.
 fn given_up(headers: &[(String, String)], deaths: &AMQPValue) -> GivenUp {
     let said = |name: &str| {
         headers
@@ -108,7 +109,7 @@ fn given_up(headers: &[(String, String)], deaths: &AMQPValue) -> GivenUp {
         _ => None,
     };
     let first = match find("time") {
-        // RabbitMQ's are in seconds.
+        // RabbitMQ's timestamps are in seconds.
         Some(AMQPValue::Timestamp(seconds)) => UNIX_EPOCH.checked_add(Duration::from_secs(*seconds)).map(rfc3339),
         _ => None,
     };
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(properties.message_id().as_ref().unwrap().as_str(), "é".repeat(127));
         assert_eq!(*properties.delivery_mode(), Some(PERSISTENT));
         let headers = properties.headers().as_ref().unwrap().inner();
-        assert_eq!(headers.len(), 1, "the broker's own headers stay behind");
+        assert_eq!(headers.len(), 1, "the broker's own headers are not sent");
         assert!(headers.keys().all(|key| key.as_str().len() == 255));
     }
 }

@@ -1,4 +1,4 @@
-//! One queue in memory: what is ready, what is out, and who takes from it.
+//! One queue in memory: its ready messages, its unacknowledged ones, and its consumers ("takers").
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::protocol::Kind;
 use crate::topology::{Address, DELIVERY_LIMIT, Queue, QueueKind};
 
-/// A message as it lies in a queue. Copies share the body.
+/// A message in a queue. Copies share the body.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) kind: Option<Kind>,
@@ -24,7 +24,7 @@ pub(super) struct Stored {
 struct Entry {
     /// Place in the queue; kept through a requeue.
     place: u64,
-    /// Times it was given out and came back.
+    /// The number of times it was delivered and returned.
     returns: i64,
     message: Stored,
 }
@@ -32,18 +32,18 @@ struct Entry {
 #[derive(Debug)]
 struct Taker {
     id: u64,
-    /// The bus handle it belongs to.
+    /// The bus handle of this taker.
     handle: u64,
     prefetch: usize,
     out: usize,
     wake: Arc<Notify>,
 }
 
-/// Why a queue did not take a message.
+/// The error of a full queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct IsFull;
 
-/// What a taker finds.
+/// The result of a taker's look into the queue.
 #[derive(Debug)]
 pub(super) enum Taken {
     Message {
@@ -51,18 +51,18 @@ pub(super) enum Taken {
         message: Stored,
         redelivered: bool,
     },
-    /// Nothing for this taker now: wait to be woken.
+    /// No message for this taker now: wait to be woken.
     Nothing,
-    /// The taker or its queue is gone.
+    /// The taker was removed or the queue has ended.
     Gone,
 }
 
-/// What became of a rejected message.
+/// The result of a reject.
 #[derive(Debug)]
 pub(super) enum Rejected {
     Unknown,
     Requeued,
-    /// Given up by the queue: it belongs to the dead letters, for this reason.
+    /// The queue gave the message up for this reason: it belongs to the dead letters.
     Dead(Stored, &'static str),
 }
 
@@ -119,7 +119,7 @@ impl QueueCell {
         )
     }
 
-    /// Appends. `force` ignores the limit (dead-lettering must not lose).
+    /// Appends a message. `force` ignores the limit, because dead-lettering must not lose messages.
     pub(super) fn push(&self, message: Stored, force: bool) -> Result<(), IsFull> {
         let size = message.body.len() as u64;
         let mut state = self.lock();
@@ -153,7 +153,8 @@ impl QueueCell {
         wake
     }
 
-    /// Removes takers; what they held comes back to its old place. Answers what the delivery limit gives up.
+    /// Removes takers and returns their messages to their old places. Returns the messages beyond
+    /// the delivery limit.
     pub(super) fn remove_takers(&self, leaving: impl Fn(u64, u64) -> bool) -> Vec<Stored> {
         let mut state = self.lock();
         let ids: Vec<u64> = state
@@ -217,7 +218,7 @@ impl QueueCell {
         }
     }
 
-    /// `false`: the delivery is no longer out.
+    /// Returns false if the delivery was answered or returned before.
     pub(super) fn ack(&self, tag: u64) -> bool {
         let mut state = self.lock();
         let Some((taker, _)) = state.unacked.remove(&tag) else {
@@ -250,7 +251,7 @@ impl QueueCell {
         self.lock().ready.len() as u64
     }
 
-    /// Ends the queue: its takers see it gone.
+    /// Ends the queue: its takers receive [`Taken::Gone`].
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.gone = true;
@@ -276,7 +277,8 @@ impl State {
         }
     }
 
-    /// Back to its old place; answers the message if it came back too often.
+    /// Puts a message back into its old place. Returns the message instead if it exceeds the
+    /// delivery limit.
     fn put_back(&mut self, mut entry: Entry) -> Option<Stored> {
         entry.returns += 1;
         if entry.returns > DELIVERY_LIMIT {
@@ -288,8 +290,8 @@ impl State {
         None
     }
 
-    /// Wakes every taker that could take now. A woken taker that finds nothing sleeps again, so no wake-up is lost when
-    /// the future of one is dropped.
+    /// Wakes every taker that could take a message now. A woken taker that finds nothing waits
+    /// again, so no wake-up is lost when a taker's future is dropped.
     fn wake(&self, single: bool) {
         if self.ready.is_empty() {
             return;

@@ -1,10 +1,11 @@
-//! Which queues a message goes to: exchanges with their bindings.
+//! Exchanges with their bindings: the queues that a message reaches.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::matching;
 use super::queue::QueueCell;
-use crate::bus::{BusError, route};
+use crate::bus::BusError;
 use crate::topology::{Address, Exchange, ExchangeKind};
 
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ impl Routes {
         let Some(exchange) = self.exchanges.get(&to.exchange) else {
             return Vec::new();
         };
-        let taking = |(binding, _): &&(String, _)| route::matches(exchange.kind, binding, &to.routing_key);
+        let taking = |(binding, _): &&(String, _)| matching::matches(exchange.kind, binding, &to.routing_key);
         exchange
             .queues
             .iter()

@@ -1,4 +1,4 @@
-//! What the contract does not ask of every bus.
+//! Tests of the bus in memory that the contract does not ask of every bus.
 
 use super::*;
 use crate::ids::RunId;

@@ -1,18 +1,21 @@
-//! From a URL to a client of Redis: read, judged (no plaintext across a network), with TLS where it asks for it.
+//! From a URL to a client of Redis: parsed, checked (no plaintext across a network), with TLS if
+//! the URL asks for it.
 
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
 use super::error::{bad_url, no_tls, unusable_url};
-use super::{RedisOptions, StoreError};
+use super::options::RedisOptions;
+use crate::store::StoreError;
 use crate::tls::{TlsFiles, Trust, refuse_plaintext};
 
-/// A client that has not connected yet.
+/// Returns a client that has not connected yet.
 ///
 /// # Errors
-/// [`StoreError::Unusable`]: the URL must be changed; [`StoreError::Tls`]: one of the files for TLS must be.
+/// [`StoreError::Unusable`]: the URL must be changed. [`StoreError::Tls`]: one of the TLS files must
+/// be changed.
 pub(super) fn client(url: &str, shown: &str, options: &RedisOptions) -> Result<Client, StoreError> {
-    // A peer that vanished without a word is noticed by unacknowledged data, not by a silent socket.
+    // Unacknowledged data reveals a peer that vanished; a silent socket does not.
     let tcp = TcpSettings::default()
         .set_nodelay(true)
         .set_user_timeout(options.response_timeout * 2);
@@ -23,7 +26,7 @@ pub(super) fn client(url: &str, shown: &str, options: &RedisOptions) -> Result<C
     match info.addr() {
         ConnectionAddr::TcpTls { insecure: true, .. } => Err(unusable_url(
             shown,
-            "#insecure would believe any server: take it away, and set DYAD_CA=FILE to the certificate (PEM) of the server's \
+            "#insecure would trust any server: remove it, and set DYAD_CA=FILE to the certificate (PEM) of the server's \
              authority",
         )),
         ConnectionAddr::TcpTls { .. } => secure(info, shown, &options.tls),
@@ -36,7 +39,8 @@ pub(super) fn client(url: &str, shown: &str, options: &RedisOptions) -> Result<C
 }
 
 fn secure(info: ConnectionInfo, shown: &str, files: &TlsFiles) -> Result<Client, StoreError> {
-    // The client takes the process's provider of cryptography. Another that was installed before is as good.
+    // The client uses the process's cryptography provider. One that was installed before works as
+    // well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let trust = Trust::load(files).map_err(|error| no_tls(shown, &error.to_string()))?;
     let certificates = TlsCertificates {

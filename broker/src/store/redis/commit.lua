@@ -1,5 +1,5 @@
 -- KEYS[1] group | ARGV attempt, fence, then key and payload of each record
--- answers for each 0 new, 1 duplicate, 2 conflict; nil if the lease does not hold
+-- returns for each 0 new, 1 duplicate, 2 conflict; nil if the lease does not hold
 -- A record is the field 'r:' key with the value order ':' payload.
 local key = KEYS[1]
 if not held(key, ARGV[1], ARGV[2]) then return false end
@@ -26,7 +26,8 @@ end
 
 writes[2] = string.format('%.0f', order)
 if #writes > 2 then
-  -- Lua's stack bounds the arguments of one call. Only the first write of a script can be refused for memory.
+  -- Lua's stack bounds the arguments of one call. Only the first write of a script can be refused
+  -- for memory.
   for from = 1, #writes, 2000 do
     redis.call('HSET', key, unpack(writes, from, math.min(from + 1999, #writes)))
   end

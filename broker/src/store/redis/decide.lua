@@ -1,5 +1,6 @@
 -- KEYS[1] group | ARGV attempt, fence, outcome
--- answers {} if this outcome was written, {outcome} if one stood; nil if the lease does not hold
+-- returns {} if this outcome was written, {outcome} if one was stored; nil if the lease does not
+-- hold
 local key = KEYS[1]
 if not held(key, ARGV[1], ARGV[2]) then return false end
 local stands = redis.call('HGET', key, 'decided')

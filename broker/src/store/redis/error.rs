@@ -1,13 +1,14 @@
-//! What an error of Redis means: unknown (repeat it) or unusable (a person must change something).
+//! Sorts errors of Redis: unknown (repeat the call) or unusable (an operator must change
+//! something).
 
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::StoreError;
+use crate::store::StoreError;
 use crate::tls::refusal;
 
-/// The URL without its password.
+/// Returns the URL without its password.
 pub(super) fn redact(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return "(not a URL)".into();
@@ -30,10 +31,10 @@ pub(super) fn bad_url(shown: &str) -> StoreError {
 }
 
 pub(super) fn unusable_url(shown: &str, advice: &str) -> StoreError {
-    StoreError::Unusable(format!("{shown} is no usable URL of Redis: {advice}"))
+    StoreError::Unusable(format!("{shown} is not a usable Redis URL: {advice}"))
 }
 
-/// A file of ours, or one side's certificate, must be changed.
+/// Returns the error for a TLS file or a certificate that must be changed.
 pub(super) fn no_tls(shown: &str, reason: &str) -> StoreError {
     StoreError::Tls {
         url: shown.to_owned(),
@@ -45,12 +46,12 @@ pub(super) fn silent(shown: &str, waited: Duration) -> StoreError {
     StoreError::Unknown(format!("{shown} did not answer within {waited:?}"))
 }
 
-/// Sorts an error by what can be done about it.
+/// Sorts an error by the possible remedy.
 pub(super) fn of(shown: &str, error: &RedisError) -> StoreError {
     if let Some(reason) = refusal(error) {
         return no_tls(shown, &reason);
     }
-    // Redis without TLS takes a handshake for the beginning of a command, and waits for its end.
+    // Redis without TLS reads a handshake as the beginning of a command and waits for its end.
     let silent = shown.starts_with("rediss:") && error.is_timeout();
     let advice = if silent {
         "; does it speak TLS at this port?"
@@ -78,19 +79,20 @@ fn unusable(shown: &str, error: &RedisError) -> StoreError {
     StoreError::Unusable(format!("{shown}: {text}{advice}"))
 }
 
-/// What to do, by the error's code; servers before 7 hide the code of a script's error in its text.
+/// Returns the remedy for an error's code. Servers before 7 hide the code of a script's error in
+/// its text.
 fn advice(error: &RedisError, text: &str) -> &'static str {
     let is = |code: &str| error.code() == Some(code) || text.contains(code);
     if error.kind() == ErrorKind::AuthenticationFailed || is("NOAUTH") || is("WRONGPASS") {
         "; give the right user and password in the URL"
     } else if is("OOM") {
-        "; it is full: raise its maxmemory, or give dyad a Redis of its own"
+        "; it is full: raise its maxmemory, or give dyad its own Redis"
     } else if is("MISCONF") {
         "; it cannot write to its disk: free space there and look into its log"
     } else if is("NOPERM") {
         "; let this user run EVALSHA and SCRIPT LOAD and write keys dyad:*"
     } else if is("WRONGTYPE") {
-        "; another program has written a key of this run: delete that key, or give dyad a database of its own"
+        "; another program has written a key of this run: delete that key, or give dyad its own database"
     } else if is("READONLY") {
         "; it is a replica: give the URL of the primary"
     } else if is("MOVED") || is("ASK") || is("CROSSSLOT") {
@@ -131,7 +133,7 @@ mod tests {
             ("WRONGTYPE", "delete that key"),
         ] {
             let StoreError::Unusable(text) = of(code, "refused") else {
-                panic!("{code} needs a person")
+                panic!("{code} needs an operator")
             };
             assert!(text.contains(expected), "{text}");
         }

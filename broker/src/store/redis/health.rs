@@ -1,10 +1,11 @@
-//! Which settings of Redis endanger what it keeps.
+//! Checks the settings of Redis that endanger its data.
 
 use std::fmt;
 
-use super::{RedisStore, StoreError};
+use super::RedisStore;
+use crate::store::StoreError;
 
-/// Settings that decide what survives. Empty: the server does not tell.
+/// Settings that decide which data survives. A field is empty if the server does not report it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RedisSettings {
     pub version: String,
@@ -12,7 +13,7 @@ pub struct RedisSettings {
     pub appendfsync: String,
     pub maxmemory_policy: String,
     pub role: String,
-    /// `ok`, unless the append-only file could not be written lately.
+    /// `ok`, unless the last write of the append-only file failed.
     pub aof_write: String,
 }
 
@@ -27,7 +28,7 @@ impl fmt::Display for RedisSettings {
 }
 
 impl RedisSettings {
-    /// What to change, in plain words.
+    /// Returns the necessary changes, in plain words.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -67,10 +68,11 @@ impl RedisSettings {
 }
 
 impl RedisStore {
-    /// Reads the settings; from `INFO` what `CONFIG` is not allowed to tell.
+    /// Reads the settings. `INFO` gives most of them, because a user may lack
+    /// the permission for `CONFIG`.
     ///
     /// # Errors
-    /// As every call of the store.
+    /// The same as of every call of the store.
     pub async fn settings(&self) -> Result<RedisSettings, StoreError> {
         let mut connection = self.connection.clone();
         let info: String = self.within(redis::cmd("INFO").query_async(&mut connection)).await?;
@@ -95,7 +97,7 @@ impl RedisStore {
         })
     }
 
-    /// One setting; empty where `CONFIG` is not allowed.
+    /// Returns one setting; empty if this user may not call `CONFIG`.
     async fn config(&self, name: &str) -> Result<String, StoreError> {
         let mut connection = self.connection.clone();
         let mut command = redis::cmd("CONFIG");

@@ -3,9 +3,9 @@
 use super::{GOOD, check, expect, problems};
 use crate::{AgentName, Ratio};
 
-/// MrlX's doctor asks its patient at 0.6 and 0.95, and samples itself at 1.0.
+/// The doctor of MrlX uses temperature 1.0, and its patient 0.6 with top-p 0.95.
 #[test]
-fn the_patient_of_the_reference_size_is_sampled_as_the_reference_samples_it() {
+fn patient_of_the_8b_recipe_samples_like_the_reference() {
     let config = check(include_str!("../../../doctor-patient-8b.toml")).unwrap_or_else(|p| panic!("{p:#?}"));
     let of = |name: &str| {
         let agent = &config.agents[&AgentName::new(name).unwrap()];
@@ -59,12 +59,12 @@ fn agents_that_train_sample_the_whole_distribution() {
     );
     let imitating = sampled
         + "\ntrain.loss.kind = \"cross_entropy\"\ntrain.loss.ratio = \"decoupled\"\ntrain.loss.weight_cap = 0.5";
-    let telling = [
+    let sequential = [
         ("kind = \"signal\"", "kind = \"sequential\""),
         ("speaker = \"a\", listener = \"b\"", "first = \"a\", second = \"b\""),
         ("speaker = { success = 1.0 }, listener = { success = 1.0 }", ""),
     ];
-    let [kind, roles, reward] = telling;
+    let [kind, roles, reward] = sequential;
     expect(&[kind, roles, reward, ("[agents.b]", &imitating)], &[]);
     let cut = weighed.clone() + "\ntrain.loss.weight_cap = 0.5";
     expect(
@@ -77,9 +77,9 @@ fn agents_that_train_sample_the_whole_distribution() {
     expect(
         &[("[agents.b]", &foreign), ("mode = \"sync\"", "mode = \"async\"")],
         &[
-            ("agents.b.sampling.top_p", "another's server"),
-            ("agents.b.sampling.top_k", "another's server"),
-            ("agents.b.sampling.min_p", "another's server"),
+            ("agents.b.sampling.top_p", "a foreign server"),
+            ("agents.b.sampling.top_k", "a foreign server"),
+            ("agents.b.sampling.min_p", "a foreign server"),
         ],
     );
     let impossible = frozen
@@ -94,9 +94,9 @@ fn agents_that_train_sample_the_whole_distribution() {
     );
 }
 
-/// Divided by less, logits are infinite: each turn of the run would fail.
+/// Logits divided by less are infinite, and every turn of the run would fail.
 #[test]
-fn a_temperature_is_none_by_which_logits_overflow() {
+fn temperature_below_the_least_is_rejected() {
     let of_b = |temperature: &str, trains: &str| {
         let sampling = format!("sampling = {{ temperature = {temperature}, max_new_tokens = 16 }}");
         let b = format!("[agents.b]\n{sampling}\ntrain.enabled = {trains}");
@@ -120,7 +120,7 @@ fn an_agents_steps_follow_from_its_batch_and_the_leads() {
         let config = check(text).unwrap();
         config.agents.keys().map(|name| config.steps_of(name)).collect()
     };
-    // Ten steps of a, which leads, are 160 groups: five batches of 32.
+    // Ten steps of the lead agent a are 160 groups: five batches of 32.
     assert_eq!(steps(GOOD), [10, 5]);
     assert_eq!(steps(&GOOD.replace("lead = \"a\"", "lead = \"b\"")), [20, 10]);
     let odd = GOOD.replace("train_steps = 10", "train_steps = 9");
@@ -128,12 +128,12 @@ fn an_agents_steps_follow_from_its_batch_and_the_leads() {
 }
 
 #[test]
-fn a_cap_of_the_context_is_within_the_models_and_leaves_room_for_a_prompt() {
+fn context_cap_outside_the_model_or_without_room_is_rejected() {
     for (cap, says) in [(16, "no room"), (513, "more than model.random.max_context = 512")] {
         let of_b = format!("[agents.b]\nsampling = {{ max_new_tokens = 16, max_context = {cap} }}");
         expect(&[("[agents.b]", &of_b)], &[("agents.b.sampling.max_context", says)]);
     }
-    // 0 is the model's own.
+    // 0 is the context of the model.
     for cap in [17, 0] {
         let of_b = format!("[agents.b]\nsampling = {{ max_new_tokens = 16, max_context = {cap} }}");
         expect(&[("[agents.b]", &of_b)], &[]);
@@ -141,7 +141,7 @@ fn a_cap_of_the_context_is_within_the_models_and_leaves_room_for_a_prompt() {
 }
 
 #[test]
-fn args_of_a_chat_template_take_no_name_that_is_given() {
+fn template_args_with_a_taken_or_illegal_name_are_rejected() {
     let written =
         |args: &str| format!("[agents.b]\n[agents.b.template_args]\n{args}\n[agents.b.train]\nbatch_groups = 32");
     let args = |args: &str, expected: &[(&str, &str)]| {
@@ -151,15 +151,15 @@ fn args_of_a_chat_template_take_no_name_that_is_given() {
     args(
         "messages = []\neos_token = \"\"\nnamespace = 1\nrange = 1\ndict = 1\ndebug = 1\nstrftime_now = 1\n\"en-able\" = 1\n\"1st\" = 1",
         &[
-            ("agents.b.template_args.messages", "given to every"),
-            ("agents.b.template_args.eos_token", "given to every"),
-            ("agents.b.template_args.namespace", "given to every"),
-            ("agents.b.template_args.range", "given to every"),
-            ("agents.b.template_args.dict", "given to every"),
-            ("agents.b.template_args.debug", "given to every"),
+            ("agents.b.template_args.messages", "set for every"),
+            ("agents.b.template_args.eos_token", "set for every"),
+            ("agents.b.template_args.namespace", "set for every"),
+            ("agents.b.template_args.range", "set for every"),
+            ("agents.b.template_args.dict", "set for every"),
+            ("agents.b.template_args.debug", "set for every"),
             ("agents.b.template_args.strftime_now", "write template_date"),
-            ("agents.b.template_args.en-able", "no name"),
-            ("agents.b.template_args.1st", "no name"),
+            ("agents.b.template_args.en-able", "not a name"),
+            ("agents.b.template_args.1st", "not a name"),
         ],
     );
     let text = GOOD.replace(
@@ -168,17 +168,20 @@ fn args_of_a_chat_template_take_no_name_that_is_given() {
     );
     let text = text.replace("[agents.b]", "[agents.b]\ntemplate_args.mood = 1");
     let config = check(&text).unwrap();
-    let told: Vec<Vec<&str>> = config
+    let names: Vec<Vec<&str>> = config
         .agents
         .values()
         .map(|agent| agent.template_args.keys().map(String::as_str).collect())
         .collect();
-    assert!(told.iter().all(|names| names.contains(&"enable_thinking")), "{told:?}");
-    assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2], "{told:?}");
+    assert!(
+        names.iter().all(|of_agent| of_agent.contains(&"enable_thinking")),
+        "{names:?}"
+    );
+    assert_eq!(names.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2], "{names:?}");
 }
 
 #[test]
-fn the_day_of_a_chat_template_is_one_of_the_calendar() {
+fn template_date_must_be_a_day_of_the_calendar() {
     let with = |date: &str| format!("[agents.b]\ntemplate_date = {date}");
     let leap: crate::Date = "2028-02-29".parse().unwrap();
     for date in ["\"2028-02-29\"", "2028-02-29"] {
@@ -285,7 +288,7 @@ fn training_must_make_sense() {
             ("[agents.a]", "[agents.a]\ntrain.enabled = false"),
             ("[agents.b]", "[agents.b]\ntrain.enabled = false"),
         ],
-        &[("agents", "none trains"), ("run.lead", "does not train")],
+        &[("agents", "no agent that trains"), ("run.lead", "does not train")],
     );
 }
 
@@ -310,7 +313,7 @@ fn synchronous_rounds_do_not_refill() {
             "batch_groups = 32",
             "batch_groups = 32\ntrain.zero_advantage = \"refill\"",
         )],
-        &[("agents.b.train.zero_advantage", "no groups to draw again")],
+        &[("agents.b.train.zero_advantage", "cannot draw more groups")],
     );
 }
 
@@ -319,10 +322,7 @@ fn a_pull_on_every_group_skips_none() {
     let skip = "batch_groups = 32\ntrain.zero_advantage = \"skip\"\ntrain.loss.kind = \"dro\"";
     expect(
         &[("batch_groups = 32", skip)],
-        &[(
-            "agents.b.train.zero_advantage",
-            "its pull acts on groups without advantage",
-        )],
+        &[("agents.b.train.zero_advantage", "also acts on groups without advantage")],
     );
 }
 
@@ -330,7 +330,10 @@ fn a_pull_on_every_group_skips_none() {
 fn synchronous_batches_are_whole_rounds() {
     expect(
         &[("batch_groups = 32", "batch_groups = 24")],
-        &[("agents.b.train.batch_groups", "multiple of the least one, 16 of a")],
+        &[(
+            "agents.b.train.batch_groups",
+            "multiple of the smallest batch, 16 of agent a",
+        )],
     );
     expect(
         &[

@@ -1,4 +1,4 @@
-//! Engines that are processes of their own.
+//! Tests of engines in separate processes.
 
 use super::{expect, problems};
 
@@ -15,10 +15,15 @@ fn engine(keys: &str, expected: &[(&str, &str)]) {
 #[test]
 fn an_engine_is_asked_at_its_url() {
     let far = r#"weights_listen = "0.0.0.0:8100", weights_url = "http://agent-a:8100""#;
+    let others = [
+        "http://engine-a:8101/",
+        "https://gpu.example.org:443",
+        "http://[fd00::1]:8101",
+    ];
     for keys in [
         r#"urls = ["http://127.0.0.1:8101"]"#.to_owned(),
         r#"urls = ["http://localhost:8101", "http://[::1]:8101/"]"#.to_owned(),
-        format!(r#"urls = ["http://engine-a:8101/", "https://gpu.example.org:443", "http://[fd00::1]:8101"], {far}"#),
+        format!("urls = {others:?}, {far}"),
     ] {
         engine(&keys, &[]);
     }
@@ -26,18 +31,18 @@ fn an_engine_is_asked_at_its_url() {
     engine("swap = \"drain\"", &[(urls, "is empty")]);
     for (url, said) in [
         ("127.0.0.1:8101", "http://"),
-        ("http://", "no host"),
-        ("http://:8101", "no host"),
-        ("http://h:0", "no host"),
-        ("http://h:x", "no host"),
-        ("http://h", "port 443 too"),
-        ("https://gpu.example.org", "port 443 too"),
-        ("http://h:+1", "no host"),
-        ("http://[::1]", "no host"),
-        ("http://[::1]8101", "no host"),
-        ("http://[::1:8101", "no host"),
-        ("http://[h]:8101", "no host"),
-        ("http://::1:8101", "no host"),
+        ("http://", "no valid host"),
+        ("http://:8101", "no valid host"),
+        ("http://h:0", "no valid host"),
+        ("http://h:x", "no valid host"),
+        ("http://h", "including port 443"),
+        ("https://gpu.example.org", "including port 443"),
+        ("http://h:+1", "no valid host"),
+        ("http://[::1]", "no valid host"),
+        ("http://[::1]8101", "no valid host"),
+        ("http://[::1:8101", "no valid host"),
+        ("http://[h]:8101", "no valid host"),
+        ("http://::1:8101", "no valid host"),
         ("http://me:secret@h:8101", "DYAD_ENGINE_TOKEN"),
         ("http://h:8101/v1", "more than a host"),
         ("http://h:8101?x", "more than a host"),
@@ -49,7 +54,7 @@ fn an_engine_is_asked_at_its_url() {
     }
     engine(
         r#"urls = ["http://127.0.0.1:1", "http://127.0.0.1:1/"]"#,
-        &[(urls, "named once")],
+        &[(urls, "list it once")],
     );
 }
 
@@ -72,9 +77,15 @@ fn weights_are_fetched_at_an_address_that_can_be_asked() {
         &format!("{urls}, weights_listen = \"0.0.0.0:8100\""),
         &[(listen, "weights_url")],
     );
-    engine(&format!("{urls}, weights_listen = \"here\""), &[(listen, "no address")]);
     engine(
-        &format!("{urls}, weights_listen = \"0.0.0.0:8100\", weights_url = \"http://agent-a:8100\""),
+        &format!("{urls}, weights_listen = \"here\""),
+        &[(listen, "not an address")],
+    );
+    engine(
+        &format!(
+            "{urls}, weights_listen = \"0.0.0.0:8100\", weights_url = \
+         \"http://agent-a:8100\""
+        ),
         &[],
     );
     engine(

@@ -1,10 +1,10 @@
-//! Engines that are other people's servers.
+//! Tests of engines that are servers of other projects.
 
 use super::{expect, problems};
 
 const ASYNC: (&str, &str) = ("mode = \"sync\"", "mode = \"async\"");
 
-/// The two agents with these engines, in mode `async`.
+/// Expects these problems for two agents with these engines, in mode `async`.
 fn engines(a: &str, b: &str, expected: &[(&str, &str)]) {
     let (a, b) = (format!("[agents.a]\n{a}"), format!("[agents.b]\n{b}"));
     expect(&[ASYNC, ("[agents.a]", &a), ("[agents.b]", &b)], expected);
@@ -12,16 +12,17 @@ fn engines(a: &str, b: &str, expected: &[(&str, &str)]) {
 
 #[test]
 fn servers_have_urls_and_our_own_engines_have_none() {
-    let good =
-        "engine = { kind = \"sglang\", urls = [\"http://127.0.0.1:30000\", \"https://gpu.example.org/engine/\"] }";
-    let other = "engine = { kind = \"vllm\", urls = [\"http://[::1]:8000\"], weights_folder = \"/data/weights\" }";
+    let good = "engine = { kind = \"sglang\", urls = [\"http://127.0.0.1:30000\", \
+         \"https://gpu.example.org/engine/\"] }";
+    let other = "engine = { kind = \"vllm\", urls = [\"http://[::1]:8000\"], \
+        weights_folder = \"/data/weights\" }";
     engines(good, other, &[]);
     engines(
         "engine = { kind = \"sglang\" }",
         "engine = { kind = \"vllm\", urls = [], replicas = 2 }",
         &[
-            ("agents.a.engine.urls", "where SGLang answers"),
-            ("agents.b.engine.urls", "where vLLM answers"),
+            ("agents.a.engine.urls", "the URL of SGLang"),
+            ("agents.b.engine.urls", "the URL of vLLM"),
             ("agents.b.engine.replicas", "each URL"),
         ],
     );
@@ -38,8 +39,8 @@ fn servers_have_urls_and_our_own_engines_have_none() {
 #[test]
 fn urls_are_judged_and_their_secrets_not_shown() {
     for (url, wrong) in [
-        ("127.0.0.1:30000", "no http://"),
-        ("ftp://host:1", "no http://"),
+        ("127.0.0.1:30000", "not an http://"),
+        ("ftp://host:1", "not an http://"),
         ("http://", "no host"),
         ("http://:80", "no host"),
         ("http://host:0", "1 to 65535"),
@@ -67,17 +68,17 @@ fn whole_weights_share_no_server_and_adapters_do() {
     engines(
         engine,
         same,
-        &[("agents.b.engine.urls", "agent a puts its whole weights")],
+        &[("agents.b.engine.urls", "agent a loads its whole weights")],
     );
     let adapter = |engine: &str| format!("{engine}\nlora = {{ rank = 4 }}");
     engines(&adapter(engine), &adapter(same), &[]);
-    engines(&adapter(engine), same, &[("agents.a.engine.urls", "agent b puts")]);
+    engines(&adapter(engine), same, &[("agents.a.engine.urls", "agent b loads")]);
 }
 
 #[test]
-fn rounds_need_our_own_engine_and_fronts_one_that_takes_tokens() {
-    let engine =
-        "[agents.a]\nengine = { kind = \"sglang\", urls = [\"http://host:1\"] }\nhttp = { listen = \"127.0.0.1:1\" }";
+fn sync_mode_with_a_foreign_server_is_rejected() {
+    let engine = "[agents.a]\nengine = { kind = \"sglang\", urls = [\"http://host:1\"] }\n\
+        http = { listen = \"127.0.0.1:1\" }";
     expect(
         &[("[agents.a]", engine)],
         &[("agents.a.engine.kind", "promises the same bits")],
@@ -91,7 +92,7 @@ fn rounds_need_our_own_engine_and_fronts_one_that_takes_tokens() {
 }
 
 #[test]
-fn the_same_bits_in_every_company_are_our_own_engines_on_a_cpu() {
+fn deterministic_needs_our_engine_on_a_cpu() {
     let deterministic = "agents.a.engine.deterministic";
     let agent = |keys: &str, expected: &[(&str, &str)]| {
         expect(&[("[agents.a]", &format!("[agents.a]\n{keys}"))], expected);
@@ -107,12 +108,12 @@ fn the_same_bits_in_every_company_are_our_own_engines_on_a_cpu() {
             ("[agents.a]", &format!("[agents.a]\n{served}")),
             ("mode = \"sync\"", "mode = \"async\""),
         ],
-        &[(deterministic, "engines of our own")],
+        &[(deterministic, "dyad's engines")],
     );
 }
 
 #[test]
-fn a_partner_behind_messages_is_not_trained_and_has_a_model_of_its_own() {
+fn server_of_messages_needs_a_served_model_and_no_training() {
     let engine = "engine = { kind = \"openai\", urls = [\"http://127.0.0.1:8200\"] }";
     let served = format!("model.served = \"m\"\n{engine}");
     engines("", &format!("{served}\ntrain.enabled = false"), &[]);

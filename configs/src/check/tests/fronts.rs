@@ -1,9 +1,9 @@
-//! HTTP fronts: addresses and bounds.
+//! Tests of HTTP fronts: addresses and bounds.
 
 use super::expect;
 
 #[test]
-fn fronts_have_addresses_of_their_own_and_bounds() {
+fn fronts_need_distinct_addresses_and_legal_bounds() {
     let fronts = |a: &str, b: &str, expected: &[(&str, &str)]| {
         let (a, b) = (format!("[agents.a]\nhttp = {a}"), format!("[agents.b]\nhttp = {b}"));
         expect(&[("[agents.a]", &a), ("[agents.b]", &b)], expected);
@@ -20,7 +20,7 @@ fn fronts_have_addresses_of_their_own_and_bounds() {
         &[
             ("agents.a.http.listen", "127.0.0.1:8001"),
             ("agents.a.http.body", "1 KiB"),
-            ("agents.b.http.context", "nobody would be answered"),
+            ("agents.b.http.context", "no client would get an answer"),
             ("agents.b.http.requests", "1 or more"),
             ("agents.b.http.requests_per_minute", "for no limit"),
             ("agents.b.http.generations", "256 slots"),

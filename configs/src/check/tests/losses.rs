@@ -1,10 +1,10 @@
-//! Losses, advantages and KL that do not go together.
+//! Tests of losses, advantages and KL that exclude each other.
 
 use super::expect;
 use crate::check::methods::{METHODS, written};
 
 #[test]
-fn losses_of_many_tokens_compose_or_are_refused_by_name() {
+fn losses_of_many_tokens_compose_or_are_rejected_by_name() {
     let refused = |train: &str, key: &str, says: &str| {
         let train = format!("batch_groups = 32\n{train}");
         expect(
@@ -17,12 +17,12 @@ fn losses_of_many_tokens_compose_or_are_refused_by_name() {
     refused(
         &format!("{gspo}train.loss.ratio = \"decoupled\""),
         "loss.ratio",
-        "one ratio of a whole answer",
+        "one ratio per answer",
     );
     refused(
         &format!("{gspo}train.loss.dual_clip = 3.0"),
         "loss.dual_clip",
-        "only of",
+        "only for",
     );
     refused(
         &format!("{m2po}train.loss.ratio = \"decoupled\""),
@@ -34,23 +34,23 @@ fn losses_of_many_tokens_compose_or_are_refused_by_name() {
     refused(
         &format!("{masked}train.loss.ratio = \"decoupled\"\ntrain.epochs = 2"),
         "loss.ratio",
-        "not the steps after it",
+        "not later steps",
     );
-    refused("train.loss.scope = \"microbatch\"", "loss.kind", "which alone has");
+    refused("train.loss.scope = \"microbatch\"", "loss.kind", "only for \"m2po\"");
     refused(
         "train.loss.kind = \"cispo\"\ntrain.loss.dual_clip = 3.0",
         "loss.dual_clip",
-        "only of",
+        "only for",
     );
     refused(
         "train.advantage = \"reinforce_plus_plus\"\ntrain.kl.place = \"reward\"",
         "kl.place",
-        "no KL anywhere",
+        "there is no KL",
     );
     refused(
         &format!("{masked}train.zero_advantage = \"skip\""),
         "zero_advantage",
-        "without advantage too",
+        "without advantage",
     );
     refused(
         "train.kl = { coef = 0.1, place = \"reward\" }",
@@ -66,7 +66,7 @@ fn losses_of_many_tokens_compose_or_are_refused_by_name() {
     refused(
         &format!("{reinforce}train.zero_advantage = \"skip\""),
         "zero_advantage",
-        "such groups push too",
+        "such groups have a gradient",
     );
     for aggregation in ["token", "sequence", "conversation", "constant", "role"] {
         for kind in [gspo, m2po, &masked] {
@@ -82,9 +82,9 @@ fn losses_of_many_tokens_compose_or_are_refused_by_name() {
     expect(&[("batch_groups = 32", &fine)], &[]);
 }
 
-/// They would do nothing, and nobody would be told.
+/// Such keys would have no effect, without a warning.
 #[test]
-fn what_acts_with_another_setting_alone_is_refused_without_it() {
+fn key_without_effect_is_rejected() {
     let train = |train: &str, expected: &[(&str, &str)]| {
         let train = format!("batch_groups = 32\n{train}");
         expect(&[("batch_groups = 32", &train)], expected);
@@ -96,7 +96,7 @@ fn what_acts_with_another_setting_alone_is_refused_without_it() {
         "train.loss = { kind = \"grpo\", weight_cap = 2.0, beta = 0.3 }",
         &[
             (cap, "loss.ratio = \"decoupled\""),
-            (beta, "only of loss.kind = \"dro\""),
+            (beta, "only for loss.kind = \"dro\""),
         ],
     );
     train("train.loss = { ratio = \"decoupled\", weight_cap = 2.0 }", &[]);
@@ -104,7 +104,7 @@ fn what_acts_with_another_setting_alone_is_refused_without_it() {
     for kind in ["importance_sampling", "dro", "m2po"] {
         train(
             &format!("train.loss = {{ kind = {kind:?}, clip_low = 0.1, clip_high = 0.3 }}"),
-            &[(low, "only of loss.kind"), (high, "only of loss.kind")],
+            &[(low, "only for loss.kind"), (high, "only for loss.kind")],
         );
     }
     for kind in ["grpo", "cispo", "gspo"] {
@@ -113,7 +113,7 @@ fn what_acts_with_another_setting_alone_is_refused_without_it() {
             &[],
         );
     }
-    // What stands there already may be written.
+    // A key may be set to its default.
     train(
         "train.loss = { kind = \"m2po\", weight_cap = 5.0, beta = 0.05, clip_low = 0.2, clip_high = 0.2 }",
         &[],
@@ -121,7 +121,7 @@ fn what_acts_with_another_setting_alone_is_refused_without_it() {
 }
 
 #[test]
-fn one_conversation_of_a_task_is_enough_where_advantages_are_of_the_batch() {
+fn group_of_one_needs_an_advantage_of_the_batch() {
     let alone = ("group_size = 8", "group_size = 1");
     let reinforce = (
         "batch_groups = 16",
@@ -137,21 +137,21 @@ fn one_conversation_of_a_task_is_enough_where_advantages_are_of_the_batch() {
 }
 
 #[test]
-fn known_answers_are_imitated_where_the_workflow_tells_them() {
+fn cross_entropy_needs_a_workflow_with_known_answers() {
     let imitating = |more: &str| format!("batch_groups = 32\ntrain.loss.kind = \"cross_entropy\"\n{more}");
     let path = "agents.b.train.loss.kind";
     expect(
         &[("batch_groups = 32", &imitating(""))],
-        &[(path, "tells no known answers")],
+        &[(path, "has no known answers")],
     );
-    let telling = [
+    let sequential = [
         ("kind = \"signal\"", "kind = \"sequential\""),
         ("speaker = \"a\", listener = \"b\"", "first = \"a\", second = \"b\""),
         ("speaker = { success = 1.0 }, listener = { success = 1.0 }", ""),
     ];
     let with = |more: &str, expected: &[(&str, &str)]| {
         let train = imitating(more);
-        let [kind, roles, reward] = telling;
+        let [kind, roles, reward] = sequential;
         expect(&[kind, roles, reward, ("batch_groups = 32", &train)], expected);
     };
     with("", &[]);
@@ -159,14 +159,14 @@ fn known_answers_are_imitated_where_the_workflow_tells_them() {
     with("train.kl.coef = 0.1", &[(path, "neither KL nor entropy")]);
     let zero = "agents.b.train.zero_advantage";
     with("train.zero_advantage = \"skip\"", &[(zero, "no advantages")]);
-    // These would watch the labels.
+    // These alarms would check the labels.
     with(
         "train.alarms = { repetition = 0.5, sameness = 0.9, least_tokens = 1.0, most_tokens = 9.0, entropy = 0.1 }",
         &[
-            ("agents.b.train.alarms.repetition", "not what the policy said"),
-            ("agents.b.train.alarms.sameness", "not what the policy said"),
-            ("agents.b.train.alarms.least_tokens", "not what the policy said"),
-            ("agents.b.train.alarms.most_tokens", "not what the policy said"),
+            ("agents.b.train.alarms.repetition", "known answers and not samples"),
+            ("agents.b.train.alarms.sameness", "known answers and not samples"),
+            ("agents.b.train.alarms.least_tokens", "known answers and not samples"),
+            ("agents.b.train.alarms.most_tokens", "known answers and not samples"),
         ],
     );
 }
@@ -192,7 +192,7 @@ fn a_mean_length_can_be_within_its_alarms() {
         expect(&[("batch_groups = 32", &alarms)], expected);
     };
     with(4.0, &[]);
-    with(5.0, &[("agents.b.train.alarms.least_tokens", "always ring")]);
+    with(5.0, &[("agents.b.train.alarms.least_tokens", "always warn")]);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn opponents_are_frozen() {
     let refused = [("workflow.roles.past", "write agents.c.train.enabled = false")];
     adversarial("{ solver = [\"past\"] }", "", &refused);
     adversarial("{ solver = [\"past\"] }", "train.enabled = false", &[]);
-    // Of another shape, they are the workflow's to refuse.
+    // The workflow rejects a parameter of another shape.
     for odd in ["3", "[\"past\"]", "{ solver = \"past\" }", "{ solver = [3] }"] {
         adversarial(odd, "", &[]);
     }
@@ -238,21 +238,14 @@ fn an_average_has_a_decay_and_a_reference_needs_it() {
     );
     train(
         "train.ema.decay = 0.9\ntrain.kl.ref = \"ema\"",
-        &[(reference, "no KL anywhere")],
+        &[(reference, "there is no KL")],
     );
 }
 
-/// Each way that is told is a configuration, and the page tells the same.
+/// The settings of each method are a legal configuration.
 #[test]
-fn published_methods_are_written_as_it_is_told() {
-    let page = include_str!("../../../README.md");
+fn settings_of_published_methods_are_legal() {
     for method in METHODS {
-        let head = format!("| {} | ", method.title);
-        let row = page.lines().find(|line| line.starts_with(&head));
-        let row = row.unwrap_or_else(|| panic!("configs/README.md has no row {head:?}"));
-        for key in method.keys {
-            assert!(row.contains(&format!("`{key}`")), "{row}\nlacks {key}");
-        }
         let keys: String = method.keys.iter().map(|key| format!("\ntrain.{key}")).collect();
         let train = format!("batch_groups = 32{keys}");
         expect(
@@ -265,56 +258,52 @@ fn published_methods_are_written_as_it_is_told() {
 }
 
 #[test]
-fn names_of_methods_are_answered_with_how_they_are_written() {
-    let told = |line: &str, key: &str, says: &str| {
+fn name_of_a_method_gives_its_settings() {
+    let advised = |line: &str, key: &str, says: &str| {
         let train = format!("batch_groups = 32\n{line}");
         expect(&[("batch_groups = 32", &train)], &[(key, says)]);
     };
     let kind = "agents.b.train.loss.kind";
-    told(
+    advised(
         "train.loss.kind = \"ppo\"",
         kind,
-        "PPO is written, below an agent's train, loss.kind = \"grpo\"",
+        "write PPO below an agent's train as loss.kind = \"grpo\"",
     );
-    told(
+    advised(
         "train.loss.kind = \"Reinforce++\"",
         kind,
         "advantage = \"reinforce_plus_plus\"",
     );
-    told(
+    advised(
         "train.loss.kind = \"rloo\"",
         kind,
         "advantage = \"loo\", loss.kind = \"importance_sampling\"",
     );
-    told("train.loss.kind = \"dpo\"", kind, "no pairs of answers");
-    told(
+    advised("train.loss.kind = \"dpo\"", kind, "not from pairs of answers");
+    advised(
         "train.loss.agg = \"dr_grpo\"",
         "agents.b.train.loss.agg",
         "loss.agg = \"constant\"",
     );
-    told(
+    advised(
         "train.advantage = \"gspo\"",
         "agents.b.train.advantage",
         "loss.kind = \"gspo\"",
     );
-    told("train.advantage = \"gae\"", "agents.b.train.advantage", "no critic");
-    told("train.loss = \"dapo\"", "agents.b.train.loss", "loss.clip_high = 0.28");
-    told(
-        "train.algorithm = \"m2po\"",
-        "agents.b.train.algorithm",
-        "M2PO is written",
-    );
-    told(
+    advised("train.advantage = \"gae\"", "agents.b.train.advantage", "no critic");
+    advised("train.loss = \"dapo\"", "agents.b.train.loss", "loss.clip_high = 0.28");
+    advised("train.algorithm = \"m2po\"", "agents.b.train.algorithm", "write M2PO");
+    advised(
         "train.algorithm = \"mine\"",
         "agents.b.train.algorithm",
         "here it is agents.NAME.train.loss.kind",
     );
-    // What is a value of the key, misspelt, is no other method.
-    told("train.loss.kind = \"GRPO\"", kind, "did you mean \"grpo\"?");
-    told(
+    // A misspelt value of the key is not read as a method.
+    advised("train.loss.kind = \"GRPO\"", kind, "did you mean \"grpo\"?");
+    advised(
         "train.advantage = \"Reinforce-plus-plus\"",
         "agents.b.train.advantage",
         "did you mean \"reinforce_plus_plus\"?",
     );
-    told("train.loss.kind = \"cispoo\"", kind, "did you mean \"cispo\"?");
+    advised("train.loss.kind = \"cispoo\"", kind, "did you mean \"cispo\"?");
 }

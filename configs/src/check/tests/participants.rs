@@ -1,9 +1,9 @@
-//! Who answers beside the agents, and how each role is sampled.
+//! Tests of remote participants, judges and the sampling of roles.
 
 use super::{expect, problems};
 
 #[test]
-fn remote_participants_judges_and_the_sampling_of_roles_are_checked() {
+fn wrong_participants_judges_and_role_sampling_are_rejected() {
     let good = r#"
 [graders.remote]
 kind = "remote:judge-1"
@@ -26,7 +26,7 @@ max_context = 9
     for (from, to, begins, says) in [
         ("remote:judge-1", "remote:", "graders.remote.kind", "is not a name"),
         ("remote:judge-1", "remote:a.b", "graders.remote.kind", "is not a name"),
-        ("timeout = \"60s\"", "", "graders.model.timeout", "takes its time"),
+        ("timeout = \"60s\"", "", "graders.model.timeout", "needs time"),
         ("judge = {", "# judge = {", "graders.model.judge", "is missing"),
         ("https://host", "ftp://host", "graders.model.judge.url", "up to /v1"),
         (
@@ -48,7 +48,7 @@ max_context = 9
             "graders.model.judge.tries",
             "1 or more",
         ),
-        ("kind = \"judge\"", "kind = \"exact\"", "graders.model", "leave it out"),
+        ("kind = \"judge\"", "kind = \"exact\"", "graders.model", "remove it"),
         (
             "temperature = 0.7",
             "temperature = 0.0",
@@ -87,9 +87,9 @@ max_context = 9
         ),
         (
             "sampling.speaker",
-            "sampling.nobody",
-            "workflow.sampling.nobody",
-            "no role",
+            "sampling.unknown",
+            "workflow.sampling.unknown",
+            "not a role",
         ),
     ] {
         let found = with(from, to);
@@ -103,7 +103,7 @@ max_context = 9
 }
 
 #[test]
-fn only_whole_numbers_are_taken_by_their_place() {
+fn take_needs_the_integer_grader() {
     let grader = "[graders.answer]\nkind = \"exact\"";
     let of = |kind: &str, take: &str| format!("[graders.answer]\nkind = \"{kind}\"\ntake = \"{take}\"");
     for (kind, take) in [("integer", "first"), ("integer", "last"), ("math", "last")] {
@@ -123,7 +123,7 @@ fn only_whole_numbers_are_taken_by_their_place() {
 }
 
 #[test]
-fn an_agent_that_judges_is_one_of_the_run_and_stands_still_if_it_does_nothing_else() {
+fn judge_agent_must_exist_and_be_frozen_if_it_only_judges() {
     let with = |judge: &str, agent: &str| {
         let text = format!(
             "[graders.model]\nkind = \"judge\"\njudge = {{ {judge} }}\n[agents.c]\n{agent}\n[defaults.agent]\n"
@@ -138,18 +138,18 @@ fn an_agent_that_judges_is_one_of_the_run_and_stands_still_if_it_does_nothing_el
             "graders.model.judge.agent",
             "no [agents.d]",
         ),
-        ("agent = \"c\"", "", "agents.c.train.enabled", "judges alone"),
+        ("agent = \"c\"", "", "agents.c.train.enabled", "only judges"),
         (
             "agent = \"c\", url = \"http://127.0.0.1/v1\"",
             "train.enabled = false",
             "graders.model.judge.url",
-            "leave it out",
+            "remove it",
         ),
         (
             "agent = \"c\", model = \"m\"",
             "train.enabled = false",
             "graders.model.judge.model",
-            "leave it out",
+            "remove it",
         ),
         (
             "max_tokens = 5",

@@ -1,8 +1,8 @@
-//! Agents that play with another's past.
+//! Tests of agents that play with earlier weights of another agent.
 
 use super::expect;
 
-/// The good file with b frozen and a past of a, as `past` says.
+/// Expects these problems for the good file with agent b frozen and this `past`.
 fn with(past: &str, more: &str, expected: &[(&str, &str)]) {
     let of_b = format!("[agents.b]\npast = {past}\n{more}train.enabled = false");
     let changes = [
@@ -20,7 +20,7 @@ fn a_past_is_of_another_agent_that_trains_and_saves() {
     with(
         "{ of = \"c\", every = 10 }",
         "",
-        &[("agents.b.past.of", "no other agent")],
+        &[("agents.b.past.of", "not another agent")],
     );
     with(
         "{ of = \"a\", every = 7 }",
@@ -38,7 +38,7 @@ fn a_past_is_of_another_agent_that_trains_and_saves() {
 }
 
 #[test]
-fn who_plays_with_a_past_is_frozen_and_of_the_same_model() {
+fn agent_with_a_past_must_be_frozen_and_have_the_same_model() {
     let trains = "[agents.b]\npast = { of = \"a\", every = 5 }\ntrain.batch_groups = 32";
     let changes = [
         ("[agents.b]\ntrain.batch_groups = 32", trains),
@@ -68,13 +68,13 @@ fn renewals_follow_from_the_other_agents_steps() {
     };
     assert_eq!([0, 9, 10, 29, 30].map(|step| past.renewal(step)), [0, 0, 1, 2, 3]);
     assert_eq!(past.step(3), 30);
-    // Of the newest three: at the fourth (0, 1, 2, 3) the first policy is drawn no more.
+    // With keep = 3 the initial policy is not drawn at renewal 3 or later.
     assert_eq!([0, 1, 2, 3, 4].map(|renewal| past.earliest(renewal)), [0, 0, 0, 1, 2]);
 }
 
-/// Otherwise `win_fixed` would be of somebody who changes.
+/// Without the check, `win_fixed` would count an opponent that changes.
 #[test]
-fn a_stand_in_that_renews_itself_is_told_to_the_game() {
+fn opponent_with_a_past_must_be_listed_as_renewing() {
     let game = |renewing: &str, past: &str, expected: &[(&str, &str)]| {
         let kind = format!(
             "kind = \"adversarial\"\nparams = {{ opponents = {{ listener = [\"speaker\"] }}, renewing = {renewing} }}"

@@ -1,14 +1,15 @@
-//! Numbers of the systems that the large recipes follow, as they were studied. Where one differs on purpose, its page says so.
+//! Tests that the large recipes use the numbers of the systems they follow. The page of a recipe
+//! lists intended differences.
 
 use std::path::Path;
 
-/// What a shipped file says, resolved, under a path with dots.
-fn said(file: &str, path: &str) -> Option<toml::Value> {
+/// Returns the resolved value of a shipped file at a dotted path.
+fn resolved(file: &str, path: &str) -> Option<toml::Value> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{file}.toml"));
     let config = crate::RunConfig::load(&file).unwrap_or_else(|error| panic!("{error}"));
     let whole = toml::Value::try_from(&config).unwrap();
     let found = path.split('.').try_fold(whole, |at, key| at.get(key).cloned())?;
-    // Some numbers are kept in f32.
+    // Some numbers are stored as f32.
     let found = found
         .as_float()
         .map_or(found, |number| toml::Value::Float((number * 1e6).round() / 1e6));
@@ -49,7 +50,7 @@ fn large_recipes_have_the_numbers_of_what_they_follow() {
         ("self-reward-8b", "agents.a.sampling.max_new_tokens", 16384.into()),
         ("self-reward-8b", "agents.a.sampling.temperature", 1.0.into()),
         ("self-reward-8b", "workflow.sampling.grader.temperature", 0.6.into()),
-        // MinT: 32 tokens hold no reasoning
+        // MinT: 32 tokens leave no room for reasoning
         ("two-lora-qwen3-0.6b", "agents.a.template_args.enable_thinking", off()),
         ("two-lora-qwen3-0.6b", "agents.b.template_args.enable_thinking", off()),
         ("two-lora-qwen3-0.6b", "agents.a.sampling.max_new_tokens", 32.into()),
@@ -106,11 +107,11 @@ fn large_recipes_have_the_numbers_of_what_they_follow() {
         ),
     ];
     for (file, path, value) in wanted {
-        assert_eq!(said(file, path), Some(value), "{file}.toml: {path}");
+        assert_eq!(resolved(file, path), Some(value), "{file}.toml: {path}");
     }
 }
 
-/// One baseline is the other without dynamic sampling, and nothing else.
+/// One baseline is the other without dynamic sampling; nothing else differs.
 #[test]
 fn each_team_has_a_baseline_that_differs_in_the_team_alone() {
     let lines = |file: &str| {

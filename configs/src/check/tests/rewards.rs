@@ -1,4 +1,4 @@
-//! `[workflow.shaping.ROLE]` and `[workflow.credit]`.
+//! Tests of `[workflow.shaping.ROLE]` and `[workflow.credit]`.
 
 use super::{check, expect};
 use crate::{CreditConfig, RoleName};
@@ -33,7 +33,7 @@ fn lengths_weights_and_roles_must_make_sense() {
          length = { target = 0, weight = nan }\nlength_penalty = -0.5\n\
          [workflow.shaping.judge]\nlength_penalty = 1.0\n\
          [workflow.shaping.listener]\n\
-         [workflow.credit]\nteacher = \"shared\"\nspeaker = { difference = \"nobody\" }",
+         [workflow.credit]\nteacher = \"shared\"\nspeaker = { difference = \"unknown\" }",
     );
     expect(
         &[(AT, &tables)],
@@ -43,10 +43,10 @@ fn lengths_weights_and_roles_must_make_sense() {
             ("workflow.shaping.speaker.length.target", "1 or more"),
             ("workflow.shaping.speaker.length.weight", "0 or more"),
             ("workflow.shaping.speaker.length_penalty", "0 or more"),
-            ("workflow.shaping.judge", "\"judge\" is no role"),
-            ("workflow.shaping.listener", "says nothing"),
-            ("workflow.credit.teacher", "\"teacher\" is no role"),
-            ("workflow.credit.speaker.difference", "\"nobody\" is no role"),
+            ("workflow.shaping.judge", "\"judge\" is not a role"),
+            ("workflow.shaping.listener", "is empty"),
+            ("workflow.credit.teacher", "\"teacher\" is not a role"),
+            ("workflow.credit.speaker.difference", "\"unknown\" is not a role"),
         ],
     );
 }

@@ -1,11 +1,11 @@
-//! Suites: presets are filled in, and mistakes are named.
+//! Tests of suites: presets are filled in, and mistakes are reported.
 
 use super::*;
 
 const EVAL: &str = "[graders.answer]";
 
 #[test]
-fn a_preset_needs_its_source_alone_and_gives_way_to_what_is_written() {
+fn preset_needs_only_a_source_and_yields_to_written_keys() {
     let text = GOOD.to_owned()
         + "[eval.suites.aime24]\nsource = \"jsonl:a\"\n[eval.suites.math500]\nsource = \"jsonl:m\"\nsamples = 1\nprompt = \"q\"\n[eval.suites.mine]\nsource = \"jsonl:x\"\n";
     let suites = check(&text).unwrap().eval.suites;
@@ -73,16 +73,16 @@ fn what_a_suite_says_wrongly_is_named() {
 }
 
 #[test]
-fn a_suite_that_runs_play_needs_their_evaluations_and_a_name_of_its_own() {
+fn suite_with_every_needs_evaluations_and_a_free_name() {
     let suite = |name: &str, eval: &str, tasks: &str| {
         let text = format!("[eval]\n{eval}\n[eval.suites.{name}]\nsource = \"jsonl:x\"\nevery = 2\n{EVAL}");
         problems(&[(EVAL, &text), ("source = \"generator:signal\"", tasks)])
     };
     let (own, file) = ("source = \"generator:signal\"", "source = \"jsonl:x\"");
     assert_eq!(suite("hard", "every = 5", own), [""; 0]);
-    // The last evaluation alone.
+    // Only the last evaluation plays the suite.
     assert_eq!(suite("hard", "source = \"jsonl:e\"", file), [""; 0]);
-    // Without tasks of its own and without evaluations on the way there is none at all.
+    // Without a source and without `eval.every` the run evaluates nothing.
     for tasks in [own, file] {
         let found = suite("hard", "every = 0", tasks);
         assert!(

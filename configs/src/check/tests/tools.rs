@@ -1,10 +1,10 @@
-//! Tools and who may call them.
+//! Tests of tools and of the roles that call them.
 
 use super::expect;
 
 const TOOLS: &str = "[tools.look]\nkind = \"process:look.py\"\ndescription = \"Looks.\"\nparameters = { type = \"object\" }\n[graders.answer]";
 
-/// The good file with a tool that the speaker may call, changed.
+/// Expects these problems for the good file with a tool of the speaker, after these changes.
 fn with(changes: &[(&str, &str)], expected: &[(&str, &str)]) {
     let mut all = vec![
         ("[graders.answer]", TOOLS),
@@ -57,14 +57,14 @@ fn a_tool_is_held_to_what_it_needs() {
 }
 
 #[test]
-fn who_may_call_what_is_checked() {
+fn tools_without_a_role_and_unknown_tools_are_rejected() {
     let tools = "tools = { speaker = [\"look\"] }";
-    with(&[(tools, "")], &[("tools.look", "called by nobody")]);
+    with(&[(tools, "")], &[("tools.look", "called by no role")]);
     with(
-        &[(tools, "tools = { speaker = [\"look\", \"fly\"], nobody = [\"look\"] }")],
+        &[(tools, "tools = { speaker = [\"look\", \"fly\"], unknown = [\"look\"] }")],
         &[
             ("workflow.tools.speaker", "no [tools.fly]"),
-            ("workflow.tools.nobody", "no role"),
+            ("workflow.tools.unknown", "not a role"),
         ],
     );
     let limits = |text: &str| format!("{tools}\ntool_limits = {{ {text} }}");

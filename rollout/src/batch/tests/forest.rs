@@ -1,4 +1,4 @@
-//! The forest against the rows it was made of.
+//! Compares the forest with the rows it was made of.
 
 use broker::protocol::bundle::{Row, Segment};
 use proptest::prelude::*;
@@ -56,7 +56,7 @@ fn the_prompt_of_a_role_stands_once() {
 fn spans_have_their_roles_numbers_in_every_step() {
     let mut config = config(2);
     config.minibatches = 2;
-    // A step of solvers alone counts roles as the batch does.
+    // A step with solvers only numbers roles as the batch does.
     let batch = formed(&[mixed(0), solvers(1, 2, true)], &context(&config));
     assert_eq!(batch.roles, ["retry", "solver"]);
     let mut found: Vec<Vec<(usize, u16)>> = Vec::new();
@@ -65,11 +65,13 @@ fn spans_have_their_roles_numbers_in_every_step() {
         found.push(trained.map(|span| (span.ids.len(), span.role)).collect());
     }
     found.sort();
-    // Of the first group 4 tokens of the retry, which has its prompt before them, and 2 and 3 of solvers.
+    // The first group has 4 tokens of the retry, with its prompt before them, and 2 and 3 of
+    // solvers.
     assert_eq!(found, [vec![(2, 1), (2, 1)], vec![(8, 0), (2, 1), (3, 1)]]);
 }
 
-/// Groups of conversations of 1 to 3 turns whose history is kept or cut, of several roles, ages and temperatures.
+/// Groups of conversations of 1 to 3 turns, with kept or cut history and various roles, ages and
+/// temperatures.
 fn groups() -> impl Strategy<Value = Vec<Bundle>> {
     let turn = (0u32..3, 1usize..4, 0u64..4, any::<bool>(), any::<bool>());
     let conversation = (prop::collection::vec(turn, 1..4), any::<bool>(), 0u8..3);
@@ -105,10 +107,11 @@ fn groups() -> impl Strategy<Value = Vec<Bundle>> {
     })
 }
 
-/// What a token should be trained as: (context and itself, behaviour log-prob, advantage, weight, temperature).
+/// How a token should be trained: (context and itself, behaviour log-prob, advantage, weight,
+/// temperature).
 type Token = (Vec<u32>, u32, u32, u32, u32);
 
-/// Straight from the samples, without a forest.
+/// Computes the same straight from the samples, without a forest.
 fn expected(groups: &[Bundle], config: &TrainConfig) -> Vec<Token> {
     let mut tokens = Vec::new();
     let all: usize = groups

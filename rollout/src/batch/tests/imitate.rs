@@ -1,15 +1,15 @@
-//! Known answers in the place of what was said.
+//! Known answers in place of sampled ones.
 
 use super::*;
 use broker::protocol::turn::LogProbs;
 use configs::{LossConfig, LossKind};
 
-/// Letters as ids from 40 on, then the end of the turn.
+/// Encodes letters as ids from 40 on, then the end of the turn.
 fn encode(_asked: &[u32], answer: &str) -> Result<Vec<u32>, std::convert::Infallible> {
     Ok(answer.bytes().map(|b| u32::from(b - b'a') + 40).chain([99]).collect())
 }
 
-fn told(target: Option<&str>, sample: Sample) -> Sample {
+fn with_target(target: Option<&str>, sample: Sample) -> Sample {
     Sample {
         target: target.map(str::to_owned),
         ..sample
@@ -27,12 +27,12 @@ fn imitating() -> TrainConfig {
 }
 
 #[test]
-fn the_known_answer_stands_behind_what_was_really_asked_and_nothing_else_is_trained() {
+fn only_the_known_answer_after_the_real_prompt_is_trained() {
     let group = bundle(
         0,
         vec![
-            told(Some("ab"), sample(0, "solver", 0.0, &[turn("solver", &[7, 8, 9])])),
-            told(None, sample(1, "solver", 1.0, &[turn("solver", &[5])])),
+            with_target(Some("ab"), sample(0, "solver", 0.0, &[turn("solver", &[7, 8, 9])])),
+            with_target(None, sample(1, "solver", 1.0, &[turn("solver", &[5])])),
         ],
     );
     let bundles = imitate(&[group], 64, encode).bundles;
@@ -55,16 +55,19 @@ fn the_known_answer_stands_behind_what_was_really_asked_and_nothing_else_is_trai
     );
     assert!(
         batch.minibatches[0].spans.iter().all(|span| !span.on_policy),
-        "nobody sampled it"
+        "it was not sampled"
     );
     let outcomes: Vec<_> = batch.verdicts.iter().map(|v| v.outcome).collect();
     assert_eq!(outcomes, [Ok(()), Err(Discard::NoTarget)]);
 }
 
 #[test]
-fn of_several_turns_the_last_is_corrected_in_its_own_context() {
+fn the_last_of_several_turns_is_corrected_in_its_context() {
     let (first, second) = (turn("solver", &[7]), generation(&[1, 2, 3, 6, 7, 30], &[8, 9]));
-    let group = bundle(0, vec![told(Some("a"), sample(0, "solver", 0.0, &[first, second]))]);
+    let group = bundle(
+        0,
+        vec![with_target(Some("a"), sample(0, "solver", 0.0, &[first, second]))],
+    );
     let bundles = imitate(&[group], 64, encode).bundles;
     let BundleContent::Samples(samples) = &bundles[0].content else {
         panic!()
@@ -75,7 +78,8 @@ fn of_several_turns_the_last_is_corrected_in_its_own_context() {
         ([1, 2, 3, 6, 7, 30, 40, 99].as_slice(), 2)
     );
     assert_eq!(row.segments[0].start, 6);
-    // Segments, spans and numbers are those of a bundle. It is none to send: nobody sampled the answer, and what is sent tells who did.
+    // Segments, spans and numbers are those of a valid bundle. It cannot be sent, because a bundle
+    // that is sent names the sampler of every token.
     assert_eq!(row.segments[0].logprobs_of, LogProbs::Absent);
     let mut row = row.clone();
     assert!(row.validate().is_err());
@@ -83,9 +87,10 @@ fn of_several_turns_the_last_is_corrected_in_its_own_context() {
     assert_eq!(row.validate(), Ok(()));
 }
 
-/// The trainer refuses a row that is longer than the context, and with it a batch that is recorded already.
+/// The trainer rejects a row that is longer than the context, and with it a whole batch that is
+/// already recorded.
 #[test]
-fn a_known_answer_that_does_not_fit_is_left_out_by_itself() {
+fn a_known_answer_that_does_not_fit_is_left_out_alone() {
     let letters = |asked: &[u32], answer: &str| {
         assert_eq!(asked, [1, 2, 3, 6]);
         match answer {
@@ -93,11 +98,11 @@ fn a_known_answer_that_does_not_fit_is_left_out_by_itself() {
             answer => encode(asked, answer).map_err(|never| match never {}),
         }
     };
-    // What was asked has 4 tokens, the end of the turn is one more.
+    // The prompt has 4 tokens, and the end of the turn is one more.
     let targets = [Some("ab"), Some("abc"), Some("?"), None];
     let samples = (0..).zip(targets).map(|(member, target)| {
         let said = sample(member, "solver", 0.0, &[turn("solver", &[7])]);
-        told(target, said)
+        with_target(target, said)
     });
     let group = bundle(0, samples.collect());
     let imitated = imitate(std::slice::from_ref(&group), 7, letters);

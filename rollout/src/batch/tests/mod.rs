@@ -1,4 +1,4 @@
-//! Weights, masks and policies by hand.
+//! Tests weights, masks and policies with values computed by hand.
 
 mod forest;
 mod imitate;
@@ -11,9 +11,9 @@ use crate::sample::tests::{generation, version};
 use broker::ids::{Attempt, Digest};
 use broker::protocol::bundle::{BundleContent, Sample, SampleStatus};
 use broker::protocol::turn::{Generation, LogProbs, VersionSpan};
-use configs::{Advantage, Aggregation, RoleName, Stale, Truncated, ZeroAdvantage};
+use configs::{Advantage, Aggregation, RoleName, Stale, TrainConfig, Truncated, ZeroAdvantage};
 
-/// A sample of one turn for each of `turns`; prompts are `[1, 2, 3, role, ...]`.
+/// Returns a sample with one turn for each of `turns`. Prompts are `[1, 2, 3, role, ...]`.
 pub(super) fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample {
     Sample {
         member,
@@ -48,7 +48,7 @@ fn bundle(order: u64, samples: Vec<Sample>) -> Bundle {
     }
 }
 
-/// Two solvers and, after the first, a retry: 2, 3 and 4 tokens.
+/// Returns two solvers and, after the first, a retry: 2, 3 and 4 tokens.
 fn mixed(order: u64) -> Bundle {
     let id = 10 * order as u32;
     bundle(
@@ -61,7 +61,7 @@ fn mixed(order: u64) -> Bundle {
     )
 }
 
-/// `n` conversations of one solver, all right or every second one.
+/// Returns `n` conversations of one solver, all right or every second one right.
 fn solvers(order: u64, n: u16, differ: bool) -> Bundle {
     let one = |m: u16| {
         let reward = if differ { f32::from(m % 2) } else { 1.0 };
@@ -77,7 +77,7 @@ fn config(groups: usize) -> TrainConfig {
     }
 }
 
-/// A version of lineage 1 is as many steps old as its step says; other lineages are unknown.
+/// In these tests, the staleness of a version of lineage 1 is its step. Other lineages are unknown.
 fn context(config: &TrainConfig) -> Context<'_> {
     Context {
         config,
@@ -97,7 +97,7 @@ fn formed(bundles: &[Bundle], context: &Context<'_>) -> Batch {
     }
 }
 
-/// (first trained id, trained ids, weight, advantage) of every row with something to train.
+/// Returns (first trained id, trained ids, weight, advantage) of every row with something to train.
 fn trained(batch: &TrainBatch) -> Vec<(u32, usize, f32, f32)> {
     let row = |row: FlatRow| {
         let first = row.mask.iter().position(|m| *m)?;
@@ -117,7 +117,7 @@ fn spanned(mut turn: Generation, versions: &[u64]) -> Generation {
     turn
 }
 
-/// A solver whose 4 tokens are 0, 2, 3 and 0 steps old, and one that is fresh.
+/// Returns a solver with 4 tokens of ages 0, 2, 3 and 0 steps, and a fresh one.
 fn aged() -> Bundle {
     let old = spanned(turn("solver", &[5, 6, 7, 8]), &[0, 2, 3, 0]);
     bundle(
@@ -151,7 +151,7 @@ fn stale_tokens_are_masked_and_denominators_stay() {
 
     config.stale = Stale::DropSample;
     let batch = formed(&[aged()], &context(&config));
-    // Its reward stays in the baseline of the other, its tokens in D.
+    // Its reward stays in the other's baseline, and its tokens stay in D.
     assert_eq!(trained(&batch.minibatches[0]), [(9, 1, 0.2, -1.0)]);
     assert_eq!(batch.verdicts[0].outcome, Err(Discard::Stale));
     assert_eq!(batch.stats.discarded[&Discard::Stale], 1);
@@ -223,7 +223,7 @@ fn skipping_zero_advantages_changes_no_weight() {
     assert_eq!(skipped.minibatches[0].tokens, 8);
     assert_eq!(skipped.stats.discarded[&Discard::ZeroAdvantage], 2);
     assert_eq!((skipped.stats.zero_groups, skipped.stats.zero_share()), (1, 0.5));
-    // With KL a token of advantage 0 still has a gradient: it is kept.
+    // With KL a token of advantage 0 still has a gradient, so it is kept.
     config.kl.coef = 0.1;
     assert_eq!(trained(&formed(&groups, &context(&config)).minibatches[0]), kept);
 }
@@ -240,7 +240,7 @@ fn a_step_without_samples_is_still_a_step() {
 }
 
 #[test]
-fn refill_asks_for_others_up_to_its_cap_and_then_trains_short() {
+fn refill_draws_up_to_its_cap_and_then_trains_short() {
     let mut config = config(2);
     config.zero_advantage = ZeroAdvantage::Refill;
     let groups = [solvers(0, 2, false), solvers(1, 2, true), solvers(2, 2, false)];
@@ -257,7 +257,7 @@ fn refill_asks_for_others_up_to_its_cap_and_then_trains_short() {
         }
         Formed::Batch(_) => panic!("formed of one group"),
     }
-    // Two were discarded before; two that differ are enough.
+    // Two were discarded before. Two groups that differ are enough.
     let enough = [solvers(1, 2, true), solvers(3, 2, true), solvers(4, 2, true)];
     let batch = formed(
         &enough,
@@ -275,7 +275,7 @@ fn refill_asks_for_others_up_to_its_cap_and_then_trains_short() {
         (batch.stats.refilled, batch.stats.zero_share(), batch.stats.short),
         (2, 0.5, false)
     );
-    // 4 x 2 are drawn: it trains on what there is, D of that alone.
+    // 4 x 2 groups are drawn. It trains on the rest, and D counts only those.
     let batch = formed(
         &groups[1..],
         &Context {
@@ -288,7 +288,7 @@ fn refill_asks_for_others_up_to_its_cap_and_then_trains_short() {
         (1, true, 4)
     );
     assert_eq!(batch.verdicts.len(), 4);
-    // The cap bounds what is asked for.
+    // The cap limits the number of requested groups.
     assert!(matches!(
         form(
             &groups[1..2],
@@ -332,7 +332,7 @@ fn a_short_batch_waits_unless_nothing_more_comes() {
 }
 
 #[test]
-fn only_rows_of_the_very_weights_are_on_policy_and_only_in_the_first_step() {
+fn only_rows_of_the_same_weights_are_on_policy_at_first() {
     let mut stale_kv = turn("solver", &[5]);
     stale_kv.oldest_kv = version(1);
     let mixed = spanned(turn("solver", &[6, 7]), &[0, 1]);
@@ -356,9 +356,9 @@ fn only_rows_of_the_very_weights_are_on_policy_and_only_in_the_first_step() {
 }
 
 #[test]
-fn an_answer_is_all_that_a_seat_said_in_a_conversation() {
+fn an_answer_is_everything_a_seat_sampled() {
     let config = config(2);
-    // Two rows of one sample, whose prompts are not one another's beginning.
+    // Two rows of one sample with prompts that differ from the first id on.
     let two = [turn("solver", &[31, 32]), generation(&[9, 9, 9, 9, 9, 9, 9], &[33])];
     let group = bundle(
         1,
@@ -398,7 +398,7 @@ fn rewards_are_counted_by_role_and_part() {
         )
     });
     assert_eq!((samples, tokens, trained), (3, 9, stats.trained_tokens));
-    // The verifier is alone in its key: no advantage.
+    // The verifier is alone in its key, so it has no advantage.
     assert_eq!((solver.zero_advantage, solver.discarded, solver.truncated), (0, 0, 0));
     assert!(
         stats

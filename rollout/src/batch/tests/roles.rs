@@ -1,4 +1,4 @@
-//! Two agents that play roles of the same conversations: each with figures and batches of its own.
+//! Two agents that play roles of the same conversations. Each has figures and batches of its own.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn staleness_is_told_apart_by_role() {
     assert_eq!(of(&stats.staleness), (Some(0.75), 2, vec![2, 1, 1]));
 }
 
-/// Four groups of two conversations, seen from the agent of one role.
+/// Returns four groups of two conversations, as seen by the agent of one role.
 fn side(role: &str) -> Vec<Bundle> {
     let group = |order: u64| {
         let one = |member: u16| {
@@ -33,7 +33,8 @@ fn side(role: &str) -> Vec<Bundle> {
     (0..4).map(group).collect()
 }
 
-/// The batches that so many groups each make of a side's groups, and the groups that are left.
+/// Returns the batches of `batch_groups` groups each that a side's groups make, and the number of
+/// groups left.
 fn cadence(role: &str, batch_groups: usize) -> (Vec<Batch>, usize) {
     let config = config(batch_groups);
     let (mut left, mut made) = (side(role), Vec::new());
@@ -45,14 +46,14 @@ fn cadence(role: &str, batch_groups: usize) -> (Vec<Batch>, usize) {
 }
 
 #[test]
-fn the_patient_may_train_four_times_while_the_doctor_trains_once() {
+fn one_role_may_train_four_times_while_the_other_trains_once() {
     let (doctor, doctors_left) = cadence("doctor", 4);
     let (patient, patients_left) = cadence("patient", 1);
     assert_eq!((doctor.len(), patient.len()), (1, 4));
     assert_eq!((doctors_left, patients_left), (0, 0));
     let tokens = |made: &[Batch]| made.iter().map(|batch| batch.stats.trained_tokens).collect::<Vec<_>>();
     assert_eq!((tokens(&doctor), tokens(&patient)), (vec![16], vec![4; 4]));
-    // Every sample of either side once, in the order in which the groups were admitted.
+    // Every sample of either side appears once, in the order in which the groups were admitted.
     let all: Vec<(GroupId, u16)> = (0..4u8)
         .flat_map(|order| (0..2).map(move |member| (GroupId([order; 16]), member)))
         .collect();
@@ -65,7 +66,7 @@ fn the_patient_may_train_four_times_while_the_doctor_trains_once() {
             .collect();
         assert_eq!(trained, all);
     }
-    // What does not make a batch waits for more.
+    // Groups that do not fill a batch wait for more.
     let (three, left) = cadence("patient", 3);
     assert_eq!((three.len(), left), (1, 1));
 }

@@ -1,10 +1,10 @@
-//! What tokens weigh under each aggregation, by hand.
+//! Token weights under each aggregation, computed by hand.
 
 use super::*;
 
 #[test]
 fn denominators_by_hand() {
-    // Retry (role weight 0.5) has 4 tokens, the solvers 2 and 3; conversation 0 has 6 tokens.
+    // The retry (role weight 0.5) has 4 tokens, the solvers 2 and 3. Conversation 0 has 6 tokens.
     let by_hand = [
         (Aggregation::Token, [0.5 / 9.0, 1.0 / 9.0, 1.0 / 9.0]),
         (
@@ -45,7 +45,7 @@ fn denominators_by_hand() {
 
 #[test]
 fn denominators_are_those_of_the_optimizer_step() {
-    // A step has the two groups it is given, whatever the others are.
+    // A step uses the two groups it is given, whatever the other groups are.
     let mut config = config(4);
     config.minibatches = 2;
     config.loss.agg = Aggregation::Sequence;
@@ -66,7 +66,7 @@ fn denominators_are_those_of_the_optimizer_step() {
 }
 
 #[test]
-fn roles_are_counted_before_masks_and_only_where_they_say_something() {
+fn roles_count_before_masks_and_only_with_tokens() {
     let mut config = config(1);
     config.loss.agg = Aggregation::Role;
     let weights = |config: &TrainConfig, bundle: Bundle| -> Vec<(u32, f32)> {
@@ -76,7 +76,7 @@ fn roles_are_counted_before_masks_and_only_where_they_say_something() {
             .map(|row| (row.0, row.2))
             .collect()
     };
-    // The retry is cut and trains nothing: the solvers' share stays one of two.
+    // The retry is cut and trains nothing. The solvers' share stays one of two.
     let mut cut = mixed(0);
     let BundleContent::Samples(samples) = &mut cut.content else {
         panic!("samples")
@@ -84,7 +84,7 @@ fn roles_are_counted_before_masks_and_only_where_they_say_something() {
     samples[0].status = SampleStatus::Truncated;
     config.truncated = Truncated::Mask;
     assert_eq!(weights(&config, cut.clone()), [(5, 0.1), (7, 0.1)]);
-    // One that has no token is in no mean, as where a known answer is missing.
+    // A sample without tokens is in no mean, as in a step with a missing known answer.
     let BundleContent::Samples(samples) = &mut cut.content else {
         panic!("samples")
     };

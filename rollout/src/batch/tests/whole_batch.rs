@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_astraflow_profile_normalises_over_the_tokens_of_the_batch() {
+fn the_astraflow_profile_normalises_over_batch_tokens() {
     let mut config = config(2);
     config.advantage = Advantage::Astraflow;
     let batch = formed(&[mixed(0), mixed(1)], &context(&config));
@@ -16,7 +16,7 @@ fn the_astraflow_profile_normalises_over_the_tokens_of_the_batch() {
 #[test]
 fn reinforce_plus_plus_compares_with_the_batch() {
     let mut config = config(2);
-    // A = r: 1, 0, 1 of 4, 2, 3 tokens, and a group of 10 tokens where all are right.
+    // A = r: 1, 0, 1 with 4, 2, 3 tokens, and a group of 10 tokens that is all right.
     config.advantage = Advantage::ReinforcePlusPlus;
     let bundles = [mixed(0), solvers(1, 5, false)];
     let batch = formed(&bundles, &context(&config));
@@ -35,7 +35,8 @@ fn reinforce_plus_plus_compares_with_the_batch() {
         "a group of equal rewards is one, though its advantages are not 0: {share}"
     );
     assert!(batch.stats.advantage_abs.get().is_some());
-    // Less the mean of its key first: the retry is alone, the solvers are -1/2 and 1/2 with 2 and 3 tokens.
+    // The mean of the key is subtracted first. The retry is alone, and the solvers are -1/2 and 1/2
+    // with 2 and 3 tokens.
     config.advantage = Advantage::ReinforcePlusPlusBaseline;
     let batch = formed(&bundles, &context(&config));
     let mean = 0.5 / 19.0;
@@ -51,7 +52,7 @@ fn reinforce_plus_plus_compares_with_the_batch() {
         .filter(|row| (f64::from(row.3) - (raw(row.0) - mean) / std).abs() < 1e-5)
         .count();
     assert_eq!(near, rows.len(), "{rows:?}");
-    // Where the KL is still to be taken off, they are rewards.
+    // If the KL is still to be subtracted, these are rewards.
     config.kl.coef = 0.1;
     config.kl.place = configs::KlPlace::Reward;
     config.advantage = Advantage::ReinforcePlusPlus;

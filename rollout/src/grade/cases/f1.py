@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes f1.jsonl: F1 over bags of words that jieba has cut.
+"""Writes f1.jsonl: F1 over bags of words, cut by jieba.
 
     pip install jieba==0.42.1
     python3 f1.py > f1.jsonl

@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
-"""Writes cases.jsonl: the pairs of pairs.txt, in both orders, and what the reference graders say of each, by running them; and
-texts.jsonl: whole answers, in which each finds what it compares.
+"""Runs the reference graders and writes their verdicts.
+
+cases.jsonl has the pairs of pairs.txt, in both orders. texts.jsonl has whole texts, in which each
+grader finds the answer itself.
 
     python3 -m venv venv
     venv/bin/pip install math-verify==0.9.0 latex2sympy2_extended==1.11.0 antlr4-python3-runtime==4.13.2 sympy==1.14.0 pylatexenc==2.11
     venv/bin/python make.py
 
-fetches the graders' files with git into a folder of its own; `--rllm FOLDER` and `--verl FOLDER` name checkouts that are there already.
-Nothing of them is part of this project. The columns:
+The script fetches the graders' files with git into a folder. `--rllm FOLDER` and `--verl FOLDER`
+name existing checkouts instead. No part of them belongs to this project. The columns:
 
     math_verify       math_verify.verify(parse(label), parse(answer)), both in \\boxed{}
-    deepscaler_mathd  DeepScaleR's grade_answer_mathd(answer, label): texts after Hendrycks' normalisation
-    deepscaler_sympy  its grade_answer_sympy(answer, label); training pays where either of the two says yes
-    dapo_minerva      DAPO's compute_score of "Answer: ANSWER", as it trains: texts after Minerva's normalisation
-    dapo_strict_box   the same with strict_box_verify, of \\boxed{ANSWER}: the texts as they are
+    deepscaler_mathd  DeepScaleR's grade_answer_mathd(answer, label): texts after Hendrycks'
+                      normalisation
+    deepscaler_sympy  its grade_answer_sympy(answer, label); training pays if either accepts
+    dapo_minerva      DAPO's compute_score of "Answer: ANSWER", as in its training: texts after
+                      Minerva's normalisation
+    dapo_strict_box   the same with strict_box_verify, of \\boxed{ANSWER}: the texts unchanged
 
-Whole answers are given to all of them as they stand.
+All graders receive whole texts unchanged.
 """
 import argparse
 import importlib.util
@@ -26,13 +30,13 @@ import sys
 import tempfile
 import warnings
 
-# Name, repository, commit, and the one file of it that is run.
+# Name, repository, commit, and the only file of it that is run.
 RLLM = ("rllm", "https://github.com/agentica-project/rllm", "874daa4acb7f451dc2a4b2b6e8ce28f5aa88d1f5", "rllm/rewards/math_utils/utils.py")
 VERL = ("verl", "https://github.com/volcengine/verl", "b178a3cd56f58b2d502255daba591e92833930a7", "verl/utils/reward_score/math_dapo.py")
 
 
 def checkout(repository, commit, path, folder):
-    """Fetches one file of one commit of a repository: neither its history nor its other files."""
+    """Fetches a single file of a commit, without history and other files."""
     for command in (
         ["init", "-q"],
         ["remote", "add", "origin", repository],
@@ -43,7 +47,7 @@ def checkout(repository, commit, path, folder):
 
 
 def load(grader, folder):
-    """The grader's module, by its file alone: nothing else of its package is imported."""
+    """Loads the grader's module from its file, without the rest of its package."""
     name, repository, commit, path = grader
     if folder is None:
         folder = tempfile.mkdtemp(prefix=name)
@@ -55,7 +59,7 @@ def load(grader, folder):
 
 
 def pairs(text):
-    """(group, label, answer) of each line, then with the two changed over; each once."""
+    """Yields (group, label, answer) of each line in both orders, without repeats."""
     group, seen = None, set()
     for line in text.splitlines():
         if line.startswith("## "):
@@ -69,7 +73,7 @@ def pairs(text):
 
 
 def safely(grade, *texts):
-    """A grader that fails on an answer does not pay for it."""
+    """Returns the verdict; a grader that raises an error rejects the answer."""
     try:
         return bool(grade(*texts))
     except Exception:
@@ -187,7 +191,7 @@ def main():
         return lambda label, text: deepscaler.extract_answer(text) is not None and grade(deepscaler.extract_answer(text), label)
 
     boxed = "\\boxed{%s}".__mod__
-    # Each with what it is given of a label and of an answer in pairs.txt.
+    # Each grader with the form of the label and of the answer that it receives.
     graders = {
         "math_verify": (by_math_verify, boxed, boxed),
         "deepscaler_mathd": (by_deepscaler(deepscaler.grade_answer_mathd), str, boxed),
@@ -202,9 +206,9 @@ def main():
             print(json.dumps({"group": group, "label": label, "answer": answer, **said}, ensure_ascii=False), file=out)
     with open(here / "texts.jsonl", "w", encoding="utf-8") as out:
         for label, text in TEXTS:
-            # A label that is no formula in itself must be told to be one; the others have no such notion.
-            told = label if "\\boxed" in label else boxed(label)
-            said = {name: safely(grade, told if name == "math_verify" else label, text) for name, (grade, _, _) in graders.items()}
+            # math_verify reads only a boxed label as a formula; the others need no box.
+            marked = label if "\\boxed" in label else boxed(label)
+            said = {name: safely(grade, marked if name == "math_verify" else label, text) for name, (grade, _, _) in graders.items()}
             print(json.dumps({"group": "text", "label": label, "answer": text, **said}, ensure_ascii=False), file=out)
 
 

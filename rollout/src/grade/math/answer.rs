@@ -1,7 +1,8 @@
-//! What an answer is: a value, a set, a tuple or interval, a union, a matrix, a relation, or words.
+//! Reads an answer: a value, a set, a tuple or interval, a union, a matrix, a relation, or words.
 
 use super::expr::Expr;
 use super::lexer::{Token, tokens};
+use super::pieces::{grouped, is_command, is_separator, signed, split, trimmed};
 
 /// Deepest nesting of sets and tuples.
 const DEEPEST: usize = 6;
@@ -9,22 +10,22 @@ const DEEPEST: usize = 6;
 /// An answer as it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
-    /// A formula, and whether a percent sign followed it.
+    /// A formula, and true if a percent sign followed it.
     Value(Expr, bool),
-    /// Without an order: `\{..\}`, a bare list, both signs of `\pm`.
+    /// Elements without an order: `\{..\}`, a bare list, both signs of `\pm`.
     Set(Vec<Answer>),
-    /// With its brackets: a tuple or an interval.
+    /// A tuple or an interval, with its brackets.
     Tuple(char, char, Vec<Answer>),
     Union(Vec<Answer>),
     Matrix(Vec<Vec<Answer>>),
     Relation(Vec<Relation>),
-    /// A name and its value, as in `x = 5`; the relation as well, if it is one of formulas.
+    /// A name and its value, as in `x = 5`. Also the relation, if both sides are formulas.
     Named(Vec<Token>, Box<Answer>, Option<Relation>),
-    /// Anything else, in small letters.
+    /// Anything else, in lower case.
     Words(String),
 }
 
-/// `left OP right`, where greater is written as less.
+/// `left OP right`. Greater is written as less.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Relation {
     pub(super) left: Expr,
@@ -41,7 +42,7 @@ pub(super) enum Op {
 }
 
 impl Answer {
-    /// Reads a text as an answer. It is always one, if only words.
+    /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str) -> Self {
         let text = text.trim();
         let words = || Self::Words(plain_words(text));
@@ -53,13 +54,14 @@ impl Answer {
     }
 }
 
-/// A word of letters, and no product of variables.
+/// Returns true for a word of letters that is not a product of variables.
 fn is_word(text: &str) -> bool {
     let function = super::lexer::PLAIN.iter().any(|name| text.contains(name));
     !function && text.chars().count() >= 4 && text.chars().all(char::is_alphabetic)
 }
 
-/// Words in small letters with single spaces; brackets about a single letter go: `(B)` is `b`.
+/// Returns words in lower case with single spaces. Brackets around a single letter are dropped:
+/// `(B)` becomes `b`.
 pub(super) fn plain_words(text: &str) -> String {
     let mut text = text.replace('$', "");
     for command in [
@@ -126,7 +128,7 @@ fn list(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
     pieces.iter().map(|piece| read(piece, depth + 1)).collect()
 }
 
-/// The elements of a set: one with both signs is two.
+/// Reads the elements of a set. An element with both signs gives two elements.
 fn elements(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
     let mut all = Vec::with_capacity(pieces.len());
     for piece in pieces {
@@ -138,7 +140,7 @@ fn elements(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
     Some(all)
 }
 
-/// Whether `\pm` or `\mp` is there, and no set that it may be an element's of.
+/// Returns true if `\pm` or `\mp` is there, unless a set may hold it in an element.
 fn has_both_signs(tokens: &[Token]) -> bool {
     let sign = tokens.iter().any(|t| is_command(t, "pm") || is_command(t, "mp"));
     sign && !tokens.contains(&Token::Set('{'))
@@ -158,7 +160,7 @@ fn value(tokens: &[Token]) -> Option<Answer> {
     Expr::parse(tokens).map(|expr| Answer::Value(expr, percent))
 }
 
-/// Sets, tuples, intervals, matrices.
+/// Reads sets, tuples, intervals and matrices.
 fn collection(tokens: &[Token], depth: usize) -> Option<Answer> {
     match tokens {
         [one] if is_command(one, "emptyset") => Some(Answer::Set(Vec::new())),
@@ -182,7 +184,7 @@ fn collection(tokens: &[Token], depth: usize) -> Option<Answer> {
             if pieces.len() > 1 {
                 list(&pieces, depth).map(tuple)
             } else {
-                // The brackets of a matrix say nothing.
+                // Brackets around a matrix have no meaning.
                 collection(inside, depth).filter(|one| matches!(one, Answer::Matrix(_)))
             }
         }
@@ -211,7 +213,7 @@ fn op(token: &Token) -> Option<(Op, bool)> {
     }
 }
 
-/// `x = 5` and chains such as `1 < x <= 2`.
+/// Reads `x = 5` and chains, for example `1 < x <= 2`.
 fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
     let ops: Vec<(Op, bool)> = tokens.iter().filter_map(op).collect();
     let sides = split(tokens, |t| op(t).is_some())?;
@@ -226,7 +228,7 @@ fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
         Some(Relation { left, op, right })
     };
     if ops.iter().all(|(op, _)| *op == Op::Equal) {
-        // The last of a chain of equal things is the answer.
+        // In a chain of equal terms the last term is the answer.
         let (first, last) = (sides.first()?, sides.last()?);
         let named = |name: &[Token], value: &[Token]| {
             let value = read(value, depth + 1)?;
@@ -249,7 +251,8 @@ fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
         .map(Answer::Relation)
 }
 
-/// Something that a value is given to: letters, with brackets and commas, without numbers and signs.
+/// Returns true for the name of a value: letters, with brackets and commas, without numbers and
+/// signs.
 fn is_name(tokens: &[Token]) -> bool {
     let part = |token: &Token| match token {
         Token::Letter(_) | Token::Text(_) => true,
@@ -266,7 +269,7 @@ fn is_name(tokens: &[Token]) -> bool {
     letter && tokens.len() <= 9 && tokens.iter().all(part) && (letters(tokens) <= 1 || bracketed)
 }
 
-/// Letters and commands that stand in no subscript.
+/// Counts letters and commands outside subscripts.
 fn letters(tokens: &[Token]) -> usize {
     let (mut count, mut at) = (0, 0);
     while at < tokens.len() {
@@ -285,108 +288,12 @@ fn letters(tokens: &[Token]) -> usize {
     count
 }
 
-fn is_command(token: &Token, wanted: &str) -> bool {
-    matches!(token, Token::Command(name) if name == wanted)
-}
-
-fn is_separator(token: &Token) -> bool {
-    match token {
-        Token::Symbol(c) => *c == ',' || *c == ';',
-        Token::Text(words) => ["and", "or"].contains(&words.trim().trim_matches(',').trim()),
-        _ => false,
-    }
-}
-
-/// Without full stops and the like at the ends.
-fn trimmed(mut tokens: &[Token]) -> &[Token] {
-    let stop = |token: &Token| matches!(token, Token::Symbol('.' | ',' | ';' | ':'));
-    while let [before @ .., last] = tokens
-        && (stop(last) || is_command(last, "\\"))
-    {
-        tokens = before;
-    }
-    while let [first, after @ ..] = tokens
-        && (stop(first) || *first == Token::Symbol('='))
-    {
-        tokens = after;
-    }
-    tokens
-}
-
-/// The pieces between the separators that stand in no brackets; `None` if the brackets do not match. An interval's brackets
-/// match whatever they are.
-fn split(tokens: &[Token], separator: impl Fn(&Token) -> bool) -> Option<Vec<&[Token]>> {
-    let (mut pieces, mut depth, mut start) = (Vec::new(), 0usize, 0);
-    for (at, token) in tokens.iter().enumerate() {
-        match token {
-            Token::Symbol('(' | '[' | '{') | Token::Set('{') => depth += 1,
-            Token::Symbol(')' | ']' | '}') | Token::Set('}') => depth = depth.checked_sub(1)?,
-            Token::Command(name) if name.starts_with("begin ") => depth += 1,
-            Token::Command(name) if name.starts_with("end ") => depth = depth.checked_sub(1)?,
-            token if depth == 0 && separator(token) => {
-                pieces.push(&tokens[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    pieces.push(&tokens[start..]);
-    // An empty piece beside a separator (`1, and 2`) is no element.
-    if pieces.len() > 1 {
-        pieces.retain(|piece| !piece.is_empty());
-    }
-    (depth == 0).then_some(pieces)
-}
-
-/// `1,234,567.8` as one number, if nothing but a sign, units and a percent sign is beside it.
-fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
-    let start = usize::from(matches!(tokens.first(), Some(Token::Symbol('-' | '+'))));
-    let Token::Number(first, spaced) = tokens.get(start)? else {
-        return None;
-    };
-    let (mut digits, mut at) = (first.clone(), start + 1);
-    while let (Some(Token::Symbol(',')), Some(Token::Number(group, false))) = (tokens.get(at), tokens.get(at + 1)) {
-        let whole = group.split('.').next().unwrap_or_default();
-        if whole.len() != 3 || digits.contains('.') {
-            return None;
-        }
-        digits.push_str(group);
-        at += 2;
-    }
-    let beside = tokens[at..]
-        .iter()
-        .all(|t| matches!(t, Token::Text(_) | Token::Letter(_) | Token::Symbol('%')) || is_unit_sign(t));
-    if at == start + 1 || first.len() > 3 || first.contains('.') || !beside {
-        return None;
-    }
-    let mut merged = tokens[..start].to_vec();
-    merged.push(Token::Number(digits, *spaced));
-    merged.extend_from_slice(&tokens[at..]);
-    Some(merged)
-}
-
-/// A sign that a Chinese unit has.
-fn is_unit_sign(token: &Token) -> bool {
-    matches!(token, Token::Symbol(c) if crate::grade::wide::is_han(*c))
-}
-
-/// With every `\pm` as `sign`, and every `\mp` as the other one.
-fn signed(tokens: &[Token], sign: char) -> Vec<Token> {
-    let other = if sign == '+' { '-' } else { '+' };
-    let put = |token: &Token| match token {
-        Token::Command(name) if name == "pm" => Token::Symbol(sign),
-        Token::Command(name) if name == "mp" => Token::Symbol(other),
-        token => token.clone(),
-    };
-    tokens.iter().map(put).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use crate::grade::math::equal;
 
     #[test]
-    fn the_last_of_a_chain_of_equal_things_is_the_value() {
+    fn the_last_term_of_an_equation_chain_is_the_value() {
         for (one, other, same) in [
             ("x = 5 = 3", "x = 5", false),
             ("x = 5 = 3", "x = 3", true),

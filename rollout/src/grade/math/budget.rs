@@ -1,9 +1,13 @@
-//! What a comparison may cost, in steps and not in seconds: the same answers get the same verdict on every machine.
+//! Bounds the cost of a comparison. It counts steps instead of seconds, so that every machine gives
+//! the same verdict.
 
 use std::cell::Cell;
 
-/// Steps of one comparison. A step is a part of a formula that is looked at or given a value, or a pair of answers that is
-/// compared: tens of nanoseconds, a few microseconds where fractions of 38 digits meet.
+/// Longest answer that is compared, in bytes.
+pub(crate) const LONGEST: usize = 512;
+
+/// Steps of one comparison. A step visits or evaluates a node of a formula, or compares a pair of
+/// answers. It takes about a hundred nanoseconds; operations on long fractions count as many steps.
 pub(super) const MOST_STEPS: usize = 1 << 18;
 
 /// The steps that are left.
@@ -15,16 +19,19 @@ impl Budget {
         Self(Cell::new(MOST_STEPS))
     }
 
-    /// Takes steps; false if fewer are left, and then none are left.
+    /// Takes steps. Returns false if too few were left, and then none are left.
     pub(super) fn spend(&self, steps: usize) -> bool {
         let left = self.0.get().checked_sub(steps);
         self.0.set(left.unwrap_or(0));
         left.is_some()
     }
 
-    /// Steps that were taken, `MOST_STEPS` at most.
+    /// Returns the number of steps taken, at most `MOST_STEPS`.
     #[cfg(test)]
     pub(super) fn spent(&self) -> usize {
         MOST_STEPS - self.0.get()
     }
 }
+
+#[cfg(test)]
+mod tests;

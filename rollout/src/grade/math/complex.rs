@@ -42,7 +42,8 @@ impl Complex {
         if self.im == 0.0 {
             return Self::real(1.0 / self.re);
         }
-        // Twice by the modulus: its square may be too large, or too small, where the inverse is neither.
+        // Divides by the modulus twice: its square may overflow or underflow where the inverse does
+        // not.
         let length = self.modulus();
         Self {
             re: self.re / length / length,
@@ -50,7 +51,7 @@ impl Complex {
         }
     }
 
-    /// The principal value.
+    /// Returns the principal value.
     pub(super) fn power(self, exponent: Self) -> Self {
         if self.im == 0.0 && exponent.im == 0.0 && (self.re >= 0.0 || exponent.re.fract() == 0.0) {
             return Self::real(self.re.powf(exponent.re));
@@ -85,7 +86,8 @@ impl Sub for Complex {
 impl Mul for Complex {
     type Output = Self;
     fn mul(self, other: Self) -> Self {
-        // Real numbers by themselves, or an infinity times a zero imaginary part would be no number.
+        // Real numbers are multiplied on their own, because infinity times a zero imaginary part is
+        // NaN.
         if self.im == 0.0 && other.im == 0.0 {
             return Self::real(self.re * other.re);
         }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::complex::Complex;
 use super::gamma;
-use super::number::Number;
+use super::number::{MOST_BITS, Number};
 
 /// A formula.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expr {
-    /// Its value, and how many places it was written with.
+    /// A value, and the number of decimal places that it was written with.
     Number(Number, usize),
     Infinity,
     Variable(String),
@@ -20,7 +20,7 @@ pub(super) enum Expr {
     Negative(Box<Expr>),
     Root(Box<Expr>, u32),
     Function(String, Box<Expr>),
-    /// The logarithm to a base.
+    /// The logarithm to a base: base first.
     Log(Box<Expr>, Box<Expr>),
     Absolute(Box<Expr>),
     Factorial(Box<Expr>),
@@ -28,13 +28,13 @@ pub(super) enum Expr {
     Degrees(Box<Expr>),
 }
 
-/// Letters that are numbers.
+/// Returns true for letters that name a number.
 pub(super) fn is_constant(name: &str) -> bool {
     ["e", "i", "pi"].contains(&name)
 }
 
 impl Expr {
-    /// The names of its variables.
+    /// Collects the names of the variables.
     pub(super) fn variables(&self, names: &mut BTreeSet<String>) {
         match self {
             Self::Number(..) | Self::Infinity => {}
@@ -61,29 +61,57 @@ impl Expr {
         }
     }
 
-    /// How many parts it has: what one evaluation of it costs, in steps.
+    /// Returns the cost of one evaluation in steps: one for each node, and more for operations that
+    /// shorten long fractions.
     pub(super) fn size(&self) -> usize {
+        self.cost().0
+    }
+
+    /// Returns the steps of an evaluation, and a bound on the bits of the exact value, if there may
+    /// be one.
+    fn cost(&self) -> (usize, Option<u64>) {
         match self {
-            Self::Number(..) | Self::Infinity | Self::Variable(_) => 1,
-            Self::Negative(a)
-            | Self::Root(a, _)
-            | Self::Function(_, a)
-            | Self::Absolute(a)
-            | Self::Factorial(a)
-            | Self::Degrees(a) => 1 + a.size(),
-            Self::Sum(a, b)
-            | Self::Product(a, b)
-            | Self::Quotient(a, b)
-            | Self::Power(a, b)
-            | Self::Log(a, b)
-            | Self::Binomial(a, b) => 1 + a.size() + b.size(),
+            Self::Number(value, _) => (1, value.bits()),
+            Self::Infinity | Self::Variable(_) => (1, None),
+            Self::Function(_, a) => (1 + a.cost().0, None),
+            Self::Negative(a) | Self::Root(a, _) | Self::Absolute(a) | Self::Factorial(a) | Self::Degrees(a) => {
+                let (steps, bits) = a.cost();
+                (1 + steps, bits)
+            }
+            Self::Sum(a, b) | Self::Product(a, b) | Self::Quotient(a, b) => {
+                let (a, b) = (a.cost(), b.cost());
+                let bits = a.1.zip(b.1).map(|(a, b)| (a + b + 1).min(MOST_BITS));
+                // Cancelling the common divisor takes quadratic time.
+                let words = bits.map_or(0, |bits| (bits / 64) as usize);
+                (1 + a.0 + b.0 + words * words, bits)
+            }
+            Self::Power(a, b) => {
+                let exponent = b.exponent().unwrap_or(MOST_BITS);
+                let (a, b) = (a.cost(), b.cost());
+                let bits = a.1.zip(b.1);
+                (
+                    1 + a.0 + b.0,
+                    bits.map(|(a, _)| a.saturating_mul(exponent).min(MOST_BITS)),
+                )
+            }
+            Self::Log(a, b) | Self::Binomial(a, b) => (1 + a.cost().0 + b.cost().0, None),
         }
     }
 
-    /// Its value where `at` gives the variables' values; `None` where it has none.
+    /// Returns the size of an exponent that is a plain whole number.
+    fn exponent(&self) -> Option<u64> {
+        match self {
+            Self::Number(value, _) => u64::try_from(value.as_whole()?.unsigned_abs()).ok(),
+            Self::Negative(inner) => inner.exponent(),
+            _ => None,
+        }
+    }
+
+    /// Returns the value at the point that `at` gives for the variables, or `None` if there is
+    /// none.
     pub(super) fn value(&self, at: &dyn Fn(&str) -> f64) -> Option<Number> {
         match self {
-            Self::Number(value, _) => Some(*value),
+            Self::Number(value, _) => Some(value.clone()),
             Self::Infinity => Some(Number::infinity()),
             Self::Variable(name) => match name.as_str() {
                 "pi" => Number::rounded(std::f64::consts::PI),
@@ -102,17 +130,17 @@ impl Expr {
             Self::Absolute(a) => a.value(at)?.absolute(),
             Self::Factorial(a) => {
                 let n = a.value(at)?;
-                n.factorial().or_else(|| gamma::factorial(n))
+                n.factorial().or_else(|| gamma::factorial(&n))
             }
             Self::Binomial(a, b) => {
                 let (n, k) = (a.value(at)?, b.value(at)?);
-                n.binomial(k).or_else(|| gamma::binomial(n, k))
+                n.binomial(&k).or_else(|| gamma::binomial(&n, &k))
             }
             Self::Degrees(a) => a.value(at),
         }
     }
 
-    /// Places of a plain decimal number.
+    /// Returns the number of decimal places of a plain decimal number, else 0.
     pub(super) fn places(&self) -> usize {
         match self {
             Self::Number(_, places) => *places,

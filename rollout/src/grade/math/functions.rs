@@ -1,20 +1,21 @@
-//! Functions of numbers, and what they make of an error.
+//! Functions of numbers, and the error of their results.
 
 use super::complex::Complex;
 use super::number::{FOLLOWED, Number, SLACK, STEP, WHOLE};
 
-/// Functions that repeat themselves: of a large argument they show only digits that it has lost.
+/// Periodic functions. At a large argument their value depends on digits that the argument has
+/// lost.
 const PERIODIC: [&str; 6] = ["sin", "cos", "tan", "cot", "sec", "csc"];
-/// Largest error with which a number may be taken for the whole number beside it.
-const BESIDE: f64 = 1e-9;
+/// Largest error at which a number may be taken for the nearest whole number.
+const NEAREST: f64 = 1e-9;
 
 impl Number {
-    /// exp, ln, or a function of real numbers by its name.
+    /// Applies exp, ln, floor, ceil or a real function by its name.
     pub(super) fn function(self, name: &str) -> Option<Self> {
         match name {
             "exp" => return self.exp(),
             "ln" => return self.ln(),
-            "floor" | "ceil" => return self.whole_beside(name == "ceil"),
+            "floor" | "ceil" => return self.to_whole(name == "ceil"),
             _ => {}
         }
         let (x, error) = (self.as_real()?, self.error);
@@ -39,31 +40,31 @@ impl Number {
         Self::inexact(Complex::real(y), error + STEP * y.abs())
     }
 
-    /// The whole number below, or above. What rounding may have moved off a whole number is that number.
-    fn whole_beside(self, above: bool) -> Option<Self> {
-        if let Some((n, d)) = self.exact {
-            let below = n.div_euclid(d);
-            return Self::exact(below + i128::from(above && n.rem_euclid(d) != 0), 1);
+    /// Rounds down, or up. A value that only rounding moved off a whole number becomes that number.
+    fn to_whole(&self, above: bool) -> Option<Self> {
+        if let Some(value) = &self.exact {
+            return Self::exact(if above { value.ceil() } else { value.floor() });
         }
         let (x, margin) = (self.as_real()?, SLACK * self.error);
         let nearest = x.round();
         let whole = if (x - nearest).abs() > margin {
             if above { x.ceil() } else { x.floor() }
-        } else if margin <= BESIDE {
+        } else if margin <= NEAREST {
             nearest
         } else {
             return None;
         };
-        Self::exact(whole as i128, 1)
+        Self::whole(whole as i128)
     }
 }
 
-/// A tangent or its like, which grows with its square; `None` beside a pole.
+/// Returns a value and error of a tangent, cotangent, secant or cosecant. The slope grows with the
+/// square of the value. Returns `None` near a pole.
 fn steep(y: f64, error: f64) -> Option<(f64, f64)> {
     (error * (1.0 + y.abs()) < FOLLOWED).then_some((y, 2.0 * error * (1.0 + y * y)))
 }
 
-/// The error of arcsin and arccos: at 1 and -1 they begin like a root.
+/// Returns the error of arcsin and arccos. Near 1 and -1 they behave like a square root.
 fn near_one(x: f64, error: f64) -> f64 {
     let gap = 1.0 - x.abs();
     if gap > 2.0 * error {
@@ -73,7 +74,7 @@ fn near_one(x: f64, error: f64) -> f64 {
     }
 }
 
-/// The error of sinh and cosh.
+/// Returns the error of sinh and cosh.
 fn growing(x: f64, error: f64) -> Option<f64> {
     (error < FOLLOWED).then_some(2.0 * error * x.cosh())
 }
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn values_too_small_for_floating_point_are_not_the_same_as_zero_or_each_other() {
+    fn underflowing_values_equal_no_other_value() {
         check(&[
             ("e^{-1000}", "0", false),
             ("e^{-1000}", "e^{-1000}", true),
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_arguments_without_digits_have_no_value() {
+    fn functions_of_inexact_arguments_have_no_value() {
         check(&[
             ("\\sin(10^{30})", "\\sin(10^{30}+1)", false),
             ("\\sin(10^{30})", "\\sin(10^{30})", true),
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounding_alone_keeps_from_zero_is_zero() {
+    fn values_within_rounding_of_zero_are_zero() {
         check(&[
             ("\\sin\\pi", "0", true),
             ("\\sin 1000\\pi", "0", true),

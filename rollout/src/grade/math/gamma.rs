@@ -1,12 +1,13 @@
-//! Factorials and binomials between whole numbers, where formulas with variables are compared.
+//! Factorials and binomials of numbers that are not whole, for formulas with variables at fixed
+//! points.
 
 use std::f64::consts::{PI, TAU};
 
 use super::complex::Complex;
 use super::number::Number;
 
-/// Lanczos, "A precision approximation of the gamma function", SIAM J. Numer. Anal. B 1 (1964), with g = 7 and these nine
-/// coefficients: to about 1e-15.
+/// Lanczos, "A precision approximation of the gamma function", SIAM J. Numer. Anal. B 1 (1964),
+/// with g = 7 and these nine coefficients: accurate to about 1e-15.
 const G: f64 = 7.0;
 const COEFFICIENTS: [f64; 9] = [
     0.999_999_999_999_809_9,
@@ -20,36 +21,37 @@ const COEFFICIENTS: [f64; 9] = [
     1.505_632_735_149_311_6e-7,
 ];
 
-/// What the series and its arguments leave of the error, relative to the value: the gamma function grows by less than this many times,
-/// but beside its poles.
+/// `SERIES` is the relative error of the series. `GROWTH` bounds the relative growth of the gamma
+/// function away from its poles, which scales the error of the argument.
 const SERIES: f64 = 1e-11;
 const GROWTH: f64 = 100.0;
 
-/// n! of what is no whole number: the gamma function of n + 1. Whole numbers have their exact factorial, or none.
-pub(super) fn factorial(n: Number) -> Option<Number> {
+/// Returns n! as the gamma function of n + 1. Returns `None` for whole numbers: they have an exact
+/// factorial, or none.
+pub(super) fn factorial(n: &Number) -> Option<Number> {
     value(gamma(between(n)? + 1.0), n.error)
 }
 
-/// n over k, by gamma functions, where n is no whole number.
-pub(super) fn binomial(n: Number, k: Number) -> Option<Number> {
+/// Returns n over k by gamma functions, where n is not a whole number.
+pub(super) fn binomial(n: &Number, k: &Number) -> Option<Number> {
     let error = n.error + k.error;
     let (n, k) = (between(n)?, k.as_real()?);
     value(gamma(n + 1.0) / (gamma(k + 1.0) * gamma(n - k + 1.0)), error)
 }
 
-/// Gamma functions are not zero, so a zero is what was too small.
+/// The gamma function is never zero, so a zero is an underflow.
 fn value(value: f64, error: f64) -> Option<Number> {
     Number::nonzero(Complex::real(value), value.abs() * (SERIES + GROWTH * error))
 }
 
-fn between(n: Number) -> Option<f64> {
+fn between(n: &Number) -> Option<f64> {
     if n.as_whole().is_some() { None } else { n.as_real() }
 }
 
-/// The gamma function of a real number; infinite or no number where it has no value.
+/// Returns the gamma function of a real number. At a pole the result is infinite or NaN.
 fn gamma(x: f64) -> f64 {
     if x < 0.5 {
-        // Reflection.
+        // The reflection formula.
         return PI / ((PI * x).sin() * gamma(1.0 - x));
     }
     let x = x - 1.0;

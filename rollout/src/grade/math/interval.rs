@@ -4,7 +4,7 @@ use super::answer::{Answer, Op, Relation};
 use super::expr::{Expr, is_constant};
 use super::number::Number;
 
-/// The interval that `1 < x <= 2` or `x > 1` is.
+/// Returns the interval of a chain: `1 < x <= 2` or `x > 1`.
 pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
     let (mut low, mut high, mut name) = (None, None, None);
     for Relation { left, op, right } in chain {
@@ -36,7 +36,7 @@ pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
 }
 
 /// A stretch of the real line, by the values of its ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Stretch {
     low: Number,
     low_closed: bool,
@@ -54,8 +54,8 @@ impl Stretch {
     }
 }
 
-/// Whether two unions of intervals, or one and an interval, cover the same; `None` if one of them is something else, or has a
-/// bound without a real value.
+/// Returns true if two unions of intervals cover the same numbers. A single interval counts as a
+/// union. Returns `None` if an argument is something else or has a bound without a real value.
 pub(super) fn cover_the_same(a: &Answer, b: &Answer) -> Option<bool> {
     let (a, b) = (stretches(a)?, stretches(b)?);
     let same = |(a, b): (&Stretch, &Stretch)| {
@@ -65,7 +65,8 @@ pub(super) fn cover_the_same(a: &Answer, b: &Answer) -> Option<bool> {
     Some(a.len() == b.len() && a.iter().zip(&b).all(same))
 }
 
-/// The stretches of a union of intervals, merged and in order; `None` if a bound has no real value.
+/// Returns the merged stretches of a union of intervals, in order. Returns `None` if a bound has no
+/// real value.
 fn stretches(answer: &Answer) -> Option<Vec<Stretch>> {
     let parts = match answer {
         Answer::Union(parts) => parts.as_slice(),
@@ -115,7 +116,7 @@ mod tests {
     use crate::grade::math::equal;
 
     #[test]
-    fn stretches_are_the_same_where_all_their_ends_are() {
+    fn unions_are_equal_if_all_their_ends_are() {
         for (one, other, same) in [
             ("(0,\\infty)\\cup(-2,-1)", "(-2,-1)\\cup(0,5)", false),
             ("(-\\infty,1)\\cup(2,3)", "(-7,1)\\cup(2,3)", false),

@@ -1,24 +1,25 @@
-//! From LaTeX, or plain text that means mathematics, to tokens. What only concerns the look of a formula is dropped here.
+//! Turns LaTeX, or plain text with the same meaning, into tokens. Commands that only change the
+//! look of a formula are dropped here.
 
 use super::vulgar;
-use crate::grade::minus;
+use crate::grade::answer::minus;
 
 /// A piece of a formula.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
-    /// Digits with at most one point, and whether white space stood before it.
+    /// Digits with at most one point, and true if white space stood before them.
     Number(String, bool),
     Letter(char),
-    /// A command by its name, without the backslash.
+    /// The name of a command, without the backslash.
     Command(String),
     Symbol(char),
     /// `\{` or `\}`.
     Set(char),
-    /// Words: the content of `\text{}` and its kin.
+    /// Words: the content of `\text{}` and similar commands.
     Text(String),
 }
 
-/// Commands that say how to set a formula and not what it is.
+/// Commands that change only the look of a formula.
 const LOOKS: [&str; 34] = [
     "left",
     "right",
@@ -66,7 +67,7 @@ const WORDS: [&str; 8] = [
     "rm",
 ];
 
-/// Names of one meaning, brought to one.
+/// Names with the same meaning, each with the name that replaces it.
 const ALIASES: [(&str, &str); 28] = [
     ("dfrac", "frac"),
     ("tfrac", "frac"),
@@ -98,13 +99,14 @@ const ALIASES: [(&str, &str); 28] = [
     ("rvert", "|"),
 ];
 
-/// Names that stand without a backslash where people write plain text.
+/// Names that people write without a backslash in plain text.
 pub(super) const PLAIN: [&str; 17] = [
     "arcsin", "arccos", "arctan", "sqrt", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc", "log",
     "exp", "ln", "pi",
 ];
 
-/// The tokens of a text; `None` if it is not even that (`\begin` of nothing). A backslash at its end is dropped.
+/// Returns the tokens of a text, or `None` if a command is incomplete (`\begin` without a name). A
+/// backslash at the end is dropped.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let text = vulgar::spelled(&text.replace("{,}", ","));
     let mut lexer = Lexer {
@@ -174,7 +176,7 @@ impl<'a> Lexer<'a> {
         self.push(Token::Number(digits, spaced));
     }
 
-    /// The next three digits of `1\,000`, where up to three stood first.
+    /// Returns the next three digits of `1\,000`, if one to three digits stood first.
     fn thin_group(&mut self, first: &str) -> Option<&'a str> {
         let after = self
             .rest
@@ -188,7 +190,8 @@ impl<'a> Lexer<'a> {
         Some(&after[..3])
     }
 
-    /// Letters without a backslash: `and` or `or` between white space, a known name, or a variable each.
+    /// Reads letters without a backslash: `and` or `or` between white space, a known name, or one
+    /// variable.
     fn word(&mut self) {
         let between = |word: &&str| {
             let after = self.rest.strip_prefix(*word);
@@ -252,7 +255,7 @@ impl<'a> Lexer<'a> {
             };
             self.rest = &self.rest[c.len_utf8()..];
             match c {
-                // It draws together what stands beside it: 11,\! 111.
+                // `\!` joins its two sides: 11,\! 111.
                 '!' => {
                     self.take(char::is_whitespace);
                     self.spaced = false;
@@ -281,7 +284,7 @@ impl<'a> Lexer<'a> {
             return Some(());
         }
         if name == "degree" {
-            // As people write 90^\circ.
+            // Degrees are usually written 90^\circ.
             self.push(Token::Symbol('^'));
             self.push(Token::Command("circ".into()));
             return Some(());
@@ -289,7 +292,7 @@ impl<'a> Lexer<'a> {
         if name == "begin" || name == "end" {
             let environment = self.group()?;
             if name == "begin" && environment == "array" {
-                // How its columns are set.
+                // The alignment of the columns.
                 self.group();
             }
             let kind = if environment.ends_with("matrix") || environment == "array" {
@@ -309,7 +312,7 @@ impl<'a> Lexer<'a> {
         Some(())
     }
 
-    /// The content of the group in braces that comes next.
+    /// Returns the content of the next group in braces.
     fn group(&mut self) -> Option<&'a str> {
         let inside = self.rest.trim_start().strip_prefix('{')?;
         let mut depth = 1usize;

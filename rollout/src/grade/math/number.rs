@@ -1,50 +1,73 @@
-//! Values of formulas: exact fractions as far as they go, else complex numbers in floating point, with what rounding may have done to
-//! them. A number without digits, because they were too small for floating point or were lost on the way, is no value.
+//! Values of formulas: exact fractions where possible, else complex numbers in floating point with
+//! a bound of their rounding error.
+//!
+//! A number that underflowed or lost all its digits is no value: operations return `None`.
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use num_traits::{FromPrimitive, Signed, ToPrimitive, Zero};
 
 use super::complex::Complex;
 
+/// Longest numerator and denominator of an exact fraction, in bits: every whole number within the
+/// range of floating point fits. Longer fractions continue in floating point, so that a hostile
+/// formula costs little.
+pub(super) const MOST_BITS: u64 = 1024;
 /// Highest degree of a root.
 pub(super) const MOST_DEGREE: u32 = 64;
-/// What one step of floating point may add to the error, relative to its result.
+/// Error that one floating-point operation may add, relative to its result.
 pub(super) const STEP: f64 = 2.0 * f64::EPSILON;
-/// Errors are followed to the first order only: this many times one is taken for its bound.
+/// Errors are followed to the first order only, so this multiple of an error is taken as its bound.
 pub(super) const SLACK: f64 = 4.0;
-/// Whole numbers up to here are floating-point numbers.
+/// Floating point holds every whole number up to here.
 pub(super) const WHOLE: f64 = (1u64 << 53) as f64;
-/// Two values are equal within this, relative to the larger one, where both have digits enough.
+/// Two values are equal within this, relative to the larger one, if both are accurate enough.
 const DIGITS: f64 = 1e-9;
-/// What is no further from zero than rounding explains is zero, up to errors of this size: `\sin\pi`.
+/// A value that rounding alone may have moved off zero is zero, if its error is at most this:
+/// `\sin\pi`.
 const DUST: f64 = 1e-10;
-/// Errors up to this, relative to the value, can be followed through functions.
+/// Largest relative error that can be followed through a function.
 pub(super) const FOLLOWED: f64 = 0.1;
 
 /// A number, exact where that is possible.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Number {
-    /// Numerator and positive denominator, without a common factor.
-    pub(super) exact: Option<(i128, i128)>,
+    pub(super) exact: Option<BigRational>,
     pub(super) approx: Complex,
-    /// How far from the value `approx` may be.
+    /// Largest distance between `approx` and the value.
     pub(super) error: f64,
 }
 
 impl Number {
-    pub(super) fn exact(numerator: i128, denominator: i128) -> Option<Self> {
-        if denominator == 0 || numerator == i128::MIN || denominator == i128::MIN {
+    /// Returns `None` if the fraction exceeds [`MOST_BITS`], or overflows or underflows in floating
+    /// point.
+    pub(super) fn exact(value: BigRational) -> Option<Self> {
+        if value.numer().bits().max(value.denom().bits()) > MOST_BITS {
             return None;
         }
-        let divisor = gcd(numerator.unsigned_abs(), denominator.unsigned_abs()) as i128 * denominator.signum();
-        let (n, d) = (numerator / divisor, denominator / divisor);
-        let value = n as f64 / d as f64;
-        let held = d == 1 && value as i128 == n;
+        let approx = value.to_f64().filter(|approx| approx.is_finite())?;
+        if approx.abs() < f64::MIN_POSITIVE && !value.is_zero() {
+            return None;
+        }
+        let held = value.is_integer() && BigInt::from_f64(approx).as_ref() == Some(value.numer());
         Some(Self {
-            exact: Some((n, d)),
-            approx: Complex::real(value),
-            error: if held { 0.0 } else { STEP * value.abs() },
+            exact: Some(value),
+            approx: Complex::real(approx),
+            error: if held { 0.0 } else { STEP * approx.abs() },
         })
     }
 
-    /// `None` for what is no number, or infinite.
+    /// Returns the length of the longer part of the exact fraction.
+    pub(super) fn bits(&self) -> Option<u64> {
+        let exact = self.exact.as_ref()?;
+        Some(exact.numer().bits().max(exact.denom().bits()))
+    }
+
+    pub(super) fn whole(value: impl Into<BigInt>) -> Option<Self> {
+        Self::exact(BigRational::from_integer(value.into()))
+    }
+
+    /// Returns `None` if a part is NaN or infinite.
     pub(super) fn inexact(approx: Complex, error: f64) -> Option<Self> {
         let value = Self {
             exact: None,
@@ -54,17 +77,17 @@ impl Number {
         (approx.is_finite() && error.is_finite()).then_some(value)
     }
 
-    /// What cannot be zero: `None` where floating point is too coarse to show it.
+    /// Makes a number that cannot be zero. Returns `None` if it underflowed.
     pub(super) fn nonzero(approx: Complex, error: f64) -> Option<Self> {
         Self::inexact(approx, error).filter(|value| value.size() >= f64::MIN_POSITIVE)
     }
 
-    /// A floating-point number itself.
+    /// Makes a number that is exactly this floating-point value.
     pub(super) fn given(value: f64) -> Option<Self> {
         Self::inexact(Complex::real(value), 0.0)
     }
 
-    /// What was rounded to this floating-point number, and is not zero.
+    /// Makes a number other than zero that was rounded to this floating-point value.
     pub(super) fn rounded(value: f64) -> Option<Self> {
         Self::nonzero(Complex::real(value), STEP * value.abs())
     }
@@ -81,17 +104,18 @@ impl Number {
         self.approx.modulus()
     }
 
-    /// Its real value, if it has one.
-    pub(super) fn as_real(self) -> Option<f64> {
+    /// Returns the real value, if the imaginary part is zero within rounding.
+    pub(super) fn as_real(&self) -> Option<f64> {
         let dust = (1e-12 * self.approx.re.abs()).max(SLACK * self.error);
         (self.approx.im.abs() <= dust).then_some(self.approx.re)
     }
 
-    pub(super) fn as_whole(self) -> Option<i128> {
-        self.exact.filter(|(_, d)| *d == 1).map(|(n, _)| n)
+    pub(super) fn as_whole(&self) -> Option<i128> {
+        let exact = self.exact.as_ref().filter(|value| value.is_integer())?;
+        exact.numer().to_i128()
     }
 
-    /// Whether it is zero as far as its digits tell, and they tell enough.
+    /// Returns true if the number is zero within rounding, and accurate enough to say so.
     pub(super) fn is_zero(&self) -> bool {
         self.may_be_zero() && self.error <= DUST
     }
@@ -100,20 +124,22 @@ impl Number {
         self.size() <= SLACK * self.error
     }
 
-    /// Whether rounding left it right to this part of it.
+    /// Returns true if the relative error is at most `relative`.
     pub(super) fn is_right_within(&self, relative: f64) -> bool {
         self.error <= relative * self.size()
     }
 
-    /// Whether one is zero but for rounding, and the other one so small that the first may be it as well.
+    /// Returns true if one number is zero within rounding, and the other is so small that both may
+    /// be the same.
     pub(super) fn too_small_to_tell(a: &Self, b: &Self) -> bool {
         a.is_zero() != b.is_zero() && Self::distance(a, b) <= SLACK * (a.error + b.error)
     }
 
-    /// Equal fractions; or floating-point values within 1e-9 relative to the larger one, if rounding left that many digits; or two that
-    /// are zero but for rounding.
+    /// Returns true for equal fractions, and for two values that are zero within rounding. Other
+    /// floating-point values must agree within 1e-9 relative to the larger one, and be accurate
+    /// enough for that.
     pub(super) fn equal(a: &Self, b: &Self) -> bool {
-        if let (Some(a), Some(b)) = (a.exact, b.exact) {
+        if let (Some(a), Some(b)) = (&a.exact, &b.exact) {
             return a == b;
         }
         if !(a.approx.is_finite() && b.approx.is_finite()) {
@@ -129,11 +155,8 @@ impl Number {
     }
 
     pub(super) fn add(self, other: Self) -> Option<Self> {
-        let sum = self.exact.zip(other.exact).and_then(|((a, b), (c, d))| {
-            let numerator = a.checked_mul(d)?.checked_add(c.checked_mul(b)?)?;
-            Self::exact(numerator, b.checked_mul(d)?)
-        });
-        sum.or_else(|| {
+        let exact = self.exact.as_ref().zip(other.exact.as_ref());
+        exact.and_then(|(a, b)| Self::exact(a + b)).or_else(|| {
             let approx = self.approx + other.approx;
             Self::inexact(approx, self.error + other.error + STEP * approx.modulus())
         })
@@ -141,16 +164,15 @@ impl Number {
 
     pub(super) fn negate(self) -> Self {
         Self {
-            exact: self.exact.map(|(n, d)| (-n, d)),
+            exact: self.exact.map(|value| -value),
             approx: self.approx * Complex::real(-1.0),
             error: self.error,
         }
     }
 
     pub(super) fn multiply(self, other: Self) -> Option<Self> {
-        let product = self.exact.zip(other.exact);
-        let product = product.and_then(|((a, b), (c, d))| Self::exact(a.checked_mul(c)?, b.checked_mul(d)?));
-        product.or_else(|| {
+        let exact = self.exact.as_ref().zip(other.exact.as_ref());
+        exact.and_then(|(a, b)| Self::exact(a * b)).or_else(|| {
             let approx = self.approx * other.approx;
             let (a, b) = (self.size(), other.size());
             let error = a * other.error + b * self.error + self.error * other.error + STEP * approx.modulus();
@@ -163,8 +185,9 @@ impl Number {
     }
 
     pub(super) fn divide(self, other: Self) -> Option<Self> {
-        let inverse = match other.exact {
-            Some((n, d)) => Self::exact(d, n)?,
+        let inverse = match &other.exact {
+            Some(value) if value.is_zero() => return None,
+            Some(value) => Self::exact(value.recip())?,
             None => other.inverse()?,
         };
         self.multiply(inverse)
@@ -179,23 +202,29 @@ impl Number {
     }
 
     pub(super) fn power(self, exponent: Self) -> Option<Self> {
-        let whole = exponent.as_whole().and_then(|n| i32::try_from(n).ok());
-        let exact = whole.zip(self.exact).and_then(|(e, (n, d))| {
-            let (n, d) = (n.checked_pow(e.unsigned_abs())?, d.checked_pow(e.unsigned_abs())?);
-            if e < 0 { Self::exact(d, n) } else { Self::exact(n, d) }
-        });
         let root = || {
-            let (n, d) = exponent.exact?;
-            let root = self.root(u32::try_from(d).ok().filter(|d| (2..=MOST_DEGREE).contains(d))?)?;
-            root.exact.and_then(|_| root.power(Self::exact(n, 1)?))
+            let exponent = exponent.exact.as_ref()?;
+            let degree = exponent.denom().to_u32().filter(|d| (2..=MOST_DEGREE).contains(d))?;
+            let root = self.clone().root(degree).filter(|root| root.exact.is_some())?;
+            root.power(Self::whole(exponent.numer().clone())?)
         };
-        exact.or_else(root).or_else(|| self.inexact_power(exponent))
+        let exact = self.exact_power(&exponent).or_else(root);
+        exact.or_else(|| self.inexact_power(&exponent))
     }
 
-    fn inexact_power(self, exponent: Self) -> Option<Self> {
+    fn exact_power(&self, exponent: &Self) -> Option<Self> {
+        let exponent = i32::try_from(exponent.as_whole()?).ok()?;
+        let base = self.exact.as_ref().filter(|base| exponent >= 0 || !base.is_zero())?;
+        // The power has at least this many bits: it is rejected before it is computed.
+        let bits = base.numer().bits().max(base.denom().bits()).saturating_sub(1);
+        let fits = bits * u64::from(exponent.unsigned_abs()) <= MOST_BITS;
+        fits.then(|| Self::exact(base.pow(exponent))).flatten()
+    }
+
+    fn inexact_power(&self, exponent: &Self) -> Option<Self> {
         let approx = self.approx.power(exponent.approx);
         if self.may_be_zero() {
-            // Of zero only what is zero again: as near to it as the base is.
+            // A power of zero must be zero again. Its error follows from the error of the base.
             let least = exponent.approx.re - SLACK * exponent.error;
             let error = (self.size() + self.error).powf(least);
             let zero = exponent.approx.im == 0.0 && least > 0.0;
@@ -208,25 +237,20 @@ impl Number {
         Self::nonzero(approx, error).filter(|_| relative < FOLLOWED)
     }
 
-    /// The principal root; an odd root of a negative number is the real one, as in schools.
+    /// Returns the principal root. An odd root of a negative number is the real one, as in schools.
     pub(super) fn root(self, degree: u32) -> Option<Self> {
         if degree % 2 == 1 && self.as_real().is_some_and(|value| value < 0.0) {
             return self.negate().root(degree).map(Self::negate);
         }
-        let whole = |n: i128| {
-            let near = (n as f64).powf(1.0 / f64::from(degree)).round() as i128;
-            near.checked_pow(degree).filter(|power| *power == n).map(|_| near)
-        };
-        let exact = self
-            .exact
-            .filter(|(n, _)| *n >= 0)
-            .and_then(|(n, d)| Self::exact(whole(n)?, whole(d)?));
-        exact.or_else(|| self.inexact_power(Self::rounded(1.0 / f64::from(degree))?))
+        let whole = |n: &BigInt| Some(n.nth_root(degree)).filter(|root| root.pow(degree) == *n);
+        let exact = self.exact.as_ref().filter(|value| !value.is_negative());
+        let exact = exact.and_then(|value| Self::exact(BigRational::new(whole(value.numer())?, whole(value.denom())?)));
+        exact.or_else(|| self.inexact_power(&Self::rounded(1.0 / f64::from(degree))?))
     }
 
     pub(super) fn exp(self) -> Option<Self> {
         let approx = self.approx.exp();
-        // Behind the imaginary part stand a sine and a cosine.
+        // The imaginary part is the argument of a sine and a cosine.
         let lost = self.error >= FOLLOWED || self.approx.im.abs() > WHOLE;
         let error = approx.modulus() * (2.0 * self.error + 2.0 * STEP);
         Self::nonzero(approx, error).filter(|_| !lost)
@@ -240,31 +264,56 @@ impl Number {
 
     pub(super) fn absolute(self) -> Option<Self> {
         match self.exact {
-            Some((n, d)) => Self::exact(n.abs(), d),
+            Some(value) => Self::exact(value.abs()),
             None => Self::inexact(Complex::real(self.size()), self.error),
         }
     }
 
-    /// n! of a whole number up to 30, exactly.
-    pub(super) fn factorial(self) -> Option<Self> {
+    /// Returns n! of a whole number up to 30, exactly.
+    pub(super) fn factorial(&self) -> Option<Self> {
         let n = self.as_whole().filter(|n| (0..=30).contains(n))?;
-        Self::exact((1..=n).product(), 1)
+        Self::whole((1..=n).product::<i128>())
     }
 
-    /// n over k of whole numbers up to 60.
-    pub(super) fn binomial(self, k: Self) -> Option<Self> {
+    /// Returns n over k of whole numbers up to 60, exactly.
+    pub(super) fn binomial(&self, k: &Self) -> Option<Self> {
         let (n, k) = (self.as_whole()?, k.as_whole()?);
         if !(0..=60).contains(&n) || !(0..=n).contains(&k) {
             return None;
         }
-        let value = (0..k).try_fold(1i128, |value, i| Some(value.checked_mul(n - i)? / (i + 1)))?;
-        Self::exact(value, 1)
+        Self::whole((0..k).fold(1i128, |value, i| value * (n - i) / (i + 1)))
     }
 }
 
-fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
+#[cfg(test)]
+mod tests {
+    use crate::grade::math::equal;
+
+    /// 3^100 in decimal digits.
+    const WHOLE: &str = "515377520732011331036461129765621272702107522001";
+
+    #[test]
+    fn long_numbers_that_differ_by_one_differ() {
+        let next = WHOLE.replace("522001", "522002");
+        let negative = format!("-{WHOLE}");
+        for (one, other, same) in [
+            ("2^{1023}", "2^{1023}+1", false),
+            ("3^{100}", "3^{100}-1", false),
+            ("3^{100}", "3\\cdot 3^{99}", true),
+            ("3^{100}", "9^{50}", true),
+            ("3^{100}", WHOLE, true),
+            ("3^{100}", next.as_str(), false),
+            ("-3^{100}", negative.as_str(), true),
+            (WHOLE, next.as_str(), false),
+            ("\\frac{3^{100}-1}{2}", "\\frac{3^{100}+1}{2}", false),
+            ("\\frac{3^{100}-1}{2}", "(3^{100}-1)/2", true),
+            ("3^{-100}", "\\frac{1}{3^{100}}", true),
+            ("3^{-100}+1", "1+(1/3)^{100}", true),
+            // Roots have no exact value and are compared to about nine digits.
+            ("\\sqrt{2}\\cdot 3^{100}", "3^{100}\\sqrt{2}", true),
+        ] {
+            assert_eq!(equal(one, other), same, "{one} and {other}");
+            assert_eq!(equal(other, one), same, "{other} and {one}");
+        }
     }
-    a.max(1)
 }

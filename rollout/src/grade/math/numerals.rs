@@ -1,13 +1,12 @@
-//! Numbers as they are written: decimals, mixed numbers, scientific notation, repeating decimals, other bases.
+//! Reads numbers: decimals, mixed numbers, scientific notation, repeating decimals, other bases.
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
 
 use super::expr::Expr;
 use super::lexer::Token;
 use super::number::Number;
 use super::parser::{Parser, boxed};
-
-/// Digits that fractions hold whatever they are, and of a piece of a longer number.
-const HELD: usize = 38;
-const PIECE: usize = 36;
 
 impl Parser<'_> {
     pub(super) fn number(&mut self, digits: &str) -> Option<Expr> {
@@ -15,7 +14,7 @@ impl Parser<'_> {
             return Some(expr);
         }
         if let Some(base) = self.subscript() {
-            // A number in another base is a name: 1010_2 is not 1010.
+            // A number in another base counts as a name: 1010_2 is not 1010.
             return if base == "10" {
                 decimal(digits)
             } else {
@@ -32,7 +31,7 @@ impl Parser<'_> {
         self.mixed(expr)
     }
 
-    /// `2\frac{1}{3}` and `2 1/3`.
+    /// Reads the fraction of a mixed number: `2\frac{1}{3}` and `2 1/3`.
     fn mixed(&mut self, whole: Expr) -> Option<Expr> {
         let fraction = match self.rest {
             [Token::Number(a, true), Token::Symbol('/'), Token::Number(b, _), ..] => {
@@ -48,7 +47,7 @@ impl Parser<'_> {
         Some(Expr::Sum(boxed(whole), boxed(fraction)))
     }
 
-    /// `1.5e3`
+    /// Reads scientific notation: `1.5e3`.
     fn scientific(&mut self, digits: &str) -> Option<Expr> {
         let (negative, exponent, used) = match self.rest {
             [Token::Letter('e' | 'E'), Token::Number(n, false), ..] => (false, n, 2),
@@ -61,10 +60,7 @@ impl Parser<'_> {
             _ => return None,
         };
         let exponent: i32 = exponent.parse().ok().filter(|e| (0..300).contains(e))?;
-        let power = Number::exact(10, 1)?.power(Number::exact(
-            i128::from(if negative { -exponent } else { exponent }),
-            1,
-        )?)?;
+        let power = Number::whole(10)?.power(Number::whole(if negative { -exponent } else { exponent })?)?;
         let Expr::Number(mantissa, _) = decimal(digits)? else {
             return None;
         };
@@ -72,7 +68,7 @@ impl Parser<'_> {
         Some(Expr::Number(mantissa.multiply(power)?, 0))
     }
 
-    /// `0.\overline{3}`, `0.\dot{3}`
+    /// Reads a repeating decimal: `0.\overline{3}`, `0.\dot{3}`.
     fn repeating(&mut self, digits: &str) -> Option<Expr> {
         let [
             Token::Command(name),
@@ -94,11 +90,14 @@ impl Parser<'_> {
         let nines = 10i128.checked_pow(period.len() as u32)? - 1;
         let denominator = nines.checked_mul(10i128.checked_pow(fraction.len() as u32)?)?;
         self.rest = &self.rest[4..];
-        Some(Expr::Number(Number::exact(all - head, denominator)?, 0))
+        Some(Expr::Number(
+            Number::exact(BigRational::new((all - head).into(), denominator.into()))?,
+            0,
+        ))
     }
 }
 
-/// Whether a fraction begins with numbers only: `\frac{1}{3}`, `\frac13`.
+/// Returns true if a fraction has a number for its numerator: `\frac{1}{3}`, `\frac13`.
 fn is_numeric(first: &Token, rest: &[Token]) -> bool {
     match first {
         Token::Number(..) => true,
@@ -111,26 +110,18 @@ fn is_numeric(first: &Token, rest: &[Token]) -> bool {
 
 fn decimal(digits: &str) -> Option<Expr> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    if digits.len() > HELD && !digits.contains('.') {
-        return long(digits);
-    }
-    let scale = 10i128.checked_pow(u32::try_from(fraction.len()).ok()?);
-    let exact = format!("{whole}{fraction}")
-        .parse()
-        .ok()
-        .zip(scale)
-        .and_then(|(n, d)| Number::exact(n, d));
-    // Zeros are zero however many there are; other digits may be too small for floating point, and then they are no number.
+    let exact = if digits.contains('.') {
+        // A decimal with more digits than this holds was rounded anyway.
+        let numerator: Option<i128> = format!("{whole}{fraction}").parse().ok();
+        let scale = 10i128.checked_pow(u32::try_from(fraction.len()).ok()?);
+        let ratio = |(n, d): (i128, i128)| Number::exact(BigRational::new(n.into(), d.into()));
+        numerator.zip(scale).and_then(ratio)
+    } else {
+        digits.parse::<BigInt>().ok().and_then(Number::whole)
+    };
+    // Any number of zeros is zero. Other digits may underflow, and then there is no number.
     let zero = digits.bytes().all(|b| matches!(b, b'0' | b'.'));
     let float = || Number::rounded(digits.parse().ok()?);
-    let value = exact.or_else(|| if zero { Number::exact(0, 1) } else { float() })?;
+    let value = exact.or_else(|| if zero { Number::whole(0) } else { float() })?;
     Some(Expr::Number(value, fraction.len()))
-}
-
-/// A whole number of more digits than a fraction holds: `head * 10^36 + tail`, so that none is lost.
-fn long(digits: &str) -> Option<Expr> {
-    let (head, tail) = digits.split_at_checked(digits.len().checked_sub(PIECE)?)?;
-    let scale = Expr::Number(Number::exact(10i128.checked_pow(PIECE as u32)?, 1)?, 0);
-    let head = Expr::Product(boxed(decimal(head)?), boxed(scale));
-    Some(Expr::Sum(boxed(head), boxed(decimal(tail)?)))
 }

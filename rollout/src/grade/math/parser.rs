@@ -1,12 +1,14 @@
-//! From tokens to a formula: recursive descent, by precedence. Numbers are read in [`super::numerals`].
+//! Parses tokens into a formula, by recursive descent with precedence. [`super::numerals`] reads
+//! numbers.
 
 use super::expr::Expr;
 use super::lexer::Token;
 use super::number::{MOST_DEGREE, Number};
 
-/// Deepest nesting that is read, of brackets and commands together.
+/// Deepest nesting of brackets and commands together.
 const DEEPEST: usize = 64;
-/// Longest formula that is read, in tokens: a tree is as deep as its chains of signs are long, and is followed by recursion.
+/// Longest formula that is read, in tokens. A chain of signs makes a tree as deep as the chain is
+/// long, and recursion follows the tree.
 pub(super) const MOST_TOKENS: usize = 256;
 
 /// Functions of one argument.
@@ -15,13 +17,14 @@ const FUNCTIONS: [&str; 16] = [
     "lg",
 ];
 
-/// Commands that a formula cannot contain: they stand between formulas.
+/// Commands that stand between formulas, never inside one.
 const BETWEEN: [&str; 14] = [
     "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\", "over", "choose",
 ];
 
 impl Expr {
-    /// Reads all tokens as one formula; `None` if they are none, too many or nested too deep.
+    /// Reads all tokens as one formula. Returns `None` if they are not a formula, too many, or
+    /// nested too deep.
     pub(super) fn parse(tokens: &[Token]) -> Option<Self> {
         if tokens.len() > MOST_TOKENS {
             return None;
@@ -39,7 +42,7 @@ impl Expr {
 pub(super) struct Parser<'a> {
     pub(super) rest: &'a [Token],
     depth: usize,
-    /// Open absolute values.
+    /// The number of open absolute values.
     bars: usize,
 }
 
@@ -124,7 +127,7 @@ impl<'a> Parser<'a> {
         self.power()
     }
 
-    /// Whether what comes next multiplies without a sign.
+    /// Returns true if the next token begins a factor without a multiplication sign.
     fn starts_factor(&self) -> bool {
         match self.peek() {
             Some(Token::Letter(_)) => true,
@@ -135,7 +138,7 @@ impl<'a> Parser<'a> {
             }
             Some(Token::Symbol('|')) => self.bars == 0,
             Some(Token::Symbol(c)) => ['(', '{'].contains(c),
-            // 2^x 3^x
+            // Reads 2^x 3^x as a product.
             Some(Token::Number(..)) => self.rest.get(1) == Some(&Token::Symbol('^')),
             _ => false,
         }
@@ -161,7 +164,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `\circ` or `{\circ}`.
+    /// Skips `\circ` or `{\circ}`, and returns true if it was there.
     fn eat_circle(&mut self) -> bool {
         let circle = |token: &Token| matches!(token, Token::Command(name) if name == "circ");
         match self.rest {
@@ -189,14 +192,15 @@ impl<'a> Parser<'a> {
         self.eat(close).then_some(expr)
     }
 
-    /// An argument of a command: a group in braces; else a whole number (`whole`, as in plain text) or its first digit.
+    /// Reads an argument of a command: a group in braces, or a number. Without `whole`, a number of
+    /// several digits is rejected.
     fn argument(&mut self, whole: bool) -> Option<Expr> {
         if let Some(Token::Number(digits, _)) = self.peek()
             && digits.len() > 1
             && !whole
             && !digits.contains('.')
         {
-            // \frac12: the rest of the digits is the next argument, or a factor.
+            // In \frac12 each digit is an argument of its own; [`Self::two_arguments`] reads it.
             return None;
         }
         self.atom()
@@ -258,7 +262,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The two arguments of `\frac` and its kin, `\frac12` among them.
+    /// Reads the two arguments of `\frac` and similar commands, `\frac12` included.
     fn two_arguments(&mut self) -> Option<(Expr, Expr)> {
         if let Some(Token::Number(digits, _)) = self.peek()
             && let [a, b] = digits.as_bytes()
@@ -266,13 +270,13 @@ impl<'a> Parser<'a> {
             && b.is_ascii_digit()
         {
             self.rest = &self.rest[1..];
-            let digit = |c: &u8| Some(Expr::Number(Number::exact((c - b'0').into(), 1)?, 0));
+            let digit = |c: &u8| Some(Expr::Number(Number::whole(c - b'0')?, 0));
             return Some((digit(a)?, digit(b)?));
         }
         Some((self.argument(false)?, self.argument(true)?))
     }
 
-    /// The number right after `\sqrt`, of one digit only: `\sqrt2`.
+    /// Reads a single digit right after `\sqrt`: `\sqrt2`.
     fn split_digits(&mut self) -> Option<Expr> {
         match self.peek() {
             Some(Token::Number(digits, _)) if digits.len() == 1 => self.atom(),
@@ -313,9 +317,9 @@ impl<'a> Parser<'a> {
             return Some(Expr::Function(format!("arc{name}"), boxed(argument)));
         }
         let value = match (name, base) {
-            ("lg", _) => Expr::Log(boxed(Expr::Number(Number::exact(10, 1)?, 0)), boxed(argument)),
+            ("lg", _) => Expr::Log(boxed(Expr::Number(Number::whole(10)?, 0)), boxed(argument)),
             ("log", Some(base)) => Expr::Log(boxed(base), boxed(argument)),
-            // As mathematicians write: log without a base is the natural one.
+            // Mathematicians write log without a base for the natural logarithm.
             ("log", None) => Expr::Function("ln".into(), boxed(argument)),
             (name, _) => Expr::Function(name.into(), boxed(argument)),
         };
@@ -325,7 +329,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A bracket, or the factors up to the next sign or function: `\sin 2x\cos x`.
+    /// Reads a bracket, or the factors up to the next sign or function: `\sin 2x\cos x`.
     fn function_argument(&mut self) -> Option<Expr> {
         if matches!(self.peek(), Some(Token::Symbol('(' | '{' | '|'))) {
             return self.atom();
@@ -342,7 +346,7 @@ impl<'a> Parser<'a> {
         Some(expr)
     }
 
-    /// A variable with its subscript and primes.
+    /// Reads the subscripts and primes of a variable.
     fn variable(&mut self, mut name: String) -> Expr {
         loop {
             if self.eat('\'') {

@@ -1,7 +1,9 @@
-//! Whether two answers are the same.
+//! Decides whether two answers are the same.
 //!
-//! Two formulas are the same if their exact values are, or where those are too long to be held, their remainders as well; with variables, if they agree at fixed points that no one chose to
-//! please (the identity test of Schwartz and Zippel, with floating-point points because formulas have roots and sines).
+//! Two formulas without variables are the same if their exact values are equal. With variables,
+//! they are the same if they agree at fixed points, which no author of an answer chose. This is the
+//! identity test of Schwartz and Zippel, with floating-point points because formulas have roots and
+//! sines.
 
 use std::collections::BTreeSet;
 
@@ -10,21 +12,22 @@ use super::budget::Budget;
 use super::expr::Expr;
 use super::interval::{cover_the_same, interval};
 use super::number::Number;
-use super::residue;
 use crate::shuffle::SplitMix;
 
-/// Points at which formulas with variables are compared; at least `ENOUGH` of them must give values.
+/// Points at which formulas with variables are compared. At least `ENOUGH` of them must give
+/// values.
 const POINTS: u64 = 8;
 const ENOUGH: usize = 3;
-/// Ratios at two points are the same within this part of them.
+/// Relative tolerance between the ratios at two points.
 const TOLERANCE: f64 = 1e-8;
-/// Largest sets that are compared: the comparison is quadratic.
+/// Largest sets that are compared, because the comparison is quadratic.
 const LARGEST: usize = 64;
-/// A decimal number of this many places or more stands for what it rounds, or is cut, to.
+/// A decimal with at least this many places also stands for the numbers that it rounds or
+/// truncates.
 const ROUNDED: usize = 6;
 const DEEPEST: usize = 8;
 
-/// Whether two answers are the same; not the same where the budget does not suffice to see it.
+/// Returns true if two answers are the same. Returns false if the budget runs out first.
 pub(super) fn same(a: &Answer, b: &Answer, budget: &Budget) -> bool {
     deep(a, b, 0, budget)
 }
@@ -64,7 +67,7 @@ fn deep(a: &Answer, b: &Answer, depth: usize, budget: &Budget) -> bool {
     }
 }
 
-/// The letter that a formula is, as words have it.
+/// Returns the letter of a formula that is a single variable, in lower case.
 fn letter(answer: &Answer) -> Option<String> {
     match answer {
         Answer::Value(Expr::Variable(name), false) => Some(name.to_lowercase()),
@@ -72,13 +75,13 @@ fn letter(answer: &Answer) -> Option<String> {
     }
 }
 
-/// Every element of each has its like in the other.
+/// Returns true if every element of each set equals an element of the other.
 fn sets(a: &[Answer], b: &[Answer], depth: usize, budget: &Budget) -> bool {
     let within = |a: &[Answer], b: &[Answer]| a.iter().all(|a| b.iter().any(|b| deep(a, b, depth + 1, budget)));
     a.len() <= LARGEST && b.len() <= LARGEST && within(a, b) && within(b, a)
 }
 
-/// The elements of a union of sets.
+/// Returns the elements of a union of sets.
 fn joined(union: &[Answer]) -> Option<Vec<Answer>> {
     let mut all = Vec::new();
     for part in union {
@@ -90,7 +93,7 @@ fn joined(union: &[Answer]) -> Option<Vec<Answer>> {
     Some(all)
 }
 
-/// The intervals of `x < 2 or x > 3`.
+/// Returns the intervals of a set of relations: `x < 2 or x > 3`.
 fn alternatives(set: &[Answer]) -> Option<Vec<Answer>> {
     let one = |one: &Answer| match one {
         Answer::Relation(chain) => interval(chain),
@@ -99,17 +102,17 @@ fn alternatives(set: &[Answer]) -> Option<Vec<Answer>> {
     set.iter().map(one).collect()
 }
 
-/// The same stretches of the real line, or the same parts.
+/// Returns true if both cover the same numbers, or have the same parts.
 fn unions(a: &[Answer], b: &[Answer], depth: usize, budget: &Budget) -> bool {
     let union = |parts: &[Answer]| Answer::Union(parts.to_vec());
     cover_the_same(&union(a), &union(b)).unwrap_or_else(|| sets(a, b, depth, budget))
 }
 
-/// Two formulas, each with whether a percent sign followed it.
+/// Compares two formulas. The flags are true if a percent sign followed.
 fn values((a, a_percent): (&Expr, bool), (b, b_percent): (&Expr, bool), budget: &Budget) -> bool {
-    // A percentage is named by its number or is the hundredth part.
+    // A percentage equals its number, and also its hundredth part.
     let hundredth = |expr: &Expr| {
-        let hundred = Number::exact(100, 1).map(|n| Expr::Number(n, 0))?;
+        let hundred = Number::whole(100).map(|n| Expr::Number(n, 0))?;
         Some(Expr::Quotient(Box::new(expr.clone()), Box::new(hundred)))
     };
     equal(a, b, budget)
@@ -117,7 +120,7 @@ fn values((a, a_percent): (&Expr, bool), (b, b_percent): (&Expr, bool), budget: 
         || (b_percent && !a_percent && hundredth(b).is_some_and(|b| equal(a, &b, budget)))
 }
 
-/// Whether two formulas are equal.
+/// Returns true if two formulas are equal.
 fn equal(a: &Expr, b: &Expr, budget: &Budget) -> bool {
     if !budget.spend(a.size() + b.size()) {
         return false;
@@ -132,23 +135,21 @@ fn equal(a: &Expr, b: &Expr, budget: &Budget) -> bool {
         let (Some(x), Some(y)) = (a.value(&nowhere), b.value(&nowhere)) else {
             return a == b;
         };
-        // Where digits were lost, two whole numbers that differ by one are as near as two that do not.
-        let exact = x.exact.is_some() && y.exact.is_some();
-        let agree = || budget.spend(2 * (a.size() + b.size())) && residue::agree(a, b).unwrap_or(true);
-        return (Number::equal(&x, &y) && (exact || agree())) || rounds(a, &x, &y) || rounds(b, &y, &x);
+        return Number::equal(&x, &y) || rounds(a, &x, &y) || rounds(b, &y, &x);
     }
     ratio(a, b, budget, |ratio| (ratio - 1.0).abs() <= 1e-9) || a == b
 }
 
-/// Whether the decimal number `x` is `y` rounded or cut to its places.
+/// Returns true if the decimal number `x` is `y`, rounded or truncated to the places of `x`.
 fn rounds(written: &Expr, x: &Number, y: &Number) -> bool {
     let places = written.places();
     let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300));
-    let rounded = places >= ROUNDED && y.exact.is_none_or(|(_, d)| d != 1);
+    let rounded = places >= ROUNDED && y.exact.as_ref().is_none_or(|y| !y.is_integer());
     rounded && y.error <= unit && Number::distance(x, y) <= unit
 }
 
-/// Whether a / b is one and the same number wherever both have values, and `accept` takes it.
+/// Returns true if a / b is the same number at all points where both have values, and `accept`
+/// accepts it.
 fn ratio(a: &Expr, b: &Expr, budget: &Budget, accept: impl Fn(f64) -> bool) -> bool {
     let (mut found, mut first) = (0, None);
     let size = a.size() + b.size();
@@ -160,7 +161,7 @@ fn ratio(a: &Expr, b: &Expr, budget: &Budget, accept: impl Fn(f64) -> bool) -> b
         let (Some(x), Some(y)) = (a.value(&at), b.value(&at)) else {
             continue;
         };
-        // Where digits were lost a point shows nothing.
+        // A point without enough digits proves nothing.
         let tells = |value: &Number| value.approx.is_finite() && (value.is_right_within(TOLERANCE) || value.is_zero());
         if !(tells(&x) && tells(&y)) || Number::too_small_to_tell(&x, &y) {
             continue;
@@ -169,7 +170,7 @@ fn ratio(a: &Expr, b: &Expr, budget: &Budget, accept: impl Fn(f64) -> bool) -> b
         if x.is_zero() && y.is_zero() {
             continue;
         }
-        let Some(ratio) = x.divide(y).and_then(Number::as_real) else {
+        let Some(ratio) = x.divide(y).and_then(|ratio| ratio.as_real()) else {
             return false;
         };
         let known = *first.get_or_insert(ratio);
@@ -180,7 +181,8 @@ fn ratio(a: &Expr, b: &Expr, budget: &Budget, accept: impl Fn(f64) -> bool) -> b
     found >= ENOUGH && first.is_none_or(accept)
 }
 
-/// A variable's value at a point: from 0.3 to 2.7, negative at every second point for every second name.
+/// Returns the value of a variable at a point, from 0.3 to 2.7 in size. In the second half of the
+/// points about half of the values are negative.
 fn coordinate(name: &str, point: u64) -> f64 {
     let name = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
@@ -194,8 +196,8 @@ fn coordinate(name: &str, point: u64) -> f64 {
     }
 }
 
-/// Relations that hold together: each side less the other is a multiple, of any sign for equations, a positive one for
-/// inequalities.
+/// Returns true if two relations are equivalent: the difference of the sides is a multiple of the
+/// other's. For inequalities the factor must be positive.
 fn relations(a: &Relation, b: &Relation, budget: &Budget) -> bool {
     if !budget.spend([a, b].iter().map(|r| r.left.size() + r.right.size()).sum()) {
         return false;

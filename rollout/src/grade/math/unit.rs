@@ -1,10 +1,11 @@
-//! Units of measure: they are not compared, so they go.
+//! Drops units of measure, because they are not compared.
 
 use super::lexer::Token;
-use crate::grade::minus;
-use crate::grade::wide::is_han;
+use crate::grade::answer::minus;
+use crate::grade::answer::wide::is_han;
 
-/// Units that stand as bare letters behind a number. Single letters are not among them: they may be variables.
+/// Units written as bare letters after a number. Single letters are left out, because they may be
+/// variables.
 const UNITS: [&str; 47] = [
     "cm", "mm", "km", "dm", "kg", "mg", "ml", "cl", "km/h", "mph", "inches", "inch", "feet", "foot", "ft", "yards",
     "miles", "mile", "meters", "meter", "metres", "dollars", "dollar", "cents", "cent", "euros", "degrees", "degree",
@@ -12,7 +13,8 @@ const UNITS: [&str; 47] = [
     "points", "percent", "people", "ways", "square", "cubic", "m/s",
 ];
 
-/// Units as Chinese text has them behind a number. Words of scale (`万`, `亿`, `倍`) are not among them: they change the number.
+/// Chinese units after a number. Words of scale (`万`, `亿`, `倍`) are left out, because they change
+/// the number.
 const HAN: [&str; 57] = [
     "米",
     "厘米",
@@ -73,7 +75,7 @@ const HAN: [&str; 57] = [
     "千米/小时",
 ];
 
-/// Drops words beside mathematics, with their exponents, and bare units behind the first number.
+/// Drops words next to mathematics, with their exponents, and bare units after the first number.
 pub(super) fn stripped(tokens: &[Token]) -> Vec<Token> {
     let words_alone = matches!(tokens, [Token::Text(_)]);
     let mut out: Vec<Token> = Vec::with_capacity(tokens.len());
@@ -81,7 +83,7 @@ pub(super) fn stripped(tokens: &[Token]) -> Vec<Token> {
     while at < tokens.len() {
         let used = match &tokens[at] {
             Token::Text(words) if !words_alone => {
-                // A number that is set upright: 2\mathrm{i}.
+                // A constant set upright: 2\mathrm{i}.
                 if let Some(c) = constant(words) {
                     out.push(Token::Letter(c));
                     at += 1;
@@ -113,7 +115,7 @@ pub(super) fn stripped(tokens: &[Token]) -> Vec<Token> {
     out
 }
 
-/// `i` and `e`.
+/// Returns the constant `i` or `e`.
 fn constant(words: &str) -> Option<char> {
     match words.trim() {
         "i" => Some('i'),
@@ -122,7 +124,8 @@ fn constant(words: &str) -> Option<char> {
     }
 }
 
-/// Tokens of a unit in bare letters, where nothing but its exponent follows; 0 if there is none.
+/// Returns the number of tokens of a unit in bare letters, if at most an exponent follows it; else
+/// 0.
 fn bare(tokens: &[Token]) -> usize {
     let mut text = String::new();
     for token in tokens {
@@ -149,7 +152,7 @@ fn bare(tokens: &[Token]) -> usize {
     }
 }
 
-/// The exponent of a unit.
+/// Returns the number of tokens of a unit's exponent; 0 without one.
 fn exponent(tokens: &[Token]) -> usize {
     match tokens {
         [Token::Symbol('^'), Token::Number(..), ..] => 2,
@@ -164,10 +167,10 @@ fn exponent(tokens: &[Token]) -> usize {
     }
 }
 
-/// The number, before a unit or alone, in a text that is nothing else: `5 cm`.
+/// Returns the number in a text that holds only a number and words: `5 cm`.
 pub(super) fn without(words: &str) -> Option<&str> {
     let words = words.trim();
-    // A minus between digits makes a formula, a score or a date.
+    // A minus between digits makes a formula, a score or a date, so only a leading one is read.
     let sign = words
         .chars()
         .next()
@@ -186,7 +189,7 @@ mod tests {
     use crate::grade::math::equal;
 
     #[test]
-    fn a_unit_goes_and_a_number_set_upright_stays() {
+    fn a_unit_is_dropped_and_an_upright_constant_is_kept() {
         for (one, other, same) in [
             ("1+2\\mathrm{i}", "1+2i", true),
             ("1+2\\mathrm{i}", "3", false),

@@ -1,6 +1,6 @@
-//! Fractions that are one character.
+//! Fractions that are a single character.
 
-use crate::grade::wide::narrow;
+use crate::grade::answer::wide::narrow;
 
 const FRACTIONS: [(char, &str); 15] = [
     ('½', "\\frac{1}{2}"),
@@ -20,7 +20,7 @@ const FRACTIONS: [(char, &str); 15] = [
     ('⅞', "\\frac{7}{8}"),
 ];
 
-/// Whether a character is a fraction.
+/// Returns true if the character is a fraction.
 pub(super) fn is_fraction(c: char) -> bool {
     spelling(c).is_some()
 }
@@ -30,7 +30,7 @@ fn spelling(c: char) -> Option<&'static str> {
     found.map(|(_, spelling)| *spelling)
 }
 
-/// With such fractions as LaTeX has them, and ASCII signs for wide ones.
+/// Spells such fractions in LaTeX, and replaces wide signs with ASCII.
 pub(super) fn spelled(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -47,7 +47,7 @@ mod tests {
     use crate::grade::math::equal;
 
     #[test]
-    fn fractions_of_one_character_are_fractions() {
+    fn one_character_fractions_have_their_values() {
         for (one, other, same) in [
             ("½", "0.5", true),
             ("2½", "5/2", true),

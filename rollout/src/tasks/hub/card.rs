@@ -1,4 +1,4 @@
-//! What the card of a data set (the YAML at the head of its README.md) says about subsets, splits and files.
+//! The card of a data set (the YAML at the head of its README.md): its subsets, splits and files.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use yaml_rust2::parser::{Event, Parser};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use super::{below, by_names, choose, expand};
+use super::splits::{below, by_names, choose, expand};
 
-/// Most bytes of a card that are looked at.
+/// The most bytes of a card that are read.
 const LONGEST: usize = 1 << 20;
-/// Most lists and maps of a card one in another.
+/// The most levels of nested lists and maps in a card.
 const DEEPEST: usize = 32;
 
 /// An entry of `configs`.
@@ -25,13 +25,13 @@ pub(super) struct Subset {
 /// How a subset names its files.
 #[derive(Debug, PartialEq, Eq)]
 enum Named {
-    /// Split and patterns of files.
+    /// Splits with patterns of files.
     Patterns(Vec<(String, Vec<String>)>),
-    /// All below a folder, in which names say the splits.
+    /// All files below a folder; their names give the splits.
     Folder(String),
 }
 
-/// The subsets of the card; none without a card, or where it names no files.
+/// Returns the subsets of the card; none without a card, or where the card names no files.
 pub(super) fn subsets(folder: &Path) -> Result<Vec<Subset>, String> {
     let path = folder.join("README.md");
     let Ok(file) = File::open(&path) else {
@@ -68,7 +68,8 @@ fn read(text: &str) -> Result<Vec<Subset>, String> {
     Ok(configs.iter().filter_map(subset).collect())
 }
 
-/// Refuses what is short to write and long to read: the loader copies what an alias stands for, and goes into lists by recursion.
+/// Rejects YAML that is short to write and expensive to read: the loader copies the value of an
+/// alias, and reads lists by recursion.
 fn simple(head: &str) -> Result<(), String> {
     let mut parser = Parser::new_from_str(head);
     let mut depth: usize = 0;
@@ -91,17 +92,18 @@ fn simple(head: &str) -> Result<(), String> {
     }
 }
 
-/// What stands between the first two lines of hyphens.
+/// Returns the text between the first two lines of hyphens.
 fn head(text: &str) -> Option<&str> {
     begins(text)?.split_once("\n---").map(|(head, _)| head)
 }
 
-/// What stands behind the first line of hyphens.
+/// Returns the text after the first line of hyphens.
 fn begins(text: &str) -> Option<&str> {
     text.trim_start_matches('\u{feff}').strip_prefix("---")
 }
 
-/// `data_files`: a pattern, a list of them, or a list of `{split, path}`; patterns count from `data_dir`. That alone is a folder.
+/// `data_files`: a pattern, a list of patterns, or a list of `{split, path}`. Patterns count from
+/// `data_dir`. `data_dir` alone is a folder.
 fn files(config: &Yaml) -> Option<Named> {
     let folder = config["data_dir"].as_str();
     let under = folder.map(|folder| format!("{}/", folder.trim_end_matches('/')));
@@ -124,7 +126,8 @@ fn files(config: &Yaml) -> Option<Named> {
     }
 }
 
-/// The files of a split of the subset of this name; of the one that is the default, or the only one, if not given.
+/// Returns the files of a split of the named subset. Without a name, takes the default subset or
+/// the only one.
 pub(super) fn chosen(
     folder: &Path,
     subsets: &[Subset],

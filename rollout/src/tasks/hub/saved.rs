@@ -1,5 +1,5 @@
-//! Folders that `save_to_disk` of `datasets` wrote: of a data set, whose `state.json` names its Arrow files in their order, or of
-//! several splits, each in a folder that `dataset_dict.json` names.
+//! Folders that `save_to_disk` of `datasets` wrote. A data set's `state.json` names its Arrow files
+//! in order. `dataset_dict.json` names several splits, each in its own folder.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,26 +7,26 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::choose;
+use super::splits::choose;
 
 const STATE: &str = "state.json";
-/// What `datasets` looks for beside it.
+/// The file that `datasets` requires next to it.
 const INFO: &str = "dataset_info.json";
 const SPLITS: &str = "dataset_dict.json";
 
-/// What is read of `state.json`.
+/// The parts of `state.json` that are read.
 #[derive(Deserialize)]
 struct State {
     #[serde(rename = "_data_files")]
     files: Vec<DataFile>,
     #[serde(rename = "_split", default)]
     split: Option<String>,
-    /// Of old releases: files of row numbers, by which rows are chosen and ordered.
+    /// Written by old releases: files of row numbers, by which rows are chosen and ordered.
     #[serde(rename = "_indices_data_files", default)]
     indices: Option<Vec<Value>>,
 }
 
-/// The rows of a file; of the first releases, a part of them.
+/// The rows of a file; the first releases wrote only some of them.
 #[derive(Deserialize)]
 struct DataFile {
     filename: String,
@@ -41,13 +41,13 @@ struct Dict {
     splits: Vec<String>,
 }
 
-/// Whether `save_to_disk` wrote this folder.
-pub(in crate::tasks) fn is_saved(folder: &Path) -> bool {
+/// Returns true if `save_to_disk` wrote this folder.
+pub(crate) fn is_saved(folder: &Path) -> bool {
     let there = |name: &str| folder.join(name).is_file();
     there(SPLITS) || (there(STATE) && there(INFO))
 }
 
-/// The files of a split; of the split `train`, or of the only one, if not given.
+/// Returns the files of a split; without a split, of `train` or of the only one.
 pub(super) fn files(folder: &Path, subset: Option<&str>, split: Option<&str>) -> Result<Vec<PathBuf>, String> {
     if let Some(subset) = subset {
         return Err(format!(
@@ -74,14 +74,14 @@ pub(super) fn files(folder: &Path, subset: Option<&str>, split: Option<&str>) ->
     Ok(found)
 }
 
-/// The files that a state names, all of which are there.
+/// Returns the files that a state names, if all of them exist.
 fn named(folder: &Path, state: &State) -> Result<Vec<PathBuf>, String> {
     let shown = folder.display();
     let is_part = |file: &DataFile| file.skip.is_some() || file.take.is_some();
     let chosen = state.indices.as_ref().is_some_and(|files| !files.is_empty());
     if chosen || state.files.iter().any(is_part) {
         return Err(format!(
-            "{shown} was written by an old `datasets`, with row numbers beside its files (an indices file, or skip and take), \
+            "{shown} was written by an old `datasets`, with row numbers next to its files (an indices file, or skip and take), \
              which are not read: load it with that release and write flatten_indices().save_to_disk(...)"
         ));
     }
@@ -110,7 +110,7 @@ fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, String> {
     serde_json::from_str(&text).map_err(wrong)
 }
 
-/// What `by` names, which must lie in the folder itself.
+/// Returns the path that `by` names, which must be directly in the folder.
 fn inside(folder: &Path, by: &str, name: &str) -> Result<PathBuf, String> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Programs of many kinds keep a state.json beside their data.
+    /// Many kinds of programs keep a state.json with their data.
     #[test]
     fn a_state_of_something_else_makes_no_saved_data_set() {
         let other = saved("{}", &["a.jsonl"]);

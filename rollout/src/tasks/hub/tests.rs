@@ -1,4 +1,4 @@
-//! Folders as the Hub has them.
+//! Folders in the Hub's layout.
 
 use super::*;
 
@@ -137,8 +137,8 @@ fn the_cache_is_followed_and_what_is_not_read_is_told() {
     std::fs::create_dir(cache.path().join("snapshots/def")).unwrap();
     let error = found(&cache, None).unwrap_err();
     assert!(error.contains("no refs/main") && error.contains("abc, def"), "{error}");
-    let beside = folder(&["train.json", "dataset_infos.json", "config.json"]);
-    assert_eq!(found(&beside, None).unwrap(), ["train.json"]);
+    let with_info = folder(&["train.json", "dataset_infos.json", "config.json"]);
+    assert_eq!(found(&with_info, None).unwrap(), ["train.json"]);
     let arrow = folder(&[
         "set-train.arrow",
         "cache-12ab.arrow",

@@ -1,4 +1,5 @@
-//! Arrow files, record batch by record batch: streams, as `datasets` writes them, and files with a footer.
+//! Arrow files, one record batch at a time: streams, as `datasets` writes them, and files with a
+//! footer.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
@@ -9,13 +10,14 @@ use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::{Place, Row, Sink, arrow_json, arrow_kinds, arrow_packed, bad, malformed, unreadable};
+use super::row::{self, Row, RowPlace, Sink, bad, malformed, unreadable};
+use super::{arrow_json, arrow_kinds, arrow_packed};
 use crate::tasks::TasksError;
 
-/// What a file with a footer begins with; a stream has none.
+/// The first bytes of a file with a footer; a stream has none.
 const MAGIC: &[u8] = b"ARROW1";
 
-/// The batches of a file, one in memory at a time.
+/// The batches of a file, with one in memory at a time.
 struct Batches<'a> {
     path: &'a Path,
     reader: Reader,
@@ -28,7 +30,7 @@ enum Reader {
     File(FileReader<BufReader<File>>),
 }
 
-/// Knows how many bytes were taken of what it reads, and whether its end was met.
+/// A reader that counts the bytes taken, and notes whether it met the end.
 struct Watched<R> {
     inner: R,
     taken: u64,
@@ -45,7 +47,7 @@ impl<R: Read> Read for Watched<R> {
 }
 
 impl<'a> Batches<'a> {
-    /// With the columns at `columns`, with all if not given.
+    /// Opens the file with the columns at `columns`, or with all columns.
     fn open(path: &'a Path, columns: Option<Vec<usize>>) -> Result<Self, TasksError> {
         let (file, length, footed) = opened(path).map_err(|source| unreadable(path, source))?;
         let mut file = BufReader::new(file);
@@ -79,7 +81,7 @@ impl<'a> Batches<'a> {
         }
     }
 
-    /// The next batch; `None` at a proper end.
+    /// Returns the next batch; `None` at a proper end.
     fn advance(&mut self) -> Result<Option<RecordBatch>, TasksError> {
         let (path, reader) = (self.path, &mut self.reader);
         let batch = guarded(path, || {
@@ -97,8 +99,8 @@ impl<'a> Batches<'a> {
         Ok(batch)
     }
 
-    /// A stream that was cut off between two batches looks like one that is done, but for the mark that is written at its end. What
-    /// is wrong with the end that was met.
+    /// Returns what is wrong with the end that was met. A stream that was cut off between two
+    /// batches looks complete, except that the mark at its end is missing.
     fn unfinished(&self) -> Option<String> {
         let Reader::Stream(stream) = &self.reader else {
             return None;
@@ -107,7 +109,7 @@ impl<'a> Batches<'a> {
         let more = self.length.saturating_sub(watched.taken);
         if watched.ended {
             Some(
-                "cannot be read as Arrow: it lacks the mark that a stream ends with, so it was cut off or its writer never \
+                "cannot be read as Arrow: the mark at the end of its stream is missing, so it was cut off or its writer never \
                  closed it: copy or write it again"
                     .to_owned(),
             )
@@ -122,7 +124,7 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// The file at its beginning, its length, and whether it is one with a footer.
+/// Opens the file at its beginning. Returns its length, and true if it has a footer.
 fn opened(path: &Path) -> io::Result<(File, u64, bool)> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -133,23 +135,23 @@ fn opened(path: &Path) -> io::Result<(File, u64, bool)> {
 }
 
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
-    super::guarded(path, "Arrow", work)
+    row::guarded(path, "Arrow", work)
 }
 
 fn broken(path: &Path, error: &ArrowError) -> TasksError {
     let cut = matches!(error, ArrowError::IoError(_, source) if source.kind() == io::ErrorKind::UnexpectedEof);
-    let told = error.to_string();
+    let reason = error.to_string();
     let message = if cut {
         "cannot be read as Arrow: it is cut off in the middle: copy or write it again".to_owned()
-    } else if told.contains("lz4") {
+    } else if reason.contains("lz4") {
         "is packed with LZ4, which is not read: write it with zstd or unpacked".to_owned()
     } else {
-        format!("cannot be read as Arrow ({told}): it is cut off or damaged, or no Arrow file")
+        format!("cannot be read as Arrow ({reason}): it is cut off or damaged, or no Arrow file")
     };
     malformed(path, message)
 }
 
-/// Its rows; values are not looked at.
+/// Counts the rows; values are not read.
 pub(super) fn count(path: &Path) -> Result<u64, TasksError> {
     let mut batches = Batches::open(path, Some(Vec::new()))?;
     let mut rows: u64 = 0;
@@ -167,7 +169,7 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
         let Some(batch) = batches.advance()? else { break };
         let end = first.saturating_add(batch.num_rows() as u64);
         for row in first.max(range.start)..end.min(range.end) {
-            let place = Place::Row(row);
+            let place = RowPlace::Row(row);
             let value = guarded(path, || {
                 arrow_json::row(&batch, (row - first) as usize).map_err(|message| bad(path, place, message))
             })?;

@@ -1,4 +1,4 @@
-//! A row of a record batch as the JSON that Parquet files give.
+//! A row of a record batch as the same JSON that Parquet files give.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::values::{MILLIS_OF_DAY, bytes, decimal, float, of_day};
 
-/// The row of this number in the batch. The error names the column.
+/// Returns the row of this number in the batch. The error names the column.
 pub(super) fn row(batch: &RecordBatch, row: usize) -> Result<Value, String> {
     object(batch.schema_ref().fields(), batch.columns(), row)
 }
@@ -33,7 +33,7 @@ fn value(array: &dyn Array, row: usize) -> Result<Value, String> {
         return Ok(Value::Null);
     }
     Ok(match array.data_type() {
-        // Nulls of this type are marked nowhere.
+        // Nulls of this type have no validity mark.
         DataType::Null => Value::Null,
         DataType::Boolean => array.as_boolean().value(row).into(),
         DataType::Utf8 => array.as_string::<i32>().value(row).into(),
@@ -60,7 +60,7 @@ fn list(items: &dyn Array) -> Result<Value, String> {
     Ok(Value::Array(items.collect::<Result<_, _>>()?))
 }
 
-/// A map as a list of `[key, value]`.
+/// Returns a map as a list of `[key, value]`.
 fn entries(columns: &[ArrayRef]) -> Result<Value, String> {
     let length = columns.first().map_or(0, |keys| keys.len());
     let entry = |row| {
@@ -70,7 +70,7 @@ fn entries(columns: &[ArrayRef]) -> Result<Value, String> {
     Ok(Value::Array((0..length).map(entry).collect::<Result<_, String>>()?))
 }
 
-/// What stands in a dictionary under this row's key.
+/// Returns the value of a dictionary under this row's key.
 fn word(array: &dyn Array, row: usize) -> Result<Value, String> {
     let dictionary = array.as_any_dictionary();
     let key = number(dictionary.keys(), row)?.as_u64();
@@ -78,11 +78,11 @@ fn word(array: &dyn Array, row: usize) -> Result<Value, String> {
     let words = dictionary.values();
     match key.filter(|key| *key < words.len()) {
         Some(key) => value(words.as_ref(), key),
-        None => Err("its dictionary lacks a value that a row names: the file is damaged".to_owned()),
+        None => Err("its dictionary has no value for a row's key: the file is damaged".to_owned()),
     }
 }
 
-/// The value of a column of one primitive type.
+/// Returns the value of a column of one primitive type.
 fn of<T: ArrowPrimitiveType>(array: &dyn Array, row: usize) -> T::Native {
     array.as_primitive::<T>().value(row)
 }
@@ -108,7 +108,7 @@ fn number(array: &dyn Array, row: usize) -> Result<Value, String> {
     })
 }
 
-/// A day or a moment, in milliseconds since 1970.
+/// Returns a day or a moment, from milliseconds since 1970.
 fn date(array: &dyn Array, row: usize) -> Result<i64, String> {
     Ok(match array.data_type() {
         DataType::Date32 => i64::from(of::<Date32Type>(array, row)) * MILLIS_OF_DAY,
@@ -124,7 +124,7 @@ fn date(array: &dyn Array, row: usize) -> Result<i64, String> {
     })
 }
 
-/// A time of day, in microseconds.
+/// Returns a time of day, from microseconds.
 fn micros_of_day(array: &dyn Array, row: usize) -> Result<i64, String> {
     Ok(match array.data_type() {
         DataType::Time32(TimeUnit::Second) => i64::from(of::<Time32SecondType>(array, row)) * 1_000_000,

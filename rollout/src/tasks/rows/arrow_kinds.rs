@@ -1,8 +1,8 @@
-//! Which columns of Arrow files are read.
+//! The column types of Arrow files that are read.
 
 use arrow_schema::{DataType, Schema};
 
-/// What cannot be read, by name, before its rows are met.
+/// Returns the name of a column that cannot be read, before its rows are met.
 pub(super) fn refuse(schema: &Schema) -> Result<(), String> {
     let mut columns = schema.fields().iter();
     columns.try_for_each(|column| known(column.name(), column.data_type()))
@@ -26,7 +26,8 @@ fn known(name: &str, kind: &DataType) -> Result<(), String> {
     }
 }
 
-/// Whether it is a type of single values that are read. Decimals of more than 38 digits and those that count in tens are not.
+/// Returns true if the reader can read this type of single values. Decimals of more than 38 digits,
+/// and those with a negative scale, are not read.
 fn is_plain(kind: &DataType) -> bool {
     match kind {
         DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) | DataType::Decimal128(_, scale) => *scale >= 0,

@@ -1,26 +1,28 @@
-//! Whether the packed buffers of an Arrow file can be as long as they say. The library sets aside what each says before it unpacks it:
-//! from a damaged file that can be more than a machine has, which would end the process.
+//! Checks whether the packed buffers of an Arrow file can be as long as they claim. The library
+//! allocates the claimed length before it unpacks a buffer. In a damaged file that can exceed the
+//! memory of the machine, which would end the process.
 //!
-//! Messages that cannot be read are passed over here: whoever reads them says so.
+//! Messages that cannot be read are skipped here; the reader of the messages reports them.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
 use arrow_ipc::{MessageHeader, RecordBatch, root_as_footer, root_as_message};
 
-/// What a message begins with; in files of before Arrow 0.15, with its length at once.
+/// The first bytes of a message; files from before Arrow 0.15 begin with the length.
 const BEGINS: u32 = u32::MAX;
-/// What a file with a footer ends with: the footer's length, and a mark.
+/// The last bytes of a file with a footer: the footer's length, and a mark.
 const TRAILER: i64 = 4 + 6;
-/// A byte of zstd stands for so many at most: a block is 128 KiB, and at the least 4 bytes long with its header.
+/// The most bytes that one byte of zstd can stand for: a block is 128 KiB, and at least 4 bytes
+/// long with its header.
 const MOST: u64 = 128 * 1024 / 4;
 
-/// A message, and where what belongs to it lies.
+/// A message, and the place of its body.
 struct Message {
     bytes: Vec<u8>,
     body: u64,
 }
 
-/// The first buffer that cannot be as long as it says.
+/// Returns the first buffer that cannot be as long as it claims.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -43,13 +45,13 @@ pub(super) fn fault(file: &mut (impl Read + Seek), footed: bool) -> io::Result<O
         let Ok(header) = root_as_message(&message.bytes) else {
             break;
         };
-        // What no file has ends the walk where its end is read.
+        // An offset that no file has ends the walk where its end is read.
         at = message.body.saturating_add(header.bodyLength().max(0) as u64);
     }
     Ok(None)
 }
 
-/// Where the footer says that messages begin, and what belongs to them.
+/// Returns the places of messages and their bodies, from the footer.
 fn blocks(file: &mut (impl Read + Seek)) -> io::Result<Vec<(u64, u64)>> {
     let length = file.seek(SeekFrom::End(0))? as i64;
     let Some(word) = bytes(file, length - TRAILER, 4)? else {
@@ -71,7 +73,7 @@ fn blocks(file: &mut (impl Read + Seek)) -> io::Result<Vec<(u64, u64)>> {
     Ok(places.collect())
 }
 
-/// The message that begins there; `None` at the end, and where there is none.
+/// Returns the message that begins at this place; `None` at the end, and where there is no message.
 fn message(file: &mut (impl Read + Seek), at: u64) -> io::Result<Option<Message>> {
     let mut at = i64::try_from(at).unwrap_or(i64::MAX);
     for _ in 0..2 {
@@ -105,7 +107,8 @@ fn of_message(file: &mut (impl Read + Seek), message: &Message) -> io::Result<Op
     batch.map_or(Ok(None), |batch| of_batch(file, message.body, batch))
 }
 
-/// Each packed buffer begins with its length when it is unpacked, in 8 bytes; -1: it is not packed after all.
+/// Checks the length that begins each packed buffer: its unpacked length, in 8 bytes; -1 means that
+/// it is not packed.
 fn of_batch(file: &mut (impl Read + Seek), body: u64, batch: RecordBatch<'_>) -> io::Result<Option<String>> {
     let Some(buffers) = batch.compression().and(batch.buffers()) else {
         return Ok(None);
@@ -127,13 +130,13 @@ fn of_batch(file: &mut (impl Read + Seek), body: u64, batch: RecordBatch<'_>) ->
     Ok(None)
 }
 
-/// So many bytes from there; `None` where the file has none.
+/// Returns a number of bytes from a place; `None` where the file has none.
 fn bytes(file: &mut (impl Read + Seek), at: i64, length: i64) -> io::Result<Option<Vec<u8>>> {
     let (Ok(at), Ok(length)) = (u64::try_from(at), u64::try_from(length)) else {
         return Ok(None);
     };
     match file.seek(SeekFrom::Start(at)) {
-        // Beyond what a file can be.
+        // Beyond the length of any file.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
         sought => sought?,
     };

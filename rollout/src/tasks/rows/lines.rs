@@ -7,12 +7,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Packing, Place, Row, Sink, bad, unreadable};
+use super::row::{Packing, Row, RowPlace, Sink, bad, unreadable};
 use crate::tasks::{MARK, TasksError};
 
-/// Most bytes of a line.
+/// The most bytes of a line.
 const LONGEST_LINE: u64 = 64 << 20;
-/// Most bytes of a file that is one list.
+/// The most bytes of a file that is one list.
 const LONGEST_LIST: u64 = 2 << 30;
 
 fn open(path: &Path, packing: Packing) -> io::Result<Box<dyn BufRead>> {
@@ -24,17 +24,19 @@ fn open(path: &Path, packing: Packing) -> io::Result<Box<dyn BufRead>> {
     })
 }
 
-/// Whether the file begins as a list does. One that cannot be read is none: reading it will say why.
+/// Returns true if the file begins as a list does. A file that cannot be read gives false; reading
+/// it later reports the reason.
 pub(super) fn is_list(path: &Path, packing: Packing) -> bool {
     let first = open(path, packing).ok().and_then(|file| {
         let mut bytes = file.bytes().map_while(Result::ok);
-        // What is passed over of a mark begins no JSON.
+        // The skipped bytes of a mark begin no JSON.
         bytes.find(|byte| !byte.is_ascii_whitespace() && !MARK.as_bytes().contains(byte))
     });
     first == Some(b'[')
 }
 
-/// Calls `each` with (number from 1, offset, text) of every line that is not blank, until it says false.
+/// Calls `each` with (number from 1, offset, text) of every line that is not blank, until it
+/// returns false.
 fn scan(
     path: &Path,
     packing: Packing,
@@ -54,7 +56,7 @@ fn scan(
         number += 1;
         if length as u64 > LONGEST_LINE {
             let message = format!("is longer than {LONGEST_LINE} bytes: each line is one task");
-            return Err(bad(path, Place::Line(number), message));
+            return Err(bad(path, RowPlace::Line(number), message));
         }
         let text: &[u8] = if number == 1 { unmarked(&line) } else { &line };
         let start = offset + (line.len() - text.len()) as u64;
@@ -78,7 +80,7 @@ pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut
     let mut rows = 0;
     scan(path, packing, |number, offset, line| {
         if range.contains(&rows) {
-            let place = Place::Line(number);
+            let place = RowPlace::Line(number);
             let value = parse(line).map_err(|message| bad(path, place, message))?;
             sink(Row {
                 path,
@@ -93,20 +95,20 @@ pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut
     Ok(rows)
 }
 
-/// The beginning of a file without its mark.
+/// Returns the beginning of a file without its mark.
 fn unmarked(text: &[u8]) -> &[u8] {
     text.strip_prefix(MARK.as_bytes()).unwrap_or(text)
 }
 
-/// A line as JSON.
-pub(in crate::tasks) fn parse(line: &[u8]) -> Result<Value, String> {
+/// Parses a line as JSON.
+pub(crate) fn parse(line: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(line).map_err(|error| match line {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it begins as UTF-16 does: write the file as UTF-8".to_owned(),
         _ => format!("not JSON: {error}"),
     })
 }
 
-/// The whole of a list, which is held in memory while it is read.
+/// Reads a whole list, which is in memory while it is read.
 pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksError> {
     let mut text = Vec::new();
     open(path, packing)
@@ -119,7 +121,7 @@ pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksErr
         });
     }
     serde_json::from_slice(unmarked(&text)).map_err(|error| {
-        let place = Place::Line(error.line() as u64);
+        let place = RowPlace::Line(error.line() as u64);
         bad(path, place, format!("not a list of JSON objects: {error}"))
     })
 }
@@ -135,7 +137,7 @@ pub(super) fn read_list(
     for (row, value) in (0..).zip(rows).filter(|(row, _)| range.contains(row)) {
         sink(Row {
             path,
-            place: Place::Row(row),
+            place: RowPlace::Row(row),
             offset: 0,
             value,
         })?;

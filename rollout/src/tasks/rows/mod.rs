@@ -7,20 +7,19 @@ mod arrow_packed;
 mod lines;
 mod parquet;
 mod parquet_json;
+mod row;
 mod values;
 
-use std::cell::Cell;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-
-use serde_json::Value;
+use std::path::PathBuf;
 
 pub(super) use lines::parse;
+pub use row::reads_a_file;
+pub(super) use row::{Packing, Row, RowPlace, Sink, bad};
 
-use super::TasksError;
+use super::error::TasksError;
 
-/// How a file holds its rows.
+/// The format of a file's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// An object per line; blank lines are no rows.
@@ -28,15 +27,8 @@ pub(super) enum Format {
     /// One list of objects.
     List(Packing),
     Parquet,
-    /// A stream of record batches, or a file of them: what it is stands at its beginning.
+    /// A stream of record batches, or a file of them; the file's first bytes tell which.
     Arrow,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Packing {
-    Plain,
-    Gzip,
-    Zstd,
 }
 
 /// One file of a source.
@@ -46,29 +38,8 @@ pub(super) struct Shard {
     pub(super) format: Format,
 }
 
-/// Where a row stands in its file, for messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// A line, from 1.
-    Line(u64),
-    /// A row, from 0 as data frames count.
-    Row(u64),
-}
-
-/// A row that was read.
-pub(super) struct Row<'a> {
-    pub(super) path: &'a Path,
-    pub(super) place: Place,
-    /// Where its line begins in a plain file, in bytes.
-    pub(super) offset: u64,
-    pub(super) value: Value,
-}
-
-/// Takes one row after the other.
-pub(super) type Sink<'a> = dyn FnMut(Row<'_>) -> Result<(), TasksError> + 'a;
-
 impl Shard {
-    /// The file at `path`, by its name. The error says which names are known.
+    /// Returns the file at `path`, with the format of its name. The error lists the known names.
     pub(super) fn of(path: PathBuf) -> Result<Self, String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (stem, packing) = match name.rsplit_once('.') {
@@ -92,7 +63,8 @@ impl Shard {
         Ok(Self { path, format })
     }
 
-    /// The file at `path` as lines of JSON, whatever its name but for `.gz`, `.zst` and a `.json` that is a list.
+    /// Returns the file at `path` as lines of JSON, whatever its name, apart from `.gz`, `.zst` and
+    /// a `.json` that is a list.
     pub(super) fn lines(path: PathBuf) -> Self {
         let packing = match path.extension().and_then(|extension| extension.to_str()) {
             Some("gz") => Packing::Gzip,
@@ -107,7 +79,7 @@ impl Shard {
         }
     }
 
-    /// Its rows.
+    /// Counts its rows.
     fn count(&self) -> Result<u64, TasksError> {
         match self.format {
             Format::Lines(packing) => lines::count(&self.path, packing),
@@ -117,8 +89,8 @@ impl Shard {
         }
     }
 
-    /// Gives those of its rows that are in `range` to `sink`, in order; how many rows it has or, where it was not read to its
-    /// end, at least `range.end`.
+    /// Passes its rows in `range` to `sink`, in order. Returns its number of rows or, where it was
+    /// not read to its end, at least `range.end`.
     fn read(&self, range: &Range<u64>, sink: &mut Sink<'_>) -> Result<u64, TasksError> {
         match self.format {
             Format::Lines(packing) => lines::read(&self.path, packing, range, sink),
@@ -129,12 +101,12 @@ impl Shard {
     }
 }
 
-/// Rows of all files.
+/// Counts the rows of all files.
 pub(super) fn count(shards: &[Shard]) -> Result<u64, TasksError> {
     shards.iter().map(Shard::count).sum()
 }
 
-/// Gives the rows in `range`, counted over all files, to `sink`.
+/// Passes the rows in `range`, counted over all files, to `sink`.
 pub(super) fn read(shards: &[Shard], range: &Range<u64>, sink: &mut Sink<'_>) -> Result<(), TasksError> {
     let mut before = 0;
     for shard in shards {
@@ -145,52 +117,6 @@ pub(super) fn read(shards: &[Shard], range: &Range<u64>, sink: &mut Sink<'_>) ->
         before = before.saturating_add(shard.read(&own, sink)?);
     }
     Ok(())
-}
-
-/// An error of a row.
-pub(super) fn bad(path: &Path, place: Place, message: String) -> TasksError {
-    let path = path.to_owned();
-    match place {
-        Place::Line(line) => TasksError::Line { path, line, message },
-        Place::Row(row) => TasksError::Row { path, row, message },
-    }
-}
-
-thread_local! {
-    static READS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread reads a file of others in a reader that may panic on a damaged one: then a panic is no bug, and is caught.
-#[must_use]
-pub fn reads_a_file() -> bool {
-    READS.get()
-}
-
-/// Damaged files make readers panic in places (they index by lengths that they read): that is a bad file, not a bug of ours. What was
-/// being read is dropped. A hook that ends the process asks [`reads_a_file`] first.
-fn guarded<T>(path: &Path, kind: &str, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
-    let before = READS.replace(true);
-    let outcome = catch_unwind(AssertUnwindSafe(work));
-    READS.set(before);
-    outcome.unwrap_or_else(|_| {
-        let message = format!("cannot be read as {kind}: it is damaged where its reader does not expect it");
-        Err(malformed(path, message))
-    })
-}
-
-/// An error of a whole file.
-fn malformed(path: &Path, message: String) -> TasksError {
-    TasksError::Format {
-        path: path.to_owned(),
-        message,
-    }
-}
-
-fn unreadable(path: &Path, source: std::io::Error) -> TasksError {
-    TasksError::Read {
-        path: path.to_owned(),
-        source,
-    }
 }
 
 #[cfg(test)]

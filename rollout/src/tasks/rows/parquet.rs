@@ -1,4 +1,5 @@
-//! Parquet files, row group by row group, through the reader of records: a smaller part of the crate than its reader of Arrow.
+//! Parquet files, one row group at a time, through the reader of records. It is a smaller part of
+//! the crate than the Arrow reader.
 
 use std::fs::File;
 use std::ops::Range;
@@ -10,7 +11,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::schema::types::ColumnDescriptor;
 
-use super::{Place, Row, Sink, malformed, parquet_json, unreadable};
+use super::parquet_json;
+use super::row::{self, Row, RowPlace, Sink, bad, malformed, unreadable};
 use crate::tasks::TasksError;
 
 fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
@@ -21,7 +23,7 @@ fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
 }
 
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
-    super::guarded(path, "Parquet", work)
+    row::guarded(path, "Parquet", work)
 }
 
 fn broken(path: &Path, error: &ParquetError) -> TasksError {
@@ -59,8 +61,8 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
             if row < range.start {
                 continue;
             }
-            let place = Place::Row(row);
-            let value = parquet_json::row(&record, &nanos).map_err(|message| super::bad(path, place, message))?;
+            let place = RowPlace::Row(row);
+            let value = parquet_json::row(&record, &nanos).map_err(|message| bad(path, place, message))?;
             sink(Row {
                 path,
                 place,
@@ -72,7 +74,7 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
     Ok(first)
 }
 
-/// What the reader cannot take, by name, before it meets it.
+/// Returns the name of a column that the reader cannot take, before the reader meets it.
 fn refuse(reader: &SerializedFileReader<File>) -> Result<(), String> {
     let metadata = reader.metadata();
     for column in metadata.file_metadata().schema_descr().columns() {
@@ -110,8 +112,9 @@ fn kind(column: &ColumnDescriptor) -> String {
     }
 }
 
-/// Whether the reader of records has a value for this type; for others it would panic. Nanoseconds it reads as bare numbers: they
-/// are times again where they are columns, and refused deeper inside.
+/// Returns true if the reader of records has a value for this type; it would panic for others. It
+/// reads nanoseconds as bare numbers: columns of them are turned back into times, and deeper ones
+/// are rejected.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as Kind;
     let converted = column.converted_type();

@@ -1,5 +1,5 @@
-//! A record of a Parquet file as the JSON that `datasets.Dataset.to_json` writes, but that floats keep all their digits and whole
-//! numbers beside nulls stay whole.
+//! A record of a Parquet file as the JSON that `datasets.Dataset.to_json` writes. There are two
+//! differences: floats keep all their digits, and whole numbers in a column with nulls stay whole.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::values::{MILLIS_OF_DAY, bytes, decimal, float, of_day};
 
-/// Columns of nanoseconds, which are read as bare numbers.
+/// Columns of nanoseconds, which the reader gives as bare numbers.
 pub(super) struct Nanos(BTreeMap<String, Clock>);
 
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ impl Nanos {
     }
 }
 
-/// The error names the column.
+/// Returns the record as JSON. The error names the column.
 pub(super) fn row(record: &Row, nanos: &Nanos) -> Result<Value, String> {
     let mut object = Map::with_capacity(record.len());
     for (name, field) in record.get_column_iter() {
@@ -87,7 +87,7 @@ fn value(field: &Field) -> Result<Value, String> {
     })
 }
 
-/// All digits, as a text.
+/// Returns all digits, as a text.
 fn digits(value: &Decimal) -> Result<String, String> {
     let data = value.data();
     if data.is_empty() || data.len() > 16 {

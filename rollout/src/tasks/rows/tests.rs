@@ -1,6 +1,10 @@
-//! Rows of real files: made by pyarrow (`fixtures/make.py`), compared with what `datasets` writes of them.
+//! Rows of real files made by pyarrow (`fixtures/make.py`), compared with the output of `datasets`.
 
 use std::io::Write as _;
+
+use std::path::Path;
+
+use serde_json::Value;
 
 use super::*;
 
@@ -93,7 +97,7 @@ fn damaged_parquet_is_an_error_wherever_it_is_cut_or_changed() {
             "{length}: {error}"
         );
     }
-    // A changed byte may be one of a value: then rows are read.
+    // A changed byte may be within a value; then rows are read.
     for at in (0..whole.len()).step_by(41) {
         let mut changed = whole.clone();
         changed[at] ^= 0xff;
@@ -141,7 +145,7 @@ fn packed_lines_and_lists_are_read_as_plain_ones() {
         ("b.json", list.as_bytes().to_vec()),
         ("b.json.gz", gzip(list)),
         ("c.json", lines.as_bytes().to_vec()),
-        // As some programs on Windows write them.
+        // Line ends of some programs on Windows.
         ("marked.jsonl", marked(lines).into_bytes()),
         ("marked.jsonl.gz", gzip(&marked(lines))),
         ("marked.json", marked(list).into_bytes()),

@@ -136,7 +136,7 @@ fn an_id_that_two_rows_have_is_an_error_that_names_both() {
 }
 
 #[test]
-fn an_evaluation_plays_a_row_that_comes_again_once_and_refuses_another_of_its_id() {
+fn an_evaluation_plays_a_repeated_row_once_and_rejects_its_id() {
     let row = |label: u64| json!({"prompt": "?", "label": label, "id": 7}).to_string();
     let other = json!({"prompt": "?", "label": 3, "id": 8}).to_string();
     let tasks = config("source = \"queue\"\nid = \"id\"\nepochs = 1");
@@ -155,7 +155,7 @@ fn an_evaluation_plays_a_row_that_comes_again_once_and_refuses_another_of_its_id
         error.contains("line 3: the id \"7\" is that of ") && error.contains("line 1 too"),
         "{error}"
     );
-    // Who plays a suite tells its tasks apart.
+    // The player distinguishes the tasks of a suite.
     let mut suite = TaskSource::open_suite("hard", &eval, &tasks, 0).unwrap().unwrap();
     assert_eq!(ids(&take(&mut suite, 9)), ["7", "8", "7"]);
 }
@@ -185,7 +185,8 @@ fn images_of_rows_come_with_their_prompts() {
     assert_eq!(tasks[1].1.prompt, Prompt::Text("No picture.".into()));
 }
 
-/// Geometry3K as the Hub has it (`images`, `problem`, `answer`, one shard a split), by the keys of the recipe that reads it.
+/// Geometry3K in the Hub's layout (`images`, `problem`, `answer`, one shard a split), by the keys
+/// of the recipe that reads it.
 #[test]
 fn geometry3k_is_read_as_the_hub_has_it() {
     let recipe: toml::Table = include_str!("../../../../configs/image-turns-7b.toml").parse().unwrap();
@@ -206,7 +207,8 @@ fn geometry3k_is_read_as_the_hub_has_it() {
     assert_eq!(tasks[0].1.prompt.text(), "Which colour?");
 }
 
-/// What `DatasetDict.save_to_disk` wrote of rows that were shuffled and chosen, and the JSON lines of the same data.
+/// Output of `DatasetDict.save_to_disk` for rows that were shuffled and chosen, and the JSON lines
+/// of the same data.
 #[test]
 fn folders_of_save_to_disk_are_the_tasks_of_their_lines() {
     let keys = "label = \"answer.text\"\nid = \"id\"\nepochs = 1\n";
@@ -301,7 +303,7 @@ fn pass_rates_choose_a_band_and_order_it() {
 }
 
 #[test]
-fn tasks_without_a_rate_are_an_error_unless_the_configuration_says_what_becomes_of_them() {
+fn tasks_without_a_rate_are_an_error_unless_configured() {
     let folder = tempfile::tempdir().unwrap();
     let file = rates(&folder, |n| (n % 2 == 0).then_some(if n < 4 { 1.0 } else { 0.0 }));
     let with = |more: &str| verl(&format!("curriculum = {{ pass_rates = \"{file}\", stages = 3{more} }}"));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A file of `tasks` lines whose labels are (name, number).
+/// A file of `tasks` lines with labels (name, number).
 fn write(folder: &tempfile::TempDir, name: &str, tasks: u64) -> String {
     let line = |n| json!({"prompt": format!("{name} {n}"), "label": n}).to_string() + "\n";
     let path = folder.path().join(format!("{name}.jsonl"));
@@ -18,7 +18,7 @@ fn from(task: &Task) -> String {
     task.metadata["task_source"].as_str().unwrap().to_owned()
 }
 
-/// A mix writes its source's name into a task's metadata, over one that the row brings.
+/// A mix writes its source's name into a task's metadata, over the row's own value.
 #[test]
 fn pass_rates_know_tasks_of_a_mix_by_their_rows() {
     let row =
@@ -70,7 +70,7 @@ fn sources_are_mixed_by_weight_and_go_on_in_the_next_pass() {
 }
 
 #[test]
-fn each_source_has_its_own_keys_filter_and_slice_and_generators_mix_with_files() {
+fn each_source_of_a_mix_has_its_own_keys_filter_and_slice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gsm.jsonl");
     let line = |n: u64| json!({"question": format!("{n}?"), "answer": n, "uid": format!("q{n}")}).to_string() + "\n";
@@ -117,8 +117,8 @@ fn what_cannot_be_mixed_is_named() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the mix: a source that is resumed anywhere gives what came next, ids are unique, and every source gives each of its tasks once before
-    /// any twice.
+    /// For every mix: a source resumed at any place continues with the next task, ids are unique,
+    /// and every source gives each of its tasks once before it repeats any.
     #[test]
     fn a_mix_goes_on_anywhere_and_its_rounds_are_permutations(
         sources in prop::collection::vec((1u64..12, 0.3f64..3.0), 1..4),
@@ -138,7 +138,7 @@ proptest! {
             text += &format!("{}weight = {weight:?}\n", write(&folder, &format!("s{index}"), *tasks));
         }
         let config = config(&text);
-        // A source that would get nothing is refused.
+        // A source that would get no place is rejected.
         let mut source = match TaskSource::open(&config, seed) {
             Ok(source) => source.unwrap(),
             Err(error) => {

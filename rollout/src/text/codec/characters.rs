@@ -1,20 +1,21 @@
-//! Where ids end in the midst of a character.
+//! Finds ids that end inside a character.
 
 use super::TextCodec;
 
-/// Bytes that may wait for the last of their character.
+/// Most bytes that can wait for the last byte of their character.
 const WAITING: usize = 3;
 
 impl TextCodec {
-    /// Whether no text shows the id: a control token, the token of unknown words where that is special, no token at all.
-    pub(in crate::text) fn is_silent(&self, id: u32) -> bool {
+    /// Returns true if texts never show the id: a control token, a special token for unknown words,
+    /// or an id without a token.
+    pub(crate) fn is_silent(&self, id: u32) -> bool {
         let special = |piece: String| self.tokenizer.get_added_vocabulary().is_special_token(&piece);
         self.is_control(id) || self.tokenizer.id_to_token(id).is_none_or(special)
     }
 
-    /// Whether ids that are shown end with a character that lacks bytes, for which their text has one U+FFFD; `None` where the decoder does
-    /// not put bytes together one by one.
-    pub(in crate::text) fn ends_inside(&self, ids: &[u32]) -> Option<bool> {
+    /// Returns true if visible ids end with an incomplete character, for which their text has one
+    /// U+FFFD. Returns `None` if the decoder does not join single bytes.
+    pub(crate) fn ends_inside(&self, ids: &[u32]) -> Option<bool> {
         if !self.alphabet.is_level() {
             return None;
         }
@@ -30,7 +31,7 @@ impl TextCodec {
     }
 }
 
-/// Whether the bytes end with the beginning of a character.
+/// Returns true if the bytes end with the beginning of a character.
 fn waits(end: &[u8]) -> bool {
     let rest = end.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
     matches!(std::str::from_utf8(rest), Err(error) if error.error_len().is_none())
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_become_a_character_waits() {
+    fn the_beginning_of_a_character_waits() {
         for (end, good) in [
             (&b""[..], false),
             (b"a", false),
@@ -51,7 +52,7 @@ mod tests {
             (b"\xE2\x98", true),
             (b"\x98\x83", false),
             (b"\xE2\x98\x83", false),
-            // These begin nothing.
+            // These bytes begin no character.
             (b"\xFF", false),
             (b"\xC0", false),
             (b"\xED\xA0", false),

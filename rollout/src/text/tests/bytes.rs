@@ -24,7 +24,7 @@ fn a_token_has_bytes_of_its_own_whatever_its_text() {
     assert_eq!(words.bytes(2), Some(b"s0".to_vec()));
 }
 
-/// As the decoder reads them: SentencePiece's mark is a space in those too.
+/// The decoder also reads SentencePiece's mark as a space there.
 #[test]
 fn added_tokens_have_the_bytes_of_their_text() {
     let codec = changed(|tokenizer, _| {
@@ -41,7 +41,7 @@ fn added_tokens_have_the_bytes_of_their_text() {
 
 proptest! {
     #[test]
-    fn the_bytes_of_tokens_together_are_those_of_the_text(text in "\\PC{0,40}") {
+    fn token_bytes_join_to_the_bytes_of_the_text(text in "\\PC{0,40}") {
         let codec = bytes();
         let ids = codec.plain(&text).unwrap();
         let together: Vec<u8> = ids.iter().flat_map(|id| codec.bytes(*id).unwrap()).collect();

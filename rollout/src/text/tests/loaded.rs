@@ -1,4 +1,4 @@
-//! What folders say that other programs wrote, beside what the library reads of them.
+//! Folders that other programs wrote, compared with what the library reads of them.
 
 use broker::protocol::turn::Message;
 use configs::History;
@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use crate::text::TextCodec;
 use crate::text::testing::{add_token, bytes, changed, changed_folder, first};
 
-/// As a script leaves it that ran the tokenizer with `truncation=True, max_length=8, padding="max_length"`.
+/// A script writes such a file after it ran the tokenizer with `truncation=True, max_length=8,
+/// padding="max_length"`.
 #[test]
-fn what_a_script_cut_and_filled_its_texts_to_changes_no_prompt() {
+fn saved_truncation_and_padding_change_no_prompt() {
     let scripted = changed(|tokenizer, _| {
         tokenizer["truncation"] =
             json!({"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0});
@@ -29,7 +30,8 @@ fn what_a_script_cut_and_filled_its_texts_to_changes_no_prompt() {
     }
 }
 
-/// ChatML whose tokens are not special by `tokenizer.json`, changed by `tokenizer_config.json`: texts and graders have no end of a turn in them.
+/// Returns ChatML with tokens that are not special in `tokenizer.json`, changed by
+/// `tokenizer_config.json`. Texts and graders must not see the end of a turn.
 fn ends_of_turn(change: impl Fn(&mut Value)) -> TextCodec {
     changed(|tokenizer, config| {
         add_token(tokenizer, "<|im_start|>", false);
@@ -72,21 +74,21 @@ fn a_token_is_special_if_any_file_of_the_folder_names_it() {
             "{key}: the template's own"
         );
     }
-    // Named as such, whatever the list says; and one that was special is not made another.
+    // A named token is special, whatever the list says. A special token stays special.
     let codec = ends_of_turn(|config| {
         config["eos_token"] = json!("<|im_end|>");
         config["added_tokens_decoder"] = json!({"260": plain, "257": {"content": "<|end|>", "special": false}});
     });
     assert_eq!(codec.text(&[104, 260, 257]), "h");
     assert!(codec.is_control(257));
-    // Named by its id alone, elsewhere.
+    // Another file names the token only by its id.
     let folder = changed_folder(|tokenizer, _| add_token(tokenizer, "<|im_end|>", false));
     std::fs::write(folder.path().join("config.json"), r#"{"eos_token_id": 259}"#).unwrap();
     assert_eq!(TextCodec::open(folder.path()).unwrap().text(&[104, 259]), "h");
 }
 
 #[test]
-fn tokens_that_only_the_config_adds_have_its_ids_or_are_left_out() {
+fn tokens_only_in_the_config_get_its_ids_or_are_left_out() {
     let with = |id: &str| {
         changed(|_, config| {
             config["added_tokens_decoder"] = json!({id: {"content": "<|more|>", "special": true}});
@@ -102,7 +104,7 @@ fn tokens_that_only_the_config_adds_have_its_ids_or_are_left_out() {
         assert_eq!(codec.vocab_size(), 259, "{elsewhere}");
         assert_eq!(codec.render(&asked, History::Keep).unwrap().len(), 9, "{elsewhere}");
     }
-    // Several keep theirs, whichever of them is named, and in whichever order.
+    // Several tokens keep their ids, whichever are named and in any order.
     for (eos, pad) in [
         ("<|one|>", "<|two|>"),
         ("<|two|>", "<|one|>"),
@@ -132,9 +134,9 @@ fn tokens_that_only_the_config_adds_have_its_ids_or_are_left_out() {
     );
 }
 
-/// In each of the ways in which folders have several templates.
+/// Covers each form in which folders hold several templates.
 #[test]
-fn a_chat_with_tools_has_the_template_that_is_named_for_it() {
+fn a_chat_with_tools_uses_the_template_named_for_it() {
     let written = |mark: &str| {
         format!(
             "{{% for m in messages %}}{mark}{{{{ m.content }}}}|{{% endfor %}}{{{{ '!' if add_generation_prompt }}}}{{{{ tools | length if tools }}}}"
@@ -146,13 +148,13 @@ fn a_chat_with_tools_has_the_template_that_is_named_for_it() {
         changed(|_, config| config["chat_template"] = listed.clone()),
         changed(|_, config| config["chat_template"] = json!({"default": plain, "tool_use": tools})),
         {
-            // Files take the place of all that the configuration has.
+            // Template files replace all templates of the configuration.
             let folder =
                 changed_folder(|_, config| config["chat_template"] = json!([{"name": "default", "template": "x"}]));
-            let beside = folder.path().join("additional_chat_templates");
-            std::fs::create_dir(&beside).unwrap();
+            let extra = folder.path().join("additional_chat_templates");
+            std::fs::create_dir(&extra).unwrap();
             std::fs::write(folder.path().join("chat_template.jinja"), &plain).unwrap();
-            std::fs::write(beside.join("tool_use.jinja"), &tools).unwrap();
+            std::fs::write(extra.join("tool_use.jinja"), &tools).unwrap();
             TextCodec::open(folder.path()).unwrap()
         },
     ];
@@ -175,7 +177,7 @@ fn a_chat_with_tools_has_the_template_that_is_named_for_it() {
 }
 
 #[test]
-fn a_text_is_led_by_what_the_tokenizer_puts_before_it_and_not_by_what_it_puts_behind() {
+fn plain_text_gets_the_tokenizers_leading_tokens_only() {
     let special = |ids: Value| {
         changed(|tokenizer, _| {
             tokenizer["post_processor"] = json!({"type": "TemplateProcessing", "single": ids, "pair": [{"Sequence": {"id": "A", "type_id": 0}},

@@ -1,4 +1,4 @@
-//! Reasoning, however it is spelled and whoever begins it: what partners hear of it, and what a seat goes on to hold.
+//! Reasoning in every spelling: what partners receive of it, and what a seat keeps.
 
 use std::sync::LazyLock;
 
@@ -16,16 +16,17 @@ use crate::text::testing::{QUIET, THINKS, bytes, changed, chatml_of, first, mess
 struct Family {
     name: String,
     codec: TextCodec,
-    /// Whether `<think>` and `</think>` are tokens: 261 and 262.
+    /// True if `<think>` and `</think>` are tokens: 261 and 262.
     tokens: bool,
-    /// What the template writes of a reasoning for an answer to begin with.
+    /// The reasoning that the template writes at the beginning of an answer.
     opening: &'static [&'static str],
     /// Ends a turn.
     end: u32,
 }
 
-/// Byte tokenizers without marks of reasoning, with added tokens for them and with control tokens, under templates that begin none, one that
-/// is left open, and one that is over; and the tiny models' own.
+/// Byte tokenizers with three kinds of marks: none, added tokens and control tokens. Each has
+/// templates that begin no reasoning, leave it open, or close it. The tiny models' tokenizers
+/// follow.
 static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
     let mut families = vec![Family {
         name: "tiny".into(),
@@ -53,13 +54,13 @@ static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
     families
 });
 
-/// Stands for the family's end of turn, sampled.
+/// Stands for a sampled end of turn.
 const END: &str = "END";
 /// Stands for a control token that ends nothing.
 const PAD: &str = "PAD";
 
 impl Family {
-    /// The ids of one piece of an output.
+    /// Returns the ids of one piece of an output.
     fn piece(&self, piece: &str) -> Vec<u32> {
         match piece {
             END => vec![self.end],
@@ -74,7 +75,7 @@ impl Family {
         pieces.iter().flat_map(|piece| self.piece(piece)).collect()
     }
 
-    /// Whether the template leaves a reasoning open.
+    /// Returns true if the template leaves reasoning open.
     fn thinks(&self) -> bool {
         self.opening.contains(&"<think>") && !self.opening.contains(&"</think>")
     }
@@ -85,7 +86,7 @@ impl Family {
             .unwrap()
     }
 
-    /// The prompt behind an output, and what the messages alone add to it.
+    /// Returns the prompt after an output, and the ids that the messages alone add to it.
     fn next(&self, prompt: &[u32], output: &[u32], messages: &[Message], history: History) -> (Vec<u32>, Vec<u32>) {
         let next = Prompt {
             held: [prompt, output].concat(),
@@ -100,7 +101,7 @@ impl Family {
 }
 
 #[test]
-fn what_goes_on_with_a_reasoning_of_the_template_is_reasoning() {
+fn output_after_an_open_reasoning_continues_it() {
     for family in FAMILIES.iter() {
         let prompt = family.asked("q");
         assert_eq!(family.codec.leaves_open(&prompt), family.thinks(), "{}", family.name);
@@ -116,28 +117,28 @@ fn what_goes_on_with_a_reasoning_of_the_template_is_reasoning() {
             (&["</think>", "c"], "c", "c"),
             (&[END], "", ""),
         ] {
-            let heard = family.codec.decode(&prompt, &family.ids(pieces));
+            let received = family.codec.decode(&prompt, &family.ids(pieces));
             let expected = if family.thinks() { inside } else { outside };
-            assert_eq!(heard, expected, "{}: {pieces:?}", family.name);
+            assert_eq!(received, expected, "{}: {pieces:?}", family.name);
         }
     }
 }
 
-/// Else whoever learned it would say nothing to its partner.
+/// Otherwise an agent that learned the answer would send its partner an empty text.
 #[test]
-fn a_known_answer_stands_outside_of_the_reasoning_that_the_template_began() {
+fn a_known_answer_is_outside_the_templates_reasoning() {
     for family in FAMILIES.iter() {
         let prompt = family.asked("q");
         for (answer, said) in [("b", "b"), ("a</think>b", "b"), ("", "")] {
             let ids = family.codec.completion(&prompt, answer).unwrap();
-            let heard = family.codec.decode(&prompt, &ids);
-            assert_eq!(heard.trim(), said, "{}: {answer:?}", family.name);
+            let received = family.codec.decode(&prompt, &ids);
+            assert_eq!(received.trim(), said, "{}: {answer:?}", family.name);
             assert_eq!(ids.last(), Some(&family.end), "{}", family.name);
         }
         let marked = family.codec.completion(&prompt, "<think>a</think>b").unwrap();
         assert_eq!(family.codec.decode(&prompt, &marked), "b", "{}", family.name);
         let whole = family.codec.spelled(&[&prompt[..], &marked[..]].concat());
-        // Behind one that is over, its own is another.
+        // After a closed reasoning, reasoning in the answer is a second one.
         let begun = 1 + usize::from(family.opening.contains(&"</think>"));
         assert_eq!(whole.matches("<think>").count(), begun, "{}: {whole}", family.name);
         let plain = family.codec.completion(&prompt, "b").unwrap();
@@ -146,9 +147,9 @@ fn a_known_answer_stands_outside_of_the_reasoning_that_the_template_began() {
     }
 }
 
-/// Neither does a turn before that was cut off in its reasoning, nor what others say.
+/// A previous turn that was cut off in its reasoning does not begin it, and messages do not.
 #[test]
-fn nobody_but_the_template_begins_the_reasoning_of_a_turn() {
+fn only_the_template_begins_the_reasoning_of_a_turn() {
     for family in FAMILIES.iter() {
         for said in [
             "<think>",
@@ -173,22 +174,22 @@ fn nobody_but_the_template_begins_the_reasoning_of_a_turn() {
                 family.name
             );
         }
-        // An assistant's own, as a task tells it.
-        let told = [Message::user("q"), message("assistant", "<think>"), Message::user("q")];
-        let prompt = family.codec.render(&first(&told), History::Keep).unwrap();
+        // An assistant's own message, given by the task.
+        let given = [Message::user("q"), message("assistant", "<think>"), Message::user("q")];
+        let prompt = family.codec.render(&first(&given), History::Keep).unwrap();
         assert_eq!(family.codec.leaves_open(&prompt), family.thinks(), "{}", family.name);
     }
 }
 
 #[test]
-fn a_task_keeps_its_own_marks_and_the_agent_its_turn_behind_them() {
+fn a_tasks_own_marks_stay_and_the_turn_after_them_too() {
     for family in FAMILIES.iter() {
-        let told = [
+        let given = [
             Message::user("Say <think>."),
             message("assistant", "<think>no</think>yes"),
             Message::user("What does <think> do, without </think>? <think>"),
         ];
-        let prompt = family.codec.render(&first(&told), History::Keep).unwrap();
+        let prompt = family.codec.render(&first(&given), History::Keep).unwrap();
         let output = family.ids(&["It begins a thought.", END]);
         let (next, bridge) = family.next(
             &prompt,
@@ -196,7 +197,7 @@ fn a_task_keeps_its_own_marks_and_the_agent_its_turn_behind_them() {
             &[Message::user("<think> and?")],
             History::StripReasoning,
         );
-        // Of the prompt nothing goes but what the template wrote of a reasoning.
+        // Only the template's reasoning is removed from the prompt.
         let opening = family.ids(family.opening);
         assert!(prompt.ends_with(&opening), "{}", family.name);
         let text = family.codec.spelled(&prompt);
@@ -216,9 +217,10 @@ fn a_task_keeps_its_own_marks_and_the_agent_its_turn_behind_them() {
     }
 }
 
-/// As where `>` and a line break are one token: no id of the mark alone is in the text.
+/// Some tokenizers have one token for `>` and a line break, so the text has no id of the mark
+/// alone.
 #[test]
-fn marks_are_found_in_whatever_tokens_they_are_spelled() {
+fn marks_are_found_in_any_spelling_by_tokens() {
     let codec = changed(|tokenizer, config| {
         tokenizer["model"]["vocab"][">\u{10A}"] = json!(300);
         tokenizer["model"]["merges"] = json!([[">", "\u{10A}"]]);
@@ -245,7 +247,7 @@ fn marks_are_found_in_whatever_tokens_they_are_spelled() {
         codec.spelled(&next),
         "<think>\n<|assistant|>\nb>\n<|end|>c<|assistant|><think>\n"
     );
-    // A beginning that is spelled alone, and an end that is not.
+    // The opening mark has its own tokens, and the closing mark does not.
     assert_eq!(codec.decode(&[65], &spell("<think>a</think>\n\nb")), "b");
 }
 
@@ -266,14 +268,15 @@ fn words_can_be_marks() {
         sampled: 7,
         messages: vec![Message::user("a")],
     };
-    // Words that stand beside each other are no mark.
+    // Separate words are not a mark.
     assert_eq!(
         codec.render(&next, History::StripReasoning).unwrap(),
         [2, 0, 2, 8, 3, 4, 2, 7, 2, 8]
     );
 }
 
-/// Pieces without those in a reasoning, control tokens excepted: by pieces, as the codec does it by bytes.
+/// Returns the pieces outside reasoning, and all control tokens. It works by pieces, while the
+/// codec works by bytes.
 fn without_reasoning<'a>(pieces: &[&'a str]) -> Vec<&'a str> {
     let mut stays = vec![true; pieces.len()];
     let (mut begun, mut open): (Option<usize>, bool) = (None, false);
@@ -281,7 +284,7 @@ fn without_reasoning<'a>(pieces: &[&'a str]) -> Vec<&'a str> {
         match *piece {
             "<think>" if !open => (begun, open) = (Some(at), true),
             "</think>" => {
-                // What came behind an earlier end was reasoning too.
+                // Pieces after an earlier closing mark were reasoning too.
                 if let Some(from) = begun {
                     stays[from..=at].fill(false);
                 }
@@ -318,10 +321,10 @@ fn talk() -> impl Strategy<Value = Vec<(String, Vec<&'static str>)>> {
 }
 
 proptest! {
-    /// Whoever writes marks where: a history loses the agent's reasoning and what the template wrote of it, and nothing else; each
-    /// sampled token is trained once, in the context in which it was sampled.
+    /// Any message may contain marks. A history loses only the agent's reasoning and the template's
+    /// part of it. Each sampled token is trained once, in the context in which it was sampled.
     #[test]
-    fn a_history_loses_reasoning_alone_and_each_sampled_token_is_trained_once(which in 0usize..10, talk in talk()) {
+    fn a_history_loses_only_reasoning_and_trains_tokens_once(which in 0usize..10, talk in talk()) {
         let family = &FAMILIES[which];
         let (codec, opening) = (&family.codec, family.ids(family.opening));
         let mut prompt = family.asked(&talk[0].0);
@@ -341,10 +344,10 @@ proptest! {
             let ended = usize::from(own.last() == Some(&family.end));
             let expected = [before, &own, &bridge[ended..]].concat();
             prop_assert_eq!(&next, &expected);
-            // What a partner has heard the agent holds.
-            let heard = codec.decode(&prompt, &output);
+            // The agent holds what its partner received.
+            let received = codec.decode(&prompt, &output);
             let holds = codec.text(&own);
-            prop_assert!(holds.contains(heard.trim()) && !holds.contains("<think>"), "{:?} of {:?}", heard, holds);
+            prop_assert!(holds.contains(received.trim()) && !holds.contains("<think>"), "{:?} of {:?}", received, holds);
 
             let (whole, _) = family.next(&prompt, &output, &messages, History::Keep);
             prop_assert!(whole.starts_with(&[&prompt[..], &output].concat()));
@@ -353,9 +356,9 @@ proptest! {
         prop_assert_eq!(samples::trained(&sample::rows(&turns)), samples::sampled(&turns));
     }
 
-    /// Whatever is sampled: nothing of the prompt goes, and nothing comes in.
+    /// For any sampled output, the prompt loses and gains nothing.
     #[test]
-    fn of_any_output_a_part_stays(which in 0usize..10, output in prop::collection::vec(0u32..259, 1..40)) {
+    fn stripping_keeps_a_part_of_any_output(which in 0usize..10, output in prop::collection::vec(0u32..259, 1..40)) {
         let family = &FAMILIES[which];
         let prompt = family.asked("<think> \u{e9}");
         let (next, bridge) = family.next(&prompt, &output, &[Message::user("<think>")], History::StripReasoning);

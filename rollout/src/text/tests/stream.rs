@@ -1,4 +1,4 @@
-//! Texts told token by token are the whole text.
+//! Texts that are streamed token by token equal the whole text.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use crate::text::TextCodec;
 use crate::text::make::byte_char;
 use crate::text::testing::{bytes, changed};
 
-/// Pieces of several bytes beside the single ones: each ends a character and begins the next.
+/// Pieces of several bytes next to the single ones. Each ends a character and begins the next.
 const STRADDLING: [&[u8]; 6] = [
     &[0xA3, 0xB1, 0xB2],
     &[0xB2, 0xF0],
@@ -19,7 +19,7 @@ const STRADDLING: [&[u8]; 6] = [
     &[0xB1, 0xB2, 0xF0],
 ];
 
-/// A byte tokenizer with [`STRADDLING`] from id 256 on, and control tokens behind them.
+/// A byte tokenizer with [`STRADDLING`] from id 256 on, and control tokens after them.
 static BYTES: LazyLock<TextCodec> = LazyLock::new(|| {
     changed(|tokenizer, _| {
         for (at, piece) in STRADDLING.iter().enumerate() {
@@ -29,7 +29,8 @@ static BYTES: LazyLock<TextCodec> = LazyLock::new(|| {
     })
 });
 
-/// Pieces as SentencePiece has them: a byte is `<0xE4>`. With `known`, in a form whose bytes are known.
+/// Returns a codec with SentencePiece's pieces: a byte is `<0xE4>`. With `known`, the bytes of the
+/// pieces are known.
 fn pieces(known: bool) -> TextCodec {
     changed(|tokenizer, _| {
         let mut vocabulary: serde_json::Map<String, Value> =
@@ -51,25 +52,25 @@ fn pieces(known: bool) -> TextCodec {
 
 static PIECES: LazyLock<[TextCodec; 2]> = LazyLock::new(|| [pieces(true), pieces(false)]);
 
-fn told(codec: &TextCodec, ids: &[u32]) -> (Vec<String>, String) {
+fn streamed(codec: &TextCodec, ids: &[u32]) -> (Vec<String>, String) {
     let mut stream = codec.stream();
-    let told = ids.iter().map(|id| stream.push(*id)).collect();
-    (told, stream.rest())
+    let streamed = ids.iter().map(|id| stream.push(*id)).collect();
+    (streamed, stream.rest())
 }
 
 fn whole(codec: &TextCodec, ids: &[u32]) -> String {
-    let (told, rest) = told(codec, ids);
-    told.concat() + &rest
+    let (streamed, rest) = streamed(codec, ids);
+    streamed.concat() + &rest
 }
 
 #[test]
-fn tokens_that_end_a_character_and_begin_the_next_tell_each_as_it_is_complete() {
+fn straddling_tokens_return_each_character_when_complete() {
     let ids = [0xF0, 0xA3, 0xB1, 258, 0xB1, 259, 258, 0xB1, 0xB2, u32::from(b'.')];
     let one = "\u{23C72}";
-    let (told, rest) = told(&BYTES, &ids);
-    assert_eq!(told, ["", "", "", one, "", one, one, "", one, "."]);
+    let (streamed, rest) = streamed(&BYTES, &ids);
+    assert_eq!(streamed, ["", "", "", one, "", one, one, "", one, "."]);
     assert_eq!(rest, "");
-    assert_eq!(told.concat(), BYTES.text(&ids));
+    assert_eq!(streamed.concat(), BYTES.text(&ids));
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn broken_bytes_cost_no_character_behind_them() {
         &[0xFF, 0xFF, 0xFF, 0xF0, 0xA3, 0xB1, 0xB2][..],
         &[0xF0, 0xF0, 0xF0, 0xF0, 0xA3, 0xB1, 0xB2],
         &[0xB2, 0xB2, 261, 0xA3, 256, 261],
-        // Control tokens are no part of a text.
+        // Control tokens are not part of a text.
         &[0xF0, 262, 262, 262, 262, 0xA3, 263, 0xB1, 0xB2],
     ] {
         assert_eq!(whole(&BYTES, ids), BYTES.text(ids), "{ids:?}");
@@ -87,24 +88,25 @@ fn broken_bytes_cost_no_character_behind_them() {
 }
 
 proptest! {
-    /// Whatever the bytes are and however they are cut.
+    /// Holds for any bytes, cut anywhere.
     #[test]
-    fn told_is_the_whole_text_of_any_bytes(ids in prop::collection::vec(
+    fn any_bytes_stream_to_the_whole_text(ids in prop::collection::vec(
         prop_oneof![256..262u32, prop::sample::select(vec![0xF0u32, 0xA3, 0xB1, 0xB2, 0xE4, 0xFF, 0x41, 262]), 0..300u32], 0..40,
     )) {
         prop_assert_eq!(whole(&BYTES, &ids), BYTES.text(&ids));
     }
 
-    /// Of text that is whole, also where bytes are not known; cut at any place, as it comes from a tokenizer that never saw it.
+    /// Holds for valid text, also if the bytes of tokens are unknown. The cuts are arbitrary,
+    /// because tokens may come from another tokenizer.
     #[test]
-    fn told_is_the_whole_text_of_any_characters(text in "[\u{20C72}\u{23C72}\u{E9}\u{2603}ab]{0,20}", cuts in prop::collection::vec(1..4usize, 40)) {
+    fn any_characters_stream_to_the_whole_text(text in "[\u{20C72}\u{23C72}\u{E9}\u{2603}ab]{0,20}", cuts in prop::collection::vec(1..4usize, 40)) {
         let plain = bytes();
         let ids = plain.plain(&text).unwrap();
-        let (told, rest) = told(&plain, &ids);
-        prop_assert_eq!(told.concat(), text.clone());
+        let (streamed, rest) = streamed(&plain, &ids);
+        prop_assert_eq!(streamed.concat(), text.clone());
         prop_assert_eq!(rest, "");
-        prop_assert_eq!(told.iter().filter(|piece| !piece.is_empty()).count(), text.chars().count());
-        // As bytes and as pieces, by turns.
+        prop_assert_eq!(streamed.iter().filter(|piece| !piece.is_empty()).count(), text.chars().count());
+        // Alternates bytes and pieces.
         let mut ids = Vec::new();
         for (c, cut) in text.chars().zip(&cuts) {
             let piece = match (c, cut) {

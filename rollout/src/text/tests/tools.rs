@@ -1,4 +1,4 @@
-//! Tools in the chat template, and what they say.
+//! Tools in the chat template, and their answers.
 
 use broker::protocol::turn::{Message, Prompt};
 use configs::History;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::text::testing::{add_token, bytes, changed, first, message};
 use crate::text::{TextCodec, TextError};
 
-/// A template that lists tools and shows what they answered, as Qwen's does.
+/// Returns a template that lists tools and shows their answers, as Qwen's does.
 fn with_tools() -> TextCodec {
     changed(|tokenizer, config| {
         for (content, special) in [("<|im_start|>", true), ("<|im_end|>", true), ("<tool_response>", false)] {
@@ -31,7 +31,7 @@ fn controls(codec: &TextCodec, ids: &[u32]) -> Vec<u32> {
 }
 
 #[test]
-fn tools_reach_the_template_as_its_variable_and_no_text_of_theirs_is_a_control_token() {
+fn tools_are_a_template_variable_without_control_tokens() {
     let codec = with_tools();
     let listed = |description: &str| {
         let list = json!([{"type": "function", "function": {"name": "search", "description": description}}]);
@@ -81,7 +81,8 @@ fn hostile_text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Turns that call and what comes back: one row, each sampled token in it once with its own context, whatever tools say.
+    /// Turns with calls and results form one row. Each sampled token is in it once with its own
+    /// context, whatever tools answer.
     #[test]
     fn tool_turns_train_each_sampled_token_once(
         results in prop::collection::vec(prop::collection::vec(hostile_text(), 1..3), 1..4),
@@ -100,7 +101,7 @@ proptest! {
             let next = codec.render(&Prompt { held: held.clone(), sampled: 0, messages }, History::Keep).unwrap();
             prop_assert!(next.starts_with(&held));
             let one = codec.render(&Prompt { held: held.clone(), sampled: 0, messages: harmless.clone() }, History::Keep).unwrap();
-            // The end of the turn, each result's own frame, and the beginning of the answer.
+            // The end of the turn, the frame of each result, and the beginning of the answer.
             let (own, plain) = (controls(&codec, &next[held.len()..]), controls(&codec, &one[held.len()..]));
             prop_assert_eq!(own.len(), plain.len() + 2 * (results.len() - 1));
             held = next;

@@ -1,4 +1,5 @@
-//! Conversations that programs decide: whoever can ask them says what they answer, and agents say words that are made up.
+//! Conversations that programs decide. The caller asks the programs and passes their answers;
+//! agents say made-up words.
 
 use std::collections::BTreeSet;
 
@@ -7,31 +8,33 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::Finish;
 use serde_json::Value;
 
-use super::{ANSWERS, ROUNDS, TEXTS, answer, check_asks, check_outcome, roles, told};
-use crate::tasks::random::Random;
-use crate::workflow::process::{DECISIONS, SPOILT};
+use super::{ANSWERS, ROUNDS, TEXTS, answer, check_asks, check_outcome, roles, shown};
+use crate::random::Random;
+use crate::workflow::program::{DECISIONS, SPOILT};
 use crate::workflow::{Ask, Event, Step, Workflow};
 
-/// Such conversations of a task: each of their questions costs a process or a broker its time.
+/// The number of such conversations per task. Each of their questions costs the time of a process
+/// or a broker.
 pub const PLAYED: u64 = 8;
 
-/// One conversation that is made up, but for what programs say in it.
+/// One made-up conversation with the real answers of programs.
 pub struct Played<'a> {
     workflow: &'a dyn Workflow,
     task: &'a Task,
     seed: u64,
-    /// All that may be asked for, and those of them that no agent plays.
+    /// All roles that may be asked for, and those of them that no agent plays.
     roles: Vec<RoleName>,
     programs: BTreeSet<RoleName>,
     random: Random,
     events: Vec<Event>,
     rounds: usize,
-    /// Why a run would not take what a program answered.
+    /// The reason why a run would reject a program's answer.
     refused: Option<String>,
 }
 
 impl<'a> Played<'a> {
-    /// The conversation of this number: the same every time, if the programs say the same.
+    /// Starts the conversation of this number. It is the same every time, if the programs give the
+    /// same answers.
     #[must_use]
     pub fn new(workflow: &'a dyn Workflow, task: &'a Task, number: u64) -> Self {
         let programs = workflow.programs().into_iter();
@@ -50,20 +53,20 @@ impl<'a> Played<'a> {
         }
     }
 
-    /// What programs are to be asked now, each of which is to be told ([`Played::says`]); nothing once the conversation has ended as it
-    /// should.
+    /// Returns the questions for programs; pass each answer to [`Played::says`]. Returns nothing
+    /// once the conversation has ended as it should.
     ///
     /// # Errors
-    /// What is broken, and after which events.
+    /// The rule that is broken, and the events before it.
     pub fn wanted(&mut self) -> Result<Vec<Ask>, String> {
         let wanted = match self.refused.take() {
             Some(refused) => Err(refused),
             None => self.follow(),
         };
-        wanted.map_err(|broken| format!("{broken}, after the events {}", told(&self.events)))
+        wanted.map_err(|broken| format!("{broken}, after the events {}", shown(&self.events)))
     }
 
-    /// What a program answered.
+    /// Records the answer of a program.
     pub fn says(&mut self, ask: &Ask, text: &str) {
         let question = ask
             .messages
@@ -82,9 +85,9 @@ impl<'a> Played<'a> {
         });
     }
 
-    /// Lets agents answer until programs are asked, or it ends.
+    /// Lets agents answer until programs are asked, or the conversation ends.
     fn follow(&mut self) -> Result<Vec<Ask>, String> {
-        // A decision and the answers to it are two.
+        // A decision and the answers to it are two rounds.
         while self.rounds < 2 * ROUNDS {
             self.rounds += 1;
             let asks = match self.workflow.step(self.task, self.seed, &self.events) {
@@ -109,7 +112,7 @@ impl<'a> Played<'a> {
             if agents.is_empty() {
                 return Ok(programs);
             }
-            // In any order.
+            // In random order.
             for place in self.random.permutation(agents.len()) {
                 let said = agents.get(place as usize).map(|ask| self.made_up(ask));
                 self.events.extend(said);
@@ -128,7 +131,7 @@ impl<'a> Played<'a> {
         answer(ask, &text, finish)
     }
 
-    /// As often what leads somewhere as what nobody expects.
+    /// Returns a likely word half of the time, else an unexpected one.
     fn word(&mut self) -> String {
         let label = match &self.task.label {
             Value::String(text) => text.clone(),

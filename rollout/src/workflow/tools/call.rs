@@ -1,24 +1,26 @@
-//! What an agent's text calls: `<tool_call>{"name": .., "arguments": {..}}</tool_call>`, as the templates of Qwen and Hermes
-//! teach it, several in a turn, also where it is damaged.
+//! Tool calls in an agent's text: `<tool_call>{"name": .., "arguments": {..}}</tool_call>`, as the
+//! templates of Qwen and Hermes teach it. A turn may have several calls, and damaged ones are
+//! reported.
 
 use serde_json::{Map, Value};
 
 pub(crate) const OPEN: &str = "<tool_call>";
 pub(crate) const CLOSE: &str = "</tool_call>";
-/// Calls read of one turn; more are not looked at.
+/// The most calls read of one turn; later ones are ignored.
 const MOST: usize = 16;
-/// Bytes of one call that are read.
+/// The most bytes read of one call.
 const LONGEST: usize = 64 << 10;
 
 /// One call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Call {
     pub(crate) name: String,
-    /// An object, as a rule; the tool's schema says.
+    /// Usually an object; the tool's schema decides.
     pub(crate) arguments: Value,
 }
 
-/// The calls in a text, in their order. An error says to the agent what is wrong with one that cannot be read.
+/// Returns the calls in a text, in order. An error tells the agent what is wrong with a call that
+/// cannot be read.
 pub(crate) fn calls(text: &str) -> Vec<Result<Call, String>> {
     let (mut found, mut rest) = (Vec::new(), text);
     while let Some(at) = rest.find(OPEN)
@@ -32,7 +34,7 @@ pub(crate) fn calls(text: &str) -> Vec<Result<Call, String>> {
     found
 }
 
-/// Whether every call in a text is opened and closed, one after the other.
+/// Returns true if every call in a text is opened and closed, one after the other.
 pub(crate) fn balanced(text: &str) -> bool {
     let mut rest = text;
     loop {
@@ -50,12 +52,13 @@ pub(crate) fn balanced(text: &str) -> bool {
     }
 }
 
-/// Reads one call behind its opening mark, and says how much of the text it is.
+/// Reads one call after its opening mark, and returns its length in the text.
 fn read(inside: &str) -> (Result<Call, String>, usize) {
     let body = unfenced(inside);
     let skipped = inside.len() - body.len();
     let mut values = serde_json::Deserializer::from_str(head(body)).into_iter::<Value>();
-    // The value itself may have the closing mark in a text, so it is read before the mark is looked for.
+    // The value itself may have the closing mark in a text, so it is read before the mark is
+    // searched.
     if let Some(Ok(value)) = values.next() {
         let used = skipped + values.byte_offset();
         let end = inside[used..]
@@ -87,7 +90,7 @@ fn call(value: Value) -> Result<Call, String> {
     Ok(Call { name, arguments })
 }
 
-/// Without white space and a code fence before it.
+/// Returns the text without leading white space and code fence.
 fn unfenced(text: &str) -> &str {
     let text = text.trim_start();
     let Some(fenced) = text.strip_prefix("```") else {

@@ -1,11 +1,11 @@
-//! What a corpus of documents offers: `search` and `visit`. Who answers them reads these arguments.
+//! The tools of a corpus of documents, `search` and `visit`, and their arguments.
 
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Spec;
 
-/// Documents that a search names, if it is not said.
+/// Documents that a search returns by default.
 const TOP: usize = 5;
 
 /// Arguments of `search`.
@@ -20,7 +20,7 @@ pub struct Search {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Visit {
     pub id: String,
-    /// Counts from 1.
+    /// Counted from 1.
     #[serde(default = "first")]
     pub page: usize,
 }
@@ -32,7 +32,7 @@ fn first() -> usize {
     1
 }
 
-/// The tool of that name, if a corpus has it.
+/// Returns the tool of that name, if a corpus has it.
 pub(super) fn spec(name: &str) -> Option<Result<Spec, String>> {
     let (description, parameters) = match name {
         "search" => (

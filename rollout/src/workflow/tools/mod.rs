@@ -1,13 +1,14 @@
-//! Tools: what agents may call in their turns.
+//! Tools that agents may call in their turns.
 //!
-//! A call is an ask to a role of the tool's own, `ROLE-TOOL`, with a seat for each call. Who answers is beside the agents, and
-//! the answer is committed like a generation, once, before it is used: so workflows stay pure. [`WithTools`] gives tools to the
-//! roles of any workflow; `deep-research` follows its talks itself.
+//! A call is an ask to the tool's own role, `ROLE-TOOL`, with a seat for each call. The answer
+//! comes from outside the agents. It is committed once, like a generation, before it is used, so
+//! workflows stay pure. [`WithTools`] gives tools to the roles of any workflow; `deep-research`
+//! follows its seats itself.
 
 pub(crate) mod call;
 pub mod corpus;
+pub(crate) mod seat_calls;
 mod spec;
-pub(crate) mod talk;
 mod wrap;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,15 +23,16 @@ use serde_json::{Map, Value};
 
 use super::transcript::{Transcript, ask};
 use call::Call;
+use seat_calls::CallAnswer;
+pub use seat_calls::ERROR;
 pub(crate) use spec::Spec;
-use talk::Answer;
-pub use talk::ERROR;
-pub(super) use wrap::WithTools;
+pub(crate) use wrap::WithTools;
 
-/// Calls of a seat are numbered from 0, and each has a seat of its tool: as many for each seat that calls.
+/// The most calls of a seat. They are numbered from 0, and each has its own seat of the tool; every
+/// calling seat has this many.
 const CALLS: u16 = 256;
 
-/// Where a tool is.
+/// The place of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolPlace {
     /// A folder of documents, searched in this process.
@@ -50,19 +52,19 @@ pub struct ToolProgram {
     pub config: ToolConfig,
 }
 
-/// What a tool is asked: one line of JSON.
+/// A question for a tool: one line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename = "call")]
 pub struct ToolQuestion {
     pub tool: String,
-    /// As the tool's schema has them.
+    /// In the form of the tool's schema.
     pub arguments: Value,
-    /// The task's. Its label is not told.
+    /// The task's metadata. The label is left out.
     #[serde(default)]
     pub metadata: Map<String, Value>,
 }
 
-/// The tools of a workflow and who may call them.
+/// The tools of a workflow and the roles that may call them.
 #[derive(Debug)]
 pub(crate) struct Tools {
     tools: BTreeMap<String, Tool>,
@@ -78,7 +80,7 @@ struct Tool {
 }
 
 impl Tools {
-    /// Those that `workflow.tools` names, or everything that is wrong with them.
+    /// Makes the tools that `workflow.tools` names, or returns everything that is wrong with them.
     pub(crate) fn new(config: &WorkflowConfig, declared: &BTreeMap<String, ToolConfig>) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut problem = |path: String, message: String| problems.push(Problem { path, message });
@@ -146,7 +148,8 @@ impl Tools {
         names.iter().filter_map(|name| self.tools.get(name))
     }
 
-    /// Whether each tool that the task lists is one that somebody here may call, with arguments that it takes.
+    /// Checks that some role may call each tool that the task lists, with arguments that the tool
+    /// takes.
     pub(crate) fn check(&self, task: &Task) -> Result<(), String> {
         let offered: BTreeSet<&str> = self.users.values().flatten().map(String::as_str).collect();
         known(task, &offered)?;
@@ -157,7 +160,8 @@ impl Tools {
         refused.map_or(Ok(()), |why| Err(format!("its tools are not good: {why}")))
     }
 
-    /// What a role's chat template lists: `more`, and those of its tools that the task offers.
+    /// Returns the tools that a role's chat template lists: `more`, and those of its tools that the
+    /// task offers.
     pub(crate) fn message(&self, role: &RoleName, task: &Task, more: &[&Spec]) -> Option<Message> {
         let own = self
             .of(role)
@@ -168,7 +172,8 @@ impl Tools {
         (!list.is_empty()).then(|| Message::new(Message::TOOLS, Value::Array(list).to_string()))
     }
 
-    /// What a call comes back with, or the ask for it. `more` are tools that somebody else answers; they are only named.
+    /// Returns the answer to a call, or the ask for it. `more` are tools that are answered
+    /// elsewhere; here they are only named.
     pub(crate) fn answer(
         &self,
         task: &Task,
@@ -176,7 +181,7 @@ impl Tools {
         (role, seat): (&RoleName, u16),
         (number, call): (u16, &Call),
         more: &[&Spec],
-    ) -> Answer {
+    ) -> CallAnswer {
         let named = self.of(role).find(|tool| tool.spec.name == call.name);
         let Some(tool) = named.filter(|_| task.offers(&call.name)) else {
             return Ok(self.not_offered(role, task, call, more));
@@ -197,12 +202,13 @@ impl Tools {
             arguments,
             metadata: task.metadata.clone(),
         };
-        // A question is made of texts and numbers: it is always JSON.
+        // A question consists of texts and numbers, so it is always JSON.
         let line = serde_json::to_string(&question).unwrap_or_default();
         Err(vec![ask(&own, place, vec![Message::user(line)])])
     }
 
-    /// What is said to who calls a tool that there is not, or that this task does not offer.
+    /// Returns the answer to a call of a tool that does not exist, or that this task does not
+    /// offer.
     fn not_offered(&self, role: &RoleName, task: &Task, call: &Call, more: &[&Spec]) -> String {
         let own = self.of(role).map(|tool| tool.spec.name.as_str());
         let (offered, withheld): (Vec<&str>, Vec<&str>) = own.partition(|name| task.offers(name));
@@ -219,7 +225,7 @@ impl Tools {
         }
     }
 
-    /// Each tool with the roles of its answers.
+    /// Returns each tool with the roles of its answers.
     pub(crate) fn programs(&self) -> Vec<ToolProgram> {
         let roles = |name: &String| {
             let callers = self.users.iter().filter(|(_, names)| names.contains(name));
@@ -236,7 +242,7 @@ impl Tools {
 }
 
 impl Tool {
-    /// An error has the key that it is about.
+    /// Makes the tool. An error has the key that it is about.
     fn new(name: &str, config: &ToolConfig) -> Result<Self, (&'static str, String)> {
         let place = place(&config.kind).map_err(|message| ("kind", message))?;
         let own = matches!(place, ToolPlace::Corpus(_))
@@ -257,7 +263,7 @@ impl Tool {
     }
 }
 
-/// Whether each tool that the task lists is among those `offered`, and listed once.
+/// Checks that each tool that the task lists is in `offered`, and is listed once.
 pub(super) fn known(task: &Task, offered: &BTreeSet<&str>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for name in task.tools.iter().flatten().map(TaskTool::name) {
@@ -299,7 +305,7 @@ fn place(kind: &str) -> Result<ToolPlace, String> {
     Ok(ToolPlace::Http(kind.to_owned()))
 }
 
-/// The role under which the answers to a role's calls of a tool are committed.
+/// Returns the role under which the answers to a role's calls of a tool are committed.
 fn own_role(role: &RoleName, tool: &str) -> Option<RoleName> {
     RoleName::new(&format!("{role}-{tool}")).ok()
 }

@@ -1,9 +1,9 @@
-//! What a tool is to a model: a name, a description and the arguments that it takes.
+//! The description of a tool for a model: a name, a description and the arguments that it takes.
 
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 
-/// Faults of one call's arguments that are told, and how long each is at most.
+/// The most faults of one call's arguments that are reported, and the most characters of each.
 const FAULTS: usize = 3;
 const LONGEST: usize = 200;
 
@@ -14,12 +14,13 @@ pub(crate) struct Spec {
     description: String,
     parameters: Value,
     validator: Validator,
-    /// Of some of the arguments: whatever is there must fit, and nothing must be there.
+    /// A validator for some of the arguments: each one present must fit, and none is required.
     partial: Validator,
 }
 
 impl Spec {
-    /// `parameters` is a JSON Schema of an object. An error says what is wrong with it.
+    /// Makes the tool. `parameters` is a JSON Schema of an object. An error says what is wrong with
+    /// it.
     pub(crate) fn new(name: &str, description: &str, parameters: Value) -> Result<Self, String> {
         let mut some = parameters.clone();
         if let Some(fields) = some.as_object_mut() {
@@ -39,7 +40,8 @@ impl Spec {
         })
     }
 
-    /// As chat templates take it: Hugging Face's convention, which is OpenAI's. Arguments that a task has `bound` are not in it.
+    /// Returns the tool in the form that chat templates take: Hugging Face's convention, which is
+    /// OpenAI's. Arguments that a task has `bound` are left out.
     pub(crate) fn listed(&self, bound: Option<&Map<String, Value>>) -> Value {
         let is_open = |key: &str| !bound.is_some_and(|bound| bound.contains_key(key));
         let mut parameters = self.parameters.clone();
@@ -54,13 +56,14 @@ impl Spec {
         }})
     }
 
-    /// Why these arguments are not what it takes.
+    /// Explains why these arguments do not match the tool's schema.
     pub(crate) fn refuse(&self, arguments: &Value) -> Option<String> {
         let faults = faults(&self.validator, arguments)?;
         Some(format!("{} does not take these arguments: {faults}", self.name))
     }
 
-    /// What it is called with: what the agent `said` and what the task has `bound`, or why it is not called.
+    /// Returns the arguments of a call: those the agent `said` plus those the task has `bound`. The
+    /// error says why the call is rejected.
     pub(crate) fn arguments(&self, said: &Value, bound: Option<&Map<String, Value>>) -> Result<Value, String> {
         let mut arguments = said.clone();
         let (Some(fields), Some(bound)) = (arguments.as_object_mut(), bound) else {
@@ -76,8 +79,9 @@ impl Spec {
         Err(self.refuse_said(said, bound))
     }
 
-    /// Why what was `said` beside what is `bound` is not what it takes. What is bound is the task's secret, and faults repeat values: only
-    /// those of what was said are told.
+    /// Explains why the agent's arguments plus the task's bound ones do not match the tool's
+    /// schema. Bound values are the task's secret, and faults repeat values, so only faults of the
+    /// agent's own arguments are reported.
     fn refuse_said(&self, said: &Value, bound: &Map<String, Value>) -> String {
         let name = &self.name;
         if let Some(faults) = faults(&self.partial, said) {
@@ -92,7 +96,7 @@ impl Spec {
         }
     }
 
-    /// Why a task cannot bind these arguments.
+    /// Explains why a task cannot bind these arguments.
     pub(crate) fn refuse_bound(&self, bound: &Map<String, Value>) -> Option<String> {
         let known = self.parameters.get("properties").and_then(Value::as_object);
         let names: Vec<&str> = known.into_iter().flat_map(Map::keys).map(String::as_str).collect();
@@ -109,7 +113,7 @@ impl Spec {
     }
 }
 
-/// The first of what is wrong with a value.
+/// Returns the first fault of a value.
 fn faults(validator: &Validator, value: &Value) -> Option<String> {
     let errors = validator.iter_errors(value).take(FAULTS);
     let faults: Vec<String> = errors.map(|error| short(&error.to_string())).collect();
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_binds_is_neither_listed_nor_said_and_is_held_to_the_schema() {
+    fn bound_arguments_are_hidden_and_must_match_the_schema() {
         let schema = json!({"type": "object", "required": ["query", "corpus"], "additionalProperties": false, "properties": {
             "query": {"type": "string"}, "corpus": {"$ref": "#/$defs/corpus"}}, "$defs": {"corpus": {"type": "string", "maxLength": 8}}});
         let spec = Spec::new("search", "Finds.", schema).unwrap();

@@ -1,11 +1,12 @@
-//! Tools for a workflow that knows of none.
+//! Tools for a workflow that has no tools itself.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
-use super::super::{Ask, Event, Outcome, Step, Workflow, build};
+use super::super::{Ask, Event, Outcome, Step, Workflow};
 use super::*;
+use crate::workflows::build;
 use broker::protocol::turn::Finish;
 
 fn tool(folder: &Path) -> ToolConfig {
@@ -57,7 +58,7 @@ fn look(query: &str) -> String {
     format!("<tool_call>{{\"name\": \"search\", \"arguments\": {{\"query\": \"{query}\"}}}}</tool_call>")
 }
 
-fn told(ask: &Ask) -> Vec<(&str, &str)> {
+fn seen(ask: &Ask) -> Vec<(&str, &str)> {
     ask.messages
         .iter()
         .map(|m| (m.role.as_str(), m.content.as_str()))
@@ -65,7 +66,7 @@ fn told(ask: &Ask) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_call_is_answered_by_its_tool_and_the_workflow_sees_the_answer_alone() {
+fn a_tool_answers_a_call_and_the_workflow_sees_the_answer() {
     let solo = solo(|_| {});
     let first = &asks(&*solo, &[])[0];
     assert_eq!(first.messages[0].role, Message::TOOLS);
@@ -82,7 +83,7 @@ fn a_call_is_answered_by_its_tool_and_the_workflow_sees_the_answer_alone() {
     assert!(call.messages[0].content.starts_with("{\"kind\":\"call\""));
     events.push(event("solver-search", 0, "it is 5"));
     let next = &asks(&*solo, &events)[0];
-    assert_eq!((next.turn, told(next)), (1, vec![("tool", "it is 5")]));
+    assert_eq!((next.turn, seen(next)), (1, vec![("tool", "it is 5")]));
     events.push(said(1, "5"));
     let outcome = done(&*solo, &events);
     assert_eq!((outcome.rewards.len(), outcome.rewards[0].parts[0].value), (1, 1.0));
@@ -91,7 +92,7 @@ fn a_call_is_answered_by_its_tool_and_the_workflow_sees_the_answer_alone() {
 }
 
 #[test]
-fn calls_of_one_turn_are_made_beside_each_other_and_read_in_their_order() {
+fn calls_of_one_turn_are_parallel_and_read_in_their_order() {
     let solo = solo(|_| {});
     let mut events = vec![said(0, &format!("{}{}", look("a"), look("b")))];
     let both = asks(&*solo, &events);
@@ -99,7 +100,7 @@ fn calls_of_one_turn_are_made_beside_each_other_and_read_in_their_order() {
     events.push(event("solver-search", 1, "B"));
     assert_eq!(asks(&*solo, &events)[0].seat, 0);
     events.push(event("solver-search", 0, "A"));
-    assert_eq!(told(&asks(&*solo, &events)[0]), [("tool", "A"), ("tool", "B")]);
+    assert_eq!(seen(&asks(&*solo, &events)[0]), [("tool", "A"), ("tool", "B")]);
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn what_cannot_be_called_is_told_and_costs_nobody_a_question() {
         ),
     ] {
         let next = &asks(&*solo, &[said(0, text)])[0];
-        let (role, content) = told(next)[0];
+        let (role, content) = seen(next)[0];
         assert!(
             role == "tool" && content.starts_with(ERROR) && content.contains(says),
             "{content}"
@@ -132,12 +133,12 @@ fn turns_calls_and_context_come_to_an_end() {
     let few = solo(|config| config.tool_limits.calls = 1);
     let events = [said(0, &format!("{0}{0}", look("a"))), event("solver-search", 0, "A")];
     let next = asks(&*few, &events)[0].clone();
-    assert!(told(&next)[1].1.contains("1 calls are the most"), "{next:?}");
+    assert!(seen(&next)[1].1.contains("1 calls are the most"), "{next:?}");
 
     let short = solo(|config| config.tool_limits.turns = 1);
     let mut events = vec![said(0, &look("a")), event("solver-search", 0, "A")];
     let next = asks(&*short, &events)[0].clone();
-    assert_eq!(told(&next)[1], ("user", ToolLimits::default().hurry.as_str()));
+    assert_eq!(seen(&next)[1], ("user", ToolLimits::default().hurry.as_str()));
     events.push(said(1, &look("again")));
     assert_eq!(
         done(&*short, &events).rewards[0].parts[0].value,
@@ -155,7 +156,7 @@ fn turns_calls_and_context_come_to_an_end() {
             },
             event("solver-search", 0, result),
         ];
-        told(&asks(&*narrow, &events)[0])[0].0.to_owned()
+        seen(&asks(&*narrow, &events)[0])[0].0.to_owned()
     };
     assert_eq!(
         (
@@ -236,7 +237,7 @@ fn a_task_chooses_among_the_tools_of_the_run() {
     let next = &asks_of(&*solo, &none, &[said(0, &look("sum"))])[0];
     assert_eq!(next.role.as_str(), "solver", "no tool is asked");
     assert_eq!(
-        told(next),
+        seen(next),
         [(
             "tool",
             "error: the tool \"search\" is not offered in this task; there are none"
@@ -283,7 +284,7 @@ fn what_a_task_binds_is_what_the_tool_is_asked() {
     let question: ToolQuestion = serde_json::from_str(&call.messages[0].content).unwrap();
     assert_eq!(question.arguments, json!({"query": "amber"}));
     let other = &asks_of(&*solo, &bound, &[said(0, &look("jade"))])[0];
-    assert!(told(other)[0].1.contains("the task has set \"query\""), "{other:?}");
+    assert!(seen(other)[0].1.contains("the task has set \"query\""), "{other:?}");
 }
 
 #[test]

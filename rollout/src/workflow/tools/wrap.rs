@@ -1,7 +1,7 @@
-//! Tools for the roles of any workflow, which sees of each talk its end alone.
+//! Tools for the roles of any workflow. The workflow sees only the final answer of each exchange.
 //!
-//! A turn of such a role, as the workflow counts them, is one talk: the turns that called and the one that answered. The
-//! workflow is asked about conversations in which only answers were said.
+//! One turn of such a role, in the workflow's count, is one exchange: the turns that called and the
+//! turn that answered. The workflow is asked about conversations that hold only the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use std::sync::Arc;
 use broker::RoleName;
 use broker::protocol::task::Task;
 
-use super::talk::{Progress, Start, Talk};
+use super::seat_calls::{CallingSeat, Progress, Start};
 use super::{ToolProgram, Tools};
 use crate::grade::Grader;
 use crate::workflow::program::{Program, Question};
 use crate::workflow::transcript::{Transcript, ask};
 use crate::workflow::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
 
-/// A workflow whose roles may call tools.
+/// A workflow with roles that may call tools.
 pub(crate) struct WithTools {
     inner: Arc<dyn Workflow>,
     tools: Tools,
 }
 
-/// One seat's talks so far.
+/// One seat's exchanges so far.
 #[derive(Default)]
 struct Seat {
     /// The turns that answered, in order: the workflow's own turns.
     answers: Vec<u16>,
-    /// Where the talk after the last answer begins.
+    /// The start of the exchange after the last answer.
     open: Start,
     failed: u16,
 }
@@ -37,8 +37,8 @@ impl WithTools {
         Self { inner, tools }
     }
 
-    fn talk<'w>(&'w self, role: &'w RoleName, seat: u16) -> Talk<'w> {
-        Talk {
+    fn calling_seat<'w>(&'w self, role: &'w RoleName, seat: u16) -> CallingSeat<'w> {
+        CallingSeat {
             limits: self.tools.limits(),
             role,
             seat,
@@ -62,7 +62,10 @@ impl WithTools {
         loop {
             let mut answer = |count, call: &_| self.tools.answer(task, events, (role, number), (count, call), &[]);
             let first = || ask(role, number, Vec::new());
-            match self.talk(role, number).follow(events, seat.open, first, &mut answer) {
+            match self
+                .calling_seat(role, number)
+                .follow(events, seat.open, first, &mut answer)
+            {
                 Progress::Open(_) => return seat,
                 Progress::Done(spoken) => {
                     let next = seat.open.turn.saturating_add(spoken.turns.len() as u16);
@@ -80,7 +83,7 @@ impl WithTools {
         }
     }
 
-    /// The events as the workflow itself would have them.
+    /// Returns the events in the workflow's own count.
     fn answers_only(&self, events: &[Event], seats: &BTreeMap<(RoleName, u16), Seat>) -> Vec<Event> {
         let programs: BTreeSet<RoleName> = self.tools.programs().into_iter().flat_map(|tool| tool.roles).collect();
         let mut seen = BTreeSet::new();
@@ -99,12 +102,12 @@ impl WithTools {
         events.iter().filter_map(own).collect()
     }
 
-    /// What is to be asked so that a role gives the answer that the workflow wants.
+    /// Returns the asks that lead to the answer that the workflow wants of a role.
     fn asks(&self, task: &Task, events: Transcript<'_>, seat: Option<&Seat>, wanted: Ask) -> Vec<Ask> {
         let (role, number) = (wanted.role.clone(), wanted.seat);
         let (answers, open) = seat.map_or((0, Start::default()), |seat| (seat.answers.len(), seat.open));
         if usize::from(wanted.turn) != answers {
-            // Out of turn: who runs the group says so.
+            // Out of turn; the group reports it.
             return vec![wanted];
         }
         let first = || {
@@ -117,15 +120,18 @@ impl WithTools {
             first
         };
         let mut answer = |count, call: &_| self.tools.answer(task, events, (&role, number), (count, call), &[]);
-        match self.talk(&role, number).follow(events, open, first, &mut answer) {
+        match self
+            .calling_seat(&role, number)
+            .follow(events, open, first, &mut answer)
+        {
             Progress::Open(asks) => asks,
-            // It would have been among the answers.
+            // Otherwise it would be among the answers.
             Progress::Done(_) => Vec::new(),
         }
     }
 }
 
-/// With how much was called.
+/// Adds figures of the calls.
 fn counted(mut outcome: Outcome, seats: &BTreeMap<(RoleName, u16), Seat>) -> Step {
     let sum = |of: fn(&Seat) -> u16| seats.values().map(|seat| f64::from(of(seat))).sum::<f64>();
     outcome.metrics.push(("tool_calls", sum(|seat| seat.open.calls)));

@@ -1,4 +1,4 @@
-//! Which base an adapter is of: what checkpoints say of it, and what is made of that.
+//! The base of an adapter: its record in checkpoints, and the use of that record.
 
 use std::path::Path;
 
@@ -67,7 +67,7 @@ fn an_adapter_is_not_restored_over_another_base() {
             assert_eq!(digest(&trainer), before);
         }
         let folder = root.path().join("step-0");
-        // Kept without its state it says the same.
+        // A copy without the state has the same record.
         let kept = root.path().join("kept");
         keep_model(&folder, &kept).unwrap();
         assert!(!kept.join("state.json").exists());
@@ -77,11 +77,12 @@ fn an_adapter_is_not_restored_over_another_base() {
             found[0].clone()
         };
         for (other, seed, named) in others.clone() {
-            let told = look(&other, &random(seed)).unwrap();
-            assert!(told.contains(named), "{told}");
+            let difference = look(&other, &random(seed)).unwrap();
+            assert!(difference.contains(named), "{difference}");
         }
         assert_eq!(look(&shape(false), &random(1)), None);
-        // Read in the other type: a wider base is rounded and compared, of a narrower one the settings are.
+        // Read in the other type: a wider base is rounded and compared; for a narrower one the
+        // settings are compared.
         let in_other = |seed| Weights::random(&shape(false), INIT, seed).unwrap();
         let in_other = |seed| match dtype {
             Dtype::F32 => in_other(seed).copied_to(Device::Cpu, Dtype::Bf16).unwrap(),
@@ -90,13 +91,14 @@ fn an_adapter_is_not_restored_over_another_base() {
         assert_eq!(look(&shape(false), &in_other(1)), None);
         assert_eq!(look(&shape(false), &in_other(2)).is_some(), dtype == Dtype::Bf16);
         assert!(look(&others[0].0, &in_other(1)).is_some());
-        // A folder of somebody else's does not say.
+        // A foreign folder has no record.
         let foreign = root.path().join("foreign");
         std::fs::create_dir(&foreign).unwrap();
         std::fs::copy(folder.join(peft::CONFIG), foreign.join(peft::CONFIG)).unwrap();
         std::fs::write(foreign.join("state.json"), "{}").unwrap();
         assert_eq!(other_base(&foreign, &shape(false), &random(2)).unwrap(), None);
-        // The ids that end a turn are not part of it, and states of earlier builds do not say which base it was.
+        // The ids that end a turn are not compared, and states of earlier builds have no record of
+        // their base.
         let ends = ModelShape {
             eos: vec![3],
             max_context: 1 << 12,
@@ -112,13 +114,13 @@ fn an_adapter_is_not_restored_over_another_base() {
     }
 }
 
-/// Where the base came from and where it lies changes nothing of what a training state is called.
+/// The origin and the folder of the base do not affect the digest of a training state.
 #[test]
-fn the_base_is_digested_once_and_stays_outside_the_digest_of_the_state() {
+fn the_base_is_digested_once_and_not_part_of_the_state_digest() {
     let base = Weights::random(&shape(false), INIT, 1).unwrap();
     let shared = base.share();
     assert_eq!(shared.frozen_digest().unwrap(), base.digest().unwrap());
-    // It would be another if it were computed again.
+    // A second computation would give another digest.
     let _ = shared.flat().shallow_clone().f_add_scalar_(1.0).unwrap();
     assert_ne!(base.digest().unwrap(), base.frozen_digest().unwrap());
     assert_eq!(base.frozen_digest().unwrap(), shared.frozen_digest().unwrap());

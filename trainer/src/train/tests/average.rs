@@ -54,7 +54,7 @@ fn the_average_is_the_closed_form() {
 }
 
 #[test]
-fn it_begins_anew_as_version_0_and_a_step_left_out_leaves_it() {
+fn it_begins_again_at_version_0_and_a_skipped_step_keeps_it() {
     let mut trainer = averaging(1, false);
     train(&mut trainer, 0);
     publish(&mut trainer, 2, 0);
@@ -156,7 +156,8 @@ fn as_the_reference_it_moves_with_the_weights() {
     assert_eq!(said, logprobs(&mut alone, 0, Whose::Trained));
 }
 
-/// The reference goes on in its own memory, and an adapter's, whose neighbouring modules are computed as one, follows as well.
+/// The reference is updated in its own memory. An adapter's reference follows too, although its
+/// neighbouring modules are computed as one.
 #[test]
 fn the_reference_follows_where_it_lies() {
     let ema = EmaOptions {
@@ -186,10 +187,10 @@ fn the_reference_follows_where_it_lies() {
         let adapter = Weights::adapter(&shape(false), &lora, 1).unwrap();
         let mut trainer = fresh(adapter, options());
         publish(&mut trainer, 1, 0);
-        let lies = |trainer: &Trainer| trainer.reference.as_ref().unwrap().0.flat().data_ptr();
-        let place = lies(&trainer);
+        let address = |trainer: &Trainer| trainer.reference.as_ref().unwrap().0.flat().data_ptr();
+        let place = address(&trainer);
         (1..4).for_each(|round| train(&mut trainer, round));
-        assert_eq!(lies(&trainer), place);
+        assert_eq!(address(&trainer), place);
         let average = trainer
             .average()
             .unwrap()

@@ -1,11 +1,13 @@
-//! Losses of many tokens through the whole trainer: what is computed together, answers, refusals, losses of the caller's own.
+//! Losses of many tokens through the whole trainer: groups computed together, answers, rejections,
+//! custom losses.
 
 use broker::protocol::train::{M2poMode, M2poScope, Policy, Surrogate, Whose};
 use tch::Tensor;
 
 use super::*;
 use crate::loss::head::Slope;
-use crate::loss::joint::{Member, Share, share};
+use crate::loss::joint::{Member, Share};
+use crate::loss::share;
 
 fn loss(surrogate: Surrogate) -> Loss {
     Loss::Policy(Policy {
@@ -29,7 +31,7 @@ fn options(micro_batch_tokens: usize) -> TrainerOptions {
     }
 }
 
-/// One answer of two rows each, in different groups; advantages alike within one.
+/// Answers of two rows each, in different groups; equal advantages within one answer.
 fn torn() -> TrainBatch {
     let mut batch = batch(0);
     for span in batch.spans.iter_mut().filter(|span| span.mask.contains(&true)) {
@@ -145,7 +147,7 @@ fn advantages_of_tokens_take_the_place_of_the_spans() {
 }
 
 #[test]
-fn a_forward_pass_is_made_with_whose_weights_are_asked_for() {
+fn a_forward_pass_uses_the_requested_weights() {
     let mut trainer = trainer(1, options(1000));
     let forward = |trainer: &mut Trainer, seq, whose| {
         let batch = batch(0);
@@ -192,7 +194,8 @@ fn a_loss_of_ones_own_is_the_same_as_a_command() {
 
 #[test]
 fn the_gradient_of_ones_own_loss_equals_finite_differences() {
-    // The square of the mean log-prob of each answer: no wire loss, and of many tokens.
+    // The square of the mean log-prob of each answer: not on the wire, and a function of many
+    // tokens.
     let value = |members: &[Member], answer: u32| {
         let own: Vec<f64> = members
             .iter()

@@ -1,5 +1,5 @@
-//! Each loss of many tokens learns: answers of three tokens that repeat the prompt's, in two steps per batch, so that the
-//! second is off-policy.
+//! Each loss of many tokens learns: answers of three tokens that repeat the prompt's, in two steps
+//! per batch, so that the second is off-policy.
 
 use broker::protocol::train::{Kl, M2poMode, M2poScope, Policy, Surrogate, Whose};
 use tch::{Device, Kind};
@@ -16,7 +16,7 @@ const VOCAB: usize = 24;
 const STEPS: u64 = 120;
 const SEEDS: u64 = 5;
 
-/// Draws answers, each token given those before: ids and log-probs.
+/// Draws answers, each token given the earlier ones: ids and log-probs.
 fn sample(decoder: &Decoder, prompts: &[u32], seed: u64, round: u64) -> (Vec<Vec<u32>>, Vec<Vec<f32>>) {
     let _no_grad = tch::no_grad_guard();
     let mut rows: Vec<Vec<u32>> = prompts.iter().map(|prompt| vec![*prompt, 23]).collect();
@@ -41,7 +41,7 @@ fn sample(decoder: &Decoder, prompts: &[u32], seed: u64, round: u64) -> (Vec<Vec
     (rows.into_iter().map(|row| row[2..].to_vec()).collect(), logprobs)
 }
 
-/// A group for each prompt; advantages are rewards, to be made relative by the caller.
+/// A group for each prompt. Advantages are rewards; the caller makes them relative.
 fn play(decoder: &Decoder, seed: u64, round: u64) -> (TrainBatch, Vec<f64>) {
     let prompts: Vec<u32> = (0..PROMPTS).flat_map(|prompt| [prompt; SAMPLES]).collect();
     let (answers, logprobs) = sample(decoder, &prompts, seed, round);
@@ -87,7 +87,8 @@ fn leave_one_out(rewards: &[f64]) -> Vec<f64> {
     rewards.chunks(SAMPLES).flat_map(own).collect()
 }
 
-/// Mean reward of the first and the last ten rounds of one run; `pay` makes advantages of rewards.
+/// Mean reward of the first and the last ten rounds of one run. `pay` turns rewards into
+/// advantages.
 fn run(seed: u64, loss: Loss, pay: impl Fn(&mut Trainer, &mut TrainBatch, &[f64], u64)) -> (f64, f64) {
     let mut trainer = trainer(seed, TrainerOptions::default());
     trainer.take_reference().unwrap();
@@ -118,8 +119,8 @@ fn run(seed: u64, loss: Loss, pay: impl Fn(&mut Trainer, &mut TrainBatch, &[f64]
     (mean(&rewards[..10]), mean(&rewards[rewards.len() - 10..]))
 }
 
-/// Means over [`SEEDS`] runs of what they earned first and last. One run of several stays where three prompts of four are answered, and
-/// which one does is up to the last bits of a machine's kernels.
+/// Mean first and last rewards over [`SEEDS`] runs. A single run may stop at three solved prompts
+/// of four; the last bits of a machine's kernels decide which run does.
 fn learn(loss: Loss, pay: impl Fn(&mut Trainer, &mut TrainBatch, &[f64], u64)) -> (f64, f64) {
     let (first, last): (Vec<f64>, Vec<f64>) = (1..=SEEDS).map(|seed| run(seed, loss, &pay)).unzip();
     let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len() as f64;
@@ -128,7 +129,7 @@ fn learn(loss: Loss, pay: impl Fn(&mut Trainer, &mut TrainBatch, &[f64], u64)) -
 
 fn relative(trainer: &mut Trainer, batch: &mut TrainBatch, rewards: &[f64], seq: u64) {
     set(batch, &leave_one_out(rewards));
-    // Takes the number that the KL's forward pass takes elsewhere.
+    // Uses the number that the KL's forward pass uses elsewhere.
     let (batch, whose) = (batch.clone(), Whose::Trained);
     trainer.execute(TrainCommand::Forward { seq, batch, whose }).unwrap();
 }
@@ -164,7 +165,7 @@ fn m2po_learns_in_every_mode() {
 }
 
 #[test]
-fn reinforce_plus_plus_learns_with_and_without_a_price_on_divergence() {
+fn reinforce_plus_plus_learns_with_and_without_kl() {
     let loss = Loss::Policy(Policy {
         entropy_coef: 0.01,
         ..Policy::clipped(0.2, 0.2)

@@ -64,7 +64,7 @@ fn trainer(seed: u64, options: TrainerOptions) -> Trainer {
     Trainer::new(shape(false), weights, options).unwrap()
 }
 
-/// Three groups of a prompt and four completions of mixed lengths; `round` changes all of it.
+/// Three groups of a prompt and four completions of mixed lengths; `round` changes all of them.
 fn batch(round: u32) -> TrainBatch {
     let mut spans = Vec::new();
     for group in 0..3u32 {

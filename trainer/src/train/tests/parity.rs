@@ -1,4 +1,4 @@
-//! Loss, gradients and optimizer steps equal those of PyTorch, on the fixtures that `fixtures/make.py` made.
+//! Loss, gradients and optimizer steps equal PyTorch's, on the fixtures from `fixtures/make.py`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -129,7 +129,7 @@ impl Fixture {
         }
     }
 
-    /// A trainer of the fixture's model, whose reference policy is the fixture's other one.
+    /// A trainer of the fixture's model, with the fixture's other model as reference policy.
     fn trainer(&self) -> Trainer {
         self.trainer_with(TrainerOptions::default())
     }
@@ -159,7 +159,7 @@ impl Fixture {
         })
     }
 
-    /// A loss that looks at many tokens, with what it needs of the batch.
+    /// A loss of many tokens, with the data that it needs from the batch.
     fn many(&self, kind: &str, trainer: &mut Trainer) -> (TrainBatch, Loss) {
         let mut batch = self.batch();
         let m2po = |mode| Surrogate::M2po {
@@ -210,7 +210,8 @@ impl Fixture {
         }
     }
 
-    /// The largest gap of a flat buffer to the expected tensors, each relative to the tensor's norm.
+    /// The largest gap between a flat buffer and the expected tensors, each relative to the
+    /// tensor's norm.
     fn gap(&self, prefix: &str, trainer: &Trainer, flat: &Tensor) -> f64 {
         let gaps = trainer.weights().params().iter().map(|spec| {
             let want = self.tensor(&format!("{prefix}.{}", spec.name)).flatten(0, -1);
@@ -325,7 +326,7 @@ fn losses_of_many_tokens_equal() {
         let fixture = Fixture::read(variant);
         let kinds: Vec<&String> = fixture.case.scalars.many_norms.keys().collect();
         assert_eq!(kinds.len(), 5);
-        // Whole, and with rows of one answer and of one minibatch computed apart.
+        // Whole, and with rows of one answer and of one minibatch in different micro-batches.
         for (kind, micro_batch_tokens) in kinds.into_iter().flat_map(|kind| [(kind, 10_000), (kind, 1)]) {
             let options = TrainerOptions {
                 micro_batch_tokens,

@@ -1,4 +1,5 @@
-//! Adapters equal PEFT's, on the folders that `fixtures/models.py` made, and keep what the trainer promises of whole models.
+//! Adapters equal PEFT's, on the folders from `fixtures/models.py`, and keep the trainer's
+//! guarantees for whole models.
 
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ use crate::model::{Decoder, Init, LoraShape, ModelShape, Module, Parts, RowBatch
 use crate::train::{Trainer, TrainerClient};
 use crate::weights::Published;
 
-/// An adapter that PEFT wrote, its base, and what they compute together.
+/// An adapter written by PEFT, its base, and their outputs.
 struct Adapted {
     name: String,
     base_folder: PathBuf,
@@ -201,7 +202,7 @@ fn a_fresh_adapter_is_its_base_and_seeds_part_them() {
 }
 
 #[test]
-fn two_adapters_train_over_one_base_in_two_threads_as_they_would_alone() {
+fn two_adapters_over_one_base_train_in_threads_as_alone() {
     let base = Weights::random(&shape(false), INIT, 1).unwrap();
     let before = base.digest().unwrap();
     let alone: Vec<String> = (0..2)
@@ -225,11 +226,11 @@ fn two_adapters_train_over_one_base_in_two_threads_as_they_would_alone() {
     let together: Vec<String> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     assert_eq!(alone, together);
     assert_ne!(together[0], together[1]);
-    assert_eq!(base.digest().unwrap(), before, "nobody changes the base");
+    assert_eq!(base.digest().unwrap(), before, "the base never changes");
 }
 
 #[test]
-fn a_restored_adapter_goes_on_bit_for_bit_and_its_folder_is_pefts() {
+fn a_restored_adapter_continues_bit_for_bit_in_pefts_form() {
     let base = Weights::random(&shape(false), INIT, 1).unwrap();
     let root = tempfile::tempdir().unwrap();
     let options = || TrainerOptions {

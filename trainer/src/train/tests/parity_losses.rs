@@ -1,6 +1,8 @@
-//! Each loss that TRL has too equals TRL's, value and gradients, on the rows and cases that `fixtures/losses.py` made.
+//! Each loss that TRL also has equals TRL's, value and gradients, on the rows and cases from
+//! `fixtures/losses.py`.
 //!
-//! A case has the settings of both sides; the logits of a row are the hidden states of a head that is the identity.
+//! A case has the settings of both sides. The logits of a row are the hidden states of a head that
+//! is the identity.
 
 use configs::{Aggregation, KlKind, LossKind, Ratio, TrainConfig};
 use serde::Deserialize;
@@ -24,7 +26,7 @@ struct Fixture {
     cases: Vec<Case>,
 }
 
-/// An answer; all but the advantage token by token.
+/// An answer, token by token except for the advantage.
 #[derive(Deserialize)]
 struct Row {
     ids: Vec<i64>,
@@ -45,7 +47,7 @@ impl Row {
 #[derive(Deserialize)]
 struct Case {
     name: String,
-    /// The settings of ours that are TRL's loss.
+    /// Our settings for TRL's loss.
     ours: TrainConfig,
     loss: f64,
     by_logprob: Vec<Vec<f64>>,
@@ -54,7 +56,7 @@ struct Case {
     on_policy: bool,
     #[serde(default)]
     gradient_only: bool,
-    /// TRL's gradient is ours, so many times.
+    /// TRL's gradient is ours times this factor.
     #[serde(default = "once")]
     times: f64,
 }
@@ -76,7 +78,7 @@ impl Fixture {
             .collect()
     }
 
-    /// `u_s / D`, as `rollout/src/batch/weigh.rs` has it.
+    /// `u_s / D`, as in `rollout/src/batch/weigh.rs`.
     fn weight(&self, aggregation: Aggregation, row: usize) -> f64 {
         let samples = self.rows.len() as f64;
         match aggregation {
@@ -91,7 +93,8 @@ impl Fixture {
         let member = |(i, (row, at)): (usize, (usize, usize))| {
             let (of, logprob) = (&self.rows[row], f64::from(values.logprobs[i]));
             let old = if case.on_policy { logprob } else { of.old[at] };
-            // Where the ratio is to the behaviour, that is what a batch has in the place of both.
+            // If the ratio is to the behaviour, a batch has the behaviour's log-probs in both
+            // places.
             let behaviour = match case.ours.loss.ratio {
                 Ratio::Behaviour => old,
                 Ratio::Decoupled => of.behaviour[at],
@@ -177,7 +180,7 @@ fn losses_and_gradients_equal_trls() {
     }
 }
 
-/// What TRL cannot be asked about is held by other tests alone: the rest must all be here.
+/// Losses that TRL does not have are tested elsewhere; all others must be here.
 #[test]
 fn every_loss_that_trl_has_is_a_case() {
     let cases = Fixture::read().cases;

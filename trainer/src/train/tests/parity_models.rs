@@ -1,5 +1,6 @@
-//! Every family and option of model equals transformers, on the folders that `fixtures/models.py` made: logits, gradients,
-//! greedy text through the engine, and folders saved here read there.
+//! Every family and option of models equals transformers, on the folders from `fixtures/models.py`:
+//! logits, gradients, greedy text through the engine. transformers reads folders that are saved
+//! here.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::model::{Decoder, Init, ModelShape, RowBatch, SHARD_BYTES, Weights, te
 use crate::sampling::SamplingParams;
 use crate::weights::Published;
 
-/// What Python computed with a model.
+/// The outputs of a model in Python.
 pub(super) struct Reference {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -42,7 +43,7 @@ impl Reference {
         Tensor::from_data_size(view.data(), &size, kind)
     }
 
-    /// A row of ids, without the -1 of its padding.
+    /// A row of ids, without the padding of -1.
     pub(super) fn ids(&self, name: &str, row: Option<i64>) -> Vec<u32> {
         let tensor = self.tensor(name);
         let tensor = row.map_or(tensor.shallow_clone(), |row| tensor.get(row));
@@ -56,7 +57,7 @@ impl Reference {
     }
 }
 
-/// Has transformers and peft load every folder below `root` and compare.
+/// Runs transformers and peft on every folder below `root` and compares.
 pub(super) fn run_python(root: &Path) {
     let Ok(python) = std::env::var("DYAD_PARITY_PYTHON") else {
         println!("Python not asked: DYAD_PARITY_PYTHON names none (`make parity` sets it)");
@@ -71,7 +72,7 @@ pub(super) fn run_python(root: &Path) {
     assert!(status.success());
 }
 
-/// One model, and what transformers computed with it.
+/// One model, and its outputs in transformers.
 struct Variant {
     name: String,
     shape: ModelShape,
@@ -110,7 +111,7 @@ impl Variant {
     }
 }
 
-/// Where the fixtures are: those of the repository, or those that `make parity` has just made anew.
+/// The folder of the fixtures: the repository's, or the new ones from `make parity`.
 pub(super) fn fixtures() -> PathBuf {
     std::env::var_os("DYAD_PARITY_FIXTURES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures"), PathBuf::from)
@@ -154,7 +155,7 @@ fn logits_equal() {
     }
 }
 
-/// The row's mean cross-entropy, as the fixtures' loss is.
+/// A batch with the row's mean cross-entropy as its loss, as in the fixtures.
 pub(super) fn next_tokens(ids: Vec<u32>) -> TrainBatch {
     let count = ids.len();
     let span = Span {
@@ -192,7 +193,8 @@ fn gradients_of_all_parameters_equal() {
         for spec in variant.weights.params() {
             let want = variant.tensor(&format!("grad.{}", spec.name)).flatten(0, -1);
             let got = trainer.model.grad().narrow(0, spec.offset as i64, spec.numel as i64);
-            // A bias that is added to every key moves no attention: its gradient is rounding on both sides.
+            // A bias added to every key does not change attention: its gradient is rounding on both
+            // sides.
             let gap = if want.norm().double_value(&[]) < 1e-5 {
                 far(&got, &want)
             } else {
@@ -275,8 +277,8 @@ fn saved_folders_are_the_same_model() {
     run_python(saved.path());
 }
 
-/// A model that is larger than the fixtures, and 64 answers of `length` tokens with what the trainer says of them: the gap
-/// of every log-prob.
+/// A model larger than the fixtures, and 64 answers of `length` tokens with the trainer's log-probs
+/// of them. Returns the gap of every log-prob.
 fn sampled(dtype: Dtype, length: u32) -> Vec<f64> {
     let shape = ModelShape {
         vocab: 512,
@@ -350,7 +352,7 @@ fn engine_and_trainer_agree_over_ten_thousand_tokens() {
 #[test]
 fn in_bf16_they_agree_as_far_as_its_digits_go() {
     let gaps = sampled(Dtype::Bf16, 12);
-    // The k3 estimate of the divergence, whose warning bound in runs is 1e-3.
+    // The k3 estimate of the divergence; runs warn above 1e-3.
     let k3 = gaps.iter().map(|d| d.exp_m1() - d).sum::<f64>() / gaps.len() as f64;
     println!("bf16: mean k3 {k3:.2e}");
     assert!(k3 > 1e-9 && k3 <= 1e-3, "mean k3 {k3:.2e}");

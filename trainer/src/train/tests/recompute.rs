@@ -1,4 +1,5 @@
-//! Activation checkpointing: the very gradients. And beginnings that rows share, with as many rows at once as there are.
+//! Activation checkpointing gives exactly the same gradients. Shared beginnings of rows, with any
+//! number of rows at once.
 
 use broker::protocol::train::Surrogate;
 use configs::Dtype;
@@ -6,7 +7,7 @@ use configs::Dtype;
 use super::*;
 use crate::model::{LoraShape, Module};
 
-/// Groups with prompts long enough that what they share is computed once, and a conversation that goes on.
+/// Groups with prompts long enough to be computed once, and a conversation that continues.
 fn long_batch() -> TrainBatch {
     let mut spans = Vec::new();
     for group in 0..2u32 {
@@ -69,33 +70,34 @@ fn check(make: impl Fn(TrainerOptions) -> Trainer) {
     for loss in [POLICY, sequences] {
         for budget in [30, 4096] {
             let (plain, stats) = gradient(&make, budget, &loss, false);
-            let (again, told) = gradient(&make, budget, &loss, true);
+            let (again, measured) = gradient(&make, budget, &loss, true);
             assert!(plain.iter().any(|g| *g != 0.0));
             assert_eq!(plain, again, "of {loss:?} in micro-batches of {budget}");
-            assert_eq!(stats, told);
+            assert_eq!(stats, measured);
         }
     }
 }
 
-/// How many rows are computed at once, and so how many share what they begin with, changes the gradient to rounding only.
+/// The number of rows computed at once decides how many share a beginning. It changes the gradient
+/// only by rounding.
 fn same_in_micro_batches(make: impl Fn(TrainerOptions) -> Trainer) {
     tch::set_num_threads(1);
     let norm = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
     let (alone, stats) = gradient(&make, 1, &POLICY, false);
     assert!(norm(&alone) > 0.0);
     for budget in [30, 4096] {
-        let (shared, told) = gradient(&make, budget, &POLICY, false);
+        let (shared, measured) = gradient(&make, budget, &POLICY, false);
         assert_ne!(alone, shared, "a row by itself was computed otherwise");
         let gap: Vec<f32> = alone.iter().zip(&shared).map(|(a, b)| a - b).collect();
         let gap = norm(&gap) / norm(&alone);
         assert!(gap < 1e-6, "in micro-batches of {budget}: {gap}");
-        assert_eq!(stats.tokens, told.tokens);
-        assert!((stats.loss - told.loss).abs() < 1e-6, "{stats:?}, {told:?}");
+        assert_eq!(stats.tokens, measured.tokens);
+        assert!((stats.loss - measured.loss).abs() < 1e-6, "{stats:?}, {measured:?}");
     }
 }
 
 #[test]
-fn shared_beginnings_have_the_same_gradient_in_every_micro_batch() {
+fn shared_beginnings_have_one_gradient_in_any_micro_batch() {
     for tied in [false, true] {
         same_in_micro_batches(|options| Trainer::new(shape(tied), weights(&shape(tied)), options).unwrap());
     }
@@ -108,7 +110,7 @@ fn so_they_have_under_adapters() {
     });
 }
 
-/// An adapter of some modules that changes its base already.
+/// An adapter of some modules that already changes its base.
 fn moved(modules: &[Module]) -> Weights {
     let lora = LoraShape {
         rank: 2,
@@ -130,15 +132,15 @@ fn weights(shape: &ModelShape) -> Weights {
 }
 
 #[test]
-fn a_layer_that_is_computed_again_has_the_same_gradient_bit_for_bit() {
+fn a_recomputed_layer_has_the_same_gradient_bit_for_bit() {
     for tied in [false, true] {
         check(|options| Trainer::new(shape(tied), weights(&shape(tied)), options).unwrap());
     }
 }
 
-/// Products of a size that is computed otherwise where a gradient is wanted.
+/// Products of sizes that are computed differently when a gradient is needed.
 #[test]
-fn so_it_has_where_products_are_large() {
+fn a_recomputed_layer_has_the_same_gradient_with_large_products() {
     let wide = ModelShape {
         hidden: 384,
         head_dim: 96,
@@ -160,7 +162,7 @@ fn so_it_has_in_bf16() {
 }
 
 #[test]
-fn so_have_adapters_of_every_module_of_some_and_of_the_head_alone() {
+fn recomputed_adapters_of_any_modules_have_the_same_gradient() {
     for modules in [&Module::ALL[..], &[Module::Down], &[Module::Head]] {
         check(|options| Trainer::with_base(shape(false), weights(&shape(false)), moved(modules), options).unwrap());
     }

@@ -1,4 +1,5 @@
-//! Checkpoints of a trainer: restored bit for bit, whole after a crash, refused where they do not fit.
+//! Checkpoints of a trainer: restored bit for bit, complete after a crash, rejected if they do not
+//! fit.
 
 use std::fs;
 use std::io;
@@ -128,7 +129,7 @@ fn a_model_in_shards_is_whole_in_its_manifest_and_loads_again() {
         assert!(found.manifest.files.contains_key(&index));
         assert!(!found.manifest.files.contains_key(&format!("{under}model.safetensors")));
     }
-    // How it is written changes nothing of what it is.
+    // The form of the files does not change the state.
     let mut second = trainer(
         9,
         TrainerOptions {
@@ -148,7 +149,7 @@ fn a_model_in_shards_is_whole_in_its_manifest_and_loads_again() {
 }
 
 #[test]
-fn a_crash_at_any_write_leaves_the_earlier_checkpoint_or_the_new_one() {
+fn a_crash_at_any_write_leaves_the_old_or_new_checkpoint() {
     let stop_at = |act: usize| -> Gate {
         let mut left = act;
         Box::new(move |_| {
@@ -175,14 +176,14 @@ fn a_crash_at_any_write_leaves_the_earlier_checkpoint_or_the_new_one() {
             Ok(_) => break,
             Err(error) => assert!(matches!(error, TrainError::Transient { .. }), "{error}"),
         }
-        // The same command may be sent again when the disk is well.
+        // The caller may send the same command again when the disk works.
         running.gate = None;
         save(&mut running, 5, root.path(), "new").unwrap();
     }
     assert!(seen[0] >= 8 && seen[1] >= 1, "{seen:?}");
 }
 
-/// A training step under other numbers.
+/// A training step with other command numbers.
 fn train_at(trainer: &mut Trainer, seq: u64) {
     let (batch, loss) = (batch(7), POLICY);
     trainer
@@ -197,7 +198,7 @@ fn train_at(trainer: &mut Trainer, seq: u64) {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_reason_and_changes_nothing() {
+fn a_misfit_is_rejected_with_its_reason_and_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
     let mut one = trainer(1, TrainerOptions::default());
     train(&mut one, 0);
@@ -225,7 +226,7 @@ fn what_does_not_fit_is_refused_with_its_reason_and_changes_nothing() {
     assert!(user(load(&mut one, 3, &root.path().join("none")).unwrap_err()).contains("no checkpoint"));
 }
 
-/// Changes a file and its manifest with it.
+/// Changes a file, and its manifest to match.
 pub(super) fn edit(folder: &Path, name: &str, bytes: &[u8]) {
     fs::write(folder.join(name), bytes).unwrap();
     let path = folder.join("manifest.json");

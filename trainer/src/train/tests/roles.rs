@@ -1,4 +1,4 @@
-//! What is measured of a role is what would be measured if nobody else were there.
+//! The statistics of a role do not depend on the other roles.
 
 use broker::protocol::train::{RoleLoss, Surrogate};
 

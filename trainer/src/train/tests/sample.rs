@@ -42,7 +42,7 @@ fn publish(trainer: &mut Trainer, seq: u64) {
     trainer.execute(TrainCommand::Publish { seq, version }).unwrap();
 }
 
-/// What an engine of one's own says with the trainer's weights.
+/// The answers of a separate engine with the trainer's weights.
 fn engines(trainer: &Trainer, base: Option<&Weights>) -> Vec<(Vec<u32>, Vec<f32>)> {
     let weights = trainer.weights().copied_to(Device::Cpu, Dtype::F32).unwrap();
     let weights = Published::new(weights, VERSION);
@@ -99,7 +99,8 @@ fn greedy_answers_are_the_engines_of_the_weights_as_they_are() {
         assert_eq!(version, Some(VERSION));
         assert!(first.iter().all(|one| one.ids.len() == 6 && one.logprobs.len() == 6));
         assert_eq!(said(first), engines(&trainer, base.as_ref()));
-        // Before they are published anew they have no version, and it is them who answer.
+        // Before they are published again, the new weights have no version, and they give the
+        // answers.
         let before = digest(&trainer);
         let (batch, loss) = (batch(1), POLICY);
         trainer
@@ -144,7 +145,7 @@ fn a_repeat_gets_the_first_reply_and_sampling_changes_nothing() {
         params,
     };
     assert!(user(asked.execute(other).unwrap_err()).contains("another command"));
-    // As if nobody had asked.
+    // The same as without the question.
     let mut alone = trainer(1, TrainerOptions::default());
     publish(&mut alone, 3);
     alone.execute(forward).unwrap();
@@ -213,7 +214,7 @@ fn its_logprobs_are_those_of_a_forward_pass_at_its_temperature() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_told_by_its_place() {
+fn an_unanswerable_prompt_is_reported_by_its_place() {
     let mut trainer = trainer(1, TrainerOptions::default());
     let mut refused = |prompts: Vec<Vec<u32>>, params: SampleParams| {
         let command = TrainCommand::Sample {
@@ -246,14 +247,11 @@ fn what_cannot_be_answered_is_told_by_its_place() {
     ] {
         for prompts in [vec![vec![1]], vec![]] {
             let said = refused(prompts, params.clone());
-            assert!(
-                said.contains("the sampling cannot be done") && said.contains(why),
-                "{said}"
-            );
+            assert!(said.contains("sampling is impossible") && said.contains(why), "{said}");
             assert!(!said.contains("prompt 0"), "{said}");
         }
     }
-    // Nothing was taken: the number is still free.
+    // The command was rejected, so the number is still free.
     assert_eq!(ask(&mut trainer, 1, GREEDY).0, None, "never published");
 }
 

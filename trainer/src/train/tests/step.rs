@@ -1,4 +1,4 @@
-//! Micro-batches, order, refusals, publishing.
+//! Micro-batches, order, rejections, publishing.
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Policy, Span, Whose};
@@ -159,7 +159,7 @@ fn the_ratio_of_tokens_sampled_by_these_very_weights_is_one() {
     assert!(stats.on_policy_gap < 1e-5, "{stats:?}");
     assert!(stats.behaviour_kl < 1e-9 && stats.clipped == 0.0 && stats.off_policy_gap == 0.0);
     assert!((stats.ratio / stats.tokens - 1.0).abs() < 1e-6);
-    // A token whose recorded log-prob is wrong by 0.001 stands out.
+    // A token with a recorded log-prob that is wrong by 0.001 is visible.
     batch.spans[3].behaviour_lp[0] -= 1e-3;
     let stats = loss_of(trainer.execute(command(2, batch)).unwrap());
     assert!(stats.on_policy_gap > 9e-4, "{stats:?}");
@@ -255,7 +255,7 @@ fn a_gradient_that_is_not_finite_is_counted_and_left_out() {
     assert_eq!(trainer.optimizer_steps(), 1);
 }
 
-/// By a learning rate that is too high, of gradients that are finite.
+/// Finite gradients and a learning rate that is too high.
 #[test]
 fn weights_that_are_not_finite_are_not_published() {
     let mut trainer = trainer(1, options(1000));
@@ -285,7 +285,7 @@ fn weights_that_are_not_finite_are_not_published() {
 }
 
 #[test]
-fn version_zero_is_the_reference_and_published_weights_are_copies() {
+fn version_zero_is_the_reference_and_publishing_copies() {
     let mut trainer = trainer(
         1,
         TrainerOptions {

@@ -1,4 +1,4 @@
-//! A warm start learns what it is shown.
+//! A warm start learns its examples.
 
 use broker::protocol::train::Span;
 

@@ -1,16 +1,16 @@
-//! Logits that are not finite: who is blamed, and what becomes of those beside them.
+//! Tests of logits that are not finite: the blamed requests, and the fate of their neighbours.
 
 use super::*;
 
-/// Nothing can be sampled of it: divided by such a temperature the logits of finite weights are infinite.
+/// Returns a job that cannot be sampled: such a temperature makes the logits infinite.
 fn cold(id: u8) -> Job {
     let mut job = job(id, 3);
     Arc::make_mut(&mut job.sampling).temperature = 1e-44;
     job
 }
 
-/// By this code an agent knows that asking again does not help.
-fn told(failure: &EngineFailure) {
+/// Checks the code by which an agent knows that a retry does not help.
+fn blames_weights(failure: &EngineFailure) {
     assert!(failure.retry);
     let version = WeightVersion { lineage: 1, step: 0 };
     assert_eq!(failure.cause.code, FailureCode::NotFinite { version }, "{failure}");
@@ -22,7 +22,7 @@ async fn ids_of(engine: &EmbeddedEngine, jobs: Vec<Job>) -> Vec<(u8, Vec<u32>)> 
 }
 
 #[tokio::test]
-async fn what_cannot_be_sampled_is_told_and_the_rest_of_its_wave_is_the_wave_without_it() {
+async fn an_unsampled_job_is_reported_and_the_wave_goes_without_it() {
     let (engine, _) = engine();
     let rest = || [2, 4, 5].map(|id| job(id, 4)).to_vec();
     let jobs = [vec![cold(1)], rest(), vec![cold(3)]].concat();
@@ -31,28 +31,33 @@ async fn what_cannot_be_sampled_is_told_and_the_rest_of_its_wave_is_the_wave_wit
         .into_iter()
         .partition(|(_, result)| result.is_err());
     assert_eq!(blamed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
-    blamed.iter().for_each(|(_, result)| told(result.as_ref().unwrap_err()));
+    blamed
+        .iter()
+        .for_each(|(_, result)| blames_weights(result.as_ref().unwrap_err()));
     let sampled: Vec<_> = sampled.into_iter().map(|(id, result)| (id, result.unwrap())).collect();
     assert_eq!(sampled, ids_of(&engine, rest()).await);
     for (_, result) in wave(&engine, vec![cold(6), cold(7), cold(8)]).await {
-        told(&result.unwrap_err());
+        blames_weights(&result.unwrap_err());
     }
-    assert!(wave(&engine, vec![job(9, 3)]).await[0].1.is_ok(), "and it goes on");
+    assert!(
+        wave(&engine, vec![job(9, 3)]).await[0].1.is_ok(),
+        "and the engine continues"
+    );
 }
 
-/// Each comes back once, and a visitor hears the tokens that it would hear alone.
+/// Each job is answered once, and a visitor receives the tokens that it would receive alone.
 #[tokio::test]
-async fn without_waves_those_beside_it_begin_anew_and_visits_go_on_where_they_were() {
+async fn without_waves_neighbours_restart_and_visits_continue() {
     let undisturbed = {
         let engine = lasting();
-        let (long, mut heard) = visit(1, 300, true);
+        let (long, mut updates) = visit(1, 300, true);
         engine.visit(vec![long]);
-        (visited(&mut heard).await.0, ids_of(&engine, vec![job(2, 5)]).await)
+        (visited(&mut updates).await.0, ids_of(&engine, vec![job(2, 5)]).await)
     };
     let engine = lasting();
-    let (long, mut heard) = visit(1, 300, true);
+    let (long, mut updates) = visit(1, 300, true);
     engine.visit(vec![long]);
-    let mut begun = heard.recv().await.unwrap().ids;
+    let mut begun = updates.recv().await.unwrap().ids;
     let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
     let (mut bad, bad_id) = (visit(4, 9, false), 3);
     bad.0.job = cold(4);
@@ -64,24 +69,24 @@ async fn without_waves_those_beside_it_begin_anew_and_visits_go_on_where_they_we
     }
     answers.sort_by_key(|one| one.job.request);
     let failure = answers.pop().unwrap().result.unwrap_err();
-    told(&failure);
+    blames_weights(&failure);
     let sampled = answers.pop().unwrap().result.unwrap();
     assert_eq!(vec![(2, sampled.output_ids)], undisturbed.1);
     let Some(Err(failure)) = bad.1.recv().await.unwrap().end else {
         panic!("it cannot be sampled")
     };
-    told(&failure);
-    begun.extend(visited(&mut heard).await.0);
+    blames_weights(&failure);
+    begun.extend(visited(&mut updates).await.0);
     assert_eq!(begun, undisturbed.0);
     idle(&engine).await;
     assert!(finished.try_recv().is_err(), "nothing is answered twice");
 }
 
-/// Weights that are at fault are blamed by as many requests as it takes, though one begins after the other.
+/// Weights at fault are blamed by every request, even if requests start one after the other.
 #[tokio::test]
-async fn a_wave_of_which_nothing_can_be_sampled_is_blamed_whole() {
+async fn every_job_of_an_unsampled_wave_blames_the_weights() {
     let (engine, _) = engine();
-    // Each is a prompt of its own, and a step begins as many as it may compute.
+    // Each has a different prompt, and a step starts as many as it may compute.
     let jobs: Vec<_> = (0..40)
         .map(|id| Job {
             prompt_ids: vec![u32::from(id); 14].into(),
@@ -90,7 +95,9 @@ async fn a_wave_of_which_nothing_can_be_sampled_is_blamed_whole() {
         .collect();
     let blamed = wave(&engine, jobs).await;
     assert_eq!(blamed.len(), 40);
-    blamed.iter().for_each(|(_, result)| told(result.as_ref().unwrap_err()));
+    blamed
+        .iter()
+        .for_each(|(_, result)| blames_weights(result.as_ref().unwrap_err()));
     idle(&engine).await;
 }
 

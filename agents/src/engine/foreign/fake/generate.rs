@@ -1,12 +1,12 @@
-//! A generation of a fake, whichever server it is like.
+//! A generation of a fake server of either kind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::model::log_softmax;
-use super::{Fault, Shared};
-use crate::engine::foreign::server::End;
+use super::{FakeFault, Shared};
+use crate::engine::foreign::server::CallEnd;
 
-/// What is asked for, read from either shape.
+/// A request, parsed from either interface.
 pub(super) struct Call {
     pub(super) prompt: Vec<u32>,
     pub(super) max_new_tokens: usize,
@@ -18,16 +18,16 @@ pub(super) struct Call {
     pub(super) top: usize,
 }
 
-pub(super) struct Made {
+pub(super) struct FakeMade {
     pub(super) ids: Vec<u32>,
     pub(super) logprobs: Vec<f32>,
     pub(super) top: Vec<Vec<(u32, f32)>>,
-    pub(super) end: End,
+    pub(super) end: CallEnd,
     pub(super) label: String,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<FakeFault>,
 }
 
-/// Counted while it lives, whatever becomes of its connection.
+/// Counts a call while this lives, whatever happens to its connection.
 struct Running<'a>(&'a Shared);
 
 impl Drop for Running<'_> {
@@ -36,16 +36,16 @@ impl Drop for Running<'_> {
     }
 }
 
-pub(super) async fn generate(shared: &Shared, call: &Call) -> Made {
+pub(super) async fn generate(shared: &Shared, call: &Call) -> FakeMade {
     shared.running.send_modify(|running| *running += 1);
     let _running = Running(shared);
     let (mut aborts, mut allowed) = (shared.aborts.subscribe(), shared.allowed.subscribe());
     let fault = shared.faults.lock().unwrap().pop_front();
-    let mut made = Made {
+    let mut made = FakeMade {
         ids: Vec::new(),
         logprobs: Vec::new(),
         top: Vec::new(),
-        end: End::Length,
+        end: CallEnd::Length,
         label: String::new(),
         fault,
     };
@@ -54,7 +54,7 @@ pub(super) async fn generate(shared: &Shared, call: &Call) -> Made {
         tokio::select! {
             biased;
             _ = aborts.changed() => {
-                made.end = End::Aborted;
+                made.end = CallEnd::Aborted;
                 break;
             }
             _ = allowed.wait_for(|allowed| *allowed > enough) => {}
@@ -62,44 +62,46 @@ pub(super) async fn generate(shared: &Shared, call: &Call) -> Made {
         let last = one(shared, call, &mut made);
         shared.made.send_modify(|made| *made += 1);
         if last {
-            made.end = End::Stop;
+            made.end = CallEnd::Stop;
             break;
         }
     }
     let mut held = shared.held.lock().unwrap();
     if shared.meddled.load(Ordering::Relaxed) {
-        held.label = "somebody's".into();
+        held.label = "foreign".into();
     }
     made.label.clone_from(&held.label);
     drop(held);
     made
 }
 
-/// Makes one token; whether it is the last.
-fn one(shared: &Shared, call: &Call, made: &mut Made) -> bool {
+/// Makes one token; returns true if it is the last.
+fn one(shared: &Shared, call: &Call, made: &mut FakeMade) -> bool {
     let held = shared.held.lock().unwrap();
     let model = call.adapter.as_ref().map_or(&held.model, |name| &held.adapters[name]);
     let context: Vec<u32> = call.prompt.iter().chain(&made.ids).copied().collect();
     let logits = model.logits(&context);
     let tempered = log_softmax(&logits, if call.temperature == 0.0 { 1.0 } else { call.temperature });
-    let told = if shared.raw.load(Ordering::Relaxed) {
+    let reported = if shared.raw.load(Ordering::Relaxed) {
         log_softmax(&logits, 1.0)
     } else {
         tempered.clone()
     };
     let id = if call.temperature == 0.0 {
-        (0..told.len()).max_by(|a, b| told[*a].total_cmp(&told[*b])).unwrap()
+        (0..reported.len())
+            .max_by(|a, b| reported[*a].total_cmp(&reported[*b]))
+            .unwrap()
     } else {
         choose(&tempered, random(call.seed, made.ids.len()))
     };
-    let mut order: Vec<u32> = (0..told.len() as u32).collect();
-    order.sort_by(|a, b| told[*b as usize].total_cmp(&told[*a as usize]));
+    let mut order: Vec<u32> = (0..reported.len() as u32).collect();
+    order.sort_by(|a, b| reported[*b as usize].total_cmp(&reported[*a as usize]));
     order.truncate(call.top);
     made.top
-        .push(order.into_iter().map(|id| (id, told[id as usize])).collect());
+        .push(order.into_iter().map(|id| (id, reported[id as usize])).collect());
     made.ids.push(id as u32);
-    made.logprobs.push(told[id]);
-    // With reasoning: a server knows nothing of it here.
+    made.logprobs.push(reported[id]);
+    // Includes reasoning: a server does not know of it here.
     let text = shared.text.text(&made.ids);
     call.stop_ids.contains(&(id as u32))
         || model.shape.eos.contains(&(id as u32))
@@ -115,7 +117,7 @@ fn choose(logprobs: &[f32], at: f64) -> usize {
     place.unwrap_or(logprobs.len() - 1)
 }
 
-/// From 0 to 1: by the seed and the place, or another one each time.
+/// Returns a number from 0 to 1: by seed and position, or a new one each time.
 fn random(seed: Option<u64>, place: usize) -> f64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let seed = seed.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));

@@ -1,8 +1,9 @@
-//! Servers in the shapes of SGLang and vLLM, made from their documentation: no real one was at hand.
+//! Fake servers with the interfaces of SGLang and vLLM, made from their documentation: no real
+//! server was available.
 //!
-//! They really compute: a small model, read from the folders that are published, samples every token, so log-probs are true. Each
-//! token's context is computed anew, so the cache is always that of the weights. [`model`] computes, [`sglang`] and [`vllm`] speak,
-//! [`Fault`]s are what goes wrong.
+//! They really compute: a small model, read from the published folders, samples every token, so
+//! log-probs are true. Each token's context is recomputed, so the cache always matches the weights.
+//! [`model`] computes, [`sglang`] and [`vllm`] have the routes, [`FakeFault`] lists the failures.
 
 mod generate;
 mod model;
@@ -27,9 +28,9 @@ pub(super) use model::Model;
 
 use crate::base::ports::HeldPort;
 
-/// What a generation comes to instead of its answer.
+/// A failure that replaces the answer of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum FakeFault {
     /// The connection breaks before the answer.
     Dropped,
     /// HTTP 500.
@@ -44,72 +45,72 @@ pub(super) enum Fault {
     Fewer,
     /// A token that no model has.
     Foreign,
-    /// The answer, and then more than anybody would read.
+    /// The answer, and then more than the size limit.
     Endless,
-    /// HTTP 500 with words that have no end.
+    /// HTTP 500 with an endless body.
     Complaining,
 }
 
-/// What it holds, until it is started anew.
-pub(super) struct Held {
+/// The state that a restart resets.
+pub(super) struct FakeHeld {
     pub(super) model: Model,
     pub(super) label: String,
     pub(super) adapters: BTreeMap<String, Model>,
 }
 
-/// What does not end with a restart.
+/// The state that survives a restart.
 pub(super) struct Shared {
     pub(super) kind: EngineKind,
-    /// What it is started with.
+    /// The model folder that it is started with.
     pub(super) folder: PathBuf,
     pub(super) text: TextCodec,
-    pub(super) held: Mutex<Held>,
-    pub(super) faults: Mutex<VecDeque<Fault>>,
+    pub(super) held: Mutex<FakeHeld>,
+    pub(super) faults: Mutex<VecDeque<FakeFault>>,
     /// Bodies of generations, in the order in which they came.
     pub(super) asked: Mutex<Vec<Value>>,
-    /// Folders that it was told to load, and whether it did.
+    /// Folders that it was ordered to load, with true for success.
     pub(super) loads: Mutex<Vec<(PathBuf, bool)>>,
-    /// Loads that it refuses from now on.
+    /// The number of following loads that it rejects.
     pub(super) refuses: Mutex<usize>,
     pub(super) unloaded: Mutex<Vec<String>>,
-    /// Adapters that it does not unload from now on.
+    /// The number of following adapters that it fails to unload.
     pub(super) clings: Mutex<usize>,
-    /// Times that it does not empty its cache of prefixes from now on.
+    /// The number of following requests to empty its prefix cache that it ignores.
     pub(super) keeps: Mutex<usize>,
-    /// That cache has what other weights made.
+    /// True if that cache has values of other weights.
     pub(super) stale: AtomicBool,
-    /// Log-probs are of raw logits.
+    /// True if log-probs are of raw logits.
     pub(super) raw: AtomicBool,
-    /// Somebody else gives it other weights during each call.
+    /// True if another program gives it other weights during each call.
     pub(super) meddled: AtomicBool,
-    /// What a key must be.
+    /// The required key.
     pub(super) key: Option<String>,
-    /// Whether replies say which weights made them.
+    /// True if replies report the weights that made them.
     pub(super) says_versions: bool,
-    /// Tokens that a call may make, before it waits.
+    /// Tokens that a call may make before it waits.
     pub(super) allowed: watch::Sender<usize>,
-    /// Counts orders to end what is under way.
+    /// Counts orders to abort calls.
     pub(super) aborts: watch::Sender<u64>,
-    /// Calls under way.
+    /// Calls in progress.
     pub(super) running: watch::Sender<usize>,
-    /// Tokens made, of all calls.
+    /// Tokens made, over all calls.
     pub(super) made: watch::Sender<usize>,
     pub(super) well: watch::Sender<bool>,
-    /// Looks at its health.
+    /// Counts checks of its health.
     pub(super) looks: watch::Sender<usize>,
-    /// Whole weights that changed under a call.
+    /// Counts whole weights that changed during a call.
     pub(super) torn: Mutex<usize>,
 }
 
-/// A server that can be killed and started again.
+/// A server that can be killed and restarted.
 pub(super) struct Fake {
     pub(super) shared: Data<Shared>,
-    /// Its own while it is away, too.
+    /// Reserved while it is away, too.
     port: HeldPort,
     server: Mutex<Option<ServerHandle>>,
 }
 
-/// How a fake is.
+/// The options of a fake.
 #[derive(Clone, Default)]
 pub(super) struct How {
     pub(super) raw: bool,
@@ -127,7 +128,7 @@ impl Fake {
             kind,
             folder: folder.to_owned(),
             text: TextCodec::open(folder).unwrap(),
-            held: Mutex::new(Held::new(folder)),
+            held: Mutex::new(FakeHeld::new(folder)),
             faults: Mutex::default(),
             asked: Mutex::default(),
             loads: Mutex::default(),
@@ -162,8 +163,8 @@ impl Fake {
         format!("http://{}", self.port.address())
     }
 
-    /// As `kill -9`: connections break. Its workers end a moment after they are told to, so that a call could still be answered: that
-    /// none is under way any more is waited for.
+    /// Kills the server like `kill -9`: connections break. Its workers end a moment after the order
+    /// and could still answer a call, so this waits until no call is in progress.
     pub(super) async fn kill(&self) {
         let server = self.server.lock().unwrap().take();
         if let Some(server) = server {
@@ -172,23 +173,23 @@ impl Fake {
         self.until_running(0).await;
     }
 
-    /// Starts again with the weights that it was started with at first.
+    /// Restarts with the original weights.
     pub(super) fn start_again(&self) {
-        *self.shared.held.lock().unwrap() = Held::new(&self.shared.folder);
+        *self.shared.held.lock().unwrap() = FakeHeld::new(&self.shared.folder);
         let listener = TcpListener::bind(self.port.address()).unwrap();
         *self.server.lock().unwrap() = Some(serve(&self.shared, listener));
     }
 
-    /// Forgets what it was given, faster than anybody notices that it was away.
+    /// Forgets its weights, faster than a health check can notice.
     pub(super) fn forget(&self) {
-        *self.shared.held.lock().unwrap() = Held::new(&self.shared.folder);
+        *self.shared.held.lock().unwrap() = FakeHeld::new(&self.shared.folder);
     }
 
-    pub(super) fn fail_next(&self, faults: &[Fault]) {
+    pub(super) fn fail_next(&self, faults: &[FakeFault]) {
         self.shared.faults.lock().unwrap().extend(faults);
     }
 
-    /// Lets every call make so many tokens, and wait then.
+    /// Lets every call make `tokens` tokens, and wait then.
     pub(super) fn allow(&self, tokens: usize) {
         self.shared.allowed.send_replace(tokens);
     }
@@ -216,7 +217,7 @@ impl Fake {
     }
 }
 
-impl Held {
+impl FakeHeld {
     fn new(folder: &Path) -> Self {
         Self {
             model: Model::open(folder).unwrap(),
@@ -260,7 +261,7 @@ impl Shared {
         }
     }
 
-    /// Why a request is turned away, if it is.
+    /// Returns the response for a rejected request.
     fn turned_away(&self, request: &actix_web::HttpRequest) -> Option<HttpResponse> {
         let key = self.key.as_ref()?;
         let shown = request.headers().get("authorization");
@@ -268,15 +269,15 @@ impl Shared {
         (!good).then(|| HttpResponse::Unauthorized().json(serde_json::json!({ "error": "Unauthorized" })))
     }
 
-    /// Loads whole weights, or says why it does not.
+    /// Loads whole weights, or returns the reason of the failure.
     fn load(&self, folder: &Path) -> Result<(), String> {
         if *self.running.borrow() > 0 {
             *self.torn.lock().unwrap() += 1;
         }
         let loaded = self.refuse().and_then(|()| Model::open(folder));
-        let told = loaded.map(|model| self.held.lock().unwrap().model = model);
-        self.loads.lock().unwrap().push((folder.to_owned(), told.is_ok()));
-        told
+        let outcome = loaded.map(|model| self.held.lock().unwrap().model = model);
+        self.loads.lock().unwrap().push((folder.to_owned(), outcome.is_ok()));
+        outcome
     }
 
     fn load_adapter(&self, name: &str, folder: &Path) -> Result<(), String> {
@@ -293,7 +294,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Unloads an adapter, or answers whether it had it.
+    /// Unloads an adapter; returns true if it was loaded, None on failure.
     fn unload(&self, name: &str) -> Option<bool> {
         if takes_one(&self.clings) {
             return None;

@@ -1,4 +1,4 @@
-//! The model of a fake: every token's context computed from its first token.
+//! The model of a fake: every token's context is computed from its first token.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ impl Model {
         Self::bound(shape, (&weights).into())
     }
 
-    /// Without what an adapter adds to the head.
+    /// Opens the base with an adapter, without the adapter's change of the head.
     pub(in crate::engine::foreign) fn with_adapter(base: &Path, adapter: &Path) -> Result<Self, String> {
         let shape = ModelShape::load(base).map_err(|error| error.to_string())?;
         let weights = Weights::load(&shape, base).map_err(|error| error.to_string())?;
@@ -35,7 +35,7 @@ impl Model {
         })
     }
 
-    /// What follows `ids`, of every token.
+    /// Returns the logits of every token after `ids`.
     pub(in crate::engine::foreign) fn logits(&self, ids: &[u32]) -> Vec<f32> {
         let decoder = self.decoder.lock().unwrap();
         let batch = RowBatch::new(&self.shape, &[ids], Device::Cpu).unwrap();
@@ -45,7 +45,7 @@ impl Model {
         Vec::try_from(&logits).unwrap()
     }
 
-    /// log-softmax(logits / temperature) of what follows `ids`.
+    /// Returns log-softmax(logits / temperature) after `ids`.
     pub(in crate::engine::foreign) fn logprobs(&self, ids: &[u32], temperature: f32) -> Vec<f32> {
         log_softmax(&self.logits(ids), temperature)
     }

@@ -1,4 +1,4 @@
-//! The routes of SGLang that are driven.
+//! The routes of SGLang that the driver uses.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
 use super::generate::{Call, generate};
-use super::{Fault, Shared};
-use crate::engine::foreign::server::End;
+use super::{FakeFault, Shared};
+use crate::engine::foreign::server::CallEnd;
 
 pub(super) fn routes(config: &mut ServiceConfig) {
     config
@@ -59,9 +59,9 @@ async fn generated(request: HttpRequest, shared: Data<Shared>, body: Json<Value>
     }
     let made = generate(&shared, &call).await;
     let reason = match made.end {
-        End::Stop => json!({"type": "stop", "matched": made.ids.last()}),
-        End::Length => json!({"type": "length", "length": made.ids.len()}),
-        End::Aborted => json!({"type": "abort", "message": "Aborted"}),
+        CallEnd::Stop => json!({"type": "stop", "matched": made.ids.last()}),
+        CallEnd::Length => json!({"type": "length", "length": made.ids.len()}),
+        CallEnd::Aborted => json!({"type": "abort", "message": "Aborted"}),
     };
     let pair = |(id, logprob): (&u32, &f32)| json!([logprob, id, null]);
     let mut chosen: Vec<Value> = made.ids.iter().zip(&made.logprobs).map(pair).collect();
@@ -71,9 +71,9 @@ async fn generated(request: HttpRequest, shared: Data<Shared>, body: Json<Value>
         .map(|place| place.iter().map(|(id, logprob)| json!([logprob, id, null])).collect())
         .collect();
     match made.fault {
-        Some(Fault::NoLogprob) => chosen[0][0] = Value::Null,
-        Some(Fault::Fewer) => drop(chosen.pop()),
-        Some(Fault::Foreign) => chosen[0][1] = json!(999_999),
+        Some(FakeFault::NoLogprob) => chosen[0][0] = Value::Null,
+        Some(FakeFault::Fewer) => drop(chosen.pop()),
+        Some(FakeFault::Foreign) => chosen[0][1] = json!(999_999),
         _ => {}
     }
     let mut answer = json!({
@@ -136,7 +136,7 @@ async fn abort(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
     HttpResponse::Ok().finish()
 }
 
-fn told(done: Result<(), String>) -> HttpResponse {
+fn outcome(done: Result<(), String>) -> HttpResponse {
     let content = json!({ "success": done.is_ok(), "message": done.as_ref().err().cloned().unwrap_or_default() });
     if done.is_ok() {
         HttpResponse::Ok().json(content)
@@ -153,22 +153,22 @@ async fn update(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
     if done.is_ok() {
         shared.held.lock().unwrap().label = body["weight_version"].as_str().unwrap().to_owned();
     }
-    told(done)
+    outcome(done)
 }
 
 async fn load_adapter(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
     let name = body["lora_name"].as_str().unwrap();
     if shared.held.lock().unwrap().adapters.contains_key(name) {
-        return told(Err(format!("LoRA adapter {name} is already loaded")));
+        return outcome(Err(format!("LoRA adapter {name} is already loaded")));
     }
-    told(shared.load_adapter(name, Path::new(body["lora_path"].as_str().unwrap())))
+    outcome(shared.load_adapter(name, Path::new(body["lora_path"].as_str().unwrap())))
 }
 
 async fn unload_adapter(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
     let name = body["lora_name"].as_str().unwrap().to_owned();
     match shared.unload(&name) {
-        Some(true) => told(Ok(())),
-        Some(false) => told(Err("not loaded".into())),
+        Some(true) => outcome(Ok(())),
+        Some(false) => outcome(Err("not loaded".into())),
         None => HttpResponse::InternalServerError().finish(),
     }
 }

@@ -1,4 +1,4 @@
-//! The routes of vLLM that are driven.
+//! The routes of vLLM that the driver uses.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use futures_util::stream;
 use serde_json::{Map, Value, json};
 
 use super::generate::{Call, generate};
-use super::{Fault, Shared};
-use crate::engine::foreign::server::End;
+use super::{FakeFault, Shared};
+use crate::engine::foreign::server::CallEnd;
 
 const NAME: &str = "the-model";
 
@@ -78,20 +78,20 @@ async fn completions(request: HttpRequest, shared: Data<Shared>, body: Json<Valu
     }
     let made = generate(&shared, &call).await;
     let reason = match made.end {
-        End::Stop => "stop",
-        End::Length => "length",
-        End::Aborted => "abort",
+        CallEnd::Stop => "stop",
+        CallEnd::Length => "length",
+        CallEnd::Aborted => "abort",
     };
     let (mut ids, mut logprobs) = (json!(made.ids), json!(made.logprobs));
     match made.fault {
-        Some(Fault::NoLogprob) => logprobs[0] = Value::Null,
-        Some(Fault::Fewer) => drop(logprobs.as_array_mut().unwrap().pop()),
-        Some(Fault::Foreign) => ids[0] = json!(999_999),
+        Some(FakeFault::NoLogprob) => logprobs[0] = Value::Null,
+        Some(FakeFault::Fewer) => drop(logprobs.as_array_mut().unwrap().pop()),
+        Some(FakeFault::Foreign) => ids[0] = json!(999_999),
         _ => {}
     }
     let named = |(id, logprob): (u32, f32)| (format!("token_id:{id}"), json!(logprob));
     let chosen = made.ids.iter().copied().zip(made.logprobs.iter().copied());
-    // The chosen one stands in its place, also if it is not among the likely ones.
+    // The chosen token is included, even if it is not among the likely ones.
     let places = made.top.iter().zip(chosen).map(|(place, chosen)| {
         let all = place.iter().copied().chain([chosen]);
         Value::Object(all.map(named).collect::<Map<_, _>>())
@@ -120,25 +120,25 @@ async fn completions(request: HttpRequest, shared: Data<Shared>, body: Json<Valu
     spoilt(made.fault, answer)
 }
 
-/// The answer, as far as a fault lets it through.
-pub(super) fn spoilt(fault: Option<Fault>, answer: Value) -> HttpResponse {
+/// Returns the answer, changed by the fault.
+pub(super) fn spoilt(fault: Option<FakeFault>, answer: Value) -> HttpResponse {
     let text = answer.to_string();
     let half = Bytes::copy_from_slice(&text.as_bytes()[..text.len() / 2]);
     let broken = || Err(std::io::Error::other("broken"));
     match fault {
-        Some(Fault::Failing) => {
+        Some(FakeFault::Failing) => {
             HttpResponse::InternalServerError().json(json!({ "error": { "message": "CUDA error" } }))
         }
-        Some(Fault::Complaining) => {
+        Some(FakeFault::Complaining) => {
             let words = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 4096])));
             HttpResponse::InternalServerError().streaming(words)
         }
-        Some(Fault::Endless) => HttpResponse::Ok()
+        Some(FakeFault::Endless) => HttpResponse::Ok()
             .content_type("application/json")
             .body(text + &" ".repeat(2 << 20)),
-        Some(Fault::Dropped) => HttpResponse::Ok().streaming(stream::iter([broken()])),
-        Some(Fault::Half) => HttpResponse::Ok().streaming(stream::iter([Ok(half), broken()])),
-        Some(Fault::Truncated) => HttpResponse::Ok().content_type("application/json").body(half),
+        Some(FakeFault::Dropped) => HttpResponse::Ok().streaming(stream::iter([broken()])),
+        Some(FakeFault::Half) => HttpResponse::Ok().streaming(stream::iter([Ok(half), broken()])),
+        Some(FakeFault::Truncated) => HttpResponse::Ok().content_type("application/json").body(half),
         _ => HttpResponse::Ok().content_type("application/json").body(text),
     }
 }
@@ -170,12 +170,12 @@ async fn collective_rpc(shared: Data<Shared>, body: Json<Value>) -> HttpResponse
             shared.stale.store(true, Ordering::Relaxed);
             HttpResponse::Ok().json(json!({ "results": [null] }))
         }
-        // It does not tell a person's mistake from its own.
+        // It does not distinguish a client's mistake from its own.
         Err(said) => refused(500, &said),
     }
 }
 
-/// Says 200 whether it did or not.
+/// Returns 200 in either case.
 async fn reset(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
     let asked = request.query_string();
     let all = asked.contains("reset_running_requests=true") && asked.contains("reset_external=true");

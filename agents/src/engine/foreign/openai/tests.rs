@@ -1,4 +1,4 @@
-//! A server that answers as it is told, byte for byte: well, badly, and not at all.
+//! A server with scripted answers, byte for byte: good, bad, or none.
 
 use std::sync::Mutex;
 
@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 
-/// What the server says to one request.
+/// The server's answer to one request.
 #[derive(Debug, Clone, Copy)]
 enum Says {
     Text(&'static str),
@@ -28,12 +28,12 @@ const PACE: Pace = Pace {
     pause: Duration::from_millis(1),
 };
 
-/// Answers requests in turn, the last answer again and again; notes what it was asked.
+/// Answers requests in turn, repeats the last answer, and records the requests.
 async fn server(says: Vec<Says>) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let noted = heard.clone();
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let noted = received.clone();
     tokio::spawn(async move {
         for at in 0.. {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -45,7 +45,7 @@ async fn server(says: Vec<Says>) -> (String, Arc<Mutex<Vec<String>>>) {
                     let mut piece = [0; 4096];
                     let read = stream.read(&mut piece).await.unwrap();
                     if read == 0 {
-                        // Whoever asked is gone, before all was said.
+                        // The client left before the whole answer was sent.
                         return;
                     }
                     request.extend_from_slice(&piece[..read]);
@@ -65,7 +65,7 @@ async fn server(says: Vec<Says>) -> (String, Arc<Mutex<Vec<String>>>) {
             });
         }
     });
-    (url, heard)
+    (url, received)
 }
 
 fn job() -> Job {
@@ -112,14 +112,14 @@ const GOOD: &str = r#"{"choices": [{"message": {"content": "<think>hm</think>red
 const CUT: &str = r#"{"choices": [{"message": {"content": null}, "finish_reason": "length"}]}"#;
 
 #[tokio::test]
-async fn the_whole_chat_is_asked_with_its_images_and_the_answer_is_the_next_of_it() {
-    let (url, heard) = server(vec![Says::Text(GOOD)]).await;
+async fn the_chat_is_sent_with_images_and_the_answer_follows_it() {
+    let (url, received) = server(vec![Says::Text(GOOD)]).await;
     let made = made(vec![url], 0).await.unwrap();
     assert_eq!(
         (ChatLog::text(&made.output_ids).as_str(), made.finish),
         ("red", Finish::Stop)
     );
-    let request = heard.lock().unwrap().remove(0);
+    let request = received.lock().unwrap().remove(0);
     assert!(request.starts_with("POST /v1/chat/completions "), "{request}");
     let body: Value = serde_json::from_str(&request[request.find("\r\n\r\n").unwrap()..]).unwrap();
     let image = json!({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}});
@@ -133,36 +133,36 @@ async fn the_whole_chat_is_asked_with_its_images_and_the_answer_is_the_next_of_i
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_asked_again_five_times_whoever_else_is_away() {
+async fn a_failing_server_is_asked_five_times_and_absence_is_free() {
     let busy = Says::Status(503, "");
-    let (url, heard) = server(vec![busy, Says::Status(200, "no JSON"), Says::Text(CUT)]).await;
+    let (url, received) = server(vec![busy, Says::Status(200, "no JSON"), Says::Text(CUT)]).await;
     let made_at_last = made(vec![url], 0).await.unwrap();
     assert_eq!(
         (ChatLog::text(&made_at_last.output_ids).as_str(), made_at_last.finish),
         ("", Finish::Length)
     );
-    assert_eq!(heard.lock().unwrap().len(), 3);
+    assert_eq!(received.lock().unwrap().len(), 3);
     let (away, _) = server(vec![Says::Gone]).await;
-    let (url, heard) = server(vec![busy]).await;
+    let (url, received) = server(vec![busy]).await;
     let failure = made(vec![away, url], 0).await.unwrap_err();
     assert!(failure.retry && failure.cause.code == FailureCode::Engine, "{failure}");
-    assert_eq!(heard.lock().unwrap().len(), TRIES as usize);
+    assert_eq!(received.lock().unwrap().len(), TRIES as usize);
 }
 
 #[tokio::test]
-async fn silence_is_a_failure_and_a_refusal_is_final() {
-    let (url, heard) = server(vec![Says::Nothing]).await;
+async fn silence_is_a_failure_and_a_rejection_is_final() {
+    let (url, received) = server(vec![Says::Nothing]).await;
     let failure = made(vec![url], 400).await.unwrap_err();
     assert!(
         failure.retry && failure.cause.reason.contains("engine.stuck_after"),
         "{failure}"
     );
-    assert_eq!(heard.lock().unwrap().len(), TRIES as usize);
-    let (url, heard) = server(vec![Says::Status(400, r#"{"error": {"message": "no images here"}}"#)]).await;
+    assert_eq!(received.lock().unwrap().len(), TRIES as usize);
+    let (url, received) = server(vec![Says::Status(400, r#"{"error": {"message": "no images here"}}"#)]).await;
     let failure = made(vec![url], 0).await.unwrap_err();
     assert!(
         !failure.retry && failure.cause.reason.contains("no images here"),
         "{failure}"
     );
-    assert_eq!(heard.lock().unwrap().len(), 1);
+    assert_eq!(received.lock().unwrap().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Replies of servers, taken up piece by piece.
+//! Tests of server replies, taken up piece by piece.
 
 use broker::ids::GroupId;
 use broker::protocol::turn::Sampling;
@@ -26,7 +26,7 @@ fn job(max_new_tokens: u32, stop: &[&str]) -> Job {
     }
 }
 
-fn reply(ids: &[u32], end: End) -> Reply {
+fn reply(ids: &[u32], end: CallEnd) -> Reply {
     Reply {
         ids: ids.to_vec(),
         logprobs: ids.iter().map(|&id| -(id as f32)).collect(),
@@ -45,7 +45,7 @@ fn piece(text: &str) -> Vec<u32> {
     text.chars().map(u32::from).collect()
 }
 
-/// An id is a letter.
+/// Maps each id to a letter.
 fn letters(ids: &[u32]) -> String {
     ids.iter().filter_map(|id| char::from_u32(*id)).collect()
 }
@@ -60,15 +60,15 @@ const READ: Reading<'_> = Reading {
     ends: &[9],
 };
 
-fn ask(progress: &Progress, job: &Job, context: usize) -> Option<Ask> {
+fn ask(progress: &Progress, job: &Job, context: usize) -> Option<ServerCall> {
     match progress.next(job, context, &[9].into()) {
-        Ok(Next::Ask(ask)) => Some(*ask),
+        Ok(Next::Call(ask)) => Some(*ask),
         _ => None,
     }
 }
 
 #[test]
-fn a_call_goes_on_behind_what_was_made_with_what_is_left() {
+fn a_call_continues_behind_the_tokens_with_the_rest() {
     let (job, mut progress) = (job(5, &[]), Progress::default());
     let first = ask(&progress, &job, 32).unwrap();
     assert_eq!(
@@ -76,7 +76,7 @@ fn a_call_goes_on_behind_what_was_made_with_what_is_left() {
         ([1, 2, 3].as_slice(), 5, 7)
     );
     assert_eq!(
-        progress.take(&job, reply(&[5, 6, 7], End::Aborted), version(1), &READ),
+        progress.take(&job, reply(&[5, 6, 7], CallEnd::Aborted), version(1), &READ),
         None
     );
     let second = ask(&progress, &job, 32).unwrap();
@@ -85,13 +85,13 @@ fn a_call_goes_on_behind_what_was_made_with_what_is_left() {
         ([1, 2, 3, 5, 6, 7].as_slice(), 2)
     );
     assert!(second.seed != first.seed && second.id != first.id);
-    // The context is shorter than what is left.
+    // The context is shorter than the remaining tokens.
     assert_eq!(ask(&progress, &job, 7).unwrap().max_new_tokens, 1);
     assert!(matches!(
         progress.next(&job, 6, &[9].into()),
         Ok(Next::Over(Finish::Length))
     ));
-    let end = progress.take(&job, reply(&[8, 9], End::Length), version(2), &READ);
+    let end = progress.take(&job, reply(&[8, 9], CallEnd::Length), version(2), &READ);
     let made = progress.made(version(2), end.unwrap());
     assert_eq!(
         (made.output_ids.len(), made.logprobs.len(), made.finish),
@@ -107,7 +107,7 @@ fn a_call_goes_on_behind_what_was_made_with_what_is_left() {
 }
 
 #[test]
-fn a_prompt_without_room_is_told_and_all_that_may_be_made_is_enough() {
+fn a_prompt_without_room_fails_and_the_token_limit_ends_it() {
     let job = job(2, &[]);
     let error = Progress::default().next(&job, 3, &[9].into()).unwrap_err();
     assert!(
@@ -116,7 +116,7 @@ fn a_prompt_without_room_is_told_and_all_that_may_be_made_is_enough() {
     );
     let mut progress = Progress::default();
     assert_eq!(
-        progress.take(&job, reply(&[5, 6], End::Aborted), version(1), &READ),
+        progress.take(&job, reply(&[5, 6], CallEnd::Aborted), version(1), &READ),
         None
     );
     assert!(matches!(
@@ -128,8 +128,8 @@ fn a_prompt_without_room_is_told_and_all_that_may_be_made_is_enough() {
 #[test]
 fn a_piece_without_tokens_leaves_no_span() {
     let (job, mut progress) = (job(4, &[]), Progress::default());
-    progress.take(&job, reply(&[], End::Aborted), version(1), &READ);
-    let end = progress.take(&job, reply(&[9], End::Stop), version(2), &READ);
+    progress.take(&job, reply(&[], CallEnd::Aborted), version(1), &READ);
+    let end = progress.take(&job, reply(&[9], CallEnd::Stop), version(2), &READ);
     let made = progress.made(version(2), end.unwrap());
     assert_eq!((made.spans.len(), made.oldest_kv), (1, version(2)));
 }
@@ -138,10 +138,10 @@ fn a_piece_without_tokens_leaves_no_span() {
 fn a_stop_text_that_began_in_an_earlier_piece_ends_the_answer() {
     let (job, mut progress) = (job(99, &["END"]), Progress::default());
     assert_eq!(
-        progress.take(&job, reply(&piece("abE"), End::Aborted), version(1), &READ),
+        progress.take(&job, reply(&piece("abE"), CallEnd::Aborted), version(1), &READ),
         None
     );
-    let end = progress.take(&job, reply(&piece("NDxyz"), End::Length), version(2), &READ);
+    let end = progress.take(&job, reply(&piece("NDxyz"), CallEnd::Length), version(2), &READ);
     assert_eq!(end, Some(Finish::Stop));
     let made = progress.made(version(2), Finish::Stop);
     assert_eq!(letters(&made.output_ids), "abEND");
@@ -149,23 +149,26 @@ fn a_stop_text_that_began_in_an_earlier_piece_ends_the_answer() {
 }
 
 #[test]
-fn an_answer_in_pieces_is_asked_for_until_nothing_is_left() {
+fn an_answer_in_pieces_is_requested_until_it_is_complete() {
     let (job, mut progress) = (job(5, &[]), Progress::in_pieces(2, 0));
     for (ids, left) in [([4, 5], 2), ([6, 7], 1)] {
         assert_eq!(ask(&progress, &job, 32).unwrap().max_new_tokens, 2);
-        assert_eq!(progress.take(&job, reply(&ids, End::Length), version(1), &READ), None);
+        assert_eq!(
+            progress.take(&job, reply(&ids, CallEnd::Length), version(1), &READ),
+            None
+        );
         assert_eq!(ask(&progress, &job, 32).unwrap().max_new_tokens, left);
     }
-    // Shorter than a piece: the server's own end.
-    let end = progress.take(&job, reply(&[8], End::Length), version(1), &READ);
+    // Shorter than a piece: the server ended it.
+    let end = progress.take(&job, reply(&[8], CallEnd::Length), version(1), &READ);
     let so_far = progress.so_far(job.request);
     assert_eq!(
         (end, so_far.output_ids.len(), so_far.top.len()),
         (Some(Finish::Length), 5, 0)
     );
-    // All that may be made, whose last piece is a whole one: nobody is asked again.
+    // The limit ends with a whole piece: no further call is made.
     let mut whole = Progress::in_pieces(5, 0);
-    let end = whole.take(&job, reply(&[4; 5], End::Length), version(1), &READ);
+    let end = whole.take(&job, reply(&[4; 5], CallEnd::Length), version(1), &READ);
     assert_eq!(end, Some(Finish::Length));
 }
 
@@ -174,49 +177,50 @@ fn the_most_likely_tokens_are_sorted_and_end_with_the_answer() {
     let (job, mut progress) = (job(99, &["END"]), Progress::in_pieces(32, 2));
     assert_eq!(ask(&progress, &job, 64).unwrap().top, 2);
     let ids = piece("abENDx");
-    // The chosen one last and least likely, as vLLM may say it; of equals the lower id is first.
+    // The chosen token comes last and least likely, as vLLM may send it; among equals the lower id
+    // is first.
     let place = |id: u32| vec![(8, -1.0), (3, -0.5), (7, -1.0), (id, -9.0)];
     let reply = Reply {
         top: ids.iter().map(|id| place(*id)).collect(),
-        ..reply(&ids, End::Length)
+        ..reply(&ids, CallEnd::Length)
     };
     let finish = progress.take(&job, reply, version(1), &READ);
     let made = progress.made(version(1), finish.unwrap());
     assert_eq!((made.output_ids.len(), made.top.len()), (5, 5));
     for place in made.top {
-        let told: Vec<_> = place.iter().map(|one| (one.id, one.logprob)).collect();
-        assert_eq!(told, [(3, -0.5), (7, -1.0)]);
+        let likely: Vec<_> = place.iter().map(|one| (one.id, one.logprob)).collect();
+        assert_eq!(likely, [(3, -0.5), (7, -1.0)]);
     }
 }
 
-/// Whichever number a server writes for minus infinity.
+/// Covers both numbers that servers write for minus infinity.
 #[test]
 fn impossible_tokens_are_not_among_the_likely_ones() {
-    let told = |place: &[(u32, f32)]| -> Vec<u32> {
+    let likely = |place: &[(u32, f32)]| -> Vec<u32> {
         let likely = ranked(place.to_vec(), 3);
         likely.into_iter().map(|one| one.id).collect()
     };
-    assert_eq!(told(&[(4, -9999.0), (5, -0.1), (6, f32::MIN), (7, -12.0)]), [5, 7]);
-    assert_eq!(told(&[(4, -9000.0), (5, -8999.0)]), [5]);
+    assert_eq!(likely(&[(4, -9999.0), (5, -0.1), (6, f32::MIN), (7, -12.0)]), [5, 7]);
+    assert_eq!(likely(&[(4, -9000.0), (5, -8999.0)]), [5]);
 }
 
-/// A server looks for stop texts in all that is made, and ends at an id of which we know nothing.
+/// A server searches everything for stop texts, and ends at an id that is unknown here.
 #[test]
-fn a_stop_that_ends_nothing_for_us_is_gone_on_behind() {
+fn an_answer_continues_behind_a_stop_that_does_not_count() {
     let (job, mut progress) = (job(99, &["END"]), Progress::default());
-    let mut take = |text: &str| progress.take(&job, reply(&piece(text), End::Stop), version(1), &READ);
-    assert_eq!(take("<think>an END"), None, "it is not said");
-    assert_eq!(take("</think>b"), None, "no id of ours");
+    let mut take = |text: &str| progress.take(&job, reply(&piece(text), CallEnd::Stop), version(1), &READ);
+    assert_eq!(take("<think>an END"), None, "it is inside of reasoning");
+    assert_eq!(take("</think>b"), None, "not one of our stop ids");
     assert_eq!(take("c END, x"), Some(Finish::Stop));
     let made = progress.made(version(1), Finish::Stop);
     assert_eq!(letters(&made.output_ids), "<think>an END</think>bc END");
     let mut progress = Progress::default();
-    let end = progress.take(&job, reply(&[5, 9], End::Stop), version(1), &READ);
+    let end = progress.take(&job, reply(&[5, 9], CallEnd::Stop), version(1), &READ);
     assert_eq!(end, Some(Finish::Stop));
 }
 
 proptest! {
-    /// However an answer is cut into pieces, it is the same answer, and its spans cover it.
+    /// An answer cut into any pieces is the same answer, and its spans cover it.
     #[test]
     fn pieces_make_one_answer(text in "[a-dEND]{1,40}", cuts in prop::collection::vec(0usize..40, 0..6)) {
         let job = job(99, &["END"]);
@@ -226,7 +230,7 @@ proptest! {
         let mut progress = Progress::default();
         let mut finish = None;
         for (step, pair) in cuts.windows(2).enumerate() {
-            let end = if pair[1] == ids.len() { End::Length } else { End::Aborted };
+            let end = if pair[1] == ids.len() { CallEnd::Length } else { CallEnd::Aborted };
             finish = progress.take(&job, reply(&ids[pair[0]..pair[1]], end), version(step as u64), &READ);
             if finish.is_some() {
                 break;

@@ -1,11 +1,13 @@
 //! SGLang, over its native routes.
 //!
-//! Shapes of release 0.5.23 as its documentation and sources give them; no server was at hand. What is used of it:
-//! `/health`, `/model_info`, `/server_info`, `/generate`, `/abort_request`, `/update_weights_from_disk`, `/load_lora_adapter`,
-//! `/unload_lora_adapter`. [`wire`] has the bodies.
+//! The interface is that of release 0.5.23, from its documentation and sources; no server was
+//! available. It uses `/health`, `/model_info`, `/server_info`, `/generate`, `/abort_request`,
+//! `/update_weights_from_disk`, `/load_lora_adapter` and `/unload_lora_adapter`. [`wire`] has the
+//! bodies.
 //!
-//! `/pause_generation` is not used: with nothing under way there is nothing to pause, and an agent that died between a pause and
-//! `/continue_generation` would leave a server that never answers.
+//! `/pause_generation` is not used: without calls in progress there is nothing to pause, and an
+//! agent that died between a pause and `/continue_generation` would leave a server that never
+//! answers.
 
 mod wire;
 
@@ -15,7 +17,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::http::Http;
-use super::server::{About, Ask, Reply, Server};
+use super::server::{About, Reply, Server, ServerCall};
 use super::trouble::Trouble;
 
 /// One SGLang server.
@@ -30,13 +32,14 @@ impl Sglang {
 
     async fn model_info(&self) -> Result<Value, Trouble> {
         match self.http.get_json("/model_info").await {
-            // Its name before.
+            // The route's earlier name.
             Err(Trouble::Missing(_)) => self.http.get_json("/get_model_info").await,
             answer => answer,
         }
     }
 
-    /// Only what it says of its context is read there, which another release may say elsewhere, or not at all.
+    /// Returns the server's description, read only for its context; other releases may report it
+    /// elsewhere, or not at all.
     async fn server_info(&self) -> Value {
         match self.http.get_json("/server_info").await {
             Ok(answer) => answer,
@@ -71,14 +74,14 @@ impl Server for Sglang {
         wire::about(&self.model_info().await?, &self.server_info().await)
     }
 
-    async fn generate(&self, ask: &Ask) -> Result<Reply, Trouble> {
+    async fn generate(&self, ask: &ServerCall) -> Result<Reply, Trouble> {
         let sent = self
             .http
             .post_for("/generate", &wire::request(ask), ask.longest_answer())
             .await;
         match sent {
             Ok(answer) => wire::reply(&answer, ask.top),
-            // It says no more of an adapter that it does not have than that it refuses.
+            // A missing adapter is reported only as a rejection that names it.
             Err(Trouble::Refused(said)) if ask.adapter.as_ref().is_some_and(|name| said.contains(name)) => {
                 Err(Trouble::Stranger(said))
             }
@@ -99,7 +102,7 @@ impl Server for Sglang {
         let body = json!({
             "model_path": folder,
             "weight_version": label,
-            // Of ours none is under way. Others' would hold the weights up.
+            // No call of ours is in progress. Calls of others would delay the weights.
             "abort_all_requests": true,
             "flush_cache": true,
         });

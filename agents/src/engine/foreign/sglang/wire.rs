@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::foreign::server::{About, Ask, End, Reply};
+use crate::engine::foreign::server::{About, CallEnd, Reply, ServerCall};
 use crate::engine::foreign::trouble::{Trouble, clipped};
 
-/// What `/generate` is sent.
-pub(super) fn request(ask: &Ask) -> Value {
+/// Returns the body for `/generate`.
+pub(super) fn request(ask: &ServerCall) -> Value {
     let sampling = &ask.sampling;
     let mut params = json!({
         "temperature": sampling.temperature,
@@ -19,7 +19,7 @@ pub(super) fn request(ask: &Ask) -> Value {
         "repetition_penalty": 1.0,
         "max_new_tokens": ask.max_new_tokens,
         "stop_token_ids": &*ask.stop_ids,
-        // Used by a server with --enable-deterministic-inference, and by no other. It takes a signed number.
+        // Used only by a server with --enable-deterministic-inference. It takes a signed number.
         "sampling_seed": ask.seed >> 1,
         "skip_special_tokens": false,
         "no_stop_trim": true,
@@ -43,25 +43,26 @@ pub(super) fn request(ask: &Ask) -> Value {
     body
 }
 
-/// What `/generate` answers. Ids are read where their log-probs stand, so that the two cannot differ.
+/// Parses the answer of `/generate`. Ids are read together with their log-probs, so that the two
+/// cannot differ.
 ///
 /// # Errors
-/// Something is missing, or is no finite number.
+/// A part is missing, or is not a finite number.
 pub(super) fn reply(answer: &Value, top: u32) -> Result<Reply, Trouble> {
     let meta = answer.get("meta_info").and_then(Value::as_object);
     let meta = meta.ok_or_else(|| missing("meta_info"))?;
     let end = end(meta)?;
     let chosen = match list(meta, "output_token_logprobs") {
         Some(list) => list.iter().map(pair).collect::<Result<Vec<_>, _>>()?,
-        // Ended before its prompt was computed: it says nothing of tokens.
-        None if end == End::Aborted => Vec::new(),
+        // Aborted before its prompt was computed: it reports no tokens.
+        None if end == CallEnd::Aborted => Vec::new(),
         None => return Err(missing("meta_info.output_token_logprobs")),
     };
-    let told = answer.get("output_ids").and_then(Value::as_array);
-    if let Some(told) = told.filter(|told| told.len() > chosen.len() && end != End::Aborted) {
+    let reported = answer.get("output_ids").and_then(Value::as_array);
+    if let Some(reported) = reported.filter(|reported| reported.len() > chosen.len() && end != CallEnd::Aborted) {
         return Err(Trouble::Malformed(format!(
             "{} ids with {} log-probs",
-            told.len(),
+            reported.len(),
             chosen.len()
         )));
     }
@@ -87,11 +88,11 @@ pub(super) fn reply(answer: &Value, top: u32) -> Result<Reply, Trouble> {
     })
 }
 
-fn end(meta: &Map<String, Value>) -> Result<End, Trouble> {
+fn end(meta: &Map<String, Value>) -> Result<CallEnd, Trouble> {
     let reason = meta.get("finish_reason").and_then(|reason| reason.get("type"));
     match reason.and_then(Value::as_str) {
-        Some("stop") => Ok(End::Stop),
-        Some("length") => Ok(End::Length),
+        Some("stop") => Ok(CallEnd::Stop),
+        Some("length") => Ok(CallEnd::Length),
         Some("abort") => aborted(meta),
         other => Err(Trouble::Malformed(format!(
             "finish_reason.type is {}",
@@ -100,17 +101,17 @@ fn end(meta: &Map<String, Value>) -> Result<End, Trouble> {
     }
 }
 
-/// One that it ended because something failed has a status; one that somebody asked it to end has none.
-fn aborted(meta: &Map<String, Value>) -> Result<End, Trouble> {
-    let told = |key| meta.get("finish_reason").and_then(|reason| reason.get(key));
-    let Some(status) = told("status_code").filter(|status| !status.is_null()) else {
-        return Ok(End::Aborted);
+/// Distinguishes aborts: one caused by a failure has a status, one that a client ordered has none.
+fn aborted(meta: &Map<String, Value>) -> Result<CallEnd, Trouble> {
+    let reported = |key| meta.get("finish_reason").and_then(|reason| reason.get(key));
+    let Some(status) = reported("status_code").filter(|status| !status.is_null()) else {
+        return Ok(CallEnd::Aborted);
     };
-    let said = told("message").and_then(Value::as_str).unwrap_or_default();
+    let said = reported("message").and_then(Value::as_str).unwrap_or_default();
     Err(Trouble::Failing(clipped(&format!("it gave up with {status}: {said}"))))
 }
 
-/// `[log-prob, id, text]`.
+/// Parses `[log-prob, id, text]`.
 fn pair(entry: &Value) -> Result<(u32, f32), Trouble> {
     let logprob = entry.get(0).and_then(Value::as_f64).map(|logprob| logprob as f32);
     let logprob = logprob.filter(|logprob| logprob.is_finite());
@@ -121,7 +122,7 @@ fn pair(entry: &Value) -> Result<(u32, f32), Trouble> {
     match (id, logprob) {
         (Some(id), Some(logprob)) => Ok((id, logprob)),
         _ => Err(Trouble::Malformed(format!(
-            "a token without a log-prob, or the other way round: {}",
+            "a token without a log-prob, or a log-prob without a token: {}",
             entry.to_string().chars().take(80).collect::<String>()
         ))),
     }
@@ -135,10 +136,10 @@ fn missing(what: &str) -> Trouble {
     Trouble::Malformed(format!("{what} is missing"))
 }
 
-/// What `/model_info` and `/server_info` tell.
+/// Parses the answers of `/model_info` and `/server_info`.
 ///
 /// # Errors
-/// It is no server that generates.
+/// The server does not generate.
 pub(super) fn about(model: &Value, server: &Value) -> Result<About, Trouble> {
     if model.get("is_generation") == Some(&Value::Bool(false)) {
         return Err(Trouble::Refused(
@@ -146,11 +147,11 @@ pub(super) fn about(model: &Value, server: &Value) -> Result<About, Trouble> {
         ));
     }
     label(model)?;
-    let told = |places: &[&str]| places.iter().find_map(|place| server.pointer(place)?.as_u64());
-    // What its memory has room for may be less than what the model was made for.
+    let reported = |places: &[&str]| places.iter().find_map(|place| server.pointer(place)?.as_u64());
+    // Its memory may hold less than the model's context.
     let context = [
-        told(&["/context_length", "/server_args/context_length"]),
-        told(&["/max_req_input_len"]),
+        reported(&["/context_length", "/server_args/context_length"]),
+        reported(&["/max_req_input_len"]),
     ];
     let context = context.into_iter().flatten().min();
     Ok(About {
@@ -163,22 +164,23 @@ pub(super) fn about(model: &Value, server: &Value) -> Result<About, Trouble> {
     })
 }
 
+/// Returns the label of its weights.
+///
 /// # Errors
-/// It does not say which weights it has.
+/// It does not report its weights.
 pub(super) fn label(model: &Value) -> Result<String, Trouble> {
     let label = model.get("weight_version").and_then(Value::as_str);
     label.map(str::to_owned).ok_or_else(|| {
         Trouble::Malformed(
-            "/model_info has no weight_version: which weights it serves would not be known; take a later release"
-                .into(),
+            "/model_info has no weight_version, so its weights would be unknown; use a later release".into(),
         )
     })
 }
 
-/// Routes that change something say so in the body.
+/// Checks the success that routes with an effect report in the body.
 ///
 /// # Errors
-/// It did not.
+/// It failed.
 pub(super) fn success(answer: &Value) -> Result<(), Trouble> {
     if answer.get("success") == Some(&Value::Bool(true)) {
         return Ok(());
@@ -186,7 +188,7 @@ pub(super) fn success(answer: &Value) -> Result<(), Trouble> {
     let said = ["message", "error_message"]
         .iter()
         .find_map(|key| answer.get(key)?.as_str());
-    Err(Trouble::Refused(clipped(said.unwrap_or("it does not say why"))))
+    Err(Trouble::Refused(clipped(said.unwrap_or("it gives no reason"))))
 }
 
 #[cfg(test)]
@@ -195,7 +197,7 @@ mod tests {
     use crate::engine::foreign::tests::ask;
 
     #[test]
-    fn a_request_says_all_that_sampling_depends_on() {
+    fn a_request_has_every_sampling_parameter() {
         let mut ask = ask();
         let body = request(&ask);
         assert_eq!(body["input_ids"], json!([1, 2]));
@@ -238,11 +240,11 @@ mod tests {
         let read = reply(&answer(), 2).unwrap();
         assert_eq!(
             (read.ids, read.logprobs, read.end, read.reused),
-            (vec![5, 9], vec![-0.5, -1.25], End::Stop, 1)
+            (vec![5, 9], vec![-0.5, -1.25], CallEnd::Stop, 1)
         );
         assert_eq!(read.label.as_deref(), Some("run/a/1.2"));
         assert_eq!(read.top, [vec![(5, -0.5), (6, -2.0)], vec![(9, -1.25)]]);
-        for (reason, end) in [("length", End::Length), ("abort", End::Aborted)] {
+        for (reason, end) in [("length", CallEnd::Length), ("abort", CallEnd::Aborted)] {
             let mut answer = answer();
             answer["meta_info"]["finish_reason"] = json!({"type": reason, "message": "x"});
             assert_eq!(reply(&answer, 0).unwrap().end, end);
@@ -250,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_without_what_is_needed_is_refused() {
+    fn a_reply_without_a_needed_part_is_rejected() {
         let mut early = answer();
         early["meta_info"] = json!({"finish_reason": {"type": "abort", "message": "Abort before prefill"}});
         let read = reply(&early, 0).unwrap();
-        assert!(read.ids.is_empty() && read.end == End::Aborted);
+        assert!(read.ids.is_empty() && read.end == CallEnd::Aborted);
         early["meta_info"]["finish_reason"]["status_code"] = json!(503);
         assert!(matches!(reply(&early, 0), Err(Trouble::Failing(said)) if said.contains("503")));
         let spoil: [fn(&mut Value); 7] = [
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_of_itself_is_read() {
+    fn its_description_of_itself_is_read() {
         let model = json!({"model_path": "m", "is_generation": true, "weight_version": "default"});
         assert_eq!(about(&model, &json!({"context_length": 64})).unwrap().context, Some(64));
         assert_eq!(

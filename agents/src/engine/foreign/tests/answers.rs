@@ -1,4 +1,4 @@
-//! What a server makes reaches whoever asked, as it was made.
+//! Tests that a server's answer reaches its asker unchanged.
 
 use broker::protocol::failure::FailureCode;
 use broker::protocol::turn::{Finish, Message};
@@ -30,7 +30,7 @@ async fn tokens_come_with_true_logprobs_of_the_weights_that_made_them() {
         }
         outputs.sort();
         outputs.dedup();
-        assert_eq!(outputs.len(), 8, "each has random numbers of its own");
+        assert_eq!(outputs.len(), 8, "each has different random numbers");
     }
 }
 
@@ -71,7 +71,7 @@ async fn stop_texts_and_the_end_of_the_context_end_an_answer() {
         assert_eq!(made.finish, Finish::Stop);
         assert!(free.output_ids.starts_with(&made.output_ids) && made.output_ids.len() < free.output_ids.len());
 
-        // A prompt that leaves less room than may be made, and one that leaves none.
+        // A prompt that leaves less room than the token limit, and one that leaves none.
         let long = |tokens: usize| Job {
             prompt_ids: vec![65; tokens].into(),
             ..job(2, 8)
@@ -86,9 +86,9 @@ async fn stop_texts_and_the_end_of_the_context_end_an_answer() {
     }
 }
 
-/// The servers stop at it, and are asked to go on.
+/// The servers stop at it, and are asked to continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_text_in_a_reasoning_that_the_prompt_began_ends_no_answer() {
+async fn a_stop_text_in_reasoning_from_the_prompt_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     thinking_in(folder.path());
     let text = Arc::new(TextCodec::open(folder.path()).unwrap());
@@ -121,7 +121,7 @@ async fn a_stop_text_in_a_reasoning_that_the_prompt_began_ends_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn raw_logprobs_are_refused_where_they_would_be_wrong() {
+async fn raw_logprobs_are_rejected_where_they_would_be_wrong() {
     let home = Home::new();
     for (kind, fix) in [
         (EngineKind::Vllm, "processed_logprobs"),
@@ -148,12 +148,12 @@ async fn raw_logprobs_are_refused_where_they_would_be_wrong() {
             start(Some(1.0)).await.is_ok(),
             "at temperature 1 there is no difference"
         );
-        assert!(start(None).await.is_ok(), "nobody trains on them");
+        assert!(start(None).await.is_ok(), "no agent trains on them");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_cannot_serve_the_agent_is_refused_at_the_start() {
+async fn an_unsuitable_server_is_rejected_at_the_start() {
     let home = Home::new();
     for kind in KINDS {
         let locked = How {
@@ -185,7 +185,7 @@ async fn a_server_that_cannot_serve_the_agent_is_refused_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partner_that_never_trains_is_served_by_the_weights_that_are_there() {
+async fn a_partner_that_never_trains_uses_the_weights_in_place() {
     for kind in KINDS {
         let home = Home::new();
         let fake = Fake::start(kind, &home.folder(2));
@@ -205,7 +205,7 @@ async fn a_partner_that_never_trains_is_served_by_the_weights_that_are_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waves_are_refused_with_a_reason() {
+async fn waves_are_rejected_with_a_reason() {
     let bench = Bench::new(EngineKind::Sglang).await;
     let (done, mut finished) = unbounded_channel();
     bench.fleet.submit(vec![job(1, 2), job(2, 2)], true, done);

@@ -1,4 +1,4 @@
-//! An agent's HTTP front over its servers, asked by a client.
+//! Tests of an agent's HTTP front over its servers, used by a client.
 
 use configs::{AgentConfig, HttpConfig, SamplingConfig};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::*;
 use crate::engine::process::link;
 use crate::http::{self, Plan, Serving};
 
-/// The front of an agent whose engines are a bench's servers.
+/// Returns the front of an agent with a bench's servers as engines.
 fn front(bench: &Bench) -> Arc<Serving> {
     let folder = tempfile::tempdir().unwrap();
     let config = crate::run_folder::tests::config_in(folder.path());
@@ -24,7 +24,7 @@ fn front(bench: &Bench) -> Arc<Serving> {
     http::serve(plan, agent, &run, engine, speech, SamplingConfig::default()).unwrap()
 }
 
-/// Status and body of an answer to a completion behind the prompt of [`job`], of the first agent.
+/// Returns status and body of a completion behind the prompt of [`job`], from the first agent.
 async fn complete(front: &Serving, more: Value) -> (u16, String) {
     let mut body = json!({"model": "a", "prompt": "Hello", "max_tokens": 40, "seed": 5, "return_token_ids": true});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -41,10 +41,11 @@ fn list<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// Compares the most likely tokens of each place, by their names, with what the weights of version 1 say of all.
+/// Compares the most likely tokens of each position, by name, with those of the weights of version
+/// 1.
 fn check_likely(bench: &Bench, made: &Made, top: &[serde_json::Map<String, Value>]) {
     let (model, text) = (Model::open(&bench.home.folder(1)).unwrap(), bench.home.text());
-    let told = |logprob: &Value| logprob.as_f64().unwrap() as f32;
+    let number = |logprob: &Value| logprob.as_f64().unwrap() as f32;
     assert_eq!(top.len(), made.output_ids.len());
     for (place, top) in top.iter().enumerate() {
         let context = [&job(1, 40).prompt_ids[..], &made.output_ids[..place]].concat();
@@ -56,16 +57,16 @@ fn check_likely(bench: &Bench, made: &Made, top: &[serde_json::Map<String, Value
         } else {
             own
         };
-        let largest = top.values().map(told).fold(f32::MIN, f32::max);
-        // The two that were asked for, and the chosen one if it is another.
+        let largest = top.values().map(number).fold(f32::MIN, f32::max);
+        // The two requested tokens, and the chosen one if it differs.
         assert!((2..=3).contains(&top.len()), "{top:?}");
         assert!((largest - all[most]).abs() < 1e-4, "{top:?}, {}", all[most]);
-        assert_eq!(top.get(&name).map(told), Some(largest), "{name:?}, {top:?}");
+        assert_eq!(top.get(&name).map(number), Some(largest), "{name:?}, {top:?}");
         assert!(largest >= made.logprobs[place], "{top:?}, {}", made.logprobs[place]);
     }
 }
 
-/// Joins what a stream told of one choice: pieces, ids and log-probs.
+/// Joins a stream's updates of one choice: pieces, ids and log-probs.
 fn streamed(body: &str) -> (usize, Vec<u32>, Vec<f32>) {
     let events: Vec<&str> = body.split_terminator("\n\n").collect();
     let (done, events) = events.split_last().unwrap();
@@ -81,9 +82,10 @@ fn streamed(body: &str) -> (usize, Vec<u32>, Vec<f32>) {
     (pieces, ids, logprobs)
 }
 
-/// Of the weights that serve, with their log-probs, whole and in pieces; and told when there is nobody to ask.
+/// Covers whole and streamed answers with their weights and log-probs, and the error without
+/// servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_front_answers_over_other_peoples_servers_until_they_are_gone() {
+async fn the_front_answers_over_foreign_servers_while_they_live() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
@@ -114,7 +116,7 @@ async fn the_front_answers_over_other_peoples_servers_until_they_are_gone() {
         let top: Vec<serde_json::Map<String, Value>> = list(&choice["logprobs"]["top_logprobs"]);
         check_likely(&bench, &made, &top);
 
-        // The same random numbers and weights: the same answer, as it comes.
+        // The same random numbers and weights give the same answer as a stream.
         let (status, body) = complete(&front, json!({"logprobs": 0, "stream": true})).await;
         assert_eq!((status, streamed(&body)), (200, (2, made.output_ids, made.logprobs)));
 

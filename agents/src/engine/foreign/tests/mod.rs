@@ -1,4 +1,4 @@
-//! Both drivers against servers made from the documented shapes.
+//! Tests of both drivers against fake servers with the documented interfaces.
 
 mod answers;
 mod front;
@@ -23,7 +23,7 @@ use super::driver::Settings;
 use super::fake::{Fake, Model};
 use super::fleet::Fleet;
 use super::http::Http;
-use super::server::{Ask, Server};
+use super::server::{Server, ServerCall};
 use super::{Pace, sglang, vllm};
 use crate::engine::process::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made};
@@ -32,8 +32,8 @@ const KINDS: [EngineKind; 2] = [EngineKind::Sglang, EngineKind::Vllm];
 /// Tokens of a prompt and its answer.
 const CONTEXT: usize = 48;
 
-pub(in crate::engine::foreign) fn ask() -> Ask {
-    Ask {
+pub(in crate::engine::foreign) fn ask() -> ServerCall {
+    ServerCall {
         id: "x".into(),
         prompt: vec![1, 2],
         sampling: Arc::new(Sampling {
@@ -64,7 +64,7 @@ fn version(step: u64) -> WeightVersion {
     WeightVersion { lineage: 1, step }
 }
 
-/// Folders of models that differ in their weights alone: version 0 is what servers are started with.
+/// Folders of models that differ only in their weights: servers are started with version 0.
 struct Home {
     home: tempfile::TempDir,
 }
@@ -121,7 +121,7 @@ impl Home {
         Arc::new(TextCodec::open(&self.folder(0)).unwrap())
     }
 
-    /// The weights that [`Self::folder`] holds.
+    /// Returns the weights in [`Self::folder`].
     fn weights(&self, step: u64) -> Weights {
         let folder = self.folder(step);
         Weights::load(&self.shape(&folder), &folder).unwrap()
@@ -148,7 +148,7 @@ impl Home {
         }
     }
 
-    /// An adapter of version 0's model that changes it.
+    /// Returns an adapter that changes version 0's model.
     fn adapter_weights(&self, step: u64) -> Weights {
         let lora = LoraShape {
             rank: 2,
@@ -197,7 +197,7 @@ fn client(fake: &Fake, kind: EngineKind, key: Option<&str>) -> Arc<dyn Server> {
     }
 }
 
-/// Servers and who drives them.
+/// Fake servers with their fleet.
 struct Bench {
     home: Home,
     fakes: Vec<Arc<Fake>>,
@@ -227,7 +227,7 @@ impl Bench {
         self.fleet.announce(self.home.written(step), format!("label-1.{step}"));
     }
 
-    /// Announces weights and waits until they serve.
+    /// Announces weights and waits until they are served.
     async fn serve(&self, step: u64) {
         self.announce(step);
         self.until_serving(step).await;
@@ -236,7 +236,7 @@ impl Bench {
     async fn until_serving(&self, step: u64) {
         let mut versions = self.fleet.versions();
         versions.wait_for(|serving| *serving == version(step)).await.unwrap();
-        // That was so before anything was served.
+        // This was true before any weights were served.
         let mut news = self.fleet.news();
         while self.fleet.serving() != Some(version(step)) {
             news.changed().await.unwrap();
@@ -253,7 +253,7 @@ impl Bench {
         self.submit(vec![job]).recv().await.unwrap().remove(0).result
     }
 
-    /// Compares each log-prob with what the weights of its token's version say.
+    /// Compares each log-prob with the weights of its token's version.
     fn check(&self, job: &Job, made: &Made) {
         let mut at = 0;
         for span in &made.spans {
@@ -295,7 +295,7 @@ fn job(id: u8, max_new_tokens: u32) -> Job {
     }
 }
 
-/// Spans as (step, start, end).
+/// Returns spans as (step, start, end).
 fn spans(made: &Made) -> Vec<(u64, u32, u32)> {
     made.spans
         .iter()

@@ -1,4 +1,4 @@
-//! Whole runs whose engines are servers: what they train on is what they were given.
+//! Tests of whole runs with servers as engines: they train on exactly the tokens they received.
 
 use configs::RunConfig;
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn run(lora: &str) -> Ran {
     ran
 }
 
-/// Runs it in one process, with a server for each agent. The second one refuses so many loads.
+/// Runs it in one process, with a server for each agent. The second server rejects `refuses` loads.
 fn play(change: impl FnOnce(&str) -> String, refuses: usize) -> (Ran, anyhow::Result<()>) {
     crate::cli::embedded::system().block_on(async move {
         let home = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn play(change: impl FnOnce(&str) -> String, refuses: usize) -> (Ran, anyhow::Re
     })
 }
 
-/// Copies all of a model's folder but its weights.
+/// Copies a model's folder without its weights.
 fn without_weights(model: &Path, folder: &Path) {
     std::fs::create_dir(folder).unwrap();
     for name in names(model) {
@@ -122,7 +122,7 @@ impl Ran {
         lines.filter(|line| line["kind"] == "train").collect()
     }
 
-    /// Both agents trained, on their servers' own log-probs, and every sample once.
+    /// Checks that both agents trained, on their servers' own log-probs, and on every sample once.
     fn check(&self) {
         for agent in ["a", "b"] {
             let lines = self.trained(agent);
@@ -152,7 +152,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_run_trains_whole_models_over_servers_and_samples_from_what_it_trained() {
+fn a_run_trains_whole_models_over_servers_and_samples_them() {
     let ran = run("");
     ran.check();
     let label = ran.fakes[0].label();
@@ -182,10 +182,11 @@ fn a_run_trains_adapters_over_servers() {
     assert_eq!(ran.fakes[0].label(), "default", "the base stays as it is");
 }
 
-/// Of an agent in four batches of four groups, of whose four conversations three must be valid.
+/// The least turns of an agent in four batches of four groups; three of a group's four
+/// conversations must be valid.
 const LEAST_TURNS: usize = 4 * 4 * 3;
 
-/// The second agent with further lines, and with a model's folder without weights.
+/// Changes the second agent: adds lines, and uses a model folder without weights.
 fn second(lines: &str) -> impl FnOnce(&str) -> String {
     let engine = "urls = [\"VLLM\"] }";
     let lines = format!("{engine}\nmodel.path = \"BARE\"\n{lines}");
@@ -193,7 +194,7 @@ fn second(lines: &str) -> impl FnOnce(&str) -> String {
 }
 
 #[test]
-fn a_frozen_partner_plays_what_its_server_was_started_with_and_reads_no_weights() {
+fn a_frozen_partner_uses_its_servers_weights_without_a_file() {
     let (ran, ended) = play(second("train.enabled = false"), 0);
     ended.unwrap();
     assert_eq!(ran.trained("a").len(), 4);
@@ -207,7 +208,7 @@ fn a_frozen_partner_plays_what_its_server_was_started_with_and_reads_no_weights(
 }
 
 #[test]
-fn a_frozen_partners_adapter_is_sent_and_the_weights_below_it_are_not_read() {
+fn a_frozen_partners_adapter_is_sent_without_its_base() {
     let (ran, ended) = play(second("train.enabled = false\nlora = { path = \"ADAPTER\" }"), 0);
     ended.unwrap();
     assert_eq!(ran.trained("a").len(), 4);
@@ -232,7 +233,7 @@ fn an_agent_that_trains_over_servers_needs_its_weights_here() {
 }
 
 #[test]
-fn a_partner_whose_adapter_is_refused_for_good_ends_with_the_reason() {
+fn a_partner_with_a_rejected_adapter_ends_with_the_reason() {
     let frozen = |text: &str| {
         let engine = "urls = [\"VLLM\"] }";
         let text = text.replace(

@@ -1,4 +1,4 @@
-//! New weights: what becomes of what is under way, and which weights each token is said to be of.
+//! Tests of new weights: the fate of calls in progress, and the reported weights of each token.
 
 use broker::ids::RunId;
 use broker::protocol::turn::Finish;
@@ -10,7 +10,7 @@ use super::*;
 use crate::engine::foreign;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_generation_goes_on_with_new_weights_and_each_token_knows_its_own() {
+async fn a_generation_continues_with_new_weights_per_token() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
@@ -28,14 +28,14 @@ async fn a_generation_goes_on_with_new_weights_and_each_token_knows_its_own() {
             assert_eq!(
                 spans(&made),
                 [(1, 0, 3), (2, 3, 6), (3, 6, 8)],
-                "what was made before counts"
+                "tokens made before count"
             );
             assert_eq!((made.oldest_kv, made.finish), (version(1), Finish::Length));
         }
         assert_eq!(bench.fake().torn(), 0, "weights changed under no call");
         let asked = bench.fake().shared.asked.lock().unwrap().clone();
         let seeds: std::collections::BTreeSet<u64> = asked.iter().rev().take(12).filter_map(seed).collect();
-        assert_eq!(seeds.len(), 12, "each piece has random numbers of its own");
+        assert_eq!(seeds.len(), 12, "each piece has different random numbers");
     }
 }
 
@@ -46,7 +46,7 @@ fn seed(body: &serde_json::Value) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn draining_lets_generations_finish_with_the_weights_they_began_with() {
+async fn draining_finishes_generations_with_their_first_weights() {
     for kind in KINDS {
         let bench = Bench::with(kind, 1, |settings| settings.drains = true).await;
         bench.serve(1).await;
@@ -68,7 +68,7 @@ async fn draining_lets_generations_finish_with_the_weights_they_began_with() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn adapters_come_and_go_beside_what_is_under_way() {
+async fn adapters_are_loaded_and_unloaded_during_calls() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         let announce = |step| {
@@ -100,15 +100,15 @@ async fn adapters_come_and_go_beside_what_is_under_way() {
         announce(3);
         bench.until_serving(3).await;
         let unloaded = bench.fake().shared.unloaded.lock().unwrap().clone();
-        assert_eq!(unloaded, ["dyad-x-1.1", "dyad-x-1.2"], "nobody uses them any more");
+        assert_eq!(unloaded, ["dyad-x-1.1", "dyad-x-1.2"], "no call uses them any more");
         assert_eq!(bench.fleet.oldest(), Some(version(3)));
     }
 }
 
-/// A ledger that was repaired, or an older one that was put back, gives a version a second time; servers and the folder outlive the
+/// A repaired or restored ledger gives a version a second time; servers and the folder outlive the
 /// process that gave it first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_is_given_a_second_time_is_not_served_as_it_was() {
+async fn a_version_given_a_second_time_serves_its_new_weights() {
     let (run, agent) = (RunId::new("x").unwrap(), AgentName::new("a").unwrap());
     for (kind, adapters) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let home = Home::new();
@@ -118,12 +118,12 @@ async fn a_version_that_is_given_a_second_time_is_not_served_as_it_was() {
             let servers = vec![client(&fake, kind, None)];
             let fleet = Fleet::start(servers, home.settings(), home.text(), None).await.unwrap();
             let (announce, run, agent) = (fleet.clone(), run.clone(), agent.clone());
-            let told = Box::new(move |written: Written| {
+            let announce = Box::new(move |written: Written| {
                 let label = foreign::label(&run, &agent, &written);
                 announce.announce(written, label);
             });
             let shape = home.shape(&home.folder(0));
-            let mut sink = DiskSink::new(&root, shape, Dtype::F32, "base".into(), told, Box::new(|| None)).unwrap();
+            let mut sink = DiskSink::new(&root, shape, Dtype::F32, "base".into(), announce, Box::new(|| None)).unwrap();
             let weights = if adapters {
                 home.adapter_weights(life)
             } else {
@@ -179,21 +179,21 @@ async fn adapters_do_not_pile_up_in_a_server() {
     }
 }
 
-/// vLLM says 200 where it did not empty its cache.
+/// vLLM returns 200 even if it did not empty its cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn weights_serve_only_when_the_cache_of_older_ones_is_empty() {
+async fn weights_serve_only_after_the_old_cache_is_emptied() {
     let bench = Bench::new(EngineKind::Vllm).await;
     bench.serve(1).await;
     *bench.fake().shared.keeps.lock().unwrap() = 1;
     bench.serve(2).await;
-    assert_eq!(bench.fake().torn(), 0, "no label stood over an old cache");
+    assert_eq!(bench.fake().torn(), 0, "no label covered an old cache");
     assert_eq!(bench.fake().loads().len(), 3, "it was tried again");
     let made = bench.make(job(1, 4)).await.unwrap();
     bench.check(&job(1, 4), &made);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partner_that_does_not_train_asks_for_its_adapter_again() {
+async fn a_partner_that_does_not_train_reloads_its_adapter() {
     for kind in KINDS {
         let bench = Bench::with(kind, 1, |settings| settings.trained_temperature = None).await;
         *bench.fake().shared.refuses.lock().unwrap() = 2;
@@ -202,7 +202,7 @@ async fn a_partner_that_does_not_train_asks_for_its_adapter_again() {
         refusals.changed().await.unwrap();
         let refusal = refusals.borrow_and_update().clone().unwrap();
         assert!(refusal.reason.contains("out of memory"), "{refusal:?}");
-        // Nobody announces it again.
+        // No second announcement is made.
         bench.until_serving(1).await;
         assert!(bench.make(job(1, 4)).await.is_ok());
     }
@@ -224,11 +224,11 @@ async fn late_weights_are_ignored_and_only_the_newest_are_loaded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn weights_that_are_refused_are_told_and_may_be_sent_again() {
+async fn rejected_weights_are_reported_and_may_be_sent_again() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
-        // vLLM says HTTP 500, which may pass: it is asked a few times.
+        // vLLM returns HTTP 500, which may be temporary, so the load is retried a few times.
         let times = if kind == EngineKind::Vllm { 6 } else { 1 };
         *bench.fake().shared.refuses.lock().unwrap() = times;
         let mut refusals = bench.fleet.refusals();
@@ -245,7 +245,7 @@ async fn weights_that_are_refused_are_told_and_may_be_sent_again() {
     }
 }
 
-/// Whatever the moments, no token is said to be of weights that did not make it.
+/// At any timing, no token is reported with weights that did not make it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_swaps_under_load_mislabel_nothing() {
     for kind in KINDS {

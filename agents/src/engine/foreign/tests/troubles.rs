@@ -1,25 +1,25 @@
-//! What goes wrong, and what is made of it.
+//! Tests of failures and their consequences.
 
 use broker::protocol::failure::FailureCode;
 
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::engine::foreign::fake::{Fault, How};
+use crate::engine::foreign::fake::{FakeFault, How};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_fails_is_made_again_and_one_that_always_fails_is_told() {
+async fn a_failing_call_is_retried_and_a_lasting_failure_reported() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
         for fault in [
-            Fault::Dropped,
-            Fault::Failing,
-            Fault::Half,
-            Fault::Truncated,
-            Fault::NoLogprob,
-            Fault::Fewer,
-            Fault::Foreign,
+            FakeFault::Dropped,
+            FakeFault::Failing,
+            FakeFault::Half,
+            FakeFault::Truncated,
+            FakeFault::NoLogprob,
+            FakeFault::Fewer,
+            FakeFault::Foreign,
         ] {
             bench.fake().fail_next(&[fault; 2]);
             let made = bench
@@ -28,22 +28,19 @@ async fn a_call_that_fails_is_made_again_and_one_that_always_fails_is_told() {
                 .unwrap_or_else(|failure| panic!("{fault:?}: {failure}"));
             bench.check(&job(1, 6), &made);
         }
-        bench.fake().fail_next(&[Fault::NoLogprob; 5]);
+        bench.fake().fail_next(&[FakeFault::NoLogprob; 5]);
         let failure = bench.make(job(1, 6)).await.unwrap_err();
         assert!(failure.retry && failure.cause.code == FailureCode::Engine, "{failure}");
         assert!(
             failure.cause.reason.contains("log-prob") && failure.cause.reason.contains(&bench.fake().url()),
             "{failure}"
         );
-        assert!(
-            bench.make(job(1, 6)).await.is_ok(),
-            "the next one has nothing to do with it"
-        );
+        assert!(bench.make(job(1, 6)).await.is_ok(), "the next job is not affected");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_was_started_anew_gets_its_weights_before_it_answers() {
+async fn a_restarted_server_gets_its_weights_before_it_answers() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
@@ -51,7 +48,7 @@ async fn a_server_that_was_started_anew_gets_its_weights_before_it_answers() {
         let mut finished = bench.submit((0..3).map(|id| job(id, 8)).collect());
         bench.fake().until_running(3).await;
         bench.fake().kill().await;
-        // Nobody fails meanwhile: work waits.
+        // No job fails in between: work waits.
         bench.announce(2);
         bench.fake().allow(usize::MAX);
         bench.fake().start_again();
@@ -65,9 +62,9 @@ async fn a_server_that_was_started_anew_gets_its_weights_before_it_answers() {
     }
 }
 
-/// The old weights are back before anybody looked: only what the server says of its weights gives it away.
+/// The old weights are back before any health check: only the server's label reveals it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn old_weights_behind_our_back_are_found_out_and_their_tokens_thrown_away() {
+async fn unexpected_old_weights_are_detected_and_tokens_dropped() {
     for (kind, quiet) in [
         (EngineKind::Sglang, false),
         (EngineKind::Vllm, false),
@@ -97,7 +94,7 @@ async fn old_weights_behind_our_back_are_found_out_and_their_tokens_thrown_away(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_adapter_that_was_forgotten_is_loaded_again() {
+async fn a_forgotten_adapter_is_loaded_again() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.fleet.announce(bench.home.adapter(1), "dyad-x-1.1".into());
@@ -109,7 +106,7 @@ async fn an_adapter_that_was_forgotten_is_loaded_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_server_takes_over_from_one_that_died_or_hangs() {
+async fn a_healthy_server_takes_over_from_a_dead_or_hanging_one() {
     for kind in KINDS {
         for hangs in [false, true] {
             let bench = Bench::with(kind, 2, |_| {}).await;
@@ -124,7 +121,7 @@ async fn another_server_takes_over_from_one_that_died_or_hangs() {
                 () = other.until_running(4) => (other, one),
             };
             if hangs {
-                // Its calls stay open, and its health says no.
+                // Its calls stay open, and its health check fails.
                 dead.shared.well.send_replace(false);
             } else {
                 dead.kill().await;
@@ -134,14 +131,14 @@ async fn another_server_takes_over_from_one_that_died_or_hangs() {
                 let Finished { job, result } = finished.recv().await.unwrap().remove(0);
                 bench.check(&job, &result.unwrap());
             }
-            // And it is served around until it is back.
+            // And others do its work until it is back.
             assert!(bench.make(job(4, 4)).await.is_ok());
             assert_eq!(bench.fleet.oldest(), Some(version(1)));
         }
     }
 }
 
-/// A slow answer is an answer: nothing ends while the server says that it is well.
+/// A slow answer is an answer: no call ends while the server reports that it is well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_server_is_waited_for_while_it_is_well() {
     for kind in KINDS {
@@ -188,7 +185,7 @@ async fn no_more_calls_than_slots_are_made_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_waits_for_is_left() {
+async fn a_call_without_an_asker_is_dropped() {
     let bench = Bench::new(EngineKind::Sglang).await;
     bench.serve(1).await;
     bench.fake().allow(1);
@@ -199,9 +196,9 @@ async fn what_nobody_waits_for_is_left() {
     bench.fake().until_running(0).await;
 }
 
-/// In the place of a server may be another one, started in another way.
+/// A server may be replaced by another one with other start options.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_lost_its_weights_is_looked_at_anew() {
+async fn a_server_that_lost_its_weights_is_checked_again() {
     for kind in KINDS {
         let bench = Bench::with(kind, 1, |settings| settings.trained_temperature = Some(0.7)).await;
         bench.serve(1).await;
@@ -217,7 +214,7 @@ async fn a_server_that_lost_its_weights_is_looked_at_anew() {
             ..job(1, 6)
         }]);
         tokio::select! {
-            told = refusals.changed() => told.unwrap(),
+            changed = refusals.changed() => changed.unwrap(),
             _ = finished.recv() => panic!("{kind:?}: its raw log-probs were taken"),
         }
         let refusal = refusals.borrow_and_update().clone().unwrap();
@@ -226,7 +223,7 @@ async fn a_server_that_lost_its_weights_is_looked_at_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_whose_weights_somebody_else_changes_is_refused() {
+async fn a_server_with_weights_changed_by_others_is_rejected() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
@@ -235,14 +232,14 @@ async fn a_server_whose_weights_somebody_else_changes_is_refused() {
         let mut finished = bench.submit(vec![job(1, 2)]);
         let mut tokens = bench.fake().shared.made.subscribe();
         tokio::select! {
-            told = refusals.changed() => told.unwrap(),
+            changed = refusals.changed() => changed.unwrap(),
             _ = tokens.wait_for(|tokens| *tokens > 500) => panic!("{kind:?}: it goes on for ever"),
         }
         let refusal = refusals.borrow_and_update().clone().unwrap();
         assert_eq!(refusal.version, version(1));
-        assert!(refusal.reason.contains("somebody else changes"), "{refusal:?}");
+        assert!(refusal.reason.contains("another program changes"), "{refusal:?}");
         assert_eq!(bench.fake().loads().len(), 5, "the first time and four more");
-        // Sent again, they are given to it again.
+        // Announced again, they are loaded again.
         bench.fake().shared.meddled.store(false, Ordering::Relaxed);
         bench.announce(1);
         let made = finished.recv().await.unwrap().remove(0).result.unwrap();
@@ -251,11 +248,14 @@ async fn a_server_whose_weights_somebody_else_changes_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_long_is_not_read_to_its_end() {
+async fn an_answer_that_is_too_long_is_not_read_to_its_end() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
-        for (fault, said) in [(Fault::Endless, "longer than"), (Fault::Complaining, "HTTP 500")] {
+        for (fault, said) in [
+            (FakeFault::Endless, "longer than"),
+            (FakeFault::Complaining, "HTTP 500"),
+        ] {
             bench.fake().fail_next(&[fault; 5]);
             let failure = bench.make(job(1, 6)).await.unwrap_err();
             assert!(failure.retry && failure.cause.reason.contains(said), "{failure}");

@@ -1,36 +1,36 @@
-//! What an agent's HTTP front asks of its servers.
+//! Tests of an agent's HTTP front over its servers.
 
 use tokio::time::timeout;
 
 use super::*;
-use crate::engine::{Told, Visit};
+use crate::engine::{Visit, VisitUpdate};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Most likely tokens that every visit asks for.
+/// Most likely tokens that every visit requests.
 const TOP: u8 = 3;
 
-fn visit(bench: &Bench, job: Job, watched: bool) -> UnboundedReceiver<Told> {
-    let (tell, told) = unbounded_channel();
+fn visit(bench: &Bench, job: Job, watched: bool) -> UnboundedReceiver<VisitUpdate> {
+    let (updates, updated) = unbounded_channel();
     let top = TOP;
     bench.fleet.visit(vec![Visit {
         job,
         watched,
         top,
         prompt_top: None,
-        tell,
+        updates,
     }]);
-    told
+    updated
 }
 
-async fn next(told: &mut UnboundedReceiver<Told>) -> Told {
-    timeout(PATIENCE, told.recv())
+async fn next(updated: &mut UnboundedReceiver<VisitUpdate>) -> VisitUpdate {
+    timeout(PATIENCE, updated.recv())
         .await
-        .expect("something is told")
+        .expect("an update arrives")
         .unwrap()
 }
 
-/// All that is told of a visit, put together, and in how many pieces.
-async fn all(mut told: UnboundedReceiver<Told>) -> (Made, usize) {
+/// Returns all updates of a visit, joined, and their number.
+async fn all(mut updated: UnboundedReceiver<VisitUpdate>) -> (Made, usize) {
     let mut made = Made {
         output_ids: Vec::new(),
         logprobs: Vec::new(),
@@ -42,7 +42,7 @@ async fn all(mut told: UnboundedReceiver<Told>) -> (Made, usize) {
         finish: broker::protocol::turn::Finish::Length,
     };
     for pieces in 1.. {
-        let news = next(&mut told).await;
+        let news = next(&mut updated).await;
         made.output_ids.extend(news.ids);
         made.logprobs.extend(news.logprobs);
         made.top.extend(news.top);
@@ -54,14 +54,14 @@ async fn all(mut told: UnboundedReceiver<Told>) -> (Made, usize) {
         }
         if let Some(end) = news.end {
             made.finish = end.unwrap();
-            assert!(told.recv().await.is_none(), "nothing is told behind the end");
+            assert!(updated.recv().await.is_none(), "no update follows the end");
             return (made, pieces);
         }
     }
     unreachable!()
 }
 
-/// Compares the most likely tokens of each place with what the weights of version 1 say of all.
+/// Compares the most likely tokens of each position with those of the weights of version 1.
 fn check_top(bench: &Bench, job: &Job, made: &Made) {
     let model = Model::open(&bench.home.folder(1)).unwrap();
     assert_eq!(made.top.len(), made.output_ids.len());
@@ -79,7 +79,7 @@ fn check_top(bench: &Bench, job: &Job, made: &Made) {
     }
 }
 
-/// What calls asked for, each in its shape.
+/// Returns the limits of the calls, from either interface.
 fn asked(bench: &Bench) -> Vec<u64> {
     let bodies = bench.fake().shared.asked.lock().unwrap();
     let tokens = |body: &serde_json::Value| {
@@ -89,7 +89,7 @@ fn asked(bench: &Bench) -> Vec<u64> {
     bodies.iter().map(tokens).collect()
 }
 
-/// Of the weights that serve, as a job's, with true log-probs; whoever watches sees it grow.
+/// It uses the served weights, like a job, with true log-probs; a watching visitor sees it grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_visit_is_served_in_pieces_with_true_logprobs() {
     for kind in KINDS {
@@ -104,7 +104,7 @@ async fn a_visit_is_served_in_pieces_with_true_logprobs() {
             assert_eq!(asked(&bench)[before..], [32, 8]);
             assert_eq!(pieces, if watched { 2 } else { 1 });
         }
-        // Training's jobs are asked for in one piece, and get on beside it.
+        // Training's jobs are requested in one piece, and progress next to it.
         let (visited, made) = tokio::join!(all(visit(&bench, job(2, 40), true)), bench.make(job(3, 40)));
         bench.check(&job(2, 40), &visited.0);
         bench.check(&job(3, 40), &made.unwrap());
@@ -113,19 +113,19 @@ async fn a_visit_is_served_in_pieces_with_true_logprobs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_or_is_gone_is_hung_up_on() {
+async fn a_visit_that_is_left_or_dropped_ends_its_call() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
         bench.fake().allow(3);
-        let told = visit(&bench, job(1, 30), true);
+        let updated = visit(&bench, job(1, 30), true);
         bench.fake().until_running(1).await;
         bench.fleet.leave(job(1, 30).request);
         bench.fake().until_running(0).await;
-        drop(told);
-        let told = visit(&bench, job(2, 30), true);
+        drop(updated);
+        let updated = visit(&bench, job(2, 30), true);
         bench.fake().until_running(1).await;
-        drop(told);
+        drop(updated);
         bench.fake().until_running(0).await;
         // Its places are free.
         bench.fake().allow(usize::MAX);
@@ -134,28 +134,28 @@ async fn who_leaves_or_is_gone_is_hung_up_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_visit_goes_on_with_new_weights_and_says_so() {
+async fn a_visit_continues_with_new_weights_and_reports_them() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
         bench.fake().allow(4);
-        let told = visit(&bench, job(1, 12), true);
+        let updated = visit(&bench, job(1, 12), true);
         bench.fake().until_made(4).await;
         bench.serve(2).await;
         bench.fake().allow(usize::MAX);
-        let (made, _) = all(told).await;
+        let (made, _) = all(updated).await;
         assert_eq!(spans(&made), [(1, 0, 4), (2, 4, 12)]);
         bench.check(&job(1, 12), &made);
     }
 }
 
-/// Where calls finish first, a visit's is short.
+/// Where calls finish first, a visit's call is short.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn weights_that_let_calls_finish_wait_for_a_piece_only() {
+async fn weights_that_let_calls_finish_wait_for_one_piece() {
     let bench = Bench::with(EngineKind::Sglang, 1, |settings| settings.drains = true).await;
     bench.serve(1).await;
     bench.fake().allow(4);
-    let told = visit(&bench, job(1, 40), false);
+    let updated = visit(&bench, job(1, 40), false);
     bench.fake().until_made(4).await;
     bench.announce(2);
     let mut news = bench.fleet.news();
@@ -164,13 +164,13 @@ async fn weights_that_let_calls_finish_wait_for_a_piece_only() {
     }
     bench.fake().allow(usize::MAX);
     bench.until_serving(2).await;
-    let (made, _) = all(told).await;
+    let (made, _) = all(updated).await;
     assert_eq!(spans(&made), [(1, 0, 32), (2, 32, 40)]);
     bench.check(&job(1, 40), &made);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_visit_ends_with_its_servers_and_with_what_cannot_be() {
+async fn a_visit_fails_with_its_servers_or_an_impossible_request() {
     let bench = Bench::new(EngineKind::Vllm).await;
     bench.serve(1).await;
     let long = Job {
@@ -180,10 +180,10 @@ async fn a_visit_ends_with_its_servers_and_with_what_cannot_be() {
     let failure = next(&mut visit(&bench, long, true)).await.end.unwrap().unwrap_err();
     assert!(!failure.retry && failure.cause.reason.contains("48"), "{failure}");
     bench.fake().allow(2);
-    let mut told = visit(&bench, job(2, 30), true);
+    let mut updated = visit(&bench, job(2, 30), true);
     bench.fake().until_running(1).await;
     bench.fake().kill().await;
-    let failure = next(&mut told).await.end.unwrap().unwrap_err();
+    let failure = next(&mut updated).await.end.unwrap().unwrap_err();
     assert!(failure.retry && failure.cause.reason.contains("servers"), "{failure}");
     let failure = next(&mut visit(&bench, job(3, 4), true))
         .await
@@ -193,17 +193,17 @@ async fn a_visit_ends_with_its_servers_and_with_what_cannot_be() {
     assert!(failure.retry, "{failure}");
 }
 
-/// It is well, and nothing is to be had from it.
+/// The server is well, but has no weights to use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_visit_ends_where_the_only_server_takes_no_weights() {
+async fn a_visit_fails_if_the_only_server_loads_no_weights() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         *bench.fake().shared.refuses.lock().unwrap() = usize::MAX;
         bench.announce(1);
-        let mut told = visit(&bench, job(1, 4), true);
-        let failure = next(&mut told).await.end.unwrap().unwrap_err();
+        let mut updated = visit(&bench, job(1, 4), true);
+        let failure = next(&mut updated).await.end.unwrap().unwrap_err();
         assert!(failure.retry && failure.cause.reason.contains("refused"), "{failure}");
-        // Weights that it takes mend it.
+        // Weights that it can load recover it.
         *bench.fake().shared.refuses.lock().unwrap() = 0;
         bench.serve(2).await;
         let (made, _) = all(visit(&bench, job(2, 4), true)).await;
@@ -211,13 +211,13 @@ async fn a_visit_ends_where_the_only_server_takes_no_weights() {
     }
 }
 
-/// Whoever ends the client ends what it was asked for.
+/// Dropping the client ends its visits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn visits_end_with_their_fleet() {
     let bench = Bench::new(EngineKind::Sglang).await;
     bench.serve(1).await;
     bench.fake().allow(3);
-    let mut told = visit(&bench, job(1, 30), false);
+    let mut updated = visit(&bench, job(1, 30), false);
     bench.fake().until_running(1).await;
     let Bench {
         home: _home,
@@ -225,6 +225,6 @@ async fn visits_end_with_their_fleet() {
         fleet,
     } = bench;
     drop(fleet);
-    assert!(timeout(PATIENCE, told.recv()).await.unwrap().is_none());
+    assert!(timeout(PATIENCE, updated.recv()).await.unwrap().is_none());
     fakes[0].until_running(0).await;
 }

@@ -1,11 +1,12 @@
 //! vLLM, over its OpenAI routes and those of its development mode.
 //!
-//! Shapes of release 0.33 as its documentation and sources give them; no server was at hand. What is used of it: `/health`,
-//! `/v1/models`, `/v1/completions` with ids, `/v1/load_lora_adapter`, `/v1/unload_lora_adapter` (VLLM_ALLOW_RUNTIME_LORA_UPDATING=1);
-//! and, for whole weights (VLLM_SERVER_DEV_MODE=1), `/abort_requests`, `/collective_rpc` with `reload_weights`,
-//! `/reset_prefix_cache`, `/update_weight_version`, `/weight_info`. [`wire`] has the bodies.
+//! The interface is that of release 0.33, from its documentation and sources; no server was
+//! available. It uses `/health`, `/v1/models`, `/v1/completions` with ids, `/v1/load_lora_adapter`
+//! and `/v1/unload_lora_adapter` (VLLM_ALLOW_RUNTIME_LORA_UPDATING=1). Whole weights
+//! (VLLM_SERVER_DEV_MODE=1) also use `/abort_requests`, `/collective_rpc` with `reload_weights`,
+//! `/reset_prefix_cache`, `/update_weight_version` and `/weight_info`. [`wire`] has the bodies.
 //!
-//! `/pause` is not used, as SGLang's is not: see there.
+//! `/pause` is not used, for the same reason as SGLang's.
 
 mod wire;
 
@@ -16,13 +17,13 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::http::Http;
-use super::server::{About, Ask, Reply, Server};
+use super::server::{About, Reply, Server, ServerCall};
 use super::trouble::Trouble;
 
 /// One vLLM server.
 pub(super) struct Vllm {
     http: Http,
-    /// What it calls the model that it was started with.
+    /// Its name for the model that it was started with.
     model: Mutex<String>,
 }
 
@@ -38,7 +39,8 @@ impl Vllm {
         self.http.post(path, body).await.map_err(needs_dev_mode)
     }
 
-    /// Keys and values of the old weights must not be used again. Its status does not say whether they are gone.
+    /// Empties the prefix cache: keys and values of the old weights must not be used again. The
+    /// HTTP status does not show if they are gone.
     async fn forget_prefixes(&self) -> Result<(), Trouble> {
         let path = "/reset_prefix_cache?reset_running_requests=true&reset_external=true";
         wire::emptied(&self.post_in_dev_mode(path, &json!({})).await?)
@@ -50,7 +52,7 @@ impl Vllm {
     }
 }
 
-/// These routes are not there otherwise.
+/// Adds a hint: these routes exist only in development mode.
 fn needs_dev_mode(trouble: Trouble) -> Trouble {
     match trouble {
         Trouble::Missing(said) => Trouble::Missing(format!(
@@ -93,7 +95,7 @@ impl Server for Vllm {
         Ok(about)
     }
 
-    async fn generate(&self, ask: &Ask) -> Result<Reply, Trouble> {
+    async fn generate(&self, ask: &ServerCall) -> Result<Reply, Trouble> {
         let model = ask.adapter.clone();
         let model = model.unwrap_or_else(|| self.model.lock().unwrap_or_else(PoisonError::into_inner).clone());
         match self
@@ -117,7 +119,8 @@ impl Server for Vllm {
     }
 
     async fn load(&self, folder: &Path, label: &str) -> Result<(), Trouble> {
-        // Until they are whole they are nobody's: a load that is cut off leaves no label that anybody asks for.
+        // Until they are complete they have this label: an interrupted load leaves no label that is
+        // accepted.
         self.say_label("loading").await?;
         let body = json!({ "method": "reload_weights", "kwargs": { "weights_path": folder } });
         self.post_in_dev_mode("/collective_rpc", &body).await?;

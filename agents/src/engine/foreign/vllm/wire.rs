@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::foreign::server::{About, Ask, End, Reply};
+use crate::engine::foreign::server::{About, CallEnd, Reply, ServerCall};
 use crate::engine::foreign::trouble::{Trouble, clipped};
 
-/// What `/v1/completions` is sent. All that sampling depends on is said: what is not, a server takes from the model's
-/// `generation_config.json`.
-pub(super) fn request(ask: &Ask, model: &str) -> Value {
+/// Returns the body for `/v1/completions`. Every sampling parameter is set: a server takes others
+/// from the model's `generation_config.json`.
+pub(super) fn request(ask: &ServerCall, model: &str) -> Value {
     let sampling = &ask.sampling;
     let mut body = json!({
         "request_id": ask.id,
@@ -40,18 +40,18 @@ pub(super) fn request(ask: &Ask, model: &str) -> Value {
     body
 }
 
-/// What `/v1/completions` answers.
+/// Parses the answer of `/v1/completions`.
 ///
 /// # Errors
-/// Something is missing, is no finite number, or does not fit the rest.
+/// A part is missing, is not a finite number, or contradicts the rest.
 pub(super) fn reply(answer: &Value, top: u32) -> Result<Reply, Trouble> {
     let choice = answer.pointer("/choices/0").ok_or_else(|| missing("choices[0]"))?;
     let end = end(choice)?;
-    let told = choice.pointer("/logprobs/token_logprobs").and_then(Value::as_array);
-    let (ids, logprobs) = match told {
+    let reported = choice.pointer("/logprobs/token_logprobs").and_then(Value::as_array);
+    let (ids, logprobs) = match reported {
         Some(list) => (ids(choice)?, list.iter().map(logprob).collect::<Result<Vec<_>, _>>()?),
-        // Ended before its prompt was computed: it says nothing of tokens.
-        None if end == End::Aborted => Default::default(),
+        // Aborted before its prompt was computed: it reports no tokens.
+        None if end == CallEnd::Aborted => Default::default(),
         None => return Err(missing("logprobs.token_logprobs")),
     };
     if ids.len() != logprobs.len() {
@@ -74,11 +74,11 @@ pub(super) fn reply(answer: &Value, top: u32) -> Result<Reply, Trouble> {
     })
 }
 
-fn end(choice: &Value) -> Result<End, Trouble> {
+fn end(choice: &Value) -> Result<CallEnd, Trouble> {
     match choice.get("finish_reason").and_then(Value::as_str) {
-        Some("stop") => Ok(End::Stop),
-        Some("length") => Ok(End::Length),
-        Some("abort") => Ok(End::Aborted),
+        Some("stop") => Ok(CallEnd::Stop),
+        Some("length") => Ok(CallEnd::Length),
+        Some("abort") => Ok(CallEnd::Aborted),
         other => Err(Trouble::Malformed(format!(
             "finish_reason is {}",
             clipped(&format!("{other:?}"))
@@ -86,12 +86,12 @@ fn end(choice: &Value) -> Result<End, Trouble> {
     }
 }
 
-/// As numbers, or, of releases without them, as the tokens' names.
+/// Returns the ids as numbers, or from the tokens' names in releases without them.
 fn ids(choice: &Value) -> Result<Vec<u32>, Trouble> {
     if let Some(ids) = choice.get("token_ids").and_then(Value::as_array) {
         let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
         let ids: Option<Vec<u32>> = ids.iter().map(id).collect();
-        return ids.ok_or_else(|| Trouble::Malformed("token_ids has what is no id".into()));
+        return ids.ok_or_else(|| Trouble::Malformed("token_ids has an entry that is not an id".into()));
     }
     let tokens = choice.pointer("/logprobs/tokens").and_then(Value::as_array);
     let tokens = tokens.ok_or_else(|| missing("token_ids"))?;
@@ -101,12 +101,12 @@ fn ids(choice: &Value) -> Result<Vec<u32>, Trouble> {
         .collect()
 }
 
-/// `token_id:ID`
+/// Parses `token_id:ID`.
 fn id_of(name: &str) -> Result<u32, Trouble> {
     let id = name.strip_prefix("token_id:").and_then(|id| id.parse().ok());
     id.ok_or_else(|| {
         Trouble::Malformed(format!(
-            "a token is called {:?}, and not by its id",
+            "a token is named {:?} instead of its id",
             name.chars().take(40).collect::<String>()
         ))
     })
@@ -128,7 +128,8 @@ fn alternatives(place: &Value) -> Result<Vec<(u32, f32)>, Trouble> {
         .collect()
 }
 
-/// The version that made all of it. Of several, all of them in one text, which is nobody's label.
+/// Returns the version that made all of it. Several versions are joined in one text, which is never
+/// a label.
 fn versions(choice: &Value) -> Option<String> {
     let mut versions: Vec<&str> = choice
         .get("weight_versions")?
@@ -144,10 +145,11 @@ fn missing(what: &str) -> Trouble {
     Trouble::Malformed(format!("{what} is missing"))
 }
 
-/// The model's name, and what `/v1/models` tells. Adapters stand there too, with a parent.
+/// Parses the model's name and description from `/v1/models`. Adapters are listed too, with a
+/// parent.
 ///
 /// # Errors
-/// It serves none.
+/// It serves no model.
 pub(super) fn about(models: &Value) -> Result<(String, About), Trouble> {
     let list = models
         .get("data")
@@ -169,22 +171,22 @@ pub(super) fn about(models: &Value) -> Result<(String, About), Trouble> {
     Ok((name.to_owned(), about))
 }
 
-/// What `/reset_prefix_cache` answers: nothing, or whether it did.
+/// Parses the answer of `/reset_prefix_cache`: empty, or a success flag.
 ///
 /// # Errors
-/// It did not.
+/// The cache was not emptied.
 pub(super) fn emptied(answer: &str) -> Result<(), Trouble> {
-    let told: Value = serde_json::from_str(answer).unwrap_or_default();
-    if told.get("success") == Some(&Value::Bool(false)) {
-        return Err(Trouble::Failing("it did not empty its cache of prefixes".into()));
+    let outcome: Value = serde_json::from_str(answer).unwrap_or_default();
+    if outcome.get("success") == Some(&Value::Bool(false)) {
+        return Err(Trouble::Failing("it did not empty its prefix cache".into()));
     }
     Ok(())
 }
 
-/// What `/weight_info` tells; weights that nobody gave a version have none.
+/// Parses `/weight_info`; weights without a version have the label `none`.
 ///
 /// # Errors
-/// It does not know of versions.
+/// The server does not report versions.
 pub(super) fn label(answer: &Value) -> Result<String, Trouble> {
     let label = answer.get("weight_version").ok_or_else(|| missing("weight_version"))?;
     Ok(label.as_str().unwrap_or("none").to_owned())
@@ -196,7 +198,7 @@ mod tests {
     use crate::engine::foreign::tests::ask;
 
     #[test]
-    fn a_request_says_all_that_sampling_depends_on() {
+    fn a_request_has_every_sampling_parameter() {
         let body = request(&ask(), "m");
         assert_eq!((&body["model"], &body["prompt"]), (&json!("m"), &json!([1, 2])));
         assert_eq!(
@@ -242,7 +244,7 @@ mod tests {
         let read = reply(&answer(), 2).unwrap();
         assert_eq!(
             (read.ids, read.logprobs, read.end, read.reused),
-            (vec![5, 9], vec![-0.5, -1.25], End::Stop, 1)
+            (vec![5, 9], vec![-0.5, -1.25], CallEnd::Stop, 1)
         );
         assert_eq!(read.label.as_deref(), Some("run/a/1.2"));
         assert_eq!(read.top, [vec![(5, -0.5), (6, -2.0)], vec![(9, -1.25)]]);
@@ -252,23 +254,23 @@ mod tests {
         choice.remove("weight_versions");
         choice["finish_reason"] = json!("abort");
         let read = reply(&old, 0).unwrap();
-        assert_eq!((read.ids, read.end, read.label), (vec![5, 9], End::Aborted, None));
+        assert_eq!((read.ids, read.end, read.label), (vec![5, 9], CallEnd::Aborted, None));
     }
 
     #[test]
-    fn weights_of_several_versions_have_no_label_that_anybody_gave() {
+    fn weights_of_several_versions_match_no_label() {
         let mut answer = answer();
         answer["choices"][0]["weight_versions"] = json!([{"version": "a"}, {"version": "b"}]);
         assert_eq!(reply(&answer, 0).unwrap().label.as_deref(), Some("a, b"));
     }
 
     #[test]
-    fn a_reply_without_what_is_needed_is_refused() {
+    fn a_reply_without_a_needed_part_is_rejected() {
         let mut early = answer();
         early["choices"][0]["finish_reason"] = json!("abort");
         early["choices"][0]["logprobs"] = Value::Null;
         let read = reply(&early, 0).unwrap();
-        assert!(read.ids.is_empty() && read.end == End::Aborted);
+        assert!(read.ids.is_empty() && read.end == CallEnd::Aborted);
         let spoil: [fn(&mut Value); 7] = [
             |answer| answer["choices"] = json!([]),
             |answer| answer["choices"][0]["logprobs"] = Value::Null,
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_of_itself_is_read() {
+    fn its_description_of_itself_is_read() {
         let models = json!({"data": [
             {"id": "adapter", "root": "/w", "parent": "m", "max_model_len": null},
             {"id": "m", "root": "/models/m", "parent": null, "max_model_len": 64},

@@ -1,4 +1,4 @@
-//! What is asked of one engine process, in sessions that come and go.
+//! Drives one engine process, over sessions that come and go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use trainer::transfer::Shelf;
 
-use super::open::Open;
+use super::outstanding::Outstanding;
 use super::session::{News, Target};
 use super::{away, wire};
-use crate::engine::process::lost;
-use crate::engine::{EngineFailure, Finished, Job, Refusal, Visit};
+use crate::engine::process::crash_loop;
+use crate::engine::{EngineFailure, Finished, Job, Visit, WeightRefusal};
 
-/// After weights were refused they are announced again, later each time.
+/// Pauses before rejected weights are announced again, longer each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What the router wants.
-pub(crate) enum Input {
+/// A request of the router.
+pub(crate) enum EngineInput {
     Jobs {
         jobs: Vec<Job>,
         wave: bool,
@@ -33,42 +33,42 @@ pub(crate) enum Input {
     Pin(bool),
 }
 
-/// What the router is told.
+/// The state of the engine that the router reads.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct EngineStatus {
     pub(crate) version: watch::Sender<WeightVersion>,
-    pub(crate) refused: watch::Sender<Option<Refusal>>,
-    /// Whether it is asked: it is there, and serves the weights that it is to serve.
+    pub(crate) refused: watch::Sender<Option<WeightRefusal>>,
+    /// True if it is asked: it is present, and serves the required weights.
     pub(crate) there: watch::Sender<bool>,
 }
 
-pub(crate) struct Driver {
+pub(crate) struct EngineDriver {
     target: Target,
-    said: Said,
-    open: Open,
+    status: EngineStatus,
+    outstanding: Outstanding,
     shelf: Arc<Shelf>,
-    /// The newest weights that were announced.
+    /// The newest announced weights.
     newest: Option<StateId>,
-    /// Where commands go, while there is a session.
+    /// The channel for commands, while there is a session.
     outbox: Option<UnboundedSender<Vec<EngineCommand>>>,
-    /// The weights from which on the engine of this session may be asked.
+    /// The first weights with which the engine of this session may be asked.
     waits_for: Option<WeightVersion>,
-    /// What the engine of this session serves, as it said last.
+    /// The weights that the engine of this session reported last.
     serving: Option<StateId>,
-    /// Whether its engine is to begin with keys and values of its weights alone.
+    /// True if requests must start only from keys and values of its current weights.
     pinned: bool,
-    /// When to announce again what was refused, and the pause after that.
+    /// The time of the next announcement of rejected weights, and the pause after that.
     again: Option<Instant>,
     pause: Duration,
 }
 
-impl Driver {
-    pub(crate) fn new(target: Target, shelf: Arc<Shelf>, said: Said) -> Self {
+impl EngineDriver {
+    pub(crate) fn new(target: Target, shelf: Arc<Shelf>, status: EngineStatus) -> Self {
         Self {
             target,
             shelf,
-            said,
-            open: Open::new(),
+            status,
+            outstanding: Outstanding::new(),
             newest: None,
             outbox: None,
             waits_for: None,
@@ -80,17 +80,17 @@ impl Driver {
     }
 
     fn ready(&self) -> bool {
-        *self.said.there.borrow()
+        *self.status.there.borrow()
     }
 
     /// Works until the router is gone.
     pub(crate) async fn run(
         mut self,
-        mut inputs: UnboundedReceiver<Input>,
+        mut inputs: UnboundedReceiver<EngineInput>,
         mut announced: watch::Receiver<Option<StateId>>,
     ) {
-        let (tell, mut news) = unbounded_channel();
-        let session = tokio::spawn(self.target.clone().keep(tell));
+        let (sender, mut news) = unbounded_channel();
+        let session = tokio::spawn(self.target.clone().keep(sender));
         announced.mark_changed();
         loop {
             let again = self.again;
@@ -99,8 +99,9 @@ impl Driver {
                     Some(input) => self.take(input),
                     None => break,
                 },
-                Some(told) = news.recv() => self.hear(told),
-                // A trainer that has ended announces nothing more, and its last weights serve on.
+                Some(event) = news.recv() => self.handle(event),
+                // A trainer that has ended announces nothing more, and its last weights stay in
+                // service.
                 Ok(()) = announced.changed() => {
                     let newest = *announced.borrow_and_update();
                     self.announce(newest);
@@ -114,30 +115,30 @@ impl Driver {
         session.abort();
     }
 
-    fn take(&mut self, input: Input) {
+    fn take(&mut self, input: EngineInput) {
         match input {
-            Input::Jobs { jobs, wave, done } => {
+            EngineInput::Jobs { jobs, wave, done } => {
                 let copy = self.ready().then(|| jobs.clone());
-                let batch = self.open.take(jobs, wave, done);
+                let batch = self.outstanding.take(jobs, wave, done);
                 if let Some(jobs) = copy {
                     let frames = wire::frames(batch, &jobs, wave);
                     self.send(frames.into_iter().map(EngineCommand::Generate).collect());
                 }
             }
-            Input::Visit(visits) if !self.ready() => visits.iter().for_each(|visit| visit.fail(away())),
-            Input::Visit(visits) => {
+            EngineInput::Visit(visits) if !self.ready() => visits.iter().for_each(|visit| visit.fail(away())),
+            EngineInput::Visit(visits) => {
                 let commands = wire::visits(&visits);
                 self.send(commands);
-                visits.into_iter().for_each(|visit| self.open.begin(visit));
+                visits.into_iter().for_each(|visit| self.outstanding.begin(visit));
             }
-            Input::Leave(request) => {
-                if self.open.leave(request) {
+            EngineInput::Leave(request) => {
+                if self.outstanding.leave(request) {
                     self.send(vec![EngineCommand::Leave(vec![request])]);
                 } else {
-                    self.open.forget(request);
+                    self.outstanding.forget(request);
                 }
             }
-            Input::Pin(pinned) => {
+            EngineInput::Pin(pinned) => {
                 self.pinned = pinned;
                 self.send(vec![EngineCommand::Pin(pinned)]);
             }
@@ -145,7 +146,8 @@ impl Driver {
     }
 
     fn send(&self, commands: Vec<EngineCommand>) {
-        // Each on its own: together they could be more than a message may have. A session that has just ended is told as lost.
+        // Each command is a separate message: together they could exceed the size limit. A session
+        // that has just ended is reported as lost.
         if let Some(outbox) = &self.outbox {
             commands
                 .into_iter()
@@ -161,12 +163,12 @@ impl Driver {
             if self.outbox.is_some() && self.waits_for.is_none() {
                 self.waits_for = Some(newest.version);
             }
-            // It may have said that it serves them before it was told to.
+            // The engine may have reported these weights before the announcement.
             self.look();
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn handle(&mut self, news: News) {
         match news {
             News::Up(outbox) => {
                 self.outbox = Some(outbox);
@@ -178,19 +180,19 @@ impl Driver {
             }
             News::Lost => self.lose(),
             News::Failed { commands, reason } => self.fail(commands, reason),
-            News::Said(EngineEvent::Alive) => {}
-            News::Said(EngineEvent::Serving(state)) => {
+            News::Event(EngineEvent::Alive) => {}
+            News::Event(EngineEvent::Serving(state)) => {
                 self.serving = Some(state);
                 self.look();
             }
-            News::Said(EngineEvent::Refused { version, reason }) => self.refuse(version, reason),
-            News::Said(EngineEvent::Finished(answers)) => {
-                self.open.answer(answers.into_iter().map(wire::made).collect());
+            News::Event(EngineEvent::Refused { version, reason }) => self.refuse(version, reason),
+            News::Event(EngineEvent::Finished(answers)) => {
+                self.outstanding.answer(answers.into_iter().map(wire::made).collect());
             }
-            News::Said(EngineEvent::Told(list)) => {
-                for told in list {
-                    let request = told.request;
-                    if !self.open.tell(told) {
+            News::Event(EngineEvent::Told(list)) => {
+                for update in list {
+                    let request = update.request;
+                    if !self.outstanding.update(update) {
                         self.send(vec![EngineCommand::Leave(vec![request])]);
                     }
                 }
@@ -200,19 +202,19 @@ impl Driver {
 
     fn lose(&mut self) {
         self.outbox = None;
-        // What it said is true no more, whatever is announced before the next one is there.
+        // Its report is out of date, whatever is announced before the next engine is there.
         (self.waits_for, self.serving) = (None, None);
-        if self.said.there.send_replace(false) {
-            let last = self.open.lose().len();
+        if self.status.there.send_replace(false) {
+            let last = self.outstanding.lose().len();
             if last > 0 {
                 let (agent, url) = (&self.target.agent, &self.target.url);
-                lost::end(&format!("agent {agent}, engine at {url}"), last);
+                crash_loop::end(&format!("agent {agent}, engine at {url}"), last);
             }
         }
-        self.open.end_visits(&away());
+        self.outstanding.end_visits(&away());
     }
 
-    /// The engine will never take these: asked again they would be refused again.
+    /// Fails commands that the engine will never accept: a retry would be rejected again.
     fn fail(&mut self, commands: Vec<EngineCommand>, reason: String) {
         let failure = EngineFailure {
             cause: Failure::engine(reason),
@@ -220,18 +222,19 @@ impl Driver {
         };
         for command in commands {
             match command {
-                EngineCommand::Generate(frame) => self.open.fail(&frame, &failure),
+                EngineCommand::Generate(frame) => self.outstanding.fail(&frame, &failure),
                 EngineCommand::Visit { frame, .. } => {
                     let requests = frame.jobs.iter().map(|job| job.request);
-                    requests.for_each(|request| self.open.end_visit(request, &failure));
+                    requests.for_each(|request| self.outstanding.end_visit(request, &failure));
                 }
                 EngineCommand::Leave(_) | EngineCommand::Announce(_) | EngineCommand::Pin(_) => {}
             }
         }
     }
 
-    /// Looks at what it serves. From those weights on that were the newest when the session began, it is asked. Weights that are not this
-    /// agent's are as none: announced others, it fetches those.
+    /// Checks the weights that the engine serves. It is asked once they are at least those that
+    /// were newest when the session began. Weights of another agent count as none: it then fetches
+    /// the announced ones.
     fn look(&mut self) {
         let Some(StateId { version, .. }) = self.serving.filter(|serving| self.shelf.knows(*serving)) else {
             return;
@@ -239,27 +242,29 @@ impl Driver {
         if self.newest.is_none_or(|newest| newest.version <= version) {
             (self.again, self.pause) = (None, FIRST_PAUSE);
         }
-        self.said
+        self.status
             .version
-            .send_if_modified(|told| std::mem::replace(told, version) != version);
+            .send_if_modified(|known| std::mem::replace(known, version) != version);
         if self.ready() || self.waits_for.is_none_or(|wanted| version < wanted) {
             return;
         }
-        let (agent, url, again) = (&self.target.agent, &self.target.url, self.open.len());
+        let (agent, url, again) = (&self.target.agent, &self.target.url, self.outstanding.len());
         tracing::info!(%agent, url, %version, again, "an engine process serves");
-        let batches = self.open.again();
+        let batches = self.outstanding.again();
         let commands = batches.flat_map(|(batch, jobs, wave)| wire::frames(batch, jobs, wave));
         let commands = commands.map(EngineCommand::Generate).collect();
         self.send(commands);
-        self.said.there.send_replace(true);
+        self.status.there.send_replace(true);
     }
 
     fn refuse(&mut self, version: WeightVersion, reason: String) {
         let (agent, url) = (&self.target.agent, &self.target.url);
-        tracing::error!(%agent, url, %version, reason, "an engine process did not take new weights; they are announced again");
+        tracing::error!(%agent, url, %version, reason, "an engine process could not load new weights; they are announced again");
         self.again = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.said.refused.send_replace(Some(Refusal { version, reason }));
+        self.status
+            .refused
+            .send_replace(Some(WeightRefusal { version, reason }));
     }
 }
 

@@ -1,12 +1,13 @@
-//! The agent's side of engines that are processes of their own (`dyad engine`, [`super::serve`]).
+//! The agent's side of engine processes (`dyad engine`, [`super::server`]).
 //!
-//! [`start`] puts the agent's weights where engines fetch them ([`super::shelf`]) and begins a driver for each URL ([`driver`]). A driver
-//! keeps what was asked and not answered ([`open`]) and a session with its engine ([`session`]); when an engine comes back, it is brought
-//! to the newest weights first and then asked again. So an engine that dies costs time: no generation, and in a synchronous run no bit,
-//! since a wave is asked again whole.
+//! [`start`] serves the agent's weights to engines ([`super::weight_server`]) and starts a driver
+//! for each URL ([`driver`]). A driver keeps the unanswered requests ([`outstanding`]) and a
+//! session with its engine ([`session`]). An engine that returns first loads the newest weights and
+//! then receives the requests again. So an engine that dies costs time, but no generation. In a
+//! synchronous run it costs no bit either, since a wave is repeated whole.
 
 mod driver;
-mod open;
+mod outstanding;
 pub(crate) mod session;
 #[cfg(test)]
 mod tests;
@@ -28,38 +29,38 @@ use trainer::weights::WeightSink;
 
 use super::link::{self, Secret};
 use super::model_match;
-use super::shelf;
+use super::weight_server;
 use crate::engine::replicas::Replicas;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, without_scores};
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Visit, WeightRefusal, without_scores};
 use crate::policy::Prepared;
-use driver::{Driver, Input, Said};
+use driver::{EngineDriver, EngineInput, EngineStatus};
 use session::Target;
 
-/// An engine that says nothing for so long is taken for gone.
+/// Silence after which an engine counts as gone.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// An engine process, as the router sees it.
 pub struct RemoteEngine {
-    inputs: UnboundedSender<Input>,
+    inputs: UnboundedSender<EngineInput>,
     version: watch::Receiver<WeightVersion>,
-    refused: watch::Receiver<Option<Refusal>>,
+    refused: watch::Receiver<Option<WeightRefusal>>,
     there: watch::Receiver<bool>,
 }
 
-/// What an agent is to its engines.
+/// The work of an agent that concerns its engines.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
-    /// It does not train: its weights are published here.
+    /// True if it does not train: its weights are published here.
     pub frozen: bool,
-    /// It asks for waves, of which each engine has its part.
+    /// True if it asks for waves, of which each engine computes a part.
     pub waves: bool,
 }
 
-/// Begins to work with the engines at the agent's `engine.urls`: they as one client, and where the trainer publishes to. Must be called in a
-/// runtime.
+/// Starts to work with the engines at the agent's `engine.urls`. Returns them as one client, and
+/// the sink for the trainer. Must be called in a runtime.
 ///
 /// # Errors
-/// A URL that may not be asked, a token that is weak or missing, an address that cannot be listened on.
+/// A URL that is not allowed, a weak or missing token, or an address in use.
 pub fn start(
     agent: &AgentName,
     run: &RunId,
@@ -69,7 +70,7 @@ pub fn start(
     start_on(Arc::default(), agent, run, prepared, work)
 }
 
-/// With a shelf that others look at too.
+/// Starts with a given shelf, which tests inspect.
 fn start_on(
     shelf: Arc<Shelf>,
     agent: &AgentName,
@@ -85,12 +86,12 @@ fn start_on(
         .map(|url| link::judged(url))
         .collect::<Result<_, _>>()?;
     let client = link::client(Some(SILENCE))?;
-    let weights = shelf::serve(agent, settings, &secret, shelf.clone())?;
+    let weights = weight_server::serve(agent, settings, &secret, shelf.clone())?;
     let (announce, announced) = watch::channel(None);
-    let tell = Box::new(move |state| {
+    let publish = Box::new(move |state| {
         announce.send_replace(Some(state));
     });
-    let mut sink = ShelfSink::start(agent.as_str(), prepared.form()?, shelf.clone(), tell)
+    let mut sink = ShelfSink::start(agent.as_str(), prepared.form()?, shelf.clone(), publish)
         .context("starting the weights' thread")?;
     if work.frozen {
         sink.publish(prepared.weights()?, WeightVersion::default())?;
@@ -122,22 +123,23 @@ fn start_on(
 }
 
 impl RemoteEngine {
-    /// Begins to work with one engine. `announced` has the newest weights that are there to be fetched, told each time they are published.
+    /// Starts to work with one engine. `announced` holds the newest available weights, sent each
+    /// time they are published.
     fn start(target: Target, shelf: Arc<Shelf>, announced: watch::Receiver<Option<StateId>>) -> Arc<Self> {
         let (inputs, asked) = unbounded_channel();
-        let said = Said::default();
+        let status = EngineStatus::default();
         let engine = Self {
             inputs,
-            version: said.version.subscribe(),
-            refused: said.refused.subscribe(),
-            there: said.there.subscribe(),
+            version: status.version.subscribe(),
+            refused: status.refused.subscribe(),
+            there: status.there.subscribe(),
         };
-        tokio::spawn(Driver::new(target, shelf, said).run(asked, announced));
+        tokio::spawn(EngineDriver::new(target, shelf, status).run(asked, announced));
         Arc::new(engine)
     }
 }
 
-/// Said of what was asked of an engine that is not there.
+/// Returns the failure of a request to an absent engine.
 fn away() -> EngineFailure {
     EngineFailure {
         cause: Failure::engine("the engine's process is away"),
@@ -147,20 +149,20 @@ fn away() -> EngineFailure {
 
 impl EngineClient for RemoteEngine {
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
-        // Its driver ends with this handle, so somebody is there.
-        let _ = self.inputs.send(Input::Jobs { jobs, wave, done });
+        // Its driver ends with this handle, so the channel has a receiver.
+        let _ = self.inputs.send(EngineInput::Jobs { jobs, wave, done });
     }
 
     fn visit(&self, visits: Vec<Visit>) {
-        let _ = self.inputs.send(Input::Visit(without_scores(visits)));
+        let _ = self.inputs.send(EngineInput::Visit(without_scores(visits)));
     }
 
     fn leave(&self, request: RequestId) {
-        let _ = self.inputs.send(Input::Leave(request));
+        let _ = self.inputs.send(EngineInput::Leave(request));
     }
 
     fn pin(&self, pinned: bool) {
-        let _ = self.inputs.send(Input::Pin(pinned));
+        let _ = self.inputs.send(EngineInput::Pin(pinned));
     }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
@@ -171,7 +173,7 @@ impl EngineClient for RemoteEngine {
         self.there.clone()
     }
 
-    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+    fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
         self.refused.clone()
     }
 }

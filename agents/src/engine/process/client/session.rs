@@ -14,24 +14,24 @@ use crate::engine::process::link::{BINARY, JSON, LinkError, SESSION, Secret};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A session that lived for so long was sound: the next is opened soon.
+/// Lifetime after which a session counts as sound: the next one is opened soon.
 const SOUND: Duration = Duration::from_secs(10);
 
-/// What a session brings.
+/// An event of a session.
 pub(crate) enum News {
-    /// It is open: where commands go. They arrive in their order.
+    /// The session is open: the channel for commands, which arrive in order.
     Up(UnboundedSender<Vec<EngineCommand>>),
-    Said(EngineEvent),
-    /// It goes on, but these will never be taken.
+    Event(EngineEvent),
+    /// The session continues, but these commands will never be accepted.
     Failed {
         commands: Vec<EngineCommand>,
         reason: String,
     },
-    /// It has ended; what was not answered will not be.
+    /// The session has ended; open requests stay unanswered.
     Lost,
 }
 
-/// With whom.
+/// The agent and the engine of a session.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) agent: AgentName,
@@ -42,7 +42,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Opens sessions, one after the other, until nobody listens any more.
+    /// Opens sessions, one after the other, until the receiver is gone.
     pub(crate) async fn keep(self, news: UnboundedSender<News>) {
         let (mut pause, mut said) = (FIRST_PAUSE, String::new());
         while !news.is_closed() {
@@ -50,7 +50,7 @@ impl Target {
                 Ok((id, events)) => {
                     let began = Instant::now();
                     let error = self.hold(&id, events, &news).await;
-                    // Who does not listen any more needs no news.
+                    // A receiver that is gone needs no news.
                     let _ = news.send(News::Lost);
                     if began.elapsed() >= SOUND {
                         (pause, said) = (FIRST_PAUSE, String::new());
@@ -62,7 +62,7 @@ impl Target {
             let reason = error.to_string();
             if reason != said {
                 let (agent, url) = (&self.agent, &self.url);
-                tracing::warn!(%agent, url, reason, "an engine is away; what it was asked waits until it is back");
+                tracing::warn!(%agent, url, reason, "an engine is away; its requests wait until it is back");
                 said = reason;
             }
             tokio::time::sleep(pause).await;
@@ -76,7 +76,7 @@ impl Target {
         let body = codec::encode_json(&self.hello);
         let response = link::ask(self.secret.show(request).body(body), &url).await?;
         let id = response.headers().get(SESSION).and_then(|id| id.to_str().ok());
-        let id = id.ok_or_else(|| LinkError::answer(&url, "it names no session: is it `dyad engine`?"))?;
+        let id = id.ok_or_else(|| LinkError::answer(&url, "it returned no session: is it `dyad engine`?"))?;
         Ok((id.to_owned(), response))
     }
 
@@ -84,8 +84,8 @@ impl Target {
     async fn hold(&self, id: &str, events: Response, news: &UnboundedSender<News>) -> LinkError {
         let (outbox, commands) = unbounded_channel();
         let (agent, url) = (&self.agent, &self.url);
-        tracing::info!(%agent, url, "an engine process is there");
-        // As above.
+        tracing::info!(%agent, url, "an engine process has connected");
+        // Same as above.
         let _ = news.send(News::Up(outbox));
         tokio::select! {
             error = self.read(events, news) => error,
@@ -106,7 +106,7 @@ impl Target {
                 match event(&held[at..]) {
                     Ok(Some((event, length))) => {
                         at += length;
-                        let _ = news.send(News::Said(event));
+                        let _ = news.send(News::Event(event));
                     }
                     Ok(None) => break,
                     Err(reason) => return LinkError::answer(&self.url, reason),
@@ -146,12 +146,12 @@ impl Target {
     }
 }
 
-/// Something that can fail alone. A session in which anything else is not taken is of no use.
+/// Returns true if the command can fail alone. A session that rejects other commands is useless.
 fn is_work(command: &EngineCommand) -> bool {
     matches!(command, EngineCommand::Generate(_) | EngineCommand::Visit { .. })
 }
 
-/// The first event of what has arrived, and how many bytes it takes; `None`: not all of it is there.
+/// Returns the first event received and its length in bytes; `None` if it is incomplete.
 fn event(held: &[u8]) -> Result<Option<(EngineEvent, usize)>, String> {
     let Some((length, rest)) = held.split_first_chunk::<4>() else {
         return Ok(None);
@@ -159,17 +159,17 @@ fn event(held: &[u8]) -> Result<Option<(EngineEvent, usize)>, String> {
     let length = u32::from_le_bytes(*length) as usize;
     if length > LARGEST {
         return Err(format!(
-            "it sends an event of {length} bytes, and {LARGEST} are the most"
+            "it sends an event of {length} bytes, above the limit of {LARGEST}"
         ));
     }
     let Some(body) = rest.get(..length) else {
         return Ok(None);
     };
-    let event = codec::decode(body).map_err(|error| format!("it sends what is no event: {error}"))?;
+    let event = codec::decode(body).map_err(|error| format!("it sends an invalid event: {error}"))?;
     Ok(Some((event, 4 + length)))
 }
 
-/// An event behind its length.
+/// Returns an event with its length in front.
 pub(crate) fn framed(event: &EngineEvent) -> Vec<u8> {
     let body = codec::encode(event);
     let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_read_from_whatever_pieces_they_come_in() {
+    fn events_are_read_from_pieces_of_any_size() {
         let events = [
             EngineEvent::Alive,
             EngineEvent::Serving(StateId {
@@ -212,7 +212,7 @@ mod tests {
         }
         assert!(
             event(&u32::MAX.to_le_bytes()).is_err(),
-            "nothing is waited for that is too long"
+            "an event that is too long is not waited for"
         );
         assert!(event(&[1, 0, 0, 0, 9]).is_err());
     }

@@ -13,11 +13,11 @@ use super::*;
 use crate::base::ports::HeldPort;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::process::server;
-use crate::engine::process::server::Serving;
+use crate::engine::process::server::ServingEngine;
 use crate::policy;
 use crate::run_folder::tests::config_in;
 
-/// An agent whose engine is a process of its own, both sides in this one, over real connections.
+/// An agent with an engine process, both in this process, over real connections.
 struct Scene {
     config: RunConfig,
     agent: AgentName,
@@ -51,7 +51,7 @@ fn open(config: &RunConfig, agent: &AgentName, folder: &Path) -> Prepared {
 }
 
 impl Scene {
-    async fn engine(&self, address: &str) -> Serving {
+    async fn engine(&self, address: &str) -> ServingEngine {
         let address: SocketAddr = address.parse().unwrap();
         server::start(&self.config, &self.agent, address).await.unwrap()
     }
@@ -72,7 +72,7 @@ impl Scene {
         start_on(shelf, &self.agent, &RunId::new(run).unwrap(), &self.prepared, work).unwrap()
     }
 
-    /// A trainer's copy of the weights.
+    /// Returns a trainer's copy of the weights.
     fn trained(&self) -> trainer::model::Weights {
         let weights = self.prepared.weights().unwrap();
         weights.copied_to(self.prepared.device, configs::Dtype::F32).unwrap()
@@ -117,7 +117,7 @@ fn job(id: u8, tokens: u32) -> Job {
 
 type Said = (u8, Vec<u32>, Vec<u32>, Vec<WeightVersion>);
 
-/// As many answers as there are jobs: ids, the bits of log-probs, versions.
+/// Returns `count` answers: ids, the bits of log-probs, versions.
 async fn answers(finished: &mut UnboundedReceiver<Vec<Finished>>, count: usize) -> Vec<Said> {
     let mut said = Vec::new();
     while said.len() < count {
@@ -149,7 +149,7 @@ fn wave() -> Vec<Job> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wave_has_the_same_bits_in_another_process_and_one_that_comes_back() {
+async fn a_wave_has_the_same_bits_in_another_or_restarted_process() {
     let mut scene = scene();
     let expected = play(&*scene.embedded(), wave(), true).await;
     let held = HeldPort::new();
@@ -169,13 +169,13 @@ async fn a_wave_has_the_same_bits_in_another_process_and_one_that_comes_back() {
     assert_eq!(
         answers(&mut finished, 12).await,
         expected,
-        "the new one has nothing but what it fetched"
+        "the new engine has only the fetched weights"
     );
     again.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_weights_arrive_by_delta_and_late_announcements_change_nothing() {
+async fn new_weights_arrive_by_delta_and_late_ones_are_ignored() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let shelf: Arc<Shelf> = Arc::default();
@@ -196,11 +196,11 @@ async fn new_weights_arrive_by_delta_and_late_announcements_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pinned_engine_process_begins_with_nothing_of_earlier_weights() {
+async fn a_pinned_engine_process_reuses_nothing_of_earlier_weights() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
-    // The oldest weights in its cache, and whether it was begun with what was kept.
+    // The oldest weights in its cache, and true if it started from kept values.
     let made = async |id: u8| {
         let (done, mut finished) = unbounded_channel();
         let long = Job {
@@ -225,20 +225,25 @@ async fn a_pinned_engine_process_begins_with_nothing_of_earlier_weights() {
     assert_eq!(made(3).await, (version(1), true), "as training has it");
     engine.pin(true);
     assert_eq!(made(4).await, (version(2), false));
-    assert_eq!(made(5).await, (version(2), true), "what these weights computed serves");
+    assert_eq!(
+        made(5).await,
+        (version(2), true),
+        "values of the same weights are reused"
+    );
     publish(3).await;
-    assert_eq!(made(6).await, (version(3), false), "weights that come meanwhile");
+    assert_eq!(made(6).await, (version(3), false), "weights that arrive in between");
     engine.pin(false);
-    // Weights come another way than what is asked: an answer says that the engine has heard of it.
+    // Weights and requests take different ways: an answer proves that the engine has the weights.
     assert_eq!(made(7).await, (version(3), true));
     publish(4).await;
     assert_eq!(made(8).await, (version(3), true));
     serving.close().await;
 }
 
-/// Of a frozen agent that was started again, or of one whose ledger was repaired: the engine lives, and holds the same version.
+/// Happens for a restarted frozen agent, or after a repair of the ledger: the engine lives, and
+/// holds the same version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_holds_what_is_announced_is_asked_at_once() {
+async fn an_engine_with_the_announced_weights_is_asked_at_once() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (first, mut sink) = scene.agent("r-1", &[serving.address]);
@@ -248,7 +253,7 @@ async fn an_engine_that_holds_what_is_announced_is_asked_at_once() {
     until(async || health(&serving).await["session"] == false).await;
     let shelf: Arc<Shelf> = Arc::default();
     let (again, mut sink) = scene.agent_with("r-1", &[serving.address], false, shelf.clone());
-    // The session is there before the weights are.
+    // The session opens before the weights are there.
     until(async || health(&serving).await["session"] == true).await;
     sink.publish(scene.prepared.weights().unwrap(), version(4)).unwrap();
     assert_eq!(play(&*again, vec![job(1, 3)], false).await[0].3[0], version(4));
@@ -257,7 +262,7 @@ async fn an_engine_that_holds_what_is_announced_is_asked_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_holds_later_or_other_weights_takes_its_agents() {
+async fn an_engine_with_later_or_other_weights_loads_its_agents() {
     for held in [version(9), version(4), WeightVersion { lineage: 7, step: 1 }] {
         let mut scene = scene();
         let serving = scene.engine("127.0.0.1:0").await;
@@ -274,7 +279,7 @@ async fn an_engine_that_holds_later_or_other_weights_takes_its_agents() {
         let bits = |said: Vec<Said>| said.into_iter().map(|one| (one.1, one.2)).collect::<Vec<_>>();
         assert_eq!(bits(said), bits(play(&*scene.embedded(), wave(), true).await));
         serves(&*again, version(4)).await;
-        // And goes on from there.
+        // And continues from there.
         sink.publish(scene.prepared.weights().unwrap(), version(5)).unwrap();
         serves(&*again, version(5)).await;
         serving.close().await;
@@ -282,14 +287,14 @@ async fn an_engine_that_holds_later_or_other_weights_takes_its_agents() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_agents_engine_gets_its_weights_though_they_cannot_be_fetched_at_first() {
+async fn a_frozen_agents_engine_gets_its_weights_after_failed_fetches() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let held = HeldPort::new();
     let weights = held.address();
     let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", door.local_addr().unwrap());
-    // More than the engine tries by itself.
+    // More failures than the engine's own retries.
     tokio::spawn(async move {
         for turn in 0.. {
             let (mut near, _) = door.accept().await.unwrap();
@@ -306,12 +311,12 @@ async fn a_frozen_agents_engine_gets_its_weights_though_they_cannot_be_fetched_a
     let mut refused = engine.refusals();
     let said = play(&*engine, vec![job(1, 3)], false).await;
     assert_eq!(said[0].3[0], WeightVersion::default());
-    assert!(refused.borrow_and_update().is_some(), "it was told");
+    assert!(refused.borrow_and_update().is_some(), "the rejection was reported");
     serving.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_large_to_be_asked_fails_and_the_session_goes_on() {
+async fn a_request_that_is_too_large_fails_and_the_session_continues() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
@@ -343,7 +348,7 @@ async fn what_is_too_large_to_be_asked_fails_and_the_session_goes_on() {
     serving.close().await;
 }
 
-async fn health(serving: &Serving) -> serde_json::Value {
+async fn health(serving: &ServingEngine) -> serde_json::Value {
     let url = format!("http://{}/health", serving.address);
     let answer = link::ask(link::client(Some(SILENCE)).unwrap().get(&url), &url)
         .await
@@ -358,31 +363,31 @@ async fn until(so: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn visits_are_told_as_they_come_and_end_with_the_engine() {
+async fn visits_stream_their_tokens_and_end_with_the_engine() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
     let visit = |id: u8, tokens: u32| {
-        let (tell, told) = unbounded_channel();
+        let (updates, updated) = unbounded_channel();
         let visit = Visit {
             job: job(id, tokens),
             watched: true,
             top: 2,
             prompt_top: None,
-            tell,
+            updates,
         };
         engine.visit(vec![visit]);
-        told
+        updated
     };
     let mut early = visit(1, 3);
     let end = early.recv().await.unwrap().end.unwrap();
     assert!(end.unwrap_err().retry, "there are no weights yet");
     sink.publish(scene.prepared.weights().unwrap(), version(1)).unwrap();
     serves(&*engine, version(1)).await;
-    let mut told = visit(2, 4);
+    let mut updated = visit(2, 4);
     let (mut ids, mut end) = (Vec::new(), None);
     while end.is_none() {
-        let news = told.recv().await.unwrap();
+        let news = updated.recv().await.unwrap();
         assert_eq!(news.top.len(), news.ids.len());
         assert!(
             news.top
@@ -394,17 +399,17 @@ async fn visits_are_told_as_they_come_and_end_with_the_engine() {
     }
     let alone = play(&*scene.embedded(), vec![job(2, 4)], false).await;
     assert_eq!(ids, alone[0].1);
-    // What its frames cannot ask for is not answered without.
+    // Requests that its frames cannot carry fail instead of losing a part.
     assert!(!engine.scores_prompts());
-    let (tell, mut told) = unbounded_channel();
+    let (updates, mut updated) = unbounded_channel();
     engine.visit(vec![Visit {
         job: job(4, 1),
         watched: false,
         top: 0,
         prompt_top: Some(0),
-        tell,
+        updates,
     }]);
-    let end = told.recv().await.unwrap().end.unwrap();
+    let end = updated.recv().await.unwrap().end.unwrap();
     assert!(end.is_err_and(|failure| !failure.retry));
     serving.close().await;
     let mut late = visit(3, 4);
@@ -451,7 +456,8 @@ async fn an_engine_serves_one_run_and_says_so() {
         ..hello("r-1", agent)
     };
     assert!(ask(outside).await.contains("plaintext"));
-    // A rotary base of its own, tokens of its own: names, shapes and values of the weights are the same.
+    // With another rotary base or other tokens, names, shapes and values of the weights are the
+    // same.
     for (name, value) in [
         ("rope_theta", "77.0"),
         ("stop ids", "[1]"),
@@ -461,22 +467,22 @@ async fn an_engine_serves_one_run_and_says_so() {
         assert!(facts.contains_key(name), "{name} is compared");
         let mut other = hello("r-1", agent);
         other.model.insert(name.into(), value.into());
-        let told = ask(other).await;
-        assert!(told.contains(name) && told.contains("model folder"), "{told}");
+        let reason = ask(other).await;
+        assert!(reason.contains(name) && reason.contains("model folder"), "{reason}");
     }
-    // None of them took the session.
+    // No rejected agent took the session.
     assert_eq!(play(&*first, vec![job(1, 3)], false).await.len(), 1);
     serving.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_no_token_gets_neither_weights_nor_work() {
+async fn a_client_without_a_token_gets_neither_weights_nor_work() {
     let scene = scene();
     let secret = Secret::new("0123456789abcdef").unwrap();
     let address = "127.0.0.1:0".parse().unwrap();
     let serving = server::start_with(&scene.config, &scene.agent, address, secret.clone()).await;
     let serving = serving.unwrap();
-    let weights = shelf::serve(&scene.agent, &scene.prepared.settings.engine, &secret, Arc::default()).unwrap();
+    let weights = weight_server::serve(&scene.agent, &scene.prepared.settings.engine, &secret, Arc::default()).unwrap();
     let (engine, client) = (
         format!("http://{}", serving.address),
         link::client(Some(SILENCE)).unwrap(),

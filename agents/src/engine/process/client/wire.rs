@@ -1,4 +1,4 @@
-//! Jobs and answers as they travel between an agent and an engine process.
+//! Converts jobs and answers to and from the messages between an agent and an engine process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use broker::protocol::engine::{
 use broker::protocol::failure::Failure;
 use broker::protocol::turn::Sampling;
 
-use crate::engine::{EngineFailure, Finished, Job, Made, Told, Visit};
+use crate::engine::{EngineFailure, Finished, Job, Made, Visit, VisitUpdate};
 
-/// A frame is closed when it has so many bytes.
+/// Size in bytes at which a frame is closed.
 const FULL: usize = 4 << 20;
-/// Bytes of what is not a list of numbers, about.
+/// Approximate bytes of a record, without its lists of numbers.
 const RECORD: usize = 128;
 
-/// Jobs that were asked together as frames, in their order.
+/// Packs jobs that were asked together into frames, in order.
 pub(crate) fn frames<'a>(batch: u64, jobs: impl IntoIterator<Item = &'a Job>, wave: bool) -> Vec<JobFrame> {
     let (mut frames, mut current) = (Vec::new(), Packing::default());
     for job in jobs {
@@ -82,7 +82,7 @@ impl Packing {
     }
 }
 
-/// The jobs of a frame; `None` if one names a prompt or a sampling that it does not hold.
+/// Returns the jobs of a frame; `None` if one refers to a missing prompt or sampling.
 pub(crate) fn jobs(frame: JobFrame) -> Option<Vec<Job>> {
     let prompts: Vec<Arc<[u32]>> = frame.prompts.into_iter().map(|prompt| prompt.ids.into()).collect();
     let samplings: Vec<Arc<Sampling>> = frame.samplings.into_iter().map(Arc::new).collect();
@@ -100,7 +100,7 @@ pub(crate) fn jobs(frame: JobFrame) -> Option<Vec<Job>> {
     frame.jobs.into_iter().map(job).collect()
 }
 
-/// Visits, each list in a frame of its own kind.
+/// Packs visits into commands, one frame per command.
 pub(crate) fn visits(visits: &[Visit]) -> Vec<EngineCommand> {
     let mut rest = visits;
     let command = |frame: JobFrame| {
@@ -116,7 +116,7 @@ pub(crate) fn visits(visits: &[Visit]) -> Vec<EngineCommand> {
     frames(0, jobs, false).into_iter().map(command).collect()
 }
 
-/// Answers, each with its batch, in lists that are no larger than an event may be.
+/// Packs answers, each with its batch, into lists within the size limit of an event.
 pub(crate) fn answers(finished: impl IntoIterator<Item = (u64, Finished)>) -> Vec<Vec<EngineAnswer>> {
     let mut lists: Vec<Vec<EngineAnswer>> = Vec::new();
     let mut bytes = FULL;
@@ -164,7 +164,7 @@ fn failure(fault: EngineFault) -> EngineFailure {
     }
 }
 
-/// Said instead of what no healthy engine says.
+/// Returns the failure that replaces an answer no healthy engine sends.
 pub(crate) fn untrue(error: &CodecError) -> EngineFailure {
     EngineFailure {
         cause: Failure::engine(format_args!("its answer cannot be true: {error}")),
@@ -172,14 +172,14 @@ pub(crate) fn untrue(error: &CodecError) -> EngineFailure {
     }
 }
 
-/// What an engine says of a request that was asked in a batch.
+/// An engine's answer to a request in a batch.
 pub(crate) struct Answer {
     pub(crate) batch: u64,
     pub(crate) request: RequestId,
     pub(crate) result: Result<Made, EngineFailure>,
 }
 
-/// What an engine says of a request. What cannot be true of a healthy engine is a failure, and never an answer.
+/// Converts an engine's answer. An answer that no healthy engine sends becomes a failure.
 pub(crate) fn made(answer: EngineAnswer) -> Answer {
     let sound = |made: EngineMade| match made.validate() {
         Ok(()) => Ok(Made {
@@ -201,25 +201,25 @@ pub(crate) fn made(answer: EngineAnswer) -> Answer {
     }
 }
 
-pub(crate) fn told_to_wire(told: Told) -> EngineTold {
+pub(crate) fn update_to_wire(update: VisitUpdate) -> EngineTold {
     EngineTold {
-        request: told.request,
-        ids: told.ids,
-        logprobs: told.logprobs,
-        top: told.top,
-        spans: told.spans,
-        end: told.end.map(|end| end.map_err(fault)),
+        request: update.request,
+        ids: update.ids,
+        logprobs: update.logprobs,
+        top: update.top,
+        spans: update.spans,
+        end: update.end.map(|end| end.map_err(fault)),
     }
 }
 
-pub(crate) fn told_from_wire(told: EngineTold) -> Told {
-    Told {
-        request: told.request,
-        ids: told.ids,
-        logprobs: told.logprobs,
-        top: told.top,
-        spans: told.spans,
+pub(crate) fn update_from_wire(update: EngineTold) -> VisitUpdate {
+    VisitUpdate {
+        request: update.request,
+        ids: update.ids,
+        logprobs: update.logprobs,
+        top: update.top,
+        spans: update.spans,
         prompt: None,
-        end: told.end.map(|end| end.map_err(failure)),
+        end: update.end.map(|end| end.map_err(failure)),
     }
 }

@@ -1,11 +1,13 @@
-//! `dyad engine`: an agent's engine as a process of its own, and the same engine that the agent would embed.
+//! `dyad engine`: an agent's engine as a separate process, with the same engine that the agent
+//! would embed.
 //!
-//! It has no weights but those that it fetches of its agent's trainer: [`pull`] fetches and verifies them and makes the engine with the
-//! first ([`model`] has everything else that an engine is made of). [`floor`] holds the engine and the agent's session, [`routes`] is the
-//! way in. It serves one agent of one run, and one session at a time: a new one takes the place of the one before, and gets the answers
-//! to what that had asked.
+//! It has only the weights that it fetches from its agent's trainer. [`pull`] fetches and verifies
+//! them and makes the engine with the first ones ([`model`] has all other parts of an engine).
+//! [`host`] holds the engine and the agent's session; [`routes`] is the HTTP interface. It serves
+//! one agent of one run, one session at a time. A new session replaces the previous one, and
+//! receives the answers to its requests.
 
-mod floor;
+mod host;
 mod model;
 mod pull;
 mod routes;
@@ -21,29 +23,29 @@ use configs::{EngineKind, RunConfig};
 
 use super::link::{KEEP, Secret};
 use crate::base::fault::no_such_agent;
-use floor::Floor;
+use host::SessionHost;
 
-/// An engine process at work.
-pub struct Serving {
+/// A running engine process.
+pub struct ServingEngine {
     pub address: SocketAddr,
     server: ServerHandle,
 }
 
-/// Prepares the agent's model and begins to serve. Must be called in a runtime.
+/// Prepares the agent's model and starts to serve. Must be called in a runtime.
 ///
 /// # Errors
-/// An agent that there is not, a model that cannot be opened, a token that is missing, an address that cannot be listened on.
-pub async fn start(config: &RunConfig, agent: &AgentName, address: SocketAddr) -> anyhow::Result<Serving> {
+/// An unknown agent, a model that cannot be opened, a missing token, or an address in use.
+pub async fn start(config: &RunConfig, agent: &AgentName, address: SocketAddr) -> anyhow::Result<ServingEngine> {
     start_with(config, agent, address, Secret::from_environment()?).await
 }
 
-/// With a token of its own.
+/// Starts with the given token.
 pub(crate) async fn start_with(
     config: &RunConfig,
     agent: &AgentName,
     address: SocketAddr,
     secret: Secret,
-) -> anyhow::Result<Serving> {
+) -> anyhow::Result<ServingEngine> {
     let settings = config
         .agents
         .get(agent)
@@ -51,17 +53,17 @@ pub(crate) async fn start_with(
         .clone();
     anyhow::ensure!(
         settings.engine.kind == EngineKind::Dyad,
-        "agent {agent} has its engine in its own process: write engine.kind = \"dyad\" and this engine's address in engine.urls"
+        "agent {agent} does not use engine processes: write engine.kind = \"dyad\" and this engine's address in engine.urls"
     );
     secret.may_listen("--listen", address)?;
     let (name, seed, folder) = (agent.clone(), config.run.seed, config.run.folder.clone());
     let parts = tokio::task::spawn_blocking(move || model::open(&name, settings, seed, &folder)).await??;
-    let floor = Data::from(Floor::start(agent.clone(), secret, parts)?);
-    let app = move || App::new().app_data(floor.clone()).configure(routes::routes);
+    let host = Data::from(SessionHost::start(agent.clone(), secret, parts)?);
+    let app = move || App::new().app_data(host.clone()).configure(routes::routes);
     let server = HttpServer::new(app)
         .workers(1)
         .keep_alive(KEEP)
-        // A session whose agent is gone is noticed.
+        // Detects a session without its agent.
         .h1_allow_half_closed(false)
         .tcp_nodelay(true)
         .disable_signals()
@@ -73,14 +75,14 @@ pub(crate) async fn start_with(
     let handle = server.handle();
     tokio::spawn(server);
     tracing::info!(%agent, %address, "an engine process waits for its agent");
-    Ok(Serving {
+    Ok(ServingEngine {
         address,
         server: handle,
     })
 }
 
-impl Serving {
-    /// Ends at once: what is under way is asked again elsewhere.
+impl ServingEngine {
+    /// Stops at once: other engines repeat the work in progress.
     pub async fn close(&self) {
         self.server.stop(false).await;
     }

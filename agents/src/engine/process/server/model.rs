@@ -1,4 +1,4 @@
-//! What an engine is made of, apart from the weights that its agent trains.
+//! The parts of an engine, except for the weights that its agent trains.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,17 +23,19 @@ use crate::run_folder::models::Reads;
 pub(crate) struct Parts {
     shape: ModelShape,
     layout: Arc<Layout>,
-    /// The frozen model below an adapter. Locked, since a tensor is no one's to share between threads.
+    /// The frozen model below an adapter. Locked, since a tensor must not be shared between
+    /// threads.
     base: Option<Mutex<Weights>>,
     text: Arc<TextCodec>,
-    /// What its agent's model must be like.
+    /// The properties that its agent's model must have.
     pub(crate) facts: model_match::Facts,
     pub(crate) form: Form,
     pub(crate) device: Device,
     pub(crate) settings: AgentConfig,
 }
 
-/// Opens the agent's model folder, but for the weights. A random model is made anew below `folder`, for as long as it takes to open it.
+/// Opens the agent's model folder, except for the weights. A random model is made again below
+/// `folder`, for as long as it takes to open it.
 pub(crate) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &Path) -> anyhow::Result<Arc<Parts>> {
     let (path, _scratch) = match &settings.model {
         ModelConfig::Path(path) => {
@@ -48,7 +50,7 @@ pub(crate) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
                 .with_context(|| format!("making the model of agent {name}"))?;
             (scratch.0.clone(), Some(scratch))
         }
-        ModelConfig::Served(model) => anyhow::bail!("the model {model:?} is a server's already"),
+        ModelConfig::Served(model) => anyhow::bail!("the model {model:?} belongs to a server"),
     };
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&path)?;
@@ -74,7 +76,7 @@ pub(crate) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
 }
 
 impl Parts {
-    /// A state as weights, on the CPU.
+    /// Returns a state as weights, on the CPU.
     pub(crate) fn weights(&self, state: &State) -> anyhow::Result<Weights> {
         Ok(Weights::from_bytes(
             self.layout.clone(),
@@ -83,7 +85,7 @@ impl Parts {
         )?)
     }
 
-    /// The engine, on a thread of its own, with its first weights.
+    /// Starts the engine on its own thread, with its first weights.
     pub(crate) fn engine(&self, name: &AgentName, state: &State) -> anyhow::Result<Arc<EmbeddedEngine>> {
         let version: WeightVersion = state.version();
         let weights = self.weights(state)?;
@@ -110,7 +112,7 @@ impl Parts {
     }
 }
 
-/// A folder of its own that is gone with it.
+/// A temporary folder that is removed on drop.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
@@ -123,7 +125,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays behind does no harm.
+        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

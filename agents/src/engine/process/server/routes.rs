@@ -1,4 +1,4 @@
-//! The way in: `POST /v1/session`, `POST /v1/commands`, `GET /health`.
+//! The HTTP interface: `POST /v1/session`, `POST /v1/commands`, `GET /health`.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::floor::{Floor, No};
+use super::host::{Rejection, SessionHost};
 use crate::engine::process::client::session::framed;
 use crate::engine::process::link::{BINARY, JSON, SESSION};
-use crate::engine::process::shelf::refusal;
+use crate::engine::process::weight_server::error_response;
 
-/// So often it is said that the engine is there.
+/// Interval of the engine's sign of life.
 const ALIVE: Duration = Duration::from_secs(1);
-/// Of a body that opens a session.
+/// The largest body that opens a session.
 const SMALL: usize = 64 << 10;
 
 pub(crate) fn routes(config: &mut ServiceConfig) {
@@ -28,63 +28,64 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         .route("/v1/commands", web::post().to(commands));
 }
 
-fn told(answer: Result<HttpResponse, No>) -> HttpResponse {
-    answer.unwrap_or_else(|(status, reason)| refusal(status, &reason))
+fn respond(answer: Result<HttpResponse, Rejection>) -> HttpResponse {
+    answer.unwrap_or_else(|(status, reason)| error_response(status, &reason))
 }
 
-/// Who asks, and in which form: a web page cannot send this one to another site without being asked for first.
-fn enter(request: &HttpRequest, floor: &Floor, form: Option<&str>) -> Result<(), No> {
-    if let Some((status, reason)) = floor.secret.refuses(request) {
+/// Checks the token and the content type. A web page cannot send this content type to another site
+/// without a preflight request.
+fn enter(request: &HttpRequest, host: &SessionHost, form: Option<&str>) -> Result<(), Rejection> {
+    if let Some((status, reason)) = host.secret.refuses(request) {
         return Err((status, reason.to_owned()));
     }
     match form {
         Some(form) if !request.content_type().eq_ignore_ascii_case(form) => {
-            Err((415, format!("the body's content-type is not {form}")))
+            Err((415, format!("the body's content type is not {form}")))
         }
         _ => Ok(()),
     }
 }
 
-async fn health(request: HttpRequest, floor: Data<Floor>) -> HttpResponse {
-    told(enter(&request, &floor, None).map(|()| HttpResponse::Ok().json(floor.health())))
+async fn health(request: HttpRequest, host: Data<SessionHost>) -> HttpResponse {
+    respond(enter(&request, &host, None).map(|()| HttpResponse::Ok().json(host.health())))
 }
 
-async fn session(request: HttpRequest, body: Payload, floor: Data<Floor>) -> HttpResponse {
+async fn session(request: HttpRequest, body: Payload, host: Data<SessionHost>) -> HttpResponse {
     let answer = async {
-        enter(&request, &floor, Some(JSON))?;
+        enter(&request, &host, Some(JSON))?;
         let hello = codec::decode_json(&read(body, SMALL).await?).map_err(|error| (400, error.to_string()))?;
-        let (id, events) = floor.open(hello)?;
-        let line = Line {
+        let (id, events) = host.open(hello)?;
+        let stream = EventStream {
             id,
             events,
-            floor: floor.clone(),
+            host: host.clone(),
         };
         Ok(HttpResponse::Ok()
             .content_type(BINARY)
             .insert_header((SESSION, id.to_string()))
-            .streaming(line.stream()))
+            .streaming(stream.stream()))
     };
-    told(answer.await)
+    respond(answer.await)
 }
 
-async fn commands(request: HttpRequest, body: Payload, floor: Data<Floor>) -> HttpResponse {
+async fn commands(request: HttpRequest, body: Payload, host: Data<SessionHost>) -> HttpResponse {
     let answer = async {
-        enter(&request, &floor, Some(BINARY))?;
+        enter(&request, &host, Some(BINARY))?;
         let id = request
             .headers()
             .get(SESSION)
             .and_then(|id| id.to_str().ok()?.parse().ok());
-        let id = id.ok_or_else(|| (400, format!("the header {SESSION} names no session")))?;
+        let id = id.ok_or_else(|| (400, format!("the header {SESSION} is missing or names no session")))?;
         let body = read(body, LARGEST).await?;
         let commands: Vec<EngineCommand> = codec::decode(&body).map_err(|error| (400, error.to_string()))?;
-        floor.command(id, commands)?;
+        host.command(id, commands)?;
         Ok(HttpResponse::NoContent().finish())
     };
-    told(answer.await)
+    respond(answer.await)
 }
 
-/// The body, up to its limit.
-async fn read(mut body: Payload, limit: usize) -> Result<Bytes, No> {
+/// Returns the body, up to its limit.
+async fn read(mut body: Payload, limit: usize) -> Result<Bytes, Rejection> {
     let mut whole = BytesMut::new();
     while let Some(part) = body.next().await {
         let part = part.map_err(|error| (400, format!("the body cannot be read: {error}")))?;
@@ -96,15 +97,15 @@ async fn read(mut body: Payload, limit: usize) -> Result<Bytes, No> {
     Ok(whole.freeze())
 }
 
-/// The events of a session; it hangs up when its connection is gone.
-struct Line {
+/// The events of a session, which ends when its connection is gone.
+struct EventStream {
     id: u64,
     events: UnboundedReceiver<EngineEvent>,
-    floor: Data<Floor>,
+    host: Data<SessionHost>,
 }
 
-impl Line {
-    /// `None`: another session has taken its place.
+impl EventStream {
+    /// Returns the next event; `None` if another session has replaced this one.
     async fn next(&mut self) -> Option<Bytes> {
         let event = tokio::select! {
             event = self.events.recv() => event?,
@@ -114,14 +115,14 @@ impl Line {
     }
 
     fn stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        unfold(self, |mut line| async move {
-            line.next().await.map(|bytes| (Ok(bytes), line))
+        unfold(self, |mut events| async move {
+            events.next().await.map(|bytes| (Ok(bytes), events))
         })
     }
 }
 
-impl Drop for Line {
+impl Drop for EventStream {
     fn drop(&mut self) {
-        self.floor.hang_up(self.id);
+        self.host.hang_up(self.id);
     }
 }

@@ -17,8 +17,8 @@ fn fixture(name: &str) -> Shard {
     Shard::of(folder.join(name)).unwrap()
 }
 
-/// `values` as text too: keys in their order.
-fn told(shards: &[Shard]) -> Vec<String> {
+/// `values` as text too, with keys in their order.
+fn seen(shards: &[Shard]) -> Vec<String> {
     let rows = values(shards, 0..u64::MAX).unwrap();
     rows.iter().map(Value::to_string).collect()
 }
@@ -46,7 +46,7 @@ fn streams_and_files_have_the_rows_that_datasets_writes_as_json() {
                 assert_eq!(row.get(key), Some(value), "{name}: {key}");
             }
         }
-        assert_eq!(told(shards), told(&[fixture("types.parquet")]), "{name}");
+        assert_eq!(seen(shards), seen(&[fixture("types.parquet")]), "{name}");
     }
 }
 
@@ -85,7 +85,7 @@ fn what_parquet_has_no_type_of_is_read_in_the_same_way() {
 
 #[test]
 fn reading_goes_on_in_the_middle_of_batches_and_files() {
-    // 8 rows in batches of 3, 3 and 2, twice: those of the Parquet file.
+    // 8 rows in batches of 3, 3 and 2, twice: the rows of the Parquet file.
     let twice = [fixture("verl.arrow"), fixture("verl.arrow")];
     let parquet = [fixture("verl.parquet"), fixture("verl.parquet")];
     assert_eq!(count(&twice).unwrap(), 16);
@@ -103,7 +103,11 @@ fn reading_goes_on_in_the_middle_of_batches_and_files() {
         Ok(())
     })
     .unwrap();
-    assert_eq!(places, [6, 7, 0, 1].map(Place::Row), "rows count from 0 in each file");
+    assert_eq!(
+        places,
+        [6, 7, 0, 1].map(RowPlace::Row),
+        "rows count from 0 in each file"
+    );
 }
 
 #[test]
@@ -132,7 +136,7 @@ fn what_is_not_read_is_refused_by_name() {
     }
 }
 
-/// The fixture's bytes, and a file to put others into.
+/// The fixture's bytes, and a file for changed bytes.
 fn copied(name: &str) -> (Vec<u8>, tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.arrow");
@@ -176,7 +180,8 @@ fn a_damaged_file_is_an_error_or_other_values() {
     }
 }
 
-/// Every so many bytes one is another: read, it is an error that names the file, or other values.
+/// Changes one byte at regular distances. A reader must give an error that names the file, or other
+/// values.
 fn damage(name: &str, whole: &[u8], path: &Path, every: usize) {
     for at in (0..whole.len()).step_by(every) {
         let mut changed = whole.to_vec();
@@ -188,7 +193,7 @@ fn damage(name: &str, whole: &[u8], path: &Path, every: usize) {
     }
 }
 
-/// Packed buffers say how long they are unpacked.
+/// Packed buffers give their unpacked length.
 #[test]
 fn a_damaged_packed_file_is_an_error_or_other_values() {
     let folder = tempfile::tempdir().unwrap();
@@ -219,10 +224,11 @@ fn a_damaged_packed_file_is_an_error_or_other_values() {
             let mut changed = whole.clone();
             changed[at] ^= 0x80;
             std::fs::write(&path, &changed).unwrap();
-            // The least number there is, of what was 0.
+            // The least number there is, in the place of 0.
             let _ = values(&shard, 0..9);
         }
-        // High bytes of what stands at multiples of 8: some are lengths, which become more than a machine has.
+        // High bytes at multiples of 8: some are lengths, which then exceed the memory of a
+        // machine.
         let says = |at: usize| {
             let mut changed = whole.clone();
             changed[at] ^= 0x7f;

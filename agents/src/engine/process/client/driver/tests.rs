@@ -6,7 +6,7 @@ use super::*;
 use crate::engine::process::link;
 use crate::engine::process::link::Secret;
 
-fn driver() -> Driver {
+fn driver() -> EngineDriver {
     let target = Target {
         agent: broker::AgentName::new("a").unwrap(),
         url: "http://127.0.0.1:1".into(),
@@ -20,7 +20,7 @@ fn driver() -> Driver {
         client: link::client(Some(Duration::from_secs(1))).unwrap(),
         secret: Secret::default(),
     };
-    Driver::new(target, Arc::default(), Said::default())
+    EngineDriver::new(target, Arc::default(), EngineStatus::default())
 }
 
 fn state(step: u64, value: u8) -> State {
@@ -32,15 +32,15 @@ fn state(step: u64, value: u8) -> State {
     State::new(form, WeightVersion { lineage: 1, step }, vec![value; 8]).unwrap()
 }
 
-impl Driver {
+impl EngineDriver {
     fn open_session(&mut self) -> UnboundedReceiver<Vec<EngineCommand>> {
         let (outbox, commands) = unbounded_channel();
-        self.hear(News::Up(outbox));
+        self.handle(News::Up(outbox));
         commands
     }
 
-    fn is_told(&mut self, state: &State) {
-        self.hear(News::Said(EngineEvent::Serving(state.id())));
+    fn reports(&mut self, state: &State) {
+        self.handle(News::Event(EngineEvent::Serving(state.id())));
     }
 
     fn publish(&mut self, state: &State) {
@@ -49,55 +49,56 @@ impl Driver {
     }
 }
 
-/// The agent was started again while its engine lived: the engine says once what it serves, before the weights are published.
+/// The agent restarted while its engine lived: the engine reports its weights once, before they are
+/// published.
 #[tokio::test]
-async fn what_was_served_before_it_was_announced_counts() {
+async fn weights_served_before_their_announcement_count() {
     let mut driver = driver();
     let _commands = driver.open_session();
-    driver.is_told(&state(4, 1));
+    driver.reports(&state(4, 1));
     assert!(!driver.ready(), "nothing was announced");
     driver.publish(&state(4, 1));
     assert!(driver.ready());
-    assert_eq!(driver.said.version.borrow().step, 4);
+    assert_eq!(driver.status.version.borrow().step, 4);
 }
 
-/// Weights that are announced while the engine is away are not served by what it said when it was there.
+/// The engine's earlier report does not cover weights announced while it was away.
 #[tokio::test]
-async fn an_engine_that_is_gone_serves_nothing_and_the_next_is_asked_again() {
+async fn a_lost_engine_serves_nothing_and_the_next_is_asked_again() {
     let mut driver = driver();
     let commands = driver.open_session();
     driver.publish(&state(4, 1));
-    driver.is_told(&state(4, 1));
+    driver.reports(&state(4, 1));
     assert!(driver.ready());
-    driver.hear(News::Lost);
+    driver.handle(News::Lost);
     drop(commands);
     driver.publish(&state(5, 2));
-    assert!(!driver.ready(), "nobody is there");
+    assert!(!driver.ready(), "no engine is present");
     let _commands = driver.open_session();
-    driver.is_told(&state(4, 1));
-    assert!(!driver.ready(), "it has not got the newest yet");
-    driver.is_told(&state(5, 2));
+    driver.reports(&state(4, 1));
+    assert!(!driver.ready(), "it does not have the newest weights yet");
+    driver.reports(&state(5, 2));
     assert!(driver.ready());
 }
 
 #[tokio::test]
-async fn other_weights_of_the_same_version_or_later_ones_are_not_served() {
+async fn other_weights_of_the_same_or_a_later_version_are_not_served() {
     for held in [state(4, 2), state(9, 1)] {
         let mut driver = driver();
         let mut commands = driver.open_session();
-        driver.is_told(&held);
+        driver.reports(&held);
         driver.publish(&state(4, 1));
-        assert!(!driver.ready(), "its engine holds others");
+        assert!(!driver.ready(), "its engine holds other weights");
         assert_eq!(
-            *driver.said.version.borrow(),
+            *driver.status.version.borrow(),
             WeightVersion::default(),
-            "and nobody is told of them"
+            "and they are not reported"
         );
         assert_eq!(
             commands.try_recv().unwrap(),
             [EngineCommand::Announce(state(4, 1).id())]
         );
-        driver.is_told(&state(4, 1));
+        driver.reports(&state(4, 1));
         assert!(driver.ready());
     }
 }
@@ -111,29 +112,29 @@ async fn refused_weights_are_announced_again_later_each_time() {
     for _ in 0..4 {
         assert!(driver.pause > last);
         last = driver.pause;
-        driver.hear(News::Said(EngineEvent::Refused {
+        driver.handle(News::Event(EngineEvent::Refused {
             version: state(4, 1).version(),
             reason: "away".into(),
         }));
         assert!(driver.again.take().is_some());
     }
-    driver.is_told(&state(4, 1));
+    driver.reports(&state(4, 1));
     assert_eq!((driver.again, driver.pause), (None, FIRST_PAUSE));
 }
 
-/// Each session of an engine process begins unpinned.
+/// Each session of an engine process starts unpinned.
 #[tokio::test]
 async fn an_engine_that_comes_back_is_pinned_again() {
     let mut driver = driver();
     let mut first = driver.open_session();
     assert!(first.try_recv().is_err(), "nothing is asked of it");
-    driver.take(Input::Pin(true));
+    driver.take(EngineInput::Pin(true));
     assert_eq!(first.try_recv().unwrap(), [EngineCommand::Pin(true)]);
-    driver.hear(News::Lost);
+    driver.handle(News::Lost);
     let mut second = driver.open_session();
     assert_eq!(second.try_recv().unwrap(), [EngineCommand::Pin(true)]);
-    driver.take(Input::Pin(false));
+    driver.take(EngineInput::Pin(false));
     assert_eq!(second.try_recv().unwrap(), [EngineCommand::Pin(false)]);
-    driver.hear(News::Lost);
+    driver.handle(News::Lost);
     assert!(driver.open_session().try_recv().is_err());
 }

@@ -1,0 +1,37 @@
+//! The newest lines of a run's metrics files.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::read_json_lines;
+
+/// The newest lines of the metrics files.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct LastMetrics {
+    pub train: BTreeMap<String, Map<String, Value>>,
+    pub eval: Option<Map<String, Value>>,
+}
+
+/// Reads the newest `train` line of each agent and the newest `eval` line.
+pub fn last_metrics(folder: &RunFolder) -> anyhow::Result<LastMetrics> {
+    let mut last = LastMetrics::default();
+    for path in folder.files("metrics")? {
+        for line in read_json_lines::<Map<String, Value>>(&path)? {
+            let step = |line: &Map<String, Value>| line.get("step").and_then(Value::as_u64);
+            match line.get("kind").and_then(Value::as_str) {
+                Some("train") => {
+                    let agent = line.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
+                    last.train.insert(agent, line);
+                }
+                Some("eval") if last.eval.as_ref().is_none_or(|eval| step(eval) <= step(&line)) => {
+                    last.eval = Some(line)
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(last)
+}

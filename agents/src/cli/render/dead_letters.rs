@@ -1,0 +1,65 @@
+//! Dead letters as text.
+
+use std::fmt::Write;
+
+use crate::cli::tasks::letters::Letter;
+use crate::run_folder::logs::one_line;
+
+/// Formats a block for each letter, and the total.
+#[must_use]
+pub fn render(letters: &[Letter], bodies: bool) -> String {
+    if letters.is_empty() {
+        return "no dead letters\n".into();
+    }
+    let mut text = String::new();
+    for letter in letters {
+        block(&mut text, letter, bodies);
+    }
+    let _ = writeln!(text, "{} dead letters", letters.len());
+    text
+}
+
+fn block(text: &mut String, letter: &Letter, bodies: bool) {
+    let kind = if letter.kind.is_empty() {
+        "no type"
+    } else {
+        &letter.kind
+    };
+    let _ = writeln!(
+        text,
+        "{}  ({}, {} bytes)  {}",
+        one_line(&letter.id),
+        one_line(kind),
+        letter.body.len(),
+        one_line(&letter.fate)
+    );
+    let _ = writeln!(text, "    {}", one_line(&letter.reason));
+    let mark = |what: &str, value: &str| match value {
+        "" => None,
+        value => Some(format!("{what} {}", one_line(value))),
+    };
+    let times = match letter.attempts {
+        0 | 1 => None,
+        attempts => Some(format!("{attempts} times")),
+    };
+    for line in [
+        vec![
+            mark("at", &letter.stage),
+            mark("as", &letter.class),
+            mark("first", &letter.first),
+            times,
+        ],
+        vec![mark("from", &letter.queue), mark("under", &letter.key)],
+        vec![mark("published by", &letter.user)],
+        vec![mark("put here by", &letter.mover)],
+    ] {
+        let known: Vec<String> = line.into_iter().flatten().collect();
+        if !known.is_empty() {
+            let _ = writeln!(text, "    {}", known.join(", "));
+        }
+    }
+    if bodies {
+        let body = String::from_utf8_lossy(&letter.body).escape_debug().to_string();
+        let _ = writeln!(text, "    {}", one_line(&body));
+    }
+}

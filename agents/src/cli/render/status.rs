@@ -1,0 +1,123 @@
+//! The state of a run as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use broker::protocol::control::Heartbeat;
+use serde_json::Value;
+
+use super::table::{Align, Table};
+use crate::cli::status::listener::{LiveState, Status};
+
+/// Formats the page; `steps` is the run's last step.
+#[must_use]
+pub fn render(status: &Status, steps: u64) -> String {
+    let mut text = format!("{}\n", status.run);
+    if let Some(reason) = &status.offline {
+        let _ = writeln!(text, "no live state: {reason}\nthe rest is from the run folder");
+    }
+    text.push_str(&agents(status, steps));
+    if let Some(heard) = &status.live {
+        text.push_str(&live(heard));
+    }
+    if let Some(eval) = &status.metrics.eval {
+        let shown: Vec<String> = eval
+            .iter()
+            .filter(|(name, _)| !["kind", "step"].contains(&name.as_str()) && !name.starts_with("time/"))
+            .filter_map(|(name, value)| Some(format!("{name} {:.3}", value.as_f64()?)))
+            .collect();
+        let step = eval.get("step").and_then(Value::as_u64).unwrap_or(0);
+        let _ = writeln!(text, "evaluated at step {step}: {}", shown.join("  "));
+    }
+    text
+}
+
+fn agents(status: &Status, steps: u64) -> String {
+    let empty = BTreeMap::new();
+    let beats = status.live.as_ref().map_or(&empty, |heard| &heard.agents);
+    let mut names: Vec<&String> = beats.keys().chain(status.metrics.train.keys()).collect();
+    names.sort();
+    names.dedup();
+    let mut table = Table::new(&[("agent", Align::Left), ("phase", Align::Left)]);
+    for name in [
+        "step",
+        "weights",
+        "reward",
+        "staleness",
+        "ready",
+        "reserved",
+        "capacity",
+    ] {
+        table.column(name, Align::Right);
+    }
+    for name in names {
+        let metric = |key: &str| {
+            status
+                .metrics
+                .train
+                .get(name)
+                .and_then(|line| line.get(key))
+                .and_then(Value::as_f64)
+        };
+        let beat = beats.get(name);
+        let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
+        let step = beat
+            .map(|beat| beat.step)
+            .or(metric("step").map(|step| step as u64))
+            .unwrap_or(0);
+        let of_beat = |value: fn(&Heartbeat) -> String| beat.map_or_else(|| "-".to_owned(), value);
+        let phase = match beat {
+            Some(beat) if !beat.holding.is_empty() => "holding".into(),
+            Some(beat) => format!("{:?}", beat.phase).to_lowercase(),
+            None if status.live.is_some() => "silent".into(),
+            None => "-".into(),
+        };
+        table.row(vec![
+            name.clone(),
+            phase,
+            format!("{step}/{steps}"),
+            of_beat(|beat| beat.version.to_string()),
+            shown(beat.and_then(|beat| beat.reward).or(metric("reward/mean"))),
+            shown(metric("staleness/mean")),
+            of_beat(|beat| beat.ready.to_string()),
+            of_beat(|beat| beat.reserved.to_string()),
+            of_beat(|beat| beat.capacity.to_string()),
+        ]);
+    }
+    format!("\n{table}\n")
+}
+
+fn live(state: &LiveState) -> String {
+    let mut text = String::new();
+    for (name, beat) in &state.coordinators {
+        let _ = writeln!(
+            text,
+            "coordinator {name}  {:?}  {} groups open, {} done, {} conversations, {} turns, {} tasks dead",
+            beat.phase,
+            beat.open_groups,
+            beat.finished_groups,
+            beat.finished_conversations,
+            beat.turns,
+            beat.dead_tasks
+        );
+    }
+    if state.coordinators.is_empty() {
+        text.push_str("no heartbeat from a coordinator\n");
+    }
+    if let (Some(turns), Some(conversations)) = (state.turns_per_s, state.conversations_per_s) {
+        let _ = writeln!(text, "{turns:.0} turns/s, {conversations:.0} conversations/s");
+    }
+    let waiting: Vec<String> = state
+        .queues
+        .iter()
+        .filter(|(_, depth)| **depth > 0)
+        .map(|(queue, depth)| format!("{queue} {depth}"))
+        .collect();
+    let waiting = if waiting.is_empty() {
+        "all empty".into()
+    } else {
+        waiting.join(", ")
+    };
+    let _ = writeln!(text, "queues: {waiting}");
+    text
+}

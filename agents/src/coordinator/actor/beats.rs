@@ -1,0 +1,91 @@
+//! Heartbeats: ours, the agents', and those of other coordinators.
+
+use actix::Context;
+use broker::codec;
+use broker::protocol::Kind;
+use broker::protocol::control::{Beat, CoordinatorBeat, RunPhase};
+use broker::topology::Speaker;
+
+use super::Coordinator;
+use crate::base::fault::Usage;
+use crate::base::outgoing::{self, Addressed};
+use crate::coordinator::peers::yields_run;
+
+impl Coordinator {
+    pub(super) fn send_beat(&mut self) {
+        let (seq, counters) = (self.clock.next_beat(), self.figures.counters());
+        let beat = Beat::Coordinator(CoordinatorBeat {
+            incarnation: self.env.incarnation.clone(),
+            seq,
+            phase: self.lifecycle.phase(),
+            open_groups: self.held_groups(),
+            finished_groups: counters.groups,
+            finished_conversations: counters.conversations,
+            dead_tasks: counters.dead_tasks,
+            turns: counters.turns,
+            run: self.lifecycle.run(),
+            drained: self.drained(),
+            snapshot: self.snapshots.asked(),
+            snapshot_done: self.snapshots.done(),
+            hold: self.asked_hold(),
+            evaluates_at: self.evaluates_at(),
+            evaluating: self.evals.is_running(),
+            evaluated: self.evals.newest(),
+            pid: std::process::id(),
+        });
+        let to = self.env.topology.to_control(Speaker::Coordinator);
+        let message = outgoing::durable(to, Kind::Heartbeat, codec::encode_json(&beat))
+            .with_id(format!("{}-{seq}", self.env.incarnation))
+            .with_headers([("run", self.env.run.to_string())])
+            .transient();
+        let bus = self.env.bus.clone();
+        tokio::spawn(async move {
+            if let Err(error) = bus.publish(message).await {
+                tracing::debug!(%error, "a heartbeat was not sent");
+            }
+        });
+    }
+
+    pub(super) fn on_beat(&mut self, beat: Beat, ctx: &mut Context<Self>) {
+        match beat {
+            Beat::Agent(beat) => {
+                let agent = beat.agent.clone();
+                if self.peers.hear_agent(beat) {
+                    self.ask_whole_wave(&agent, ctx);
+                }
+            }
+            Beat::Coordinator(beat) if beat.incarnation != self.env.incarnation => self.on_other(beat),
+            Beat::Coordinator(_) => {}
+        }
+    }
+
+    fn on_other(&mut self, beat: CoordinatorBeat) {
+        if self.lifecycle.phase() != RunPhase::Starting && beat.run > self.lifecycle.run() {
+            self.adopt(beat.run);
+        }
+        let (us, phase) = (self.env.incarnation.as_str(), self.lifecycle.phase());
+        if self.is_sync() && yields_run((us, phase), (beat.incarnation.as_str(), beat.phase)) {
+            return self.leave_run_to(&beat);
+        }
+        if let Some(made) = beat.evaluated {
+            self.evals.made_elsewhere(made);
+        }
+        if beat.evaluating && self.evals.is_running() && self.env.incarnation < beat.incarnation {
+            // The other coordinator began before it received our heartbeat. It gives its evaluation
+            // up when it receives this one.
+            self.send_beat();
+        }
+        self.peers.hear_coordinator(beat);
+    }
+
+    fn leave_run_to(&mut self, other: &CoordinatorBeat) {
+        self.lifecycle.stop();
+        let message = format!(
+            "coordinator {} (process {}) coordinates this run already, and a synchronous run has one: its rounds are \
+             counted in one place",
+            other.incarnation, other.pid
+        );
+        let usage = Usage::new(message).hint("stop that one first, or set run.mode = \"async\"");
+        self.end(Err(usage.into()));
+    }
+}

@@ -1,0 +1,153 @@
+//! Results: gathered into their wave, committed to the store, and only then applied to their groups
+//! and shown to onlookers.
+
+use std::collections::BTreeMap;
+
+use actix::Context;
+use broker::bus::Delivery;
+use broker::ids::GroupId;
+use broker::ids::TurnKey;
+use broker::protocol::failure::{Failure, FailureCode};
+use broker::protocol::inference::SharedTurn;
+use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult};
+use broker::store::{Committed, StoreError};
+
+use super::{Coordinator, mailbox};
+use crate::coordinator::admission::queues::ack;
+use crate::coordinator::input::CommitDone;
+use crate::coordinator::play::commit::{CommitStep, commit_all};
+use crate::coordinator::play::onlookers::{share, shared_turn};
+use crate::coordinator::play::{CommitEnd, GroupResults, record};
+
+impl Coordinator {
+    /// `delivery` has brought the results, if a message did.
+    pub(super) fn on_results(&mut self, frame: ResultFrame, delivery: Option<Delivery>, ctx: &mut Context<Self>) {
+        if frame.wave.is_some() {
+            self.add_to_wave(frame.results, delivery, ctx);
+        } else {
+            self.sort_and_commit(frame.results, delivery.into_iter().collect(), ctx);
+        }
+    }
+
+    pub(super) fn on_answered(&mut self, result: TurnResult, ctx: &mut Context<Self>) {
+        if self.is_sync() {
+            self.add_to_wave(vec![result], None, ctx);
+        } else {
+            self.sort_and_commit(vec![result], Vec::new(), ctx);
+        }
+    }
+
+    /// Takes results of the wave under way. With the last one, all of them are committed.
+    fn add_to_wave(&mut self, results: Vec<TurnResult>, delivery: Option<Delivery>, ctx: &mut Context<Self>) {
+        let (stale, whole) = self.play.add_to_wave(results, delivery);
+        self.figures.count_stale(stale);
+        if let Some((results, deliveries)) = whole {
+            self.sort_and_commit(results, deliveries, ctx);
+        }
+    }
+
+    fn sort_and_commit(&mut self, results: Vec<TurnResult>, deliveries: Vec<Delivery>, ctx: &mut Context<Self>) {
+        let sorted = self.play.sort(&self.specs, results);
+        self.figures.count_stale(sorted.stale);
+        self.commit(sorted.by_group, deliveries, ctx);
+    }
+
+    /// Commits results before anything is made of them. The deliveries are acked after that.
+    fn commit(
+        &mut self,
+        by_group: BTreeMap<GroupId, GroupResults>,
+        deliveries: Vec<Delivery>,
+        ctx: &mut Context<Self>,
+    ) {
+        let mut steps = Vec::new();
+        for (group, results) in by_group {
+            let Some(open) = self.play.begin_commit(&group) else {
+                continue;
+            };
+            let records = results.iter().filter_map(|(key, result)| record(key, result));
+            steps.push(CommitStep {
+                group,
+                lease: open.lease,
+                records: records.collect(),
+                results,
+            });
+        }
+        if steps.iter().any(CommitStep::needs_store) {
+            return commit_all(&self.env, mailbox(ctx), steps, deliveries);
+        }
+        let done = steps.into_iter().map(CommitStep::done).collect();
+        deliveries.into_iter().for_each(ack);
+        self.on_committed(done, ctx);
+    }
+
+    pub(super) fn on_committed(&mut self, mut done: Vec<CommitDone>, ctx: &mut Context<Self>) {
+        done.sort_by_key(|done| self.play.order(&done.group));
+        let mut shared = Vec::new();
+        for CommitDone {
+            group,
+            lease,
+            results,
+            outcome,
+        } in done
+        {
+            if self.play.end_commit(group, lease) == CommitEnd::Stale {
+                self.figures.count_stale(results.len());
+                continue;
+            }
+            match outcome {
+                Ok(committed) if !committed.contains(&Committed::Conflict) => {
+                    self.apply(group, results, &mut shared);
+                }
+                Ok(_) => {
+                    tracing::warn!(%group, "another answer to a turn was committed first; reading it");
+                    self.lose(group, ctx);
+                }
+                Err(StoreError::Stale) => self.lose(group, ctx),
+                Err(error) => tracing::error!(%group, %error, "a commit cannot be made"),
+            }
+        }
+        share(&self.env, shared);
+    }
+
+    fn apply(&mut self, group: GroupId, results: GroupResults, shared: &mut Vec<SharedTurn>) {
+        // Workflows and graders that read a text may end the process.
+        self.strikes.begin([group]);
+        for (key, result) in results {
+            match result.outcome {
+                TurnOutcome::Done(generation) => shared.extend(self.apply_answer(group, key, generation)),
+                TurnOutcome::Failed { failure, retry } => self.apply_failure(group, &key, failure, retry),
+            }
+        }
+        self.strikes.end([group]);
+    }
+
+    fn apply_answer(&mut self, group: GroupId, key: TurnKey, generation: Generation) -> Option<SharedTurn> {
+        let open = self.play.get(&group)?;
+        if open.trains() {
+            self.figures.count_turn(generation.output_ids.len());
+        }
+        let shared = shared_turn(&self.specs, group, open, &key, &generation);
+        match self.play.answer(group, key, generation) {
+            Ok(()) => shared,
+            Err(refusal) => {
+                tracing::debug!(%group, %refusal, "a committed turn changes nothing");
+                None
+            }
+        }
+    }
+
+    fn apply_failure(&mut self, group: GroupId, key: &TurnKey, failure: Failure, retry: bool) {
+        let reason = failure.to_string();
+        tracing::warn!(%group, member = key.member, role = %key.role, reason, retry, "a generation failed");
+        if failure.code == FailureCode::Crashed {
+            return self.play.mark_dead(group, failure);
+        }
+        let over = self.play.fail(group, key, &failure, retry);
+        // A turn that is not wanted any more is neither asked for again nor lost.
+        if let Some(over) = over
+            && self.play.get(&group).is_some_and(|open| open.trains())
+        {
+            self.figures.count_failure(&key.role, failure.code, over);
+        }
+    }
+}

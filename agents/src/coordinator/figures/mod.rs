@@ -1,0 +1,211 @@
+//! What the coordinator counts, and the files that the figures and transcripts are written to.
+
+pub(crate) mod conversation_stats;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use broker::RoleName;
+use broker::protocol::failure::FailureCode;
+use rollout::group::{GroupSummary, MemberEnd, Rules};
+use tokio::time::Instant;
+
+use self::conversation_stats::ConversationStats;
+use super::env::Env;
+use crate::run_folder::logs::{Transcript, Transcripts};
+use crate::run_folder::metrics::{Metrics, MetricsWriter};
+
+/// Totals of a coordinator, for its heartbeat and metrics.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Counters {
+    pub groups: u64,
+    pub conversations: u64,
+    pub turns: u64,
+    pub tokens: u64,
+    pub stale_results: u64,
+    pub dead_tasks: u64,
+}
+
+/// Failed generations of one role and reason.
+#[derive(Debug, Default, Clone, Copy)]
+struct Failures {
+    /// Generations that were requested again.
+    retried: u64,
+    /// Generations whose conversation was given up.
+    over: u64,
+}
+
+/// Counters, statistics of conversations, and the writers of metrics and transcripts.
+pub(crate) struct Figures {
+    counters: Counters,
+    /// Conversations and seats that left the statistics, by the code of their reason.
+    failed: BTreeMap<&'static str, u64>,
+    /// Failed generations by role and the code of their reason.
+    failures: BTreeMap<(RoleName, &'static str), Failures>,
+    conversations: ConversationStats,
+    metrics: MetricsWriter,
+    transcripts: Transcripts,
+    started: Instant,
+}
+
+impl Figures {
+    /// `process` names this coordinator's files in the run folder.
+    pub(crate) fn open(env: &Env, process: &str) -> io::Result<Self> {
+        let events = env.folder.tensorboard(process);
+        Ok(Self {
+            counters: Counters::default(),
+            failed: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            conversations: ConversationStats::new(&env.config, env.workflow.as_ref()),
+            metrics: MetricsWriter::open(&env.folder.metrics(process), Some(&events))?,
+            transcripts: Transcripts::open(&env.folder.transcripts(process))?,
+            started: Instant::now(),
+        })
+    }
+
+    #[must_use]
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Counts results that change nothing.
+    pub(crate) fn count_stale(&mut self, results: usize) {
+        self.counters.stale_results += results as u64;
+    }
+
+    pub(crate) fn count_dead_task(&mut self) {
+        self.counters.dead_tasks += 1;
+    }
+
+    /// Counts a committed turn of a group that trains.
+    pub(crate) fn count_turn(&mut self, tokens: usize) {
+        self.counters.turns += 1;
+        self.counters.tokens += tokens as u64;
+    }
+
+    /// Counts a failed generation. `over`: its conversation was given up.
+    pub(crate) fn count_failure(&mut self, role: &RoleName, code: FailureCode, over: bool) {
+        let place = (role.clone(), code.name());
+        let failures = self.failures.entry(place).or_default();
+        if over {
+            failures.over += 1;
+        } else {
+            failures.retried += 1;
+        }
+    }
+
+    /// Counts a decided group.
+    pub(crate) fn count_group(&mut self, summary: &GroupSummary) {
+        self.counters.groups += 1;
+        self.counters.conversations += summary.conversations as u64;
+        for (failure, count) in &summary.failed {
+            *self.failed.entry(failure.code.name()).or_default() += *count as u64;
+        }
+        if let Some(reason) = &summary.empty {
+            tracing::warn!(reason, "a group closes empty");
+        }
+    }
+
+    /// Adds a group's conversations to their statistics, and writes a line once a batch is
+    /// complete.
+    pub(crate) fn add_conversations(&mut self, members: &[MemberEnd], rules: &Rules, step: u64) {
+        self.conversations.add(members, |seat| rules.reward(seat));
+        if let Some(line) = self.conversations.line(step) {
+            self.metrics.write(line);
+        }
+    }
+
+    /// Writes the coordinator's own line at the lead's step.
+    pub(crate) fn write_totals(&self, step: u64) {
+        self.metrics.write(self.totals(step));
+    }
+
+    pub(crate) fn write(&self, line: Metrics) {
+        self.metrics.write(line);
+    }
+
+    pub(crate) fn write_transcript(&self, transcript: &Transcript) {
+        self.transcripts.write(transcript);
+    }
+
+    /// Returns when all transcripts are on disk.
+    pub(crate) fn flush_transcripts(&self) {
+        self.transcripts.flush();
+    }
+
+    /// Returns when all that was written is on disk.
+    pub(crate) fn flush(&self) {
+        self.transcripts.flush();
+        self.metrics.flush();
+    }
+
+    fn totals(&self, step: u64) -> Metrics {
+        let counters = self.counters;
+        let elapsed = self.started.elapsed().as_secs_f64().max(1e-9);
+        let mut line = Metrics::new("coordinator", step)
+            .with("groups", counters.groups)
+            .with("conversations", counters.conversations)
+            .with("conversations/failed", self.failed.values().sum::<u64>())
+            .with("turns", counters.turns)
+            .with("tokens", counters.tokens)
+            .with("results/stale", counters.stale_results)
+            .with("tasks/dead", counters.dead_tasks)
+            .with("time/conversations_per_s", counters.conversations as f64 / elapsed)
+            .with("time/turns_per_s", counters.turns as f64 / elapsed);
+        for (code, count) in &self.failed {
+            line.set(&format!("conversations/failed/{code}"), *count);
+        }
+        for ((role, code), failures) in &self.failures {
+            line.set(&format!("turns/retried/{role}/{code}"), failures.retried);
+            line.set(&format!("turns/failed/{role}/{code}"), failures.over);
+        }
+        line
+    }
+
+    /// Conversations and seats that failed for the reason with this code.
+    #[cfg(test)]
+    pub(crate) fn failed(&self, code: &str) -> u64 {
+        self.failed.get(code).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::protocol::failure::Failure;
+
+    use super::*;
+    use crate::coordinator::actor::bench::Bench;
+
+    #[tokio::test]
+    async fn failures_are_counted_by_role_and_reason() {
+        let bench = Bench::new(|_| {}).await;
+        let mut figures = Figures::open(bench.env(), "coordinator-other").unwrap();
+        let role = RoleName::new("speaker").unwrap();
+        let code = FailureCode::Engine;
+        figures.count_failure(&role, code, false);
+        figures.count_failure(&role, code, false);
+        figures.count_failure(&role, code, true);
+        figures.count_turn(5);
+        let line = figures.totals(3);
+        let code = code.name();
+        assert_eq!(line.get(&format!("turns/retried/speaker/{code}")), Some(&2.into()));
+        assert_eq!(line.get(&format!("turns/failed/speaker/{code}")), Some(&1.into()));
+        assert_eq!(line.get("tokens"), Some(&5.into()));
+    }
+
+    #[tokio::test]
+    async fn a_group_counts_with_its_failed_conversations() {
+        let bench = Bench::new(|_| {}).await;
+        let mut figures = Figures::open(bench.env(), "coordinator-other").unwrap();
+        let failure = Failure::context("70 tokens");
+        let summary = GroupSummary {
+            conversations: 4,
+            failed: BTreeMap::from([(failure.clone(), 3)]),
+            ..GroupSummary::default()
+        };
+        figures.count_group(&summary);
+        let counters = figures.counters();
+        assert_eq!((counters.groups, counters.conversations), (1, 4));
+        assert_eq!(figures.failed(failure.code.name()), 3);
+    }
+}

@@ -1,0 +1,72 @@
+//! Turns that programs of the user take: asked in this process, and committed as all turns are.
+
+use std::sync::Arc;
+
+use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
+use broker::protocol::turn::{Message, TurnResult};
+use tokio::task::AbortHandle;
+
+use crate::coordinator::input::{Input, Mailbox};
+use crate::participant::{Host, TOOL};
+
+/// A question for a program.
+pub(crate) struct ProgramTurn {
+    pub host: Arc<Host>,
+    pub group: GroupId,
+    pub attempt: Attempt,
+    pub key: TurnKey,
+    pub messages: Vec<Message>,
+}
+
+impl ProgramTurn {
+    #[must_use]
+    pub(crate) fn request(&self) -> RequestId {
+        RequestId::new(self.group, self.attempt, &self.key)
+    }
+
+    /// Returns true if a tool answers. Its call goes on by itself even if the answer is dropped,
+    /// and would then count in no limit.
+    #[must_use]
+    pub(crate) fn is_tool(&self) -> bool {
+        self.host.kind(&self.key.role) == TOOL
+    }
+
+    /// Asks the program. The answer comes back as [`Input::Answered`].
+    pub(crate) fn ask(self, mailbox: Mailbox) -> AbortHandle {
+        let asked = tokio::spawn(async move {
+            let outcome = self.host.ask(&self.key.role, &self.messages).await;
+            let result = TurnResult {
+                request: self.request(),
+                group: self.group,
+                attempt: self.attempt,
+                member: self.key.member,
+                role: self.key.role.to_string(),
+                seat: self.key.seat,
+                turn: self.key.turn,
+                outcome,
+            };
+            // The coordinator is gone only when the process ends.
+            let _ = mailbox.send(Input::Answered(Box::new(result))).await;
+        });
+        asked.abort_handle()
+    }
+}
+
+/// A question under way. Dropping it gives the question up, or takes it out of the program's queue.
+pub(super) struct Asking(AbortHandle);
+
+impl Asking {
+    pub(super) fn new(question: AbortHandle) -> Self {
+        Self(question)
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,178 @@
+//! Serves the agent's weights over HTTP to engine processes: `GET
+//! /v1/weights?held=LINEAGE.STEP-DIGEST`.
+//!
+//! The answer holds the messages that lead from the held version to the newest
+//! (`trainer::transfer`), or is 304 if the newest is held. `etag` names the resulting version.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use actix_web::http::header::ETAG;
+use actix_web::web::{Bytes, Data, Query};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use anyhow::Context;
+use broker::AgentName;
+use broker::ids::WeightVersion;
+use broker::protocol::engine::StateId;
+use configs::EngineConfig;
+use serde::Deserialize;
+use trainer::transfer::{Offer, Shelf};
+
+use super::link::{BINARY, KEEP, Secret};
+
+struct WeightServer {
+    shelf: Arc<Shelf>,
+    secret: Secret,
+}
+
+/// Starts to serve, and returns the URL. Must be called in a runtime.
+///
+/// # Errors
+/// A token is missing, or the address cannot be listened on.
+pub(crate) fn serve(
+    agent: &AgentName,
+    settings: &EngineConfig,
+    secret: &Secret,
+    shelf: Arc<Shelf>,
+) -> anyhow::Result<String> {
+    let key = format!("agents.{agent}.engine.weights_listen");
+    let address: SocketAddr = settings
+        .weights_listen
+        .parse()
+        .with_context(|| format!("{key} is {:?}, which is not an address", settings.weights_listen))?;
+    secret.may_listen(&key, address)?;
+    let server_data = Data::new(WeightServer {
+        shelf,
+        secret: secret.clone(),
+    });
+    let app = move || {
+        App::new()
+            .app_data(server_data.clone())
+            .route("/v1/weights", web::get().to(weights))
+    };
+    let server = HttpServer::new(app)
+        .workers(1)
+        .keep_alive(KEEP)
+        .tcp_nodelay(true)
+        .disable_signals()
+        .bind(address)
+        .with_context(|| {
+            format!("agent {agent} cannot listen on {address}: is the port taken? set {key} to another one")
+        })?;
+    let address = server.addrs().first().copied().unwrap_or(address);
+    tokio::spawn(server.run());
+    let url = settings
+        .weights_url
+        .clone()
+        .unwrap_or_else(|| format!("http://{address}"));
+    tracing::info!(%agent, %address, url, "engine processes fetch weights here");
+    Ok(url)
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    held: Option<String>,
+}
+
+async fn weights(request: HttpRequest, asked: Query<Asked>, server_data: Data<WeightServer>) -> HttpResponse {
+    if let Some((status, reason)) = server_data.secret.refuses(&request) {
+        return error_response(status, reason);
+    }
+    let held = match asked.held.as_deref().map(read) {
+        None => None,
+        Some(Some(held)) => Some(held),
+        Some(None) => return error_response(400, "held is not a state: write LINEAGE.STEP-DIGEST"),
+    };
+    let shelf = server_data.shelf.clone();
+    // Packing all weights takes long; other threads answer in the meantime.
+    match tokio::task::spawn_blocking(move || shelf.offer(held)).await {
+        Ok(Offer::Nothing) => error_response(503, "no weights were published yet: retry in a moment"),
+        Ok(Offer::Same(version)) => HttpResponse::NotModified().insert_header((ETAG, tag(version))).finish(),
+        Ok(Offer::Messages {
+            version,
+            messages,
+            delta,
+        }) => {
+            let body = joined(messages);
+            tracing::debug!(%version, delta, bytes = body.len(), "an engine fetches weights");
+            HttpResponse::Ok()
+                .content_type(BINARY)
+                .insert_header((ETAG, tag(version)))
+                .body(body)
+        }
+        Err(_) => error_response(500, "the weights cannot be prepared"),
+    }
+}
+
+/// Returns a single message as it is, and concatenates several, which are small.
+fn joined(mut messages: Vec<Arc<[u8]>>) -> Bytes {
+    if messages.len() == 1
+        && let Some(message) = messages.pop()
+    {
+        return Bytes::from_owner(message);
+    }
+    messages.concat().into()
+}
+
+pub(crate) fn error_response(status: u16, reason: &str) -> HttpResponse {
+    let status = actix_web::http::StatusCode::from_u16(status).unwrap_or_default();
+    HttpResponse::build(status)
+        .content_type("text/plain; charset=utf-8")
+        .body(reason.to_owned())
+}
+
+fn tag(version: WeightVersion) -> String {
+    format!("\"{version}\"")
+}
+
+/// Returns a held state in the form of the query: the version, and the digest in hexadecimal
+/// digits.
+pub(crate) fn written(held: StateId) -> String {
+    let digest: String = held.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{digest}", held.version)
+}
+
+fn read(text: &str) -> Option<StateId> {
+    let (version, hex) = text.split_once('-')?;
+    let (lineage, step) = version.split_once('.')?;
+    let mut digest = [0; 32];
+    if hex.len() != 2 * digest.len() || !hex.is_ascii() {
+        return None;
+    }
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(StateId {
+        version: WeightVersion {
+            lineage: lineage.parse().ok()?,
+            step: step.parse().ok()?,
+        },
+        digest,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_state_is_parsed_from_its_text() {
+        let mut digest = [0; 32];
+        digest[0] = 0xaf;
+        let held = StateId {
+            version: WeightVersion { lineage: 2, step: 71 },
+            digest,
+        };
+        assert_eq!(read(&written(held)), Some(held));
+        for wrong in [
+            "",
+            "2.71",
+            "2-00",
+            &written(held)[1..],
+            &written(held)[..60],
+            &format!("{}é", written(held)),
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Rules for `[agents]` as a whole: at least one trains, and each plays a role.
+
+use super::kind_checks::is_external;
+use super::report::{Report, one_of};
+use crate::{LossKind, OwnKinds, RunConfig};
+
+/// Shipped workflows that have a known answer for a seat.
+const WITH_ANSWERS: [&str; 1] = ["sequential"];
+
+/// Checks the agents as a whole.
+pub(super) fn all(config: &RunConfig, report: &mut Report) {
+    agents(config, report);
+    imitators(config, report);
+}
+
+fn agents(config: &RunConfig, report: &mut Report) {
+    report.when(
+        config.agents.is_empty(),
+        "agents",
+        &[],
+        "is empty: write at least one [agents.NAME]",
+    );
+    let trains = config.agents.values().any(|agent| agent.train.enabled);
+    report.when(
+        !config.agents.is_empty() && !trains,
+        "agents",
+        &[],
+        "has no agent that trains, so the run would never end: remove train.enabled = false from at least one",
+    );
+    for name in config.agents.keys() {
+        report.when(
+            !config.plays(name),
+            format!("agents.{name}"),
+            &["workflow.roles"],
+            "plays no role: name it under [workflow.roles], or remove it",
+        );
+        let only_judges = config.judges(name) && !config.workflow.roles.values().any(|agent| agent == name);
+        report.when(
+            only_judges && config.agents.get(name).is_some_and(|agent| agent.train.enabled),
+            format!("agents.{name}.train.enabled"),
+            &["workflow.roles", "graders"],
+            "is true, but the agent only judges, and judging is not trained: write train.enabled = false",
+        );
+    }
+}
+
+/// Checks that an agent with cross-entropy plays a workflow that has known answers.
+fn imitators(config: &RunConfig, report: &mut Report) {
+    let kind = &config.workflow.kind;
+    let has_answers =
+        WITH_ANSWERS.contains(&kind.as_str()) || is_external(kind) || OwnKinds::installed().has_workflow(kind);
+    for (name, agent) in config.agents.iter().filter(|(_, agent)| agent.train.enabled) {
+        report.when(
+            agent.train.loss.kind == LossKind::CrossEntropy && !has_answers,
+            format!("agents.{name}.train.loss.kind"),
+            &["workflow.kind"],
+            format!(
+                "is \"cross_entropy\", but workflow.kind = {kind:?} has no known answers: use {} or a program, or another loss",
+                one_of(&WITH_ANSWERS)
+            ),
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Picks a grader by its kind.
+
+use configs::{GraderConfig, Take};
+use serde_json::Value;
+
+use super::own::Own;
+use super::{answer, choice, exact, f1, format, gsm8k, integer, label, matching, math, own};
+
+/// The kinds of graders that `[graders.NAME] kind` accepts.
+pub const KINDS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
+
+/// A way of comparing an answer with a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grader {
+    /// The same text, apart from white space around it.
+    Exact,
+    /// The same words and numbers as one of the labels, apart from case, punctuation and articles.
+    Match,
+    /// The whole number in the last `\boxed{}`, else the last whole number; or the first number.
+    Integer(Take),
+    /// The number after the last `####`, else the boxed or last number. Labels are read in the
+    /// same way, and the numbers are compared by value.
+    Gsm8k,
+    /// The last boxed or announced answer, compared by its meaning.
+    Math,
+    /// The chosen letter, A to J.
+    Choice,
+    /// F1 over words, from 0 to 1, for the best of the labels.
+    F1,
+    /// The form `<answer>..</answer>`, with or without reasoning before it. The label is ignored.
+    Format,
+    /// A grader that the program registered.
+    Own(Own),
+}
+
+impl Grader {
+    /// Returns the grader of a kind, as `[graders.NAME] kind` names it.
+    ///
+    /// # Errors
+    /// Lists the known kinds if there is no such kind.
+    pub fn new(kind: &str) -> Result<Self, String> {
+        match kind {
+            "exact" => Ok(Self::Exact),
+            "match" => Ok(Self::Match),
+            "integer" => Ok(Self::Integer(Take::Last)),
+            "gsm8k" => Ok(Self::Gsm8k),
+            "math" => Ok(Self::Math),
+            "choice" => Ok(Self::Choice),
+            "f1" => Ok(Self::F1),
+            "format" => Ok(Self::Format),
+            other => own::installed(other)
+                .map(Self::Own)
+                .ok_or_else(|| format!("there is no grader {other:?}: use one of {}", KINDS.join(", "))),
+        }
+    }
+
+    /// Returns the grader of a `[graders.NAME]` table.
+    ///
+    /// # Errors
+    /// Lists the known kinds if there is no such kind.
+    pub fn of(config: &GraderConfig) -> Result<Self, String> {
+        Ok(match Self::new(&config.kind)? {
+            Self::Integer(_) => Self::Integer(config.take),
+            other => other,
+        })
+    }
+
+    /// Returns the part of a text that the grader reads: its end, or its beginning where the first
+    /// number counts.
+    fn part(self, text: &str) -> &str {
+        match self {
+            Self::Integer(Take::First) => answer::head(text, answer::LONGEST),
+            _ => answer::tail(text, answer::LONGEST),
+        }
+    }
+
+    /// Grades the answer in `text`, from 0 to 1. All shipped graders except [`Self::F1`] return 0
+    /// or 1. An answer or a label that cannot be read earns 0.
+    #[must_use]
+    pub fn grade(self, text: &str, label: &Value) -> f32 {
+        let text = self.part(text);
+        let right = match self {
+            Self::Exact => exact::is_right(text, label),
+            Self::Match => matching::is_right(text, label),
+            Self::Integer(take) => integer::is_right(text, label, take),
+            Self::Gsm8k => gsm8k::is_right(text, label),
+            Self::Math => math::is_right(text, label),
+            Self::Choice => choice::is_right(text, label),
+            Self::F1 => return f1::grade(text, label),
+            Self::Format => format::is_right(text),
+            Self::Own(own) => return own.grade(text, label),
+        };
+        f32::from(u8::from(right))
+    }
+
+    /// Returns `Some(true)` if this grader finds the same answer in both texts, and `None` if it
+    /// does not compare answers with each other. A text without an answer equals no other text.
+    #[must_use]
+    pub fn same(self, a: &str, b: &str) -> Option<bool> {
+        let (a, b) = (self.part(a), self.part(b));
+        match self {
+            Self::Exact => Some(exact::is_same(a, b)),
+            Self::Match => Some(matching::is_same(a, b)),
+            Self::Integer(take) => Some(integer::is_same(a, b, take)),
+            Self::Gsm8k => Some(gsm8k::is_same(a, b)),
+            Self::Math => Some(math::is_same(a, b)),
+            Self::Choice => Some(choice::is_same(a, b)),
+            Self::F1 | Self::Format => None,
+            Self::Own(own) => own.same(a, b),
+        }
+    }
+
+    /// Checks that this grader can compare with the label.
+    ///
+    /// # Errors
+    /// Says which labels the grader accepts, for the publisher of the task.
+    pub fn check_label(self, label: &Value) -> Result<(), String> {
+        let (usable, wanted) = match self {
+            Self::Exact => (exact::is_label(label), "a text or a number"),
+            Self::Match | Self::F1 => (
+                label::has_text(label),
+                "a text that is not empty, a number, or a list of them",
+            ),
+            Self::Math => (math::is_label(label), "a short text or a number"),
+            Self::Integer(_) => (integer::is_label(label), "a whole number, or a text that is one"),
+            Self::Gsm8k => (
+                gsm8k::is_label(label),
+                "a number, or a text that ends with #### and one",
+            ),
+            Self::Choice => (choice::is_label(label), "a letter from A to J"),
+            Self::Format => (true, "nothing"),
+            Self::Own(own) => return own.check_label(label),
+        };
+        if usable {
+            Ok(())
+        } else {
+            Err(format!("the label is {label}; the grader compares with {wanted}"))
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Reads the last value of a text without an announcement.
+
+use super::super::budget::LONGEST;
+use super::super::lexer::PLAIN;
+use super::super::vulgar;
+use super::delimited;
+use crate::grade::answer::minus;
+
+/// Signs of formulas outside ASCII, in addition to the signs for a minus.
+const SIGNS: &str = "√π∞×·⋅÷±°²³≤≥";
+
+/// Returns the last delimited formula, or the last number after it. A number inside a formula does
+/// not count.
+pub(super) fn value(text: &str) -> Option<&str> {
+    let digit = text.rfind(|c: char| c.is_ascii_digit() || vulgar::is_fraction(c));
+    match delimited::last(text) {
+        Some(formula) if digit.is_none_or(|at| at < formula.end) => Some(delimited::last_row(text[formula].trim())),
+        _ => unmarked(text, digit?),
+    }
+}
+
+/// Returns the last number or fraction of a text, with its sign.
+pub(crate) fn number(text: &str) -> Option<&str> {
+    let bytes = text.as_bytes();
+    let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
+    let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');
+    let start = bytes[..end].iter().rposition(|b| !within(b)).map_or(0, |at| at + 1);
+    let digit = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
+    // Accepts `.5`, but not the dots of `...5` or the full stop of `end.5`.
+    let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
+    let start = if point { start } else { digit };
+    let negative = minus::before(&text[..start]).filter(|before| !ends_with_operand(before));
+    Some(&text[negative.map_or(start, str::len)..end])
+}
+
+/// Returns true if a text ends with a bracket, a digit or a letter. After it, a minus is an
+/// operator.
+fn ends_with_operand(text: &str) -> bool {
+    text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == ')')
+}
+
+/// Returns the formula without delimiters that contains the last digit (`2^{10}`, `x=\sqrt{2}`,
+/// `sqrt(2)`). It extends to white space or to another script. Else it returns the number.
+fn unmarked(text: &str, digit: usize) -> Option<&str> {
+    let apart = |c: char| {
+        c.is_whitespace()
+            || c == '"'
+            || !(c.is_ascii() || SIGNS.contains(c) || minus::is_sign(c) || vulgar::is_fraction(c))
+    };
+    let start = text[..digit]
+        .rfind(apart)
+        .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
+    let end = text[digit..].find(apart).map_or(text.len(), |length| digit + length);
+    let formula = bare(&text[start..end]);
+    if is_formula(formula) {
+        Some(formula)
+    } else {
+        number(text)
+    }
+}
+
+/// Removes what belongs to the sentence: full stops, marks of bold type, unmatched brackets.
+fn bare(mut text: &str) -> &str {
+    // Longer texts are never compared.
+    while text.len() <= LONGEST {
+        let inner = text.trim_start_matches(['*', '_', '`', '\'', '$', ':', ',', ';']);
+        let inner = inner.trim_end_matches(['*', '_', '`', '\'', '$', ':', ',', ';', '.', '!', '?']);
+        let inner = matched(matched(inner, "([", ")]"), "{", "}");
+        if inner.len() == text.len() {
+            break;
+        }
+        text = inner;
+    }
+    text
+}
+
+/// Removes the first bracket if one too many is open, or the last if one too many is closed.
+fn matched<'a>(text: &'a str, opening: &str, closing: &str) -> &'a str {
+    let count = |brackets: &str| text.chars().filter(|c| brackets.contains(*c)).count();
+    let (opened, closed) = (count(opening), count(closing));
+    if opened > closed && text.starts_with(|c: char| opening.contains(c)) {
+        &text[1..]
+    } else if closed > opened && text.ends_with(|c: char| closing.contains(c)) {
+        &text[..text.len() - 1]
+    } else {
+        text
+    }
+}
+
+/// Returns true if signs next to the number change its value.
+fn is_formula(text: &str) -> bool {
+    let mut names = text.split(|c: char| !c.is_ascii_alphabetic());
+    let power = text.match_indices("**").any(|(at, sign)| {
+        let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        digit(text[..at].chars().next_back()) && digit(text[at + sign.len()..].chars().next())
+    });
+    power
+        || text.contains(vulgar::is_fraction)
+        || text.contains(['\\', '^', '_', '{', '}', '√', '²', '³'])
+        || names.any(|name| PLAIN.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_formula_or_a_number_behind_it_counts() {
+        for (text, last) in [
+            ("Thus $x=\\sqrt{2}$.", Some("x=\\sqrt{2}")),
+            ("$2^{10}$", Some("2^{10}")),
+            ("The point is $(1,2)$.", Some("(1,2)")),
+            ("It is $\\pi$ in both cases", Some("\\pi")),
+            ("We know $x=3$ and so 5 in total.", Some("5")),
+            ("There are 5 of them; hence $n$.", Some("n")),
+            ("\\[ \\begin{aligned} x &= 3+4 \\\\ &= 7 \\end{aligned} \\]", Some("7")),
+            ("Costs $5 and $7, so the difference is 2.", Some("2")),
+            ("It costs $1,234.", Some("1,234")),
+            ("none", None),
+        ] {
+            assert_eq!(value(text), last, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_formula_without_signs_is_taken_whole() {
+        for (text, last) in [
+            ("So it is \\frac{3}{4}.", "\\frac{3}{4}"),
+            ("so it is **2^{10}**!", "2^{10}"),
+            ("so x=\\sqrt{2}, as (we saw)", "x=\\sqrt{2}"),
+            ("(which is \\sqrt{2})", "\\sqrt{2}"),
+            ("so it is [0,\\sqrt{2})", "[0,\\sqrt{2})"),
+            ("so x = sqrt(2)", "sqrt(2)"),
+            ("the area is 2pi", "2pi"),
+            ("the area is √2.", "√2"),
+            ("it is 2**10", "2**10"),
+            ("answer = **5**", "5"),
+            ("it is _5_", "5"),
+            ("{\"answer\": 5}", "5"),
+            ("{\"a\":1,\"answer\":5}", "5"),
+            ("1{,}000", "1{,}000"),
+            ("5\\%", "5\\%"),
+            ("答案是\\frac{3}{4}。", "\\frac{3}{4}"),
+            ("答案是5。", "5"),
+            ("x=5", "5"),
+            ("10-7", "7"),
+            ("it takes 5h", "5"),
+            ("so it is −√2", "−√2"),
+            ("so it is ½.", "½"),
+            ("so it is −2½", "−2½"),
+            ("一共是½。", "½"),
+            ("so it is －\\sqrt{2}", "－\\sqrt{2}"),
+            ("so it is –\\frac{3}{4}", "–\\frac{3}{4}"),
+        ] {
+            assert_eq!(value(text), Some(last), "{text}");
+        }
+    }
+
+    #[test]
+    fn long_tokens_cost_one_pass() {
+        let brackets = format!("{}5{}", "(".repeat(30_000), "}".repeat(30_000));
+        assert_eq!(value(&brackets), Some(brackets.as_str()));
+        let stops = format!("5{}", "!".repeat(60_000));
+        assert_eq!(value(&stops), Some("5"));
+        let signs = "$5 ".repeat(20_000);
+        assert_eq!(value(&signs), Some("5"));
+    }
+
+    #[test]
+    fn the_last_number_has_its_sign_and_its_point() {
+        for (text, last) in [
+            ("it is .5", Some(".5")),
+            ("it is -.5", Some("-.5")),
+            ("at the end.5", Some("5")),
+            ("well...5", Some("5")),
+            ("10-7", Some("7")),
+            ("there are -7.", Some("-7")),
+            ("there are −7.", Some("−7")),
+            ("there are –7.", Some("–7")),
+            ("there are －.5", Some("－.5")),
+            ("10−7", Some("7")),
+            ("(x)–7", Some("7")),
+            ("pages 3 –7", Some("7")),
+            ("$1,234.50", Some("1,234.50")),
+            ("3/4 of it", Some("3/4")),
+            ("none", None),
+        ] {
+            assert_eq!(number(text), last, "{text}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Finds the answer in a text.
+
+mod delimited;
+mod last;
+mod prose;
+
+pub(crate) use self::last::number as last_number;
+use self::prose::without_prose;
+use super::lexer::PLAIN;
+use crate::grade::answer::{boxed, tags};
+
+/// Words that announce an answer right after them.
+const ANNOUNCING: [&str; 3] = ["answer is", "answer:", "answer**:"];
+
+/// Most words of an answer in words alone. A longer text is a sentence about something.
+const MOST_WORDS: usize = 5;
+
+/// Words before an answer that say nothing about it.
+const LEADING: [&str; 12] = [
+    "therefore",
+    "thus",
+    "hence",
+    "then",
+    "so",
+    "now",
+    "also",
+    "indeed",
+    "clearly",
+    "simply",
+    "exactly",
+    "just",
+];
+
+/// Other words at the beginning of a line about the answer.
+const FILLING: [&str; 13] = [
+    "a", "an", "the", "not", "in", "fact", "still", "quite", "very", "rather", "bit", "little", "really",
+];
+
+/// Words that describe an answer instead of giving it.
+const STATES: [&str; 44] = [
+    "verified",
+    "correct",
+    "right",
+    "wrong",
+    "incorrect",
+    "confirmed",
+    "checked",
+    "consistent",
+    "inconsistent",
+    "valid",
+    "reasonable",
+    "plausible",
+    "sensible",
+    "accurate",
+    "final",
+    "done",
+    "clear",
+    "obvious",
+    "evident",
+    "subtle",
+    "tricky",
+    "simple",
+    "easy",
+    "hard",
+    "difficult",
+    "given",
+    "found",
+    "obtained",
+    "computed",
+    "calculated",
+    "derived",
+    "determined",
+    "expressed",
+    "written",
+    "shown",
+    "what",
+    "that",
+    "as",
+    "this",
+    "same",
+    "see",
+    "above",
+    "below",
+    "following",
+];
+
+/// Returns up to two candidates for the answer. They are searched in this order:
+/// - the last box,
+/// - the text between `<answer>` and `</answer>`,
+/// - the line after the last "answer is" or "answer:", whole and also cut before words after a
+///   number,
+/// - the last formula or number.
+///
+/// An announcement counts only if the text after it reads as an answer. If there is none, the text
+/// after the last announcement becomes the second candidate.
+pub(crate) fn candidates(text: &str) -> [Option<&str>; 2] {
+    let marked = boxed::last(text).or_else(|| tags::last_block(text, "answer"));
+    if marked.is_some() {
+        return [marked, None];
+    }
+    match announced(text) {
+        Announced::Answer(line) => [Some(line), without_prose(line)],
+        Announced::Other(line) => [last::value(text), line],
+    }
+}
+
+/// The text that a message announces.
+enum Announced<'a> {
+    Answer(&'a str),
+    /// No announcement reads as an answer. Holds the text after the last announcement.
+    Other(Option<&'a str>),
+}
+
+/// Returns the last announced text that reads as an answer. Each announcement is read up to the
+/// next one, so this is one pass.
+fn announced(text: &str) -> Announced<'_> {
+    let (mut until, mut other) = (text.len(), None);
+    for (start, end) in announcements(text).into_iter().rev() {
+        match said(&text[end..until]) {
+            Some(line) if reads(line) => return Announced::Answer(line),
+            line => other = other.or(line),
+        }
+        until = start;
+    }
+    Announced::Other(other)
+}
+
+/// Returns the start and end of every announcement, in order.
+fn announcements(text: &str) -> Vec<(usize, usize)> {
+    let lower = text.to_ascii_lowercase();
+    // Excludes "the answer isn't".
+    let ends = |end: &usize| !lower[..*end].ends_with('s') || !lower[*end..].starts_with(char::is_alphabetic);
+    let mut places: Vec<(usize, usize)> = Vec::new();
+    for words in ANNOUNCING {
+        let found = lower.match_indices(words).map(|(at, _)| (at, at + words.len()));
+        places.extend(found.filter(|(_, end)| ends(end)));
+    }
+    places.sort_unstable();
+    places
+}
+
+/// Returns the announced text, up to the end of its line or sentence, or a displayed formula. Lines
+/// that lead to the next line (`as follows:`) and empty lines are skipped.
+fn said(behind: &str) -> Option<&str> {
+    let mut rest = behind;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*'].contains(&c));
+        if let Some(formula) = delimited::set_off(rest) {
+            return Some(formula);
+        }
+        let whole = rest.lines().next()?;
+        let line = whole.split(". ").next()?.trim_end_matches(['.', ' ', '*']);
+        let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
+        if !leads {
+            return Some(without_leading(line)).filter(|line| !line.is_empty());
+        }
+        rest = &rest[whole.len()..];
+    }
+}
+
+/// Returns the `5` of `therefore 5`.
+fn without_leading(mut line: &str) -> &str {
+    while let Some((word, rest)) = line.split_once(' ')
+        && LEADING.contains(&without_marks(word).to_ascii_lowercase().as_str())
+    {
+        line = rest.trim_start();
+    }
+    line
+}
+
+/// Returns true if a line reads as an answer. It begins like a formula, or it is a few words that
+/// do not only describe an answer.
+fn reads(line: &str) -> bool {
+    let mut words = line
+        .split_whitespace()
+        .map(without_marks)
+        .filter(|word| !word.is_empty());
+    let Some(first) = words.next() else { return false };
+    let second = words.next();
+    let article = ["a", "A"].contains(&first) && second.is_some_and(is_word);
+    if !article && !is_word(first) {
+        return line.contains(|c: char| c.is_alphanumeric() || ['∞', '∅', '\\'].contains(&c));
+    }
+    let few = line.split_whitespace().nth(MOST_WORDS).is_none();
+    let all = [Some(first), second].into_iter().flatten().chain(words);
+    let tells = |word: &String| !LEADING.contains(&word.as_str()) && !FILLING.contains(&word.as_str());
+    let mut telling = all.map(str::to_ascii_lowercase).filter(tells);
+    few && telling.next().is_some_and(|word| !STATES.contains(&word.as_str()))
+}
+
+/// Removes brackets, quotes, punctuation and marks of bold type.
+fn without_marks(word: &str) -> &str {
+    word.trim_matches([
+        '(', ')', '"', '\'', '“', '”', '*', '_', ',', '.', ';', ':', '!', '?', '…', '—', '–', '-',
+    ])
+}
+
+/// Returns true for two or more letters that are not the name of a function.
+fn is_word(word: &str) -> bool {
+    let letters = word.chars().count() >= 2 && word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '’');
+    letters && !PLAIN.contains(&word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announced_answer_may_stand_on_the_line_below() {
+        for (text, answer) in [
+            ("The answer is: \n\n$$\\frac{3}{4}$$", "\\frac{3}{4}"),
+            ("The answer is:\n\n\\[ \\frac{3}{4}. \\]\nI am sure.", "\\frac{3}{4}."),
+            ("Answer:\n$$\n\\frac{3}{4}\n$$", "\\frac{3}{4}"),
+            ("**Answer:**\n$\\frac{1}{2}$", "$\\frac{1}{2}$"),
+            ("**Answer**: $\\frac{1}{2}$", "$\\frac{1}{2}$"),
+            ("### Final Answer:\r\n\r\n  5\r\n", "5"),
+            ("Answer:\n\\(x+1\\) apples", "\\(x+1\\) apples"),
+            ("The answer is as follows:\n\n$$x=5$$", "x=5"),
+            ("The answer is therefore:\n5", "5"),
+            ("Answer: $$1$$ or $$2$$", "$$1$$ or $$2$$"),
+            ("Answer: $$5$$.", "5"),
+            ("Answer:\n\\[\\begin{aligned} x &= 3+4 \\\\ &= 7 \\end{aligned}\\]", "7"),
+        ] {
+            assert_eq!(candidates(text)[0], Some(answer), "{text}");
+        }
+    }
+
+    #[test]
+    fn announcements_without_an_answer_are_skipped() {
+        for (text, answer) in [
+            ("Answer: 5\n\nThis answer is verified.", "5"),
+            ("The answer is 5. I checked: this answer is right.", "5"),
+            ("Answer: 5. So the answer is indeed correct!", "5"),
+            (
+                "Answer: 5\nThe answer is consistent with the first two lines of the table",
+                "5",
+            ),
+            ("Answer: 5\nWe are asked what the answer is.", "5"),
+            ("Answer: 5\nDo not say that the answer isn't 6", "5"),
+            ("Answer: 5\nNow you know what the answer is", "5"),
+            ("The answer is a bit subtle. We get $\\frac{1}{2}$.", "\\frac{1}{2}"),
+            ("The answer is what we get from 3 and 4, so it is 7.", "7"),
+            ("Answer: 5\nThe answer is even.", "even"),
+            ("Answer: 5\nThe answer is no real solution", "no real solution"),
+            ("Answer: 5\nThe answer is x", "x"),
+            ("Answer: 5\nThe answer is a", "a"),
+            ("Answer: 5\nThe answer is sin x", "sin x"),
+            ("Answer: 5\nThe answer is ∞.", "∞"),
+            ("The answer is therefore $5$.", "$5$"),
+            ("The answer is thus, simply, even.", "even"),
+            ("The answer is not 5", "not 5"),
+            ("Answer:7", "7"),
+        ] {
+            assert_eq!(candidates(text)[0], Some(answer), "{text}");
+        }
+        // Without another candidate in the text, it may be the answer after all.
+        assert_eq!(candidates("The answer is correct."), [None, Some("correct")]);
+        assert_eq!(candidates("So what the answer is"), [None, None]);
+    }
+}

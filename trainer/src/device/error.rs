@@ -1,0 +1,20 @@
+//! Why a device cannot be used.
+
+/// The environment variable that names libtorch_cuda.so.
+pub const LIBRARY_VARIABLE: &str = "DYAD_LIBTORCH_CUDA";
+
+/// Why a device cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    #[error(
+        "libtorch's CUDA library was not found in {looked}: run `python3 trainer/libtorch/setup.py --gpu`, or name \
+         libtorch_cuda.so in {LIBRARY_VARIABLE}"
+    )]
+    NotFound { looked: String },
+    #[error("opening {path}: {reason}")]
+    Open { path: String, reason: String },
+    #[error("GPU {index} was asked for; libtorch sees {count}: is there a driver, is the GPU visible to this process?")]
+    NoGpu { index: usize, count: usize },
+    #[error("this process was set up without a GPU and cannot add one: request the GPU at the start")]
+    TooLate,
+}

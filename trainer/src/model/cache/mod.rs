@@ -1,0 +1,18 @@
+//! Computation with cached keys and values.
+
+mod attention;
+mod buckets;
+mod decode;
+mod extend;
+mod fixed;
+mod kv_cache;
+mod prefixes;
+mod row_kv;
+mod step_plan;
+
+pub use buckets::Reading;
+pub(crate) use buckets::lay_out;
+pub(crate) use extend::Piece;
+pub(crate) use kv_cache::KvCache;
+pub(crate) use prefixes::{Prefixes, Shared};
+pub(crate) use row_kv::{Prefilled, RowKv};

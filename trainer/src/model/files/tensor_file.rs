@@ -1,0 +1,152 @@
+//! Reads one safetensors file tensor by tensor: mapped, and copied once to its final place.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use tch::{Device, Kind, Tensor};
+
+use super::atomic_write::io;
+use crate::model::error::{ModelError, Result};
+use crate::model::weights::is_finite;
+use crate::shim::MappedFile;
+
+/// One safetensors file.
+pub(in crate::model) struct TensorFile {
+    path: PathBuf,
+    file: MappedFile,
+    tensors: HashMap<String, TensorInfo>,
+    /// The offset of the data.
+    data: usize,
+}
+
+impl TensorFile {
+    pub(in crate::model) fn open(path: &Path) -> Result<Self> {
+        let file = MappedFile::open(path).map_err(io("opening", path))?;
+        let format = |reason: String| ModelError::Format {
+            path: path.to_owned(),
+            reason,
+        };
+        let bytes = file.bytes();
+        let length = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length));
+        let data = length.and_then(|length| usize::try_from(length).ok()?.checked_add(8));
+        let header = data.and_then(|data| Some((data, bytes.get(8..data)?)));
+        let (data, header) =
+            header.ok_or_else(|| format("its header is longer than the file: it is not a safetensors file".into()))?;
+        // The crate checks that the tensors have no gaps and overlaps. This code checks that they
+        // cover the data.
+        let metadata: Metadata = serde_json::from_slice(header).map_err(|error| format(error.to_string()))?;
+        if bytes.len() < data + metadata.data_len() {
+            return Err(format(format!(
+                "it is cut off at {} bytes; fetch it again",
+                bytes.len()
+            )));
+        }
+        let tensors = metadata
+            .tensors()
+            .into_iter()
+            .map(|(name, info)| (name, info.clone()))
+            .collect();
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            tensors,
+            data,
+        })
+    }
+
+    /// Returns true if the file has the tensor `name`.
+    ///
+    /// # Errors
+    /// [`ModelError::Format`] when its shape is not `wanted`, or its kind is not supported.
+    pub(in crate::model) fn has(&self, name: &str, wanted: &[i64]) -> Result<bool> {
+        Ok(self.find(name, wanted)?.is_some())
+    }
+
+    /// Copies the tensor `name` to `target`, converting its kind. Returns `false` if the file does
+    /// not have it.
+    ///
+    /// # Errors
+    /// [`ModelError::Format`] for another shape or kind, and [`ModelError::NotFinite`].
+    pub(in crate::model) fn read(&mut self, name: &str, target: &mut Tensor) -> Result<bool> {
+        let Some((kind, (start, end))) = self.find(name, &target.size())? else {
+            return Ok(false);
+        };
+        let (start, end) = (self.data + start, self.data + end);
+        self.file.copy_into(start, kind, target)?;
+        self.file.release(start, end - start);
+        if !is_finite(target)? {
+            return Err(ModelError::NotFinite {
+                path: self.path.clone(),
+                tensor: name.to_owned(),
+            });
+        }
+        Ok(true)
+    }
+
+    /// Returns true if `name` has the values of `other` in `file`, whatever kinds they are stored
+    /// in. Both must have the shape `dims`. Returns `None` if one of them is missing.
+    ///
+    /// # Errors
+    /// The same as for [`Self::has`].
+    pub(in crate::model) fn same(&self, name: &str, file: &Self, other: &str, dims: &[i64]) -> Result<Option<bool>> {
+        let (Some(here), Some(there)) = (self.find(name, dims)?, file.find(other, dims)?) else {
+            return Ok(None);
+        };
+        if here.0 == there.0 && self.stored(here.1) == file.stored(there.1) {
+            return Ok(Some(true));
+        }
+        let wide = |file: &Self, (kind, (start, _)): (Kind, (usize, usize))| -> Result<Tensor> {
+            let mut values = Tensor::f_empty(dims, (Kind::Float, Device::Cpu))?;
+            file.file.copy_into(file.data + start, kind, &mut values)?;
+            Ok(values)
+        };
+        Ok(Some(wide(self, here)?.f_equal(&wide(file, there)?)?))
+    }
+
+    /// Releases the memory of the pages of `name`.
+    pub(in crate::model) fn release(&mut self, name: &str) {
+        if let Some(info) = self.tensors.get(name) {
+            let (start, end) = info.data_offsets;
+            self.file.release(self.data + start, end - start);
+        }
+    }
+
+    fn stored(&self, (start, end): (usize, usize)) -> &[u8] {
+        &self.file.bytes()[self.data + start..self.data + end]
+    }
+
+    /// The kind of the tensor `name`, and its range in the data.
+    fn find(&self, name: &str, wanted: &[i64]) -> Result<Option<(Kind, (usize, usize))>> {
+        let Some(info) = self.tensors.get(name) else {
+            return Ok(None);
+        };
+        let format = |reason: String| ModelError::Format {
+            path: self.path.clone(),
+            reason,
+        };
+        let kind = match info.dtype {
+            Dtype::F32 => Kind::Float,
+            Dtype::BF16 => Kind::BFloat16,
+            Dtype::F16 => Kind::Half,
+            other => {
+                return Err(format(format!(
+                    "{name} is stored as {other:?}; f32, bf16 and f16 are read"
+                )));
+            }
+        };
+        if !info.shape.iter().map(|&n| n as i64).eq(wanted.iter().copied()) {
+            let reason = format!("{name} is {:?}; {wanted:?} is asked for", info.shape);
+            return Err(format(reason));
+        }
+        Ok(Some((kind, info.data_offsets)))
+    }
+
+    /// Names of all tensors, sorted.
+    pub(in crate::model) fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+}

@@ -1,0 +1,71 @@
+//! A layer of an engine with ordered weights ([`crate::ordered`]). The kernels compute everything
+//! between the products on slices of numbers, in one pass each. The formulas are those of
+//! [`super::layer`], where libtorch needs several passes.
+
+use tch::Tensor;
+
+use super::layer::{Heads, Layer};
+use super::rope_table::RopeRows;
+use crate::model::error::{ModelError, Result};
+use crate::model::shape::ModelShape;
+use crate::shim::floats;
+
+impl Layer {
+    /// The same as [`Layer::heads`].
+    pub(super) fn heads_by_kernels(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
+        let all = self
+            .qkv
+            .forward(&norm_by_kernels(x, &self.input_norm, shape.rms_eps)?)?;
+        let [cos, sin] = rope.tables();
+        let norms = match &self.head_norms {
+            Some([q, k]) => Some(([numbers(q)?, numbers(k)?], shape.rms_eps as f32)),
+            None => None,
+        };
+        let of = kernels::Heads {
+            heads: shape.heads,
+            kv_heads: shape.kv_heads,
+            head_dim: shape.head_dim,
+            norms,
+            cos: numbers(cos)?,
+            sin: numbers(sin)?,
+        };
+        let tokens = all.size2()?.0;
+        let size = |heads: usize| [tokens, heads as i64, shape.head_dim as i64];
+        let all = numbers(&all)?;
+        let [q, k, v] = floats::made_three(
+            [size(shape.heads), size(shape.kv_heads), size(shape.kv_heads)],
+            |parts| {
+                kernels::turn_heads(of, all, parts);
+            },
+        )?;
+        Ok(Heads { q, k, v })
+    }
+
+    /// The same as [`Layer::rest`].
+    pub(super) fn rest_by_kernels(&self, shape: &ModelShape, x: &Tensor, attended: &Tensor) -> Result<Tensor> {
+        let x = self.output.forward(attended)?.f_add_(x)?;
+        let both = self
+            .gate_up
+            .forward(&norm_by_kernels(&x, &self.mlp_norm, shape.rms_eps)?)?;
+        let both_numbers = numbers(&both)?;
+        let wide = shape.intermediate;
+        let gated = floats::made(&[both.size2()?.0, wide as i64], |out| {
+            kernels::gate(both_numbers, wide, out)
+        })?;
+        Ok(self.down.forward(&gated)?.f_add_(&x)?)
+    }
+}
+
+/// The same as [`super::layer::rms_norm`].
+pub(super) fn norm_by_kernels(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    let x = x.f_contiguous()?;
+    let (numbers, weight) = (numbers(&x)?, numbers(weight)?);
+    Ok(floats::made(&x.size(), |out| {
+        kernels::rms_norm(numbers, weight, eps as f32, out);
+    })?)
+}
+
+fn numbers(tensor: &Tensor) -> Result<&[f32]> {
+    floats::read(tensor)
+        .ok_or_else(|| ModelError::shape("a layer in order with a tensor that is not dense f32 on a CPU"))
+}
