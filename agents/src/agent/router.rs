@@ -341,6 +341,7 @@ impl Router {
         };
         let why = broken::told(&self.agent, version, broken::IN_SUCCESSION);
         let why = format!("{why}. What was asked of it is not answered and comes again when it is started");
+        let version = version.to_string();
         tracing::error!(agent = %self.agent, version, "{why}");
         // No task is to blame for it.
         self.desk.clear();

@@ -108,7 +108,7 @@ where
                     reason = format!("cannot speak TLS with Redis at {url}: {reason}"),
                     "the store cannot be used; waiting for it"
                 );
-                pause = LONGEST_PAUSE;
+                pauses.slow_down();
             }
             answer => return answer,
         }

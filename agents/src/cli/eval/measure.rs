@@ -7,9 +7,9 @@ use configs::RunConfig;
 use rollout::group::Rules;
 use serde::Serialize;
 
-use crate::eval::pool::Pool;
 use crate::eval::engines::Seat;
 use crate::eval::play::{Manner, Player};
+use crate::eval::pool::Pool;
 use crate::eval::score::{self, Conversation, Score};
 use crate::eval::suites::Set;
 use crate::run_folder::RunFolder;
