@@ -163,7 +163,7 @@ fn correct(program: &Program, run: &Path, id: &str) {
         "{shown}"
     );
     let file = run.join("corrected.json");
-    for (label, code, says) in [("6", 2, "the edited task is no task"), ("\"o1\"", 0, "  requeued\n")] {
+    for (label, code, says) in [("6", 2, "the edited task is not a task"), ("\"o1\"", 0, "  requeued\n")] {
         std::fs::write(&file, format!("{{\"prompt\": \"o1\", \"label\": {label}}}\n")).unwrap();
         let done = dead(&["--requeue", id, "--edit", file.to_str().unwrap()]);
         assert_eq!(done.status.code(), Some(code), "{}", text(&done));
