@@ -2,6 +2,7 @@
 //! command knows them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tests::kit::{configuration, essence, played};
 use tests::program::Program;
@@ -10,6 +11,7 @@ use tests::trace::{nothing_lost, transcripts};
 
 use crate::program;
 
+const PATIENCE: Duration = Duration::from_secs(180);
 const CONFIG: &str = "configs/programs/own_workflow.toml";
 
 fn own() -> Program {
@@ -75,7 +77,10 @@ fn a_run_in_one_process_trains_on_its_own_rewards() {
 #[test]
 fn the_processes_of_a_run_are_the_program_too() {
     let program = own();
-    trained(&program.play("up", CONFIG, &["--steps", "2"]));
+    let runs = program.runs();
+    let mut running = program.start(&["up", CONFIG, "--steps", "2", "--folder", runs.to_str().unwrap()]);
+    running.finish(PATIENCE);
+    trained(&program.run_folder());
 }
 
 /// Asserts that conversations were played and paid, and that each agent trained its samples once.
