@@ -1,11 +1,13 @@
-//! The engine as a worker for `bench/engine.py`: reads one piece of work per line of stdin and
-//! writes its seconds to a line of stdout.
+//! Runs the engine as a worker process of `bench/engine.py` and `bench/gpu.py`.
 //!
-//! `engine_work FOLDER SLOTS [DEVICE [DTYPE]]`, then lines of
-//! `{"prompts": [[1, 2], ...], "new": [64, ...]}`. There is one request for each entry of `new`.
-//! The requests are dealt to the prompts in order, equally many to each. They arrive together and
-//! are sampled at temperature 1. Seconds are this thread's processor time, or wall-clock time on a
-//! GPU. With `"greedy": true` the most likely tokens are taken and reported as `"ids"`.
+//! `engine_work FOLDER SLOTS [DEVICE [DTYPE]]` loads the model in FOLDER. Each line of stdin is one
+//! piece of work: `{"prompts": [[1, 2], ...], "new": [64, ...]}`. Each entry of `new` is a request
+//! for this number of tokens. Every prompt has equally many requests: of 8 requests for 2 prompts,
+//! the first 4 belong to the first prompt. All are submitted together, at temperature 1.
+//!
+//! The answer is one line of stdout: `{"seconds": 1.5, "tokens": 512}`. Seconds are this thread's
+//! processor time, or wall-clock time on a GPU. With `"greedy": true` the most likely tokens are
+//! taken, and `"ids"` lists them for each request.
 
 #[path = "common/clock.rs"]
 mod clock;
@@ -30,6 +32,7 @@ use place::Place;
 #[derive(Deserialize)]
 struct Work {
     prompts: Vec<Vec<u32>>,
+    /// The number of tokens to generate, for each request.
     new: Vec<u32>,
     #[serde(default)]
     greedy: bool,
@@ -37,17 +40,17 @@ struct Work {
 
 fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
     let prompts: Vec<Arc<[u32]>> = work.prompts.iter().map(|ids| Arc::from(ids.as_slice())).collect();
-    let none: Arc<[u32]> = Arc::from([]);
-    let per = work.new.len() / prompts.len();
+    let no_stops: Arc<[u32]> = Arc::from([]);
+    let per_prompt = work.new.len() / prompts.len();
     let make = |(i, new): (usize, &u32)| GenRequest {
         id: RequestId((i as u128).to_le_bytes()),
-        prompt_ids: Arc::clone(&prompts[i / per]),
+        prompt_ids: Arc::clone(&prompts[i / per_prompt]),
         max_new_tokens: *new,
         sampling: SamplingParams {
             temperature: if work.greedy { 0.0 } else { 1.0 },
             ..SamplingParams::default()
         },
-        stop_ids: Arc::clone(&none),
+        stop_ids: Arc::clone(&no_stops),
         stop: None,
         seed: first_seed + i as u64,
         keep: false,
@@ -78,9 +81,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         prepack: true,
     };
     let mut engine = Engine::new(&shape, weights, options)?;
-    for (line, work) in std::io::stdin().lock().lines().enumerate() {
-        let work: Work = serde_json::from_str(&work?)?;
-        let begun = (on_processor()?, Instant::now());
+    for (line, text) in std::io::stdin().lock().lines().enumerate() {
+        let work: Work = serde_json::from_str(&text?)?;
+        let (began_processor, began_clock) = (on_processor()?, Instant::now());
         for request in requests(&work, line as u64 * 100_000) {
             engine.submit(request)?;
         }
@@ -90,9 +93,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         place.wait();
         let seconds: Duration = if place.is_gpu() {
-            begun.1.elapsed()
+            began_clock.elapsed()
         } else {
-            on_processor()? - begun.0
+            on_processor()? - began_processor
         };
         let tokens: usize = answers.iter().map(|done| done.output_ids.len()).sum();
         let mut figures = serde_json::json!({"seconds": seconds.as_secs_f64(), "tokens": tokens});

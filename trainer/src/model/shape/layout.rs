@@ -1,8 +1,8 @@
-//! The place of each parameter in the one flat buffer, under its Hugging Face name.
+//! Maps the Hugging Face name of each parameter to its place in the flat buffer of all weights.
 //!
-//! Matrices that are multiplied together are neighbours: q, k, v of a layer are one matrix without
-//! a copy, and so are gate and up, and their biases. There is no padding: the buffer holds only the
-//! parameters.
+//! Matrices with the same input are neighbours, so that one multiplication serves them all. The q,
+//! k and v matrices of a layer are one matrix without a copy. So are gate and up, and the biases of
+//! both. There is no padding: the buffer holds only the parameters.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,15 @@ use super::lora_shape::{LoraShape, Module};
 use super::model_shape::ModelShape;
 use crate::model::error::{ModelError, Result};
 
-/// One parameter.
+/// The name, shape and place of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamSpec {
-    /// Hugging Face's name.
+    /// The name in Hugging Face's files.
     pub name: String,
     pub shape: Vec<i64>,
-    /// In elements, from the beginning of the flat buffer.
+    /// The index of the first element in the flat buffer.
     pub offset: usize,
+    /// The number of elements.
     pub numel: usize,
     pub kind: ParamKind,
 }
@@ -35,16 +36,18 @@ pub enum ParamKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     params: Vec<ParamSpec>,
+    /// The position of each name in `params`.
     index: HashMap<String, usize>,
     numel: usize,
     lora: Option<LoraShape>,
 }
 
 impl Layout {
+    /// Returns the layout of a whole model.
     #[must_use]
     pub fn of(shape: &ModelShape) -> Self {
-        let [hidden, wide, head] = [shape.hidden, shape.intermediate, shape.head_dim].map(|n| n as i64);
-        let (queries, keys) = (shape.heads as i64 * head, shape.kv_heads as i64 * head);
+        let [hidden, intermediate, head_dim] = [shape.hidden, shape.intermediate, shape.head_dim].map(|n| n as i64);
+        let (query_width, kv_width) = (shape.heads as i64 * head_dim, shape.kv_heads as i64 * head_dim);
         let vocab = shape.vocab as i64;
         let mut layout = Self::empty(None);
         layout.push("model.embed_tokens.weight", vec![vocab, hidden], ParamKind::Embedding);
@@ -58,30 +61,30 @@ impl Layout {
                 layout.push(&format!("model.layers.{layer}.{part}"), dims, kind);
             };
             push("input_layernorm.weight", vec![hidden]);
-            push("self_attn.q_proj.weight", vec![queries, hidden]);
-            push("self_attn.k_proj.weight", vec![keys, hidden]);
-            push("self_attn.v_proj.weight", vec![keys, hidden]);
+            push("self_attn.q_proj.weight", vec![query_width, hidden]);
+            push("self_attn.k_proj.weight", vec![kv_width, hidden]);
+            push("self_attn.v_proj.weight", vec![kv_width, hidden]);
             if shape.biases.qkv {
-                push("self_attn.q_proj.bias", vec![queries]);
-                push("self_attn.k_proj.bias", vec![keys]);
-                push("self_attn.v_proj.bias", vec![keys]);
+                push("self_attn.q_proj.bias", vec![query_width]);
+                push("self_attn.k_proj.bias", vec![kv_width]);
+                push("self_attn.v_proj.bias", vec![kv_width]);
             }
             if shape.arch.norms_heads() {
-                push("self_attn.q_norm.weight", vec![head]);
-                push("self_attn.k_norm.weight", vec![head]);
+                push("self_attn.q_norm.weight", vec![head_dim]);
+                push("self_attn.k_norm.weight", vec![head_dim]);
             }
-            push("self_attn.o_proj.weight", vec![hidden, queries]);
+            push("self_attn.o_proj.weight", vec![hidden, query_width]);
             if shape.biases.output {
                 push("self_attn.o_proj.bias", vec![hidden]);
             }
             push("post_attention_layernorm.weight", vec![hidden]);
-            push("mlp.gate_proj.weight", vec![wide, hidden]);
-            push("mlp.up_proj.weight", vec![wide, hidden]);
+            push("mlp.gate_proj.weight", vec![intermediate, hidden]);
+            push("mlp.up_proj.weight", vec![intermediate, hidden]);
             if shape.biases.mlp {
-                push("mlp.gate_proj.bias", vec![wide]);
-                push("mlp.up_proj.bias", vec![wide]);
+                push("mlp.gate_proj.bias", vec![intermediate]);
+                push("mlp.up_proj.bias", vec![intermediate]);
             }
-            push("mlp.down_proj.weight", vec![hidden, wide]);
+            push("mlp.down_proj.weight", vec![hidden, intermediate]);
             if shape.biases.mlp {
                 push("mlp.down_proj.bias", vec![hidden]);
             }
@@ -93,7 +96,7 @@ impl Layout {
         layout
     }
 
-    /// The layout of an adapter of a model of `shape`.
+    /// Returns the layout of an adapter for a model of this shape.
     #[must_use]
     pub fn of_adapter(shape: &ModelShape, lora: &LoraShape) -> Self {
         let mut layout = Self::empty(Some(*lora));
@@ -113,8 +116,8 @@ impl Layout {
             );
         };
         for layer in 0..shape.layers {
-            let inner = lora.targets.iter().filter(|module| *module != Module::Head);
-            inner.for_each(|module| push(module, layer));
+            let in_layer = lora.targets.iter().filter(|module| *module != Module::Head);
+            in_layer.for_each(|module| push(module, layer));
         }
         if lora.targets.has(Module::Head) {
             push(Module::Head, 0);
@@ -131,7 +134,7 @@ impl Layout {
         }
     }
 
-    /// The shape of the adapter with these parameters; `None` for a whole model.
+    /// Returns the adapter's shape; `None` if this is the layout of a whole model.
     #[must_use]
     pub fn lora(&self) -> Option<&LoraShape> {
         self.lora.as_ref()
@@ -165,10 +168,10 @@ impl Layout {
     /// Returns the parameter `name`.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] when the model has no parameter of this name.
+    /// [`ModelError::Shape`] if the layout has no parameter of this name.
     pub fn get(&self, name: &str) -> Result<&ParamSpec> {
         let found = self.index.get(name).and_then(|&i| self.params.get(i));
-        found.ok_or_else(|| ModelError::shape(format!("there is no parameter {name}")))
+        found.ok_or_else(|| ModelError::shape(format!("its layout has no parameter {name}")))
     }
 }
 
@@ -208,8 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_counts_its_widths_times_its_rank() {
-        // Qwen3-0.6B: the trained parameters at rank 1, by group of modules.
+    fn rank_1_adapter_has_in_plus_out_elements_per_module() {
+        // The shape of Qwen3-0.6B.
         let shape = ModelShape {
             vocab: 151_936,
             layers: 28,
@@ -228,8 +231,9 @@ mod tests {
             };
             Layout::of_adapter(&shape, &lora).numel()
         };
-        assert_eq!(count(&Module::ALL[..4]), 286_720);
-        assert_eq!(count(&Module::ALL[4..7]), 344_064);
+        let (attention, mlp) = (&Module::ALL[..4], &Module::ALL[4..7]);
+        assert_eq!(count(attention), 286_720);
+        assert_eq!(count(mlp), 344_064);
         assert_eq!(count(&[Module::Head]), 152_960);
     }
 }
