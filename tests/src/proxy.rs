@@ -1,23 +1,25 @@
-//! A TCP relay between a process and a server that delays, stalls, cuts and truncates.
+//! A TCP relay in front of a server. The relay can delay, hold, truncate and cut connections, and
+//! refuse new ones.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The relay's treatment of bytes.
+/// The relay's treatment of connections and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     Pass,
-    /// Every piece is delayed by this time.
+    /// Waits for this time before each write, in both directions.
     Delay(Duration),
-    /// Connections stay open and pass no bytes, as with a pulled cable.
+    /// Holds all bytes until the mode changes. Connections stay open, as with a pulled cable.
     Stall,
-    /// Stalls towards the client only: the server receives, and its answers are held.
+    /// Holds only the bytes from the server; the server still receives the client's.
     HalfOpen,
-    /// New connections are closed at once.
+    /// Closes each new connection at once. Open connections pass bytes.
     Refuse,
-    /// Each connection is cut in the middle of a piece, after this many bytes from the server.
+    /// Cuts each connection after this many bytes from the server, counted since it was opened. The
+    /// cut may be in the middle of a message.
     Truncate(usize),
 }
 
@@ -35,7 +37,7 @@ struct Shared {
 
 struct State {
     mode: Mode,
-    /// Both ends of every connection.
+    /// The client's and the server's socket of every open connection.
     sockets: Vec<TcpStream>,
 }
 
@@ -98,25 +100,25 @@ impl Shared {
         };
         let copy = |socket: &TcpStream| socket.try_clone().unwrap();
         self.lock().sockets.extend([copy(&client), copy(&server)]);
-        for (from, to, answers) in [(copy(&client), copy(&server), false), (server, client, true)] {
+        for (from, to, from_server) in [(copy(&client), copy(&server), false), (server, client, true)] {
             let _ = to.set_nodelay(true);
             let shared = self.clone();
-            std::thread::spawn(move || shared.pump(from, to, answers));
+            std::thread::spawn(move || shared.pump(from, to, from_server));
         }
     }
 
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream, answers: bool) {
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream, from_server: bool) {
         let mut buffer = vec![0; 64 << 10];
         let mut passed = 0;
         loop {
             match from.read(&mut buffer) {
                 // A client that has closed its sending side still waits for its answer.
-                Ok(0) if !answers => {
+                Ok(0) if !from_server => {
                     let _ = to.shutdown(Shutdown::Write);
                     return;
                 }
                 Ok(read @ 1..) => {
-                    let length = self.admit(read, &mut passed, answers);
+                    let length = self.admit(read, &mut passed, from_server);
                     if to.write_all(&buffer[..length]).is_err() || length < read {
                         break;
                     }
@@ -126,21 +128,22 @@ impl Shared {
         }
         let _ = to.shutdown(Shutdown::Both);
         let _ = from.shutdown(Shutdown::Both);
-        // Closed sockets have no peer any more.
+        // Removes the closed sockets: they have no peer address.
         self.lock().sockets.retain(|socket| socket.peer_addr().is_ok());
     }
 
-    /// Waits as long as the mode demands and returns how many of `read` bytes may pass.
-    fn admit(&self, read: usize, passed: &mut usize, answers: bool) -> usize {
+    /// Waits as long as the mode demands. Returns how many of the `read` bytes may pass. If not all
+    /// may pass, the caller must cut the connection after them.
+    fn admit(&self, read: usize, passed: &mut usize, from_server: bool) -> usize {
         let mut state = self.lock();
-        while state.mode == Mode::Stall || (answers && state.mode == Mode::HalfOpen) {
+        while state.mode == Mode::Stall || (from_server && state.mode == Mode::HalfOpen) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let mode = state.mode;
         drop(state);
         match mode {
             Mode::Delay(pause) => std::thread::sleep(pause),
-            Mode::Truncate(after) if answers && *passed + read > after => return after.saturating_sub(*passed),
+            Mode::Truncate(after) if from_server && *passed + read > after => return after.saturating_sub(*passed),
             _ => {}
         }
         *passed += read;
@@ -164,7 +167,9 @@ mod tests {
         port
     }
 
-    fn talk(proxy: &Proxy, text: &str) -> String {
+    /// Sends `text` on a new connection, closes the sending side and returns what the relay passes
+    /// back.
+    fn exchange(proxy: &Proxy, text: &str) -> String {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port)).unwrap();
         let _ = stream.write_all(text.as_bytes());
         let _ = stream.shutdown(Shutdown::Write);
@@ -174,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_pass_are_held_and_are_cut() {
+    fn relay_passes_holds_delays_and_cuts_bytes() {
         let proxy = Proxy::new(echo());
-        assert_eq!(talk(&proxy, "hello"), "hello");
+        assert_eq!(exchange(&proxy, "hello"), "hello");
         proxy.set(Mode::Truncate(3));
-        assert_eq!(talk(&proxy, "hello"), "hel");
+        assert_eq!(exchange(&proxy, "hello"), "hel");
         proxy.set(Mode::Refuse);
-        assert_eq!(talk(&proxy, "hello"), "");
+        assert_eq!(exchange(&proxy, "hello"), "");
         for held in [Mode::HalfOpen, Mode::Stall] {
             proxy.set(held);
             let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port)).unwrap();
@@ -198,7 +203,7 @@ mod tests {
         let pause = Duration::from_millis(50);
         proxy.set(Mode::Delay(pause));
         let began = std::time::Instant::now();
-        assert_eq!(talk(&proxy, "slow"), "slow");
+        assert_eq!(exchange(&proxy, "slow"), "slow");
         assert!(began.elapsed() >= pause * 2, "both directions are delayed");
     }
 }

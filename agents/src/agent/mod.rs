@@ -1,9 +1,9 @@
 //! An agent: one policy with its own ledger, router, engine and trainer.
 //!
-//! [`inbox`] receives turn requests, reservations, samples and control. [`router`] answers turns.
-//! [`training`] turns closed groups into batches and batches into weights. [`heartbeat`] reports
-//! the agent's state. [`past_opponent`] plays with another agent's past weights. Nothing here knows
-//! what a role means: a role is data.
+//! [`inbox`] receives turn requests, reservations, samples and control messages. [`router`] has
+//! each turn request generated once. [`training`] turns closed groups into batches and batches into
+//! weights. [`heartbeat`] reports the agent's state. [`past_opponent`] serves another agent's past
+//! weights. No code here depends on a role's name: roles are data.
 
 pub mod alarms;
 pub(crate) mod answers;
@@ -35,7 +35,8 @@ use crate::base::fault::no_such_agent;
 use crate::http;
 use crate::ledger::LedgerHandle;
 
-/// Starts an agent: policy, ledger, engine, trainer, then its queues, then its HTTP front.
+/// Starts an agent: loads its policy, opens its ledger, starts its engine and trainer. It consumes
+/// from its queues only then, and opens its HTTP front last.
 pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     let settings = env
         .config
@@ -51,31 +52,32 @@ pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     let (text, vocab) = (prepared.text.clone(), prepared.shape.vocab);
     let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
     let agent = Agent::new(env, &settings, text.clone(), ledger).await?;
-    // The coordinator declares the other agents' queues: this agent's broker user has no access to
-    // them.
+    // Declares its own queues only: its broker user has no access to the other agents' queues. The
+    // coordinator declares all.
     let own = std::slice::from_ref(&agent.name);
     agent.bus.declare(&agent.topology, own).await?;
     let (mut training, engine) = training::Training::start(agent.clone(), prepared).await?;
     heartbeat::start(agent.clone(), engine.clone());
-    // Before anything is generated: requests for weights that are gone need answers from equal
-    // weights.
+    // Must come before `listen`. A crash loses the newest weights, but requests for them come again.
+    // Training the recorded batches again makes equal weights, so that the answers are equal too.
     training.catch_up().await?;
     let router = listen(&agent, &settings, engine.clone()).await?;
     let speech = (text, vocab);
     let serve = |plan| http::serve(plan, &agent.name, &agent.run, engine.clone(), speech, settings.sampling);
     let front = plan.map(serve).transpose()?;
-    let serving = front.clone();
-    let (broken, at_work) = (agent.broken.subscribe(), router.clone());
+    let front_to_close = front.clone();
+    let (broken, router_to_stop) = (agent.broken.subscribe(), router.clone());
     let end = tokio::spawn(async move {
         let ended = tokio::select! {
             ended = training.run() => ended,
             error = broken::given_up(broken) => Err(error),
         };
         if ended.is_err() {
-            // The groups in the engine are not to blame: they have no strike after the restart.
-            let _ = at_work.send(router::RouterMessage::Stop).await;
+            // The groups in the engine did not cause this error. The router clears their crash
+            // marks, so that they get no strike after the restart.
+            let _ = router_to_stop.send(router::RouterMessage::Stop).await;
         }
-        if let Some(front) = serving {
+        if let Some(front) = front_to_close {
             front.close().await;
         }
         ended
