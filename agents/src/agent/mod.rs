@@ -58,8 +58,8 @@ pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     agent.bus.declare(&agent.topology, own).await?;
     let (mut training, engine) = training::Training::start(agent.clone(), prepared).await?;
     heartbeat::start(agent.clone(), engine.clone());
-    // Must come before `listen`. A crash loses the newest weights, but requests for them come again.
-    // Training the recorded batches again makes equal weights, so that the answers are equal too.
+    // Must come before `listen`. A crash loses the newest weights, but requests for those weights
+    // come again. Training the recorded batches again makes equal weights to answer with.
     training.catch_up().await?;
     let router = listen(&agent, &settings, engine.clone()).await?;
     let speech = (text, vocab);

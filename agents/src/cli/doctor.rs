@@ -1,4 +1,4 @@
-//! `dyad doctor`: what this machine has, what is missing, and how to fix it.
+//! `dyad doctor`: reports what this machine has, what is missing, and how to fix it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::run_folder::connect::store_options;
 /// Prints a fix for each problem. The exit code is 75 if something required does not work.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Check what this configuration needs
+    /// Configuration that names the broker, state store and run folder to check
     pub config: Option<PathBuf>,
     /// Broker to try, instead of the configuration's
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
@@ -27,7 +27,7 @@ pub struct DoctorArgs {
     /// State store to try, instead of the configuration's
     #[arg(long, env = "DYAD_STATE", hide_env_values = true, value_name = "URL")]
     pub state: Option<String>,
-    /// Folder in which run folders would be created
+    /// Folder in which run folders are created, where no CONFIG is given
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
 }
@@ -45,6 +45,7 @@ pub enum Standing {
 /// One check and its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
+    /// The name of the thing that was checked.
     pub what: &'static str,
     pub standing: Standing,
     pub found: String,
@@ -61,8 +62,8 @@ impl Finding {
         }
     }
 
-    fn other(what: &'static str, needed: bool, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        let standing = if needed { Standing::Bad } else { Standing::Absent };
+    fn problem(what: &'static str, required: bool, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        let standing = if required { Standing::Bad } else { Standing::Absent };
         Self {
             what,
             standing,
@@ -92,21 +93,22 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     })?);
     findings.push(writable(runs));
     print!("{}", render(&findings));
-    let bad = findings
+    let failed = findings
         .iter()
         .filter(|finding| finding.standing == Standing::Bad)
         .count();
-    if bad == 0 {
+    if failed == 0 {
         return Ok(());
     }
     Err(Unavailable {
-        message: format!("{bad} of these checks failed and must be fixed"),
+        message: format!("required checks that failed: {failed}; the line below each FIX says what to do"),
         hint: None,
     }
     .into())
 }
 
-/// Reports where libtorch is. It is linked, so a running process has always found it.
+/// Reports which libtorch this process has loaded. It is never a required check: without libtorch
+/// the program could not have started.
 fn libtorch() -> Finding {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let library = |name: &str| {
@@ -124,15 +126,15 @@ fn libtorch() -> Finding {
             let kind = if cuda { "with CUDA" } else { "CPU" };
             Finding::good("libtorch", format!("{version}{kind}, in {}", folder.display()))
         }
-        None => Finding::other("libtorch", false, "not loaded", "run `make setup`, then build again"),
+        None => Finding::problem("libtorch", false, "not loaded", "run `make setup`, then build again"),
     }
 }
 
-/// Returns the version that libtorch's folder names, in libtorch's or PyTorch's layout.
+/// Returns the version in the file `build-version` or `version.txt` of libtorch's root folder.
 fn torch_version(lib: &Path) -> Option<String> {
     let root = lib.parent()?;
-    let noted = std::fs::read_to_string(root.join("build-version"));
-    noted
+    let version = std::fs::read_to_string(root.join("build-version"));
+    version
         .or_else(|_| std::fs::read_to_string(root.join("version.txt")))
         .ok()
         .map(|text| text.trim().to_owned())
@@ -147,35 +149,36 @@ fn gpu() -> Finding {
             let text = String::from_utf8_lossy(&output.stdout);
             Finding::good("GPU", text.lines().map(str::trim).collect::<Vec<_>>().join("; "))
         }
-        _ if Path::new("/proc/driver/nvidia/version").exists() => Finding::other(
+        _ if Path::new("/proc/driver/nvidia/version").exists() => Finding::problem(
             "GPU",
             true,
-            "a driver is loaded, but nvidia-smi does not answer",
-            "in a container, start it with --gpus all",
+            "a driver is loaded, but nvidia-smi is missing or fails",
+            "run nvidia-smi to see its error; start a container with --gpus all",
         ),
-        _ => Finding::other(
+        _ => Finding::problem(
             "GPU",
             false,
             "none; training uses the CPU",
-            "make setup GPU=1 on a machine with one",
+            "on a machine with a GPU, run `make setup GPU=1`",
         ),
     }
 }
 
-/// Checks a server's program, which is required if the URL is `local:`.
+/// Checks that a server's program is installed. It is required only if the URL is `local:`.
 fn server(name: &'static str, places: &[&str], url: Option<&str>) -> Finding {
-    let needed = url == Some("local:");
+    let required = url == Some("local:");
     match find_binary(places, name) {
         Some(path) => Finding::good(name, path.display().to_string()),
-        None => Finding::other(
+        None => Finding::problem(
             name,
-            needed,
+            required,
             "not installed",
-            format!("apt-get install {name}, needed for `dyad up` with local: URLs"),
+            format!("run `apt-get install {name}`; `dyad up` starts it where the URL is local:"),
         ),
     }
 }
 
+/// Connects to the broker. Returns `None` if the URL names no running server (`memory:`, `local:`).
 async fn try_broker(url: Option<&str>) -> Option<Finding> {
     let url = url.filter(|url| !matches!(*url, "memory:" | "local:"))?;
     let shown = redact(url);
@@ -184,7 +187,7 @@ async fn try_broker(url: Option<&str>) -> Option<Finding> {
             let health = bus.health();
             bus.close().await;
             match health {
-                broker::bus::BusHealth::Blocked(reason) => Finding::other(
+                broker::bus::BusHealth::Blocked(reason) => Finding::problem(
                     "broker",
                     true,
                     format!("{shown} accepts no messages: {reason}"),
@@ -193,15 +196,16 @@ async fn try_broker(url: Option<&str>) -> Option<Finding> {
                 _ => Finding::good("broker", format!("{shown} answers")),
             }
         }
-        Err(error) => Finding::other(
+        Err(error) => Finding::problem(
             "broker",
             true,
             format!("{error:#}"),
-            "docker compose up -d rabbitmq, or another URL; user and password must be right",
+            "run `docker compose up -d rabbitmq`, or correct the URL, user and password",
         ),
     })
 }
 
+/// Connects to the state store. Returns `None` like [`try_broker`].
 async fn try_store(url: Option<&str>) -> Option<Finding> {
     let url = url.filter(|url| !matches!(*url, "memory:" | "local:"))?;
     let shown = redact(url);
@@ -218,33 +222,33 @@ async fn try_store(url: Option<&str>) -> Option<Finding> {
             found: format!("{shown} answers"),
             fix: Some(warnings.join("; ")),
         },
-        Ok(Err(error)) => Finding::other(
+        Ok(Err(error)) => Finding::problem(
             "state store",
             true,
             error.to_string(),
-            "docker compose up -d redis, or another URL",
+            "run `docker compose up -d redis`, or correct the URL and password",
         ),
-        Err(_) => Finding::other(
+        Err(_) => Finding::problem(
             "state store",
             true,
-            format!("{shown} does not answer in 5 s"),
-            "docker compose up -d redis, or another URL",
+            format!("{shown} did not answer within 5 s"),
+            "run `docker compose up -d redis`, or correct the URL and password",
         ),
     })
 }
 
-/// Checks whether a run folder can be created, and leaves nothing behind.
+/// Checks that files can be created in the folder of run folders, and removes what it created.
 fn writable(runs: &Path) -> Finding {
-    let made = !runs.exists();
+    let is_new = !runs.exists();
     let probe = runs.join(format!(".doctor-{}", std::process::id()));
     let tried = std::fs::create_dir_all(runs).and_then(|()| std::fs::write(&probe, b"x"));
     let _ = std::fs::remove_file(&probe);
-    if made {
+    if is_new {
         let _ = std::fs::remove_dir(runs);
     }
     match tried {
-        Ok(()) => Finding::good("run folder", format!("{} can be written", runs.display())),
-        Err(error) => Finding::other(
+        Ok(()) => Finding::good("run folder", format!("{} is writable", runs.display())),
+        Err(error) => Finding::problem(
             "run folder",
             true,
             format!("{}: {error}", runs.display()),
@@ -253,6 +257,7 @@ fn writable(runs: &Path) -> Finding {
     }
 }
 
+/// Returns the findings as lines for the terminal, each fix below its finding.
 #[must_use]
 pub fn render(findings: &[Finding]) -> String {
     use std::fmt::Write;
@@ -288,7 +293,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let (new, file) = (base.path().join("runs"), base.path().join("file"));
         assert_eq!(writable(&new).standing, Standing::Good);
-        assert!(!new.exists(), "it leaves nothing behind");
+        assert!(!new.exists(), "the new folder is removed again");
         std::fs::write(&file, b"").unwrap();
         let finding = writable(&file.join("runs"));
         assert_eq!(finding.standing, Standing::Bad);
@@ -300,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_servers_are_findings_without_their_passwords() {
+    fn findings_on_unreachable_servers_show_no_password() {
         let findings = select::block_on(async {
             Ok([
                 try_broker(Some("amqp://user:hunter2@127.0.0.1:1/%2f")).await.unwrap(),

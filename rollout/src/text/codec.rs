@@ -14,10 +14,10 @@ use tokenizers::Tokenizer;
 
 use super::bytes::Alphabet;
 use super::folder::Folder;
-use super::frames::{Frame, Frames};
 use super::guard::{Guard, free_marks};
 use super::opening::Opening;
 use super::reasoning::Mark;
+use super::skeletons::{Skeleton, SkeletonCache};
 use super::template::{CLOCK, ChatTemplate};
 use super::{TextError, loaded, text_only};
 
@@ -43,7 +43,7 @@ pub struct TextCodec {
     close: Vec<u32>,
     /// Marks of reasoning that are control tokens, so that no text shows them.
     marks: Vec<(u32, Mark)>,
-    frames: Frames,
+    skeletons: SkeletonCache,
 }
 
 impl TextCodec {
@@ -120,7 +120,7 @@ impl TextCodec {
             opening: Opening::default(),
             close,
             marks: Vec::new(),
-            frames: Frames::default(),
+            skeletons: SkeletonCache::default(),
         };
         let unknown = texts.unk.as_deref().and_then(|text| codec.tokenizer.token_to_id(text));
         codec.control.retain(|id| Some(*id) != unknown);
@@ -304,12 +304,12 @@ impl TextCodec {
         let own = messages.iter().map(|m| self.guarded(m, cut));
         let ids = self.encode_pieces(&self.render_chat(chat, own)?, cut)?;
         // The same chat with harmless contents shows which control tokens belong here.
-        let frame = self.frame(chat, place, cut)?;
+        let skeleton = self.skeleton(chat, place, cut)?;
         let control = ids.iter().filter(|id| self.is_control(**id));
-        if control.eq(&frame.control) {
+        if control.eq(&skeleton.control) {
             return Ok(ids);
         }
-        self.encode_apart(&frame.text, place, messages, cut)
+        self.encode_apart(&skeleton.text, place, messages, cut)
     }
 
     /// Renders a chat with the given contents. With `lead`, returns only what follows its last
@@ -336,7 +336,7 @@ impl TextCodec {
     }
 
     /// Returns the template's text around the contents, with `place` instead of each content.
-    fn frame(&self, chat: Chat<'_>, place: char, cut: char) -> Result<Arc<Frame>, TextError> {
+    fn skeleton(&self, chat: Chat<'_>, place: char, cut: char) -> Result<Arc<Skeleton>, TextError> {
         let Chat {
             lead,
             messages,
@@ -352,27 +352,33 @@ impl TextCodec {
                 }
             })
         };
-        let framed = messages
+        let marked = messages
             .iter()
             .zip(marks())
             .map(|(m, content)| Message::new(m.role.clone(), content));
         let listed = tools.map(|tools| Message::new(Message::TOOLS, tools.to_string()));
-        let key = listed.into_iter().chain(lead.iter().cloned()).chain(framed);
-        self.frames.of(key, (lead.len(), generation), || {
+        let key = listed.into_iter().chain(lead.iter().cloned()).chain(marked);
+        self.skeletons.of(key, (lead.len(), generation), || {
             let text = self.render_chat(chat, marks())?;
             let mut control = self.encode_pieces(&text, cut)?;
             control.retain(|id| self.is_control(*id));
-            Ok(Frame { text, control })
+            Ok(Skeleton { text, control })
         })
     }
 
-    /// Encodes the frame and each content separately, and drops control tokens from contents. Some
-    /// normalisers make control tokens of other texts, and this is the fallback for them. Tokens at
-    /// the edges may differ from an encoding of the whole.
-    fn encode_apart(&self, frame: &str, place: char, messages: &[Message], cut: char) -> Result<Vec<u32>, TextError> {
+    /// Encodes the skeleton and each content separately, and drops control tokens from contents.
+    /// Some normalisers make control tokens of other texts, and this is the fallback for them.
+    /// Tokens at the edges may differ from an encoding of the whole.
+    fn encode_apart(
+        &self,
+        skeleton: &str,
+        place: char,
+        messages: &[Message],
+        cut: char,
+    ) -> Result<Vec<u32>, TextError> {
         let mut contents = messages.iter().filter(|m| !m.content.is_empty());
         let mut ids = Vec::new();
-        for (i, piece) in frame.split(place).enumerate() {
+        for (i, piece) in skeleton.split(place).enumerate() {
             if let Some(message) = (i > 0).then(|| contents.next()).flatten() {
                 let content = self.encode_pieces(&self.guarded(message, cut), cut)?;
                 ids.extend(content.into_iter().filter(|id| !self.is_control(*id)));

@@ -11,7 +11,6 @@ mod chat_log;
 mod clock;
 mod codec;
 mod folder;
-mod frames;
 #[cfg(test)]
 mod golden;
 mod guard;
@@ -20,6 +19,7 @@ pub mod make;
 mod opening;
 mod pyjson;
 mod reasoning;
+mod skeletons;
 mod speech;
 mod stream;
 mod template;
