@@ -1,5 +1,5 @@
-//! A user's own connection to RabbitMQ without our client: the acts that the server allows and
-//! refuses.
+//! A direct connection to RabbitMQ as one user, past dyad's client: tests which operations the
+//! server allows and refuses.
 
 use broker::topology::Address;
 use lapin::options::{
@@ -28,53 +28,55 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Performs an act on its own channel: a refusal closes the channel.
-    pub(crate) fn try_to<T>(&self, act: impl AsyncFnOnce(Channel) -> lapin::Result<T>) -> lapin::Result<T> {
+    /// Runs an operation on a new channel, because a refusal closes the channel.
+    pub(crate) fn try_to<T>(&self, operation: impl AsyncFnOnce(Channel) -> lapin::Result<T>) -> lapin::Result<T> {
         self.servers.block_on(async {
             let channel = self.connection.create_channel().await?;
-            act(channel).await
+            operation(channel).await
         })
     }
 
-    /// Asserts that the server refuses the act with this code and names `what`.
+    /// Asserts that the server refuses the operation, with an error that has `code` and `object`.
+    /// `deed` describes the operation in the test's messages: "publish a task".
     pub(crate) fn refused<T>(
         &self,
         deed: &str,
         code: &str,
-        what: &str,
-        act: impl AsyncFnOnce(Channel) -> lapin::Result<T>,
+        object: &str,
+        operation: impl AsyncFnOnce(Channel) -> lapin::Result<T>,
     ) {
-        match self.try_to(act) {
-            Ok(_) => panic!("{} can {deed}", self.name),
+        match self.try_to(operation) {
+            Ok(_) => panic!("the server lets {} {deed}", self.name),
             Err(error) => {
-                let words = error.to_string();
+                let error = error.to_string();
                 assert!(
-                    words.contains(code) && words.contains(what),
-                    "{} may not {deed}: {words}",
+                    error.contains(code) && error.contains(object),
+                    "the server does not let {} {deed}, but its error does not name {code:?} and {object:?}: {error}",
                     self.name
                 );
             }
         }
     }
 
-    /// Asserts that the server allows the act. This shows that a refusal of a similar act has its
-    /// own reason.
-    pub(crate) fn allowed<T>(&self, deed: &str, act: impl AsyncFnOnce(Channel) -> lapin::Result<T>) {
-        if let Err(error) = self.try_to(act) {
-            panic!("{} cannot {deed}: {error}", self.name);
+    /// Asserts that the server allows the operation. Next to a refused operation, it shows that the
+    /// refusal came from the user's permissions and not from a mistake in the test.
+    pub(crate) fn allowed<T>(&self, deed: &str, operation: impl AsyncFnOnce(Channel) -> lapin::Result<T>) {
+        if let Err(error) = self.try_to(operation) {
+            panic!("the server does not let {} {deed}: {error}", self.name);
         }
     }
 }
 
 impl Login<'_> {
-    /// Publishes under its `own` key into its own queue, which sends dead letters under `other`,
-    /// and rejects the message there.
-    pub(crate) async fn forge(&self, queue: &str, own: &Address, other: &Address, body: &[u8]) -> lapin::Result<()> {
+    /// Forges a message of another sender, with permitted operations only. The user declares a
+    /// queue that sends its dead letters to `forged`, publishes to that queue through its `own`
+    /// address, and rejects the message: RabbitMQ then publishes it to `forged`.
+    pub(crate) async fn forge(&self, queue: &str, own: &Address, forged: &Address, body: &[u8]) -> lapin::Result<()> {
         let channel = self.connection.create_channel().await?;
         let mut arguments = FieldTable::default();
         for (key, value) in [
-            ("x-dead-letter-exchange", &other.exchange),
-            ("x-dead-letter-routing-key", &other.routing_key),
+            ("x-dead-letter-exchange", &forged.exchange),
+            ("x-dead-letter-routing-key", &forged.routing_key),
         ] {
             arguments.insert(key.into(), AMQPValue::LongString(value.as_bytes().to_vec().into()));
         }
@@ -92,17 +94,17 @@ impl Login<'_> {
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let sent = channel.basic_publish(exchange.into(), key.into(), options, body, properties);
         sent.await?.await?;
-        // The publish is confirmed, so the queue holds the message.
-        let taken = channel
+        // The publish is confirmed, so the queue has the message.
+        let received = channel
             .basic_get(queue.into(), BasicGetOptions::default())
             .await?
             .unwrap();
-        let refusal = BasicRejectOptions { requeue: false };
-        taken.acker.reject(refusal).await.map(drop)
+        let as_dead_letter = BasicRejectOptions { requeue: false };
+        received.acker.reject(as_dead_letter).await.map(drop)
     }
 }
 
-/// Publishes one message and waits for the broker's confirm.
+/// Publishes one message and waits for the server's confirm.
 pub(crate) async fn publish(
     channel: Channel,
     exchange: &str,
