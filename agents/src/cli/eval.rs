@@ -18,7 +18,7 @@ use crate::run_folder::telemetry;
 use crate::run_folder::telemetry::Telemetry;
 use measure::{Measured, measure, measure_pool, pool};
 use sets::sets;
-use weights::{checkpoints, chosen, home};
+use weights::{chosen, find_run, pin_initial};
 
 /// Play evaluation tasks and suites with chosen weights, without training
 ///
@@ -74,7 +74,7 @@ const INTERVALS: &str = "95% over tasks: Wilson's where every task's value is 0 
 
 pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init(Telemetry::of_command("eval"))?;
-    let home = args.run.as_deref().map(|run| home(&args.runs, run)).transpose()?;
+    let home = args.run.as_deref().map(|run| find_run(&args.runs, run)).transpose()?;
     let config = match (&args.config, &home) {
         (Some(path), _) => super::check::check(path)?,
         (None, Some(home)) => home.config()?,
@@ -87,7 +87,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
     }
     let own = home.as_ref().filter(|_| args.config.is_none());
-    let checkpoints = checkpoints(&args.checkpoints, own);
+    let checkpoints = pin_initial(&args.checkpoints, own);
     let chosen = chosen(&checkpoints, args.run.as_deref(), &args.runs, &config)?;
     let scratch = Scratch::new()?;
     crate::cli::embedded::system().block_on(async {

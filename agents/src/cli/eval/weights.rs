@@ -1,4 +1,4 @@
-//! The weights that a command names.
+//! Finds the weights that a command selects with `--run` and `--checkpoint`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::eval::weights::Chosen;
 use crate::run_folder::RunFolder;
 
 /// Returns the run that `RUN`, `RUN@N` or `RUN@initial` names.
-pub(super) fn home(runs: &Path, text: &str) -> anyhow::Result<RunFolder> {
+pub(super) fn find_run(runs: &Path, text: &str) -> anyhow::Result<RunFolder> {
+    // The path of a run folder may contain `@` itself.
     let run = match text.rsplit_once('@') {
         Some((run, _)) if !Path::new(text).join("run.json").is_file() => run,
         _ => text,
@@ -19,18 +20,18 @@ pub(super) fn home(runs: &Path, text: &str) -> anyhow::Result<RunFolder> {
     Ok(RunFolder::find(runs, run)?)
 }
 
-/// Replaces `initial` by `RUN@initial` if the configuration comes from a run. The weights are then
-/// those of the model commits with which the run began.
-pub(super) fn checkpoints(given: &[String], run: Option<&RunFolder>) -> Vec<String> {
-    let meant = |text: &String| match (text.strip_suffix("=initial"), run) {
+/// Replaces `AGENT=initial` by `AGENT=RUN@initial` if the configuration comes from a run. A run
+/// records the commits of its models, so its initial weights are those with which it began.
+pub(super) fn pin_initial(given: &[String], run: Option<&RunFolder>) -> Vec<String> {
+    let pinned = |text: &String| match (text.strip_suffix("=initial"), run) {
         (Some(agent), Some(run)) => format!("{agent}={}@initial", run.path().display()),
         _ => text.clone(),
     };
-    given.iter().map(meant).collect()
+    given.iter().map(pinned).collect()
 }
 
-/// Returns each participant's weights: its own `--checkpoint`, else the run's, else the initial
-/// ones.
+/// Returns the weights of each agent that plays a role or judges: those of its own `--checkpoint`,
+/// else of `run`, else the initial ones.
 pub(in crate::cli) fn chosen(
     checkpoints: &[String],
     run: Option<&str>,
@@ -39,7 +40,7 @@ pub(in crate::cli) fn chosen(
 ) -> anyhow::Result<BTreeMap<AgentName, Chosen>> {
     let mut given = BTreeMap::new();
     for text in checkpoints {
-        let (agent, at) = text
+        let (agent, place) = text
             .split_once('=')
             .ok_or_else(|| Usage::new(format!("--checkpoint {text}: write AGENT=WHERE")))?;
         let known = config.participants().into_iter().find(|name| name.as_str() == agent);
@@ -48,18 +49,21 @@ pub(in crate::cli) fn chosen(
             Usage::new(format!("--checkpoint {text}: agent {agent} plays no role"))
                 .hint(format!("agents with a role: {}", names.join(", ")))
         })?;
-        if given.insert(agent, at).is_some() {
-            return Err(Usage::new(format!("--checkpoint {text}: the agent is named twice")).into());
+        if given.insert(agent, place).is_some() {
+            return Err(Usage::new(format!(
+                "--checkpoint {text}: this agent already has a --checkpoint; give each agent one"
+            ))
+            .into());
         }
     }
     let mut chosen = BTreeMap::new();
     for agent in config.participants() {
         let text = given.get(&agent).copied().or(run);
-        let one = match text {
+        let weights = match text {
             Some(text) => Chosen::find(text, runs, config, &agent)?,
             None => Chosen::begins(config, &agent)?,
         };
-        chosen.insert(agent, one);
+        chosen.insert(agent, weights);
     }
     Ok(chosen)
 }
@@ -84,24 +88,24 @@ mod tests {
             let pin = run.path().join(format!("pinned.{agent}.json"));
             std::fs::write(pin, r#"{"org/model": "aaaa"}"#).unwrap();
         }
-        let asked = |given: &[String], run: Option<&str>| {
+        let error_of = |given: &[String], run: Option<&str>| {
             let chosen = chosen(given, run, base.path(), &config).unwrap();
             let error = engines::start(&config, &chosen, base.path()).err().unwrap();
             format!("{error:#}")
         };
-        let begins = ["a=initial".to_owned(), "b=initial".to_owned()];
-        let pinned = checkpoints(&begins, Some(&run));
-        for said in [
-            asked(&[], Some("latest@initial")),
-            asked(&pinned, Some("latest@initial")),
+        let initial = ["a=initial".to_owned(), "b=initial".to_owned()];
+        let pinned = pin_initial(&initial, Some(&run));
+        for error in [
+            error_of(&[], Some("latest@initial")),
+            error_of(&pinned, Some("latest@initial")),
         ] {
-            assert!(said.contains("`hf download org/model --revision aaaa`"), "{said}");
+            assert!(error.contains("`hf download org/model --revision aaaa`"), "{error}");
         }
-        assert_eq!(checkpoints(&begins, None), begins);
-        let said = asked(&begins, None);
+        assert_eq!(pin_initial(&initial, None), initial);
+        let error = error_of(&initial, None);
         assert!(
-            said.contains("`hf download org/model`"),
-            "a configuration alone: {said}"
+            error.contains("`hf download org/model`"),
+            "without a run no commit is pinned: {error}"
         );
     }
 }

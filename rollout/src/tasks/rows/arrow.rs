@@ -1,5 +1,5 @@
-//! Arrow files, one record batch at a time: streams, as `datasets` writes them, and files with a
-//! footer.
+//! Reads Arrow files, one record batch at a time. A file is either a stream, which Hugging Face's
+//! `datasets` writes, or it has a footer.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
@@ -14,58 +14,59 @@ use super::row::{self, Row, RowPlace, Sink, bad, malformed, unreadable};
 use super::{arrow_json, arrow_kinds, arrow_packed};
 use crate::tasks::TasksError;
 
-/// The first bytes of a file with a footer; a stream has none.
+/// The first bytes of a file with a footer. A stream begins with its first message.
 const MAGIC: &[u8] = b"ARROW1";
 
-/// The batches of a file, with one in memory at a time.
+/// The record batches of a file. One is in memory at a time.
 struct Batches<'a> {
     path: &'a Path,
     reader: Reader,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     length: u64,
 }
 
 enum Reader {
-    Stream(StreamReader<Watched<BufReader<File>>>),
+    Stream(StreamReader<CountingReader<BufReader<File>>>),
     File(FileReader<BufReader<File>>),
 }
 
-/// A reader that counts the bytes taken, and notes whether it met the end.
-struct Watched<R> {
+/// Counts the bytes that are read, and records that the end of the file was reached.
+struct CountingReader<R> {
     inner: R,
-    taken: u64,
-    ended: bool,
+    bytes_read: u64,
+    at_end: bool,
 }
 
-impl<R: Read> Read for Watched<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
-        self.taken += length as u64;
-        self.ended |= length == 0 && !buffer.is_empty();
+        self.bytes_read += length as u64;
+        self.at_end |= length == 0 && !buffer.is_empty();
         Ok(length)
     }
 }
 
 impl<'a> Batches<'a> {
-    /// Opens the file with the columns at `columns`, or with all columns.
+    /// Opens the file to read the columns with these indices, or all columns for `None`.
     fn open(path: &'a Path, columns: Option<Vec<usize>>) -> Result<Self, TasksError> {
-        let (file, length, footed) = opened(path).map_err(|source| unreadable(path, source))?;
+        let (file, length, has_footer) = open_file(path).map_err(|source| unreadable(path, source))?;
         let mut file = BufReader::new(file);
+        // Before the library allocates the lengths that a damaged file claims.
         let fault = guarded(path, || {
-            let fault = arrow_packed::fault(&mut file, footed).and_then(|fault| file.rewind().map(|()| fault));
-            fault.map_err(|source| unreadable(path, source))
+            let checked = arrow_packed::fault(&mut file, has_footer).and_then(|fault| file.rewind().map(|()| fault));
+            checked.map_err(|source| unreadable(path, source))
         })?;
         if let Some(message) = fault {
             return Err(malformed(path, message));
         }
         let reader = guarded(path, || {
-            let reader = if footed {
+            let reader = if has_footer {
                 FileReader::try_new(file, columns).map(Reader::File)
             } else {
-                let file = Watched {
+                let file = CountingReader {
                     inner: file,
-                    taken: 0,
-                    ended: false,
+                    bytes_read: 0,
+                    at_end: false,
                 };
                 StreamReader::try_new(file, columns).map(Reader::Stream)
             };
@@ -81,7 +82,10 @@ impl<'a> Batches<'a> {
         }
     }
 
-    /// Returns the next batch; `None` at a proper end.
+    /// Returns the next batch; `None` after the last.
+    ///
+    /// # Errors
+    /// The file is damaged or cut off, or bytes follow its end.
     fn advance(&mut self) -> Result<Option<RecordBatch>, TasksError> {
         let (path, reader) = (self.path, &mut self.reader);
         let batch = guarded(path, || {
@@ -92,31 +96,31 @@ impl<'a> Batches<'a> {
             batch.transpose().map_err(|error| broken(path, &error))
         })?;
         if batch.is_none()
-            && let Some(message) = self.unfinished()
+            && let Some(message) = self.wrong_end()
         {
             return Err(malformed(self.path, message));
         }
         Ok(batch)
     }
 
-    /// Returns what is wrong with the end that was met. A stream that was cut off between two
-    /// batches looks complete, except that the mark at its end is missing.
-    fn unfinished(&self) -> Option<String> {
+    /// Returns an error text if a stream ended in the wrong place; `None` if its end is right. A
+    /// stream that was cut off between two batches looks complete: only its end mark is missing.
+    fn wrong_end(&self) -> Option<String> {
         let Reader::Stream(stream) = &self.reader else {
             return None;
         };
-        let watched = stream.get_ref();
-        let more = self.length.saturating_sub(watched.taken);
-        if watched.ended {
+        let file = stream.get_ref();
+        let more = self.length.saturating_sub(file.bytes_read);
+        if file.at_end {
             Some(
-                "cannot be read as Arrow: the mark at the end of its stream is missing, so it was cut off or its writer never \
-                 closed it: copy or write it again"
+                "cannot be read as Arrow: its stream has no end mark. It was cut off, or its writer did not close it: copy or \
+                 write it again"
                     .to_owned(),
             )
         } else if more > 0 {
             Some(format!(
-                "cannot be read as Arrow: {more} bytes follow the mark that its stream ends with, so it is damaged or several \
-                 streams in one file: write it again, each stream into a file of its own"
+                "cannot be read as Arrow: {more} bytes follow the mark at the end of its stream. It is damaged, or holds several \
+                 streams: write each stream to a separate file"
             ))
         } else {
             None
@@ -125,13 +129,13 @@ impl<'a> Batches<'a> {
 }
 
 /// Opens the file at its beginning. Returns its length, and true if it has a footer.
-fn opened(path: &Path) -> io::Result<(File, u64, bool)> {
+fn open_file(path: &Path) -> io::Result<(File, u64, bool)> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    let mut first = Vec::new();
-    (&mut file).take(MAGIC.len() as u64).read_to_end(&mut first)?;
+    let mut beginning = Vec::new();
+    (&mut file).take(MAGIC.len() as u64).read_to_end(&mut beginning)?;
     file.rewind()?;
-    Ok((file, length, first == MAGIC))
+    Ok((file, length, beginning == MAGIC))
 }
 
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
@@ -142,16 +146,16 @@ fn broken(path: &Path, error: &ArrowError) -> TasksError {
     let cut = matches!(error, ArrowError::IoError(_, source) if source.kind() == io::ErrorKind::UnexpectedEof);
     let reason = error.to_string();
     let message = if cut {
-        "cannot be read as Arrow: it is cut off in the middle: copy or write it again".to_owned()
+        "cannot be read as Arrow: it is cut off; copy or write it again".to_owned()
     } else if reason.contains("lz4") {
-        "is packed with LZ4, which is not read: write it with zstd or unpacked".to_owned()
+        "is packed with LZ4, which is not read: write it with zstd or without compression".to_owned()
     } else {
-        format!("cannot be read as Arrow ({reason}): it is cut off or damaged, or no Arrow file")
+        format!("cannot be read as Arrow ({reason}): it is cut off, damaged, or not an Arrow file")
     };
     malformed(path, message)
 }
 
-/// Counts the rows; values are not read.
+/// Counts the rows without reading their values.
 pub(super) fn count(path: &Path) -> Result<u64, TasksError> {
     let mut batches = Batches::open(path, Some(Vec::new()))?;
     let mut rows: u64 = 0;
@@ -161,17 +165,18 @@ pub(super) fn count(path: &Path) -> Result<u64, TasksError> {
     Ok(rows)
 }
 
+/// Passes the rows in `range` to `sink`. Returns the number of rows in the batches that were read.
 pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Result<u64, TasksError> {
     let mut batches = Batches::open(path, None)?;
     arrow_kinds::refuse(&batches.schema()).map_err(|message| malformed(path, message))?;
-    let mut first: u64 = 0;
-    while first < range.end {
+    let mut batch_start: u64 = 0;
+    while batch_start < range.end {
         let Some(batch) = batches.advance()? else { break };
-        let end = first.saturating_add(batch.num_rows() as u64);
-        for row in first.max(range.start)..end.min(range.end) {
+        let batch_end = batch_start.saturating_add(batch.num_rows() as u64);
+        for row in batch_start.max(range.start)..batch_end.min(range.end) {
             let place = RowPlace::Row(row);
             let value = guarded(path, || {
-                arrow_json::row(&batch, (row - first) as usize).map_err(|message| bad(path, place, message))
+                arrow_json::row(&batch, (row - batch_start) as usize).map_err(|message| bad(path, place, message))
             })?;
             sink(Row {
                 path,
@@ -180,9 +185,9 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
                 value,
             })?;
         }
-        first = end;
+        batch_start = batch_end;
     }
-    Ok(first)
+    Ok(batch_start)
 }
 
 #[cfg(test)]
