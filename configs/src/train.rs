@@ -11,16 +11,15 @@ use crate::{AlarmsConfig, KlConfig, KlPlace, LossConfig};
 pub struct TrainConfig {
     /// Trains the agent. `false` makes a frozen partner without buffer or trainer.
     pub enabled: bool,
-    /// Groups per batch, each group whole.
+    /// Groups per batch. All samples of a group are in the same batch.
     pub batch_groups: usize,
-    /// Optimizer steps per pass over a batch. Groups are split by the seed.
+    /// Optimizer steps per pass over a batch. The seed decides which groups each step trains on.
     pub minibatches: usize,
     /// Passes over a batch.
     pub epochs: usize,
-    /// Most tokens computed at once. Changes memory, never the result.
+    /// Most tokens computed at once. Fewer need less memory; the result is the same.
     pub micro_batch_tokens: usize,
-    /// Most trainer steps between the weights that sampled a token and those it trains. Older
-    /// tokens are stale.
+    /// Most trainer steps between sampling a token and training on it. Older tokens are stale.
     pub max_staleness: u64,
     /// Treatment of stale tokens.
     pub stale: Stale,
@@ -28,22 +27,22 @@ pub struct TrainConfig {
     pub advantage: Advantage,
     /// Treatment of groups with equal rewards.
     pub zero_advantage: ZeroAdvantage,
-    /// Treatment of conversations that reached their token limit: trained (`keep`), or only part of
-    /// the baseline (`mask`).
+    /// Treatment of conversations that reached their token limit: `keep` trains on them, `mask`
+    /// uses only their rewards, in the baseline.
     pub truncated: Truncated,
     /// Loss of a batch.
     pub loss: LossConfig,
-    /// KL to a reference policy.
+    /// KL penalty towards a reference policy.
     pub kl: KlConfig,
-    /// Average of the weights, kept with them and saved in each checkpoint; default: none.
+    /// Moving average of the weights, saved in each checkpoint; default: none.
     pub ema: Option<EmaConfig>,
-    /// Keeps only the input of each layer for the backward pass and computes the layer again: less
-    /// memory, more time, same result.
+    /// Stores only each layer's input for the backward pass, which then computes the layer again.
+    /// Needs less memory and more time; the result is the same.
     pub checkpoint_activations: bool,
     /// Entropy bonus per token, 0 or more.
     pub entropy: f64,
-    /// Final entropy bonus, reached linearly over `optimizer.decay_steps` (0: all steps). Exploring
-    /// early avoids a language with two names for one thing.
+    /// Final entropy bonus, reached linearly over `optimizer.decay_steps` (0: all steps). A higher
+    /// bonus early on avoids a language with two names for one thing.
     pub entropy_final: Option<f64>,
     /// AdamW and its learning rate.
     pub optimizer: OptimizerConfig,
@@ -105,20 +104,20 @@ pub enum Advantage {
     Loo,
     /// `A = (r - mean) / (std + 1e-6)`, unbiased std (DeepSeekMath, arXiv:2402.03300).
     Grpo,
-    /// The AstraFlow recipe: pooled over all roles of the agent, unbiased std, then a z-score over
-    /// the tokens of the batch.
+    /// The AstraFlow recipe: like `grpo`, but over all roles of the agent together, then a z-score
+    /// over the tokens of the batch.
     Astraflow,
     /// `A = r`, then a z-score over the tokens of the batch: REINFORCE++ (arXiv:2501.03262). One
     /// conversation per task is enough.
     ReinforcePlusPlus,
-    /// `A = r - mean`, then a z-score over the tokens of the batch (variant for groups in the same
-    /// paper).
+    /// `A = r - mean`, then a z-score over the tokens of the batch: the variant for groups in the
+    /// REINFORCE++ paper.
     ReinforcePlusPlusBaseline,
 }
 
 impl Advantage {
-    /// Returns true if advantages are divided by the spread of a whole batch. Then a group of equal
-    /// rewards has advantages too.
+    /// Returns true if a z-score over the whole batch follows. It can give even a group with equal
+    /// rewards advantages other than 0.
     #[must_use]
     pub fn is_of_batch(self) -> bool {
         match self {
@@ -135,10 +134,11 @@ pub enum ZeroAdvantage {
     /// Keeps them in the batch.
     #[default]
     Keep,
-    /// Skips their computation; denominators still count them. The result is equal unless KL or
-    /// entropy is on.
+    /// Leaves them out of the computation; the loss's denominators still count them. Same result as
+    /// `keep`; rejected with KL or entropy.
     Skip,
-    /// Draws more groups in their place, up to a cap (dynamic sampling, DAPO, arXiv:2503.14476).
+    /// Replaces them with other groups, up to 4 x `batch_groups` groups in all (dynamic sampling,
+    /// DAPO, arXiv:2503.14476).
     Refill,
 }
 
@@ -146,10 +146,10 @@ pub enum ZeroAdvantage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stale {
-    /// Masks and counts them.
+    /// Leaves them out of the loss and counts them.
     #[default]
     Mask,
-    /// Drops the whole sample.
+    /// Drops the whole sample that has a stale token.
     DropSample,
     /// Trains on them.
     Keep,
@@ -182,9 +182,9 @@ pub enum Schedule {
     /// Stays at `lr`.
     #[default]
     Constant,
-    /// Falls to `min_lr` on a line.
+    /// Falls linearly to `min_lr`.
     Linear,
-    /// Falls to `min_lr` on half a cosine.
+    /// Falls to `min_lr` along half a period of a cosine.
     Cosine,
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Splits `"1.5 m"` into its number and its unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text
@@ -120,8 +121,8 @@ pub struct Date {
 impl Date {
     fn parse(text: &str) -> Option<Self> {
         let number = |part: &str, digits: usize| {
-            let sound = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
-            if sound { part.parse::<i64>().ok() } else { None }
+            let is_number = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+            if is_number { part.parse::<i64>().ok() } else { None }
         };
         let mut parts = text.split('-');
         let date = Self {
@@ -132,6 +133,7 @@ impl Date {
         (parts.next().is_none() && date.exists()).then_some(date)
     }
 
+    /// Returns true if the calendar has this day and the year has four digits.
     fn exists(self) -> bool {
         let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
         let days = match self.month {
@@ -146,11 +148,13 @@ impl Date {
     /// "chrono-compatible low-level date algorithms").
     #[must_use]
     pub fn seconds(self) -> i64 {
+        // Years begin on March 1, so that a leap day is the last day of its year.
         let year = self.year - i64::from(self.month <= 2);
         let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-        let shifted = (self.month + 9) % 12;
-        let day_of_year = (153 * shifted + 2) / 5 + self.day - 1;
+        let months_since_march = (self.month + 9) % 12;
+        let day_of_year = (153 * months_since_march + 2) / 5 + self.day - 1;
         let day_of_era = 365 * year_of_era + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        // There are 719 468 days from 0000-03-01 to 1970-01-01.
         86_400 * (146_097 * era + day_of_era - 719_468)
     }
 }
@@ -161,9 +165,11 @@ impl fmt::Display for Date {
     }
 }
 
-/// The schema type of a table with free content.
+/// The schema type of a table that accepts any keys and values.
 pub(crate) type AnyTable = BTreeMap<String, serde_json::Value>;
 
+/// Makes a configuration value a string that `parse` reads. `$pattern` describes these strings in
+/// the JSON Schema.
 macro_rules! serde_as_text {
     ($name:ident, $example:literal, $pattern:literal) => {
         impl JsonSchema for $name {
@@ -222,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_round_trip() {
+    fn texts_with_known_units_are_read_and_others_rejected() {
         for (text, seconds) in [("250ms", 0.25), ("30s", 30.0), ("1.5 m", 90.0), ("2h", 7200.0)] {
             assert_eq!(
                 HumanDuration::parse(text),
@@ -248,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn existing_days_give_their_seconds_and_others_fail() {
+    fn a_date_gives_its_seconds_and_other_texts_are_rejected() {
         // The values are from Python's calendar.timegm.
         for (text, seconds) in [
             ("1970-01-01", 0),
