@@ -26,6 +26,6 @@ mod tests;
 
 pub use error::{Held, TransferError};
 pub use message::{apply, delta, full, largest};
-pub use shelf::{Offer, Shelf, Taken};
+pub use shelf::{Offer, OfferCounts, Shelf};
 pub use sink::{AnnounceState, ShelfSink};
 pub use state::{Form, State};

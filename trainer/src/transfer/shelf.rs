@@ -1,4 +1,4 @@
-//! Holds the newest weights and the deltas that lead to them, for receivers to fetch.
+//! Holds the newest weights, and the deltas from recent weights to them, for receivers to fetch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,21 +10,23 @@ use broker::protocol::engine::StateId;
 use super::message::MESSAGES;
 use super::{State, delta, full};
 
-/// The number of remembered digests of states. No receiver still serves older weights.
-const KNOWN: usize = 1024;
+/// The number of newest states whose digests are kept. No receiver serves weights older than these.
+const MOST_DIGESTS: usize = 1024;
 
-/// The states and deltas to fetch. A state is never changed, so a later step never alters data that
-/// is being sent.
+/// The newest state, and the deltas to it. States are immutable, so a later step never alters data
+/// that is being sent.
 #[derive(Debug, Default)]
 pub struct Shelf {
     content: Mutex<Content>,
+    /// Offers of the whole state so far.
     whole: AtomicU64,
+    /// Offers of deltas so far.
     deltas: AtomicU64,
 }
 
-/// How often each kind was offered.
+/// The number of offers of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct OfferCounts {
     pub whole: u64,
     pub deltas: u64,
 }
@@ -32,22 +34,25 @@ pub struct Taken {
 #[derive(Debug, Default)]
 struct Content {
     newest: Option<Arc<Newest>>,
-    /// The digests of the states that were put here.
-    known: BTreeMap<WeightVersion, [u8; 32]>,
-    /// Each link begins where the previous one ends; the last one ends at the newest state.
+    /// The digests of the states that were put on the shelf.
+    digests: BTreeMap<WeightVersion, [u8; 32]>,
+    /// The chain of deltas, oldest first. Each link begins where the previous one ends. The last
+    /// one ends at the newest state.
     links: VecDeque<Link>,
 }
 
 #[derive(Debug)]
 struct Newest {
     state: State,
-    /// Built at the first request.
+    /// The message with the whole state, built at the first request.
     full: OnceLock<Arc<[u8]>>,
 }
 
 #[derive(Debug)]
 struct Link {
+    /// The state at which the delta begins.
     base: StateId,
+    /// The delta.
     message: Arc<[u8]>,
 }
 
@@ -62,7 +67,7 @@ pub enum Offer {
     Messages {
         version: WeightVersion,
         messages: Vec<Arc<[u8]>>,
-        /// True if the messages begin from the held weights, false for the whole state.
+        /// True for deltas from the held weights, false for the whole state.
         delta: bool,
     },
 }
@@ -72,29 +77,29 @@ impl Shelf {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest weights.
+    /// Returns the id of the newest weights.
     #[must_use]
     pub fn newest(&self) -> Option<StateId> {
         self.content().newest.as_ref().map(|newest| newest.state.id())
     }
 
-    /// Returns true if exactly these weights were put here under their version.
+    /// Returns true if these weights were put on the shelf: version and digest must match.
     #[must_use]
     pub fn knows(&self, id: StateId) -> bool {
-        self.content().known.get(&id.version) == Some(&id.digest)
+        self.content().digests.get(&id.version) == Some(&id.digest)
     }
 
-    /// The counts of offers so far.
+    /// Returns the number of offers so far.
     #[must_use]
-    pub fn taken(&self) -> Taken {
-        Taken {
+    pub fn offer_counts(&self) -> OfferCounts {
+        OfferCounts {
             whole: self.whole.load(Ordering::Relaxed),
             deltas: self.deltas.load(Ordering::Relaxed),
         }
     }
 
-    /// Adds a state as the newest. Returns `false` and changes nothing if the shelf has an equally
-    /// new state.
+    /// Adds a state as the newest. Returns false and changes nothing if the shelf has this version
+    /// or a newer one.
     pub fn put(&self, state: State) -> bool {
         let before = self.content().newest.clone();
         if before
@@ -109,19 +114,20 @@ impl Shelf {
             let base = before.state.id();
             Some(Link { base, message })
         });
-        let most = state.form().bytes();
+        // A chain that is longer than the whole state saves nothing.
+        let whole_size = state.form().bytes();
         let mut content = self.content();
         match link {
             Some(link) => content.links.push_back(link),
             None => content.links.clear(),
         }
-        let length = |links: &VecDeque<Link>| links.iter().map(|link| link.message.len()).sum::<usize>();
-        while content.links.len() > MESSAGES || length(&content.links) > most {
+        let chain_size = |links: &VecDeque<Link>| links.iter().map(|link| link.message.len()).sum::<usize>();
+        while content.links.len() > MESSAGES || chain_size(&content.links) > whole_size {
             content.links.pop_front();
         }
-        content.known.insert(state.version(), state.id().digest);
-        while content.known.len() > KNOWN {
-            content.known.pop_first();
+        content.digests.insert(state.version(), state.id().digest);
+        while content.digests.len() > MOST_DIGESTS {
+            content.digests.pop_first();
         }
         content.newest = Some(Arc::new(Newest {
             state,
@@ -130,9 +136,9 @@ impl Shelf {
         true
     }
 
-    /// Returns the messages from `held` to the newest weights. A delta is offered only if `held` is
-    /// exactly the state that was put here under its version. May take long: the whole state is
-    /// packed at the first request.
+    /// Returns the messages that lead from `held` to the newest weights. Offers deltas only if
+    /// `held` matches a recent state in version and digest, else the whole state. The first request
+    /// for the whole state takes long, because it is packed then.
     #[must_use]
     pub fn offer(&self, held: Option<StateId>) -> Offer {
         let content = self.content();

@@ -194,7 +194,7 @@ fn other_weights_of_the_same_version_get_the_whole() {
         assert_eq!(fetched(&shelf, Some(&other)), (newest.clone(), false));
     }
     assert!(states.iter().all(|state| shelf.knows(state.id())));
-    assert_eq!(shelf.taken(), Taken { whole: 3, deltas: 0 });
+    assert_eq!(shelf.offer_counts(), OfferCounts { whole: 3, deltas: 0 });
 }
 
 #[test]

@@ -13,7 +13,7 @@ use trainer::train::{EmaOptions, Trainer, TrainerOptions};
 use trainer::weights::WeightSink;
 
 use super::Training;
-use super::former::Former;
+use super::former::BatchFormer;
 use super::refused::Refused;
 use super::save::version_of;
 use crate::agent::alarms::Alarms;
@@ -46,7 +46,7 @@ impl Training {
             worker: None,
             engine: None,
             version: WeightVersion::default(),
-            former: Former::new(&agent.config, &agent.name, &prepared),
+            former: BatchFormer::new(&agent.config, &agent.name, &prepared),
             refused: Refused::default(),
             renewing: Renewing::default(),
             seq: 0,

@@ -17,7 +17,7 @@ use crate::ledger::{LedgerHandle, Lineages, RecordedBatch, SampleVerdict, Verdic
 use crate::policy::Prepared;
 
 /// Forms one agent's batches.
-pub(super) struct Former {
+pub(super) struct BatchFormer {
     config: TrainConfig,
     max_new_tokens: u32,
     run_seed: u64,
@@ -55,7 +55,7 @@ impl Imitates {
     }
 }
 
-impl Former {
+impl BatchFormer {
     pub(super) fn new(run: &RunConfig, agent: &AgentName, prepared: &Prepared) -> Self {
         let settings = &prepared.settings;
         let imitates = || Imitates {

@@ -1,13 +1,14 @@
 //! Training: closed groups become batches, batches become weights, weights go to the engine.
 //!
-//! The order makes a crash harmless. The step is raised, the batch's verdicts are recorded, the
-//! weights move and are published, and from time to time a checkpoint makes all of it permanent.
-//! After a restart the trainer continues from the newest checkpoint in a new lineage. The batches
-//! that were recorded after that checkpoint are trained again first, in their order.
+//! The order makes a crash harmless: raise the step, record the batch's verdicts, change the
+//! weights, publish them. At intervals a checkpoint makes all of this permanent. After a restart
+//! the trainer continues from the newest checkpoint in a new lineage. It first trains again the
+//! batches that were recorded after that checkpoint, in their order.
 //!
-//! [`begin`] restores or begins, [`frozen`] warms policies that are not trained, [`foreign`] drives
-//! external engine servers, [`former`] forms the next batch, [`step`] trains it, [`save`] makes it
-//! permanent.
+//! [`begin`] restores a checkpoint or begins with the first weights. [`frozen`] applies the warm
+//! start of a policy that is not trained. [`foreign`] connects SGLang's or vLLM's servers.
+//! [`former`] forms the next batch, [`step`] trains it, [`save`] makes its weights permanent.
+//! [`refused`] limits how often rejected weights are sent again.
 
 mod begin;
 mod foreign;
@@ -35,29 +36,31 @@ use super::past_opponent::Renewing;
 use super::trainer_thread::TrainerThread;
 use crate::engine::EngineClient;
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
-use former::Former;
+use former::BatchFormer;
 use refused::Refused;
 
 /// The training side of an agent.
 pub struct Training {
     agent: Arc<Agent>,
     settings: AgentConfig,
-    /// `None` for a frozen policy.
+    /// The trainer's thread; `None` for a frozen policy.
     worker: Option<TrainerThread>,
-    /// Set for a policy that trains.
+    /// The engine, which is pinned during holds; `None` for a frozen policy.
     engine: Option<Arc<dyn EngineClient>>,
+    /// The version of the newest weights.
     version: WeightVersion,
-    former: Former,
-    /// Weights that the engine rejected.
+    former: BatchFormer,
+    /// Counts the engine's rejections of weights.
     refused: Refused,
     /// Set for a policy that plays with another agent's past weights.
     renewing: Renewing,
+    /// The number of the last command to the trainer.
     seq: u64,
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     metrics: MetricsWriter,
     alarms: Alarms,
-    /// Set for the lead agent where it waits for evaluations.
+    /// Set for the lead agent if it waits for evaluations.
     waiting: Option<EvaluationWait>,
 }
 
@@ -69,11 +72,14 @@ impl Training {
 
     pub(super) async fn execute(&mut self, command: impl FnOnce(u64) -> TrainCommand) -> anyhow::Result<TrainReply> {
         let seq = self.next_seq();
-        let worker = self.worker.as_ref().context("this agent does not train")?;
+        let worker = self
+            .worker
+            .as_ref()
+            .context("this agent does not train, so it can run no trainer command")?;
         worker.execute(command(seq)).await
     }
 
-    /// Trains the batches that a restart cut off again.
+    /// Trains recorded batches again, because a restart lost the weights that they led to.
     pub async fn catch_up(&mut self) -> anyhow::Result<()> {
         while self.former.replays() {
             self.step().await?;
@@ -85,31 +91,31 @@ impl Training {
     /// agents.
     pub async fn run(mut self) -> anyhow::Result<()> {
         if self.agent.ledger.state().await?.phase == RunPhase::Closed {
-            tracing::info!("this run is closed already");
+            tracing::info!("the run is already closed");
             self.agent.closing.notify_one();
         }
         if self.worker.is_some() {
-            let mut changed = self.agent.changed.subscribe();
-            let mut wanted = self.agent.wanted.subscribe();
-            let mut asked = self.agent.holds.subscribe();
-            let mut due = self.agent.due.subscribe();
+            let mut ledger_changes = self.agent.changed.subscribe();
+            let mut snapshots = self.agent.wanted.subscribe();
+            let mut hold_changes = self.agent.holds.subscribe();
+            let mut due_changes = self.agent.due.subscribe();
             loop {
                 let until = self.train_ready_batches().await?;
                 tokio::select! {
-                    changes = changed.changed() => changes?,
+                    changed = ledger_changes.changed() => changed?,
                     refused = self.refused.wait(self.version) => self.publish_again(refused?).await?,
-                    asked = wanted.changed() => {
-                        asked?;
-                        let name = wanted.borrow_and_update().clone();
+                    changed = snapshots.changed() => {
+                        changed?;
+                        let name = snapshots.borrow_and_update().clone();
                         self.snapshot(name).await?;
                     }
-                    changed = asked.changed() => changed?,
-                    changed = due.changed() => changed?,
+                    changed = hold_changes.changed() => changed?,
+                    changed = due_changes.changed() => changed?,
                     () = holds::over(until) => {}
                     () = self.agent.closing.notified() => break,
                 }
             }
-            // The run is closed: no coordinator evaluates any more.
+            // A closed run has no more evaluations, so holds have no purpose now.
             self.keep_holds(Vec::new());
             while self.step().await? {}
             self.last_batch().await?;
@@ -120,9 +126,11 @@ impl Training {
         self.agent.close(self.version).await
     }
 
-    /// Trains batches until none is ready or none may begin, then keeps the standing holds. Returns
-    /// when the first hold, or the wait for an evaluation, ends. Every begun batch is published by
-    /// then, because this task does one thing at a time.
+    /// Trains batches until none is ready or none may begin, then keeps the holds that coordinators
+    /// ask for. Returns the time at which the first hold or the wait for an evaluation ends.
+    ///
+    /// The agent confirms a hold only after it has published the last batch, because this task does
+    /// one thing at a time.
     async fn train_ready_batches(&mut self) -> anyhow::Result<Option<tokio::time::Instant>> {
         loop {
             let now = tokio::time::Instant::now();
@@ -143,14 +151,15 @@ impl Training {
         }
     }
 
-    /// Until when no batch is begun at this step, because an evaluation is due.
+    /// Returns the time until which no batch may begin, because an evaluation is due at this step.
     fn waits_until(&mut self, now: tokio::time::Instant) -> Option<tokio::time::Instant> {
         let phase = self.agent.status.borrow().run.phase;
         let due = self.agent.due.borrow();
         self.waiting.as_mut()?.until(phase, self.version.step, &due, now)
     }
 
-    /// Calls [`holds::keep`] before the next batch begins.
+    /// Keeps exactly these holds, and logs if holding begins or ends. Must be called without holds
+    /// before a batch begins: then the heartbeat confirms none.
     fn keep_holds(&self, names: Vec<String>) {
         let first = names.first().cloned();
         if !holds::keep(&self.agent.status, self.engine.as_deref(), names) {
@@ -159,14 +168,15 @@ impl Training {
         let (agent, step) = (&self.agent.name, self.version.step);
         match first {
             Some(hold) => {
-                tracing::info!(%agent, step, hold, "holding: no batch is begun until an evaluation is over")
+                tracing::info!(%agent, step, hold, "holding: no batch begins until the evaluation ends")
             }
-            None => tracing::info!(%agent, step, "holding no longer"),
+            None => tracing::info!(%agent, step, "the hold has ended: batches may begin"),
         }
     }
 
-    /// Waits until the run is closed, or past weights cannot be renewed any more. Engines that
-    /// reject weights without a successor ask for them again by themselves, a few times at most.
+    /// Waits until the run of a frozen agent is closed. Fails if past weights cannot be renewed any
+    /// more, or if the engine rejected the same weights too often. Rejected weights are not sent
+    /// again from here: the engine's driver or [`Renewing`] does it.
     async fn stand_by(&mut self) -> anyhow::Result<()> {
         loop {
             tokio::select! {
@@ -177,10 +187,9 @@ impl Training {
         }
     }
 
-    /// Sends the newest weights again after a pause; later weights replace those that were rejected
-    /// before.
+    /// Sends the newest weights again after a pause, because the engine rejected them.
     async fn publish_again(&mut self, pause: std::time::Duration) -> anyhow::Result<()> {
-        // An engine process's driver announces the weights again itself.
+        // The driver of an engine process announces rejected weights again by itself.
         if self.settings.engine.kind == EngineKind::Dyad {
             return Ok(());
         }
@@ -189,32 +198,32 @@ impl Training {
     }
 
     /// Returns true if this is the lead agent and it has trained `run.train_steps` batches.
-    fn has_done_all(&self) -> bool {
+    fn has_trained_all_steps(&self) -> bool {
         let run = &self.agent.config;
         run.lead() == Some(&self.agent.name) && self.version.step >= run.run.train_steps
     }
 
-    /// Handles the rest at the run's end: less than a batch, or groups that the lead agent may no
-    /// longer train on.
+    /// Trains on the groups that are left at the run's end, or discards them. They are too few for
+    /// a batch, or the lead agent has already trained all its steps.
     async fn last_batch(&mut self) -> anyhow::Result<()> {
-        let train = self.agent.config.run.last_batch == LastBatch::Train && !self.has_done_all();
+        let train = self.agent.config.run.last_batch == LastBatch::Train && !self.has_trained_all_steps();
         if train && let Some((bundles, batch)) = self.former.rest(&self.agent.ledger, self.version).await? {
-            tracing::info!(groups = batch.groups.len(), "training the last short batch");
+            tracing::info!(groups = batch.groups.len(), "training a last batch with fewer groups");
             self.train(&bundles, batch, Instant::now()).await?;
         }
         let (lineage, next) = (self.version.lineage, self.version.step + 1);
         let samples = self.agent.ledger.discard_ready(lineage, next, "run_ended").await?;
         if samples > 0 {
-            tracing::info!(samples, "discarded: the run has ended");
+            tracing::info!(samples, "discarded the samples that were left: the run has ended");
             let line = Metrics::new("discarded", self.version.step).with("agent", self.agent.name.as_str());
             self.metrics.write(line.with("discarded/run_ended", samples));
         }
         Ok(())
     }
 
-    /// Trains one batch if one is ready.
+    /// Trains one batch if enough groups are ready. Returns true if it trained one.
     async fn step(&mut self) -> anyhow::Result<bool> {
-        if self.has_done_all() {
+        if self.has_trained_all_steps() {
             return Ok(false);
         }
         let Some((bundles, batch)) = self.former.next(&self.agent.ledger, self.version).await? else {
@@ -225,6 +234,7 @@ impl Training {
         Ok(true)
     }
 
+    /// Writes the last checkpoint and metrics.
     async fn end(&mut self) -> anyhow::Result<()> {
         self.checkpoint().await?;
         self.metrics.flush();

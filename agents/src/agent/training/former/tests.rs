@@ -5,8 +5,8 @@ use rollout::text::make::write_tokenizer;
 use super::*;
 use crate::ledger::tests::{agent, group, part, reserve, run, sample};
 
-fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> Former {
-    Former {
+fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> BatchFormer {
+    BatchFormer {
         config: TrainConfig {
             batch_groups,
             zero_advantage,
@@ -245,7 +245,7 @@ fn known_answers_that_the_model_cannot_take_keep_no_row() {
         (vocab, shorter - 1, [0, 0, 0]),
         (0, 1000, [0, 0, 0]),
     ] {
-        let imitating = Former {
+        let imitating = BatchFormer {
             imitates: Some(Imitates {
                 text: text.clone(),
                 vocab,

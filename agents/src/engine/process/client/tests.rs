@@ -6,7 +6,7 @@ use broker::protocol::turn::Sampling;
 use configs::{EngineKind, RunConfig};
 use tokio::sync::mpsc::UnboundedReceiver;
 use trainer::engine::{Engine, EngineOptions};
-use trainer::transfer::Taken;
+use trainer::transfer::OfferCounts;
 use trainer::weights::Published;
 
 use super::*;
@@ -191,7 +191,7 @@ async fn new_weights_arrive_by_delta_and_late_ones_are_ignored() {
     sink.publish(&trained, version(3)).unwrap();
     assert!(sink.publish(&trained, version(2)).is_err());
     assert_eq!(play(&*engine, vec![job(1, 3)], false).await[0].3[0], version(3));
-    assert_eq!(shelf.taken(), Taken { whole: 1, deltas: 2 });
+    assert_eq!(shelf.offer_counts(), OfferCounts { whole: 1, deltas: 2 });
     serving.close().await;
 }
 
@@ -257,7 +257,11 @@ async fn an_engine_with_the_announced_weights_is_asked_at_once() {
     until(async || health(&serving).await["session"] == true).await;
     sink.publish(scene.prepared.weights().unwrap(), version(4)).unwrap();
     assert_eq!(play(&*again, vec![job(1, 3)], false).await[0].3[0], version(4));
-    assert_eq!(shelf.taken(), Taken { whole: 0, deltas: 0 }, "nothing was fetched");
+    assert_eq!(
+        shelf.offer_counts(),
+        OfferCounts { whole: 0, deltas: 0 },
+        "nothing was fetched"
+    );
     serving.close().await;
 }
 
