@@ -1,26 +1,30 @@
 //! Each user's permissions in a run, in RabbitMQ's form: regular expressions over names.
 //!
-//! Configure declares and deletes. Write publishes to an exchange and binds a queue. Read consumes
-//! from a queue and binds to an exchange.
+//! | permission | on a queue | on an exchange |
+//! |---|---|---|
+//! | configure | declare, delete | declare, delete |
+//! | write | bind it to an exchange | publish |
+//! | read | consume | bind a queue to it |
 //!
-//! On topic exchanges a second pair of expressions restricts the routing key. Without such a pair,
-//! a user may write and bind any key there, so every user gets a pair for every topic exchange.
+//! On topic exchanges a second pair of expressions restricts the routing keys for write and read.
+//! RabbitMQ allows any key to a user without such a pair, so every user gets a pair for every topic
+//! exchange.
 
 use super::{Plane, Queue, Speaker, Topology};
 use configs::{AgentName, ParticipantName};
 
-/// A kind of process with its own user.
+/// The owner of a RabbitMQ user: a process of the run, or a person who uses dyad's commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Principal {
     Coordinator,
     Agent(AgentName),
     /// Publishes tasks.
     Publisher,
-    /// Gives orders, handles dead letters, requeues tasks.
+    /// Sends commands to the run, handles dead letters and requeues tasks.
     Operator,
-    /// Receives heartbeats and shared turns.
+    /// Receives heartbeats and the committed text of turns.
     Onlooker,
-    /// Answers questions.
+    /// Answers the questions that coordinators ask it.
     Participant(ParticipantName),
 }
 
@@ -33,7 +37,7 @@ pub struct Access {
     pub topics: Vec<TopicAccess>,
 }
 
-/// Routing keys of a topic exchange that a user may publish and bind.
+/// The routing keys of a topic exchange that a user may publish (write) and bind (read).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicAccess {
     pub exchange: String,
@@ -43,9 +47,10 @@ pub struct TopicAccess {
 
 /// Matches no existing name.
 const NOTHING: &str = "^$";
-/// A placeholder for a name chosen at run time, replaced by its expression. No name has capitals.
+/// Stands in a name for a part that is chosen at run time; an expression then replaces it. Names
+/// have no capitals, so it matches no other part.
 const LISTENER: &str = "LISTENER";
-/// Matches the random part of such a name.
+/// Matches a random part of a name.
 const RANDOM: &str = "[0-9a-z]+";
 
 impl Principal {
@@ -59,7 +64,7 @@ impl Principal {
         processes.chain(people).chain(participants).collect()
     }
 
-    /// Returns the name in users and files: `agent-a`.
+    /// Returns the principal's part of user names and file names, for example `agent-a`.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
@@ -72,14 +77,14 @@ impl Principal {
         }
     }
 
-    /// Returns true for coordinators: they alone use the store.
+    /// Returns true if the principal uses Redis: only coordinators do.
     #[must_use]
     pub fn uses_the_store(&self) -> bool {
         *self == Self::Coordinator
     }
 }
 
-/// Names that a user may access, one list for each permission.
+/// Expressions for the names that a user may access, one list for each permission.
 #[derive(Default)]
 struct Names {
     configure: Vec<String>,
@@ -88,7 +93,8 @@ struct Names {
 }
 
 impl Names {
-    /// Adds the user's own queue: declared, bound and read.
+    /// Adds a queue that the user declares, binds and reads. In its name `listener` replaces
+    /// [`LISTENER`].
     fn own(&mut self, queue: &Queue, listener: &str) {
         let name = literal(&queue.name).replace(LISTENER, listener);
         for right in [&mut self.configure, &mut self.write, &mut self.read] {
@@ -96,7 +102,7 @@ impl Names {
         }
     }
 
-    /// Adds the user's own queue, with an exchange that only this user reads.
+    /// Adds a queue of the user and the queue's exchange, which only this user reads.
     fn inbox(&mut self, queue: &Queue) {
         self.own(queue, "");
         for right in [&mut self.configure, &mut self.read] {
@@ -116,8 +122,8 @@ impl Names {
 impl Topology {
     /// Returns the name of a user of this run.
     #[must_use]
-    pub fn user(&self, who: &Principal) -> String {
-        format!("{}.{}", self.run(), who.label())
+    pub fn user(&self, principal: &Principal) -> String {
+        format!("{}.{}", self.run(), principal.label())
     }
 
     /// Returns true if a user of this run is one of its agents.
@@ -129,11 +135,11 @@ impl Topology {
         name.is_some_and(|name| AgentName::new(name).is_ok())
     }
 
-    /// Returns the permissions of a user: nothing else of this run or of any other.
+    /// Returns the permissions of a user. All other names are refused, in this run and others.
     #[must_use]
-    pub fn access(&self, who: &Principal) -> Access {
+    pub fn access(&self, principal: &Principal) -> Access {
         let mut names = Names::default();
-        match who {
+        match principal {
             Principal::Coordinator => return self.whole_run(),
             Principal::Agent(name) => self.agent_names(name, &mut names),
             Principal::Publisher => names.write(&self.tasks().exchange.name),
@@ -145,7 +151,7 @@ impl Topology {
             configure: any_of(&names.configure),
             write: any_of(&names.write),
             read: any_of(&names.read),
-            topics: self.topics(who),
+            topics: self.topics(principal),
         }
     }
 
@@ -187,39 +193,39 @@ impl Topology {
         names.write(&self.to_answers(LISTENER, name.as_str()).exchange);
     }
 
-    fn topics(&self, who: &Principal) -> Vec<TopicAccess> {
+    fn topics(&self, principal: &Principal) -> Vec<TopicAccess> {
         let every_key = format!("^{}\\.", self.run());
         let topic = |plane: Plane, write: Option<String>, read: bool| TopicAccess {
             exchange: self.exchange(plane, None).name,
             write: write.unwrap_or_else(|| NOTHING.into()),
             read: if read { every_key.clone() } else { NOTHING.into() },
         };
-        let speaks = |speaker| Some(key(&self.to_control(speaker).routing_key, ""));
-        let (results, control) = match who {
-            Principal::Coordinator => (None, speaks(Speaker::Coordinator)),
+        let control_key = |speaker| Some(key(&self.to_control(speaker).routing_key, ""));
+        let (results, control) = match principal {
+            Principal::Coordinator => (None, control_key(Speaker::Coordinator)),
             Principal::Agent(name) => {
                 let answer = self.to_results(LISTENER, name.as_str()).routing_key;
-                (Some(key(&answer, RANDOM)), speaks(Speaker::Agent(name)))
+                (Some(key(&answer, RANDOM)), control_key(Speaker::Agent(name)))
             }
-            Principal::Operator => (None, speaks(Speaker::Operator)),
+            Principal::Operator => (None, control_key(Speaker::Operator)),
             Principal::Participant(name) => {
                 let answer = self.to_answers(LISTENER, name.as_str()).routing_key;
                 (Some(key(&answer, RANDOM)), None)
             }
             Principal::Publisher | Principal::Onlooker => (None, None),
         };
-        let coordinator = *who == Principal::Coordinator;
-        let onlooker = *who == Principal::Onlooker;
-        let listens = !matches!(who, Principal::Publisher | Principal::Participant(_));
+        let is_coordinator = *principal == Principal::Coordinator;
+        let is_onlooker = *principal == Principal::Onlooker;
+        let reads_control = !matches!(principal, Principal::Publisher | Principal::Participant(_));
         vec![
-            topic(Plane::Results, results, coordinator),
-            topic(Plane::Control, control, listens),
-            topic(Plane::Inference, coordinator.then(|| every_key.clone()), onlooker),
+            topic(Plane::Results, results, is_coordinator),
+            topic(Plane::Control, control, reads_control),
+            topic(Plane::Inference, is_coordinator.then(|| every_key.clone()), is_onlooker),
         ]
     }
 
-    /// Returns a coordinator's permissions. Coordinators declare the run's queues and hold all its
-    /// tasks, so they may access the whole run, and nothing else.
+    /// Returns a coordinator's permissions: the whole run, since coordinators declare its queues
+    /// and hold all its tasks.
     fn whole_run(&self) -> Access {
         let names = format!("^{}", literal(&self.prefix()));
         Access {
@@ -231,12 +237,13 @@ impl Topology {
     }
 }
 
-/// Escapes a name. Names consist of letters, digits, `-`, `_` and dots: only the dot has another
-/// meaning in an expression.
+/// Escapes a name. Names consist of letters, digits, `-`, `_` and dots, and only the dot has a
+/// special meaning in an expression.
 fn literal(name: &str) -> String {
     name.replace('.', "\\.")
 }
 
+/// Returns an expression that matches exactly these names, themselves expressions.
 fn any_of(names: &[String]) -> String {
     if names.is_empty() {
         return NOTHING.into();
@@ -244,6 +251,7 @@ fn any_of(names: &[String]) -> String {
     format!("^({})$", names.join("|"))
 }
 
+/// Returns an expression for a routing key, in which `listener` replaces [`LISTENER`].
 fn key(routing_key: &str, listener: &str) -> String {
     format!("^{}$", literal(routing_key).replace(LISTENER, listener))
 }

@@ -1,36 +1,37 @@
-//! The description of a tool for a model: a name, a description and the arguments that it takes.
+//! A tool as a model sees it: its name, its description and the arguments that it takes.
 
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 
-/// The most faults of one call's arguments that are reported, and the most characters of each.
-const FAULTS: usize = 3;
-const LONGEST: usize = 200;
+/// The most faults that are reported for one call's arguments.
+const MAX_FAULTS: usize = 3;
+/// The most characters reported of each fault, which may quote a long value.
+const MAX_FAULT_CHARS: usize = 200;
 
-/// A tool that can be called.
+/// The description of a tool, and the check of the arguments of its calls.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) name: String,
     description: String,
     parameters: Value,
     validator: Validator,
-    /// A validator for some of the arguments: each one present must fit, and none is required.
+    /// Validates an incomplete set of arguments: the schema without its required properties.
     partial: Validator,
 }
 
 impl Spec {
-    /// Makes the tool. `parameters` is a JSON Schema of an object. An error says what is wrong with
-    /// it.
+    /// Makes the description. `parameters` is the JSON Schema of the arguments. The error says why
+    /// it is not a valid schema.
     pub(crate) fn new(name: &str, description: &str, parameters: Value) -> Result<Self, String> {
-        let mut some = parameters.clone();
-        if let Some(fields) = some.as_object_mut() {
-            fields.retain(|key, _| !["required", "minProperties"].contains(&key.as_str()));
+        let mut incomplete = parameters.clone();
+        if let Some(keywords) = incomplete.as_object_mut() {
+            keywords.retain(|key, _| !["required", "minProperties"].contains(&key.as_str()));
         }
-        let made = |schema: &Value| {
+        let compiled = |schema: &Value| {
             jsonschema::validator_for(schema)
-                .map_err(|error| format!("is no JSON Schema: {}", short(&error.to_string())))
+                .map_err(|error| format!("is not a valid JSON Schema: {}", shortened(&error.to_string())))
         };
-        let (validator, partial) = (made(&parameters)?, made(&some)?);
+        let (validator, partial) = (compiled(&parameters)?, compiled(&incomplete)?);
         Ok(Self {
             name: name.to_owned(),
             description: description.to_owned(),
@@ -40,30 +41,30 @@ impl Spec {
         })
     }
 
-    /// Returns the tool in the form that chat templates take: Hugging Face's convention, which is
-    /// OpenAI's. Arguments that a task has `bound` are left out.
+    /// Returns the tool in the form that chat templates take, which Hugging Face and OpenAI share.
+    /// Leaves out the arguments whose values the task sets (`bound`).
     pub(crate) fn listed(&self, bound: Option<&Map<String, Value>>) -> Value {
-        let is_open = |key: &str| !bound.is_some_and(|bound| bound.contains_key(key));
+        let is_free = |key: &str| !bound.is_some_and(|bound| bound.contains_key(key));
         let mut parameters = self.parameters.clone();
         if let Some(Value::Object(properties)) = parameters.get_mut("properties") {
-            properties.retain(|key, _| is_open(key));
+            properties.retain(|key, _| is_free(key));
         }
         if let Some(Value::Array(required)) = parameters.get_mut("required") {
-            required.retain(|key| key.as_str().is_none_or(is_open));
+            required.retain(|key| key.as_str().is_none_or(is_free));
         }
         json!({"type": "function", "function": {
             "name": self.name, "description": self.description, "parameters": parameters,
         }})
     }
 
-    /// Explains why these arguments do not match the tool's schema.
+    /// Returns why these arguments do not match the tool's schema, or `None` if they match.
     pub(crate) fn refuse(&self, arguments: &Value) -> Option<String> {
         let faults = faults(&self.validator, arguments)?;
         Some(format!("{} does not take these arguments: {faults}", self.name))
     }
 
-    /// Returns the arguments of a call: those the agent `said` plus those the task has `bound`. The
-    /// error says why the call is rejected.
+    /// Returns the arguments of a call: those in the agent's turn (`said`) plus those that the task
+    /// sets (`bound`). The error says why the call is rejected.
     pub(crate) fn arguments(&self, said: &Value, bound: Option<&Map<String, Value>>) -> Result<Value, String> {
         let mut arguments = said.clone();
         let (Some(fields), Some(bound)) = (arguments.as_object_mut(), bound) else {
@@ -79,9 +80,9 @@ impl Spec {
         Err(self.refuse_said(said, bound))
     }
 
-    /// Explains why the agent's arguments plus the task's bound ones do not match the tool's
-    /// schema. Bound values are the task's secret, and faults repeat values, so only faults of the
-    /// agent's own arguments are reported.
+    /// Explains to the agent why its arguments plus the task's bound ones do not match the tool's
+    /// schema. It reports only faults of the agent's own arguments, because faults quote values and
+    /// the agent must not see bound values.
     fn refuse_said(&self, said: &Value, bound: &Map<String, Value>) -> String {
         let name = &self.name;
         if let Some(faults) = faults(&self.partial, said) {
@@ -92,36 +93,36 @@ impl Spec {
         let mut required = required.into_iter().flatten().filter_map(Value::as_str);
         match required.find(|key| !has(key)) {
             Some(key) => format!("{name} does not take these arguments: {key:?} is a required property"),
-            None => format!("{name} does not take these arguments together with what the task has set"),
+            None => format!("{name} does not take these arguments together with those that the task has set"),
         }
     }
 
-    /// Explains why a task cannot bind these arguments.
+    /// Returns why a task cannot bind these arguments, or `None` if it can.
     pub(crate) fn refuse_bound(&self, bound: &Map<String, Value>) -> Option<String> {
-        let known = self.parameters.get("properties").and_then(Value::as_object);
-        let names: Vec<&str> = known.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        let properties = self.parameters.get("properties").and_then(Value::as_object);
+        let names: Vec<&str> = properties.into_iter().flat_map(Map::keys).map(String::as_str).collect();
         if let Some(key) = bound.keys().find(|key| !names.contains(&key.as_str())) {
-            let has = if names.is_empty() {
+            let known = if names.is_empty() {
                 "none".to_owned()
             } else {
                 names.join(", ")
             };
-            return Some(format!("{} has no argument {key:?}; it has {has}", self.name));
+            return Some(format!("{} has no argument {key:?}; it has {known}", self.name));
         }
         let faults = faults(&self.partial, &Value::Object(bound.clone()))?;
-        Some(format!("{} does not take what is bound: {faults}", self.name))
+        Some(format!("{} does not take the bound arguments: {faults}", self.name))
     }
 }
 
-/// Returns the first fault of a value.
+/// Returns the first faults of a value in one line, or `None` if it has none.
 fn faults(validator: &Validator, value: &Value) -> Option<String> {
-    let errors = validator.iter_errors(value).take(FAULTS);
-    let faults: Vec<String> = errors.map(|error| short(&error.to_string())).collect();
+    let errors = validator.iter_errors(value).take(MAX_FAULTS);
+    let faults: Vec<String> = errors.map(|error| shortened(&error.to_string())).collect();
     (!faults.is_empty()).then(|| faults.join("; "))
 }
 
-fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_FAULT_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_held_to_the_schema_and_faults_are_short() {
+    fn arguments_must_match_the_schema_and_faults_are_short() {
         let schema = json!({"type": "object", "required": ["query"], "additionalProperties": false,
             "properties": {"query": {"type": "string", "minLength": 1}, "top": {"type": "integer", "maximum": 20}}});
         let spec = Spec::new("search", "Finds.", schema.clone()).unwrap();
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_do_not_tell_what_a_task_has_bound() {
+    fn faults_do_not_show_bound_values_to_the_agent() {
         let schema = json!({"type": "object", "required": ["query", "corpus"], "maxProperties": 2, "properties": {
             "query": {"type": "string"}, "top": {"type": "integer"}, "corpus": {"type": "string"}}});
         let spec = Spec::new("search", "Finds.", schema).unwrap();
@@ -202,7 +203,10 @@ mod tests {
         let refused = |said: Value| spec.arguments(&said, case.as_object()).unwrap_err();
         for (said, says) in [
             (json!({"query": 5}), "string"),
-            (json!({"query": "x", "top": 3}), "together with what the task has set"),
+            (
+                json!({"query": "x", "top": 3}),
+                "together with those that the task has set",
+            ),
             (json!({"top": 3}), "\"query\" is a required property"),
         ] {
             let refused = refused(said);
@@ -211,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_is_refused_and_nothing_is_fetched() {
+    fn an_invalid_or_remote_schema_is_rejected_without_fetching() {
         for bad in [json!({"type": 5}), json!({"$ref": "http://127.0.0.1:1/schema.json"})] {
             let error = Spec::new("search", "Finds.", bad).unwrap_err();
-            assert!(error.starts_with("is no JSON Schema"), "{error}");
+            assert!(error.starts_with("is not a valid JSON Schema"), "{error}");
         }
     }
 }

@@ -260,7 +260,7 @@ fn a_task_chooses_among_the_tools_of_the_run() {
         ),
         (
             json!([{"name": "search", "bind": {"query": 5}}]),
-            "does not take what is bound",
+            "does not take the bound arguments",
         ),
     ] {
         let refused = crate::workflow::check_task(&*solo, &offering(tools)).unwrap_err();
