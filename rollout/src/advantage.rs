@@ -1,25 +1,25 @@
 //! Advantages within one group of one agent: how far a sample's reward is above its baseline.
 //!
-//! The key is (group, agent, role, subkey), so opposing seats never share a baseline. `m_c` is the
-//! mean reward of the key within conversation c:
+//! Samples are compared only with samples of the same key (group, agent, role, subkey), so opposing
+//! seats never share a baseline. `m_c` is the mean reward of the key within conversation c:
 //! - `loo`: `A = r - mean of m_c' over the other conversations c'` (leave-one-out; Kool, van Hoof,
 //!   Welling, 2019);
 //! - `grpo`: `A = (r - mean) / (std + 1e-6)`, std unbiased over the rewards (DeepSeekMath,
-//!   arXiv:2402.03300). Its mean takes the sample's own reward in the place of its conversation's
-//!   `m_c`, so that a sibling seat never enters the baseline. With one seat per conversation this
-//!   is the published formula. The scale is that of the rewards and not of the `m_c`. Otherwise
-//!   conversations with equal means and unlike seats would be divided by the epsilon alone;
-//! - `astraflow`: pooled over (group, agent), `(r - mean) / (std + 1e-5)`, then a z-score over the
-//!   tokens of the batch ([`normalise`]). This is the reference recipe, kept for comparison;
+//!   arXiv:2402.03300). The mean is over conversations, with r in place of the own conversation's
+//!   `m_c`, so that r is never compared with another seat of that conversation. With one seat per
+//!   conversation this is the published formula. The std is that of the rewards: that of the `m_c`
+//!   can be 0 where seats differ, and the divisor would be the epsilon alone;
+//! - `astraflow`: `(r - mean) / (std + 1e-5)` with all roles in one key (group, agent), then a
+//!   z-score over the tokens of the batch ([`normalise`]). This recipe is kept for comparison;
 //! - `reinforce_plus_plus`: `A = r`, and `reinforce_plus_plus_baseline`: `A = r - mean` with the
 //!   mean of `grpo`, then a z-score over the tokens of the batch (REINFORCE++, arXiv:2501.03262,
 //!   equations 6 to 8).
 //!
-//! A subkey names one thing that is tried several times, for example a proposed problem. Its seats
-//! are independent tries, and each counts as a conversation in the formulas above. Without a
-//! subkey, the seats of a conversation may have influenced each other and count as one.
+//! A subkey names one thing that several seats try, for example a proposed problem. These tries are
+//! independent, so each seat counts as a conversation in the formulas above. Without a subkey, the
+//! seats of a conversation may have influenced each other and count as one.
 //!
-//! Sums run in the order of (member, seat), in f64, so the order of arrival changes no bit.
+//! Sums run in f64, in a fixed order of samples, so the order of arrival changes no bit.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,9 @@ use configs::Advantage;
 
 const GRPO_EPSILON: f64 = 1e-6;
 const ASTRAFLOW_EPSILON: f64 = 1e-5;
-/// The least variance. Below it, rounding errors would become advantages near 1.
-const REINFORCE_VARIANCE: f64 = 1e-8;
+/// The smallest variance to divide by. A smaller divisor would turn rounding errors into advantages
+/// near 1.
+const REINFORCE_MIN_VARIANCE: f64 = 1e-8;
 const ASTRAFLOW_CLIP: f64 = 20.0;
 
 /// Advantages of the samples of one agent in one group.
@@ -41,7 +42,7 @@ pub struct GroupAdvantages {
     pub keys: usize,
     /// The number of keys with two or more conversations and equal rewards in all of them.
     pub equal: usize,
-    /// The number of keys with one conversation (or try): there is no comparison, so A = 0.
+    /// The number of keys with a single conversation (or try), which cannot be compared.
     pub alone: usize,
 }
 
@@ -53,8 +54,8 @@ impl GroupAdvantages {
     }
 }
 
-/// How one sample compares with the others of its key: `advantage = (reward - baseline) / scale`,
-/// or 0 where there is no comparison.
+/// The comparison of a sample with the others of its key: `(reward - baseline) / scale` is the
+/// advantage. For a single conversation or equal rewards it is 0, except for `reinforce_plus_plus`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
     /// The number of conversations (or tries) of the key.
@@ -65,7 +66,7 @@ pub struct Comparison {
     pub std: f64,
     /// The value subtracted from the reward (from the reward clamped to +-20 for `astraflow`).
     pub baseline: f64,
-    /// The divisor of the difference.
+    /// The divisor of reward minus baseline.
     pub scale: f64,
     /// The advantage before [`normalise`].
     pub advantage: f64,
@@ -78,47 +79,48 @@ pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
         values: vec![0.0; samples.len()],
         ..GroupAdvantages::default()
     };
-    for (key, at) in keys(kind, samples) {
+    for (key, indices) in keys(kind, samples) {
         group.keys += 1;
         group.alone += usize::from(key.alone());
         group.equal += usize::from(!key.alone() && key.equal);
-        for i in at {
+        for i in indices {
             group.values[i] = key.compare(kind, &samples[i]).advantage;
         }
     }
     group
 }
 
-/// Returns the comparison of each sample, from which [`of_group`] takes the advantages, in the
-/// order given.
+/// Returns each sample's comparison, in the order given, with the same advantages as [`of_group`].
 #[must_use]
 pub fn comparisons(kind: Advantage, samples: &[Sample]) -> Vec<Comparison> {
     let mut compared: Vec<(usize, Comparison)> = Vec::with_capacity(samples.len());
-    for (key, at) in keys(kind, samples) {
-        compared.extend(at.into_iter().map(|i| (i, key.compare(kind, &samples[i]))));
+    for (key, indices) in keys(kind, samples) {
+        compared.extend(indices.into_iter().map(|i| (i, key.compare(kind, &samples[i]))));
     }
     compared.sort_by_key(|(i, _)| *i);
     compared.into_iter().map(|(_, comparison)| comparison).collect()
 }
 
-/// The keys of a group, each with the places of its samples in the order of (member, seat).
+/// Returns the keys of a group, each with the indices of its samples, ordered by (member, role,
+/// seat).
 fn keys(kind: Advantage, samples: &[Sample]) -> Vec<(Key, Vec<usize>)> {
     let mut keys: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
-    for (at, sample) in samples.iter().enumerate() {
+    for (index, sample) in samples.iter().enumerate() {
         let key = match kind {
             Advantage::Astraflow => ("", ""),
             _ => (sample.role.as_str(), sample.subkey.as_str()),
         };
-        keys.entry(key).or_default().push(at);
+        keys.entry(key).or_default().push(index);
     }
-    let ordered = |mut at: Vec<usize>| {
-        at.sort_by_key(|i| (samples[*i].member, &samples[*i].role, samples[*i].seat));
-        (Key::new(at.iter().map(|i| &samples[*i])), at)
+    let ordered = |mut indices: Vec<usize>| {
+        indices.sort_by_key(|i| (samples[*i].member, &samples[*i].role, samples[*i].seat));
+        (Key::new(indices.iter().map(|i| &samples[*i])), indices)
     };
     keys.into_values().map(ordered).collect()
 }
 
-/// The unit of comparison: a conversation, by its member, or with a subkey one seat of it.
+/// What counts as a conversation, as (member, seat): with a subkey a single seat, otherwise the
+/// whole conversation, as seat 0.
 type Unit = (u16, u16);
 
 fn unit(sample: &Sample) -> Unit {
@@ -162,7 +164,7 @@ impl Key {
         }
     }
 
-    /// The result for a key without a comparison.
+    /// Returns true if there is only one conversation (or try), so nothing to compare with.
     fn alone(&self) -> bool {
         self.means.len() < 2
     }
@@ -171,7 +173,7 @@ impl Key {
         let n = self.means.len() as f64;
         let reward = f64::from(sample.reward);
         let others = self.sum - self.means.get(&unit(sample)).copied().unwrap_or(0.0);
-        let (held, baseline, scale) = match kind {
+        let (clipped, baseline, scale) = match kind {
             Advantage::Loo => (reward, others / (n - 1.0).max(1.0), 1.0),
             Advantage::Grpo => (reward, (others + reward) / n, self.std + GRPO_EPSILON),
             Advantage::Astraflow => {
@@ -183,19 +185,19 @@ impl Key {
             Advantage::ReinforcePlusPlus => (reward, 0.0, 1.0),
             Advantage::ReinforcePlusPlusBaseline => (reward, (others + reward) / n, 1.0),
         };
-        let says_nothing = (self.alone() || self.equal) && kind != Advantage::ReinforcePlusPlus;
+        let no_contrast = (self.alone() || self.equal) && kind != Advantage::ReinforcePlusPlus;
         Comparison {
             conversations: self.means.len(),
             mean: self.sum / n,
             std: self.std,
             baseline,
             scale,
-            advantage: if says_nothing { 0.0 } else { (held - baseline) / scale },
+            advantage: if no_contrast { 0.0 } else { (clipped - baseline) / scale },
         }
     }
 }
 
-/// Returns 0 for fewer than two values.
+/// Returns the unbiased standard deviation, or 0 for fewer than two values.
 fn unbiased_std(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     if n < 2.0 {
@@ -205,10 +207,12 @@ fn unbiased_std(values: &[f64]) -> f64 {
     (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt()
 }
 
-/// Normalises advantages over a whole batch, for the kinds that do so. Subtracts the mean over the
-/// batch's tokens and divides by their standard deviation: unbiased (+ 1e-5) for `astraflow`,
-/// biased (of a variance of at least 1e-8) for REINFORCE++. `values` are (advantage, trained tokens
-/// that carry it).
+/// Replaces the advantages of a whole batch by their z-scores over the batch's tokens. Call it only
+/// if [`Advantage::is_of_batch`]. `values` has an advantage and its number of trained tokens for
+/// each sample.
+///
+/// The standard deviation is unbiased (+ 1e-5) for `astraflow`. For REINFORCE++ it is biased, and
+/// its variance at least 1e-8.
 pub fn normalise(kind: Advantage, values: &mut [(f64, usize)]) {
     let tokens: f64 = values.iter().map(|(_, n)| *n as f64).sum();
     if tokens < 2.0 {
@@ -218,7 +222,7 @@ pub fn normalise(kind: Advantage, values: &mut [(f64, usize)]) {
     let squares = values.iter().map(|(a, n)| (a - mean).powi(2) * *n as f64).sum::<f64>();
     let scale = match kind {
         Advantage::Astraflow => (squares / (tokens - 1.0)).sqrt() + ASTRAFLOW_EPSILON,
-        _ => (squares / tokens).max(REINFORCE_VARIANCE).sqrt(),
+        _ => (squares / tokens).max(REINFORCE_MIN_VARIANCE).sqrt(),
     };
     for (advantage, _) in values {
         *advantage = (*advantage - mean) / scale;

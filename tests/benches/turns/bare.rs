@@ -1,5 +1,5 @@
-//! The client to compare with: lapin alone, one task per side, as fast as the same durability
-//! allows.
+//! The client that dyad is compared with: plain lapin with one task on each side. It is as fast as
+//! it can be with dyad's durability.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::figures::Times;
 
 const PREFETCH: u16 = 256;
 
-/// Two queues declared as our results queues are.
+/// The queues of the two directions, with the settings of dyad's results queues.
 pub(crate) struct Queues {
     pub(crate) requests: Queue,
     pub(crate) replies: Queue,
@@ -32,7 +32,7 @@ impl Queues {
     }
 }
 
-/// A channel with confirms on one connection, a consumer on another.
+/// A publishing channel with confirms, and a consumer on a second connection.
 struct Client {
     _connections: [Connection; 2],
     _consume: Channel,
@@ -59,13 +59,20 @@ async fn connect(url: &str, queue: &Queue) -> anyhow::Result<Client> {
     })
 }
 
-/// Sends a request; `reply` gives the responder the number of bytes to answer with.
-async fn send(channel: &Channel, to: &Queue, id: &str, body: &[u8], reply: usize) -> lapin::Result<PublisherConfirm> {
+/// Publishes a request or a reply. A request's message type is `reply_bytes`, the size of the reply
+/// that it asks for.
+async fn send(
+    channel: &Channel,
+    to: &Queue,
+    id: &str,
+    body: &[u8],
+    reply_bytes: usize,
+) -> lapin::Result<PublisherConfirm> {
     let properties = BasicProperties::default()
         .with_delivery_mode(2)
         .with_message_id(id.into())
         .with_correlation_id(id.into())
-        .with_type(reply.to_string().into());
+        .with_type(reply_bytes.to_string().into());
     let options = BasicPublishOptions {
         mandatory: true,
         ..Default::default()
@@ -74,7 +81,7 @@ async fn send(channel: &Channel, to: &Queue, id: &str, body: &[u8], reply: usize
     channel.basic_publish(exchange, key, options, body, properties).await
 }
 
-/// Answers every request and acks it when the reply is confirmed.
+/// Replies to every request, and acknowledges it once the reply is confirmed.
 pub(crate) async fn respond(url: String, queues: Queues) -> anyhow::Result<()> {
     let mut client = connect(&url, &queues.requests).await?;
     let body = vec![b'y'; 1 << 20];
@@ -90,8 +97,8 @@ pub(crate) async fn respond(url: String, queues: Queues) -> anyhow::Result<()> {
             Some(request) = client.consumer.next() => {
                 let request = request?;
                 let id = request.properties.message_id().clone().unwrap_or_default();
-                let asked = request.properties.kind().as_ref().and_then(|kind| kind.as_str().parse().ok());
-                let length = asked.unwrap_or(request.data.len()).min(body.len());
+                let wanted = request.properties.kind().as_ref().and_then(|kind| kind.as_str().parse().ok());
+                let length = wanted.unwrap_or(request.data.len()).min(body.len());
                 let confirm = send(&client.publish, &queues.replies, id.as_str(), &body[..length], 0).await?;
                 let acker = request.acker;
                 confirms.push(async move { confirm.await.is_ok_and(|c| c.is_ack()).then_some(acker) });
@@ -100,7 +107,7 @@ pub(crate) async fn respond(url: String, queues: Queues) -> anyhow::Result<()> {
     }
 }
 
-/// The asking side.
+/// The side that sends requests and measures the time until their replies.
 pub(crate) struct Requester {
     client: Client,
     queues: Queues,
@@ -117,24 +124,25 @@ impl Requester {
         })
     }
 
-    /// Keeps `in_flight` exchanges under way for `length`, then waits for the last.
+    /// Keeps `in_flight` requests unanswered for `length`, then waits for the last replies. Returns
+    /// the time of each exchange.
     pub(crate) async fn sample(
         &mut self,
         in_flight: usize,
-        request: usize,
-        reply: usize,
+        request_bytes: usize,
+        reply_bytes: usize,
         length: Duration,
     ) -> anyhow::Result<Times> {
-        let body = vec![b'x'; request];
-        let begun = Instant::now();
+        let body = vec![b'x'; request_bytes];
+        let started = Instant::now();
         let (mut times, mut confirms) = (Vec::new(), FuturesUnordered::new());
         let mut open: HashMap<String, Instant> = HashMap::new();
         loop {
-            while open.len() < in_flight && begun.elapsed() < length {
+            while open.len() < in_flight && started.elapsed() < length {
                 let id = self.next.to_string();
                 self.next += 1;
                 open.insert(id.clone(), Instant::now());
-                confirms.push(send(&self.client.publish, &self.queues.requests, &id, &body, reply).await?);
+                confirms.push(send(&self.client.publish, &self.queues.requests, &id, &body, reply_bytes).await?);
             }
             if open.is_empty() {
                 break;
@@ -155,7 +163,7 @@ impl Requester {
         }
         Ok(Times {
             exchanges: times,
-            elapsed: begun.elapsed(),
+            elapsed: started.elapsed(),
         })
     }
 }
