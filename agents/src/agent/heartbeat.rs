@@ -1,5 +1,5 @@
-//! The agent's heartbeat: sent on every change and at least each second. It has its own task, so
-//! that a long step never silences it.
+//! The agent's heartbeat, sent after every change and at least once a second. A task of its own
+//! sends it, so that it goes on during a long training step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,10 @@ use broker::topology::Speaker;
 use super::Agent;
 use crate::engine::EngineClient;
 
-const AT_LEAST: Duration = Duration::from_secs(1);
-/// Changes within this time share a heartbeat.
-const AT_MOST: Duration = Duration::from_millis(2);
+/// The time after which a heartbeat is sent without a change.
+const WITHOUT_CHANGE: Duration = Duration::from_secs(1);
+/// The shortest pause between two heartbeats. Changes within it share a heartbeat.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 
 /// Sends heartbeats until the process ends.
 pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
@@ -24,24 +25,24 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     tokio::spawn(async move {
         for seq in 0.. {
             if let Err(error) = beat(&agent, engine.as_ref(), seq).await {
-                tracing::warn!(%error, "a heartbeat could not be sent");
+                tracing::warn!(%error, "cannot send a heartbeat: the agent tries again within a second");
             }
-            tokio::time::sleep(AT_MOST).await;
+            tokio::time::sleep(SHORTEST_PAUSE).await;
             tokio::select! {
                 biased;
                 _ = changed.changed() => {}
                 _ = status.changed() => {}
                 _ = version.changed() => {}
-                () = tokio::time::sleep(AT_LEAST) => {}
+                () = tokio::time::sleep(WITHOUT_CHANGE) => {}
             }
         }
     });
 }
 
 async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Result<()> {
-    // The order matters: counts, then the step, then the engine's version. A batch raises the step
-    // before its verdicts make room, and the engine follows the step. A heartbeat that shows room
-    // therefore shows the step too.
+    // The order matters: read the counts, then the step, then the engine's version. A batch raises
+    // the step before its verdicts free capacity, and the engine gets the weights later. So a
+    // heartbeat that shows the freed capacity shows the raised step too.
     let (counts, next_order) = agent.ledger.standing().await?;
     let status = agent.status.borrow().clone();
     let version = *engine.versions().borrow();

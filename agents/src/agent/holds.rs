@@ -1,8 +1,8 @@
 //! Holds: coordinators ask an agent to begin no batch, so that an evaluation sees one version of
 //! its weights.
 //!
-//! A hold stands while its coordinator repeats it in each heartbeat, and never longer than the
-//! configuration allows. The coordinator may have died, be cut off, or be wrong.
+//! A hold stands while its coordinator repeats it in each heartbeat, for `eval.hold_at_most` at
+//! most. Otherwise a coordinator that dies, is cut off or has a fault could stop training for ever.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use tokio::time::Instant;
 use super::AgentStatus;
 use crate::engine::EngineClient;
 
-/// Heartbeats come each second and may be late: a shorter lease would lapse between two heartbeats.
-const LEAST_LEASE: Duration = Duration::from_secs(5);
+/// The shortest lease. Heartbeats come each second and may be late, and a lease must not expire
+/// between two of them.
+const SHORTEST_LEASE: Duration = Duration::from_secs(5);
 
 /// Silence after which a coordinator's hold or evaluation expires: `run.lease`, at least 5 seconds.
-pub(crate) fn lease(run: Duration) -> Duration {
-    run.max(LEAST_LEASE)
+pub(crate) fn lease(run_lease: Duration) -> Duration {
+    run_lease.max(SHORTEST_LEASE)
 }
 
 /// The holds that coordinators ask for.
@@ -27,10 +28,10 @@ pub(crate) fn lease(run: Duration) -> Duration {
 pub(crate) struct Holds {
     /// Silence after which a hold that is not repeated ends.
     lease: Duration,
-    /// The longest time a hold stands after it was first received.
-    most: Duration,
-    /// The last heartbeat, by the coordinator's incarnation.
-    received: BTreeMap<String, LastBeat>,
+    /// The longest time that a hold stands after it was first received.
+    longest: Duration,
+    /// The last heartbeat of each coordinator, by its incarnation.
+    last_beats: BTreeMap<String, LastBeat>,
 }
 
 /// The last heartbeat of a coordinator.
@@ -38,49 +39,49 @@ pub(crate) struct Holds {
 struct LastBeat {
     seq: u64,
     at: Instant,
-    /// The hold's name, and when it was first received.
+    /// The name of the requested hold, and when that name was first received.
     hold: Option<(String, Instant)>,
 }
 
 impl Holds {
-    /// `run_lease` is the silence after which a peer counts as gone.
-    pub(crate) fn new(run_lease: Duration, most: Duration) -> Self {
+    /// Creates an empty set. `run_lease` is `run.lease`, `longest` is `eval.hold_at_most`.
+    pub(crate) fn new(run_lease: Duration, longest: Duration) -> Self {
         Self {
             lease: lease(run_lease),
-            most,
-            received: BTreeMap::new(),
+            longest,
+            last_beats: BTreeMap::new(),
         }
     }
 
-    /// Records a coordinator's heartbeat `seq`: the hold that it asks for, or `None`. Returns true
-    /// if the standing holds changed.
+    /// Records heartbeat `seq` of a coordinator. `name` is the hold that it asks for, if any.
+    /// Returns true if the standing holds changed.
     pub(crate) fn record(&mut self, coordinator: &str, seq: u64, name: Option<&str>, now: Instant) -> bool {
         let before = self.standing(now);
-        self.received
-            .retain(|_, received| now.duration_since(received.at) < self.lease);
-        let known = self.received.get(coordinator);
-        // A heartbeat that was overtaken in transit is out of date.
-        if known.is_some_and(|known| seq <= known.seq) {
+        self.last_beats
+            .retain(|_, beat| now.duration_since(beat.at) < self.lease);
+        let last = self.last_beats.get(coordinator);
+        // A heartbeat is stale if a later one overtook it.
+        if last.is_some_and(|last| seq <= last.seq) {
             return false;
         }
-        let since = known
-            .and_then(|known| known.hold.as_ref())
-            .filter(|(known, _)| Some(known.as_str()) == name);
-        let since = since.map_or(now, |(_, since)| *since);
-        let received = LastBeat {
+        let repeated = last
+            .and_then(|last| last.hold.as_ref())
+            .filter(|(last_name, _)| Some(last_name.as_str()) == name);
+        let since = repeated.map_or(now, |(_, since)| *since);
+        let beat = LastBeat {
             seq,
             at: now,
             hold: name.map(|name| (name.to_owned(), since)),
         };
-        self.received.insert(coordinator.to_owned(), received);
+        self.last_beats.insert(coordinator.to_owned(), beat);
         self.standing(now) != before
     }
 
-    /// Names of the holds that stand at `now`, and when the first of them ends unless repeated.
-    /// Both come from one clock reading, so that a caller that acts on the names and waits for the
-    /// end misses no end in between.
+    /// Returns the names of the holds that stand at `now`, and the time when the first of them ends
+    /// if no heartbeat repeats it. Both come from one clock reading: a hold that ends while the
+    /// caller acts on the names still ends the caller's wait for that time.
     pub(crate) fn at(&self, now: Instant) -> (Vec<String>, Option<Instant>) {
-        (self.standing(now), self.until(now))
+        (self.standing(now), self.next_end(now))
     }
 
     fn standing(&self, now: Instant) -> Vec<String> {
@@ -88,42 +89,44 @@ impl Holds {
         standing.map(|(name, _)| name.to_owned()).collect()
     }
 
-    fn until(&self, now: Instant) -> Option<Instant> {
+    fn next_end(&self, now: Instant) -> Option<Instant> {
         self.ends().map(|(_, end)| end).filter(|end| now < *end).min()
     }
 
+    /// Returns each hold's name and end, also of holds that have ended.
     fn ends(&self) -> impl Iterator<Item = (&str, Instant)> {
-        self.received.values().filter_map(|received| {
-            let (name, since) = received.hold.as_ref()?;
-            Some((name.as_str(), (received.at + self.lease).min(*since + self.most)))
+        self.last_beats.values().filter_map(|beat| {
+            let (name, since) = beat.hold.as_ref()?;
+            Some((name.as_str(), (beat.at + self.lease).min(*since + self.longest)))
         })
     }
 }
 
-/// Returns true if a batch may begin while these holds are `asked` for and those are `kept`. In a
-/// run that drains nothing new comes, so full batches are trained before a new hold is kept: the
-/// last evaluation then sees the weights that the run ends with. A hold that is kept already stays.
+/// Returns true if a batch may begin, given the holds that the agent has `kept` and those that
+/// coordinators have `asked` for. In a draining run full batches are trained before a new hold is
+/// kept, so that the last evaluation sees the run's final weights. A kept hold that is still asked
+/// for stops them.
 pub(crate) fn may_begin(phase: RunPhase, kept: &[String], asked: &[String]) -> bool {
-    let begun = asked.iter().any(|name| kept.contains(name));
-    asked.is_empty() || (phase == RunPhase::Draining && !begun)
+    let is_holding = asked.iter().any(|name| kept.contains(name));
+    asked.is_empty() || (phase == RunPhase::Draining && !is_holding)
 }
 
-/// Keeps exactly these holds: the engine is pinned before the heartbeat says so. Returns true if
-/// holding began or ended.
+/// Replaces the kept holds by `names`. Pins the engine before the heartbeat reports the holds,
+/// because an evaluation begins after that report. Returns true if holding began or ended.
 pub(super) fn keep(status: &watch::Sender<AgentStatus>, engine: Option<&dyn EngineClient>, names: Vec<String>) -> bool {
-    let known = status.borrow().holding.clone();
-    if known == names {
+    let kept = status.borrow().holding.clone();
+    if kept == names {
         return false;
     }
-    let turned = known.is_empty() != names.is_empty();
-    if turned && let Some(engine) = engine {
+    let begins_or_ends = kept.is_empty() != names.is_empty();
+    if begins_or_ends && let Some(engine) = engine {
         engine.pin(!names.is_empty());
     }
     status.send_modify(|status| status.holding = names);
-    turned
+    begins_or_ends
 }
 
-/// Waits until a hold ends, for ever if there is none; returns at once if it has ended already.
+/// Waits for the end of a hold, and returns at once if it has already ended. `None` waits for ever.
 pub(crate) async fn over(until: Option<Instant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until).await,
@@ -138,10 +141,10 @@ mod tests {
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(15);
-    const MOST: Duration = Duration::from_secs(60);
+    const LONGEST: Duration = Duration::from_secs(60);
 
     fn holds() -> (Holds, Instant) {
-        (Holds::new(LEASE, MOST), Instant::now())
+        (Holds::new(LEASE, LONGEST), Instant::now())
     }
 
     fn seconds(seconds: u64) -> Duration {
@@ -151,11 +154,11 @@ mod tests {
     #[test]
     fn a_hold_stands_until_it_is_withdrawn_or_not_repeated() {
         let (mut holds, start) = holds();
-        assert!(!holds.record("c1", 1, None, start) && holds.until(start).is_none());
+        assert!(!holds.record("c1", 1, None, start) && holds.next_end(start).is_none());
         assert!(holds.record("c1", 2, Some("c1/1"), start));
         assert_eq!(holds.standing(start), ["c1/1"]);
         assert!(!holds.record("c1", 3, Some("c1/1"), start + seconds(10)), "repeated");
-        assert_eq!(holds.until(start + seconds(10)), Some(start + seconds(25)));
+        assert_eq!(holds.next_end(start + seconds(10)), Some(start + seconds(25)));
         assert!(!holds.standing(start + seconds(24)).is_empty());
         assert!(
             holds.standing(start + seconds(25)).is_empty(),
@@ -163,14 +166,14 @@ mod tests {
         );
         assert!(
             holds.record("c1", 4, Some("c1/1"), start + seconds(26)),
-            "the coordinator was halted and resumes"
+            "the coordinator paused longer than its lease and resumes"
         );
         assert!(holds.record("c1", 5, None, start + seconds(27)));
         assert!(holds.standing(start + seconds(27)).is_empty());
     }
 
     #[test]
-    fn each_of_several_coordinators_holds_and_releases_by_itself() {
+    fn coordinators_hold_and_release_independently() {
         let (mut holds, start) = holds();
         assert!(holds.record("c1", 1, Some("c1/1"), start) && holds.record("c2", 1, Some("c2/1"), start));
         assert_eq!(holds.standing(start), ["c1/1", "c2/1"]);
@@ -178,14 +181,14 @@ mod tests {
         assert_eq!(holds.standing(start), ["c2/1"]);
         assert!(
             holds.record("c2", 2, Some("c2/2"), start),
-            "another evaluation is another hold"
+            "a new evaluation has a new hold"
         );
         assert_eq!(holds.standing(start), ["c2/2"]);
     }
 
-    /// Heartbeats are sent concurrently.
+    /// A coordinator sends heartbeats concurrently, so that they can arrive in another order.
     #[test]
-    fn a_heartbeat_that_was_overtaken_holds_nothing() {
+    fn an_overtaken_heartbeat_is_ignored() {
         let (mut holds, start) = holds();
         assert!(!holds.record("c1", 8, None, start));
         assert!(!holds.record("c1", 7, Some("c1/1"), start));
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_ends_though_it_is_repeated_for_ever() {
+    fn a_repeated_hold_ends_after_the_longest_time() {
         let (mut holds, start) = holds();
         for second in 0..200 {
             let now = start + seconds(second);
@@ -202,9 +205,9 @@ mod tests {
         }
     }
 
-    /// No other event wakes a trainer that holds.
+    /// No other event wakes a holding trainer: if it missed the end, it would hold for ever.
     #[tokio::test(start_paused = true)]
-    async fn a_hold_that_lapses_after_the_look_is_over_at_once() {
+    async fn a_hold_that_ends_before_the_wait_is_over_at_once() {
         let (mut holds, start) = holds();
         holds.record("c1", 1, Some("c1/1"), start);
         let end = start + LEASE;
@@ -213,59 +216,63 @@ mod tests {
         tokio::time::advance(LEASE + seconds(9)).await;
         let late = Instant::now();
         over(until).await;
-        assert_eq!(late.elapsed(), Duration::ZERO, "it waits for no other wake-up");
+        assert_eq!(late.elapsed(), Duration::ZERO, "the wait ends without another event");
         assert_eq!(holds.at(end), (Vec::new(), None));
         let never = tokio::time::timeout(seconds(1000), over(None)).await;
-        assert!(never.is_err(), "no hold has no end");
+        assert!(never.is_err(), "without a hold the wait goes on");
     }
 
     #[test]
-    fn a_short_lease_does_not_lapse_between_heartbeats() {
+    fn a_short_lease_does_not_expire_between_heartbeats() {
         let start = Instant::now();
-        let mut holds = Holds::new(Duration::from_millis(1100), MOST);
+        let mut holds = Holds::new(Duration::from_millis(1100), LONGEST);
         for second in 0..20 {
             // Each heartbeat is 300 ms late.
             let received = start + Duration::from_millis(1300 * second);
             holds.record("c1", second + 1, Some("c1/1"), received);
             let before = received + Duration::from_millis(1299);
-            assert_eq!(holds.at(before).0, ["c1/1"], "after beat {second}");
+            assert_eq!(holds.at(before).0, ["c1/1"], "after heartbeat {second}");
         }
         assert_eq!(lease(LEASE), LEASE, "a longer lease is unchanged");
     }
 
     #[test]
-    fn a_drained_run_trains_full_batches_before_a_new_hold() {
+    fn a_draining_run_trains_full_batches_before_a_new_hold() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let may = |phase, kept: &[&str], asked: &[&str]| may_begin(phase, &names(kept), &names(asked));
         for phase in [RunPhase::Running, RunPhase::Paused, RunPhase::Draining] {
-            assert!(may(phase, &[], &[]), "no coordinator asks");
-            assert!(may(phase, &["c/1"], &[]), "it is taken back");
+            assert!(may(phase, &[], &[]), "no coordinator asks for a hold");
+            assert!(may(phase, &["c/1"], &[]), "the coordinator withdrew the kept hold");
             assert!(
                 !may(phase, &["c/1"], &["c/1"]),
-                "it is kept, and an evaluation may be running"
+                "an evaluation may be using the kept hold"
             );
-            let last = phase == RunPhase::Draining;
-            assert_eq!(may(phase, &[], &["c/1"]), last);
-            assert_eq!(may(phase, &["c/1"], &["c/2"]), last, "the kept hold is an earlier one");
+            let draining = phase == RunPhase::Draining;
+            assert_eq!(may(phase, &[], &["c/1"]), draining);
+            assert_eq!(
+                may(phase, &["c/1"], &["c/2"]),
+                draining,
+                "the new hold replaces the kept one"
+            );
         }
     }
 
     proptest! {
-        /// Whatever was received: a lease after the last heartbeat nothing is held.
+        /// Tries random heartbeats of three coordinators, stale and repeated ones included.
         #[test]
         fn no_hold_stands_a_lease_after_the_last_heartbeat(
-            said in prop::collection::vec((0..3u8, 0..40u64, prop::option::of(0..3u8), 0..20u64), 0..40)
+            beats in prop::collection::vec((0..3u8, 0..40u64, prop::option::of(0..3u8), 0..20u64), 0..40)
         ) {
             let (mut holds, mut now) = holds();
-            for (coordinator, seq, name, pause) in said {
+            for (coordinator, seq, name, pause) in beats {
                 now += seconds(pause);
                 let name = name.map(|name| name.to_string());
                 let before = holds.standing(now);
                 let changed = holds.record(&coordinator.to_string(), seq, name.as_deref(), now);
                 prop_assert_eq!(changed, holds.standing(now) != before);
-                prop_assert_eq!(holds.until(now).is_some(), !holds.standing(now).is_empty());
-                if let Some(until) = holds.until(now) {
-                    prop_assert!(until > now && until <= now + LEASE);
+                prop_assert_eq!(holds.next_end(now).is_some(), !holds.standing(now).is_empty());
+                if let Some(end) = holds.next_end(now) {
+                    prop_assert!(end > now && end <= now + LEASE);
                 }
             }
             prop_assert!(holds.standing(now + LEASE).is_empty());
