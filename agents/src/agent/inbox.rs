@@ -7,7 +7,6 @@ use actix::Addr;
 use broker::bus::letter::{Class, Refusal, Stage, dead_letter};
 use broker::bus::{Delivery, Outgoing, heard};
 use broker::codec;
-use broker::ids::Digest;
 use broker::protocol::Kind;
 use broker::protocol::bundle::Bundle;
 use broker::protocol::control::Beat;
@@ -20,6 +19,7 @@ use tokio::time::Instant;
 
 use super::router::{Router, RouterMessage};
 use super::{Agent, orders, reclaim};
+use crate::base::outgoing::{self, Addressed};
 use crate::base::retry;
 use crate::ledger::{LedgerError, Staged};
 use crate::turn::render::Renderer;
@@ -124,14 +124,10 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
         agent: agent.name.to_string(),
         answers,
     });
+    let to = agent.topology.to_results(&frame.reply_to, agent.name.as_str());
     let message = Outgoing {
-        to: agent.topology.to_results(&frame.reply_to, agent.name.as_str()),
-        kind: Kind::ReserveAnswer,
-        message_id: Digest::of(&body).to_string(),
         correlation_id: delivery.message_id.clone(),
-        headers: vec![("agent".into(), agent.name.to_string())],
-        body: body.into(),
-        durable: true,
+        ..outgoing::durable(to, Kind::ReserveAnswer, body).with_headers([("agent", agent.name.to_string())])
     };
     let (bus, delivery) = (agent.bus.clone(), delivery.clone());
     tokio::spawn(async move {

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::bus::Outgoing;
 use broker::protocol::Kind;
 use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
 
 use super::Agent;
+use crate::base::outgoing::{self, Addressed};
 use crate::base::retry;
 
 /// The time that a reservation may wait for its bundle before it is reported; doubled each time.
@@ -46,15 +46,10 @@ async fn reclaim(agent: &Agent, bound: Duration) -> anyhow::Result<()> {
             (HEADER_ORDER.into(), overdue.order.to_string()),
         ];
         headers.extend(overdue.seal.map(|seal| (HEADER_SEAL.into(), seal.to_string())));
-        let message = Outgoing {
-            to: agent.topology.to(&agent.topology.reclaim()),
-            kind: Kind::Task,
-            message_id: overdue.task,
-            correlation_id: None,
-            headers,
-            body: overdue.body.into(),
-            durable: true,
-        };
+        let to = agent.topology.to(&agent.topology.reclaim());
+        let message = outgoing::durable(to, Kind::Task, overdue.body)
+            .with_id(overdue.task)
+            .with_headers(headers);
         retry::publish(&agent.bus, message).await?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use broker::bus::{Bus, BusError, BusHealth, Consumer, Delivery, Outgoing, PublishError, heard};
+use broker::bus::{Bus, BusError, BusHealth, Consumer, Delivery, PublishError, heard};
 use broker::protocol::Kind;
 use broker::topology::Topology;
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::answer::{LONGEST, answer_to, with_id};
 use super::worker::ProgramJob;
+use crate::base::outgoing::{self, Addressed};
 use crate::base::retry;
 
 /// The headers of a question that say where its answer goes.
@@ -176,15 +177,10 @@ impl Line {
             (HEADER_EXCHANGE, back.exchange),
             (HEADER_KEY, back.routing_key),
         ];
-        let message = Outgoing {
-            to: self.topology.to(&queue),
-            kind: Kind::Question,
-            message_id: correlation.to_owned(),
-            correlation_id: Some(correlation.to_owned()),
-            headers: headers.map(|(key, value)| (key.to_owned(), value)).to_vec(),
-            body: body.into(),
-            durable: true,
-        };
+        let message = outgoing::durable(self.topology.to(&queue), Kind::Question, body)
+            .with_id(correlation.to_owned())
+            .about(correlation)
+            .with_headers(headers);
         match retry::publish(&self.bus, message.clone()).await {
             // The queue was deleted.
             Err(PublishError::Unroutable(_)) => {

@@ -14,6 +14,7 @@ use futures_util::stream::{self, TryStreamExt};
 use indicatif::ProgressBar;
 
 use crate::base::fault::Unavailable;
+use crate::base::outgoing::{self, Addressed};
 use crate::cli::task_rules::Checked;
 
 /// Largest number of tasks that wait for their confirm at once.
@@ -40,15 +41,9 @@ pub(crate) async fn send(
     let bar = progress(tasks.len());
     let run = topology.run().to_string();
     let sent = stream::iter(tasks.into_iter().map(|task| {
-        let message = Outgoing {
-            to: to.clone(),
-            kind: Kind::Task,
-            message_id: task.id.clone(),
-            correlation_id: None,
-            headers: vec![("run".into(), run.clone())],
-            body: task.body,
-            durable: true,
-        };
+        let message = outgoing::durable(to.clone(), Kind::Task, task.body)
+            .with_id(task.id.clone())
+            .with_headers([("run", run.clone())]);
         let confirmed = confirm(bus.as_ref(), message, &pressure);
         Ok::<_, anyhow::Error>(async move { confirmed.await.map(|()| task.id) })
     }))

@@ -9,7 +9,7 @@ use broker::bus::letter::{
     Class, HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE,
     HEADER_TYPE, HEADER_USER, Stage, revived,
 };
-use broker::bus::{Bus, Delivery, Outgoing};
+use broker::bus::{Bus, Delivery};
 use broker::ids::Digest;
 use broker::protocol::Kind;
 use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
@@ -17,6 +17,7 @@ use broker::topology::Topology;
 use bytes::Bytes;
 
 use super::change::Change;
+use crate::base::outgoing::{self, Addressed};
 use crate::cli::publish::sender::Manifest;
 use crate::cli::task_rules::Checked;
 
@@ -225,16 +226,8 @@ async fn requeue(
     // Its order of admission belonged to a task in custody.
     let mut headers = revived(&delivery.headers);
     headers.retain(|(name, _)| ![HEADER_SEAL, HEADER_ORDER, HEADER_AGENT].contains(&name.as_str()));
-    bus.publish(Outgoing {
-        to: topology.to(&topology.tasks()),
-        kind: Kind::Task,
-        message_id: task.id.clone(),
-        correlation_id: None,
-        headers,
-        body: task.body,
-        durable: true,
-    })
-    .await?;
+    let message = outgoing::durable(topology.to(&topology.tasks()), Kind::Task, task.body);
+    bus.publish(message.with_id(task.id.clone()).with_headers(headers)).await?;
     let mut fate = "requeued".to_owned();
     if task.id != letter.id {
         fate = format!("requeued as {}", task.id);
