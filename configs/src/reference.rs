@@ -14,7 +14,7 @@ Generated from the types; do not edit. `DYAD_GOLDEN=write cargo test -p configs 
 
 This page lists every key of a run's TOML file. `[defaults.agent]` has the keys of `agents.NAME` and is
 merged under every agent. NAME and ROLE stand for names that you choose: 1 to 32 of a-z, 0-9, `-`
-and `_`, beginning with a letter or digit. A default of - means that the key is not set.
+and `_`, beginning with a letter or digit. A key without a default is not set.
 
 | type | example |
 |---|---|
@@ -73,15 +73,13 @@ impl<'a> Pages<'a> {
             let text = texts.iter().find(|text| !text.is_empty());
             let (meaning, named) = split_default(text.map_or("", String::as_str));
             let default = default(owner, key, property, is_variant).or(named);
-            row(
-                &mut rows,
-                &format!("`{key}`"),
-                &values,
-                default.as_deref().unwrap_or("-"),
-                &meaning,
-            );
+            let values = match default.as_deref() {
+                Some(default) => format!("{}, {default}", values.trim_end_matches(':')),
+                None => values,
+            };
+            row(&mut rows, &format!("`{key}`"), &values, &meaning);
             for (value, meaning) in self.variants(property) {
-                row(&mut rows, "", &value, "", &meaning);
+                row(&mut rows, "", &value, &meaning);
             }
         }
         let heading = if path.is_empty() {
@@ -92,8 +90,7 @@ impl<'a> Pages<'a> {
         let about = description(table);
         let about = about.split_once("`: ").map_or(about.as_str(), |(_, rest)| rest);
         let _ = write!(self.text, "\n## {heading}\n\n{}\n\n", sentence(about));
-        self.text
-            .push_str("| key | type or values | default | meaning |\n|---|---|---|---|\n");
+        self.text.push_str("| key | type, default | meaning |\n|---|---|---|\n");
         self.text.push_str(&rows);
         for (path, child) in children {
             self.section(&path, child);
@@ -266,8 +263,8 @@ fn sentence(text: &str) -> String {
         .map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
-fn row(rows: &mut String, key: &str, values: &str, default: &str, meaning: &str) {
-    let cells = [key, values, default, meaning].map(|cell| cell.replace('|', "\\|"));
+fn row(rows: &mut String, key: &str, values: &str, meaning: &str) {
+    let cells = [key, values, meaning].map(|cell| cell.replace('|', "\\|"));
     let _ = writeln!(rows, "| {} |", cells.join(" | "));
 }
 

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use agents::run_folder::metrics::figures::is_documented;
+
 /// `dyad` with its own run folder.
 pub struct Program {
     binary: PathBuf,
@@ -304,9 +306,10 @@ pub fn metrics(run: &Path, kind: &str) -> Vec<serde_json::Value> {
         .map(|dir| dir.flatten().map(|e| e.path()).collect())
         .unwrap_or_default();
     files.sort();
-    files
-        .iter()
-        .flat_map(|file| json_lines(file))
-        .filter(|line| line["kind"] == kind)
-        .collect()
+    let lines = files.iter().flat_map(|file| json_lines(file));
+    let lines: Vec<_> = lines.filter(|line| line["kind"] == kind).collect();
+    for name in lines.iter().flat_map(|line| line.as_object().unwrap().keys()) {
+        assert!(is_documented(kind, name), "METRICS.md has no figure {name} of {kind}");
+    }
+    lines
 }

@@ -26,6 +26,8 @@ pub mod process;
 pub mod progress;
 pub mod publish;
 pub mod recipes;
+#[cfg(test)]
+mod reference;
 pub mod render;
 pub mod report;
 pub mod resume;

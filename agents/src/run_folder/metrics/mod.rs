@@ -4,6 +4,7 @@
 //! Metrics that depend on the clock begin with `time/`, so that equal runs have equal metrics apart
 //! from those.
 
+pub mod figures;
 mod tensorboard;
 
 use std::io;
