@@ -42,10 +42,10 @@ async fn reclaim(agent: &Agent, bound: Duration) -> anyhow::Result<()> {
     for overdue in agent.ledger.overdue(bound).await? {
         tracing::info!(group = %overdue.group, task = overdue.task, times = overdue.reported, "returning a reservation to the coordinators");
         let mut headers = vec![
-            (HEADER_AGENT.into(), agent.name.to_string()),
-            (HEADER_ORDER.into(), overdue.order.to_string()),
+            (HEADER_AGENT, agent.name.to_string()),
+            (HEADER_ORDER, overdue.order.to_string()),
         ];
-        headers.extend(overdue.seal.map(|seal| (HEADER_SEAL.into(), seal.to_string())));
+        headers.extend(overdue.seal.map(|seal| (HEADER_SEAL, seal.to_string())));
         let to = agent.topology.to(&agent.topology.reclaim());
         let message = outgoing::durable(to, Kind::Task, overdue.body)
             .with_id(overdue.task)
