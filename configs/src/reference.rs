@@ -142,7 +142,7 @@ impl<'a> Pages<'a> {
                 None => "list".into(),
             },
             "string" => "text".into(),
-            "boolean" => "`true`, `false`".into(),
+            "boolean" => "boolean".into(),
             other => other.into(),
         }
     }

@@ -36,8 +36,8 @@ pub struct TrainConfig {
     pub kl: KlConfig,
     /// Moving average of the weights, saved in each checkpoint; default: none.
     pub ema: Option<EmaConfig>,
-    /// Stores only each layer's input for the backward pass, which then computes the layer again.
-    /// Needs less memory and more time; the result is the same.
+    /// Stores only each layer's input; the backward pass computes the layer again. Less memory,
+    /// more time, the same result.
     pub checkpoint_activations: bool,
     /// Entropy bonus per token, 0 or more.
     pub entropy: f64,
