@@ -56,6 +56,8 @@ fn binary_messages_keep_their_bytes() {
     binary("result-frame", &sample::result_frame());
     binary("bundle", &sample::bundle());
     binary("bundle-empty", &sample::empty_bundle());
+    binary("bundle-dead", &sample::dead_bundle());
+    binary("failures", &sample::failures());
     binary("reserve-frame", &sample::reserve_frame());
     binary("reserve-answers", &sample::reserve_answers());
     binary("train-commands", &sample::train_commands());

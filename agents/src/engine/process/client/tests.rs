@@ -335,7 +335,7 @@ async fn a_request_that_is_too_large_fails_and_the_session_continues() {
                 break one.result.unwrap_err();
             }
         };
-        assert!(!failed.retry && failed.reason.contains("too large"), "{failed}");
+        assert!(!failed.retry && failed.cause.reason.contains("too large"), "{failed}");
     }
     assert_eq!(play(&*engine, vec![job(5, 3)], false).await.len(), 1);
     assert_eq!(
