@@ -1,4 +1,4 @@
-//! Finds decisions that read the text of a failure: the text is for people, and a changed word would
+//! Finds decisions that read the text of a failure. The text is for people: a changed word must not
 //! change what a program does.
 //!
 //! Code under `#[cfg(test)]` does not count. Macros such as `matches!` are not read.

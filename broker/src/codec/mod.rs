@@ -59,7 +59,7 @@ pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_if(bytes, |version| version == SCHEMA)
 }
 
-/// Decodes a stored sample bundle or a stored finished turn, which an earlier release may have written.
+/// Decodes a stored sample bundle or finished turn. An earlier release may have written it.
 ///
 /// # Errors
 /// [`CodecError::Version`] if these have other bytes in its schema: see [`is_readable`].

@@ -1,4 +1,4 @@
-//! Why a generation or a conversation failed: a code that decides what follows, and a reason for people.
+//! Failures of generations and conversations: a code for programs and a reason for people.
 
 use std::fmt;
 

@@ -83,7 +83,7 @@ pub enum StoreError {
     Unknown(String),
     #[error("the store cannot be used: {0}")]
     Unusable(String),
-    /// Trying again would not help: a file of ours, or the certificate of one side, must be changed.
+    /// A retry does not help: a file of ours, or the certificate of one side, must be changed.
     #[error("the store cannot be used: cannot speak TLS with Redis at {url}: {reason}")]
     Tls { url: String, reason: String },
 }

@@ -9,7 +9,7 @@ use broker::protocol::task::Task;
 use crate::sample::Malformed;
 use crate::workflow::{Ask, Workflow};
 
-/// Returns the failure of a conversation that was abandoned because its group could no longer train.
+/// Returns the failure of a conversation that ends because its group can no longer train.
 #[must_use]
 pub fn abandoned() -> Failure {
     Failure::new(
