@@ -1,10 +1,12 @@
-//! The arrows between crates and the home of each heavy package, read from `cargo metadata`, and
-//! the files that pages name.
+//! The arrows between crates and the home of each heavy package, read from `cargo metadata`;
+//! decisions that read a text; and the files that pages name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tests::decisions;
+use tests::imports;
 use tests::program::Program;
 
 /// Crate -> our crates that it may name.
@@ -136,6 +138,29 @@ fn only_topology_spells_queue_names() {
             }
         }
     }
+}
+
+/// Files that read the words of another library, which has no code for the case.
+const OTHER_WORDS: [&str; 2] = ["rollout/src/tasks/rows/arrow.rs", "rollout/src/text/template.rs"];
+
+#[test]
+fn no_decision_reads_the_text_of_a_failure() {
+    let mut of_others = BTreeSet::new();
+    for crate_name in ["configs", "broker", "rollout", "trainer", "agents"] {
+        let src = Program::root().join(crate_name).join("src");
+        for file in imports::read(&src).files.values() {
+            let found = decisions::by_text(&std::fs::read_to_string(file).unwrap());
+            match OTHER_WORDS.iter().find(|other| file.ends_with(other)) {
+                Some(other) if !found.is_empty() => drop(of_others.insert(*other)),
+                _ => assert!(
+                    found.is_empty(),
+                    "{}: {found:?} reads the text of a failure: give it a variant or a FailureCode",
+                    file.display()
+                ),
+            }
+        }
+    }
+    assert_eq!(of_others, OTHER_WORDS.into(), "a file left the list");
 }
 
 /// A page names a file by its whole path or by the end of it.

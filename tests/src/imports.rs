@@ -303,7 +303,9 @@ fn absolute(here: &Module, path: &Module) -> Option<Module> {
     Some(base)
 }
 
-fn is_test(attributes: &[syn::Attribute]) -> bool {
+/// Returns true if an item is compiled for tests alone.
+#[must_use]
+pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && attribute
@@ -312,7 +314,9 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-fn attributes(item: &Item) -> &[syn::Attribute] {
+/// Returns the attributes of an item.
+#[must_use]
+pub fn attributes(item: &Item) -> &[syn::Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,

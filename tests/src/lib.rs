@@ -6,6 +6,7 @@
 )]
 
 pub mod chaos;
+pub mod decisions;
 pub mod fleet;
 pub mod imports;
 pub mod kit;

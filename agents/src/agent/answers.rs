@@ -37,7 +37,7 @@ impl Answers {
 pub(crate) fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutcome {
     match finished.result {
         Err(failure) => TurnOutcome::Failed {
-            reason: failure.reason,
+            failure: failure.cause,
             retry: failure.retry,
         },
         Ok(made) => TurnOutcome::Done(Generation {
@@ -72,6 +72,6 @@ pub(super) fn log_work(finished: &[(Finished, String)]) {
 pub(super) fn estimate(result: &TurnResult) -> usize {
     match &result.outcome {
         TurnOutcome::Done(made) => 160 + 4 * made.prompt_ids.len() + 8 * made.output_ids.len() + made.text.len(),
-        TurnOutcome::Failed { reason, .. } => 160 + reason.len(),
+        TurnOutcome::Failed { failure, .. } => 180 + failure.reason.len(),
     }
 }

@@ -9,13 +9,13 @@
 use std::collections::HashSet;
 
 use broker::AgentName;
-use broker::ids::RequestId;
+use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::failure::FailureCode;
 use configs::ModelConfig;
 use tokio::sync::watch;
 
 use crate::base::fault::Usage;
 use crate::engine::{EngineFailure, Made};
-use crate::turn::failure;
 
 /// This number of different requests in succession that cannot be sampled proves that the weights
 /// are at fault. A request that comes again may be at fault itself: its conversation is given up
@@ -30,14 +30,14 @@ pub(crate) const AT_ALL: &str = "for anything that was asked";
 /// success.
 #[derive(Debug, Default)]
 pub(crate) struct Broken {
-    version: String,
+    version: WeightVersion,
     requests: HashSet<RequestId>,
 }
 
 impl Broken {
     /// The version that some request could not be sampled from; `None` if a later request could.
-    pub(crate) fn failing(&self) -> Option<&str> {
-        (!self.requests.is_empty()).then_some(&*self.version)
+    pub(crate) fn failing(&self) -> Option<WeightVersion> {
+        (!self.requests.is_empty()).then_some(self.version)
     }
 
     /// Records answers that an engine gave together. Returns the version if it is given up. If any
@@ -45,16 +45,16 @@ impl Broken {
     pub(crate) fn record<'a>(
         &mut self,
         answers: impl Iterator<Item = (RequestId, &'a Result<Made, EngineFailure>)> + Clone,
-    ) -> Option<String> {
+    ) -> Option<WeightVersion> {
         for (request, failure) in answers
             .clone()
             .filter_map(|(id, result)| Some((id, result.as_ref().err()?)))
         {
-            let Some(version) = failure::not_finite_version(&failure.reason) else {
+            let FailureCode::NotFinite { version } = failure.cause.code else {
                 continue;
             };
             if self.version != version {
-                version.clone_into(&mut self.version);
+                self.version = version;
                 self.requests.clear();
             }
             self.requests.insert(request);
@@ -65,15 +65,15 @@ impl Broken {
         let mut spans = answers
             .filter_map(|(_, result)| result.as_ref().ok())
             .flat_map(|made| &made.spans);
-        if spans.any(|span| span.version.to_string() == self.version) {
+        if spans.any(|span| span.version == self.version) {
             self.requests.clear();
         }
-        (self.requests.len() >= REQUESTS).then(|| self.version.clone())
+        (self.requests.len() >= REQUESTS).then_some(self.version)
     }
 }
 
 /// Builds the error text; `asked` says what the logits were not finite for.
-pub(crate) fn explain(agent: &AgentName, version: &str, asked: &str) -> String {
+pub(crate) fn explain(agent: &AgentName, version: WeightVersion, asked: &str) -> String {
     format!(
         "agent {agent}: the logits of weights {version} were not finite {asked}, so nothing can be sampled from \
          them. Its sampling.temperature, or a role's, may be too near 0 (0.01 or more will do), its model's file may be damaged (fetch \
@@ -117,7 +117,7 @@ pub(super) async fn given_up(mut router: watch::Receiver<Option<String>>) -> any
 
 #[cfg(test)]
 mod tests {
-    use broker::ids::WeightVersion;
+    use broker::protocol::failure::Failure;
     use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 
     use super::*;
@@ -127,8 +127,8 @@ mod tests {
     }
 
     fn not_finite(step: u64) -> Result<Made, EngineFailure> {
-        let reason = failure::not_finite(version(step), "the logits are not finite");
-        Err(EngineFailure { reason, retry: true })
+        let cause = Failure::not_finite(version(step), "the logits are not finite");
+        Err(EngineFailure { cause, retry: true })
     }
 
     fn sampled(step: u64) -> Result<Made, EngineFailure> {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// Returns the version that is given up, and the index of the answer that decided it.
-    fn given_up_at(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, String)> {
+    fn given_up_at(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, WeightVersion)> {
         let mut broken = Broken::default();
         let mut answers = answers.iter().enumerate();
         answers.find_map(|(place, (id, result))| {
@@ -167,13 +167,13 @@ mod tests {
         let mut together: Vec<_> = (0..8).map(failing).collect();
         let hear =
             |answers: &[(RequestId, _)]| Broken::default().record(answers.iter().map(|(id, result)| (*id, result)));
-        assert_eq!(hear(&together), Some("1.4".to_owned()));
+        assert_eq!(hear(&together), Some(version(4)));
         together.insert(0, (RequestId([9; 16]), sampled(4)));
         assert_eq!(hear(&together), None);
         together[0].1 = sampled(3);
         assert_eq!(
             hear(&together),
-            Some("1.4".to_owned()),
+            Some(version(4)),
             "other weights prove nothing about these"
         );
     }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn three_different_requests_in_succession_are_the_weights_fault() {
         let failing: Vec<_> = (0..9).map(|id| (id, not_finite(4))).collect();
-        assert_eq!(given_up_at(&failing), Some((2, "1.4".to_owned())));
+        assert_eq!(given_up_at(&failing), Some((2, version(4))));
         let again: Vec<_> = (0..9).map(|n| (n % 2, not_finite(4))).collect();
         assert_eq!(given_up_at(&again), None, "two requests, asked again and again");
     }
@@ -201,21 +201,21 @@ mod tests {
             "other weights prove nothing about these"
         );
         let context = EngineFailure {
-            reason: failure::context("70 tokens"),
+            cause: Failure::context("70 tokens"),
             retry: false,
         };
         assert_eq!(with((9, Err(context))), Some(3), "nor do other failures");
         let later = [(0, 1), (1, 1), (2, 2), (3, 2), (4, 2)].map(|(id, step)| (id, not_finite(step)));
         assert_eq!(
             given_up_at(&later),
-            Some((4, "1.2".to_owned())),
+            Some((4, version(2))),
             "each version counts for itself"
         );
     }
 
     #[test]
     fn the_error_names_agent_weights_and_remedies() {
-        let text = explain(&AgentName::new("a").unwrap(), "1.4", IN_SUCCESSION);
+        let text = explain(&AgentName::new("a").unwrap(), version(4), IN_SUCCESSION);
         for part in [
             "agent a",
             "weights 1.4 were not finite for three requests",

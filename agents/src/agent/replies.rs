@@ -7,11 +7,11 @@ use broker::bus::{Bus, Outgoing, PublishError};
 use broker::codec;
 use broker::ids::Digest;
 use broker::protocol::Kind;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{ResultFrame, TurnOutcome, TurnResult, Wave};
 use broker::topology::Topology;
 
 use crate::base::retry;
-use crate::turn::failure;
 
 /// The destination of an agent's results.
 pub struct Replies {
@@ -79,7 +79,7 @@ impl Replies {
 fn too_large(result: &TurnResult, size: usize, limit: usize) -> TurnResult {
     TurnResult {
         outcome: TurnOutcome::Failed {
-            reason: failure::too_large(size, limit, "lower the agent's sampling.max_new_tokens or its context"),
+            failure: Failure::too_large(size, limit, "lower the agent's sampling.max_new_tokens or its context"),
             retry: false,
         },
         ..result.clone()

@@ -11,6 +11,7 @@ use actix::{Actor, AsyncContext, Context, Handler, Message};
 use broker::AgentName;
 use broker::bus::{Bus, Delivery};
 use broker::ids::RequestId;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{TurnFrame, TurnRequest, TurnResult, Wave};
 use broker::topology::Topology;
 use rollout::text::Speech;
@@ -202,7 +203,7 @@ impl Router {
             (Some(Ok(prompt)), Some(sampling)) => {
                 let sampling = match room::within(prompt.ids.len(), sampling) {
                     Ok(sampling) => sampling,
-                    Err(reason) => return Taken::Known(Arc::new(request.failed(&reason))),
+                    Err(failure) => return Taken::Known(Arc::new(request.failed(failure))),
                 };
                 if prompt.kept > 0 && !self.going_on.contains(&request.role) {
                     self.going_on.insert(request.role.clone());
@@ -227,9 +228,9 @@ impl Router {
                 return Taken::Job(job);
             }
             (Some(Err(reason)), _) => failure::prompt(self.agent.as_str(), &request.role, reason),
-            _ => failure::request("the frame names a prompt or sampling that it does not hold"),
+            _ => Failure::request("the frame names a prompt or sampling that it does not hold"),
         };
-        Taken::Known(Arc::new(request.failed(&failure)))
+        Taken::Known(Arc::new(request.failed(failure)))
     }
 
     /// Holds a wave's jobs until all its requests have come.
@@ -298,11 +299,11 @@ impl Router {
             return Vec::new();
         };
         let times = crate::run_folder::crash_marks::OUT;
-        let reason = failure::crashed(format!(
+        let failure = Failure::crashed(format_args!(
             "agent {} died {times} times while it worked on this group alone",
             self.agent
         ));
-        let result = Arc::new(asked.request.failed(&reason));
+        let result = Arc::new(asked.request.failed(failure));
         asked.frames.into_iter().map(|frame| (frame, result.clone())).collect()
     }
 
@@ -345,8 +346,9 @@ impl Router {
         let Some(version) = self.broken.record(answers) else {
             return false;
         };
-        let why = broken::explain(&self.agent, &version, broken::IN_SUCCESSION);
+        let why = broken::explain(&self.agent, version, broken::IN_SUCCESSION);
         let why = format!("{why}. Its open requests stay unanswered and come again when it is started");
+        let version = version.to_string();
         tracing::error!(agent = %self.agent, version, "{why}");
         // No group is to blame.
         self.queue.clear();

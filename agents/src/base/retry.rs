@@ -102,6 +102,14 @@ where
                 tracing::error!(what, reason, "the store cannot be used; waiting for it");
                 pauses.slow_down();
             }
+            Err(StoreError::Tls { url, reason }) => {
+                tracing::error!(
+                    what,
+                    reason = format!("cannot speak TLS with Redis at {url}: {reason}"),
+                    "the store cannot be used; waiting for it"
+                );
+                pauses.slow_down();
+            }
             answer => return answer,
         }
         pauses.wait().await;

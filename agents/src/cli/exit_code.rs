@@ -104,7 +104,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
             // The message already says what to do.
             BusError::Tls { .. } => return None,
             BusError::Url { .. } => "a broker URL is amqp[s]://user:password@host:port/vhost, or memory: or local:",
-            BusError::Declare { reason, .. } if reason.contains("ACCESS_REFUSED") => {
+            BusError::Declare { forbidden: true, .. } => {
                 "each kind of process has its own user: give it its own file of `dyad topology export`"
             }
             BusError::Declare { .. } => "another release may have declared it differently: start a new run",
@@ -114,7 +114,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     }
     if let Some(error) = cause.downcast_ref::<StoreError>() {
         // The message already says what to do.
-        if matches!(error, StoreError::Unusable(text) if text.starts_with("cannot speak TLS")) {
+        if matches!(error, StoreError::Tls { .. }) {
             return None;
         }
         return Some(
@@ -162,12 +162,13 @@ mod tests {
 
     #[test]
     fn rejected_certificate_has_its_own_advice_and_no_hint() {
-        let (url, reason) = (
-            "amqps://h:5671/v".to_owned(),
-            "its certificate ...: set DYAD_CA=FILE".to_owned(),
-        );
-        let bus = BusError::Tls { url, reason };
-        let store = StoreError::Unusable("cannot speak TLS with Redis at rediss://h: ...: set DYAD_CA=FILE".into());
+        let reason = "its certificate ...: set DYAD_CA=FILE".to_owned();
+        let bus = BusError::Tls {
+            url: "amqps://h:5671/v".into(),
+            reason: reason.clone(),
+        };
+        let url = "rediss://h".to_owned();
+        let store = StoreError::Tls { url, reason };
         for error in [anyhow::Error::from(bus), store.into()] {
             assert_eq!(code(&error), 75);
             let text = render(&error);
@@ -178,6 +179,31 @@ mod tests {
             missing: "DYAD_CLIENT_KEY",
         };
         assert_eq!(code(&half.into()), 2);
+    }
+
+    #[test]
+    fn only_a_forbidden_declaration_asks_for_the_right_user() {
+        for (forbidden, advice) in [(true, "has its own user"), (false, "start a new run")] {
+            let (what, reason) = ("queue q".to_owned(), "ACCESS_REFUSED".to_owned());
+            let error = anyhow::Error::from(BusError::Declare {
+                what,
+                reason,
+                forbidden,
+            });
+            let text = render(&error);
+            assert!(text.contains(advice), "{forbidden}: {text}");
+            assert_eq!(code(&error), 75);
+        }
+    }
+
+    #[test]
+    fn a_store_without_tls_has_the_text_of_an_unusable_one() {
+        let (url, reason) = ("rediss://h".to_owned(), "no".to_owned());
+        let error = StoreError::Tls { url, reason };
+        assert_eq!(
+            error.to_string(),
+            "the store cannot be used: cannot speak TLS with Redis at rediss://h: no"
+        );
     }
 
     #[test]

@@ -25,12 +25,11 @@ use std::sync::Arc;
 
 use broker::ids::{GroupId, RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, LogProbs, Sampling, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::engine::PromptScores;
-
-use crate::turn::failure;
 
 /// One generation to make.
 #[derive(Debug, Clone)]
@@ -72,10 +71,9 @@ pub struct Finished {
 
 /// The failure of a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the engine could not generate: {reason}")]
+#[error("the engine could not generate: {cause}")]
 pub struct EngineFailure {
-    /// Text that begins with a code by which failures are counted: see [`crate::turn::failure`].
-    pub reason: String,
+    pub cause: Failure,
     /// True if the same request may succeed when it is retried.
     pub retry: bool,
 }
@@ -116,7 +114,7 @@ impl Visit {
 fn without_scores(mut visits: Vec<Visit>) -> Vec<Visit> {
     for visit in visits.extract_if(.., |visit| visit.prompt_top.is_some()) {
         visit.fail(EngineFailure {
-            reason: failure::request("this agent's engine gives no log-probs of prompts"),
+            cause: Failure::request("this agent's engine gives no log-probs of prompts"),
             retry: false,
         });
     }

@@ -50,7 +50,7 @@ impl Seat {
             .broken
             .record(answers.iter().map(|one| (one.job.request, &one.result)));
         version.map_or(Ok(()), |version| {
-            Err(Usage::new(broken::explain(agent, &version, broken::IN_SUCCESSION)))
+            Err(Usage::new(broken::explain(agent, version, broken::IN_SUCCESSION)))
         })
     }
 

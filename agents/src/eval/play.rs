@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::AgentName;
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Prompt, TurnFrame, TurnOutcome, turn_key};
 use configs::{EngineKind, RunConfig};
@@ -171,9 +172,9 @@ impl<'a> Player<'a> {
                     TurnOutcome::Done(made) => run
                         .on_result(key, made)
                         .context("an answer does not belong to its conversation")?,
-                    TurnOutcome::Failed { reason, retry } => {
-                        tracing::warn!(role = %key.role, reason, retry, "a generation failed");
-                        run.on_failure(&key, &reason, retry);
+                    TurnOutcome::Failed { failure, retry } => {
+                        tracing::warn!(role = %key.role, reason = failure.to_string(), retry, "a generation failed");
+                        run.on_failure(&key, &failure, retry);
                     }
                 }
             }
@@ -239,11 +240,10 @@ impl<'a> Player<'a> {
     /// without room may be left out.
     fn by_policy(&self, key: &TurnKey, outcome: TurnOutcome, last: bool) -> TurnOutcome {
         match outcome {
-            TurnOutcome::Failed { reason, retry } => {
-                let left_out =
-                    (failure::code(&reason) == failure::CONTEXT).then(|| without_room(&*self.workflow, &key.role));
+            TurnOutcome::Failed { failure, retry } => {
+                let left_out = (failure.code == FailureCode::Context).then(|| without_room(&*self.workflow, &key.role));
                 left_out.flatten().unwrap_or_else(|| {
-                    unanswered_by(&self.config.workflow, &*self.workflow, &key.role, reason, retry, last)
+                    unanswered_by(&self.config.workflow, &*self.workflow, &key.role, failure, retry, last)
                 })
             }
             done @ TurnOutcome::Done(_) => done,
@@ -309,7 +309,7 @@ impl<'a> Player<'a> {
                 let index = index_of(request.group);
                 let prompt = prompts.get(request.prompt as usize);
                 let sampling = frame.samplings.get(request.sampling as usize);
-                let fitted = prompt.zip(sampling).map(|(prompt, sampling)| -> Result<_, String> {
+                let fitted = prompt.zip(sampling).map(|(prompt, sampling)| -> Result<_, Failure> {
                     let prompt = prompt.as_ref();
                     let prompt = prompt.map_err(|why| failure::prompt(agent.as_str(), &request.role, why))?;
                     Ok((prompt, room::within(prompt.ids.len(), sampling)?))
@@ -327,7 +327,7 @@ impl<'a> Player<'a> {
                             keep: false,
                         });
                     }
-                    Some(Err(reason)) => answers.push((index, key, TurnOutcome::Failed { reason, retry: false })),
+                    Some(Err(failure)) => answers.push((index, key, TurnOutcome::Failed { failure, retry: false })),
                     None => anyhow::bail!("a frame names a prompt that it does not hold"),
                 }
             }

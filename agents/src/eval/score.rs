@@ -65,7 +65,7 @@ pub fn conversations(rules: &Rules, workflow: &dyn Workflow, played: &[Played], 
             grader: None,
         };
         match end {
-            MemberEnd::Failed { reason, .. } => found.failed = Some(reason.clone()),
+            MemberEnd::Failed { failure, .. } => found.failed = Some(failure.to_string()),
             MemberEnd::Ended { outcome, turns } => {
                 found.figures = figures::of(rules, outcome, turns);
                 found.figures.insert(TOKENS.into(), figures::said(&found.figures));

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(choice.take(report(b"ax", 0, 1, None)).unwrap().text, "a");
         assert_eq!(choice.take(report(b"", 2, 1, Some(Finish::Stop))).unwrap().text, "x");
         let failure = EngineFailure {
-            reason: "engine: x".into(),
+            cause: broker::protocol::failure::Failure::engine("x"),
             retry: true,
         };
         let failed = VisitUpdate {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
+use broker::protocol::failure::FailureCode;
 use serde_json::{Value, json};
 
 use crate::engine::EngineFailure;
-use crate::turn::failure;
 
 /// Seconds until a client may try again, unless a better value is known.
 const AGAIN: u64 = 1;
@@ -192,15 +192,15 @@ impl RequestError {
                 503,
                 "service_unavailable_error",
                 Some("engine_failed"),
-                format!("the engine could not generate, try again: {}", failure.reason),
+                format!("the engine could not generate, try again: {}", failure.cause),
             );
         }
-        let context = failure::code(&failure.reason) == failure::CONTEXT;
+        let context = failure.cause.code == FailureCode::Context;
         Self::new(
             400,
             INVALID,
             context.then_some("context_length_exceeded"),
-            format!("this prompt cannot be generated from: {}", failure.reason),
+            format!("this prompt cannot be generated from: {}", failure.cause),
         )
     }
 

@@ -16,10 +16,6 @@ use super::error::Doing;
 use super::rows::{Id, signed, unsigned};
 use super::{Counts, Ledger, LedgerError, schema};
 
-/// The prefix of an empty bundle's reason that closes the row as dead: the task went to the dead
-/// letters.
-pub const DEAD_PREFIX: &str = "dead:";
-
 /// The result of one bundle. All but `Malformed` and `NoRow` are acknowledged; those two mean that
 /// a peer or a file is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +118,7 @@ impl Ledger {
 
     /// Takes bundles or parts of them, one transaction for all. The first attempt with all parts
     /// here closes its group and removes every other stage. An empty bundle closes it without
-    /// samples (see [`DEAD_PREFIX`]).
+    /// samples, and a dead one closes it as dead.
     pub fn stage(&mut self, bundles: &[Bundle]) -> Result<Vec<Staged>, LedgerError> {
         self.write(|ledger| bundles.iter().map(|bundle| ledger.stage_one(bundle)).collect())
     }
@@ -135,7 +131,7 @@ impl Ledger {
             return Ok(self.count_late(&row, bundle));
         }
         match &bundle.content {
-            BundleContent::Empty { reason } => self.close(bundle, None, Some(reason)),
+            BundleContent::Empty { reason } | BundleContent::Dead { reason } => self.close(bundle, None, Some(reason)),
             BundleContent::Samples(_) if bundle.parts == 1 && bundle.part == 0 => match check_samples(bundle) {
                 Ok(()) => self.close(bundle, Some(bundle), None),
                 Err(problem) => Ok(Staged::Malformed(problem)),
@@ -217,7 +213,7 @@ impl Ledger {
         let samples = whole.map_or(0, |bundle| samples(bundle).len());
         // A bundle without samples trains nothing: it closes like an empty bundle.
         let reason = reason.or((samples == 0).then_some("no samples"));
-        let dead = reason.is_some_and(|reason| reason.starts_with(DEAD_PREFIX));
+        let dead = matches!(winner.content, BundleContent::Dead { .. });
         let state = if dead { schema::DEAD } else { schema::CLOSED };
         let attempt = (Id::from(winner.attempt), Id::from(winner.digest));
         let ord: i64 = self
@@ -414,7 +410,7 @@ fn count_closed(counts: &mut Counts, dead: bool, reason: Option<&str>) {
 fn samples(bundle: &Bundle) -> &[Sample] {
     match &bundle.content {
         BundleContent::Samples(samples) => samples,
-        BundleContent::Empty { .. } => &[],
+        BundleContent::Empty { .. } | BundleContent::Dead { .. } => &[],
     }
 }
 
@@ -449,7 +445,7 @@ fn join(parts: Vec<Bundle>) -> Bundle {
 }
 
 fn decode(bytes: &[u8]) -> Result<Bundle, LedgerError> {
-    codec::decode(bytes).map_err(|e| LedgerError::Content {
+    codec::decode_stored(bytes).map_err(|e| LedgerError::Content {
         what: "a bundle".into(),
         reason: e.to_string(),
     })

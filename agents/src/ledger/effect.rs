@@ -254,7 +254,7 @@ impl Ledger {
 fn discarded<'a>(bundle: &'a Bundle, reason: &'a str) -> impl Iterator<Item = SampleVerdict> + 'a {
     let samples = match &bundle.content {
         BundleContent::Samples(samples) => samples.as_slice(),
-        BundleContent::Empty { .. } => &[],
+        BundleContent::Empty { .. } | BundleContent::Dead { .. } => &[],
     };
     samples.iter().map(|sample| SampleVerdict {
         group: bundle.group,

@@ -34,7 +34,7 @@ pub(crate) mod tests;
 
 pub use audit::{Audit, GroupRow, Inspector, RowState};
 pub use cache::Counts;
-pub use custody::{DEAD_PREFIX, Overdue, Staged};
+pub use custody::{Overdue, Staged};
 pub use error::LedgerError;
 pub use handle::LedgerHandle;
 pub(crate) use meta::ENDED;

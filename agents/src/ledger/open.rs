@@ -198,8 +198,8 @@ fn prepare(connection: &mut Connection, path: &Path, run: &RunId, agent: &AgentN
     Ok(opening)
 }
 
-/// Rejects samples that another release encoded, before a task is played for them. Each sample
-/// begins with the number of its schema. One release wrote everything in a ledger, so the oldest
+/// Rejects samples whose schema this release does not read, before a task is played for them. Each
+/// sample begins with the number of its schema. Releases only write newer schemas, so the oldest
 /// entry of each kind stands for all.
 fn check_release(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     for table in ["payloads", "stages"] {
@@ -211,7 +211,7 @@ fn check_release(connection: &Connection, path: &Path) -> Result<(), LedgerError
         let Some(found) = head.and_then(|head| head.try_into().ok()).map(u16::from_le_bytes) else {
             continue;
         };
-        if found != codec::SCHEMA {
+        if !codec::is_readable(found) {
             return Err(LedgerError::Release {
                 path: path.into(),
                 found,

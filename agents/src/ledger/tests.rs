@@ -96,6 +96,13 @@ pub(crate) fn empty(index: u64, attempt: u8, reason: &str) -> Bundle {
     }
 }
 
+pub(crate) fn dead(index: u64, attempt: u8, reason: &str) -> Bundle {
+    Bundle {
+        content: BundleContent::Dead { reason: reason.into() },
+        ..part(index, attempt, 0, 0, 1)
+    }
+}
+
 pub(crate) fn trained(index: u64, members: u16) -> Vec<SampleVerdict> {
     (0..members)
         .map(|member| SampleVerdict {

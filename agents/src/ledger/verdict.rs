@@ -71,5 +71,5 @@ pub(super) fn batch_digest(before: Digest, step: u64, tasks: &[String], verdicts
         .zip(verdicts)
         .map(|(task, v)| (task.as_str(), v.member, v.role.as_str(), v.seat, v.verdict.reason()))
         .collect();
-    Digest::of(&codec::encode(&(before, step, rows)))
+    Digest::of(&codec::encode_for_digest(&(before, step, rows)))
 }

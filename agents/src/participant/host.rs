@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::RoleName;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Message, TurnOutcome};
 use configs::Missing;
 use rollout::workflow::Workflow;
@@ -151,7 +152,7 @@ impl Host {
         if missing == Missing::Tombstone {
             tracing::warn!(%role, reason = %fault, "an answer gets no grade");
         }
-        unanswered(missing, fault.to_string(), *fault != Fault::Missing)
+        unanswered(missing, Failure::other(fault), *fault != Fault::Missing)
     }
 
     async fn answer(&self, role: &RoleName, messages: &[Message]) -> Result<String, Fault> {

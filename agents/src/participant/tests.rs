@@ -79,7 +79,7 @@ impl Played {
         let ask = question(&*self.workflow, text);
         match self.host.ask(&ask.role, &ask.messages).await {
             TurnOutcome::Done(said) => Ok(said.text),
-            TurnOutcome::Failed { reason, retry } => Err((reason, retry)),
+            TurnOutcome::Failed { failure, retry } => Err((failure.to_string(), retry)),
         }
     }
 }
@@ -295,7 +295,7 @@ async fn a_failing_judge_is_retried_and_finally_gives_no_grade() {
         let (url, _) = server(vec![bad.clone()]).await;
         let outcome = judged(&url, serde_json::json!({"tries": 2})).await;
         assert!(
-            matches!(&outcome, TurnOutcome::Failed { retry: true, reason } if reason.contains("after 2 of 2 tries")),
+            matches!(&outcome, TurnOutcome::Failed { retry: true, failure } if failure.reason.contains("after 2 of 2 tries")),
             "{}: {outcome:?}",
             bad.0
         );
@@ -304,7 +304,7 @@ async fn a_failing_judge_is_retried_and_finally_gives_no_grade() {
     let (url, requests) = server(vec![("401 Unauthorized", "who are you".to_owned())]).await;
     let outcome = judged(&url, serde_json::json!({})).await;
     assert!(
-        matches!(&outcome, TurnOutcome::Failed { reason, .. } if reason.contains("401")),
+        matches!(&outcome, TurnOutcome::Failed { failure, .. } if failure.reason.contains("401")),
         "{outcome:?}"
     );
     assert_eq!(requests.lock().unwrap().len(), 1);
@@ -312,7 +312,7 @@ async fn a_failing_judge_is_retried_and_finally_gives_no_grade() {
     let (url, _) = server(vec![("hang", String::new())]).await;
     let outcome = judged(&url, serde_json::json!({"tries": 1, "timeout": "200ms"})).await;
     assert!(
-        matches!(&outcome, TurnOutcome::Failed { reason, .. } if reason.contains("no answer within")),
+        matches!(&outcome, TurnOutcome::Failed { failure, .. } if failure.reason.contains("no answer within")),
         "{outcome:?}"
     );
     let outcome = judged("http://127.0.0.1:1/v1", serde_json::json!({"tries": 1})).await;

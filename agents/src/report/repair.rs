@@ -156,7 +156,7 @@ mod tests {
         theirs
             .reserve(&[reserve("open"), reserve("shut"), reserve("dead")], 9)
             .unwrap();
-        let shut = |task: &str, reason: &str| Bundle {
+        let shut = |task: &str, content: BundleContent| Bundle {
             group: group(task),
             task: task.into(),
             order: 7,
@@ -165,10 +165,18 @@ mod tests {
             part: 0,
             parts: 1,
             conversations: 0,
-            content: BundleContent::Empty { reason: reason.into() },
+            content,
         };
         theirs
-            .stage(&[shut("shut", "thin"), shut("dead", "dead: poison")])
+            .stage(&[
+                shut("shut", BundleContent::Empty { reason: "thin".into() }),
+                shut(
+                    "dead",
+                    BundleContent::Dead {
+                        reason: "dead: poison".into(),
+                    },
+                ),
+            ])
             .unwrap();
 
         let log = with_end(&folder.ledger(&b), "-wal");

@@ -5,21 +5,21 @@
 
 use std::sync::Arc;
 
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::Sampling;
-
-use crate::turn::failure;
 
 /// Returns the sampling for an answer to a prompt of `prompt` tokens. `max_new_tokens` is lowered
 /// to the room the prompt leaves; an answer that reaches it finishes by `length`.
 ///
 /// # Errors
-/// The reason, under the code `context`, if the prompt leaves no room for one token.
-pub(crate) fn within(prompt: usize, sampling: &Sampling) -> Result<Arc<Sampling>, String> {
+/// A failure with the code [`Context`](broker::protocol::failure::FailureCode::Context) if the
+/// prompt leaves no room for one token.
+pub(crate) fn within(prompt: usize, sampling: &Sampling) -> Result<Arc<Sampling>, Failure> {
     let mut sampling = sampling.clone();
     if let Some(cap) = sampling.max_context {
         let left = cap.saturating_sub(u32::try_from(prompt).unwrap_or(u32::MAX));
         if left == 0 {
-            return Err(failure::context(format!(
+            return Err(Failure::context(format_args!(
                 "the prompt has {prompt} tokens and sampling.max_context is {cap}, which must hold one new token too: raise it, \
                  or shorten the prompt, its answers or the conversation"
             )));
@@ -31,6 +31,8 @@ pub(crate) fn within(prompt: usize, sampling: &Sampling) -> Result<Arc<Sampling>
 
 #[cfg(test)]
 mod tests {
+    use broker::protocol::failure::FailureCode;
+
     use super::*;
 
     fn sampling(max_context: Option<u32>) -> Sampling {
@@ -53,8 +55,8 @@ mod tests {
             assert_eq!(new(prompt, Some(20)), Ok(left), "{prompt}");
         }
         for prompt in [20, 21, usize::MAX] {
-            let reason = new(prompt, Some(20)).unwrap_err();
-            assert_eq!(failure::code(&reason), failure::CONTEXT, "{reason}");
+            let failure = new(prompt, Some(20)).unwrap_err();
+            assert_eq!(failure.code, FailureCode::Context, "{failure}");
         }
     }
 }

@@ -287,10 +287,24 @@ pub async fn dead_letter(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec;
 
     fn of<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
         let found = headers.iter().filter(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str()).collect()
+    }
+
+    #[test]
+    fn a_message_of_another_schema_is_refused_with_both() {
+        for found in [codec::SCHEMA - 1, codec::SCHEMA + 1] {
+            let mut bytes = codec::encode(&7u32);
+            bytes[..2].copy_from_slice(&found.to_le_bytes());
+            let refusal = Refusal::from(codec::decode::<u32>(&bytes).unwrap_err());
+            assert_eq!(refusal.class, Class::Version);
+            for version in [found, codec::SCHEMA] {
+                assert!(refusal.reason.contains(&version.to_string()), "{}", refusal.reason);
+            }
+        }
     }
 
     #[test]

@@ -159,6 +159,7 @@ impl MemoryBus {
             Err(BusError::Declare {
                 what: format!("queue {}", queue.name),
                 reason,
+                forbidden: false,
             })
         };
         if cell.is_exclusive() && cell.owner != self.id {
@@ -259,6 +260,7 @@ impl Bus for MemoryBus {
             .ok_or_else(|| BusError::Declare {
                 what: format!("a consumer of {}", queue.name),
                 reason: "there is no such queue".into(),
+                forbidden: false,
             })?;
         self.same(&cell, queue)?;
         let id = self.broker.new_id();

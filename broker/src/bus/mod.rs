@@ -73,7 +73,12 @@ pub enum BusError {
     #[error("cannot speak TLS with RabbitMQ at {url}: {reason}")]
     Tls { url: String, reason: String },
     #[error("cannot declare {what}: {reason}")]
-    Declare { what: String, reason: String },
+    Declare {
+        what: String,
+        reason: String,
+        /// True if the broker refuses it to this user, who has no right to it.
+        forbidden: bool,
+    },
     #[error("cannot delete queue {queue}: {reason}")]
     Delete { queue: String, reason: String },
     #[error("{url} is no broker URL: {reason}")]

@@ -76,8 +76,12 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum BundleContent {
     Samples(Vec<Sample>),
-    /// The group closes without training data: too few valid conversations, or a dead task.
+    /// The group closes without training data: too few conversations are valid.
     Empty {
+        reason: String,
+    },
+    /// The group closes without samples and its task is dead: it went to the dead letters.
+    Dead {
         reason: String,
     },
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
+use super::failure::Failure;
 use super::turn::{Finish, LogProbs, Sampling, VersionSpan};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{GroupId, RequestId, WeightVersion};
@@ -154,7 +155,7 @@ bulk_codec!(EngineMade {
 /// The reason why a generation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct EngineFault {
-    pub reason: String,
+    pub cause: Failure,
     /// True if a retry of the same request may succeed.
     pub retry: bool,
 }

@@ -10,6 +10,7 @@
 pub mod bundle;
 pub mod control;
 pub mod engine;
+pub mod failure;
 pub mod inference;
 mod message;
 pub mod reserve;

@@ -3,6 +3,7 @@
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
+use super::failure::Failure;
 pub use super::message::{Image, Message};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
@@ -79,11 +80,8 @@ pub struct TurnRequest {
 impl TurnRequest {
     /// Returns the answer to a request that can never succeed.
     #[must_use]
-    pub fn failed(self, reason: &str) -> TurnResult {
-        self.answered(TurnOutcome::Failed {
-            reason: reason.to_owned(),
-            retry: false,
-        })
+    pub fn failed(self, failure: Failure) -> TurnResult {
+        self.answered(TurnOutcome::Failed { failure, retry: false })
     }
 
     /// Returns the answer to this request.
@@ -265,7 +263,8 @@ pub enum TurnOutcome {
     /// The infrastructure failed. This is never an answer and never a reward: the coordinator
     /// retries or gives the conversation up.
     Failed {
-        reason: String,
+        failure: Failure,
+        /// True if the same request may succeed when it is asked again.
         retry: bool,
     },
 }

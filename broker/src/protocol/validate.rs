@@ -233,7 +233,7 @@ impl Bundle {
         hold(self.part < self.parts, "a part number beyond the number of parts")?;
         match &self.content {
             BundleContent::Samples(samples) => samples.iter().try_for_each(Sample::validate),
-            BundleContent::Empty { .. } => Ok(()),
+            BundleContent::Empty { .. } | BundleContent::Dead { .. } => Ok(()),
         }
     }
 }

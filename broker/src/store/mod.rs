@@ -83,6 +83,9 @@ pub enum StoreError {
     Unknown(String),
     #[error("the store cannot be used: {0}")]
     Unusable(String),
+    /// A retry does not help: a file of ours, or the certificate of one side, must be changed.
+    #[error("the store cannot be used: cannot speak TLS with Redis at {url}: {reason}")]
+    Tls { url: String, reason: String },
 }
 
 /// Progress of open groups.

@@ -78,9 +78,9 @@ impl RedisStore {
     /// Connects to `redis://[user:password@]host:port/db`, or with TLS to `rediss://...`.
     ///
     /// # Errors
-    /// [`StoreError::Unknown`] if no server answers there: try again. [`StoreError::Unusable`] if
-    /// the URL, the password, a certificate or the server itself must be changed. Neither shows the
-    /// password.
+    /// [`StoreError::Unknown`] if no server answers there: try again. [`StoreError::Tls`] if a
+    /// certificate or one of our files must be changed. [`StoreError::Unusable`] if the URL, the
+    /// password or the server itself must be changed. No error shows the password.
     pub async fn connect(url: &str, run: &RunId, options: RedisOptions) -> Result<Arc<Self>, StoreError> {
         let shown = error::redact(url);
         let client = client::client(url, &shown, &options)?;

@@ -28,7 +28,7 @@ async fn said(tls: TlsFiles) -> String {
     };
     let run = RunId::new("tls").unwrap();
     match RedisStore::connect("rediss://127.0.0.1:1/0", &run, options).await {
-        Err(StoreError::Unusable(text)) => assert!(text.ends_with(&reason), "{text}"),
+        Err(StoreError::Tls { reason: found, .. }) => assert_eq!(found, reason),
         other => panic!("{other:?}"),
     }
     reason

@@ -38,7 +38,7 @@ async fn refused(url: &str, tls: TlsFiles) -> String {
     let refused = connect(url, tls).await;
     assert!(begun.elapsed() < Duration::from_secs(15), "{refused:?}");
     match refused {
-        Err(StoreError::Unusable(text)) => text,
+        Err(error @ (StoreError::Unusable(_) | StoreError::Tls { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }

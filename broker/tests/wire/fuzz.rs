@@ -34,6 +34,7 @@ fn every_message() -> Vec<Vec<u8>> {
         codec::encode(&sample::result_frame()),
         codec::encode(&sample::bundle()),
         codec::encode(&sample::empty_bundle()),
+        codec::encode(&sample::dead_bundle()),
         codec::encode(&sample::reserve_frame()),
         codec::encode(&sample::reserve_answers()),
         codec::encode(&sample::train_commands()),
@@ -112,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn flipped_bits_never_panic(which in 0usize..8, flips in vec((any::<prop::sample::Index>(), 0u8..8), 1..6)) {
+    fn flipped_bits_never_panic(which in 0usize..11, flips in vec((any::<prop::sample::Index>(), 0u8..8), 1..6)) {
         let mut bytes = every_message().swap_remove(which);
         for (at, bit) in flips {
             let at = at.index(bytes.len());

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use bincode::{Decode, Encode};
 use broker::RoleName;
 use broker::codec;
-use broker::ids::{self, GroupId, RequestId, RunId, TurnKey};
+use broker::ids::{self, Digest, GroupId, RequestId, RunId, TurnKey};
+use broker::protocol::bundle::Bundle;
 use broker::protocol::control::{Beat, Command};
 use broker::protocol::inference::SharedTurn;
 use broker::protocol::task::Task;
@@ -56,12 +57,25 @@ fn binary_messages_keep_their_bytes() {
     binary("result-frame", &sample::result_frame());
     binary("bundle", &sample::bundle());
     binary("bundle-empty", &sample::empty_bundle());
+    binary("bundle-dead", &sample::dead_bundle());
+    binary("failures", &sample::failures());
     binary("reserve-frame", &sample::reserve_frame());
     binary("reserve-answers", &sample::reserve_answers());
     binary("train-commands", &sample::train_commands());
     binary("train-replies", &sample::train_replies());
     binary("engine-commands", &sample::engine_commands());
     binary("engine-events", &sample::engine_events());
+}
+
+/// The digests are those of the golden files of schema 11.
+#[test]
+fn bundles_of_schema_11_keep_their_digest() {
+    let digest = |bundle: Bundle| {
+        let content = (bundle.group, bundle.task, bundle.conversations, bundle.content);
+        Digest::of(&codec::encode_for_digest(&content)).to_string()
+    };
+    assert_eq!(digest(sample::bundle()), "c30cc892e5fd585bffccf973ff4b7b32");
+    assert_eq!(digest(sample::empty_bundle()), "915851660ec54123fa5805925c83da00");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod train;
 
 use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::turn::{
     Finish, Generation, LogProbs, Message, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnPrompt, TurnRequest,
@@ -90,14 +91,19 @@ pub(crate) fn result_frame() -> ResultFrame {
         turn,
         outcome,
     };
-    let failed = TurnOutcome::Failed {
-        reason: "engine stopped".into(),
-        retry: true,
-    };
+    let failed = |failure, retry| TurnOutcome::Failed { failure, retry };
+    let engine = failed(Failure::engine("engine stopped"), true);
+    let weights = failed(Failure::not_finite(version(2, 40), "no logits"), true);
+    let context = failed(Failure::context("70 tokens"), false);
     ResultFrame {
         agent: "a".into(),
         wave: None,
-        results: vec![result(2, TurnOutcome::Done(generation())), result(3, failed)],
+        results: vec![
+            result(2, TurnOutcome::Done(generation())),
+            result(3, engine),
+            result(4, weights),
+            result(5, context),
+        ],
     }
 }
 
@@ -153,6 +159,31 @@ pub(crate) fn empty_bundle() -> Bundle {
         },
         ..bundle()
     }
+}
+
+pub(crate) fn dead_bundle() -> Bundle {
+    Bundle {
+        content: BundleContent::Dead {
+            reason: "dead: crashed: 3 deaths".into(),
+        },
+        ..empty_bundle()
+    }
+}
+
+pub(crate) fn failures() -> Vec<Failure> {
+    let codes = [
+        FailureCode::Other,
+        FailureCode::Context,
+        FailureCode::Request,
+        FailureCode::Engine,
+        FailureCode::NotFinite {
+            version: version(2, 40),
+        },
+        FailureCode::TooLarge,
+        FailureCode::Crashed,
+        FailureCode::Abandoned,
+    ];
+    codes.map(|code| Failure::new(code, "x")).into()
 }
 
 pub(crate) fn reserve_frame() -> ReserveFrame {

@@ -50,7 +50,7 @@ pub fn imitate<E>(
     let bundle_of = |bundle: &Bundle| {
         let content = match &bundle.content {
             BundleContent::Samples(samples) => BundleContent::Samples(samples.iter().map(&mut sample_of).collect()),
-            empty @ BundleContent::Empty { .. } => empty.clone(),
+            empty @ (BundleContent::Empty { .. } | BundleContent::Dead { .. }) => empty.clone(),
         };
         Bundle {
             content,

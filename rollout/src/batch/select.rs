@@ -95,6 +95,6 @@ pub(super) fn zero_verdicts(bundle: &Bundle) -> Vec<Verdict> {
             .iter()
             .map(|s| verdict(bundle.group, s, Err(Discard::ZeroAdvantage)))
             .collect(),
-        BundleContent::Empty { .. } => Vec::new(),
+        BundleContent::Empty { .. } | BundleContent::Dead { .. } => Vec::new(),
     }
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use broker::ids::{Attempt, Digest, GroupId, TurnKey};
 use broker::protocol::bundle::{Bundle, BundleContent, Sample, SampleStatus};
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, Generation};
 use broker::{AgentName, RoleName};
 use configs::WorkflowConfig;
@@ -29,7 +30,7 @@ pub enum MemberEnd {
     /// The machinery failed, so there is no answer and no reward. `turns` are the generations
     /// before the failure; they are kept only for people to read.
     Failed {
-        reason: String,
+        failure: Failure,
         turns: Vec<(TurnKey, Generation)>,
     },
 }
@@ -88,7 +89,7 @@ pub struct GroupSummary {
     /// The number of conversations in which every trained seat counts.
     pub valid: usize,
     /// The number of conversations and seats that left the statistics, by reason.
-    pub failed: BTreeMap<String, usize>,
+    pub failed: BTreeMap<Failure, usize>,
     /// The number of trained seats with a generation that reached its token limit.
     pub truncated: usize,
     /// The mean weighted reward of the seats that count.
@@ -185,30 +186,30 @@ fn bundle_of(head: &GroupHead, rules: &Rules, agent: &AgentName, judged: &[Judge
 
 /// One conversation, seat by seat.
 struct Judged {
-    failed: Option<String>,
+    failed: Option<Failure>,
     /// Seats in the order of (role, seat).
     seats: Vec<JudgedSeat>,
 }
 
 struct JudgedSeat {
     role: RoleName,
-    /// Returns the sample, or the reason why the seat leaves all statistics.
-    sample: Result<Sample, String>,
+    /// The sample, or the reason why the seat leaves all statistics.
+    sample: Result<Sample, Failure>,
 }
 
 impl Judged {
     fn of(member: u16, end: &MemberEnd, rules: &Rules) -> Self {
         let (outcome, turns) = match end {
-            MemberEnd::Failed { reason, .. } => {
+            MemberEnd::Failed { failure, .. } => {
                 return Self {
-                    failed: Some(reason.clone()),
+                    failed: Some(failure.clone()),
                     seats: Vec::new(),
                 };
             }
             // An ungraded seat is in no statistics, and has no reward of 0.
             MemberEnd::Ended { outcome, .. } if outcome.is_ungraded() => {
                 return Self {
-                    failed: Some("an answer stays without a grade".into()),
+                    failed: Some(Failure::other("an answer stays without a grade")),
                     seats: Vec::new(),
                 };
             }
@@ -238,7 +239,7 @@ impl Judged {
             };
             JudgedSeat {
                 role: reward.role.clone(),
-                sample,
+                sample: sample.map_err(Failure::other),
             }
         };
         Self {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use broker::RoleName;
 use broker::ids::{TurnKey, conversation_seed};
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::Generation;
 
 use super::wanted::RunSpec;
@@ -21,7 +22,7 @@ pub(super) enum State {
     /// The requests it waits for, by key.
     Open(BTreeMap<TurnKey, Ask>),
     Ended(Outcome),
-    Failed(String),
+    Failed(Failure),
 }
 
 impl Member {
@@ -48,7 +49,7 @@ impl Member {
         self.state = match spec.workflow.step(&spec.task, self.seed, &self.events) {
             Step::Done(outcome) => State::Ended(outcome),
             Step::Ask(asks) => self.open(asks, member),
-            Step::Fail(reason) => State::Failed(reason),
+            Step::Fail(reason) => State::Failed(Failure::other(reason)),
         };
     }
 
@@ -71,14 +72,14 @@ impl Member {
                 }
                 turn => {
                     let (role, seat) = (&ask.role, ask.seat);
-                    return State::Failed(format!(
+                    return State::Failed(Failure::other(format_args!(
                         "the workflow asks for turn {turn} of {role}/{seat}, which has spoken {spoken} times"
-                    ));
+                    )));
                 }
             }
         }
         if open.is_empty() {
-            return State::Failed("the workflow asks for nothing and has not ended".into());
+            return State::Failed(Failure::other("the workflow asks for nothing and has not ended"));
         }
         State::Open(open)
     }

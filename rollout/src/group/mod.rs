@@ -13,4 +13,4 @@ pub use assemble::{Assembled, GroupHead, GroupSummary, MemberEnd, Rules, assembl
 pub use lengths::compare_lengths;
 pub use parts::{JoinError, RowTooLarge, digest, join, split};
 pub use run::GroupRun;
-pub use wanted::{ABANDONED, Refusal, RunSpec, Wanted};
+pub use wanted::{Refusal, RunSpec, Wanted, abandoned};

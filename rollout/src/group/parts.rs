@@ -45,7 +45,7 @@ pub fn digest(bundle: &Bundle) -> Digest {
         content,
         ..
     } = bundle;
-    Digest::of(&codec::encode(&(group, task, conversations, content)))
+    Digest::of(&codec::encode_for_digest(&(group, task, conversations, content)))
 }
 
 /// Cuts a whole bundle into parts of at most `cap` bytes when encoded. A bundle that fits is

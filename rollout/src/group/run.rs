@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use broker::RoleName;
 use broker::ids::{TurnKey, seed};
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::Generation;
 
 use super::assemble::MemberEnd;
 use super::member::{Member, State};
-use super::wanted::{ABANDONED, Refusal, RunSpec, Wanted};
+use super::wanted::{Refusal, RunSpec, Wanted, abandoned};
 use crate::sample;
 use crate::workflow::program::Program;
 use crate::workflow::unanswered::{is_silent, is_tombstone};
@@ -142,7 +143,7 @@ impl GroupRun {
     /// Records a failed turn. The turn is requested again, unless `retry` is false or its tries are
     /// spent; then its conversation has failed. Returns whether the conversation failed; `None` if
     /// the turn was no longer wanted, and nothing has changed.
-    pub fn on_failure(&mut self, key: &TurnKey, reason: &str, retry: bool) -> Option<bool> {
+    pub fn on_failure(&mut self, key: &TurnKey, failure: &Failure, retry: bool) -> Option<bool> {
         if !self.is_wanted(key) {
             return None;
         }
@@ -153,12 +154,14 @@ impl GroupRun {
         if retry && *strikes < tries {
             return Some(false);
         }
-        let after = if retry {
-            format!("{reason} (the last of {tries} tries)")
+        let last = if retry {
+            failure
+                .clone()
+                .followed_by(format_args!(" (the last of {tries} tries)"))
         } else {
-            reason.to_owned()
+            failure.clone()
         };
-        self.give_up(key.member, after);
+        self.give_up(key.member, last);
         Some(true)
     }
 
@@ -172,21 +175,21 @@ impl GroupRun {
     }
 
     /// Marks one conversation as failed.
-    pub fn give_up(&mut self, member: u16, reason: String) {
+    pub fn give_up(&mut self, member: u16, failure: Failure) {
         if let Some(state) = self.members.get_mut(usize::from(member))
             && matches!(state.state, State::Open(_))
         {
-            state.state = State::Failed(reason);
+            state.state = State::Failed(failure);
         }
         self.settle(member);
     }
 
     /// Marks conversations as failed that an earlier owner has decided on, each with its reason,
     /// whatever their state here.
-    pub fn give_up_all(&mut self, failed: impl IntoIterator<Item = (u16, String)>) {
-        for (member, reason) in failed {
+    pub fn give_up_all(&mut self, failed: impl IntoIterator<Item = (u16, Failure)>) {
+        for (member, failure) in failed {
             if let Some(state) = self.members.get_mut(usize::from(member)) {
-                state.state = State::Failed(reason);
+                state.state = State::Failed(failure);
                 self.in_flight.retain(|key| key.member != member);
             }
         }
@@ -230,12 +233,12 @@ impl GroupRun {
                 outcome,
                 turns: member.turns,
             },
-            State::Failed(reason) => MemberEnd::Failed {
-                reason,
+            State::Failed(failure) => MemberEnd::Failed {
+                failure,
                 turns: member.turns,
             },
             State::Open(_) => MemberEnd::Failed {
-                reason: "it was stopped before its end".into(),
+                failure: Failure::other("it was stopped before its end"),
                 turns: member.turns,
             },
         };
@@ -297,7 +300,7 @@ impl GroupRun {
             return;
         }
         for member in self.members.iter_mut().filter(|m| matches!(m.state, State::Open(_))) {
-            member.state = State::Failed(ABANDONED.into());
+            member.state = State::Failed(abandoned());
         }
         self.in_flight.clear();
     }

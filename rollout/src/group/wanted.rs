@@ -3,13 +3,20 @@
 use std::sync::Arc;
 
 use broker::ids::TurnKey;
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::task::Task;
 
 use crate::sample::Malformed;
 use crate::workflow::{Ask, Workflow};
 
-/// The reason given for a conversation that was abandoned because its group could no longer train.
-pub const ABANDONED: &str = "too many other conversations of its group failed";
+/// Returns the failure of a conversation that ends because its group can no longer train.
+#[must_use]
+pub fn abandoned() -> Failure {
+    Failure::new(
+        FailureCode::Abandoned,
+        "too many other conversations of its group failed",
+    )
+}
 
 /// The inputs of a group's run.
 #[derive(Clone)]

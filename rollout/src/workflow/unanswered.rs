@@ -10,6 +10,7 @@
 
 use broker::RoleName;
 use broker::ids::WeightVersion;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, Generation, LogProbs, TurnOutcome};
 use configs::{Missing, WorkflowConfig};
 
@@ -18,10 +19,10 @@ use super::{Event, Workflow, player};
 
 /// Returns the outcome of a failed turn. `retry` is true if asking again may help.
 #[must_use]
-pub fn unanswered(missing: Missing, reason: String, retry: bool) -> TurnOutcome {
+pub fn unanswered(missing: Missing, failure: Failure, retry: bool) -> TurnOutcome {
     match missing {
-        Missing::Retry => TurnOutcome::Failed { reason, retry },
-        Missing::Drop => TurnOutcome::Failed { reason, retry: false },
+        Missing::Retry => TurnOutcome::Failed { failure, retry },
+        Missing::Drop => TurnOutcome::Failed { failure, retry: false },
         Missing::Tombstone => TurnOutcome::Done(said(TOMBSTONE.into())),
     }
 }
@@ -34,7 +35,7 @@ pub fn unanswered_by(
     config: &WorkflowConfig,
     workflow: &dyn Workflow,
     role: &RoleName,
-    reason: String,
+    failure: Failure,
     retry: bool,
     last: bool,
 ) -> TurnOutcome {
@@ -43,7 +44,8 @@ pub fn unanswered_by(
         Missing::Tombstone if retry && !last => Missing::Retry,
         missing => missing,
     };
-    let outcome = unanswered(missing, reason.clone(), retry);
+    let reason = failure.to_string();
+    let outcome = unanswered(missing, failure, retry);
     if matches!(outcome, TurnOutcome::Done(_)) {
         tracing::warn!(%role, reason, "an answer stays without a grade");
     }

@@ -5,6 +5,7 @@ use broker::bus::{Acker, BusError, BusHealth, Consumer, Outgoing, PublishError};
 use broker::codec;
 use broker::ids::{Attempt, GroupId, RunId, WeightVersion};
 use broker::protocol::Kind;
+use broker::protocol::failure::FailureCode;
 use broker::protocol::turn::{Finish, Prompt, ResultFrame, Sampling, TurnOutcome};
 use broker::topology::Queue;
 use configs::ModelConfig;
@@ -277,10 +278,10 @@ fn a_result_above_the_bus_limit_is_answered_as_failed() {
         let mut bench = Bench::new(600).await;
         bench.ask("new", None, &[1]).await;
         let frame = bench.answer("new").await;
-        let TurnOutcome::Failed { reason, retry: false } = &frame.results[0].outcome else {
+        let TurnOutcome::Failed { failure, retry: false } = &frame.results[0].outcome else {
             panic!("{frame:?}");
         };
-        assert_eq!(failure::code(reason), failure::TOO_LARGE);
+        assert_eq!(failure.code, FailureCode::TooLarge);
         bench.nothing_comes_again().await;
     });
 }
@@ -323,10 +324,10 @@ fn a_prompt_above_the_capped_context_is_answered_as_failed() {
         let wave = Some(Wave { id: 1, total: 2 });
         bench.ask_by(capped(1000), "new", wave, &[1]).await;
         let frame = bench.answer("new").await;
-        let TurnOutcome::Failed { reason, retry: false } = &frame.results[0].outcome else {
+        let TurnOutcome::Failed { failure, retry: false } = &frame.results[0].outcome else {
             panic!("{frame:?}");
         };
-        assert_eq!(failure::code(reason), failure::CONTEXT);
+        assert_eq!(failure.code, FailureCode::Context);
         bench.ask_by(capped(1001), "new", wave, &[2]).await;
         let frame = bench.answer("new").await;
         assert!(matches!(frame.results[0].outcome, TurnOutcome::Done(_)), "{frame:?}");
@@ -393,10 +394,11 @@ fn weights_with_infinite_logits_end_the_agent_unanswered() {
             let mut answered = 0;
             while answered < 2 {
                 for result in bench.answer("new").await.results {
-                    let TurnOutcome::Failed { reason, retry: true } = &result.outcome else {
+                    let TurnOutcome::Failed { failure, retry: true } = &result.outcome else {
                         panic!("{result:?}");
                     };
-                    assert_eq!(failure::not_finite_version(reason), Some("1.7"));
+                    let version = WeightVersion { lineage: 1, step: 7 };
+                    assert_eq!(failure.code, FailureCode::NotFinite { version });
                     answered += 1;
                 }
             }

@@ -66,8 +66,8 @@ async fn said(host: &Host, ask: &Ask, tries: u32) -> Result<String, String> {
     for _ in 0..tries.max(1) {
         match host.ask(&ask.role, &ask.messages).await {
             TurnOutcome::Done(made) => return Ok(made.text),
-            TurnOutcome::Failed { reason, retry } => {
-                why = reason;
+            TurnOutcome::Failed { failure, retry } => {
+                why = failure.to_string();
                 if !retry {
                     break;
                 }

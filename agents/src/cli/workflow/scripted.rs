@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::ids::WeightVersion;
+use broker::protocol::failure::Failure;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Generation, LogProbs, TurnOutcome, VersionSpan};
 use configs::RunConfig;
@@ -56,14 +57,14 @@ pub(super) async fn play(
                 host.ask(&wanted.key.role, &wanted.ask.messages).await
             } else {
                 match unseen(config, workflow.as_ref(), &wanted) {
-                    Some(reason) => TurnOutcome::Failed { reason, retry: false },
+                    Some(failure) => TurnOutcome::Failed { failure, retry: false },
                     None => TurnOutcome::Done(scripted(&wanted, &task, says)),
                 }
             };
             match outcome {
                 TurnOutcome::Done(made) => run.on_result(wanted.key, made).map_err(anyhow::Error::new)?,
-                TurnOutcome::Failed { reason, retry } => {
-                    run.on_failure(&wanted.key, &reason, retry);
+                TurnOutcome::Failed { failure, retry } => {
+                    run.on_failure(&wanted.key, &failure, retry);
                 }
             }
         }
@@ -72,7 +73,7 @@ pub(super) async fn play(
 }
 
 /// Returns why a turn's agent cannot be asked: it would see content that its engine does not take.
-fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Option<String> {
+fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Option<Failure> {
     let role = &wanted.key.role;
     let name = player(&config.workflow, workflow, role)?.agent;
     let engine = config.agents.get(&name)?.engine.kind;

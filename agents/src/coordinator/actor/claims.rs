@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use actix::{AsyncContext, Context};
 use broker::ids::GroupId;
+use broker::protocol::failure::Failure;
 use broker::store::{Claim, Claimed, Lease, StoreError};
 use rollout::group::GroupRun;
 use tokio::sync::oneshot;
@@ -14,7 +15,6 @@ use crate::coordinator::closing::outcome::Ended;
 use crate::coordinator::play::{Open, read_record};
 use crate::coordinator::specs::Purpose;
 use crate::run_folder::crash_marks::{OUT, Standing};
-use crate::turn::failure;
 
 impl Coordinator {
     /// Claims a group, after the snapshot if one is under way.
@@ -66,7 +66,7 @@ impl Coordinator {
         // Failures that an owner before us has decided are in no record.
         let ended = claimed.decided.as_deref().map(Ended::read).unwrap_or_default();
         let crashed = (self.strikes.standing(&group) == Standing::Out).then(|| {
-            failure::crashed(format!(
+            Failure::crashed(format_args!(
                 "the coordinator died {OUT} times while it worked on this group"
             ))
         });

@@ -7,6 +7,7 @@ use actix::Context;
 use broker::bus::Delivery;
 use broker::ids::GroupId;
 use broker::ids::TurnKey;
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::inference::SharedTurn;
 use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult};
 use broker::store::{Committed, StoreError};
@@ -17,7 +18,6 @@ use crate::coordinator::input::CommitDone;
 use crate::coordinator::play::commit::{CommitStep, commit_all};
 use crate::coordinator::play::onlookers::{share, shared_turn};
 use crate::coordinator::play::{CommitEnd, GroupResults, record};
-use crate::turn::failure;
 
 impl Coordinator {
     /// `delivery` has brought the results, if a message did.
@@ -115,7 +115,7 @@ impl Coordinator {
         for (key, result) in results {
             match result.outcome {
                 TurnOutcome::Done(generation) => shared.extend(self.apply_answer(group, key, generation)),
-                TurnOutcome::Failed { reason, retry } => self.apply_failure(group, &key, reason, retry),
+                TurnOutcome::Failed { failure, retry } => self.apply_failure(group, &key, failure, retry),
             }
         }
         self.strikes.end([group]);
@@ -136,17 +136,18 @@ impl Coordinator {
         }
     }
 
-    fn apply_failure(&mut self, group: GroupId, key: &TurnKey, reason: String, retry: bool) {
+    fn apply_failure(&mut self, group: GroupId, key: &TurnKey, failure: Failure, retry: bool) {
+        let reason = failure.to_string();
         tracing::warn!(%group, member = key.member, role = %key.role, reason, retry, "a generation failed");
-        if failure::code(&reason) == failure::CRASHED {
-            return self.play.mark_dead(group, reason);
+        if failure.code == FailureCode::Crashed {
+            return self.play.mark_dead(group, failure);
         }
-        let over = self.play.fail(group, key, &reason, retry);
+        let over = self.play.fail(group, key, &failure, retry);
         // A turn that is not wanted any more is neither asked for again nor lost.
         if let Some(over) = over
             && self.play.get(&group).is_some_and(|open| open.trains())
         {
-            self.figures.count_failure(&key.role, &reason, over);
+            self.figures.count_failure(&key.role, failure.code, over);
         }
     }
 }

@@ -6,6 +6,7 @@ use actix::Context;
 use broker::AgentName;
 use broker::RoleName;
 use broker::ids::RequestId;
+use broker::protocol::failure::Failure;
 
 use super::{Coordinator, mailbox};
 use crate::coordinator::play::{AgentFrame, ProgramTurn, Step, send_frame};
@@ -66,8 +67,8 @@ impl Coordinator {
             Some(request) => wanted.push(request),
             None => {
                 tracing::error!(group = %place.group, member, %role, "no agent plays the role");
-                let reason = format!("no agent plays {role}");
-                self.play.give_up(place.group, member, reason);
+                let failure = Failure::other(format_args!("no agent plays {role}"));
+                self.play.give_up(place.group, member, failure);
             }
         }
     }

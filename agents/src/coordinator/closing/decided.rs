@@ -7,6 +7,7 @@ use broker::bus::letter::{self, Class, HEADER_TYPE, Refusal, Stage};
 use broker::ids::GroupId;
 use broker::protocol::Kind;
 use broker::protocol::bundle::BundleContent;
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::store::Lease;
 use bytes::Bytes;
 use rollout::group::{Assembled, GroupHead, GroupSummary, MemberEnd, Rules, assemble, compare_lengths, split};
@@ -15,8 +16,7 @@ use super::outcome::Ended;
 use super::unplayed::unplayed;
 use crate::base::outgoing::{self, Addressed};
 use crate::coordinator::env::Env;
-use crate::ledger::{DEAD_PREFIX, PUBLISHED};
-use crate::turn::failure;
+use crate::ledger::PUBLISHED;
 
 /// A group that trains, with all of its conversations ended.
 pub struct Finished {
@@ -26,7 +26,7 @@ pub struct Finished {
     /// The outcome that an owner before this one has written.
     pub stands: Option<Bytes>,
     /// Why the task goes to the dead letters, if it was found dead.
-    pub dead: Option<String>,
+    pub dead: Option<Failure>,
     /// The task as it was published.
     pub body: Bytes,
 }
@@ -51,14 +51,14 @@ impl Finished {
     pub fn decide(mut self, env: &Env, rules: &Rules) -> Decided {
         compare_lengths(rules, &mut self.members);
         let (assembled, dead) = match self.dead.take() {
-            Some(reason) => (
-                closed_as_dead(&self.head, env, &reason, GroupSummary::default()),
-                Some(reason),
+            Some(failure) => (
+                closed_as_dead(&self.head, env, &failure, GroupSummary::default()),
+                Some(failure),
             ),
             None => self.assembled(env, rules),
         };
         let outcome = Ended::of(&self.members, dead.clone()).outcome(&assembled);
-        let letter = dead.map(|reason| self.letter(env, &reason));
+        let letter = dead.map(|failure| self.letter(env, &failure));
         Decided {
             lease: self.lease,
             members: self.members,
@@ -70,27 +70,27 @@ impl Finished {
     }
 
     /// The bundles of the group, and why its task goes to the dead letters, if it does.
-    fn assembled(&self, env: &Env, rules: &Rules) -> (Assembled, Option<String>) {
+    fn assembled(&self, env: &Env, rules: &Rules) -> (Assembled, Option<Failure>) {
         let published = self.head.order >= PUBLISHED;
         let assembled = assemble(&self.head, rules, &self.members);
         let assembled = sendable(&self.head, assembled, env.bundle_cap());
         match unplayed(&self.members, &assembled.summary, rules.min_valid, published) {
-            Some(reason) => {
-                let closed = closed_as_dead(&self.head, env, &reason, assembled.summary);
-                (closed, Some(reason))
+            Some(failure) => {
+                let closed = closed_as_dead(&self.head, env, &failure, assembled.summary);
+                (closed, Some(failure))
             }
             None => (assembled, None),
         }
     }
 
     /// The task as it was published, on its way to the dead letters.
-    fn letter(&self, env: &Env, reason: &str) -> Outgoing {
+    fn letter(&self, env: &Env, failure: &Failure) -> Outgoing {
         let came_with = [("run".to_owned(), env.run.to_string())];
-        let class = match failure::code(reason) {
-            failure::CRASHED => Class::Crashed,
+        let class = match failure.code {
+            FailureCode::Crashed => Class::Crashed,
             _ => Class::Unplayed,
         };
-        let refusal = Refusal::new(class, reason);
+        let refusal = Refusal::new(class, failure.to_string());
         let mut headers = letter::headers(&came_with, Stage::Play, &refusal, &env.topology.tasks().name);
         headers.push((HEADER_TYPE.into(), Kind::Task.to_string()));
         let to = env.topology.to(&env.topology.dead());
@@ -142,11 +142,11 @@ impl Decided {
     }
 }
 
-/// Empty bundles that close the group's rows as dead.
-fn closed_as_dead(head: &GroupHead, env: &Env, reason: &str, summary: GroupSummary) -> Assembled {
-    let reason = format!("{DEAD_PREFIX} {reason}");
+/// Bundles without samples that close the group's rows as dead.
+fn closed_as_dead(head: &GroupHead, env: &Env, failure: &Failure, summary: GroupSummary) -> Assembled {
+    let reason = format!("dead: {failure}");
     let empty = |agent: AgentName| {
-        let content = BundleContent::Empty { reason: reason.clone() };
+        let content = BundleContent::Dead { reason: reason.clone() };
         (agent, head.bundle(0, content))
     };
     Assembled {

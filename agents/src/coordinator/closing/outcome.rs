@@ -5,27 +5,30 @@
 //! again for a failed turn, might receive it, and would come to another outcome than the one by
 //! which an agent may have closed its row. The outcome therefore names the conversations that were
 //! given up, and why. The next owner goes on from there.
+//!
+//! An outcome is text: one line `agent=digest` for each bundle, then a line of JSON if a
+//! conversation failed ([`Ended`]).
 
 use broker::AgentName;
+use broker::codec;
+use broker::protocol::failure::Failure;
 use bytes::Bytes;
 use rollout::group::{Assembled, MemberEnd};
-
-const FAILED: &str = "failed ";
-const DEAD: &str = "dead ";
+use serde::{Deserialize, Serialize};
 
 /// The end of a group, as far as its committed turns do not say it.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ended {
-    /// Conversations that were given up, with the reason.
-    pub failed: Vec<(u16, String)>,
+    /// Conversations that were given up, by member, with the reason.
+    pub failed: Vec<(u16, Failure)>,
     /// Why its task went to the dead letters, if it did.
-    pub dead: Option<String>,
+    pub dead: Option<Failure>,
 }
 
 impl Ended {
-    pub(crate) fn of(members: &[MemberEnd], dead: Option<String>) -> Self {
+    pub(crate) fn of(members: &[MemberEnd], dead: Option<Failure>) -> Self {
         let failed = |(member, end): (usize, &MemberEnd)| match end {
-            MemberEnd::Failed { reason, .. } => Some((member as u16, reason.clone())),
+            MemberEnd::Failed { failure, .. } => Some((member as u16, failure.clone())),
             MemberEnd::Ended { .. } => None,
         };
         // No conversation of a dead task is played: its reason says everything.
@@ -41,45 +44,56 @@ impl Ended {
         let digest =
             |(agent, bundle): (&AgentName, &broker::protocol::bundle::Bundle)| format!("{agent}={}", bundle.digest);
         let mut lines: Vec<String> = assembled.bundles.iter().map(digest).collect();
-        let failed = self.failed.iter();
-        lines.extend(failed.map(|(member, reason)| format!("{FAILED}{member} {}", serde_json::json!(reason))));
-        lines.extend(
-            self.dead
-                .iter()
-                .map(|reason| format!("{DEAD}{}", serde_json::json!(reason))),
-        );
+        if *self != Self::default() {
+            lines.push(String::from_utf8_lossy(&codec::encode_json(self)).into_owned());
+        }
         lines.join("\n").into()
     }
 
-    /// Reads an outcome. Other lines are skipped.
+    /// Reads the failures of an outcome. Other lines are skipped.
     pub(crate) fn read(outcome: &[u8]) -> Self {
-        let mut ended = Self::default();
-        for line in String::from_utf8_lossy(outcome).lines() {
-            if let Some((member, reason)) = line.strip_prefix(FAILED).and_then(|rest| rest.split_once(' ')) {
-                let reason = serde_json::from_str(reason).ok();
-                ended.failed.extend(member.parse().ok().zip(reason));
-            } else if let Some(reason) = line.strip_prefix(DEAD) {
-                ended.dead = serde_json::from_str(reason).ok();
-            }
-        }
-        ended
+        let text = String::from_utf8_lossy(outcome);
+        let failures = text.lines().find_map(|line| serde_json::from_str(line).ok());
+        failures.unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use broker::ids::WeightVersion;
     use std::collections::BTreeMap;
 
     #[test]
-    fn what_was_given_up_is_read_as_it_was_written() {
-        let assembled = Assembled {
+    fn a_stored_outcome_keeps_its_text() {
+        let version = WeightVersion { lineage: 2, step: 31 };
+        let ended = Ended {
+            failed: vec![(0, Failure::engine("x")), (3, Failure::not_finite(version, "y"))],
+            dead: Some(Failure::crashed("z")),
+        };
+        let text = concat!(
+            r#"{"failed":[[0,{"code":"engine","reason":"x"}],"#,
+            r#"[3,{"code":{"not_finite":{"version":{"lineage":2,"step":31}}},"reason":"y"}]],"#,
+            r#""dead":{"code":"crashed","reason":"z"}}"#
+        );
+        assert_eq!(ended.outcome(&nothing()), text);
+        assert_eq!(Ended::read(format!("a=00\n{text}").as_bytes()), ended);
+        assert_eq!(Ended::default().outcome(&nothing()), "");
+    }
+
+    fn nothing() -> Assembled {
+        Assembled {
             bundles: BTreeMap::new(),
             summary: rollout::group::GroupSummary::default(),
-        };
-        let reason = "engine: \"out\"\nof memory\\".to_owned();
+        }
+    }
+
+    #[test]
+    fn what_was_given_up_is_read_as_it_was_written() {
+        let assembled = nothing();
+        let reason = Failure::engine("\"out\"\nof memory\\");
         let failed = Ended {
-            failed: vec![(0, reason.clone()), (7, String::new())],
+            failed: vec![(0, reason.clone()), (7, Failure::other(""))],
             dead: None,
         };
         let dead = Ended {

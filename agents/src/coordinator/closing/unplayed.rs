@@ -1,9 +1,8 @@
 //! Tasks that would be used up without a result. They go to the dead letters with the reason: by
 //! then each of their generations was tried as often as `workflow.retries` says.
 
-use rollout::group::{ABANDONED, GroupSummary, MemberEnd};
-
-use crate::turn::failure;
+use broker::protocol::failure::{Failure, FailureCode};
+use rollout::group::{GroupSummary, MemberEnd};
 
 /// The reason for which the task of a group goes to the dead letters instead of being closed
 /// without samples, if it does:
@@ -13,45 +12,52 @@ use crate::turn::failure;
 /// - it was `published`, and none of its conversations came to its end, for whatever reason.
 ///
 /// The run's own source has more tasks. The publisher of a task waits for its result.
-pub(super) fn unplayed(members: &[MemberEnd], summary: &GroupSummary, least: usize, published: bool) -> Option<String> {
+pub(super) fn unplayed(
+    members: &[MemberEnd],
+    summary: &GroupSummary,
+    least: usize,
+    published: bool,
+) -> Option<Failure> {
     summary.empty.as_ref()?;
-    let failures: Vec<&str> = members.iter().filter_map(failure_of).collect();
-    let count = |wanted: fn(&str) -> bool| failures.iter().filter(|reason| wanted(reason)).count();
-    let (broken, abandoned) = (count(failure::is_of_machinery), count(is_abandoned));
+    let failures: Vec<&Failure> = members.iter().filter_map(failure_of).collect();
+    let count = |wanted: fn(FailureCode) -> bool| failures.iter().filter(|failure| wanted(failure.code)).count();
+    let (broken, abandoned) = (count(FailureCode::is_of_machinery), count(is_abandoned));
     let lost = broken > 0 && summary.valid < least && summary.valid + broken + abandoned >= least;
-    let first = |wanted: fn(&str) -> bool| failures.iter().find(|reason| wanted(reason));
+    let first = |wanted: fn(FailureCode) -> bool| failures.iter().find(|failure| wanted(failure.code));
     let reason = if lost {
-        first(failure::is_of_machinery)
+        first(FailureCode::is_of_machinery)
     } else if published && failures.len() == members.len() {
-        first(|reason| !is_abandoned(reason))
+        first(|code| !is_abandoned(code))
     } else {
         None
     };
     let (failed, all) = (failures.len(), members.len());
-    reason.map(|reason| format!("{reason}; {failed} of its {all} conversations failed"))
+    let count = format!("; {failed} of its {all} conversations failed");
+    reason.map(|failure| (*failure).clone().followed_by(count))
 }
 
-fn failure_of(end: &MemberEnd) -> Option<&str> {
+fn failure_of(end: &MemberEnd) -> Option<&Failure> {
     match end {
-        MemberEnd::Failed { reason, .. } => Some(reason),
+        MemberEnd::Failed { failure, .. } => Some(failure),
         MemberEnd::Ended { .. } => None,
     }
 }
 
 /// Returns true if a conversation was given up because others had failed.
-fn is_abandoned(reason: &str) -> bool {
-    reason == ABANDONED
+fn is_abandoned(code: FailureCode) -> bool {
+    code == FailureCode::Abandoned
 }
 
 #[cfg(test)]
 mod tests {
+    use rollout::group::abandoned;
     use rollout::workflow::Outcome;
 
     use super::*;
 
-    fn failed(reason: impl Into<String>) -> MemberEnd {
+    fn failed(failure: Failure) -> MemberEnd {
         MemberEnd::Failed {
-            reason: reason.into(),
+            failure,
             turns: Vec::new(),
         }
     }
@@ -67,11 +73,11 @@ mod tests {
     }
 
     fn memory() -> MemberEnd {
-        failed(failure::engine("out of memory"))
+        failed(Failure::engine("out of memory"))
     }
 
     fn context() -> MemberEnd {
-        failed(failure::context("70 tokens"))
+        failed(Failure::context("70 tokens"))
     }
 
     /// The reason for a group in which 2 conversations must be valid, and `valid` are.
@@ -81,12 +87,12 @@ mod tests {
             empty: (valid < 2).then(|| "too few".to_owned()),
             ..GroupSummary::default()
         };
-        unplayed(members, &summary, 2, published)
+        unplayed(members, &summary, 2, published).map(|failure| failure.to_string())
     }
 
     #[test]
     fn a_group_that_the_machinery_failed_is_reported() {
-        let abandoned = || failed(ABANDONED);
+        let abandoned = || failed(abandoned());
         let lost: [(&[MemberEnd], usize); 4] = [
             (&[memory(), memory(), memory(), memory()], 0),
             (&[memory(), memory(), memory(), abandoned()], 0),
@@ -99,7 +105,7 @@ mod tests {
                 assert!(reason.starts_with("engine: out of memory; "), "{reason}");
             }
         }
-        let weights = failed(failure::not_finite(
+        let weights = failed(Failure::not_finite(
             broker::ids::WeightVersion { lineage: 1, step: 2 },
             "the logits are not finite",
         ));
@@ -113,7 +119,14 @@ mod tests {
     #[test]
     fn what_failed_for_reasons_of_its_own_closes_without_samples() {
         assert_eq!(judged(&[context(), context(), context(), memory()], 0, false), None);
-        assert_eq!(judged(&[failed("no grade"), failed("no grade")], 0, false), None);
+        assert_eq!(
+            judged(
+                &[failed(Failure::other("no grade")), failed(Failure::other("no grade"))],
+                0,
+                false
+            ),
+            None
+        );
         assert_eq!(
             judged(&[ended(), ended(), ended(), memory()], 3, true),
             None,
@@ -125,7 +138,12 @@ mod tests {
 
     #[test]
     fn a_published_task_without_results_has_the_first_reason() {
-        let members = [failed(ABANDONED), context(), context(), failed("no grade")];
+        let members = [
+            failed(abandoned()),
+            context(),
+            context(),
+            failed(Failure::other("no grade")),
+        ];
         let reason = judged(&members, 0, true).unwrap();
         assert!(reason.starts_with("context: 70 tokens; 4 of its 4"), "{reason}");
         assert_eq!(judged(&members, 0, false), None, "the run's own source has more");

@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn the_answer_of_the_most_counts() {
         let lost = || MemberEnd::Failed {
-            reason: "engine".into(),
+            failure: broker::protocol::failure::Failure::other("engine"),
             turns: Vec::new(),
         };
         for (votes, success) in [

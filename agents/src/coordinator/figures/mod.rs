@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use broker::RoleName;
+use broker::protocol::failure::FailureCode;
 use rollout::group::{GroupSummary, MemberEnd, Rules};
 use tokio::time::Instant;
 
@@ -13,7 +14,6 @@ use self::conversation_stats::ConversationStats;
 use super::env::Env;
 use crate::run_folder::logs::{Transcript, Transcripts};
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
-use crate::turn::failure;
 
 /// Totals of a coordinator, for its heartbeat and metrics.
 #[derive(Debug, Default, Clone, Copy)]
@@ -84,8 +84,8 @@ impl Figures {
     }
 
     /// Counts a failed generation. `over`: its conversation was given up.
-    pub(crate) fn count_failure(&mut self, role: &RoleName, reason: &str, over: bool) {
-        let place = (role.clone(), failure::code(reason));
+    pub(crate) fn count_failure(&mut self, role: &RoleName, code: FailureCode, over: bool) {
+        let place = (role.clone(), code.name());
         let failures = self.failures.entry(place).or_default();
         if over {
             failures.over += 1;
@@ -98,8 +98,8 @@ impl Figures {
     pub(crate) fn count_group(&mut self, summary: &GroupSummary) {
         self.counters.groups += 1;
         self.counters.conversations += summary.conversations as u64;
-        for (reason, count) in &summary.failed {
-            *self.failed.entry(failure::code(reason)).or_default() += *count as u64;
+        for (failure, count) in &summary.failed {
+            *self.failed.entry(failure.code.name()).or_default() += *count as u64;
         }
         if let Some(reason) = &summary.empty {
             tracing::warn!(reason, "a group closes empty");
@@ -171,6 +171,8 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
+    use broker::protocol::failure::Failure;
+
     use super::*;
     use crate::coordinator::actor::bench::Bench;
 
@@ -179,13 +181,13 @@ mod tests {
         let bench = Bench::new(|_| {}).await;
         let mut figures = Figures::open(bench.env(), "coordinator-other").unwrap();
         let role = RoleName::new("speaker").unwrap();
-        let reason = failure::engine("out of memory");
-        figures.count_failure(&role, &reason, false);
-        figures.count_failure(&role, &reason, false);
-        figures.count_failure(&role, &reason, true);
+        let code = FailureCode::Engine;
+        figures.count_failure(&role, code, false);
+        figures.count_failure(&role, code, false);
+        figures.count_failure(&role, code, true);
         figures.count_turn(5);
         let line = figures.totals(3);
-        let code = failure::code(&reason);
+        let code = code.name();
         assert_eq!(line.get(&format!("turns/retried/speaker/{code}")), Some(&2.into()));
         assert_eq!(line.get(&format!("turns/failed/speaker/{code}")), Some(&1.into()));
         assert_eq!(line.get("tokens"), Some(&5.into()));
@@ -195,15 +197,15 @@ mod tests {
     async fn a_group_counts_with_its_failed_conversations() {
         let bench = Bench::new(|_| {}).await;
         let mut figures = Figures::open(bench.env(), "coordinator-other").unwrap();
-        let reason = failure::context("70 tokens");
+        let failure = Failure::context("70 tokens");
         let summary = GroupSummary {
             conversations: 4,
-            failed: BTreeMap::from([(reason.clone(), 3)]),
+            failed: BTreeMap::from([(failure.clone(), 3)]),
             ..GroupSummary::default()
         };
         figures.count_group(&summary);
         let counters = figures.counters();
         assert_eq!((counters.groups, counters.conversations), (1, 4));
-        assert_eq!(figures.failed(failure::code(&reason)), 3);
+        assert_eq!(figures.failed(failure.code.name()), 3);
     }
 }

@@ -18,6 +18,7 @@ use broker::AgentName;
 use broker::RoleName;
 use broker::bus::Delivery;
 use broker::ids::{GroupId, RequestId};
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::TurnResult;
 use broker::store::Lease;
 use rollout::group::{GroupRun, MemberEnd, RunSpec};
@@ -155,9 +156,9 @@ impl Play {
     }
 
     /// Gives a conversation up that can never go on.
-    pub(crate) fn give_up(&mut self, group: GroupId, member: u16, reason: String) {
+    pub(crate) fn give_up(&mut self, group: GroupId, member: u16, failure: Failure) {
         if let Some(open) = self.open.get_mut(&group) {
-            open.run.give_up(member, reason);
+            open.run.give_up(member, failure);
             self.plan(group);
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use broker::ids::Attempt;
+use broker::protocol::failure::Failure;
 use broker::protocol::task::Task;
 use broker::store::Lease;
 use bytes::Bytes;
@@ -32,7 +33,7 @@ pub struct Open {
     /// The task as it was published.
     pub body: Bytes,
     /// Why the task goes to the dead letters, if it does.
-    pub dead: Option<String>,
+    pub dead: Option<Failure>,
     /// Questions that programs and judges have now, given up with the group. Empty in synchronous
     /// runs, whose waves wait for every answer.
     pub(super) asking: Vec<Asking>,
@@ -77,12 +78,12 @@ impl Open {
     }
 
     /// Gives every conversation up: the task goes to the dead letters.
-    pub(super) fn mark_dead(&mut self, reason: String) {
+    pub(super) fn mark_dead(&mut self, failure: Failure) {
         let mut member = 0;
         while !self.run.is_done() {
-            self.run.give_up(member, reason.clone());
+            self.run.give_up(member, failure.clone());
             member += 1;
         }
-        self.dead = Some(reason);
+        self.dead = Some(failure);
     }
 }

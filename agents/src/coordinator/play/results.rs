@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use broker::codec;
 use broker::ids::{GroupId, RequestId, TurnKey};
+use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::turn::{Generation, TurnOutcome, TurnResult, turn_key};
 use broker::store::{Lease, Record};
 use rollout::group::Refusal;
@@ -12,7 +13,6 @@ use tokio::time::Instant;
 
 use super::{CommitEnd, Need, Open, Play};
 use crate::coordinator::specs::GroupSpecs;
-use crate::turn::failure;
 
 /// Results of one group, in the order of their keys.
 pub(crate) type GroupResults = Vec<(TurnKey, TurnResult)>;
@@ -52,19 +52,19 @@ impl Play {
     /// is a missing grade, whatever played the judge. A turn without room may be left out. A turn
     /// that ended processes makes its task dead instead.
     fn by_policy(&self, specs: &GroupSpecs, key: &TurnKey, mut result: TurnResult) -> TurnResult {
-        let TurnOutcome::Failed { reason, retry } = &result.outcome else {
+        let TurnOutcome::Failed { failure, retry } = &result.outcome else {
             return result;
         };
         if let Some(open) = self.get(&result.group)
             && let Some(last) = open.run.last_try(key)
-            && failure::code(reason) != failure::CRASHED
+            && failure.code != FailureCode::Crashed
         {
             let workflow = specs.workflow(open.purpose);
             let config = &specs.config().workflow;
-            let left_out = (failure::code(reason) == failure::CONTEXT).then(|| without_room(workflow, &key.role));
+            let left_out = (failure.code == FailureCode::Context).then(|| without_room(workflow, &key.role));
             result.outcome = left_out
                 .flatten()
-                .unwrap_or_else(|| unanswered_by(config, workflow, &key.role, reason.clone(), *retry, last));
+                .unwrap_or_else(|| unanswered_by(config, workflow, &key.role, failure.clone(), *retry, last));
         }
         result
     }
@@ -108,14 +108,14 @@ impl Play {
 
     /// Applies a failure to its group. Returns true if it ended its conversation, false if the turn
     /// is asked for again, and None if the turn is not wanted any more.
-    pub(crate) fn fail(&mut self, group: GroupId, key: &TurnKey, reason: &str, retry: bool) -> Option<bool> {
-        self.apply(group, |open| open.run.on_failure(key, reason, retry))
+    pub(crate) fn fail(&mut self, group: GroupId, key: &TurnKey, failure: &Failure, retry: bool) -> Option<bool> {
+        self.apply(group, |open| open.run.on_failure(key, failure, retry))
             .flatten()
     }
 
     /// Ends a group whose task goes to the dead letters.
-    pub(crate) fn mark_dead(&mut self, group: GroupId, reason: String) {
-        self.apply(group, |open| open.mark_dead(reason));
+    pub(crate) fn mark_dead(&mut self, group: GroupId, failure: Failure) {
+        self.apply(group, |open| open.mark_dead(failure));
     }
 
     fn apply<T>(&mut self, group: GroupId, change: impl FnOnce(&mut Open) -> T) -> Option<T> {
@@ -139,7 +139,7 @@ pub(crate) fn record(key: &TurnKey, result: &TurnResult) -> Option<Record> {
 /// The turn that a record holds.
 #[must_use]
 pub(crate) fn read_record(record: &Record) -> Option<(TurnKey, Generation)> {
-    let result: TurnResult = codec::decode(&record.payload).ok()?;
+    let result: TurnResult = codec::decode_stored(&record.payload).ok()?;
     let key = turn_key(result.member, &result.role, result.seat, result.turn)?;
     match result.outcome {
         TurnOutcome::Done(generation) => Some((key, generation)),

@@ -6,6 +6,7 @@ use broker::AgentName;
 use broker::bus::PublishError;
 use broker::codec;
 use broker::protocol::Kind;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{ResultFrame, TurnFrame};
 
 use super::AgentFrame;
@@ -13,7 +14,7 @@ use crate::base::outgoing::{self, Addressed as _};
 use crate::base::retry;
 use crate::coordinator::env::Env;
 use crate::coordinator::input::{Input, Mailbox};
-use crate::turn::{failure, frames};
+use crate::turn::frames;
 
 /// Sends a frame. Requests that fit into no message come back as failed [`Input::Results`].
 pub(crate) fn send_frame(env: &Arc<Env>, mailbox: Mailbox, (agent, frame): AgentFrame) {
@@ -26,8 +27,9 @@ pub(crate) fn send_frame(env: &Arc<Env>, mailbox: Mailbox, (agent, frame): Agent
                     continue;
                 };
                 // The same request would be as large again.
-                let reason = failure::too_large(size, limit, "shorten the prompts or the agent's context");
-                results.extend(single.requests.into_iter().map(|request| request.failed(&reason)));
+                let failure = Failure::too_large(size, limit, "shorten the prompts or the agent's context");
+                let requests = single.requests.into_iter();
+                results.extend(requests.map(|request| request.failed(failure.clone())));
             }
         }
         if !results.is_empty() {

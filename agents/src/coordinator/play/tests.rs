@@ -1,6 +1,7 @@
 //! Play alone: what groups need, waves, and results.
 
 use broker::ids::Attempt;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{TurnFrame, TurnOutcome};
 
 use super::*;
@@ -31,7 +32,7 @@ async fn a_group_is_asked_for_once_and_closed_at_its_end() {
     assert_eq!(turns(play.take_steps()), 4);
     assert!(!play.is_between_waves(), "turns are outstanding");
     assert!(play.take_steps().is_empty(), "nothing has happened since");
-    (0..4).for_each(|member| play.give_up(group, member, "for the test".into()));
+    (0..4).for_each(|member| play.give_up(group, member, Failure::other("for the test")));
     assert_eq!(play.take_steps(), [Step::Close(group)]);
     assert!(play.begin_close(&group) && !play.begin_close(&group));
 }
@@ -39,7 +40,7 @@ async fn a_group_is_asked_for_once_and_closed_at_its_end() {
 #[tokio::test]
 async fn a_group_is_closed_after_its_last_commit() {
     let (_bench, mut play, group, lease) = play().await;
-    play.mark_dead(group, "for the test".into());
+    play.mark_dead(group, Failure::other("for the test"));
     assert!(play.begin_commit(&group).is_some());
     assert!(play.take_steps().is_empty(), "its commit is under way");
     assert_eq!(play.end_commit(group, None), CommitEnd::Stale, "another lease");

@@ -29,8 +29,8 @@ impl TranscriptBuilder<'_> {
     #[must_use]
     pub fn build(&self, mut transcript: Transcript, member: u16, end: &MemberEnd) -> Transcript {
         match end {
-            MemberEnd::Failed { reason, turns } => {
-                transcript.status = format!("failed: {reason}");
+            MemberEnd::Failed { failure, turns } => {
+                transcript.status = format!("failed: {failure}");
                 transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
             }
             MemberEnd::Ended { outcome, turns } => {

@@ -69,7 +69,9 @@ impl Comparisons {
 impl OfAgent {
     fn new(train: &TrainConfig, content: &BundleContent) -> Self {
         let samples = match content {
-            BundleContent::Empty { reason } => return Self::Not(format!("the group closes empty: {reason}")),
+            BundleContent::Empty { reason } | BundleContent::Dead { reason } => {
+                return Self::Not(format!("the group closes empty: {reason}"));
+            }
             BundleContent::Samples(_) if train.loss.kind == LossKind::CrossEntropy => {
                 return Self::Not("it is trained on known answers, whatever it earned".into());
             }

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::time::Duration;
 
 use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{LogProbs, Sampling};
 use configs::Dtype;
 use rollout::text::TextCodec;
@@ -23,7 +24,6 @@ use trainer::weights::{MemorySink, Published, WeightSink};
 use self::visits::EngineVisits;
 use super::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
 use crate::policy::Prepared;
-use crate::turn::failure;
 
 enum Command {
     Generate {
@@ -130,7 +130,7 @@ impl EngineClient for EmbeddedEngine {
             && let Command::Generate { jobs, done, .. } = lost.0
         {
             let failure = EngineFailure {
-                reason: failure::engine("the engine's thread has ended"),
+                cause: Failure::engine("the engine's thread has ended"),
                 retry: true,
             };
             self.pulse.done(jobs.len());
@@ -436,22 +436,22 @@ pub(super) fn failure_of(error: &EngineError) -> EngineFailure {
     match error {
         EngineError::BadRequest { source, .. } => fault_of(source),
         EngineError::NotFinite { version, .. } => EngineFailure {
-            reason: failure::not_finite(*version, error),
+            cause: Failure::not_finite(*version, error),
             retry: true,
         },
         other => EngineFailure {
-            reason: failure::engine(other),
+            cause: Failure::engine(other),
             retry: true,
         },
     }
 }
 
 fn fault_of(fault: &RequestFault) -> EngineFailure {
-    let reason = match fault {
-        RequestFault::TooLong { .. } => failure::context(fault),
-        _ => failure::request(fault),
+    let cause = match fault {
+        RequestFault::TooLong { .. } => Failure::context(fault),
+        _ => Failure::request(fault),
     };
-    EngineFailure { reason, retry: false }
+    EngineFailure { cause, retry: false }
 }
 
 /// Returns the result of a turn: its log-probs are of the distribution it was sampled from.

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use broker::protocol::failure::FailureCode;
 use broker::protocol::turn::Message;
 use configs::{ModelConfig, Swap, TokenizerConfig};
 use trainer::engine::EngineOptions;
@@ -100,7 +101,7 @@ async fn a_prompt_above_the_context_fails_alone_and_not_the_wave() {
     let (engine, _) = engine();
     let whole = wave(&engine, vec![job(1, 3), job(2, 16), job(3, 4)]).await;
     let Err(failure) = &whole[1].1 else { panic!("{whole:?}") };
-    assert_eq!(failure::code(&failure.reason), failure::CONTEXT);
+    assert_eq!(failure.cause.code, FailureCode::Context);
     assert!(!failure.retry, "a retry would be as long");
     let without = wave(&engine, vec![job(1, 3), job(3, 4)]).await;
     assert!(without.iter().all(|(_, result)| result.is_ok()));

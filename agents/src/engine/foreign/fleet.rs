@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::failure::Failure;
 use rollout::router::{Limits, ReplicaPicker};
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -20,7 +21,6 @@ use super::server::Server;
 use super::trouble::{Trouble, TroubleVerdict};
 use super::visits::ServerVisits;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal, without_scores};
-use crate::turn::failure;
 
 /// Successive failures of a call after which its job fails.
 const TRIES: u32 = 5;
@@ -283,7 +283,7 @@ impl Dispatcher {
             tries = if driver.is_ready() { tries + 1 } else { 0 };
             if tries >= TRIES {
                 return Err(EngineFailure {
-                    reason: failure::engine(format!("{}: {trouble}; {TRIES} times in succession", driver.name())),
+                    cause: Failure::engine(format!("{}: {trouble}; {TRIES} times in succession", driver.name())),
                     retry: true,
                 });
             }
@@ -296,7 +296,7 @@ impl EngineClient for Fleet {
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
         if wave {
             let failure = EngineFailure {
-                reason: failure::request(
+                cause: Failure::request(
                     "these engines compute no closed batches: run.mode = \"sync\" needs the embedded one",
                 ),
                 retry: false,

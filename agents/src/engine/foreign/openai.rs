@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, LogProbs, Message, VersionSpan};
 use configs::EngineConfig;
 use rollout::text::ChatLog;
@@ -22,7 +23,6 @@ use super::http::Http;
 use super::trouble::{Trouble, TroubleVerdict};
 use crate::engine::process::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
-use crate::turn::failure;
 
 /// The environment variable with the servers' key: outside servers receive no other.
 pub const KEY: &str = "DYAD_OPENAI_KEY";
@@ -84,8 +84,8 @@ impl Openai {
 
 impl ServerPool {
     async fn make(&self, job: &Job) -> Result<Made, EngineFailure> {
-        let never = |reason| EngineFailure { reason, retry: false };
-        let chat = ChatLog::messages(&job.prompt_ids).map_err(|error| never(failure::request(error)))?;
+        let never = |cause| EngineFailure { cause, retry: false };
+        let chat = ChatLog::messages(&job.prompt_ids).map_err(|error| never(Failure::request(error)))?;
         let body = body(&self.model, job, &chat);
         // It is never closed.
         let _slot = self.slots.acquire().await;
@@ -93,7 +93,7 @@ impl ServerPool {
         loop {
             let at = self.next.fetch_add(1, Ordering::Relaxed) % self.servers.len().max(1);
             let Some(server) = self.servers.get(at) else {
-                return Err(never(failure::engine("there is no server to ask")));
+                return Err(never(Failure::engine("there is no server to ask")));
             };
             let trouble = match self.ask(server, &body).await {
                 Ok((message, finish)) => return Ok(self.made(message, finish)),
@@ -110,7 +110,7 @@ impl ServerPool {
             }
             if tries >= TRIES {
                 return Err(EngineFailure {
-                    reason: failure::engine(format!("{}: {trouble}; {TRIES} times in succession", server.url())),
+                    cause: Failure::engine(format!("{}: {trouble}; {TRIES} times in succession", server.url())),
                     retry: true,
                 });
             }
@@ -213,7 +213,7 @@ impl EngineClient for Openai {
     fn visit(&self, visits: Vec<Visit>) {
         for visit in visits {
             visit.fail(EngineFailure {
-                reason: failure::request("this agent's model is a server's: ask there"),
+                cause: Failure::request("this agent's model is a server's: ask there"),
                 retry: false,
             });
         }

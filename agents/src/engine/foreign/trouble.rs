@@ -1,7 +1,8 @@
 //! Failures between an agent and a server, and their consequences.
 
+use broker::protocol::failure::Failure;
+
 use crate::engine::EngineFailure;
-use crate::turn::failure;
 
 /// The failure of a request to a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,15 +49,15 @@ impl Trouble {
     /// Returns the decision for a generation.
     #[must_use]
     pub fn verdict(&self) -> TroubleVerdict {
-        let reason = match self {
+        let cause = match self {
             Self::Gone(_) | Self::Failing(_) | Self::Malformed(_) | Self::Stranger(_) => return TroubleVerdict::Again,
             // Keys and paths are fixed by the operator: the coordinator retries, and gives up in
             // the end.
             Self::Forbidden(_) | Self::Missing(_) | Self::Unfit(_) => return TroubleVerdict::Again,
-            Self::TooLong(_) => failure::context(self),
-            Self::Refused(_) => failure::request(self),
+            Self::TooLong(_) => Failure::context(self),
+            Self::Refused(_) => Failure::request(self),
         };
-        TroubleVerdict::Never(EngineFailure { reason, retry: false })
+        TroubleVerdict::Never(EngineFailure { cause, retry: false })
     }
 
     /// Returns true if the server may recover by itself.
@@ -110,6 +111,8 @@ pub(super) fn clipped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use broker::protocol::failure::FailureCode;
+
     use super::*;
 
     #[test]
@@ -122,14 +125,18 @@ mod tests {
             let TroubleVerdict::Never(failure) = Trouble::of_status(400, body).verdict() else {
                 panic!("{body}");
             };
-            assert!(failure.reason.starts_with("context:") && !failure.retry, "{failure}");
+            assert_eq!(
+                (failure.cause.code, failure.retry),
+                (FailureCode::Context, false),
+                "{failure}"
+            );
         }
         let TroubleVerdict::Never(failure) =
             Trouble::of_status(400, r#"{"detail": "top_p must be in (0, 1]"}"#).verdict()
         else {
             panic!("refused");
         };
-        assert!(failure.reason.starts_with("request:") && failure.reason.contains("top_p"));
+        assert!(failure.cause.code == FailureCode::Request && failure.cause.reason.contains("top_p"));
         for status in [401, 404, 429, 500, 503] {
             assert_eq!(
                 Trouble::of_status(status, "").verdict(),

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use broker::ids::RequestId;
+use broker::protocol::failure::Failure;
 use tokio::task::AbortHandle;
 use trainer::engine::UnderWay;
 
 use super::fleet::Dispatcher;
 use super::progress::Progress;
 use crate::engine::{EngineFailure, Visit, VisitUpdate};
-use crate::turn::failure;
 
 /// Tokens of one call.
 const PIECE: u32 = 32;
@@ -123,7 +123,7 @@ async fn serve(dispatcher: &Dispatcher, visit: &Visit, home: usize) {
 
 fn away() -> EngineFailure {
     EngineFailure {
-        reason: failure::engine("none of the agent's servers can be used: they do not answer, or were refused"),
+        cause: Failure::engine("none of the agent's servers can be used: they do not answer, or were refused"),
         retry: true,
     }
 }

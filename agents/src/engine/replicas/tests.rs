@@ -39,7 +39,7 @@ impl Held {
     fn answer(&self) {
         for (jobs, _, done) in std::mem::take(&mut *self.given.lock().unwrap()) {
             let failure = crate::engine::EngineFailure {
-                reason: "held".into(),
+                cause: broker::protocol::failure::Failure::other("held"),
                 retry: true,
             };
             let result = Err(failure);

@@ -26,7 +26,7 @@ fn reservations_are_idempotent_and_bounded() {
         "held rows need no room"
     );
     ledger
-        .stage(&[part(0, 1, 1, 0, 1), empty(1, 1, "dead: three crashes")])
+        .stage(&[part(0, 1, 1, 0, 1), dead(1, 1, "dead: three crashes")])
         .unwrap();
     assert_eq!(
         ledger.reserve(&all, 2).unwrap(),
@@ -310,6 +310,36 @@ fn ledgers_of_earlier_releases_are_upgraded() {
     ledger.reserve(&[reserve(3)], 99).unwrap();
     let overdue = ledger.overdue(Instant::now(), Duration::ZERO).unwrap();
     assert_eq!(overdue.last().unwrap().seal, reserve(3).seal);
+}
+
+#[test]
+fn a_dead_looking_reason_of_an_empty_bundle_kills_no_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    ledger.reserve(&[reserve(0)], 99).unwrap();
+    ledger.stage(&[empty(0, 1, "dead: it only says so")]).unwrap();
+    assert_eq!((ledger.counts().closed, ledger.counts().dead), (1, 0));
+}
+
+/// Schema 12 changed no stored bytes.
+#[test]
+fn samples_of_schema_11_open_and_are_read() {
+    for (table, staged) in [("payloads", part(0, 1, 1, 0, 1)), ("stages", part(0, 1, 1, 0, 2))] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = open(&folder);
+        ledger.reserve(&[reserve(0)], 99).unwrap();
+        ledger.stage(&[staged]).unwrap();
+        drop(ledger);
+        let raw = rusqlite::Connection::open(folder.path().join("a.sqlite")).unwrap();
+        let stored = format!("SELECT bytes FROM {table}");
+        let mut bytes: Vec<u8> = raw.query_row(&stored, [], |row| row.get(0)).unwrap();
+        bytes[..2].copy_from_slice(&11u16.to_le_bytes());
+        raw.execute(&format!("UPDATE {table} SET bytes = ?1"), [bytes]).unwrap();
+        drop(raw);
+        let mut ledger = open(&folder);
+        ledger.stage(&[part(0, 1, 1, 1, 2)]).unwrap();
+        assert_eq!(ledger.ready(9).unwrap().len(), 1, "{table}");
+    }
 }
 
 /// Samples are not upgraded: a resume of another release's run fails at once.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::RoleName;
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Message, TurnOutcome};
 use configs::{ByteSize, Missing, ToolConfig, ToolFailure};
 use rollout::workflow::program::{Place, Program};
@@ -84,7 +85,10 @@ impl Toolbox {
 
     /// Makes a call. Ends within the time limits of its tries, plus the wait for a free copy.
     pub(super) async fn ask(&self, role: &RoleName, messages: &[Message]) -> TurnOutcome {
-        let failed = |reason: String| TurnOutcome::Failed { reason, retry: false };
+        let failed = |reason: String| TurnOutcome::Failed {
+            failure: Failure::other(reason),
+            retry: false,
+        };
         let Some(tool) = self.0.get(role) else {
             return failed(format!("no tool plays {role}"));
         };
@@ -130,8 +134,8 @@ impl Tool {
                 Ok(answer) => return TurnOutcome::Done(said(cut(answer, self.config.answer))),
                 Err(ToolFault::ForAgent(reason)) => return TurnOutcome::Done(said(self.complaint(&reason))),
                 Err(ToolFault::Broken(reason)) => {
-                    let reason = format!("the tool {} cannot be used: {reason}", self.name);
-                    return TurnOutcome::Failed { reason, retry: false };
+                    let failure = Failure::other(format_args!("the tool {} cannot be used: {reason}", self.name));
+                    return TurnOutcome::Failed { failure, retry: false };
                 }
                 Err(ToolFault::Failed(reason)) => reason,
             };
@@ -144,7 +148,7 @@ impl Tool {
             return match self.config.failure {
                 ToolFailure::Tell => TurnOutcome::Done(said(self.complaint(&reason))),
                 ToolFailure::Drop => TurnOutcome::Failed {
-                    reason: format!("the tool {} failed: {reason}", self.name),
+                    failure: Failure::other(format_args!("the tool {} failed: {reason}", self.name)),
                     retry: false,
                 },
             };

@@ -38,7 +38,8 @@ async fn call(toolbox: &Toolbox, tool: &str, arguments: Value) -> Result<String,
             assert!(made.output_ids.is_empty(), "a tool's text is no token of an agent");
             Ok(made.text)
         }
-        TurnOutcome::Failed { reason, retry } => {
+        TurnOutcome::Failed { failure, retry } => {
+            let reason = failure.to_string();
             assert!(!retry, "a tool has its own tries");
             Err(reason)
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use broker::ids::{Attempt, Digest, GroupId, RunId, TurnKey, WeightVersion};
 use broker::protocol::bundle::BundleContent;
+use broker::protocol::failure::Failure;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Generation, LogProbs, VersionSpan};
 use broker::{AgentName, RoleName};
@@ -17,7 +18,6 @@ use configs::RunConfig;
 use rollout::group::{GroupHead, GroupRun, Rules, RunSpec, assemble};
 
 use crate::coordinator::closing::outcome::Ended;
-use crate::turn::failure;
 
 /// One conversation of two turns: a speaks, then b.
 const CONFIG: &str = r#"
@@ -51,7 +51,7 @@ pub(super) enum Received {
     /// task a dead letter.
     Failed(u8),
     /// An earlier owner has decided that these conversations are given up.
-    GivenUp(Vec<(u16, String)>),
+    GivenUp(Vec<(u16, Failure)>),
 }
 
 /// The state of a group after the received turns.
@@ -168,7 +168,7 @@ impl Play {
                 Received::Turn(turn, answer) => run.on_result(key(*turn), generation(*answer)).unwrap(),
                 Received::GivenUp(failed) => run.give_up_all(failed.clone()),
                 Received::Failed(turn) => {
-                    let over = run.on_failure(&key(*turn), &failure::context("70 tokens"), true);
+                    let over = run.on_failure(&key(*turn), &Failure::context("70 tokens"), true);
                     assert_eq!(over, Some(true));
                 }
             }

@@ -13,7 +13,7 @@ use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, Basi
 use lapin::types::FieldTable;
 use tokio::runtime::Handle;
 
-use super::declare::{answer, declare};
+use super::declare::{NotDone, answer, declare};
 use super::link::{FIRST_PAUSE, LONGEST_PAUSE, Link, Shared};
 use super::wire;
 use crate::bus::{Acker, BusError, Consumer, Delivery};
@@ -79,10 +79,7 @@ impl AmqpConsumer {
     }
 
     async fn open(&self, link: &Link) -> Result<Stream, BusError> {
-        let failed = |reason| BusError::Declare {
-            what: format!("a consumer of {}", self.queue.name),
-            reason,
-        };
+        let failed = |refusal: NotDone| refusal.declare(format!("a consumer of {}", self.queue.name));
         let patience = self.shared.options.answer_timeout;
         let channel = answer(patience, link.consume.create_channel()).await.map_err(failed)?;
         let per_consumer = BasicQosOptions { global: false };

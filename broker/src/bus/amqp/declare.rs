@@ -13,11 +13,48 @@ use super::wire::short;
 use crate::bus::BusError;
 use crate::topology::{Argument, Exchange, ExchangeKind, Queue, QueueKind};
 
+/// The reason why the broker did not carry out a request.
+#[derive(Debug)]
+pub(super) struct NotDone {
+    pub(super) reason: String,
+    /// True if this user may not make the request.
+    pub(super) forbidden: bool,
+}
+
+impl NotDone {
+    /// The failure of declaring `what`.
+    pub(super) fn declare(self, what: String) -> BusError {
+        BusError::Declare {
+            what,
+            reason: self.reason,
+            forbidden: self.forbidden,
+        }
+    }
+}
+
+impl fmt::Display for NotDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl From<lapin::Error> for NotDone {
+    fn from(error: lapin::Error) -> Self {
+        Self {
+            reason: error.to_string(),
+            forbidden: is_forbidden(&error),
+        }
+    }
+}
+
 /// Awaits an answer of the broker for at most `patience`.
-pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = lapin::Result<T>>) -> Result<T, String> {
+pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = lapin::Result<T>>) -> Result<T, NotDone> {
     match tokio::time::timeout(patience, asked).await {
-        Ok(outcome) => outcome.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {patience:?}")),
+        Ok(outcome) => outcome.map_err(NotDone::from),
+        Err(_) => Err(NotDone {
+            reason: format!("no answer within {patience:?}"),
+            forbidden: false,
+        }),
     }
 }
 
@@ -136,35 +173,34 @@ impl Declarer<'_> {
             QueueBindOptions::default(),
             FieldTable::default(),
         );
-        answer(self.patience, bound).await.map_err(|reason| BusError::Declare {
-            what: format!(
+        answer(self.patience, bound).await.map_err(|refusal| {
+            refusal.declare(format!(
                 "the binding of queue {} to exchange {}",
                 queue.name, queue.exchange.name
-            ),
-            reason,
+            ))
         })
     }
 
     /// Declares a thing. If the user may not, it only checks that the thing exists (`passive`).
     async fn make(&mut self, thing: Thing<'_>) -> Result<Made, BusError> {
-        let failed = |reason| BusError::Declare {
-            what: thing.to_string(),
-            reason,
-        };
         let channel = self.channel().await?;
-        let refusal = match tokio::time::timeout(self.patience, thing.declare(&channel, false)).await {
-            Ok(Ok(())) => return Ok(Made::Ours),
-            Ok(Err(error)) if is_forbidden(&error) => error,
-            Ok(Err(error)) => return Err(failed(error.to_string())),
-            Err(_) => return Err(failed(format!("no answer within {:?}", self.patience))),
+        let refusal = match answer(self.patience, thing.declare(&channel, false)).await {
+            Ok(()) => return Ok(Made::Ours),
+            Err(refusal) if refusal.forbidden => refusal.reason,
+            Err(other) => return Err(other.declare(thing.to_string())),
         };
         let channel = self.channel().await?;
         match answer(self.patience, thing.declare(&channel, true)).await {
             Ok(()) => Ok(Made::Theirs),
-            Err(absent) => Err(failed(format!(
-                "{refusal}; checking for it: {absent}. This user may not create it: import the definitions of `dyad topology \
-                 export`, or start a coordinator first"
-            ))),
+            Err(absent) => Err(BusError::Declare {
+                what: thing.to_string(),
+                reason: format!(
+                    "{refusal}; checking for it: {}. This user may not create it: import the definitions of `dyad topology \
+                     export`, or start a coordinator first",
+                    absent.reason
+                ),
+                forbidden: true,
+            }),
         }
     }
 
@@ -176,9 +212,10 @@ impl Declarer<'_> {
             return Ok(channel.clone());
         }
         let opened = answer(self.patience, self.connection.create_channel()).await;
-        let channel = opened.map_err(|reason| BusError::Declare {
+        let channel = opened.map_err(|refusal| BusError::Declare {
             what: "anything".into(),
-            reason: format!("no channel could be opened: {reason}"),
+            reason: format!("no channel could be opened: {}", refusal.reason),
+            forbidden: refusal.forbidden,
         })?;
         self.channel = Some(channel.clone());
         Ok(channel)

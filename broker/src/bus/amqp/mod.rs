@@ -236,7 +236,7 @@ impl Bus for AmqpBus {
         let link = self.shared.link().await.ok_or(BusError::Closed)?;
         let channel = declare::answer(patience, link.consume.create_channel())
             .await
-            .map_err(failed)?;
+            .map_err(|refusal| failed(refusal.reason))?;
         let passive = QueueDeclareOptions::default().passive();
         let looked = channel.queue_declare(wire::short(&queue.name), passive, FieldTable::default());
         match tokio::time::timeout(patience, looked).await {
@@ -265,9 +265,11 @@ impl Bus for AmqpBus {
         let link = self.shared.link().await.ok_or(BusError::Closed)?;
         let channel = declare::answer(patience, link.consume.create_channel())
             .await
-            .map_err(failed)?;
+            .map_err(|refusal| failed(refusal.reason))?;
         let deleting = channel.queue_delete(wire::short(&queue.name), QueueDeleteOptions::default());
-        declare::answer(patience, deleting).await.map_err(failed)?;
+        declare::answer(patience, deleting)
+            .await
+            .map_err(|refusal| failed(refusal.reason))?;
         // If this fails, the channel ends with the connection.
         let _ = channel.close(200, wire::short("deleted")).await;
         Ok(())

@@ -95,14 +95,14 @@ impl Publisher {
         let patience = self.shared.options.answer_timeout;
         let channel = match answer(patience, link.publish.create_channel()).await {
             Ok(channel) => channel,
-            Err(reason) => {
+            Err(refusal) => {
                 link.suspect();
-                return Broken::Lost(reason);
+                return Broken::Lost(refusal.reason);
             }
         };
-        if let Err(reason) = answer(patience, channel.confirm_select(ConfirmSelectOptions::default())).await {
+        if let Err(refusal) = answer(patience, channel.confirm_select(ConfirmSelectOptions::default())).await {
             link.suspect();
-            return Broken::Lost(reason);
+            return Broken::Lost(refusal.reason);
         }
         let mut window = Window::new(channel, self.shared.url.user());
         let broken = self.pump(link, &mut window).await;

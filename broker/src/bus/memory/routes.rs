@@ -32,6 +32,7 @@ impl Routes {
         Err(BusError::Declare {
             what: format!("exchange {}", exchange.name),
             reason: format!("it exists as {:?}, not {:?}", bindings.kind, exchange.kind),
+            forbidden: false,
         })
     }
 

@@ -12,7 +12,8 @@ use crate::tls::{TlsFiles, Trust, refuse_plaintext};
 /// Returns a client that has not connected yet.
 ///
 /// # Errors
-/// [`StoreError::Unusable`]: the URL or one of the TLS files must be changed.
+/// [`StoreError::Unusable`]: the URL must be changed. [`StoreError::Tls`]: a TLS file must be
+/// changed.
 pub(super) fn client(url: &str, shown: &str, options: &RedisOptions) -> Result<Client, StoreError> {
     // Unacknowledged data reveals a peer that vanished; a silent socket does not.
     let tcp = TcpSettings::default()

@@ -36,7 +36,10 @@ pub(super) fn unusable_url(shown: &str, advice: &str) -> StoreError {
 
 /// Returns the error for a TLS file or a certificate that must be changed.
 pub(super) fn no_tls(shown: &str, reason: &str) -> StoreError {
-    StoreError::Unusable(format!("cannot speak TLS with Redis at {shown}: {reason}"))
+    StoreError::Tls {
+        url: shown.to_owned(),
+        reason: reason.to_owned(),
+    }
 }
 
 pub(super) fn silent(shown: &str, waited: Duration) -> StoreError {

@@ -5,6 +5,7 @@ use broker::protocol::engine::{
     EngineAnswer, EngineCommand, EngineEvent, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, StateId,
     TopLogprob, WavePart,
 };
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, LogProbs};
 
 use super::{GROUP, span, turn_frame, version};
@@ -53,7 +54,11 @@ pub(crate) fn engine_commands() -> Vec<EngineCommand> {
 
 pub(crate) fn engine_events() -> Vec<EngineEvent> {
     let fault = EngineFault {
-        reason: "engine stopped".into(),
+        cause: Failure::engine("engine stopped"),
+        retry: true,
+    };
+    let weights = EngineFault {
+        cause: Failure::not_finite(version(2, 40), "no logits"),
         retry: true,
     };
     let made = EngineMade {
@@ -87,7 +92,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
             version: version(2, 41),
             reason: "no memory".into(),
         },
-        EngineEvent::Finished(vec![answer(Ok(made)), answer(Err(fault.clone()))]),
+        EngineEvent::Finished(vec![answer(Ok(made)), answer(Err(fault.clone())), answer(Err(weights))]),
         EngineEvent::Told(vec![
             progress(None),
             progress(Some(Ok(Finish::Length))),

@@ -162,7 +162,7 @@ fn age(segment: &Segment, offset: u32) -> u64 {
 fn samples(bundle: &Bundle) -> &[Sample] {
     match &bundle.content {
         BundleContent::Samples(samples) => samples,
-        BundleContent::Empty { .. } => &[],
+        BundleContent::Empty { .. } | BundleContent::Dead { .. } => &[],
     }
 }
 

@@ -79,7 +79,7 @@ fn ended(member: u16, correct: f32) -> MemberEnd {
 
 fn failed() -> MemberEnd {
     MemberEnd::Failed {
-        reason: "the engine is gone".into(),
+        failure: Failure::other("the engine is gone"),
         turns: vec![(key(0, "solver", 0), generation(&[1, 2], &[3, 4]))],
     }
 }
@@ -87,7 +87,7 @@ fn failed() -> MemberEnd {
 fn samples(bundle: &Bundle) -> &[Sample] {
     match &bundle.content {
         BundleContent::Samples(samples) => samples,
-        BundleContent::Empty { reason } => panic!("empty: {reason}"),
+        BundleContent::Empty { reason } | BundleContent::Dead { reason } => panic!("empty: {reason}"),
     }
 }
 
@@ -130,7 +130,10 @@ fn each_training_agent_gets_its_own_seats_with_weighted_rewards() {
     assert_eq!((a.conversations, a.part, a.parts, a.order), (3, 0, 1, 3));
     assert_eq!(a.digest, digest(a));
     assert_eq!((summary.conversations, summary.valid, summary.tokens), (4, 3, 9));
-    assert_eq!(summary.failed, BTreeMap::from([("the engine is gone".into(), 1)]));
+    assert_eq!(
+        summary.failed,
+        BTreeMap::from([(Failure::other("the engine is gone"), 1)])
+    );
     assert!((summary.rewards[&role("verifier")] - 4.0 / 3.0).abs() < 1e-12);
     assert!((summary.metrics["success"] - 2.0 / 3.0).abs() < 1e-12);
 }
@@ -165,7 +168,10 @@ fn a_missing_reward_takes_its_seat_out_and_no_other() {
         (bundles[&agent("a")].conversations, bundles[&agent("b")].conversations),
         (4, 3)
     );
-    assert_eq!((summary.valid, summary.failed["its reward is missing"]), (3, 1));
+    assert_eq!(
+        (summary.valid, summary.failed[&Failure::other("its reward is missing")]),
+        (3, 1)
+    );
     change(&mut members[2], |_, turns| turns[0].1.logprobs[0] = f32::NAN);
     let empty = assemble(&head(), &rules(0.75), &members).summary.empty.unwrap();
     assert!(
@@ -215,8 +221,14 @@ fn what_a_workflow_gets_wrong_is_not_trained() {
     });
     change(&mut members[1], |_, turns| drop(turns.remove(0)));
     let summary = assemble(&head(), &rules(0.5), &members).summary;
-    assert_eq!(summary.failed["the workflow rewarded one seat twice"], 2);
-    assert_eq!(summary.failed["a seat was rewarded that never spoke"], 1);
+    assert_eq!(
+        summary.failed[&Failure::other("the workflow rewarded one seat twice")],
+        2
+    );
+    assert_eq!(
+        summary.failed[&Failure::other("a seat was rewarded that never spoke")],
+        1
+    );
     assert_eq!(summary.valid, 2);
 }
 

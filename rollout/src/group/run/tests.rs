@@ -234,17 +234,23 @@ fn a_result_counts_once_and_only_where_it_is_wanted() {
 fn a_failed_turn_is_asked_again_until_its_tries_are_spent() {
     let mut run = GroupRun::new(spec(2, 1));
     let wanted = run.take_wanted();
-    assert_eq!(run.on_failure(&wanted[0].key, "no memory", true), Some(false));
-    assert_eq!(run.take_wanted(), wanted[..1], "the same request with the same seed");
-    assert_eq!(run.on_failure(&wanted[0].key, "no memory", true), Some(true));
     assert_eq!(
-        run.on_failure(&wanted[0].key, "no memory", true),
+        run.on_failure(&wanted[0].key, &Failure::other("no memory"), true),
+        Some(false)
+    );
+    assert_eq!(run.take_wanted(), wanted[..1], "the same request with the same seed");
+    assert_eq!(
+        run.on_failure(&wanted[0].key, &Failure::other("no memory"), true),
+        Some(true)
+    );
+    assert_eq!(
+        run.on_failure(&wanted[0].key, &Failure::other("no memory"), true),
         None,
         "its conversation has ended"
     );
     assert_eq!(run.wanted().len(), 2, "only the other conversation goes on");
     assert_eq!(
-        run.on_failure(&wanted[2].key, "the context is too long", false),
+        run.on_failure(&wanted[2].key, &Failure::other("the context is too long"), false),
         Some(true)
     );
     assert!(run.is_done());
@@ -252,7 +258,7 @@ fn a_failed_turn_is_asked_again_until_its_tries_are_spent() {
         .finish()
         .into_iter()
         .map(|end| match end {
-            MemberEnd::Failed { reason, .. } => reason,
+            MemberEnd::Failed { failure, .. } => failure.reason,
             MemberEnd::Ended { .. } => panic!("ended"),
         })
         .collect();
@@ -267,10 +273,10 @@ fn a_failed_turn_is_asked_again_until_its_tries_are_spent() {
 fn a_success_clears_the_strikes_of_its_turn_alone() {
     let mut run = GroupRun::new(spec(1, 1));
     let wanted = run.take_wanted();
-    assert_eq!(run.on_failure(&wanted[0].key, "x", true), Some(false));
-    assert_eq!(run.on_failure(&wanted[1].key, "x", true), Some(false));
+    assert_eq!(run.on_failure(&wanted[0].key, &Failure::other("x"), true), Some(false));
+    assert_eq!(run.on_failure(&wanted[1].key, &Failure::other("x"), true), Some(false));
     run.on_result(wanted[0].key.clone(), answer(&wanted[0])).unwrap();
-    assert_eq!(run.on_failure(&wanted[1].key, "x", true), Some(true));
+    assert_eq!(run.on_failure(&wanted[1].key, &Failure::other("x"), true), Some(true));
     let MemberEnd::Failed { turns, .. } = run.finish().remove(0) else {
         panic!("ended")
     };
@@ -281,27 +287,27 @@ fn a_success_clears_the_strikes_of_its_turn_alone() {
 #[test]
 fn a_group_that_can_no_longer_train_is_abandoned() {
     let mut run = GroupRun::new(spec(4, 3));
-    run.give_up(0, "x".into());
+    run.give_up(0, Failure::other("x"));
     assert!(!run.is_done());
-    run.give_up(3, "x".into());
+    run.give_up(3, Failure::other("x"));
     assert!(run.is_done() && run.take_wanted().is_empty());
 }
 
 #[test]
 fn what_was_decided_to_have_failed_has_failed_for_its_reason() {
     let mut run = GroupRun::new(spec(3, 3));
-    run.give_up_all([(0, "x".to_owned()), (2, "y".to_owned()), (9, "unknown".to_owned())]);
+    run.give_up_all([(0, "x"), (2, "y"), (9, "unknown")].map(|(member, why)| (member, Failure::engine(why))));
     assert!(run.is_done() && run.wanted().is_empty());
-    let reasons: Vec<String> = run
+    let failures: Vec<Failure> = run
         .finish()
         .into_iter()
         .map(|end| match end {
-            MemberEnd::Failed { reason, .. } => reason,
-            MemberEnd::Ended { .. } => "ended".into(),
+            MemberEnd::Failed { failure, .. } => failure,
+            MemberEnd::Ended { .. } => Failure::other("ended"),
         })
         .collect();
-    assert_eq!((reasons[0].as_str(), reasons[2].as_str()), ("x", "y"));
-    assert!(reasons[1].starts_with("too many"), "{reasons:?}");
+    assert_eq!(failures, [Failure::engine("x"), abandoned(), Failure::engine("y")]);
+    assert!(failures[1].to_string().starts_with("too many"), "{failures:?}");
 }
 
 #[test]
@@ -312,7 +318,7 @@ fn a_workflow_that_would_never_end_fails_its_conversations() {
             ..spec(1, 1)
         });
         assert!(run.is_done());
-        assert!(matches!(&run.finish()[0], MemberEnd::Failed { reason, .. } if reason.contains(words)));
+        assert!(matches!(&run.finish()[0], MemberEnd::Failed { failure, .. } if failure.reason.contains(words)));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Agents that judge are asked like other agents, and a missing grade is never a 0.
 
+use broker::protocol::failure::Failure;
 use std::collections::BTreeMap;
 
 use broker::protocol::turn::{Generation, TurnOutcome, VersionSpan};
@@ -134,17 +135,17 @@ fn failing(missing: Missing, times: usize) -> GroupRun {
         min_valid: 1,
     });
     let solver = run.take_wanted().remove(0).key;
-    let again = unanswered_by(&config, &*workflow, &solver.role, "engine: x".into(), true, true);
+    let again = unanswered_by(&config, &*workflow, &solver.role, Failure::engine("x"), true, true);
     assert!(matches!(again, TurnOutcome::Failed { retry: true, .. }), "{again:?}");
     run.on_result(solver, spoken()).unwrap();
     for _ in 0..times {
         let judge = run.take_wanted().remove(0).key;
         assert_eq!(judge.role.as_str(), "grade-solver");
         let last = run.last_try(&judge).unwrap();
-        match unanswered_by(&config, &*workflow, &judge.role, "engine: x".into(), true, last) {
+        match unanswered_by(&config, &*workflow, &judge.role, Failure::engine("x"), true, last) {
             TurnOutcome::Done(made) => run.on_result(judge, made).unwrap(),
-            TurnOutcome::Failed { reason, retry } => {
-                run.on_failure(&judge, &reason, retry);
+            TurnOutcome::Failed { failure, retry } => {
+                run.on_failure(&judge, &failure, retry);
             }
         }
     }
@@ -158,7 +159,7 @@ fn a_failed_turn_of_a_judge_is_a_missing_grade_never_a_zero() {
         assert_eq!(again.len(), 1, "it is asked again");
     }
     let ended = |missing, times| failing(missing, times).finish().remove(0);
-    assert!(matches!(ended(Missing::Drop, 1), MemberEnd::Failed { reason, .. } if reason == "engine: x"));
+    assert!(matches!(ended(Missing::Drop, 1), MemberEnd::Failed { failure, .. } if failure == Failure::engine("x")));
     let MemberEnd::Ended { outcome, turns } = ended(Missing::Tombstone, 2) else {
         panic!()
     };

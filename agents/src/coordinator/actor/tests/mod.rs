@@ -11,6 +11,7 @@ use broker::bus::letter::{HEADER_CLASS, HEADER_REASON};
 use broker::ids::{Attempt, GroupId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::protocol::control::{Beat, Command, CoordinatorBeat, RunPhase, RunState};
+use broker::protocol::failure::Failure;
 use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveVerdict};
 use broker::protocol::turn::TurnOutcome;
 use broker::store::{Claim, Lease, Store};
@@ -55,7 +56,7 @@ async fn two_copies_of_an_answer_hide_no_lost_request() {
     }
     bench.coordinator.flush(&mut bench.ctx);
     assert_eq!(run(&bench), 4, "three speakers and a listener");
-    bench.change(group, |open| open.run.give_up(1, "for the test".into()));
+    bench.change(group, |open| open.run.give_up(1, Failure::other("for the test")));
     assert_eq!(run(&bench), 3, "nothing is awaited of a conversation that was given up");
 }
 
@@ -66,9 +67,9 @@ async fn an_impossible_turn_ends_only_its_own_conversation() {
     let (group, lease) = bench.open("t").await;
     let failed = |member, retry| {
         let key = speaker(member);
-        let reason = crate::turn::failure::context("70 tokens");
+        let failure = Failure::context("70 tokens");
         CommitDone {
-            results: vec![(key.clone(), result(lease, &key, TurnOutcome::Failed { reason, retry }))],
+            results: vec![(key.clone(), result(lease, &key, TurnOutcome::Failed { failure, retry }))],
             outcome: Ok(vec![]),
             ..committed(lease, 0)
         }
@@ -90,8 +91,8 @@ async fn a_task_that_kills_is_dead_and_closes_its_rows() {
     let mut bench = Bench::new(|_| {}).await;
     let (group, lease) = bench.open("t").await;
     let key = speaker(0);
-    let reason = crate::turn::failure::crashed("3 deaths");
-    let failed = TurnOutcome::Failed { reason, retry: false };
+    let failure = Failure::crashed("3 deaths");
+    let failed = TurnOutcome::Failed { failure, retry: false };
     let done = CommitDone {
         results: vec![(key.clone(), result(lease, &key, failed))],
         outcome: Ok(vec![]),
@@ -110,10 +111,10 @@ async fn a_task_that_kills_is_dead_and_closes_its_rows() {
         let queue = topology.samples(&AgentName::new(agent).unwrap());
         let part = bench.bus.consume(&queue, 1).await.unwrap().next().await.unwrap();
         let bundle: Bundle = broker::codec::decode(&part.body).unwrap();
-        let BundleContent::Empty { reason } = &bundle.content else {
+        let BundleContent::Dead { reason } = &bundle.content else {
             panic!("{bundle:?}");
         };
-        assert!(reason.starts_with(crate::ledger::DEAD_PREFIX), "{reason}");
+        assert!(reason.starts_with("dead: "), "{reason}");
     }
 }
 
@@ -126,8 +127,8 @@ async fn a_task_that_the_machinery_failed_is_dead_after_its_tries() {
     let failed = |member| {
         let key = speaker(member);
         let version = WeightVersion { lineage: 1, step: 3 };
-        let reason = crate::turn::failure::not_finite(version, "the logits are not finite");
-        let failed = TurnOutcome::Failed { reason, retry: true };
+        let failure = Failure::not_finite(version, "the logits are not finite");
+        let failed = TurnOutcome::Failed { failure, retry: true };
         CommitDone {
             results: vec![(key.clone(), result(lease, &key, failed))],
             outcome: Ok(vec![]),
@@ -157,13 +158,13 @@ async fn a_task_that_the_machinery_failed_is_dead_after_its_tries() {
         let part = bench.bus.consume(&queue, 1).await.unwrap().next().await.unwrap();
         let bundle: Bundle = broker::codec::decode(&part.body).unwrap();
         assert!(
-            matches!(&bundle.content, BundleContent::Empty { reason } if reason.starts_with(crate::ledger::DEAD_PREFIX)),
+            matches!(&bundle.content, BundleContent::Dead { reason } if reason.starts_with("dead: ")),
             "{bundle:?}"
         );
     }
     assert_eq!(bench.coordinator.figures.counters().dead_tasks, 1);
     assert!(
-        bench.coordinator.figures.failed(crate::turn::failure::NOT_FINITE) > 0,
+        bench.coordinator.figures.failed("not_finite") > 0,
         "it stays in the figures"
     );
 }
@@ -177,7 +178,7 @@ async fn a_published_task_without_results_is_in_the_dead_letters() {
         let (group, _) = bench.open("t").await;
         bench.change(group, |open| {
             open.order = order;
-            (0..4).for_each(|member| open.run.give_up(member, crate::turn::failure::context("70 tokens")));
+            (0..4).for_each(|member| open.run.give_up(member, Failure::context("70 tokens")));
         });
         bench.coordinator.flush(&mut bench.ctx);
         let topology = &bench.coordinator.env.topology;
@@ -193,16 +194,13 @@ async fn a_published_task_without_results_is_in_the_dead_letters() {
 /// attempt, and the agents would hold different attempts.
 #[tokio::test]
 async fn who_takes_a_decided_group_over_sends_what_was_decided() {
-    for reason in [
-        crate::turn::failure::engine("out of memory"),
-        crate::turn::failure::context("70 tokens"),
-    ] {
+    for failure in [Failure::engine("out of memory"), Failure::context("70 tokens")] {
         let mut bench = Bench::new(|config| config.workflow.group_size = 4).await;
         let (group, lease) = bench.open("t").await;
         let failed = |member| {
             let key = speaker(member);
-            let reason = reason.clone();
-            let failed = TurnOutcome::Failed { reason, retry: false };
+            let failure = failure.clone();
+            let failed = TurnOutcome::Failed { failure, retry: false };
             CommitDone {
                 results: vec![(key.clone(), result(lease, &key, failed))],
                 outcome: Ok(vec![]),

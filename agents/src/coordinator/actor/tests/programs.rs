@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::Message;
 use configs::Mode;
 use rollout::workflow::program::Question;
@@ -34,7 +35,7 @@ async fn a_closing_group_gives_its_questions_up() {
     assert!(!reply.is_closed(), "its answer is waited for");
 
     bench.change(group, |open| {
-        (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
+        (0..4).for_each(|member| open.run.give_up(member, Failure::other("for the test")));
     });
     bench.coordinator.close(group, &mut bench.ctx);
     settle().await;

@@ -10,6 +10,7 @@ use broker::codec;
 use broker::ids::GroupId;
 use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::protocol::control::RunPhase;
+use broker::protocol::failure::Failure;
 use broker::protocol::task::Task;
 use broker::store::Lease;
 use configs::Mode;
@@ -171,7 +172,7 @@ async fn a_group_counts_when_its_round_is_sent() {
         let (playing, _) = bench.open("t1").await;
         let end = |bench: &mut Bench, group| {
             bench.change(group, |open| {
-                (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
+                (0..4).for_each(|member| open.run.give_up(member, Failure::other("for the test")));
             });
             bench.coordinator.close(group, &mut bench.ctx);
             bench.coordinator.send_round(&mut bench.ctx);
@@ -196,7 +197,7 @@ async fn what_another_has_decided_is_in_its_figures() {
         let mut bench = Bench::new(|config| config.run.mode = Mode::Async).await;
         let (group, _) = bench.open("t").await;
         bench.change(group, |open| open.decided = stands);
-        bench.coordinator.play.mark_dead(group, "for the test".into());
+        bench.coordinator.play.mark_dead(group, Failure::other("for the test"));
         bench.coordinator.close(group, &mut bench.ctx);
         let counters = bench.coordinator.figures.counters();
         assert_eq!((counters.groups, counters.dead_tasks), (counted, counted));
@@ -210,7 +211,7 @@ async fn a_dead_task_counts_when_its_round_is_sent() {
     let (dead, _) = bench.open("t0").await;
     let (playing, _) = bench.open("t1").await;
     let mut close = |group: GroupId| {
-        bench.coordinator.play.mark_dead(group, "for the test".into());
+        bench.coordinator.play.mark_dead(group, Failure::other("for the test"));
         bench.coordinator.close(group, &mut bench.ctx);
         bench.coordinator.send_round(&mut bench.ctx);
         bench.coordinator.figures.counters().dead_tasks

@@ -1,5 +1,6 @@
 //! Statistics of conversations that are made by hand.
 
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::Finish;
 use rollout::workflow::Part;
 
@@ -79,7 +80,7 @@ fn turns_tokens_and_shares_are_those_of_the_conversations() {
         ),
         member(&[("doctor", 2, false)], &[("doctor", 0.0)], 0.0),
         MemberEnd::Failed {
-            reason: "x".into(),
+            failure: Failure::other("x"),
             turns: Vec::new(),
         },
     ];

@@ -12,7 +12,8 @@ fn cold(id: u8) -> Job {
 /// Checks the code by which an agent knows that a retry does not help.
 fn blames_weights(failure: &EngineFailure) {
     assert!(failure.retry);
-    assert_eq!(failure::not_finite_version(&failure.reason), Some("1.0"), "{failure}");
+    let version = WeightVersion { lineage: 1, step: 0 };
+    assert_eq!(failure.cause.code, FailureCode::NotFinite { version }, "{failure}");
 }
 
 async fn ids_of(engine: &EmbeddedEngine, jobs: Vec<Job>) -> Vec<(u8, Vec<u32>)> {
@@ -103,6 +104,6 @@ async fn every_job_of_an_unsampled_wave_blames_the_weights() {
 #[test]
 fn other_failures_of_an_engine_blame_no_weights() {
     let failure = failure_of(&EngineError::Busy { pending: 1 });
-    assert_eq!(failure::not_finite_version(&failure.reason), None);
+    assert_eq!(failure.cause.code, FailureCode::Engine);
     assert!(failure.retry);
 }

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use broker::ids::{Attempt, GroupId, TurnKey};
+use broker::protocol::failure::FailureCode;
 use broker::protocol::turn::Sampling;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -144,7 +145,7 @@ async fn a_failing_server_is_asked_five_times_and_absence_is_free() {
     let (away, _) = server(vec![Says::Gone]).await;
     let (url, received) = server(vec![busy]).await;
     let failure = made(vec![away, url], 0).await.unwrap_err();
-    assert!(failure.retry && failure.reason.starts_with("engine: "), "{failure}");
+    assert!(failure.retry && failure.cause.code == FailureCode::Engine, "{failure}");
     assert_eq!(received.lock().unwrap().len(), TRIES as usize);
 }
 
@@ -153,12 +154,15 @@ async fn silence_is_a_failure_and_a_rejection_is_final() {
     let (url, received) = server(vec![Says::Nothing]).await;
     let failure = made(vec![url], 400).await.unwrap_err();
     assert!(
-        failure.retry && failure.reason.contains("engine.stuck_after"),
+        failure.retry && failure.cause.reason.contains("engine.stuck_after"),
         "{failure}"
     );
     assert_eq!(received.lock().unwrap().len(), TRIES as usize);
     let (url, received) = server(vec![Says::Status(400, r#"{"error": {"message": "no images here"}}"#)]).await;
     let failure = made(vec![url], 0).await.unwrap_err();
-    assert!(!failure.retry && failure.reason.contains("no images here"), "{failure}");
+    assert!(
+        !failure.retry && failure.cause.reason.contains("no images here"),
+        "{failure}"
+    );
     assert_eq!(received.lock().unwrap().len(), 1);
 }

@@ -1,5 +1,6 @@
 //! Tests that a server's answer reaches its asker unchanged.
 
+use broker::protocol::failure::FailureCode;
 use broker::protocol::turn::{Finish, Message};
 
 use super::*;
@@ -78,7 +79,10 @@ async fn stop_texts_and_the_end_of_the_context_end_an_answer() {
         let made = bench.make(long(CONTEXT - 3)).await.unwrap();
         assert!(made.output_ids.len() <= 3 && (made.finish == Finish::Stop || made.output_ids.len() >= 2));
         let failure = bench.make(long(CONTEXT)).await.unwrap_err();
-        assert!(failure.reason.starts_with("context:") && !failure.retry, "{failure}");
+        assert!(
+            failure.cause.code == FailureCode::Context && !failure.retry,
+            "{failure}"
+        );
     }
 }
 
@@ -208,5 +212,5 @@ async fn waves_are_rejected_with_a_reason() {
     let list = finished.recv().await.unwrap();
     assert_eq!(list.len(), 2);
     let failure = list[0].result.as_ref().unwrap_err();
-    assert!(failure.reason.contains("sync") && !failure.retry);
+    assert!(failure.cause.reason.contains("sync") && !failure.retry);
 }

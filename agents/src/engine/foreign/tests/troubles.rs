@@ -1,5 +1,7 @@
 //! Tests of failures and their consequences.
 
+use broker::protocol::failure::FailureCode;
+
 use std::sync::atomic::Ordering;
 
 use super::*;
@@ -28,9 +30,9 @@ async fn a_failing_call_is_retried_and_a_lasting_failure_reported() {
         }
         bench.fake().fail_next(&[FakeFault::NoLogprob; 5]);
         let failure = bench.make(job(1, 6)).await.unwrap_err();
-        assert!(failure.retry && failure.reason.starts_with("engine:"), "{failure}");
+        assert!(failure.retry && failure.cause.code == FailureCode::Engine, "{failure}");
         assert!(
-            failure.reason.contains("log-prob") && failure.reason.contains(&bench.fake().url()),
+            failure.cause.reason.contains("log-prob") && failure.cause.reason.contains(&bench.fake().url()),
             "{failure}"
         );
         assert!(bench.make(job(1, 6)).await.is_ok(), "the next job is not affected");
@@ -256,8 +258,8 @@ async fn an_answer_that_is_too_long_is_not_read_to_its_end() {
         ] {
             bench.fake().fail_next(&[fault; 5]);
             let failure = bench.make(job(1, 6)).await.unwrap_err();
-            assert!(failure.retry && failure.reason.contains(said), "{failure}");
-            assert!(failure.reason.len() < 1000, "{failure}");
+            assert!(failure.retry && failure.cause.reason.contains(said), "{failure}");
+            assert!(failure.cause.reason.len() < 1000, "{failure}");
         }
     }
 }

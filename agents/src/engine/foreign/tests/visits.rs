@@ -178,13 +178,13 @@ async fn a_visit_fails_with_its_servers_or_an_impossible_request() {
         ..job(1, 4)
     };
     let failure = next(&mut visit(&bench, long, true)).await.end.unwrap().unwrap_err();
-    assert!(!failure.retry && failure.reason.contains("48"), "{failure}");
+    assert!(!failure.retry && failure.cause.reason.contains("48"), "{failure}");
     bench.fake().allow(2);
     let mut updated = visit(&bench, job(2, 30), true);
     bench.fake().until_running(1).await;
     bench.fake().kill().await;
     let failure = next(&mut updated).await.end.unwrap().unwrap_err();
-    assert!(failure.retry && failure.reason.contains("servers"), "{failure}");
+    assert!(failure.retry && failure.cause.reason.contains("servers"), "{failure}");
     let failure = next(&mut visit(&bench, job(3, 4), true))
         .await
         .end
@@ -202,7 +202,7 @@ async fn a_visit_fails_if_the_only_server_loads_no_weights() {
         bench.announce(1);
         let mut updated = visit(&bench, job(1, 4), true);
         let failure = next(&mut updated).await.end.unwrap().unwrap_err();
-        assert!(failure.retry && failure.reason.contains("refused"), "{failure}");
+        assert!(failure.retry && failure.cause.reason.contains("refused"), "{failure}");
         // Weights that it can load recover it.
         *bench.fake().shared.refuses.lock().unwrap() = 0;
         bench.serve(2).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::engine::{EngineCommand, EngineEvent, StateId};
+use broker::protocol::failure::Failure;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,7 +16,6 @@ use super::session::{News, Target};
 use super::{away, wire};
 use crate::engine::process::crash_loop;
 use crate::engine::{EngineFailure, Finished, Job, Visit, WeightRefusal};
-use crate::turn::failure;
 
 /// Pauses before rejected weights are announced again, longer each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -217,7 +217,7 @@ impl EngineDriver {
     /// Fails commands that the engine will never accept: a retry would be rejected again.
     fn fail(&mut self, commands: Vec<EngineCommand>, reason: String) {
         let failure = EngineFailure {
-            reason: failure::engine(reason),
+            cause: Failure::engine(reason),
             retry: false,
         };
         for command in commands {

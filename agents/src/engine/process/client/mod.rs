@@ -21,6 +21,7 @@ use broker::AgentName;
 use broker::codec;
 use broker::ids::{RequestId, RunId, WeightVersion};
 use broker::protocol::engine::{Hello, StateId};
+use broker::protocol::failure::Failure;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use trainer::transfer::{Shelf, ShelfSink};
@@ -32,7 +33,6 @@ use super::weight_server;
 use crate::engine::replicas::Replicas;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Visit, WeightRefusal, without_scores};
 use crate::policy::Prepared;
-use crate::turn::failure;
 use driver::{EngineDriver, EngineInput, EngineStatus};
 use session::Target;
 
@@ -142,7 +142,7 @@ impl RemoteEngine {
 /// Returns the failure of a request to an absent engine.
 fn away() -> EngineFailure {
     EngineFailure {
-        reason: failure::engine("the engine's process is away"),
+        cause: Failure::engine("the engine's process is away"),
         retry: true,
     }
 }

@@ -339,7 +339,7 @@ async fn a_request_that_is_too_large_fails_and_the_session_continues() {
                 break one.result.unwrap_err();
             }
         };
-        assert!(!failed.retry && failed.reason.contains("too large"), "{failed}");
+        assert!(!failed.retry && failed.cause.reason.contains("too large"), "{failed}");
     }
     assert_eq!(play(&*engine, vec![job(5, 3)], false).await.len(), 1);
     assert_eq!(
@@ -450,11 +450,15 @@ async fn an_engine_serves_one_run_and_says_so() {
     let agent = scene.agent.as_str();
     assert!(ask(hello("r-2", agent)).await.contains("r-1"));
     assert!(ask(hello("r-1", "other")).await.contains("engine of agent"));
-    let strange = Hello {
-        schema: codec::SCHEMA + 1,
-        ..hello("r-1", agent)
-    };
-    assert!(ask(strange).await.contains("same release"));
+    for theirs in [codec::SCHEMA - 1, codec::SCHEMA + 1] {
+        let strange = Hello {
+            schema: theirs,
+            ..hello("r-1", agent)
+        };
+        let reason = ask(strange).await;
+        let both = format!("schema {} and its agent {theirs}: run the same release", codec::SCHEMA);
+        assert!(reason.contains(&both), "{reason}");
+    }
     let outside = Hello {
         weights: "http://weights.example.org".into(),
         ..hello("r-1", agent)

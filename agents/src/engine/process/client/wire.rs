@@ -8,6 +8,7 @@ use broker::ids::RequestId;
 use broker::protocol::engine::{
     EngineAnswer, EngineCommand, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, WavePart,
 };
+use broker::protocol::failure::Failure;
 use broker::protocol::turn::Sampling;
 
 use crate::engine::{EngineFailure, Finished, Job, Made, Visit, VisitUpdate};
@@ -151,14 +152,14 @@ fn answer(batch: u64, one: Finished) -> EngineAnswer {
 
 fn fault(failure: EngineFailure) -> EngineFault {
     EngineFault {
-        reason: failure.reason,
+        cause: failure.cause,
         retry: failure.retry,
     }
 }
 
 fn failure(fault: EngineFault) -> EngineFailure {
     EngineFailure {
-        reason: fault.reason,
+        cause: fault.cause,
         retry: fault.retry,
     }
 }
@@ -166,7 +167,7 @@ fn failure(fault: EngineFault) -> EngineFailure {
 /// Returns the failure that replaces an answer no healthy engine sends.
 pub(crate) fn untrue(error: &CodecError) -> EngineFailure {
     EngineFailure {
-        reason: crate::turn::failure::engine(format!("its answer cannot be true: {error}")),
+        cause: Failure::engine(format_args!("its answer cannot be true: {error}")),
         retry: true,
     }
 }

@@ -7,6 +7,7 @@ use broker::AgentName;
 use broker::codec::SCHEMA;
 use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::engine::{EngineCommand, EngineEvent, Hello, JobFrame, StateId};
+use broker::protocol::failure::Failure;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -20,7 +21,6 @@ use crate::engine::process::link::Secret;
 use crate::engine::process::model_match;
 use crate::engine::stuck;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Visit, VisitUpdate, WeightRefusal};
-use crate::turn::failure;
 
 /// The status and the reason of a rejected request.
 pub(crate) type Rejection = (u16, String);
@@ -323,7 +323,7 @@ fn broken() -> Rejection {
 /// Answers a job sent to a process that has no engine.
 fn unready(job: Job) -> Finished {
     let failure = EngineFailure {
-        reason: failure::engine("the engine has no weights yet"),
+        cause: Failure::engine("the engine has no weights yet"),
         retry: true,
     };
     Finished {

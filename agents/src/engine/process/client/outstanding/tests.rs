@@ -31,7 +31,7 @@ fn failed(batch: u64, id: u8) -> Answer {
         batch,
         request: job(id).request,
         result: Err(EngineFailure {
-            reason: "held".into(),
+            cause: broker::protocol::failure::Failure::other("held"),
             retry: true,
         }),
     }
