@@ -14,6 +14,7 @@ mod integer;
 mod label;
 mod matching;
 mod math;
+mod normal;
 mod own;
 #[cfg(test)]
 mod tests;

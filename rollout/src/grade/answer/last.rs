@@ -1,17 +1,16 @@
 //! Reads the last value of a text without an announcement.
 
-use super::super::budget::LONGEST;
-use super::super::lexer::PLAIN;
-use super::super::vulgar;
 use super::delimited;
-use crate::grade::answer::minus;
+use crate::grade::math::LONGEST;
+use crate::grade::normal::names::PLAIN;
+use crate::grade::normal::{minus, vulgar};
 
 /// Signs of formulas outside ASCII, in addition to the signs for a minus.
-const SIGNS: &str = "√π∞×·⋅÷±°²³≤≥";
+const SIGNS: &str = "√∛π∞×·⋅÷±°≤≥⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉€£₹";
 
 /// Returns the last delimited formula, or the last number after it. A number inside a formula does
 /// not count.
-pub(super) fn value(text: &str) -> Option<&str> {
+pub(crate) fn value(text: &str) -> Option<&str> {
     let digit = text.rfind(|c: char| c.is_ascii_digit() || vulgar::is_fraction(c));
     match delimited::last(text) {
         Some(formula) if digit.is_none_or(|at| at < formula.end) => Some(delimited::last_row(text[formula].trim())),
@@ -96,7 +95,8 @@ fn is_formula(text: &str) -> bool {
     });
     power
         || text.contains(vulgar::is_fraction)
-        || text.contains(['\\', '^', '_', '{', '}', '√', '²', '³'])
+        || text.contains(['\\', '^', '_', '{', '}', '√', '∛'])
+        || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
         || names.any(|name| PLAIN.contains(&name))
 }
 

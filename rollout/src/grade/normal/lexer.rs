@@ -1,0 +1,441 @@
+//! Turns LaTeX, or plain text with the same meaning, into tokens. Commands that only change the
+//! look of a formula are dropped here.
+
+use super::names::{PLAIN, is_mathematics};
+use super::token::Token;
+use super::{commands, currency, greek, numeral, scale, signs, stops, unit_names};
+
+/// Returns the tokens of a text, or `None` if a command is incomplete (`\begin` without a name). A
+/// backslash at the end is dropped.
+pub(crate) fn tokens(text: &str) -> Option<Vec<Token>> {
+    let text = signs::spelled(text);
+    let mut lexer = Lexer {
+        rest: &text,
+        spaced: false,
+        currency: false,
+        money: false,
+        out: Vec::new(),
+    };
+    while !lexer.rest.is_empty() {
+        lexer.step()?;
+    }
+    Some(lexer.out)
+}
+
+struct Lexer<'a> {
+    rest: &'a str,
+    spaced: bool,
+    /// True right behind a sign of a currency.
+    currency: bool,
+    /// True right behind an amount with its currency before it.
+    money: bool,
+    out: Vec<Token>,
+}
+
+impl<'a> Lexer<'a> {
+    fn take(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
+        let end = self.rest.find(|c| !wanted(c)).unwrap_or(self.rest.len());
+        self.skip(end)
+    }
+
+    /// Takes a number of bytes.
+    fn skip(&mut self, length: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        taken
+    }
+
+    fn push(&mut self, token: Token) {
+        self.out.push(token);
+        self.spaced = false;
+        self.currency = false;
+        self.money = false;
+    }
+
+    fn step(&mut self) -> Option<()> {
+        let first = self.rest.chars().next()?;
+        match first {
+            c if c.is_whitespace() || c == '~' => {
+                self.take(|c| c.is_whitespace() || c == '~');
+                self.spaced = true;
+            }
+            '\\' => return self.command(),
+            c if c.is_ascii_digit() || (c == '.' && self.rest[1..].starts_with(|c: char| c.is_ascii_digit())) => {
+                self.number()?;
+            }
+            c if c.is_ascii_alphabetic() => self.word(),
+            '{' if self.rest.starts_with("{,}") => {
+                self.skip(3);
+                self.push(Token::Symbol(','));
+            }
+            c => {
+                self.skip(c.len_utf8());
+                self.sign(c);
+            }
+        }
+        Some(())
+    }
+
+    fn number(&mut self) -> Option<()> {
+        let found = numeral::read(self.rest)?;
+        self.skip(found.length);
+        let (spaced, money) = (self.spaced, self.currency);
+        if let Some(period) = self.period(&found.digits) {
+            let head = found.digits[..found.digits.len() - period.1].to_owned();
+            self.push(Token::Number(head, spaced));
+            self.repeat(period.0);
+            return Some(());
+        }
+        self.push(Token::Number(found.digits, spaced));
+        self.money = money;
+        Some(())
+    }
+
+    /// Returns the period behind a decimal, and how many of the digits read belong to it: `0.333...`,
+    /// `0.(3)`.
+    fn period(&mut self, number: &str) -> Option<(String, usize)> {
+        const DOTS: [&str; 4] = ["...", "\\ldots", "\\dots", "\\cdots"];
+        if !number.contains('.') {
+            return None;
+        }
+        if let Some(dots) = DOTS.iter().find(|dots| self.rest.starts_with(**dots)) {
+            let (_, period) = numeral::repeated(number)?;
+            let least = if period.len() == 1 { 3 } else { 2 };
+            self.skip(dots.len());
+            return Some((period.to_owned(), period.len() * least));
+        }
+        let inside = self.rest.strip_prefix('(')?;
+        let digits = inside.bytes().take_while(u8::is_ascii_digit).count();
+        let closed = digits > 0 && inside[digits..].starts_with(')');
+        closed.then(|| {
+            self.skip(digits + 2);
+            (inside[..digits].to_owned(), 0)
+        })
+    }
+
+    /// Pushes the period of a repeating decimal.
+    fn repeat(&mut self, period: String) {
+        self.push(Token::Command("overline".into()));
+        self.push(Token::Symbol('{'));
+        self.push(Token::Number(period, false));
+        self.push(Token::Symbol('}'));
+    }
+
+    /// Reads the period under a bar or dots, right behind a decimal.
+    fn marked_period(&mut self, name: &str) -> bool {
+        let decimal = matches!(self.out.last(), Some(Token::Number(digits, _)) if digits.contains('.'));
+        if !decimal || !["overline", "bar", "dot"].contains(&name) {
+            return false;
+        }
+        let Some(mut period) = self.digits_in_group() else { return false };
+        if name == "dot" {
+            // The dots stand over the first and the last digit: \dot{1}2\dot{3}.
+            let before = self.rest;
+            let middle = self.take(|c| c.is_ascii_digit()).to_owned();
+            match self.rest.strip_prefix("\\dot") {
+                Some(rest) => {
+                    self.rest = rest;
+                    period += &middle;
+                    period += &self.digits_in_group().unwrap_or_default();
+                }
+                None => self.rest = before,
+            }
+        }
+        self.repeat(period);
+        true
+    }
+
+    /// Returns the digits of the next group, or the next digit.
+    fn digits_in_group(&mut self) -> Option<String> {
+        let before = self.rest;
+        self.rest = self.rest.trim_start();
+        let digits = match self.group() {
+            Some(group) => group.to_owned(),
+            None => self.rest.get(..1)?.to_owned(),
+        };
+        let numeric = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !numeric {
+            self.rest = before;
+            return None;
+        }
+        if self.rest.starts_with(digits.as_str()) && !before.trim_start().starts_with('{') {
+            self.skip(1);
+        }
+        Some(digits)
+    }
+
+    /// Reads letters without a backslash: `and` or `or` between white space, a unit or another word
+    /// of a sentence, a known name, or one variable.
+    fn word(&mut self) {
+        let length = self.rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let (run, after) = self.rest.split_at(length);
+        if ["and", "or"].contains(&run) && self.spaced && after.starts_with([' ', '\n', '\t', '\\', '~']) {
+            self.skip(length);
+            return self.push(Token::Text(run.to_owned()));
+        }
+        if let Some((words, length)) = self.unit(run, after) {
+            self.skip(length);
+            return self.push(Token::Text(words.to_owned()));
+        }
+        if is_currency(run, after, self.behind_operand()) {
+            self.skip(length);
+            self.rest = self.rest.strip_prefix('.').unwrap_or(self.rest);
+            self.push(Token::Text(run.to_owned()));
+            self.currency = true;
+            return;
+        }
+        if greek::is_name(run) {
+            self.skip(length);
+            return self.push(Token::Command(run.to_owned()));
+        }
+        if let Some(name) = PLAIN.iter().find(|name| run.starts_with(**name)) {
+            self.skip(name.len());
+            let name = if *name == "infinity" { "infty" } else { name };
+            return self.push(Token::Command(name.to_owned()));
+        }
+        if let Some(c) = self.rest.chars().next() {
+            self.skip(c.len_utf8());
+            self.push(Token::Letter(c));
+        }
+    }
+
+    /// Returns the words of a unit or of a sentence at the beginning of the rest, with their
+    /// length.
+    fn unit(&self, run: &'a str, after: &str) -> Option<(&'a str, usize)> {
+        let whole = Some((run, run.len()));
+        let (number, operand) = (self.out.last().is_some_and(Token::is_number), self.behind_operand());
+        let ends = !after.starts_with(|c: char| c.is_alphanumeric() || c == '(');
+        if let Some(word) = scale::of_money(run).filter(|_| self.money && ends) {
+            return Some((word, run.len()));
+        }
+        if number && (self.spaced || run.len() > 1) {
+            if let Some(quotient) = unit_names::quotient(self.rest) {
+                return Some((quotient, quotient.len()));
+            }
+        }
+        let prose = run.len() >= 4 && run.bytes().any(is_vowel) && !is_mathematics(run);
+        if !operand {
+            let begins = !matches!(self.out.last(), Some(Token::Symbol('{' | '_' | '^')));
+            let denominator = matches!(self.out.as_slice(), [.., Token::Text(_), Token::Symbol('/')])
+                && unit_names::is_denominator(run);
+            return whole.filter(|_| (prose && begins && ends) || denominator);
+        }
+        if self.out.last().is_some_and(|last| last.is_command("circ")) && ["C", "F"].contains(&run) {
+            return whole;
+        }
+        let ordinal = !self.spaced && ["st", "nd", "rd", "th"].contains(&run);
+        // `sec` and `min` are functions too, unless nothing follows.
+        let function = ["sec", "min"].contains(&run) && !after.trim_start_matches(['.', ' ']).is_empty();
+        let glued = number && (ordinal || prose || (unit_names::is_glued(run) && !function));
+        let known = unit_names::is_spaced(run) && !function;
+        let text = matches!(self.out.last(), Some(Token::Number(..) | Token::Text(_)));
+        let short = text && (stops::is_short(run) || (run.len() > 1 && scale::changes(run)) || scale::is_percent(run));
+        let spaced = self.spaced && (prose || known || short || scale::factor(run).is_some());
+        whole.filter(|_| ends && (glued || spaced))
+    }
+
+    /// Returns true if the last token ends an operand.
+    fn behind_operand(&self) -> bool {
+        match self.out.last() {
+            Some(Token::Number(..) | Token::Letter(_) | Token::Text(_) | Token::Set('}')) => true,
+            Some(Token::Symbol(c)) => [')', ']', '}', '!', '%', '\''].contains(c),
+            Some(Token::Command(name)) => ["pi", "infty", "circ"].contains(&name.as_str()) || greek::is_name(name),
+            _ => false,
+        }
+    }
+
+    fn sign(&mut self, c: char) {
+        let token = match c {
+            '$' => {
+                self.currency = true;
+                return;
+            }
+            '*' if self.rest.starts_with('*') => {
+                self.skip(1);
+                Token::Symbol('^')
+            }
+            '=' => {
+                self.rest = self.rest.trim_start_matches('=');
+                match self.rest.strip_prefix('>') {
+                    Some(rest) => {
+                        self.rest = rest;
+                        Token::Command("implies".into())
+                    }
+                    None => Token::Symbol('='),
+                }
+            }
+            ':' if self.rest.starts_with('=') => return,
+            '-' if self.rest.starts_with('>') => {
+                self.skip(1);
+                Token::Command("implies".into())
+            }
+            '!' if self.rest.starts_with('=') => {
+                self.skip(1);
+                Token::Command("ne".into())
+            }
+            '<' | '>' if self.rest.starts_with('=') => {
+                self.skip(1);
+                Token::Command(format!("{c}="))
+            }
+            '<' | '>' => Token::Command(c.to_string()),
+            c if currency::is_sign(c) => {
+                self.push(Token::Text(c.to_string()));
+                self.currency = true;
+                return;
+            }
+            c => Token::Symbol(c),
+        };
+        self.push(token);
+    }
+
+    fn command(&mut self) -> Option<()> {
+        self.skip(1);
+        let name = self.take(|c| c.is_ascii_alphabetic());
+        if name.is_empty() {
+            self.escaped();
+            return Some(());
+        }
+        if name == "mathbb" || name == "Bbb" || name == "mathbf" {
+            let rest = self.rest.trim_start();
+            if let Some(rest) = ["{R}", "R"].iter().find_map(|reals| rest.strip_prefix(reals)) {
+                self.rest = rest;
+                self.push(Token::Command("reals".into()));
+                return Some(());
+            }
+        }
+        if self.marked_period(name) {
+            return Some(());
+        }
+        if commands::is_word(name)
+            && let Some(content) = self.group()
+        {
+            self.push(Token::Text(content.to_owned()));
+            return Some(());
+        }
+        if commands::has_group_for_looks(name) {
+            self.group();
+            return Some(());
+        }
+        if commands::is_look(name) || commands::is_word(name) {
+            return Some(());
+        }
+        if currency::is_command(name) {
+            self.push(Token::Text(name.to_owned()));
+            self.currency = true;
+            return Some(());
+        }
+        if commands::is_degree(name) {
+            // Degrees are usually written 90^\circ.
+            self.push(Token::Symbol('^'));
+            self.push(Token::Command("circ".into()));
+            return Some(());
+        }
+        if commands::is_quantity(name) {
+            let number = self.group()?;
+            self.out.extend(tokens(number)?);
+            let unit = self.group().unwrap_or_default();
+            self.push(Token::Text(unit.replace('\\', " ")));
+            return Some(());
+        }
+        if name == "begin" || name == "end" {
+            return self.environment(name);
+        }
+        self.push(commands::token(name)?);
+        Some(())
+    }
+
+    /// Reads a sign behind a backslash.
+    fn escaped(&mut self) {
+        let Some(c) = self.rest.chars().next() else { return };
+        self.skip(c.len_utf8());
+        match c {
+            // `\!` joins its two sides: 11,\! 111.
+            '!' => {
+                self.take(char::is_whitespace);
+                self.spaced = false;
+            }
+            ',' | ';' | ':' | ' ' => self.spaced = true,
+            '$' => self.currency = true,
+            '(' | ')' | '[' | ']' => {}
+            '{' | '}' => self.push(Token::Set(c)),
+            // A new row of a matrix.
+            '\\' => self.push(Token::Command("\\".into())),
+            '|' => self.push(Token::Symbol('|')),
+            c => self.push(Token::Symbol(c)),
+        }
+    }
+
+    fn environment(&mut self, name: &str) -> Option<()> {
+        let environment = self.group()?;
+        if name == "begin" && environment == "array" {
+            // The alignment of the columns.
+            self.group();
+        }
+        let kind = if environment.ends_with("matrix") || environment == "array" {
+            "matrix"
+        } else {
+            environment
+        };
+        self.push(Token::Command(format!("{name} {kind}")));
+        Some(())
+    }
+
+    /// Returns the content of the next group in braces.
+    fn group(&mut self) -> Option<&'a str> {
+        let inside = self.rest.trim_start().strip_prefix('{')?;
+        let mut depth = 1usize;
+        let end = inside.find(|c| {
+            depth = match c {
+                '{' => depth + 1,
+                '}' => depth - 1,
+                _ => depth,
+            };
+            depth == 0
+        })?;
+        self.rest = &inside[end + 1..];
+        Some(&inside[..end])
+    }
+}
+
+fn is_vowel(byte: u8) -> bool {
+    b"aeiouyAEIOUY".contains(&byte)
+}
+
+/// Returns true for the code of a currency beside its amount: `Rs. 500`, `500 EUR`, `US$5`.
+fn is_currency(run: &str, after: &str, behind_operand: bool) -> bool {
+    let dollar = after.starts_with('$') || after.starts_with("\\$");
+    if dollar {
+        return run.len() <= 3 && run.bytes().all(|byte| byte.is_ascii_uppercase());
+    }
+    let amount = after.trim_start_matches(['.', ' ', '~', '\\', ',']);
+    currency::is_code(run) && (behind_operand || amount.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_go_and_meaning_stays() {
+        let same = |a: &str, b: &str| assert_eq!(tokens(a), tokens(b), "{a} and {b}");
+        same("\\left(\\dfrac{1}{2}\\right)", "(\\frac{1}{2})");
+        same("$2 \\cdot x$", "2*x");
+        same("1{,}000", "1000");
+        same("x\\,\\le\\;y", "x<=y");
+        same("90\\degree", "90^\\circ");
+        same("5\\", "5");
+        same("11,\\! 111", "11,111");
+        same("12\\,345", "12345");
+        same("x**2", "x^2");
+        same("\\begin{array}{cc}1&2\\end{array}", "\\begin{pmatrix}1&2\\end{pmatrix}");
+        assert_eq!(tokens("1 or 2").unwrap()[1], Token::Text("or".into()));
+        assert_eq!(tokens("1or 2").unwrap()[1], Token::Letter('o'));
+        assert_eq!(tokens("\\begin"), None);
+        assert_eq!(
+            tokens("2 1/3").unwrap()[1],
+            Token::Number("1".into(), true),
+            "white space before a number is kept: it makes a mixed number"
+        );
+        assert_eq!(tokens("\\text{two words}"), Some(vec![Token::Text("two words".into())]));
+    }
+}
