@@ -78,6 +78,10 @@ pub(crate) const RETRACTING: [&str; 23] = [
     "不", "别", "勿", "没", "未", "误", "错", "候", "若", "不能", "不该", "不应", "不应该", "不要", "不可", "不会", "没有",
     "排除", "避免", "如果", "假设", "假如", "要是",
 ];
+/// Most times that a noun is looked at, from the end.
+const MOST: usize = 128;
+/// Most bytes from a noun to its link.
+const NEAR: usize = 128;
 /// Most words between a noun and its link.
 const MOST_BETWEEN: usize = 10;
 
@@ -90,8 +94,10 @@ pub(crate) fn places(text: &str) -> Vec<Range<usize>> {
 pub(crate) fn places_of(text: &str, nouns: &[&str]) -> Vec<Range<usize>> {
     let lower = text.to_ascii_lowercase();
     let mut found: Vec<Range<usize>> = Vec::new();
-    for noun in nouns {
-        found.extend(lower.match_indices(noun).filter_map(|(at, noun)| {
+    // Most texts are English: then the nouns of other scripts are no cost.
+    let here = |noun: &&&str| noun.is_ascii() || !lower.is_ascii();
+    for noun in nouns.iter().filter(here) {
+        found.extend(lower.rmatch_indices(noun).take(MOST).filter_map(|(at, noun)| {
             let begins = !noun.is_ascii() || !lower[..at].ends_with(|c: char| c.is_alphanumeric());
             let end = at + noun.len();
             let length = link(&lower[end..], noun)?;
@@ -105,6 +111,7 @@ pub(crate) fn places_of(text: &str, nouns: &[&str]) -> Vec<Range<usize>> {
 
 /// Returns the length of the words and signs that link a noun to the answer behind it.
 fn link(behind: &str, noun: &str) -> Option<usize> {
+    let behind = &behind[..behind.floor_char_boundary(NEAR)];
     let mark = |c: char| matches!(c, ' ' | '\t' | '*' | '_' | '`' | '"' | ')' | ']' | '~' | '\'');
     let plural = ["(s)", "s", "ul"].iter().find_map(|ending| behind.strip_prefix(ending));
     let rest = plural.unwrap_or(behind).trim_start_matches(mark);

@@ -5,6 +5,9 @@ use super::letter::LETTERS;
 /// How much of a text around a letter is read, in bytes.
 const NEAR: usize = 48;
 
+/// Most letters that are looked at, from the end.
+const MOST: usize = 256;
+
 const CHOOSING: [&str; 11] = [
     "choose", "pick", "select", "go with", "going with", "opt for", "chose", "picked", "selected", "choosing", "picking",
 ];
@@ -37,13 +40,13 @@ const CONCLUDING: [&str; 14] = [
 /// Returns the letter of the last sentence that chooses one.
 pub(super) fn last(text: &str) -> Option<char> {
     let found = text.char_indices().rev().filter(|(_, c)| LETTERS.contains(c));
-    let mut alone = found.filter(|(at, c)| {
+    let alone = found.filter(|(at, c)| {
         let before = text[..*at].chars().next_back();
         let after = text[at + c.len_utf8()..].chars().next();
         let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '^');
         !part(before) && !part(after)
     });
-    alone.find_map(|(at, letter)| {
+    alone.take(MOST).find_map(|(at, letter)| {
         let start = text.floor_char_boundary(at.saturating_sub(NEAR));
         let end = text.floor_char_boundary((at + 1 + NEAR).min(text.len()));
         let (before, after) = (text[start..at].to_lowercase(), text[at + 1..end].to_lowercase());
