@@ -8,6 +8,9 @@ const JOINING: [&str; 17] = [
     ",", ";", "and", "or", ",and", ",or", "&", "und", "oder", "y", "o", "et", "ou", "e", "和", "或", "以及",
 ];
 
+/// Longest text between joined boxes, in bytes.
+const NEAR: usize = 40;
+
 /// A complete box.
 #[derive(Debug, Clone)]
 struct Place {
@@ -92,7 +95,10 @@ fn command(before: &str) -> Option<usize> {
 /// Returns the content of the last box, or of the boxes that words join to it as a list.
 fn joined<'a>(text: &'a str, places: &[Place]) -> Cow<'a, str> {
     let pairs = places.windows(2).rev();
-    let joins = |pair: &&[Place]| is_joining(text.get(pair[0].whole.end..pair[1].whole.start));
+    let joins = |pair: &&[Place]| {
+        let before = crate::grade::answer::tail(&text[..pair[0].whole.start], NEAR);
+        is_joining(text.get(pair[0].whole.end..pair[1].whole.start), before)
+    };
     let count = 1 + pairs.take_while(joins).count();
     let list: Vec<&str> = places[places.len() - count..]
         .iter()
@@ -104,17 +110,25 @@ fn joined<'a>(text: &'a str, places: &[Place]) -> Cow<'a, str> {
     }
 }
 
-/// Returns true if the text between two boxes makes one list of them.
-fn is_joining(between: Option<&str>) -> bool {
-    let Some(between) = between.filter(|between| between.len() <= 40 && !between.contains("\n\n")) else {
+/// Returns true if the text between two boxes makes one list of them. The name that stands before the
+/// first may stand before the second: `x = \boxed{2}` or `x = \boxed{3}`.
+fn is_joining(between: Option<&str>, before: &str) -> bool {
+    let Some(between) = between.filter(|between| between.len() <= NEAR && !between.contains("\n\n")) else {
         return false;
     };
-    let mut words = between.to_lowercase();
+    let (words, before) = (bare(between), bare(before));
+    let named = words.strip_suffix('=').and_then(|rest| rest.char_indices().next_back());
+    let name = named.map(|(at, _)| &words[at..]).filter(|name| before.ends_with(name));
+    JOINING.contains(&name.map_or(words.as_str(), |name| words.trim_end_matches(name)))
+}
+
+/// Returns a text without white space, delimiters and typesetting.
+fn bare(text: &str) -> String {
+    let mut words = text.to_lowercase();
     for mark in ["\\text", "\\quad", "\\qquad", "\\(", "\\)", "\\,", "\\;", "\\ "] {
         words = words.replace(mark, "");
     }
-    let words: String = words.chars().filter(|c| !c.is_whitespace() && !"$*_{}".contains(*c)).collect();
-    JOINING.contains(&words.as_str())
+    words.chars().filter(|c| !c.is_whitespace() && !"$*_{}".contains(*c)).collect()
 }
 
 #[cfg(test)]
@@ -149,6 +163,8 @@ mod tests {
             ("$\\boxed{2}$, $\\boxed{3}$, or $\\boxed{4}$", "2, 3, 4"),
             ("\\boxed{2}\\text{ and }\\boxed{3}", "2, 3"),
             ("\\boxed{1}. Then \\boxed{2} or \\boxed{3}", "2, 3"),
+            ("$x = \\boxed{2}$ or $x = \\boxed{3}$", "2, 3"),
+            ("$x = \\boxed{2}$ and $y = \\boxed{3}$", "3"),
             ("\\boxed{6}, no: \\boxed{7}", "7"),
             ("\\boxed{840}.\n\n\\boxed{840}", "840"),
         ] {

@@ -3,6 +3,7 @@
 use super::delimited;
 use crate::grade::math::LONGEST;
 use crate::grade::normal::names::PLAIN;
+use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::{minus, vulgar};
 
 /// Signs of formulas outside ASCII, in addition to the signs for a minus.
@@ -16,6 +17,17 @@ pub(crate) fn value(text: &str) -> Option<&str> {
         Some(formula) if digit.is_none_or(|at| at < formula.end) => Some(delimited::last_row(text[formula].trim())),
         _ => unmarked(text, digit?),
     }
+}
+
+/// Returns the last line without marks of bold type, unless it is a sum: of `10-7` the last number
+/// counts.
+pub(crate) fn line(text: &str) -> Option<&str> {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    let line = undelimited(line.trim().trim_start_matches(['#', '>', ' '])).trim_end_matches(['.', ' ']);
+    let within = |c: char| c.is_ascii_digit() || " .,+*$".contains(c) || minus::is_sign(c);
+    let mut signs = line.chars().skip(1).filter(|c| "+*".contains(*c) || minus::is_sign(*c));
+    let sum = line.chars().all(within) && signs.next().is_some();
+    (!line.is_empty() && line.len() <= LONGEST && !sum).then_some(line)
 }
 
 /// Returns the last number or fraction of a text, with its sign.

@@ -6,14 +6,16 @@ use super::clock::Clock;
 use super::collection::{collection, without};
 use super::expr::Expr;
 use super::groups::merged;
+use super::number::Number;
 use super::pieces::{is_command, is_separator, signed, split, trimmed};
 use super::relation::{self, Relation};
 use crate::grade::normal::lexer::tokens;
 use crate::grade::normal::numeral;
 use crate::grade::normal::token::Token;
 use crate::grade::normal::unit::stripped;
+use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::words::{is_words, plain_words};
-use crate::grade::normal::minus;
+use crate::grade::normal::{minus, number_words::spelled_out};
 
 /// Deepest nesting of sets and tuples.
 const DEEPEST: usize = 6;
@@ -78,13 +80,16 @@ impl Context {
 impl Answer {
     /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str, side: Side) -> Self {
-        let text = text.trim();
+        let text = undelimited(text);
         let words = || Self::Words(plain_words(text));
         if let Some(time) = Clock::read(text) {
             return Self::Time(time);
         }
         if let Some(name) = based(text) {
             return Self::Value(Expr::Variable(name), false);
+        }
+        if let Some(number) = spelled_out(text).and_then(Number::whole) {
+            return Self::Value(Expr::Number(number, 0), false);
         }
         if is_words(text) {
             return words();
@@ -101,7 +106,10 @@ fn is_one_number(words: &str) -> bool {
     let words = words.trim().trim_start_matches(minus::is_sign);
     let Some(start) = words.find(|c: char| c.is_ascii_digit()) else { return false };
     let Some(found) = numeral::read(&words[start..]) else { return false };
-    let rest = &words[start + found.length..];
+    let mut rest = &words[start + found.length..];
+    while let Some(group) = rest.strip_prefix(',').filter(|group| group.bytes().take_while(u8::is_ascii_digit).count() == 3) {
+        rest = &group[3..];
+    }
     let below = rest.strip_prefix('/').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let rest = below.map_or(rest, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
     let plain = |c: char| !(c.is_ascii_digit() || "+*/=^_<>()[]".contains(c) || minus::is_sign(c));
@@ -119,7 +127,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
             false => Answer::Words(plain_words(words)),
         });
     }
-    let changed = european(tokens);
+    let changed = european(tokens).or_else(|| in_proportion(tokens));
     let tokens = changed.as_deref().unwrap_or(tokens);
     let merged = merged(tokens);
     let tokens = merged.as_deref().unwrap_or(tokens);
@@ -129,6 +137,9 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     }
     if let Some(last) = concluded(tokens) {
         return read(last, context.deeper());
+    }
+    if let Some(name) = name_of_points(tokens) {
+        return Some(Answer::Words(name));
     }
     let cleaned = stripped(tokens);
     let has_units = cleaned.len() < tokens.len();
@@ -153,6 +164,14 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         ]));
     }
     collection(tokens, context).or_else(|| value(tokens))
+}
+
+/// Returns `3:2` for `3 to 2`.
+fn in_proportion(tokens: &[Token]) -> Option<Vec<Token>> {
+    let is_to = |token: &Token| matches!(token, Token::Text(word) if word.trim() == "to");
+    let ratio = tokens.iter().any(is_to) && tokens.iter().all(|token| is_to(token) || token.is_number());
+    let sign = |token: &Token| if is_to(token) { Token::Symbol(':') } else { token.clone() };
+    ratio.then(|| tokens.iter().map(sign).collect())
 }
 
 /// Returns the place of the first such token outside brackets.
@@ -200,9 +219,6 @@ fn has_both_signs(tokens: &[Token]) -> bool {
 }
 
 fn value(tokens: &[Token]) -> Option<Answer> {
-    if let Some(name) = name_of_points(tokens) {
-        return Some(Answer::Words(name));
-    }
     let (percent, tokens) = match tokens {
         [before @ .., Token::Symbol('%')] => (true, before),
         all => (false, all),
@@ -224,13 +240,19 @@ fn name_of_points(tokens: &[Token]) -> Option<String> {
         [Token::Command(sign), points @ ..] if ["angle", "triangle"].contains(&sign.as_str()) => (sign.as_str(), points),
         points => ("", points),
     };
-    let letter = |token: &Token| match token {
-        Token::Letter(c) if c.is_ascii_uppercase() => Some(*c),
+    let points = match points {
+        [Token::Symbol('{'), inside @ .., Token::Symbol('}')] => inside,
+        all => all,
+    };
+    let letters = |token: &Token| match token {
+        Token::Letter(c) if c.is_ascii_uppercase() => Some(c.to_string()),
+        Token::Text(name) if name.bytes().all(|byte| byte.is_ascii_uppercase()) => Some(name.clone()),
         _ => None,
     };
-    let name: String = points.iter().map(letter).collect::<Option<_>>()?;
+    let name = points.iter().map(letters).collect::<Option<Vec<_>>>()?.concat();
     let back: String = name.chars().rev().collect();
     let name = if sign == "angle" && back < name { back } else { name };
+    let several = name.len() > 1;
     let words = if sign.is_empty() { name } else { format!("{sign} {name}") };
-    (points.len() > 1).then(|| words.to_lowercase())
+    several.then(|| words.to_lowercase())
 }

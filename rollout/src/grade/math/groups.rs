@@ -7,7 +7,12 @@ use crate::grade::normal::token::Token;
 /// Merges `1,234,567.8`, `1 234 567`, `1,00,000`, `1.234,50` and `12,50` euros into one number.
 pub(super) fn merged(tokens: &[Token]) -> Option<Vec<Token>> {
     let is_before = |token: &&Token| matches!(token, Token::Symbol('-' | '+') | Token::Text(_));
-    let start = tokens.iter().take_while(is_before).count();
+    let relation = |token: &Token| *token == Token::Symbol('=') || token.is_command("approx");
+    let side = tokens.iter().rposition(relation).map_or(0, |at| at + 1);
+    if tokens[..side].iter().any(|token| matches!(token, Token::Symbol(',' | ';'))) {
+        return None;
+    }
+    let start = side + tokens[side..].iter().take_while(is_before).count();
     let (digits, used) = by_comma(&tokens[start..])
         .or_else(|| by_space(&tokens[start..]))
         .or_else(|| european(tokens, start))?;

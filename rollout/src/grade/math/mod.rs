@@ -39,10 +39,12 @@ use self::same::same;
 use super::answer::{Candidate, Place, announced, last, marks, prose};
 use super::label;
 use super::normal::wide::narrow_numbers;
-use super::normal::words::plain_words;
+use super::normal::words::{is_words, plain_words};
 
 /// Most words of a label. A longer text is a solution, which no answer repeats.
 const MOST_WORDS: usize = 40;
+/// Most words of a last line that is an answer in words.
+const MOST_LAST_WORDS: usize = 3;
 /// Most words of an answer in words between tags.
 const FEW_WORDS: usize = 5;
 
@@ -96,12 +98,19 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     if marks.closed {
         return Vec::new();
     }
-    let value = last::value(text).map(|value| Candidate {
+    let line = last::line(text).filter(|line| is_answer_line(line));
+    let value = line.or_else(|| last::value(text)).map(|value| Candidate {
         place: Place::Last,
         text: Cow::Borrowed(value),
     });
     let found = value.into_iter().chain(other);
     found.filter(|candidate| is_usable(&candidate.text)).collect()
+}
+
+/// Returns true for a line that is a formula, or a word, and nothing else.
+fn is_answer_line(line: &str) -> bool {
+    let word = line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && is_words(line) && announced::reads(line);
+    word || is_formula(line)
 }
 
 /// Returns the announced line, and the line without the words behind its number.

@@ -9,8 +9,11 @@ use super::{commands, currency, greek, numeral, scale, signs, stops, unit_names}
 /// backslash at the end is dropped.
 pub(crate) fn tokens(text: &str) -> Option<Vec<Token>> {
     let text = signs::spelled(text);
+    // A dollar sign that has no other is a currency, else it delimits formulas.
+    let dollars = text.matches('$').count() - text.matches("\\$").count();
     let mut lexer = Lexer {
         rest: &text,
+        delimited: dollars != 1,
         spaced: false,
         currency: false,
         money: false,
@@ -24,6 +27,7 @@ pub(crate) fn tokens(text: &str) -> Option<Vec<Token>> {
 
 struct Lexer<'a> {
     rest: &'a str,
+    delimited: bool,
     spaced: bool,
     /// True right behind a sign of a currency.
     currency: bool,
@@ -247,7 +251,7 @@ impl<'a> Lexer<'a> {
     fn sign(&mut self, c: char) {
         let token = match c {
             '$' => {
-                self.currency = true;
+                self.currency = !self.delimited;
                 return;
             }
             '*' if self.rest.starts_with('*') => {

@@ -10,6 +10,7 @@ pub(super) mod greek;
 pub(super) mod lexer;
 pub(super) mod minus;
 pub(super) mod names;
+pub(super) mod number_words;
 pub(super) mod numeral;
 pub(super) mod scale;
 pub(super) mod setting;

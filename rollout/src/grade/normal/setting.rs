@@ -85,15 +85,30 @@ pub(crate) fn without_closing(mut text: &str) -> (&str, bool) {
     }
 }
 
-/// Removes a command, dollar signs or stars that are set around the whole text.
-pub(crate) fn unwrapped(text: &str) -> &str {
+/// Removes delimiters of a formula and marks of bold type around the whole text.
+pub(crate) fn undelimited(text: &str) -> &str {
+    const AROUND: [(&str, &str); 7] = [
+        ("$$", "$$"),
+        ("$", "$"),
+        ("**", "**"),
+        ("__", "__"),
+        ("`", "`"),
+        ("\\(", "\\)"),
+        ("\\[", "\\]"),
+    ];
     let text = text.trim();
-    for (open, close) in [("$$", "$$"), ("$", "$"), ("**", "**"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}")] {
+    for (open, close) in AROUND {
         let inner = text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
         if let Some(inner) = inner.filter(|inner| !inner.contains(open) && !inner.contains(close)) {
-            return unwrapped(inner);
+            return undelimited(inner);
         }
     }
+    text
+}
+
+/// Removes a command, delimiters or stars that are set around the whole text.
+pub(crate) fn unwrapped(text: &str) -> &str {
+    let text = undelimited(text);
     let inner = text.strip_prefix('\\').and_then(|rest| {
         let length = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
         let (name, rest) = rest.split_at(length);

@@ -1,6 +1,6 @@
 //! Drops units of measure, because they are not compared, and reads words of scale.
 
-use super::scale;
+use super::{currency, scale};
 use super::token::Token;
 use super::unit_names::is_han_unit;
 use super::wide::is_han;
@@ -53,7 +53,22 @@ fn before(out: &mut Vec<Token>, rest: &[Token]) -> usize {
         out.push(Token::Letter(letter));
         return 1;
     }
-    usize::from(is_unit(words))
+    let name = matches!(rest.get(1), Some(Token::Symbol('=' | ':'))) || rest.get(1).is_some_and(|next| next.is_command("approx"));
+    let neutral = name || words.trim_end().ends_with([':', '=']) || is_neutral(words);
+    usize::from(is_unit(words) && neutral)
+}
+
+/// Words before a number that say nothing about it.
+const NEUTRAL: [&str; 37] = [
+    "about", "approximately", "approx", "around", "roughly", "nearly", "exactly", "only", "just", "total", "sum", "area",
+    "volume", "length", "width", "height", "perimeter", "distance", "time", "cost", "price", "profit", "value", "answer",
+    "result", "number", "average", "mean", "probability", "is", "the", "a", "of", "final", "there", "are", "at",
+];
+
+/// Returns true for words before a number that say nothing about it, and for currencies.
+fn is_neutral(words: &str) -> bool {
+    let mut parts = words.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+    parts.all(|word| NEUTRAL.contains(&word.to_lowercase().as_str()) || currency::is_code(word) || currency::is_command(word))
 }
 
 /// Returns true if a single letter set upright is mathematics at this place.
