@@ -7,7 +7,10 @@ use crate::grade::normal::wide::is_han;
 pub(super) const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
 
 /// Words before a letter that say that it names a choice.
-const NAMING: [&str; 34] = [
+const NAMING: [&str; 37] = [
+    "a letra",
+    "a opção",
+    "a alternativa",
     "answer choice",
     "option",
     "options",
@@ -155,11 +158,16 @@ fn ends(rest: &str, form: Form) -> bool {
         None | Some(')' | ']') => true,
         // `e.g.`, `B.12`
         Some('.' | ',' | ':' | ';' | '!' | '?') => !form.small || !rest[1..].starts_with(char::is_alphanumeric),
-        Some(next) if is_han(next) => form.said && !form.small,
+        Some(next) if is_of_asia(next) => form.said && !form.small,
         Some(next) if form.closed => !next.is_alphanumeric(),
         Some(next) if next.is_whitespace() => ends_before_space(rest, form),
         _ => false,
     }
+}
+
+/// Returns true for a sign of scripts that put no space behind a letter.
+fn is_of_asia(c: char) -> bool {
+    is_han(c) || ('\u{3040}'..='\u{30ff}').contains(&c) || ('\u{ac00}'..='\u{d7a3}').contains(&c)
 }
 
 fn ends_before_space(rest: &str, form: Form) -> bool {

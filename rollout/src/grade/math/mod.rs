@@ -39,6 +39,7 @@ use self::same::same;
 use super::answer::{Candidate, Place, announced, last, marks, prose};
 use super::label;
 use super::normal::wide::narrow_numbers;
+use super::normal::unit_names::is_beside_number;
 use super::normal::words::{is_words, plain_words};
 
 /// Most words of a label. A longer text is a solution, which no answer repeats.
@@ -110,7 +111,16 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
 /// Returns true for a line that is a formula, or a word, and nothing else.
 fn is_answer_line(line: &str) -> bool {
     let word = line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && is_words(line) && announced::reads(line);
-    word || is_formula(line)
+    word || (is_formula(line) && !has_prose(line))
+}
+
+/// Returns true if a line has words that are neither units nor names of mathematics.
+fn has_prose(line: &str) -> bool {
+    let mut words = line.split([' ', ',', '.', '(', ')', ':', '*']);
+    words.any(|word| {
+        let letters = word.chars().count() >= 2 && word.chars().all(char::is_alphabetic);
+        letters && !is_beside_number(word)
+    })
 }
 
 /// Returns the announced line, and the line without the words behind its number.

@@ -184,7 +184,9 @@ impl<'a> Lexer<'a> {
         if is_currency(run, after, self.behind_operand()) {
             self.skip(length);
             self.rest = self.rest.strip_prefix('.').unwrap_or(self.rest);
-            self.push(Token::Text(run.to_owned()));
+            // `US$5`: the letters belong to the sign behind them.
+            let code = if currency::is_code(run) { run } else { "USD" };
+            self.push(Token::Text(code.to_owned()));
             self.currency = true;
             return;
         }
@@ -428,7 +430,7 @@ mod tests {
         same("x\\,\\le\\;y", "x<=y");
         same("90\\degree", "90^\\circ");
         same("5\\", "5");
-        same("11,\\! 111", "11,111");
+        same("11,\\! 111", "11111");
         same("12\\,345", "12345");
         same("x**2", "x^2");
         same("\\begin{array}{cc}1&2\\end{array}", "\\begin{pmatrix}1&2\\end{pmatrix}");

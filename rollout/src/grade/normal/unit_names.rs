@@ -1,6 +1,9 @@
 //! Names of units that are short, or are written right behind a number. Longer words need no list:
 //! behind a number they are prose.
 
+use super::names::is_mathematics;
+use super::{currency, scale};
+
 /// Units right behind a number or a space. Single letters are left out, because they may be
 /// variables.
 const GLUED: [&str; 58] = [
@@ -46,6 +49,20 @@ pub(super) fn quotient(text: &str) -> Option<&'static str> {
 /// Returns true for a unit behind a stroke: `km/h`.
 pub(super) fn is_denominator(word: &str) -> bool {
     is_glued(word) || (word.len() == 1 && LETTERS.contains(word))
+}
+
+/// Returns true for letters that may stand beside a number in a line without a sentence: a unit, a
+/// word of scale, a name of mathematics, or a product of variables.
+pub(crate) fn is_beside_number(word: &str) -> bool {
+    let joining = ["and", "or", "to", "AM", "PM"].contains(&word);
+    let product = word.len() <= 3 && word.is_ascii() && !word.to_lowercase().contains(['a', 'e', 'i', 'o', 'u']);
+    joining
+        || product
+        || is_spaced(word)
+        || is_mathematics(word)
+        || scale::is_scale(word)
+        || scale::is_percent(word)
+        || currency::is_code(word)
 }
 
 /// Chinese units after a number. Words of scale (`万`, `亿`, `倍`) are left out, because they change
