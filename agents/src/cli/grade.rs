@@ -119,10 +119,18 @@ fn grade(
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&graded(verdict, row.want))?)?;
         } else {
-            write!(out, "{}", printable(&line(index + 1, &verdict, wanted.filter(|_| differs))))?;
+            write!(
+                out,
+                "{}",
+                printable(&line(index + 1, &verdict, wanted.filter(|_| differs)))
+            )?;
         }
     }
-    summary.mean = if summary.rows == 0 { 0.0 } else { total / summary.rows as f64 };
+    summary.mean = if summary.rows == 0 {
+        0.0
+    } else {
+        total / summary.rows as f64
+    };
     Ok(summary)
 }
 
@@ -160,7 +168,10 @@ fn told(summary: &Summary) -> String {
 fn wanted(want: &Value) -> Result<f32, String> {
     let score = match want {
         Value::Bool(right) => Some(f32::from(u8::from(*right))),
-        number => number.as_f64().filter(|score| (0.0..=1.0).contains(score)).map(|score| score as f32),
+        number => number
+            .as_f64()
+            .filter(|score| (0.0..=1.0).contains(score))
+            .map(|score| score as f32),
     };
     score.ok_or_else(|| format!("want is {want}: write true, false or a number from 0 to 1"))
 }

@@ -38,7 +38,8 @@ pub(super) fn grade(text: &str, label: &Value) -> f32 {
         none if none.is_empty() => f32::from(u8::from(is_text(text, label))),
         words => f1_of(&found, &words),
     };
-    label::listed(label).iter()
+    label::listed(label)
+        .iter()
         .map(|label| worth(&answer::marked(label).into_owned()))
         .fold(0.0, f32::max)
 }

@@ -210,7 +210,11 @@ mod tests {
             ("none", None),
             ("", None),
         ] {
-            assert_eq!(answer(text, Take::First).map(|found| found.1).as_deref(), number, "{text}");
+            assert_eq!(
+                answer(text, Take::First).map(|found| found.1).as_deref(),
+                number,
+                "{text}"
+            );
         }
     }
 }

@@ -22,7 +22,9 @@ fn spelled(number: &Number) -> Option<String> {
     if number.is_i64() || number.is_u64() {
         return Some(number.to_string());
     }
-    let value = number.as_f64().filter(|value| value.is_finite() && value.abs() < EXACT)?;
+    let value = number
+        .as_f64()
+        .filter(|value| value.is_finite() && value.abs() < EXACT)?;
     Some(value.to_string())
 }
 

@@ -75,7 +75,9 @@ pub(super) fn read_label(grader: Grader, label: &Value) -> Option<String> {
         Grader::Exact | Grader::Own(_) => label::text(label),
         Grader::Match | Grader::F1 => {
             let texts = label::listed(label).into_iter();
-            texts.map(|text| answer::marked(&text).into_owned()).find(|text| !text.is_empty())
+            texts
+                .map(|text| answer::marked(&text).into_owned())
+                .find(|text| !text.is_empty())
         }
         Grader::Integer(_) => integer::read_label(label),
         Grader::Gsm8k => gsm8k::read_label(label),
@@ -94,7 +96,15 @@ mod tests {
     #[test]
     fn a_verdict_says_what_was_read() {
         for (kind, text, label, score, why, answer, known) in [
-            ("math", "so \\boxed{\\frac12}", json!("0.5"), 1.0, "in the box", Some("\\frac12"), Some("0.5")),
+            (
+                "math",
+                "so \\boxed{\\frac12}",
+                json!("0.5"),
+                1.0,
+                "in the box",
+                Some("\\frac12"),
+                Some("0.5"),
+            ),
             ("gsm8k", "It is 5.", json!("#### 6"), 0.0, "wrong", Some("5"), Some("6")),
             ("choice", "no idea", json!("B"), 0.0, "no answer", None, Some("B")),
             ("integer", "7", json!("x"), 0.0, "refused label", Some("7"), None),
@@ -102,7 +112,11 @@ mod tests {
             let verdict = Grader::new(kind).unwrap().explain(text, &label);
             assert_eq!(verdict.score, score, "{verdict:?}");
             assert!(verdict.why.contains(why), "{verdict:?}");
-            assert_eq!((verdict.answer.as_deref(), verdict.label.as_deref()), (answer, known), "{text}");
+            assert_eq!(
+                (verdict.answer.as_deref(), verdict.label.as_deref()),
+                (answer, known),
+                "{text}"
+            );
         }
     }
 }

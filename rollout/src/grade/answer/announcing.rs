@@ -47,36 +47,194 @@ const NOUNS: [&str; 40] = [
 ];
 /// Words that link a noun with the answer behind it.
 const LINKS: [&str; 27] = [
-    "is", "be", "are", "equals", "equal", "was", "ist", "lautet", "es", "est", "è", "é", "e'", "jest", "to", "er", "är", "on",
-    "là", "adalah", "este", "είναι", "это", "هو", "هي", "है", "คือ",
+    "is",
+    "be",
+    "are",
+    "equals",
+    "equal",
+    "was",
+    "ist",
+    "lautet",
+    "es",
+    "est",
+    "è",
+    "é",
+    "e'",
+    "jest",
+    "to",
+    "er",
+    "är",
+    "on",
+    "là",
+    "adalah",
+    "este",
+    "είναι",
+    "это",
+    "هو",
+    "هي",
+    "है",
+    "คือ",
 ];
 /// Links that follow without a space.
 const JOINED_LINKS: [&str; 16] = [
-    "应该是", "应该为", "应当是", "应为", "应是", "應該是", "應為", "就是", "是", "为", "為", "选", "選", "は", "은", "는",
+    "应该是",
+    "应该为",
+    "应当是",
+    "应为",
+    "应是",
+    "應該是",
+    "應為",
+    "就是",
+    "是",
+    "为",
+    "為",
+    "选",
+    "選",
+    "は",
+    "은",
+    "는",
 ];
 /// Words that may stand between a noun and its link.
-const BETWEEN: [&str; 57] = [
-    "should", "would", "must", "will", "has", "therefore", "thus", "then", "hence", "so", "simply", "clearly",
-    "indeed", "also", "finally", "now", "here", "choice", "option", "letter", "value", "number", "for", "of", "the",
-    "this", "that", "question", "problem", "exercise", "part", "our", "your", "my", "correct", "right", "final", "in",
-    "case", "above", "we", "get", "found", "richtige", "correcta", "correct", "correcte", "corretta", "correta", "final",
-    "finale", "a", "la", "die", "frage", "pregunta", "question",
+const BETWEEN: [&str; 62] = [
+    "đúng",
+    "yang",
+    "benar",
+    "tepat",
+    "prawidłowa",
+    "should",
+    "would",
+    "must",
+    "will",
+    "has",
+    "therefore",
+    "thus",
+    "then",
+    "hence",
+    "so",
+    "simply",
+    "clearly",
+    "indeed",
+    "also",
+    "finally",
+    "now",
+    "here",
+    "choice",
+    "option",
+    "letter",
+    "value",
+    "number",
+    "for",
+    "of",
+    "the",
+    "this",
+    "that",
+    "question",
+    "problem",
+    "exercise",
+    "part",
+    "our",
+    "your",
+    "my",
+    "correct",
+    "right",
+    "final",
+    "in",
+    "case",
+    "above",
+    "we",
+    "get",
+    "found",
+    "richtige",
+    "correcta",
+    "correct",
+    "correcte",
+    "corretta",
+    "correta",
+    "final",
+    "finale",
+    "a",
+    "la",
+    "die",
+    "frage",
+    "pregunta",
+    "question",
 ];
 /// Words that stand before a noun and say nothing about it.
 const BEFORE: [&str; 26] = [
-    "the", "correct", "right", "final", "best", "only", "true", "my", "our", "your", "a", "an", "any", "de", "la", "die",
-    "richtige", "that", "bonne", "o", "numerical", "overall", "this", "simplified", "desired", "required",
+    "the",
+    "correct",
+    "right",
+    "final",
+    "best",
+    "only",
+    "true",
+    "my",
+    "our",
+    "your",
+    "a",
+    "an",
+    "any",
+    "de",
+    "la",
+    "die",
+    "richtige",
+    "that",
+    "bonne",
+    "o",
+    "numerical",
+    "overall",
+    "this",
+    "simplified",
+    "desired",
+    "required",
 ];
 /// Words before an announcement that make it a condition or a question.
 const CONDITIONS: [&str; 18] = [
-    "if", "suppose", "assume", "assuming", "supposing", "whether", "unless", "when", "what", "wenn", "falls", "si", "se",
-    "если", "once", "until", "guess", "say",
+    "if",
+    "suppose",
+    "assume",
+    "assuming",
+    "supposing",
+    "whether",
+    "unless",
+    "when",
+    "what",
+    "wenn",
+    "falls",
+    "si",
+    "se",
+    "если",
+    "once",
+    "until",
+    "guess",
+    "say",
 ];
 /// Words that cancel an announcement if they stand right before it. They mean: not, must not,
 /// wrongly, a candidate, if.
 pub(crate) const RETRACTING: [&str; 23] = [
-    "不", "别", "勿", "没", "未", "误", "错", "候", "若", "不能", "不该", "不应", "不应该", "不要", "不可", "不会", "没有",
-    "排除", "避免", "如果", "假设", "假如", "要是",
+    "不",
+    "别",
+    "勿",
+    "没",
+    "未",
+    "误",
+    "错",
+    "候",
+    "若",
+    "不能",
+    "不该",
+    "不应",
+    "不应该",
+    "不要",
+    "不可",
+    "不会",
+    "没有",
+    "排除",
+    "避免",
+    "如果",
+    "假设",
+    "假如",
+    "要是",
 ];
 /// Most times that a noun is looked at, from the end.
 const MOST: usize = 128;
@@ -119,7 +277,10 @@ fn link(behind: &str, noun: &str) -> Option<usize> {
     if let Some(rest) = rest.strip_prefix([':', '：', '=', '→']) {
         return Some(length(rest));
     }
-    if let Some(rest) = ["- ", "– ", "— ", "-> "].iter().find_map(|dash| rest.strip_prefix(dash)) {
+    if let Some(rest) = ["- ", "– ", "— ", "-> "]
+        .iter()
+        .find_map(|dash| rest.strip_prefix(dash))
+    {
         return Some(length(rest));
     }
     // A heading: the answer is the next line.
@@ -139,7 +300,9 @@ fn link(behind: &str, noun: &str) -> Option<usize> {
 fn linking_word(mut rest: &str) -> Option<&str> {
     let mut free = false;
     for _ in 0..MOST_BETWEEN {
-        let end = rest.find([' ', '\n', '.', ',', ':', '*', '$', '\\', '(', '?', '!', '=']).unwrap_or(rest.len());
+        let end = rest
+            .find([' ', '\n', '.', ',', ':', '*', '$', '\\', '(', '?', '!', '='])
+            .unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         let behind = after.trim_start_matches([' ', '*', '_']);
         if word == "to" && !free && !behind.starts_with(|c: char| c.is_ascii_digit() || ['-', '$', '\\'].contains(&c)) {
@@ -167,7 +330,10 @@ fn is_conditional(before: &str) -> bool {
         return true;
     }
     let sentence = near.rsplit(['.', '\n', '?', '!', ';', ':']).next().unwrap_or(near);
-    let mut words = sentence.split_whitespace().rev().map(|word| word.trim_matches(['*', '"', ',', '(']));
+    let mut words = sentence
+        .split_whitespace()
+        .rev()
+        .map(|word| word.trim_matches(['*', '"', ',', '(']));
     let first = words.find(|word| !BEFORE.contains(word) && !word.is_empty());
     first.is_some_and(|word| CONDITIONS.contains(&word))
 }

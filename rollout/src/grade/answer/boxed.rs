@@ -128,7 +128,10 @@ fn bare(text: &str) -> String {
     for mark in ["\\text", "\\quad", "\\qquad", "\\(", "\\)", "\\,", "\\;", "\\ "] {
         words = words.replace(mark, "");
     }
-    words.chars().filter(|c| !c.is_whitespace() && !"$*_{}".contains(*c)).collect()
+    words
+        .chars()
+        .filter(|c| !c.is_whitespace() && !"$*_{}".contains(*c))
+        .collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ const MOST: usize = 32;
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let found = text.rmatch_indices("####").take(MOST);
     let lines = found.filter_map(|(at, _)| text[at..].trim_start_matches('#').lines().next());
-    lines.map(str::trim).filter(|line| !line.is_empty() && !is_heading(line))
+    lines
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !is_heading(line))
 }
 
 /// Returns true if a line begins with a word: `#### Step 2`.

@@ -98,8 +98,13 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
 /// Adds what a mark holds: an announcement inside it, then all of it.
 fn inside<'a>(place: Place, content: Cow<'a, str>, candidates: &mut Vec<Candidate<'a>>) {
     let inner = unwrapped(&content);
-    let announced = announced::lines(inner).into_iter().find(|line| announced::reads(line));
-    if let Some(line) = announced {
+    // The words may be set upright, and then their brace stands before the answer.
+    let lines = announced::lines(inner)
+        .into_iter()
+        .map(|line| line.trim_start_matches(['}', ' ']));
+    let braces = |line: &str, brace: char| line.matches(brace).count();
+    let mut whole = lines.filter(|line| braces(line, '{') == braces(line, '}'));
+    if let Some(line) = whole.find(|line| announced::reads(line)) {
         candidates.push(Candidate {
             place,
             text: Cow::Owned(line.to_owned()),

@@ -48,11 +48,13 @@ const NAMING: [&str; 37] = [
 ];
 /// Words that may follow the letters `A` and `I`, which are words too.
 const BEHIND: [&str; 26] = [
-    "because", "since", "as", "due", "for", "which", "and", "but", "is", "given", "from", "in", "by", "with", "per", "based",
-    "so", "then", "not", "weil", "da", "porque", "car", "perché", "ya", "puisque",
+    "because", "since", "as", "due", "for", "which", "and", "but", "is", "given", "from", "in", "by", "with", "per",
+    "based", "so", "then", "not", "weil", "da", "porque", "car", "perché", "ya", "puisque",
 ];
 /// Words and signs between two choices of which none is the only one.
-const JOINING: [&str; 13] = ["or", "and", "und", "oder", "y", "o", "et", "ou", "e", "&", "/", "+", "或"];
+const JOINING: [&str; 13] = [
+    "or", "and", "und", "oder", "y", "o", "et", "ou", "e", "&", "/", "+", "或",
+];
 
 /// What a text chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +86,10 @@ pub(super) fn alone(text: &str) -> Chosen {
 
 /// Returns the letter after an announcement: `: **B**`, ` option (b).`, `B because ..`.
 pub(super) fn announced(behind: &str) -> Chosen {
-    beginning(without_name(behind.trim_start_matches([':', ' ', '*', '\n', '=', '#'])), true)
+    beginning(
+        without_name(behind.trim_start_matches([':', ' ', '*', '\n', '=', '#'])),
+        true,
+    )
 }
 
 /// Removes words that say that a letter follows: `Option (B)`.
@@ -123,7 +128,9 @@ fn beginning(text: &str, said: bool) -> Chosen {
     let inner = unset(text);
     let inside = unset(inner.trim_start_matches(['(', '[']));
     let mut chars = inside.chars();
-    let Some(first) = chars.next() else { return Chosen::Nothing };
+    let Some(first) = chars.next() else {
+        return Chosen::Nothing;
+    };
     let letter = first.to_ascii_uppercase();
     if !LETTERS.contains(&letter) {
         return Chosen::Nothing;
@@ -135,7 +142,16 @@ fn beginning(text: &str, said: bool) -> Chosen {
     if is_one_of_several(rest) {
         return Chosen::Several;
     }
-    if ends(rest, Form { said, small, closed, bracketed, letter }) {
+    if ends(
+        rest,
+        Form {
+            said,
+            small,
+            closed,
+            bracketed,
+            letter,
+        },
+    ) {
         Chosen::Letter(letter)
     } else {
         Chosen::Nothing
@@ -202,13 +218,23 @@ pub(super) fn is_one_of_several(rest: &str) -> bool {
     let rest = rest.trim_start_matches([')', ']', ' ', '}', '*', '$', '.']);
     let is_choice = |word: &str| word.len() == 1 && word.starts_with(|c| LETTERS.contains(&c));
     if let Some(rest) = rest.strip_prefix(',') {
-        let words = |text: &'_ str| text.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect::<Vec<_>>();
-        let mut others = words(rest).into_iter().filter(|word| !word.is_empty() && word != "and" && word != "or").peekable();
+        let words = |text: &'_ str| {
+            text.split(|c: char| !c.is_alphanumeric())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let mut others = words(rest)
+            .into_iter()
+            .filter(|word| !word.is_empty() && word != "and" && word != "or")
+            .peekable();
         return others.peek().is_some() && others.all(|word| is_choice(&word));
     }
     JOINING.iter().any(|sign| {
-        let Some(behind) = rest.strip_prefix(sign) else { return false };
-        let spaced = !sign.starts_with(char::is_alphabetic) || !behind.starts_with(char::is_alphanumeric) || is_han_word(sign);
+        let Some(behind) = rest.strip_prefix(sign) else {
+            return false;
+        };
+        let spaced =
+            !sign.starts_with(char::is_alphabetic) || !behind.starts_with(char::is_alphanumeric) || is_han_word(sign);
         let next = without_name(behind).trim_start_matches(['(', '[', ' ', '$', '*']);
         let capital = is_single_capital(next);
         // `A or a tree`

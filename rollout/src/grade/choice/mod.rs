@@ -85,7 +85,10 @@ fn chosen(text: &str) -> Option<(Place, Chosen)> {
         Some((candidate.place, found)).filter(|(_, found)| found.is_something())
     });
     let open = |found: Chosen| Some((Place::Last, found)).filter(|(_, found)| found.is_something() && !marks.closed);
-    let hashes = marks.candidates.iter().filter(|candidate| candidate.place == Place::Hashes);
+    let hashes = marks
+        .candidates
+        .iter()
+        .filter(|candidate| candidate.place == Place::Hashes);
     let mut hashes = hashes.map(|candidate| (Place::Hashes, letter::alone(&candidate.text)));
     let said = Some((Place::Announced, announced(text))).filter(|(_, found)| found.is_something());
     let stated = || statement::last(text).map(|letter| (Place::Announced, Chosen::Letter(letter)));
@@ -107,20 +110,34 @@ fn first<const N: usize>(found: [Chosen; N]) -> Chosen {
 
 /// Returns the letter of the last announcement that has one.
 fn announced(text: &str) -> Chosen {
-    let mut ends: Vec<usize> = places(text).into_iter().chain(places_of(text, &NOUNS)).map(|place| place.end).collect();
+    let mut ends: Vec<usize> = places(text)
+        .into_iter()
+        .chain(places_of(text, &NOUNS))
+        .map(|place| place.end)
+        .collect();
     for verb in CHOOSING {
         let found = text.match_indices(verb);
         let kept = found.filter(|(at, _)| !RETRACTING.iter().any(|word| text[..*at].ends_with(word)));
         ends.extend(kept.map(|(at, verb)| at + verb.len()));
     }
     ends.sort_unstable();
-    let said = ends.into_iter().rev().take(MOST).map(|end| letter::announced(&text[end..]));
-    said.into_iter().find(|found| found.is_something()).unwrap_or(Chosen::Nothing)
+    let said = ends
+        .into_iter()
+        .rev()
+        .take(MOST)
+        .map(|end| letter::announced(&text[end..]));
+    said.into_iter()
+        .find(|found| found.is_something())
+        .unwrap_or(Chosen::Nothing)
 }
 
 /// Returns the letter that is all of the last line.
 fn last_line(text: &str) -> Chosen {
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let line = text
+        .lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default();
     let line = line.trim_start_matches(['#', '>', ' ', '-', '*']).trim();
     let signs = |c: char| !c.is_alphanumeric();
     let bare = line.trim_matches(signs);
@@ -138,10 +155,14 @@ fn bracketed(text: &str) -> Chosen {
         bytes[*at] == b'(' && bytes[at + 2] == b')' && LETTERS.contains(&letter) && !call
     };
     let mut places = (0..bytes.len().saturating_sub(2)).rev().filter(within);
-    let Some(last) = places.next() else { return Chosen::Nothing };
+    let Some(last) = places.next() else {
+        return Chosen::Nothing;
+    };
     let letter = |at: usize| char::from(bytes[at + 1].to_ascii_uppercase());
     match places.next() {
-        Some(before) if letter(before) != letter(last) && last - before < 12 && is_one_of_several(&text[before + 3..]) => {
+        Some(before)
+            if letter(before) != letter(last) && last - before < 12 && is_one_of_several(&text[before + 3..]) =>
+        {
             Chosen::Several
         }
         _ => Chosen::Letter(letter(last)),

@@ -9,18 +9,67 @@ const NEAR: usize = 48;
 const MOST: usize = 256;
 
 const CHOOSING: [&str; 11] = [
-    "choose", "pick", "select", "go with", "going with", "opt for", "chose", "picked", "selected", "choosing", "picking",
+    "choose",
+    "pick",
+    "select",
+    "go with",
+    "going with",
+    "opt for",
+    "chose",
+    "picked",
+    "selected",
+    "choosing",
+    "picking",
 ];
 const NEGATIONS: [&str; 8] = ["not", "n't", "n’t", "never", "cannot", "wouldn't", "no", "neither"];
 /// Words between a verb and its letter.
-const NAMING: [&str; 8] = ["option", "choice", "answer", "letter", "the", "answer choice", "statement:", "alternative"];
+const NAMING: [&str; 8] = [
+    "option",
+    "choice",
+    "answer",
+    "letter",
+    "the",
+    "answer choice",
+    "statement:",
+    "alternative",
+];
 /// Words that make a statement about a letter a condition, or one about something else.
 const CONDITIONS: [&str; 14] = [
-    "if", "whether", "when", "suppose", "assume", "not", "neither", "nor", "or", "and", "either", "statement", "assertion",
+    "if",
+    "whether",
+    "when",
+    "suppose",
+    "assume",
+    "not",
+    "neither",
+    "nor",
+    "or",
+    "and",
+    "either",
+    "statement",
+    "assertion",
     "unless",
 ];
-const VERBS: [&str; 8] = ["is ", "was ", "must be ", "would be ", "should be ", "has to be ", "seems ", "looks "];
-const ADVERBS: [&str; 8] = ["the ", "clearly ", "therefore ", "indeed ", "thus ", "definitely ", "our ", "my "];
+const VERBS: [&str; 8] = [
+    "is ",
+    "was ",
+    "must be ",
+    "would be ",
+    "should be ",
+    "has to be ",
+    "seems ",
+    "looks ",
+];
+const ADVERBS: [&str; 8] = [
+    "the ",
+    "clearly ",
+    "therefore ",
+    "indeed ",
+    "thus ",
+    "definitely ",
+    "our ",
+    "my ",
+];
 const RIGHT: [&str; 8] = [
     "correct",
     "right",
@@ -33,8 +82,20 @@ const RIGHT: [&str; 8] = [
 ];
 /// Sentences that consist of such words and a letter conclude with it.
 const CONCLUDING: [&str; 14] = [
-    "so", "therefore", "thus", "hence", "finally", "so it's", "so it is", "it is", "it's", "that's", "that is", "i say",
-    "so i say", "i think",
+    "so",
+    "therefore",
+    "thus",
+    "hence",
+    "finally",
+    "so it's",
+    "so it is",
+    "it is",
+    "it's",
+    "that's",
+    "that is",
+    "i say",
+    "so i say",
+    "i think",
 ];
 
 /// Returns the letter of the last sentence that chooses one.
@@ -78,7 +139,10 @@ fn last_word(text: &str) -> &str {
 
 /// `C is correct`, `option (C) is the right answer`.
 fn is_right(before: &str, after: &str) -> bool {
-    let Some(rest) = VERBS.iter().find_map(|verb| unset(after).trim_start().strip_prefix(verb)) else {
+    let Some(rest) = VERBS
+        .iter()
+        .find_map(|verb| unset(after).trim_start().strip_prefix(verb))
+    else {
         return false;
     };
     let mut rest = rest;
@@ -97,7 +161,9 @@ fn is_choosing(before: &str, after: &str) -> bool {
     };
     let subject = subject.trim_end();
     let negated = NEGATIONS.iter().any(|word| subject.ends_with(word));
-    let reason = ["because", "since", "as "].iter().any(|word| unset(after).trim_start().starts_with(word));
+    let reason = ["because", "since", "as "]
+        .iter()
+        .any(|word| unset(after).trim_start().starts_with(word));
     !negated && (ends_sentence(after) || reason)
 }
 
@@ -110,5 +176,7 @@ fn is_concluding(before: &str, after: &str) -> bool {
 
 fn ends_sentence(after: &str) -> bool {
     let rest = unset(after);
-    rest.trim_start_matches(' ').is_empty() || rest.starts_with(['.', '!', '\n', ',', ';']) || rest.trim_start().starts_with("\n")
+    rest.trim_start_matches(' ').is_empty()
+        || rest.starts_with(['.', '!', '\n', ',', ';'])
+        || rest.trim_start().starts_with("\n")
 }

@@ -11,9 +11,9 @@ use super::pieces::{is_command, is_separator, signed, split, trimmed};
 use super::relation::{self, Relation};
 use crate::grade::normal::lexer::tokens;
 use crate::grade::normal::numeral;
+use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::token::Token;
 use crate::grade::normal::unit::stripped;
-use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::words::{is_words, plain_words};
 use crate::grade::normal::{minus, number_words::spelled_out};
 
@@ -104,13 +104,22 @@ impl Answer {
 /// Returns true if words hold a single number, with its sign and its currency.
 fn is_one_number(words: &str) -> bool {
     let words = words.trim().trim_start_matches(minus::is_sign);
-    let Some(start) = words.find(|c: char| c.is_ascii_digit()) else { return false };
-    let Some(found) = numeral::read(&words[start..]) else { return false };
+    let Some(start) = words.find(|c: char| c.is_ascii_digit()) else {
+        return false;
+    };
+    let Some(found) = numeral::read(&words[start..]) else {
+        return false;
+    };
     let mut rest = &words[start + found.length..];
-    while let Some(group) = rest.strip_prefix(',').filter(|group| group.bytes().take_while(u8::is_ascii_digit).count() == 3) {
+    while let Some(group) = rest
+        .strip_prefix(',')
+        .filter(|group| group.bytes().take_while(u8::is_ascii_digit).count() == 3)
+    {
         rest = &group[3..];
     }
-    let below = rest.strip_prefix('/').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let below = rest
+        .strip_prefix('/')
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let rest = below.map_or(rest, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
     let plain = |c: char| !(c.is_ascii_digit() || "+*/=^_<>()[]".contains(c) || minus::is_sign(c));
     words[..start].chars().all(plain) && rest.chars().all(plain)
@@ -133,7 +142,8 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     let tokens = merged.as_deref().unwrap_or(tokens);
     let pieces = split(tokens, is_separator)?;
     if pieces.len() > 1 {
-        return elements(&pieces, context).map(Answer::Set);
+        let all = elements(&pieces, context)?;
+        return Some(together(tokens, &all).unwrap_or(Answer::Set(all)));
     }
     if let Some(last) = concluded(tokens) {
         return read(last, context.deeper());
@@ -166,11 +176,31 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     collection(tokens, context).or_else(|| value(tokens))
 }
 
+/// Returns the chain of inequalities that all must hold: `x > 1 and x < 3`.
+fn together(tokens: &[Token], all: &[Answer]) -> Option<Answer> {
+    let is_and = |token: &Token| matches!(token, Token::Text(word) if word.trim().trim_matches(',').trim() == "and");
+    if top_level(tokens, |token| is_separator(token) && !is_and(token)).is_some() {
+        return None;
+    }
+    let chain = |one: &Answer| match one {
+        Answer::Relation(chain) => Some(chain.clone()),
+        _ => None,
+    };
+    let chains: Vec<Vec<Relation>> = all.iter().map(chain).collect::<Option<_>>()?;
+    Some(Answer::Relation(chains.concat()))
+}
+
 /// Returns `3:2` for `3 to 2`.
 fn in_proportion(tokens: &[Token]) -> Option<Vec<Token>> {
     let is_to = |token: &Token| matches!(token, Token::Text(word) if word.trim() == "to");
     let ratio = tokens.iter().any(is_to) && tokens.iter().all(|token| is_to(token) || token.is_number());
-    let sign = |token: &Token| if is_to(token) { Token::Symbol(':') } else { token.clone() };
+    let sign = |token: &Token| {
+        if is_to(token) {
+            Token::Symbol(':')
+        } else {
+            token.clone()
+        }
+    };
     ratio.then(|| tokens.iter().map(sign).collect())
 }
 
@@ -237,7 +267,9 @@ fn value(tokens: &[Token]) -> Option<Answer> {
 /// angle is the same from both ends.
 fn name_of_points(tokens: &[Token]) -> Option<String> {
     let (sign, points) = match tokens {
-        [Token::Command(sign), points @ ..] if ["angle", "triangle"].contains(&sign.as_str()) => (sign.as_str(), points),
+        [Token::Command(sign), points @ ..] if ["angle", "triangle"].contains(&sign.as_str()) => {
+            (sign.as_str(), points)
+        }
         points => ("", points),
     };
     let points = match points {
@@ -253,6 +285,10 @@ fn name_of_points(tokens: &[Token]) -> Option<String> {
     let back: String = name.chars().rev().collect();
     let name = if sign == "angle" && back < name { back } else { name };
     let several = name.len() > 1;
-    let words = if sign.is_empty() { name } else { format!("{sign} {name}") };
+    let words = if sign.is_empty() {
+        name
+    } else {
+        format!("{sign} {name}")
+    };
     several.then(|| words.to_lowercase())
 }

@@ -36,7 +36,9 @@ pub(super) fn based(text: &str) -> Option<String> {
         return None;
     }
     let mut plain = text.to_owned();
-    for look in ["\\left", "\\right", "\\text", "\\mathrm", "\\ ", "\\,", "$", "{", "}", "~", "\\_"] {
+    for look in [
+        "\\left", "\\right", "\\text", "\\mathrm", "\\ ", "\\,", "$", "{", "}", "~", "\\_",
+    ] {
         plain = plain.replace(look, if look == "\\_" { "_" } else { "" });
     }
     let plain: String = plain.chars().filter(|c| !c.is_whitespace()).collect();
@@ -45,13 +47,19 @@ pub(super) fn based(text: &str) -> Option<String> {
         Some(parts) => parts,
         None => {
             let (digits, base) = plain.split_once("base")?;
-            (digits.trim_end_matches("in").trim_end_matches(['(', ',']), base.trim_end_matches(')'))
+            (
+                digits.trim_end_matches("in").trim_end_matches(['(', ',']),
+                base.trim_end_matches(')'),
+            )
         }
     };
     let inner = digits.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
     let digits = inner.unwrap_or(digits);
     let base = named(base.trim_start_matches("base"));
-    let radix: u32 = base.parse().ok().filter(|radix| (2..=36).contains(radix) && *radix != 10)?;
+    let radix: u32 = base
+        .parse()
+        .ok()
+        .filter(|radix| (2..=36).contains(radix) && *radix != 10)?;
     let valid = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
     // `a_2` is a variable.
     let number = digits.len() > 1 || digits.starts_with(|c: char| c.is_ascii_digit());

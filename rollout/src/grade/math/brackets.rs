@@ -31,7 +31,12 @@ pub(super) fn decimal_commas(tokens: &[Token]) -> Vec<Token> {
     let mut out: Vec<Token> = Vec::with_capacity(tokens.len());
     let mut at = 0;
     while at < tokens.len() {
-        if let [Token::Number(whole, spaced), Token::Symbol(','), Token::Number(decimals, false), ..] = &tokens[at..]
+        if let [
+            Token::Number(whole, spaced),
+            Token::Symbol(','),
+            Token::Number(decimals, false),
+            ..,
+        ] = &tokens[at..]
             && !whole.contains('.')
             && !decimals.contains('.')
         {

@@ -16,7 +16,9 @@ impl Clock {
             return None;
         }
         let mut plain = text.to_lowercase();
-        for look in ["\\text", "\\mathrm", "\\textrm", "{", "}", "\\ ", "\\,", "\\;", "~", ".", "$"] {
+        for look in [
+            "\\text", "\\mathrm", "\\textrm", "{", "}", "\\ ", "\\,", "\\;", "~", ".", "$",
+        ] {
             plain = plain.replace(look, "");
         }
         let plain: String = plain.chars().filter(|c| !c.is_whitespace()).collect();

@@ -21,6 +21,11 @@ pub(super) fn collection(tokens: &[Token], context: Context) -> Option<Answer> {
         [one] if is_command(one, "emptyset") => Some(Answer::Set(Vec::new())),
         [Token::Set('{'), Token::Set('}')] => Some(Answer::Set(Vec::new())),
         [one] if is_command(one, "reals") => Some(reals()),
+        [Token::Symbol('{'), inside @ .., Token::Symbol('}')] => {
+            // Without its backslashes a set is a group: only a list or a condition tells them apart.
+            let several = split(inside, is_separator)?.len() > 1 || condition(inside).is_some();
+            several.then(|| collection(&escaped(inside), context)).flatten()
+        }
         [Token::Set('{'), inside @ .., Token::Set('}')] => match condition(inside) {
             Some(condition) => read(condition, context.deeper()),
             None => elements(&split(inside, is_separator)?, context).map(Answer::Set),
@@ -38,6 +43,14 @@ pub(super) fn collection(tokens: &[Token], context: Context) -> Option<Answer> {
         }
         _ => None,
     }
+}
+
+/// Returns the set with these elements.
+fn escaped(inside: &[Token]) -> Vec<Token> {
+    let mut set = vec![Token::Set('{')];
+    set.extend_from_slice(inside);
+    set.push(Token::Set('}'));
+    set
 }
 
 fn tuple(open: char, inside: &[Token], close: char, context: Context) -> Option<Answer> {
@@ -58,7 +71,9 @@ fn tuple(open: char, inside: &[Token], close: char, context: Context) -> Option<
 /// Returns the condition of a set of real numbers: `x > 2` of `\{x \mid x > 2\}`.
 fn condition(inside: &[Token]) -> Option<&[Token]> {
     let is_bar = |token: &Token| matches!(token, Token::Symbol('|' | ':')) || is_command(token, "mid");
-    let [Token::Letter(_), rest @ ..] = inside else { return None };
+    let [Token::Letter(_), rest @ ..] = inside else {
+        return None;
+    };
     let rest = match rest {
         [of, reals, rest @ ..] if is_command(of, "in") && is_command(reals, "reals") => rest,
         rest => rest,
@@ -74,7 +89,11 @@ pub(super) fn without(tokens: &[Token], context: Context) -> Option<Answer> {
     if !(is_command(all, "reals") && is_minus) {
         return None;
     }
-    let Answer::Set(holes) = collection(set, context.deeper())? else {
+    let set = match set {
+        [Token::Symbol('{'), inside @ .., Token::Symbol('}')] => escaped(inside),
+        set => set.to_vec(),
+    };
+    let Answer::Set(holes) = collection(&set, context.deeper())? else {
         return None;
     };
     let hole = |hole: Answer| match hole {

@@ -57,8 +57,7 @@ fn is_same(a: &(Expr, Number, bool), b: &(Expr, Number, bool)) -> bool {
             Some(value.clone())
         }
     };
-    Number::equal(&a.1, &b.1)
-        || (a.2 != b.2 && scaled(a).zip(scaled(b)).is_some_and(|(a, b)| Number::equal(&a, &b)))
+    Number::equal(&a.1, &b.1) || (a.2 != b.2 && scaled(a).zip(scaled(b)).is_some_and(|(a, b)| Number::equal(&a, &b)))
 }
 
 /// Returns true if the second term is the first one, rounded or truncated to its places. With a
@@ -72,7 +71,9 @@ fn rounds(exact: &(Expr, Number, bool), term: &(Expr, Number, bool), rough: bool
     }
     let (distance, places) = ((value - written).abs(), term.0.places());
     if places > 0 {
-        return distance <= 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300)) * (1.0 + 1e-9);
+        let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300)) * (1.0 + 1e-9);
+        let truncated = distance < unit && written.abs() <= value.abs();
+        return distance <= 0.5 * unit || truncated;
     }
     rough && term.0.is_literal() && distance <= 0.5 * trailing(written) * (1.0 + 1e-9)
 }
@@ -101,6 +102,10 @@ mod tests {
             ("\\frac{1}{3} \\approx 0.333", "0.333", true),
             ("10\\sqrt{2} \\approx 14.14", "10\\sqrt{2}", true),
             ("10\\sqrt{2} \\approx 14.14", "14.14", true),
+            ("\\sqrt{2} = 1.5", "1.5", false),
+            ("\\sqrt{2} = 1.41", "\\sqrt{2}", true),
+            ("\\pi \\approx 3.14", "\\pi", true),
+            ("e = 5", "5", true),
             ("2^{10} = 1024", "1024", true),
             ("2^{10} = 1023", "1023", false),
             ("3+4=8", "8", false),

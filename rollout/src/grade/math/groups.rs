@@ -9,7 +9,10 @@ pub(super) fn merged(tokens: &[Token]) -> Option<Vec<Token>> {
     let is_before = |token: &&Token| matches!(token, Token::Symbol('-' | '+') | Token::Text(_));
     let relation = |token: &Token| *token == Token::Symbol('=') || token.is_command("approx");
     let side = tokens.iter().rposition(relation).map_or(0, |at| at + 1);
-    if tokens[..side].iter().any(|token| matches!(token, Token::Symbol(',' | ';'))) {
+    if tokens[..side]
+        .iter()
+        .any(|token| matches!(token, Token::Symbol(',' | ';')))
+    {
         return None;
     }
     let start = side + tokens[side..].iter().take_while(is_before).count();
@@ -41,7 +44,9 @@ fn begins(digits: &str) -> bool {
 
 /// Merges groups behind commas, of three digits, or of two with three at the end.
 fn by_comma(tokens: &[Token]) -> Option<(String, usize)> {
-    let [Token::Number(first, _), ..] = tokens else { return None };
+    let [Token::Number(first, _), ..] = tokens else {
+        return None;
+    };
     let mut groups: Vec<&str> = Vec::new();
     while let [Token::Symbol(','), Token::Number(group, false), ..] = &tokens[1 + 2 * groups.len()..] {
         groups.push(group);
@@ -60,7 +65,9 @@ fn by_comma(tokens: &[Token]) -> Option<(String, usize)> {
 
 /// Merges groups of three digits behind spaces. Behind them a comma may begin the decimals.
 fn by_space(tokens: &[Token]) -> Option<(String, usize)> {
-    let [Token::Number(first, _), ..] = tokens else { return None };
+    let [Token::Number(first, _), ..] = tokens else {
+        return None;
+    };
     let mut digits = first.clone();
     let mut used = 1;
     while let Some(Token::Number(group, true)) = tokens.get(used) {
@@ -86,7 +93,13 @@ fn by_space(tokens: &[Token]) -> Option<(String, usize)> {
 
 /// Merges `1.234,50`, and `12,50` beside a currency that is no dollar.
 fn european(tokens: &[Token], start: usize) -> Option<(String, usize)> {
-    let [Token::Number(first, _), Token::Symbol(','), Token::Number(decimals, false), ..] = &tokens[start..] else {
+    let [
+        Token::Number(first, _),
+        Token::Symbol(','),
+        Token::Number(decimals, false),
+        ..,
+    ] = &tokens[start..]
+    else {
         return None;
     };
     if decimals.contains('.') || decimals.len() == 3 {

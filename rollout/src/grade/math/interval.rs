@@ -8,7 +8,14 @@ use super::relation::{Op, Relation};
 
 /// Returns the interval of a chain: `1 < x <= 2`, `x > 1`, or the union of `x != 1`.
 pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
-    if let [Relation { left, op: Op::Unequal, right }] = chain {
+    if let [
+        Relation {
+            left,
+            op: Op::Unequal,
+            right,
+        },
+    ] = chain
+    {
         let hole = match (left, right) {
             (Expr::Variable(name), hole) | (hole, Expr::Variable(name)) if !is_constant(name) => hole,
             _ => return None,

@@ -38,8 +38,8 @@ pub(super) use self::quantity::{Quantity, whole};
 use self::same::same;
 use super::answer::{Candidate, Place, announced, last, marks, prose};
 use super::label;
-use super::normal::wide::narrow_numbers;
 use super::normal::unit_names::is_beside_number;
+use super::normal::wide::narrow_numbers;
 use super::normal::words::{is_words, plain_words};
 
 /// Most words of a label. A longer text is a solution, which no answer repeats.

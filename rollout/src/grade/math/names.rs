@@ -6,7 +6,9 @@ use crate::grade::normal::token::Token;
 /// Letters of functions: what stands in brackets behind one is its argument.
 const FUNCTIONS: [char; 9] = ['f', 'g', 'h', 'F', 'G', 'H', 'P', 'E', 'T'];
 /// Named functions whose value a side may be.
-const NAMED: [&str; 11] = ["sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "lg", "det", "gcd"];
+const NAMED: [&str; 11] = [
+    "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "lg", "det", "gcd",
+];
 /// Commands whose meaning is not read, and which may have a value.
 const OPAQUE: [&str; 9] = ["lim", "sum", "int", "prod", "iint", "overline", "max", "min", "mathbb"];
 const LONGEST: usize = 14;
@@ -31,9 +33,13 @@ pub(super) fn is_opaque_name(tokens: &[Token]) -> bool {
 
 /// Returns true for `f(..)` and `P(..)`, whatever the argument is.
 fn is_application(tokens: &[Token]) -> bool {
-    let [Token::Letter(c), rest @ ..] = tokens else { return false };
+    let [Token::Letter(c), rest @ ..] = tokens else {
+        return false;
+    };
     let rest = without_mark(rest);
-    let bracket = |open: char, close: char| rest.first() == Some(&Token::Symbol(open)) && rest.last() == Some(&Token::Symbol(close));
+    let bracket = |open: char, close: char| {
+        rest.first() == Some(&Token::Symbol(open)) && rest.last() == Some(&Token::Symbol(close))
+    };
     FUNCTIONS.contains(c) && (bracket('(', ')') || bracket('[', ']'))
 }
 
@@ -77,7 +83,10 @@ fn is_value_of_function(tokens: &[Token]) -> bool {
     let sign = |token: &Token| matches!(token, Token::Symbol('+' | '-' | '*' | '/' | '^'));
     let function = |token: &Token| matches!(token, Token::Command(name) if NAMED.contains(&name.as_str()));
     let letters = tokens.iter().skip(1).any(|token| !token.is_number());
-    matches!(tokens, [first, ..] if function(first)) && letters && !tokens.iter().any(sign) && !tokens[1..].iter().any(function)
+    matches!(tokens, [first, ..] if function(first))
+        && letters
+        && !tokens.iter().any(sign)
+        && !tokens[1..].iter().any(function)
 }
 
 fn is_plain_name(tokens: &[Token]) -> bool {

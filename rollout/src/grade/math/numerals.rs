@@ -90,10 +90,7 @@ impl Parser<'_> {
         let head = whole(digits.replace('.', ""))?;
         let nines = whole(format!("{}{}", "9".repeat(period.len()), "0".repeat(fraction.len())))?;
         self.rest = &self.rest[4..];
-        Some(Expr::Number(
-            Number::exact(BigRational::new(all - head, nines))?,
-            0,
-        ))
+        Some(Expr::Number(Number::exact(BigRational::new(all - head, nines))?, 0))
     }
 }
 

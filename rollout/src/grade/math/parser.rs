@@ -19,8 +19,8 @@ const FUNCTIONS: [&str; 16] = [
 
 /// Commands that stand between formulas, never inside one.
 const BETWEEN: [&str; 20] = [
-    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\", "over", "choose", "approx", "implies",
-    "mid", "setminus", "reals", "notin",
+    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\", "over", "choose", "approx",
+    "implies", "mid", "setminus", "reals", "notin",
 ];
 
 impl Expr {

@@ -8,7 +8,19 @@ pub(super) fn is_command(token: &Token, wanted: &str) -> bool {
 }
 
 /// Words between the elements of a list.
-const JOINING: [&str; 11] = ["and", "or", "und", "oder", "y", "o", "et", "ou", "as well as", "and also", "&"];
+const JOINING: [&str; 11] = [
+    "and",
+    "or",
+    "und",
+    "oder",
+    "y",
+    "o",
+    "et",
+    "ou",
+    "as well as",
+    "and also",
+    "&",
+];
 
 pub(super) fn is_separator(token: &Token) -> bool {
     match token {

@@ -39,7 +39,8 @@ fn is_number(answer: &Answer) -> bool {
 fn value(expr: &Expr) -> Option<Number> {
     let mut names = std::collections::BTreeSet::new();
     expr.variables(&mut names);
-    expr.value(&|_| f64::NAN).filter(|value| names.is_empty() && value.as_real().is_some())
+    expr.value(&|_| f64::NAN)
+        .filter(|value| names.is_empty() && value.as_real().is_some())
 }
 
 /// Returns the digits of a text that is one whole number.

@@ -114,6 +114,11 @@ fn equation(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Context) -
         })
     };
     let rest = || value(&sides[1..], &ops[1..], has_units, context);
+    // `\pi \approx 3.14` is a number, and `e = 5` is a name with its value.
+    let computed = computation::read(sides, ops, has_units, context);
+    if computed.is_some() {
+        return computed;
+    }
     if is_name(first) {
         return Some(named(first, rest()?, true));
     }
@@ -121,12 +126,14 @@ fn equation(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Context) -
         return Some(named(right, super::answer::read(left, context.deeper())?, true));
     }
     if number(first, context).is_some() {
-        let computed = computation::read(sides, ops, has_units, context);
-        return computed.or_else(|| last_has_variables(last).then(|| relations(sides)).flatten());
+        return last_has_variables(last).then(|| relations(sides)).flatten();
     }
     if Expr::parse(first).is_none() {
         // A sum, an integral or a limit with its value.
-        return is_opaque_name(first).then(rest).flatten().map(|value| named(first, value, true));
+        return is_opaque_name(first)
+            .then(rest)
+            .flatten()
+            .map(|value| named(first, value, true));
     }
     if last_has_variables(last) {
         return relations(sides);

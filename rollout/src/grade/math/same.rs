@@ -59,9 +59,7 @@ fn deep(a: &Answer, b: &Answer, depth: usize, budget: &Budget) -> bool {
         (Time(a), Time(b)) => a.same(*b),
         (Time(time), Value(number, false)) | (Value(number, false), Time(time)) => is_hour(*time, number),
         (Relation(a), Relation(b)) => chains(a, b, budget),
-        (Relation(chain), Value(value, false)) | (Value(value, false), Relation(chain)) => {
-            proves(chain, value, budget)
-        }
+        (Relation(chain), Value(value, false)) | (Value(value, false), Relation(chain)) => proves(chain, value, budget),
         (Relation(chain), other) | (other, Relation(chain)) => interval(chain).is_some_and(|chain| next(&chain, other)),
         (Set(a), Set(b)) => sets(a, b, depth, budget),
         (Set(set), Union(union)) | (Union(union), Set(set)) => match (joined(union), alternatives(set)) {
@@ -90,7 +88,9 @@ fn both_named(a: &Named, b: &Named, depth: usize, budget: &Budget) -> bool {
 /// Returns true if the terms of two ratios are proportional.
 fn proportional(a: &[Expr], b: &[Expr], budget: &Budget) -> bool {
     let product = |a: &Expr, b: &Expr| Expr::Product(Box::new(a.clone()), Box::new(b.clone()));
-    let (Some(first), Some(other)) = (a.first(), b.first()) else { return false };
+    let (Some(first), Some(other)) = (a.first(), b.first()) else {
+        return false;
+    };
     let same = |(one, two): (&Expr, &Expr)| equal(&product(one, other), &product(two, first), budget);
     a.len() == b.len() && a.iter().zip(b).all(same)
 }

@@ -131,7 +131,9 @@ impl<'a> Lexer<'a> {
         if !decimal || !["overline", "bar", "dot"].contains(&name) {
             return false;
         }
-        let Some(mut period) = self.digits_in_group() else { return false };
+        let Some(mut period) = self.digits_in_group() else {
+            return false;
+        };
         if name == "dot" {
             // The dots stand over the first and the last digit: \dot{1}2\dot{3}.
             let before = self.rest;

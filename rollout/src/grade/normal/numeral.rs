@@ -3,7 +3,20 @@
 /// Separators between groups of three digits that are no separators of lists. A plain comma or
 /// space may be one, so [`super::super::math`] decides these by what stands around the number.
 const GROUPING: [&str; 14] = [
-    "\\,", "\\;", "\\:", "\\ ", "~", "{,}", "{\\,}", ",\\!", "\\!,", "\\thinspace ", "'", "’", "_", "{~}",
+    "\\,",
+    "\\;",
+    "\\:",
+    "\\ ",
+    "~",
+    "{,}",
+    "{\\,}",
+    ",\\!",
+    "\\!,",
+    "\\thinspace ",
+    "'",
+    "’",
+    "_",
+    "{~}",
 ];
 /// A comma that braces keep from being a separator of lists.
 const BRACED_COMMA: &str = "{,}";
@@ -40,16 +53,19 @@ pub(crate) fn read(text: &str) -> Option<Numeral> {
             found = format!("{found}.{fraction}");
             at += 1 + fraction.len();
         }
-        return Some(Numeral { digits: found, length: at });
+        return Some(Numeral {
+            digits: found,
+            length: at,
+        });
     }
     if let Some((fraction, length)) = fraction(&text[at..], whole) {
         found = format!("{found}.{fraction}");
         at += length;
     }
-    found
-        .bytes()
-        .any(|byte| byte.is_ascii_digit())
-        .then_some(Numeral { digits: found, length: at })
+    found.bytes().any(|byte| byte.is_ascii_digit()).then_some(Numeral {
+        digits: found,
+        length: at,
+    })
 }
 
 /// Returns the decimals and the length of their sign and digits.

@@ -41,7 +41,8 @@ const SETTING: [&str; 34] = [
 /// Removes the typesetting before an answer: white space, dollar signs, stars, braces, quotes,
 /// commands.
 pub(crate) fn unset(mut text: &str) -> &str {
-    let mark = |c: char| c.is_whitespace() || ['$', '*', '{', '}', '~', '"', '“', '”', '`', '«', '„', '\''].contains(&c);
+    let mark =
+        |c: char| c.is_whitespace() || ['$', '*', '{', '}', '~', '"', '“', '”', '`', '«', '„', '\''].contains(&c);
     loop {
         let rest = text.trim_start_matches(mark).trim_start_matches("__");
         let rest = without_command(rest).unwrap_or(rest);

@@ -1,9 +1,9 @@
 //! Drops units of measure, because they are not compared, and reads words of scale.
 
-use super::{currency, scale};
 use super::token::Token;
 use super::unit_names::is_han_unit;
 use super::wide::is_han;
+use super::{currency, numeral, scale};
 
 /// Drops words next to mathematics that do not change it: units with their exponents and quotients,
 /// ordinals, currencies. A word of scale becomes a factor. A word that changes the number stays, and
@@ -42,7 +42,13 @@ fn ends_operand(out: &[Token]) -> bool {
 
 /// Reads words before mathematics. Returns the number of tokens used.
 fn before(out: &mut Vec<Token>, rest: &[Token]) -> usize {
-    let Some(Token::Text(words)) = rest.first() else { return 0 };
+    let Some(Token::Text(words)) = rest.first() else {
+        return 0;
+    };
+    if let Some(number) = numeral::read(words.trim()).filter(|number| number.length == words.trim().len()) {
+        out.push(Token::Number(number.digits, false));
+        return 1;
+    }
     let inner = words.trim().trim_matches(['(', ')']);
     let mut letters = inner.chars();
     if let (Some(letter), None) = (letters.next(), letters.next())
@@ -53,22 +59,61 @@ fn before(out: &mut Vec<Token>, rest: &[Token]) -> usize {
         out.push(Token::Letter(letter));
         return 1;
     }
-    let name = matches!(rest.get(1), Some(Token::Symbol('=' | ':'))) || rest.get(1).is_some_and(|next| next.is_command("approx"));
+    let name = matches!(rest.get(1), Some(Token::Symbol('=' | ':')))
+        || rest.get(1).is_some_and(|next| next.is_command("approx"));
     let neutral = name || words.trim_end().ends_with([':', '=']) || is_neutral(words);
     usize::from(is_unit(words) && neutral)
 }
 
 /// Words before a number that say nothing about it.
 const NEUTRAL: [&str; 37] = [
-    "about", "approximately", "approx", "around", "roughly", "nearly", "exactly", "only", "just", "total", "sum", "area",
-    "volume", "length", "width", "height", "perimeter", "distance", "time", "cost", "price", "profit", "value", "answer",
-    "result", "number", "average", "mean", "probability", "is", "the", "a", "of", "final", "there", "are", "at",
+    "about",
+    "approximately",
+    "approx",
+    "around",
+    "roughly",
+    "nearly",
+    "exactly",
+    "only",
+    "just",
+    "total",
+    "sum",
+    "area",
+    "volume",
+    "length",
+    "width",
+    "height",
+    "perimeter",
+    "distance",
+    "time",
+    "cost",
+    "price",
+    "profit",
+    "value",
+    "answer",
+    "result",
+    "number",
+    "average",
+    "mean",
+    "probability",
+    "is",
+    "the",
+    "a",
+    "of",
+    "final",
+    "there",
+    "are",
+    "at",
 ];
 
 /// Returns true for words before a number that say nothing about it, and for currencies.
 fn is_neutral(words: &str) -> bool {
-    let mut parts = words.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
-    parts.all(|word| NEUTRAL.contains(&word.to_lowercase().as_str()) || currency::is_code(word) || currency::is_command(word))
+    let mut parts = words
+        .split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty());
+    parts.all(|word| {
+        NEUTRAL.contains(&word.to_lowercase().as_str()) || currency::is_code(word) || currency::is_command(word)
+    })
 }
 
 /// Returns true if a single letter set upright is mathematics at this place.
@@ -115,7 +160,9 @@ fn behind(out: &mut Vec<Token>, rest: &[Token]) -> usize {
 fn text(out: &mut Vec<Token>, words: &str, rest: &[Token]) -> usize {
     let mut left = words.trim();
     while let Some(word) = left.split([' ', '~']).next().filter(|word| !word.is_empty()) {
-        let Some(tokens) = scale::tokens(word.trim_matches(['.', ',', '(', ')'])) else { break };
+        let Some(tokens) = scale::tokens(word.trim_matches(['.', ',', '(', ')'])) else {
+            break;
+        };
         out.extend(tokens);
         left = left[word.len()..].trim_start_matches([' ', '~']);
     }
@@ -125,7 +172,8 @@ fn text(out: &mut Vec<Token>, words: &str, rest: &[Token]) -> usize {
     if !is_unit(left) {
         return 0;
     }
-    let used = run(rest);
+    let used = 1 + exponent(&rest[1..]);
+    let used = used + joined(&rest[used..]);
     // A unit between two numbers, as in `2 hours 30 minutes`, is not dropped.
     if begins_operand(&rest[used..]) { 0 } else { used }
 }
@@ -141,13 +189,24 @@ fn begins_operand(tokens: &[Token]) -> bool {
 
 /// Returns the length of a unit with its exponents, and of the parts that signs join to it.
 fn run(tokens: &[Token]) -> usize {
+    let first = match tokens {
+        [Token::Text(words), ..] if is_unit(words) => 1,
+        [Token::Symbol('/' | '*'), Token::Text(words), ..] if is_unit(words) => 2,
+        _ => return 0,
+    };
+    let first = first + exponent(&tokens[first..]);
+    first + joined(&tokens[first..])
+}
+
+/// Returns the length of the units behind another unit.
+fn joined(tokens: &[Token]) -> usize {
     let mut at = 0;
     loop {
         at += match &tokens[at..] {
-            [Token::Text(words), ..] if is_unit(words) || words.trim().is_empty() => 1,
+            [Token::Text(words), ..] if is_unit(words) => 1,
             [Token::Symbol('/' | '*'), Token::Text(words), ..] if is_unit(words) => 2,
-            [Token::Symbol('/' | '*'), bracket @ ..] if at > 0 && bracketed(bracket) > 0 => 1 + bracketed(bracket),
-            bracket if at > 0 && bracketed(bracket) > 0 => bracketed(bracket),
+            [Token::Symbol('/' | '*'), bracket @ ..] if bracketed(bracket) > 0 => 1 + bracketed(bracket),
+            bracket if bracketed(bracket) > 0 => bracketed(bracket),
             _ => return at,
         };
         at += exponent(&tokens[at..]);
@@ -168,7 +227,9 @@ fn bracketed(tokens: &[Token]) -> usize {
 
 /// Returns the length of a fraction that holds only units: `\frac{\text{m}}{\text{s}}`.
 fn quotient(tokens: &[Token]) -> usize {
-    let Some((above, rest)) = group(&tokens[1..]) else { return 0 };
+    let Some((above, rest)) = group(&tokens[1..]) else {
+        return 0;
+    };
     let Some((below, rest)) = group(rest) else { return 0 };
     let units = is_all_unit(above) && is_all_unit(below);
     if units { tokens.len() - rest.len() } else { 0 }
@@ -176,7 +237,9 @@ fn quotient(tokens: &[Token]) -> usize {
 
 /// Returns the content of a group without groups in it but exponents, and what follows.
 fn group(tokens: &[Token]) -> Option<(&[Token], &[Token])> {
-    let [Token::Symbol('{'), inside @ ..] = tokens else { return None };
+    let [Token::Symbol('{'), inside @ ..] = tokens else {
+        return None;
+    };
     let mut depth = 1usize;
     let end = inside.iter().position(|token| {
         match token {
@@ -213,7 +276,13 @@ fn ordinal(out: &[Token], rest: &[Token]) -> Option<usize> {
     let ending = |words: &str| ["st", "nd", "rd", "th", "o"].contains(&words.trim());
     match rest {
         [Token::Symbol('^'), Token::Text(words), ..] if ending(words) => Some(2),
-        [Token::Symbol('^'), Token::Symbol('{'), Token::Text(words), Token::Symbol('}'), ..] if ending(words) => Some(4),
+        [
+            Token::Symbol('^'),
+            Token::Symbol('{'),
+            Token::Text(words),
+            Token::Symbol('}'),
+            ..,
+        ] if ending(words) => Some(4),
         [
             Token::Symbol('^'),
             Token::Symbol('{'),
@@ -246,7 +315,11 @@ fn han(out: &mut Vec<Token>, rest: &[Token]) -> usize {
     }
     let used = text.chars().count();
     let after = used + exponent(&rest[used..]);
-    if is_han_unit(&text) && after == rest.len() { after } else { 0 }
+    if is_han_unit(&text) && after == rest.len() {
+        after
+    } else {
+        0
+    }
 }
 
 /// Returns the number of tokens of a unit's exponent; 0 without one.

@@ -7,21 +7,22 @@ use super::{currency, scale};
 /// Units right behind a number or a space. Single letters are left out, because they may be
 /// variables.
 const GLUED: [&str; 58] = [
-    "cm", "mm", "km", "dm", "kg", "mg", "ml", "mL", "cl", "cL", "dl", "dL", "ft", "mph", "kph", "kmh", "lb", "lbs", "oz",
-    "hr", "hrs", "min", "mins", "sec", "secs", "kW", "MW", "kWh", "kJ", "MJ", "kN", "kPa", "MPa", "Hz", "kHz", "MHz",
-    "GHz", "KB", "MB", "GB", "TB", "kB", "rpm", "fps", "yd", "yds", "yr", "yrs", "pcs", "pct", "pts", "kcal", "eV", "keV",
-    "MeV", "psi", "ppm", "mV",
+    "cm", "mm", "km", "dm", "kg", "mg", "ml", "mL", "cl", "cL", "dl", "dL", "ft", "mph", "kph", "kmh", "lb", "lbs",
+    "oz", "hr", "hrs", "min", "mins", "sec", "secs", "kW", "MW", "kWh", "kJ", "MJ", "kN", "kPa", "MPa", "Hz", "kHz",
+    "MHz", "GHz", "KB", "MB", "GB", "TB", "kB", "rpm", "fps", "yd", "yds", "yr", "yrs", "pcs", "pct", "pts", "kcal",
+    "eV", "keV", "MeV", "psi", "ppm", "mV",
 ];
 /// Units that could be a product of variables if they stood right behind a number.
-const SPACED: [&str; 60] = [
-    "in", "mi", "pt", "us", "ms", "ns", "nm", "um", "pm", "am", "ha", "mo", "mos", "wk", "wks", "day", "gal", "qt", "tsp",
-    "bar", "atm", "cal", "Pa", "mol", "mM", "Nm", "mA", "kV", "gm", "gms", "sq", "cu", "rad", "deg", "pp", "dB", "lux",
-    "ton", "lot", "box", "cup", "jar", "pen", "egg", "cow", "cat", "dog", "hen", "car", "bus", "bag", "can", "boy", "kid",
-    "toy", "key", "row", "set", "pie", "gum",
+const SPACED: [&str; 62] = [
+    "in", "yen", "won", "mi", "pt", "us", "ms", "ns", "nm", "um", "pm", "am", "ha", "mo", "mos", "wk", "wks", "day",
+    "gal", "qt", "tsp", "bar", "atm", "cal", "Pa", "mol", "mM", "Nm", "mA", "kV", "gm", "gms", "sq", "cu", "rad",
+    "deg", "pp", "dB", "lux", "ton", "lot", "box", "cup", "jar", "pen", "egg", "cow", "cat", "dog", "hen", "car",
+    "bus", "bag", "can", "boy", "kid", "toy", "key", "row", "set", "pie", "gum",
 ];
 /// Quotients of units with a single letter.
 const QUOTIENTS: [&str; 17] = [
-    "m/s", "g/L", "g/l", "J/K", "N/m", "V/m", "W/m", "C/s", "m/h", "L/s", "L/h", "g/h", "J/s", "N/C", "J/g", "J/C", "g/s",
+    "m/s", "g/L", "g/l", "J/K", "N/m", "V/m", "W/m", "C/s", "m/h", "L/s", "L/h", "g/h", "J/s", "N/C", "J/g", "J/C",
+    "g/s",
 ];
 /// Single letters that are units behind the stroke of a quotient.
 const LETTERS: &str = "hsmgLlKCJNWVAd";
@@ -68,10 +69,63 @@ pub(crate) fn is_beside_number(word: &str) -> bool {
 /// Chinese units after a number. Words of scale (`万`, `亿`, `倍`) are left out, because they change
 /// the number.
 const HAN: [&str; 57] = [
-    "米", "厘米", "分米", "毫米", "千米", "公里", "克", "毫克", "千克", "公斤", "斤", "吨", "升", "毫升", "元", "块",
-    "角", "分", "美元", "秒", "秒钟", "分钟", "小时", "时", "天", "日", "周", "星期", "月", "个月", "年", "岁", "度",
-    "个", "人", "名", "位", "次", "种", "本", "只", "条", "件", "张", "棵", "台", "辆", "头", "朵", "平方米", "平方厘米",
-    "平方千米", "立方米", "立方厘米", "米/秒", "千米/时", "千米/小时",
+    "米",
+    "厘米",
+    "分米",
+    "毫米",
+    "千米",
+    "公里",
+    "克",
+    "毫克",
+    "千克",
+    "公斤",
+    "斤",
+    "吨",
+    "升",
+    "毫升",
+    "元",
+    "块",
+    "角",
+    "分",
+    "美元",
+    "秒",
+    "秒钟",
+    "分钟",
+    "小时",
+    "时",
+    "天",
+    "日",
+    "周",
+    "星期",
+    "月",
+    "个月",
+    "年",
+    "岁",
+    "度",
+    "个",
+    "人",
+    "名",
+    "位",
+    "次",
+    "种",
+    "本",
+    "只",
+    "条",
+    "件",
+    "张",
+    "棵",
+    "台",
+    "辆",
+    "头",
+    "朵",
+    "平方米",
+    "平方厘米",
+    "平方千米",
+    "立方米",
+    "立方厘米",
+    "米/秒",
+    "千米/时",
+    "千米/小时",
 ];
 
 pub(super) fn is_han_unit(word: &str) -> bool {

@@ -5,9 +5,10 @@ use super::names::{PLAIN, is_mathematics};
 /// Short words that answer a question.
 const SHORT: [&str; 66] = [
     "yes", "no", "on", "off", "up", "odd", "dne", "nan", "all", "any", "one", "two", "six", "ten", "red", "cat", "dog",
-    "man", "men", "boy", "tie", "win", "old", "new", "big", "far", "low", "hot", "dry", "wet", "bad", "top", "nil", "out",
-    "son", "mom", "dad", "her", "his", "him", "she", "mon", "tue", "wed", "thu", "fri", "sat", "sun", "jan", "feb", "apr",
-    "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "oui", "non", "ja", "nein", "bob", "ann", "sam",
+    "man", "men", "boy", "tie", "win", "old", "new", "big", "far", "low", "hot", "dry", "wet", "bad", "top", "nil",
+    "out", "son", "mom", "dad", "her", "his", "him", "she", "mon", "tue", "wed", "thu", "fri", "sat", "sun", "jan",
+    "feb", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "oui", "non", "ja", "nein", "bob", "ann",
+    "sam",
 ];
 /// Commands that set words.
 const COMMANDS: [&str; 12] = [
@@ -91,8 +92,20 @@ mod tests {
     #[test]
     fn words_and_names_are_no_products() {
         for words in [
-            "Yes", "no", "ODD", "DNE", "CAB", "TTH", "on", "Paris", "no solution", "an ellipse", "business", "Bob",
-            "infinitely many", "AB",
+            "Yes",
+            "no",
+            "ODD",
+            "DNE",
+            "CAB",
+            "TTH",
+            "on",
+            "Paris",
+            "no solution",
+            "an ellipse",
+            "business",
+            "Bob",
+            "infinitely many",
+            "AB",
         ] {
             assert!(is_words(words), "{words}");
         }

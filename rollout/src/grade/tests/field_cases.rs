@@ -25,7 +25,12 @@ fn answers_of_the_field_cases_have_their_grades() {
     let wrong: Vec<String> = rows
         .iter()
         .filter(|row| Grader::new(&row.kind).unwrap().grade(&row.text, &row.label) != row.want)
-        .map(|row| format!("{} {} wants {}: {} | {}", row.case, row.kind, row.want, row.text, row.label))
+        .map(|row| {
+            format!(
+                "{} {} wants {}: {} | {}",
+                row.case, row.kind, row.want, row.text, row.label
+            )
+        })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
