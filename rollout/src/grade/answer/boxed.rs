@@ -8,6 +8,8 @@ const JOINING: [&str; 17] = [
     ",", ";", "and", "or", ",and", ",or", "&", "und", "oder", "y", "o", "et", "ou", "e", "和", "或", "以及",
 ];
 
+/// Most boxes that are joined to the last one.
+const MOST: usize = 64;
 /// Longest text between joined boxes, in bytes.
 const NEAR: usize = 40;
 
@@ -99,7 +101,7 @@ fn joined<'a>(text: &'a str, places: &[Place]) -> Cow<'a, str> {
         let before = crate::grade::answer::tail(&text[..pair[0].whole.start], NEAR);
         is_joining(text.get(pair[0].whole.end..pair[1].whole.start), before)
     };
-    let count = 1 + pairs.take_while(joins).count();
+    let count = 1 + pairs.take(MOST).take_while(joins).count();
     let list: Vec<&str> = places[places.len() - count..]
         .iter()
         .map(|place| &text[place.content.clone()])

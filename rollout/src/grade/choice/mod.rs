@@ -116,7 +116,7 @@ fn announced(text: &str) -> Chosen {
         .map(|place| place.end)
         .collect();
     for verb in CHOOSING {
-        let found = text.match_indices(verb);
+        let found = text.rmatch_indices(verb).take(MOST);
         let kept = found.filter(|(at, _)| !RETRACTING.iter().any(|word| text[..*at].ends_with(word)));
         ends.extend(kept.map(|(at, verb)| at + verb.len()));
     }

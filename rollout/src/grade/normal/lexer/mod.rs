@@ -1,9 +1,11 @@
 //! Turns LaTeX, or plain text with the same meaning, into tokens. Commands that only change the
 //! look of a formula are dropped here.
 
-use super::names::{PLAIN, is_mathematics};
+mod letters;
+mod period;
+
 use super::token::Token;
-use super::{commands, currency, greek, numeral, scale, signs, stops, unit_names};
+use super::{commands, currency, numeral, signs};
 
 /// Returns the tokens of a text, or `None` if a command is incomplete (`\begin` without a name). A
 /// backslash at the end is dropped.
@@ -93,163 +95,6 @@ impl<'a> Lexer<'a> {
         self.push(Token::Number(found.digits, spaced));
         self.money = money;
         Some(())
-    }
-
-    /// Returns the period behind a decimal, and how many of the digits read belong to it: `0.333...`,
-    /// `0.(3)`.
-    fn period(&mut self, number: &str) -> Option<(String, usize)> {
-        const DOTS: [&str; 4] = ["...", "\\ldots", "\\dots", "\\cdots"];
-        if !number.contains('.') {
-            return None;
-        }
-        if let Some(dots) = DOTS.iter().find(|dots| self.rest.starts_with(**dots)) {
-            let (_, period) = numeral::repeated(number)?;
-            let least = if period.len() == 1 { 3 } else { 2 };
-            self.skip(dots.len());
-            return Some((period.to_owned(), period.len() * least));
-        }
-        let inside = self.rest.strip_prefix('(')?;
-        let digits = inside.bytes().take_while(u8::is_ascii_digit).count();
-        let closed = digits > 0 && inside[digits..].starts_with(')');
-        closed.then(|| {
-            self.skip(digits + 2);
-            (inside[..digits].to_owned(), 0)
-        })
-    }
-
-    /// Pushes the period of a repeating decimal.
-    fn repeat(&mut self, period: String) {
-        self.push(Token::Command("overline".into()));
-        self.push(Token::Symbol('{'));
-        self.push(Token::Number(period, false));
-        self.push(Token::Symbol('}'));
-    }
-
-    /// Reads the period under a bar or dots, right behind a decimal.
-    fn marked_period(&mut self, name: &str) -> bool {
-        let decimal = matches!(self.out.last(), Some(Token::Number(digits, _)) if digits.contains('.'));
-        if !decimal || !["overline", "bar", "dot"].contains(&name) {
-            return false;
-        }
-        let Some(mut period) = self.digits_in_group() else {
-            return false;
-        };
-        if name == "dot" {
-            // The dots stand over the first and the last digit: \dot{1}2\dot{3}.
-            let before = self.rest;
-            let middle = self.take(|c| c.is_ascii_digit()).to_owned();
-            match self.rest.strip_prefix("\\dot") {
-                Some(rest) => {
-                    self.rest = rest;
-                    period += &middle;
-                    period += &self.digits_in_group().unwrap_or_default();
-                }
-                None => self.rest = before,
-            }
-        }
-        self.repeat(period);
-        true
-    }
-
-    /// Returns the digits of the next group, or the next digit.
-    fn digits_in_group(&mut self) -> Option<String> {
-        let before = self.rest;
-        self.rest = self.rest.trim_start();
-        let digits = match self.group() {
-            Some(group) => group.to_owned(),
-            None => self.rest.get(..1)?.to_owned(),
-        };
-        let numeric = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        if !numeric {
-            self.rest = before;
-            return None;
-        }
-        if self.rest.starts_with(digits.as_str()) && !before.trim_start().starts_with('{') {
-            self.skip(1);
-        }
-        Some(digits)
-    }
-
-    /// Reads letters without a backslash: `and` or `or` between white space, a unit or another word
-    /// of a sentence, a known name, or one variable.
-    fn word(&mut self) {
-        let length = self.rest.bytes().take_while(u8::is_ascii_alphabetic).count();
-        let (run, after) = self.rest.split_at(length);
-        if ["and", "or"].contains(&run) && self.spaced && after.starts_with([' ', '\n', '\t', '\\', '~']) {
-            self.skip(length);
-            return self.push(Token::Text(run.to_owned()));
-        }
-        if let Some((words, length)) = self.unit(run, after) {
-            self.skip(length);
-            return self.push(Token::Text(words.to_owned()));
-        }
-        if is_currency(run, after, self.behind_operand()) {
-            self.skip(length);
-            self.rest = self.rest.strip_prefix('.').unwrap_or(self.rest);
-            // `US$5`: the letters belong to the sign behind them.
-            let code = if currency::is_code(run) { run } else { "USD" };
-            self.push(Token::Text(code.to_owned()));
-            self.currency = true;
-            return;
-        }
-        if greek::is_name(run) {
-            self.skip(length);
-            return self.push(Token::Command(run.to_owned()));
-        }
-        if let Some(name) = PLAIN.iter().find(|name| run.starts_with(**name)) {
-            self.skip(name.len());
-            let name = if *name == "infinity" { "infty" } else { name };
-            return self.push(Token::Command(name.to_owned()));
-        }
-        if let Some(c) = self.rest.chars().next() {
-            self.skip(c.len_utf8());
-            self.push(Token::Letter(c));
-        }
-    }
-
-    /// Returns the words of a unit or of a sentence at the beginning of the rest, with their
-    /// length.
-    fn unit(&self, run: &'a str, after: &str) -> Option<(&'a str, usize)> {
-        let whole = Some((run, run.len()));
-        let (number, operand) = (self.out.last().is_some_and(Token::is_number), self.behind_operand());
-        let ends = !after.starts_with(|c: char| c.is_alphanumeric() || c == '(');
-        if let Some(word) = scale::of_money(run).filter(|_| self.money && ends) {
-            return Some((word, run.len()));
-        }
-        if number && (self.spaced || run.len() > 1) {
-            if let Some(quotient) = unit_names::quotient(self.rest) {
-                return Some((quotient, quotient.len()));
-            }
-        }
-        let prose = run.len() >= 4 && run.bytes().any(is_vowel) && !is_mathematics(run);
-        if !operand {
-            let begins = !matches!(self.out.last(), Some(Token::Symbol('{' | '_' | '^')));
-            let denominator = matches!(self.out.as_slice(), [.., Token::Text(_), Token::Symbol('/')])
-                && unit_names::is_denominator(run);
-            return whole.filter(|_| (prose && begins && ends) || denominator);
-        }
-        if self.out.last().is_some_and(|last| last.is_command("circ")) && ["C", "F"].contains(&run) {
-            return whole;
-        }
-        let ordinal = !self.spaced && ["st", "nd", "rd", "th"].contains(&run);
-        // `sec` and `min` are functions too, unless nothing follows.
-        let function = ["sec", "min"].contains(&run) && !after.trim_start_matches(['.', ' ']).is_empty();
-        let glued = number && (ordinal || prose || (unit_names::is_glued(run) && !function));
-        let known = unit_names::is_spaced(run) && !function;
-        let text = matches!(self.out.last(), Some(Token::Number(..) | Token::Text(_)));
-        let short = text && (stops::is_short(run) || (run.len() > 1 && scale::changes(run)) || scale::is_percent(run));
-        let spaced = self.spaced && (prose || known || short || scale::factor(run).is_some());
-        whole.filter(|_| ends && (glued || spaced))
-    }
-
-    /// Returns true if the last token ends an operand.
-    fn behind_operand(&self) -> bool {
-        match self.out.last() {
-            Some(Token::Number(..) | Token::Letter(_) | Token::Text(_) | Token::Set('}')) => true,
-            Some(Token::Symbol(c)) => [')', ']', '}', '!', '%', '\''].contains(c),
-            Some(Token::Command(name)) => ["pi", "infty", "circ"].contains(&name.as_str()) || greek::is_name(name),
-            _ => false,
-        }
     }
 
     fn sign(&mut self, c: char) {
@@ -403,20 +248,6 @@ impl<'a> Lexer<'a> {
         self.rest = &inside[end + 1..];
         Some(&inside[..end])
     }
-}
-
-fn is_vowel(byte: u8) -> bool {
-    b"aeiouyAEIOUY".contains(&byte)
-}
-
-/// Returns true for the code of a currency beside its amount: `Rs. 500`, `500 EUR`, `US$5`.
-fn is_currency(run: &str, after: &str, behind_operand: bool) -> bool {
-    let dollar = after.starts_with('$') || after.starts_with("\\$");
-    if dollar {
-        return run.len() <= 3 && run.bytes().all(|byte| byte.is_ascii_uppercase());
-    }
-    let amount = after.trim_start_matches(['.', ' ', '~', '\\', ',']);
-    currency::is_code(run) && (behind_operand || amount.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
