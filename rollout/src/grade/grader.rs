@@ -167,7 +167,7 @@ impl Grader {
             Self::Math => "a short text or a number",
             Self::Integer(_) => "a whole number, or a text that is one",
             Self::Gsm8k => "a number, or a text that ends with #### and one",
-            Self::Choice => "a letter from A to J",
+            Self::Choice => "a letter from A to J, not its number",
             Self::Format | Self::Own(_) => "nothing",
         }
     }

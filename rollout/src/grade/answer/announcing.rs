@@ -271,7 +271,9 @@ pub(crate) fn places_of(text: &str, nouns: &[&str]) -> Vec<Range<usize>> {
 fn link(behind: &str, noun: &str) -> Option<usize> {
     let behind = &behind[..behind.floor_char_boundary(NEAR)];
     let mark = |c: char| matches!(c, ' ' | '\t' | '*' | '_' | '`' | '"' | ')' | ']' | '~' | '\'');
-    let plural = ["(s)", "s", "ul"].iter().find_map(|ending| behind.strip_prefix(ending));
+    // `Answer choices:` begins a list, and names none of them.
+    let endings = if noun == "answer" { ["(s)", "s"].as_slice() } else { &["ul"] };
+    let plural = endings.iter().find_map(|ending| behind.strip_prefix(ending));
     let rest = plural.unwrap_or(behind).trim_start_matches(mark);
     let length = |rest: &str| behind.len() - rest.len();
     if let Some(rest) = rest.strip_prefix([':', '：', '=', '→']) {

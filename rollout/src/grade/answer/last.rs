@@ -1,7 +1,6 @@
 //! Reads the last value of a text without an announcement.
 
-use super::delimited;
-use crate::grade::math::LONGEST;
+use super::{LONGEST_ANSWER, delimited};
 use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::{minus, vulgar};
@@ -27,7 +26,7 @@ pub(crate) fn line(text: &str) -> Option<&str> {
     let within = |c: char| c.is_ascii_digit() || " .,+*$".contains(c) || minus::is_sign(c);
     let mut signs = line.chars().skip(1).filter(|c| "+*".contains(*c) || minus::is_sign(*c));
     let sum = line.chars().all(within) && signs.next().is_some();
-    (!line.is_empty() && line.len() <= LONGEST && !sum).then_some(line)
+    (!line.is_empty() && line.len() <= LONGEST_ANSWER && !sum).then_some(line)
 }
 
 /// Returns the last number or fraction of a text, with its sign.
@@ -73,7 +72,7 @@ fn unmarked(text: &str, digit: usize) -> Option<&str> {
 /// Removes what belongs to the sentence: full stops, marks of bold type, unmatched brackets.
 fn bare(mut text: &str) -> &str {
     // Longer texts are never compared.
-    while text.len() <= LONGEST {
+    while text.len() <= LONGEST_ANSWER {
         let inner = text.trim_start_matches(['*', '_', '`', '\'', '$', ':', ',', ';']);
         let inner = inner.trim_end_matches(['*', '_', '`', '\'', '$', ':', ',', ';', '.', '!', '?']);
         let inner = matched(matched(inner, "([", ")]"), "{", "}");

@@ -21,6 +21,9 @@ use super::normal::setting::unwrapped;
 /// time.
 pub(super) const LONGEST: usize = 1 << 16;
 
+/// Longest answer that is compared, in bytes.
+pub(super) const LONGEST_ANSWER: usize = 512;
+
 /// Where an answer stands in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {

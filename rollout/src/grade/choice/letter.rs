@@ -7,13 +7,21 @@ use crate::grade::normal::wide::is_han;
 pub(super) const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
 
 /// Words before a letter that say that it names a choice.
-const NAMING: [&str; 37] = [
+const NAMING: [&str; 45] = [
+    "probably",
+    "most likely",
+    "likely",
+    "definitely",
+    "simply",
+    "indeed",
+    "thus",
+    "then",
+    "hence",
     "a letra",
     "a opção",
     "a alternativa",
     "answer choice",
     "option",
-    "options",
     "choice",
     "letter",
     "answer",
@@ -190,7 +198,7 @@ fn ends_before_space(rest: &str, form: Form) -> bool {
     let behind = rest.trim_start();
     let line = form.said && rest.trim_start_matches([' ', '\t', '\r']).starts_with('\n');
     let bracket = form.bracketed && behind.starts_with([')', ']']);
-    let words = form.said && !form.small && !is_article(form.letter, behind);
+    let words = form.said && !form.small && !is_article(form.letter, behind) && !behind.starts_with(['=', '<', '>', '+']);
     behind.is_empty() || line || bracket || words || (!form.small && is_explained(behind))
 }
 

@@ -33,7 +33,7 @@ use serde_json::Value;
 
 use self::answer::{Answer, Side};
 use self::budget::Budget;
-pub(super) use self::budget::LONGEST;
+use self::budget::LONGEST;
 pub(super) use self::quantity::{Quantity, whole};
 use self::same::same;
 use super::answer::{Candidate, Place, announced, last, marks, prose};

@@ -17,11 +17,19 @@ struct Row {
 
 #[test]
 fn answers_of_the_field_cases_have_their_grades() {
-    let rows: Vec<Row> = include_str!("../cases/field_cases.jsonl")
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert!(rows.len() > 150);
+    check(include_str!("../cases/field_cases.jsonl"), 150);
+}
+
+/// All currencies, separators, units, relations, bases, times, intervals and announcements that we
+/// thought of, right and wrong.
+#[test]
+fn answers_of_the_same_kinds_have_their_grades() {
+    check(include_str!("../cases/kinds.jsonl"), 1100);
+}
+
+fn check(lines: &str, least: usize) {
+    let rows: Vec<Row> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(rows.len() > least);
     let wrong: Vec<String> = rows
         .iter()
         .filter(|row| Grader::new(&row.kind).unwrap().grade(&row.text, &row.label) != row.want)
