@@ -217,7 +217,8 @@ impl TaskSource {
 }
 
 /// Adds how many tasks of a source are refused, if more than the first is.
-fn with_share(message: String, refused: u64, checked: u64) -> String {
+#[must_use]
+pub fn with_share(message: String, refused: u64, checked: u64) -> String {
     if refused < 2 {
         return message;
     }

@@ -272,7 +272,11 @@ fn link(behind: &str, noun: &str) -> Option<usize> {
     let behind = &behind[..behind.floor_char_boundary(NEAR)];
     let mark = |c: char| matches!(c, ' ' | '\t' | '*' | '_' | '`' | '"' | ')' | ']' | '~' | '\'');
     // `Answer choices:` begins a list, and names none of them.
-    let endings = if noun == "answer" { ["(s)", "s"].as_slice() } else { &["ul"] };
+    let endings = if noun == "answer" {
+        ["(s)", "s"].as_slice()
+    } else {
+        &["ul"]
+    };
     let plural = endings.iter().find_map(|ending| behind.strip_prefix(ending));
     let rest = plural.unwrap_or(behind).trim_start_matches(mark);
     let length = |rest: &str| behind.len() - rest.len();

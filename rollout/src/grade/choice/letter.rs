@@ -64,7 +64,7 @@ const JOINING: [&str; 13] = [
     "or", "and", "und", "oder", "y", "o", "et", "ou", "e", "&", "/", "+", "或",
 ];
 
-/// What a text chooses.
+/// The choice of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chosen {
     Letter(char),
@@ -198,7 +198,8 @@ fn ends_before_space(rest: &str, form: Form) -> bool {
     let behind = rest.trim_start();
     let line = form.said && rest.trim_start_matches([' ', '\t', '\r']).starts_with('\n');
     let bracket = form.bracketed && behind.starts_with([')', ']']);
-    let words = form.said && !form.small && !is_article(form.letter, behind) && !behind.starts_with(['=', '<', '>', '+']);
+    let words =
+        form.said && !form.small && !is_article(form.letter, behind) && !behind.starts_with(['=', '<', '>', '+']);
     behind.is_empty() || line || bracket || words || (!form.small && is_explained(behind))
 }
 

@@ -199,7 +199,7 @@ mod tests {
             ("the answer is (d)", Some('D')),
             ("<answer>B</answer>", Some('B')),
             ("<answer> the answer is B </answer>", Some('B')),
-            // Who names several letters has chosen none.
+            // A text that names several letters chooses none.
             ("either (A) or (B)", None),
             ("The answer is A or B.", None),
             ("Answer: (A) and (C)", None),

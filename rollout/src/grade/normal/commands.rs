@@ -1,5 +1,5 @@
-//! Commands of LaTeX: those that change only the look of a formula, those that hold words, and those
-//! with another name for the same.
+//! Commands of LaTeX that change only the look of a formula, hold words, or have another name for
+//! the same.
 
 use super::token::Token;
 

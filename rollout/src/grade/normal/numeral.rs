@@ -1,7 +1,7 @@
 //! Reads the digits of one number, with the separators that can be nothing else.
 
 /// Separators between groups of three digits that are no separators of lists. A plain comma or
-/// space may be one, so [`super::super::math`] decides these by what stands around the number.
+/// space may be one, so the kind `math` decides these by what stands around the number.
 const GROUPING: [&str; 14] = [
     "\\,",
     "\\;",

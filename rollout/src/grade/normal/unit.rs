@@ -5,9 +5,9 @@ use super::unit_names::is_han_unit;
 use super::wide::is_han;
 use super::{currency, numeral, scale};
 
-/// Drops words next to mathematics that do not change it: units with their exponents and quotients,
-/// ordinals, currencies. A word of scale becomes a factor. A word that changes the number stays, and
-/// then nothing reads the tokens as a formula.
+/// Drops words next to mathematics that do not change it: units with their exponents and
+/// quotients, ordinals, currencies. A word of scale becomes a factor. A word that changes the number
+/// stays, and then nothing reads the tokens as a formula.
 pub(crate) fn stripped(tokens: &[Token]) -> Vec<Token> {
     let mathematics = |token: &Token| !matches!(token, Token::Text(_));
     if !tokens.iter().any(mathematics) {

@@ -5,8 +5,8 @@ use crate::grade::normal::numeral;
 use crate::grade::normal::token::Token;
 
 impl Lexer<'_> {
-    /// Returns the period behind a decimal, and how many of the digits read belong to it: `0.333...`,
-    /// `0.(3)`.
+    /// Returns the period behind a decimal, and how many of its digits belong to the period:
+    /// `0.333...`, `0.(3)`.
     pub(super) fn period(&mut self, number: &str) -> Option<(String, usize)> {
         const DOTS: [&str; 4] = ["...", "\\ldots", "\\dots", "\\cdots"];
         if !number.contains('.') {
