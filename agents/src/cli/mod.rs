@@ -15,6 +15,7 @@ pub mod engine;
 pub mod eval;
 pub mod exit_code;
 pub mod export;
+pub mod grade;
 mod hub_check;
 pub mod last_metrics;
 pub mod learn;
@@ -82,6 +83,7 @@ Models:
   checkpoint RUN      One checkpoint of each agent, with nothing in flight
 Evaluate:
   eval CONFIG         Tasks and suites with chosen weights: avg@k, pass@k, maj@k
+  grade FILE          Answers with a shipped grader: what is read, and why
   cross-play RUN      Trained agents with initial partners: which training helped
   compare A B         Two runs, or two sets of runs, by their last evaluations
   audit               Check that no task was lost or counted twice
@@ -120,6 +122,7 @@ enum Command {
     Drain(drain::DrainArgs),
     Checkpoint(checkpoint::CheckpointArgs),
     Eval(eval::EvalArgs),
+    Grade(grade::GradeArgs),
     CrossPlay(cross_play::CrossPlayArgs),
     Compare(compare::CompareArgs),
     Export(export::ExportArgs),
@@ -162,6 +165,7 @@ pub fn main_with(own: Registry) -> ! {
         Command::Drain(args) => drain::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Grade(args) => grade::run(&args),
         Command::CrossPlay(args) => cross_play::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
@@ -226,6 +230,8 @@ mod tests {
             "dyad cross-play r-1 r-2",
             "dyad compare r-1 r-2 --json difference.json",
             "dyad compare --a r-1 r-2 --b r-3 r-4",
+            "dyad grade --kind math --label -5 x",
+            "dyad grade answers.jsonl --json",
             "dyad recipes configs/signal.toml --steps 3",
             "dyad learn configs/signal.toml configs/guess-number.toml --steps 10",
             "dyad tasks dead --requeue",

@@ -201,12 +201,15 @@ fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'sta
     if set.tasks.is_empty() {
         return Some(("source", "has no task".into()));
     }
-    let refused = set.tasks.iter().find_map(|(id, task)| {
+    let refused = set.tasks.iter().filter_map(|(id, task)| {
         let judged = rollout::workflow::check_task(set.workflow.as_ref(), task)
             .and_then(|()| crate::turn::image_support::check(config, task));
         Some(format!("task {id} cannot be played: {}", judged.err()?))
     });
-    refused.map(|message| ("source", message))
+    let refused: Vec<String> = refused.collect();
+    let (first, count) = (refused.first()?.clone(), refused.len() as u64);
+    let message = rollout::tasks::with_share(first, count, set.tasks.len() as u64);
+    Some(("source", message))
 }
 
 /// Returns true if the workflow does not use the grader that its parameters name.

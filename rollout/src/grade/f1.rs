@@ -32,13 +32,16 @@ fn words(text: &str) -> HashMap<String, usize> {
 /// Returns the harmonic mean of precision and recall of words, for the best of the labels, from 0
 /// to 1. Each word counts as often as it occurs. A label without words is compared as text: 0 or 1.
 pub(super) fn grade(text: &str, label: &Value) -> f32 {
-    let text = answer::marked(text);
+    let text = &*answer::marked(text);
     let found = words(text);
     let worth = |label: &String| match words(label) {
         none if none.is_empty() => f32::from(u8::from(is_text(text, label))),
         words => f1_of(&found, &words),
     };
-    label::texts(label).iter().map(worth).fold(0.0, f32::max)
+    label::listed(label)
+        .iter()
+        .map(|label| worth(&answer::marked(label).into_owned()))
+        .fold(0.0, f32::max)
 }
 
 /// Returns true if both texts are the same and not empty, apart from case and white space around

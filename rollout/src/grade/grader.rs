@@ -3,7 +3,9 @@
 use configs::{GraderConfig, Take};
 use serde_json::Value;
 
+use super::doubt::{self, Doubt};
 use super::own::Own;
+use super::verdict::{self, Verdict};
 use super::{answer, choice, exact, f1, format, gsm8k, integer, label, matching, math, own};
 
 /// The kinds of graders that `[graders.NAME] kind` accepts.
@@ -16,9 +18,9 @@ pub enum Grader {
     Exact,
     /// The same words and numbers as one of the labels, apart from case, punctuation and articles.
     Match,
-    /// The whole number in the last `\boxed{}`, else the last whole number; or the first number.
+    /// The marked whole number, else the last one; or the first number.
     Integer(Take),
-    /// The number after the last `####`, else the boxed or last number. Labels are read in the
+    /// The number after the last `####`, else the marked or last number. Labels are read in the
     /// same way, and the numbers are compared by value.
     Gsm8k,
     /// The last boxed or announced answer, compared by its meaning.
@@ -67,7 +69,7 @@ impl Grader {
 
     /// Returns the part of a text that the grader reads: its end, or its beginning where the first
     /// number counts.
-    fn part(self, text: &str) -> &str {
+    pub(super) fn part(self, text: &str) -> &str {
         match self {
             Self::Integer(Take::First) => answer::head(text, answer::LONGEST),
             _ => answer::tail(text, answer::LONGEST),
@@ -110,31 +112,63 @@ impl Grader {
         }
     }
 
-    /// Checks that this grader can compare with the label.
+    /// Grades the answer in `text` and says what was read and why.
+    #[must_use]
+    pub fn explain(self, text: &str, label: &Value) -> Verdict {
+        verdict::explain(self, text, label)
+    }
+
+    /// Returns the kind, as `[graders.NAME] kind` names it.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Match => "match",
+            Self::Integer(_) => "integer",
+            Self::Gsm8k => "gsm8k",
+            Self::Math => "math",
+            Self::Choice => "choice",
+            Self::F1 => "f1",
+            Self::Format => "format",
+            Self::Own(own) => own.kind(),
+        }
+    }
+
+    /// Checks that this grader can compare with the label, and that an answer which repeats the
+    /// label would be right.
     ///
     /// # Errors
     /// Says which labels the grader accepts, for the publisher of the task.
-    pub fn check_label(self, label: &Value) -> Result<(), String> {
-        let (usable, wanted) = match self {
-            Self::Exact => (exact::is_label(label), "a text or a number"),
-            Self::Match | Self::F1 => (
-                label::has_text(label),
-                "a text that is not empty, a number, or a list of them",
-            ),
-            Self::Math => (math::is_label(label), "a short text or a number"),
-            Self::Integer(_) => (integer::is_label(label), "a whole number, or a text that is one"),
-            Self::Gsm8k => (
-                gsm8k::is_label(label),
-                "a number, or a text that ends with #### and one",
-            ),
-            Self::Choice => (choice::is_label(label), "a letter from A to J"),
-            Self::Format => (true, "nothing"),
-            Self::Own(own) => return own.check_label(label),
-        };
-        if usable {
-            Ok(())
-        } else {
-            Err(format!("the label is {label}; the grader compares with {wanted}"))
+    pub fn check_label(self, label: &Value) -> Result<(), Doubt> {
+        match self {
+            Self::Own(own) => own.check_label(label).map_err(Doubt::of_own),
+            shipped => doubt::check(shipped, label),
+        }
+    }
+
+    /// Returns true if the label has the form that this grader compares with.
+    pub(super) fn reads_label(self, label: &Value) -> bool {
+        match self {
+            Self::Exact => exact::is_label(label),
+            Self::Match | Self::F1 => label::has_text(label),
+            Self::Math => math::is_label(label),
+            Self::Integer(_) => integer::is_label(label),
+            Self::Gsm8k => gsm8k::is_label(label),
+            Self::Choice => choice::is_label(label),
+            Self::Format | Self::Own(_) => true,
+        }
+    }
+
+    /// Returns the labels that this grader compares with, in words.
+    pub(super) fn wanted(self) -> &'static str {
+        match self {
+            Self::Exact => "a text or a number",
+            Self::Match | Self::F1 => "a text that is not empty, a number, or a list of them",
+            Self::Math => "a short text or a number",
+            Self::Integer(_) => "a whole number, or a text that is one",
+            Self::Gsm8k => "a number, or a text that ends with #### and one",
+            Self::Choice => "a letter from A to J, not its number",
+            Self::Format | Self::Own(_) => "nothing",
         }
     }
 }

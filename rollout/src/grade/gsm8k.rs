@@ -1,35 +1,75 @@
-//! The grader `gsm8k`: the number after the last `####`, else the boxed or the last number,
+//! The grader `gsm8k`: the number after the last `####`, else the marked or the last number,
 //! compared by value. Labels are read in the same way.
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::answer::{boxed, wide};
-use super::{label, math};
+use super::answer::{Candidate, Place, last, marks, prose};
+use super::label;
+use super::math::Quantity;
+use super::normal::wide::narrow_numbers;
 
 /// Returns true if the answer's number has the value of the label's number.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
-    label::text(label).is_some_and(|label| is_same(text, &label))
+    read_label(label).is_some_and(|label| is_same(text, &label))
 }
 
 /// Returns true if both texts give a number and the numbers are equal.
 pub(super) fn is_same(a: &str, b: &str) -> bool {
-    number(a).zip(number(b)).is_some_and(|(a, b)| math::equal(&a, &b))
+    let value = |text: &str| number(&narrow_numbers(text)).and_then(|found| Quantity::read(&found.text));
+    value(a).zip(value(b)).is_some_and(|(a, b)| a.is_same(&b))
 }
 
 pub(super) fn is_label(label: &Value) -> bool {
-    label::text(label).and_then(|label| number(&label)).is_some()
+    read_label(label).is_some()
 }
 
-/// Returns the number that a text gives, without dollar signs, commas and spaces.
-fn number(text: &str) -> Option<String> {
-    let text = &*wide::narrow_numbers(text);
-    let after = text.rfind("####").map(|at| &text[at + 4..]);
-    let line = after.and_then(|rest| rest.lines().next());
-    let found = match line.filter(|line| !line.trim().is_empty()) {
-        Some(line) => math::last_number(line)?,
-        None => boxed::last(text).or_else(|| math::last_number(text))?,
+/// Returns the text of the label's number.
+pub(super) fn read_label(label: &Value) -> Option<String> {
+    let marked = label::find(label, |text, _| Quantity::read(text).is_some());
+    marked.or_else(|| {
+        let text = label::text(label)?;
+        number(&narrow_numbers(&text)).map(|found| found.text.into_owned())
+    })
+}
+
+/// Returns the number that a text gives, and its place.
+pub(super) fn number(text: &str) -> Option<Candidate<'_>> {
+    let marks = marks(text);
+    let is_hashes = |candidate: &&Candidate<'_>| candidate.place == Place::Hashes;
+    let (hashes, others): (Vec<_>, Vec<_>) = marks.candidates.iter().partition(is_hashes);
+    let found = hashes.into_iter().chain(others).find_map(number_of);
+    found.or_else(|| if marks.closed { None } else { last_number(text) })
+}
+
+/// Returns the number of a candidate: all of it, or without the words behind it.
+fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
+    if Quantity::read(&candidate.text).is_some() {
+        return Some(candidate.clone());
+    }
+    let found = match candidate.place {
+        Place::Announced => prose::without_prose(&candidate.text),
+        Place::Tagged => last::number(&candidate.text),
+        _ => None,
     };
-    let number: String = found.chars().filter(|c| !['$', ',', ' '].contains(c)).collect();
-    let is_number = number.bytes().any(|b| b.is_ascii_digit());
-    (is_number && number.len() <= math::LONGEST).then(|| number.trim_end_matches('.').to_owned())
+    let found = found.filter(|text| Quantity::read(text).is_some())?.to_owned();
+    Some(Candidate {
+        place: candidate.place,
+        text: Cow::Owned(found),
+    })
+}
+
+/// Returns the last formula that is a number, or the last number.
+fn last_number(text: &str) -> Option<Candidate<'_>> {
+    let found = [last::value(text), last::number(text)];
+    let found = found
+        .into_iter()
+        .flatten()
+        .map(|text| text.trim_end_matches(['.', ',']))
+        .find(|text| Quantity::read(text).is_some())?;
+    Some(Candidate {
+        place: Place::Last,
+        text: Cow::Borrowed(found),
+    })
 }

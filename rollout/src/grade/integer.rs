@@ -3,8 +3,10 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::answer::{boxed, minus};
-use super::label;
+use super::answer::{Candidate, Place, marks, prose};
+use super::normal::minus;
+use super::normal::wide::narrow_numbers;
+use super::{label, math};
 
 /// Formats a whole number in its shortest form: no plus sign, no sign for zero, no leading zeros,
 /// no commas.
@@ -17,7 +19,7 @@ fn canonical(negative: bool, digits: &str) -> String {
     }
 }
 
-/// Reads a text that consists of one whole number.
+/// Reads a text that consists of one whole number, of any length.
 fn whole(text: &str) -> Option<String> {
     let text = text.trim().trim_matches('$').trim();
     let text = text.strip_suffix('.').unwrap_or(text);
@@ -25,40 +27,60 @@ fn whole(text: &str) -> Option<String> {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let digits = digits.strip_suffix(".0").unwrap_or(digits).replace(',', "");
+    let digits = digits.strip_suffix(".0").unwrap_or(digits);
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    is_number.then(|| canonical(negative, &digits))
+    is_number.then(|| canonical(negative, digits))
+}
+
+/// Returns the digits of a text that is a whole number, with its currency, its unit and its name, or
+/// a computation that gives one.
+fn read(text: &str) -> Option<String> {
+    whole(text).or_else(|| math::whole(text))
 }
 
 /// Returns true if the answer's number is the label.
 pub(super) fn is_right(text: &str, label: &Value, take: Take) -> bool {
-    answer(text, take).is_some_and(|found| Some(found) == labelled(label))
+    answer(text, take).is_some_and(|(_, found)| Some(found) == read_label(label))
 }
 
 /// Returns true if both texts give the same number.
 pub(super) fn is_same(a: &str, b: &str, take: Take) -> bool {
-    answer(a, take).is_some_and(|found| Some(found) == answer(b, take))
+    let number = |text: &str| answer(text, take).map(|(_, number)| number);
+    number(a).is_some_and(|found| Some(found) == number(b))
 }
 
 pub(super) fn is_label(label: &Value) -> bool {
-    labelled(label).is_some()
+    read_label(label).is_some()
 }
 
 /// Returns the label as a whole number.
-fn labelled(label: &Value) -> Option<String> {
-    whole(&label::text(label)?)
+pub(super) fn read_label(label: &Value) -> Option<String> {
+    read(&label::find(label, |text, _| read(text).is_some())?)
 }
 
-/// Returns the number in the last `\boxed{}`, else the last whole number of the text; or, with
+/// Returns the number that is marked, else the last whole number of the text; or, with
 /// [`Take::First`], its first number.
-fn answer(text: &str, take: Take) -> Option<String> {
-    match take {
-        Take::First => first_integer(text),
-        Take::Last => match boxed::last(text) {
-            Some(content) => whole(content),
-            None => last_integer(text),
-        },
+pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
+    let text = &*narrow_numbers(text);
+    if take == Take::First {
+        return first_integer(text).map(|number| (Place::Last, number));
     }
+    let marks = marks(text);
+    let found = marks.candidates.iter().find_map(|candidate| {
+        let number = number_of(candidate)?;
+        Some((candidate.place, number))
+    });
+    let last = || last_integer(text).map(|number| (Place::Last, number));
+    found.or_else(|| if marks.closed { None } else { last() })
+}
+
+/// Returns the number of a candidate: all of it, or without the words behind it.
+fn number_of(candidate: &Candidate<'_>) -> Option<String> {
+    read(&candidate.text).or_else(|| match candidate.place {
+        Place::Announced => read(prose::without_prose(&candidate.text)?),
+        Place::Tagged => last_integer(&candidate.text),
+        _ => None,
+    })
 }
 
 /// Returns the first number, with commas between groups of three digits. A minus right before it
@@ -157,7 +179,7 @@ mod tests {
             ("\\boxed{−5}", "-5"),
             ("\\boxed{–5}", "-5"),
         ] {
-            assert_eq!(answer(text, Take::Last).as_deref(), Some(number), "{text}");
+            assert_eq!(answer(text, Take::Last).unwrap().1, number, "{text}");
         }
     }
 
@@ -188,7 +210,11 @@ mod tests {
             ("none", None),
             ("", None),
         ] {
-            assert_eq!(answer(text, Take::First).as_deref(), number, "{text}");
+            assert_eq!(
+                answer(text, Take::First).map(|found| found.1).as_deref(),
+                number,
+                "{text}"
+            );
         }
     }
 }

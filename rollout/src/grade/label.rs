@@ -1,26 +1,100 @@
 //! Reads labels: the known answers that graders compare with.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
-/// Returns the label as text, if it is a text or a number.
+use super::answer::{Place, marks};
+use super::normal::wide::narrow_numbers;
+
+/// Above this, a float does not hold every whole number: digits of the label may be lost.
+const EXACT: f64 = (1u64 << 53) as f64;
+
+/// Returns the label as text, if it is a text or a number whose digits are all known.
 pub(super) fn text(label: &Value) -> Option<String> {
     match label {
         Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        Value::Number(number) => spelled(number),
         _ => None,
     }
+}
+
+/// Spells a number in digits. A table may have made floats of whole numbers, so `1995.0` is `1995`.
+fn spelled(number: &Number) -> Option<String> {
+    if number.is_i64() || number.is_u64() {
+        return Some(number.to_string());
+    }
+    let value = number
+        .as_f64()
+        .filter(|value| value.is_finite() && value.abs() < EXACT)?;
+    Some(value.to_string())
+}
+
+/// Returns true for a number whose digits may have been lost when the label was read.
+pub(super) fn is_inexact(label: &Value) -> bool {
+    matches!(label, Value::Number(number) if spelled(number).is_none())
+}
+
+/// Returns the spellings of one label: `1995.0` of a table also is `1995`.
+fn spellings(label: &Value) -> Vec<String> {
+    let written = match label {
+        Value::Number(number) if number.is_f64() && !is_inexact(label) => Some(number.to_string()),
+        _ => None,
+    };
+    let plain = text(label);
+    let more = written.filter(|written| plain.as_ref() != Some(written));
+    plain.into_iter().chain(more).collect()
 }
 
 /// Returns the texts that a label accepts: one text, or a list of them.
 pub(super) fn texts(label: &Value) -> Vec<String> {
     match label {
-        Value::Array(list) => list.iter().filter_map(text).collect(),
-        one => text(one).into_iter().collect(),
+        Value::Array(list) => list.iter().flat_map(spellings).collect(),
+        one => spellings(one),
     }
+}
+
+/// Returns the texts of a label, where a text that is a JSON list of texts counts as that list.
+pub(super) fn listed(label: &Value) -> Vec<String> {
+    match label {
+        Value::String(text) => json_list(text).unwrap_or_else(|| vec![text.clone()]),
+        other => texts(other),
+    }
+}
+
+/// Returns the texts of a JSON list that stands in a text: `["34"]`. A list of numbers is a formula.
+fn json_list(text: &str) -> Option<Vec<String>> {
+    let text = text.trim();
+    let list = text.starts_with('[') && text.ends_with(']') && text.contains('"');
+    let list: Vec<String> = serde_json::from_str(text).ok().filter(|_| list)?;
+    (!list.is_empty()).then_some(list)
 }
 
 /// Returns true if one of the label's texts holds more than white space, so that an answer can
 /// match it.
 pub(super) fn has_text(label: &Value) -> bool {
     texts(label).iter().any(|text| !text.trim().is_empty())
+}
+
+/// Returns the part of a label that is the answer, as an answer is read: behind `####`, in a tag or
+/// a box, announced, or the whole text. `usable` decides whether a part is an answer.
+pub(super) fn find(label: &Value, usable: impl Fn(&str, Place) -> bool) -> Option<String> {
+    let text = text(label)?;
+    let text = match json_list(&text) {
+        Some(list) => match <[String; 1]>::try_from(list) {
+            Ok([one]) => one,
+            Err(_) => return None,
+        },
+        None => text,
+    };
+    let text = narrow_numbers(&text);
+    let marks = marks(&text);
+    let trust = |place: Place| if place == Place::Hashes { 0 } else { 1 };
+    let mut candidates = marks.candidates;
+    candidates.sort_by_key(|candidate| trust(candidate.place));
+    let found = candidates
+        .into_iter()
+        .find(|candidate| usable(&candidate.text, candidate.place));
+    match found {
+        Some(found) => Some(found.text.into_owned()),
+        None => usable(&text, Place::Last).then(|| text.into_owned()),
+    }
 }

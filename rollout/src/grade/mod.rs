@@ -1,10 +1,12 @@
 //! Graders: how an answer is compared with its label. Pure functions of text and label.
 //!
-//! Each kind has a file of its name (`match` is [`matching`]). [`Grader`] picks the kind,
-//! [`answer`] reads answers out of texts, and [`label`] reads labels.
+//! Each kind has a file of its name (`match` is [`matching`]). [`Grader`] picks the kind.
+//! [`answer`] finds candidates in texts, [`normal`] gives them one form, and [`label`] reads labels.
+//! [`doubt`] refuses labels that no answer can earn.
 
 mod answer;
 mod choice;
+mod doubt;
 mod exact;
 mod f1;
 mod format;
@@ -14,11 +16,15 @@ mod integer;
 mod label;
 mod matching;
 mod math;
+mod normal;
 mod own;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
+pub use doubt::Doubt;
 pub use grader::{Grader, KINDS};
 pub use own::{Own, OwnGrader};
+pub use verdict::Verdict;
 
 pub(crate) use own::install;

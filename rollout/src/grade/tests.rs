@@ -1,6 +1,7 @@
 //! Tests the graders with tables of answers.
 
 mod agreement;
+mod field_cases;
 mod math;
 
 use configs::{GraderConfig, Take};
@@ -138,6 +139,7 @@ fn labels_of_the_wrong_type_are_named() {
             Grader::Integer(Take::Last)
                 .check_label(&label)
                 .unwrap_err()
+                .to_string()
                 .contains("whole number"),
             "{label}"
         );

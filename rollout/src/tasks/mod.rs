@@ -111,12 +111,19 @@ impl TaskSource {
     pub fn check(&mut self, judge: impl Fn(&Task) -> Result<(), String>) -> Result<(), TasksError> {
         for lane in &mut self.lanes {
             let checked = if lane.generated { 1 } else { lane.len() };
+            let (mut first, mut refused) = (None, 0u64);
             for item in 0..checked {
-                judge(&lane.pool.task(item)?).map_err(|message| TasksError::Unplayable {
-                    number: item + 1,
+                if let Err(message) = judge(&lane.pool.task(item)?) {
+                    first.get_or_insert((item + 1, message));
+                    refused += 1;
+                }
+            }
+            if let Some((number, message)) = first {
+                return Err(TasksError::Unplayable {
+                    number,
                     source_name: lane.name().to_owned(),
-                    message,
-                })?;
+                    message: with_share(message, refused, checked),
+                });
             }
         }
         Ok(())
@@ -207,6 +214,16 @@ impl TaskSource {
         self.next.index += 1;
         Ok(Some((cursor, task)))
     }
+}
+
+/// Adds how many tasks of a source are refused, if more than the first is.
+#[must_use]
+pub fn with_share(message: String, refused: u64, checked: u64) -> String {
+    if refused < 2 {
+        return message;
+    }
+    let share = 100.0 * refused as f64 / checked as f64;
+    format!("{message} (the first of {refused} of {checked} tasks, {share:.1} %, that cannot be played)")
 }
 
 #[cfg(test)]

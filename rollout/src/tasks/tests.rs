@@ -243,6 +243,11 @@ fn a_task_that_the_workflow_cannot_play_is_found_before_the_run() {
     };
     let error = source.check(judge).unwrap_err().to_string();
     assert!(error.ends_with("task 2 of tasks: the label is no 1"), "{error}");
+    let error = source.check(|_| Err("no".to_owned())).unwrap_err().to_string();
+    assert!(
+        error.contains("task 1 of tasks: no (the first of 2 of 2 tasks, 100.0 %"),
+        "{error}"
+    );
     source.check(|_| Ok(())).unwrap();
     assert_eq!(source.cursor(), Cursor::default(), "nothing was drawn");
 }

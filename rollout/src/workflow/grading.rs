@@ -85,7 +85,8 @@ impl Grading {
     /// # Errors
     /// A label that the grader cannot read, in words for the task's publisher.
     pub fn check_label(&self, label: &serde_json::Value) -> Result<(), String> {
-        self.rule().map_or(Ok(()), |grader| grader.check_label(label))
+        self.rule()
+            .map_or(Ok(()), |grader| grader.check_label(label).map_err(String::from))
     }
 
     /// Returns the programs to ask, for [`super::Workflow::programs`].

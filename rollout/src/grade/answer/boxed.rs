@@ -1,26 +1,139 @@
 //! Reads `\boxed{...}`, which mathematicians put around an answer.
 
-/// Returns the content of the last complete `\boxed{...}` or `\fbox{...}`, with braces matched. One
-/// pass, whatever the text is.
-pub(crate) fn last(text: &str) -> Option<&str> {
-    // Open braces: the position of each, and true if a box begins with it.
-    let mut open: Vec<(usize, bool)> = Vec::new();
-    let mut found: Option<(usize, usize)> = None;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'{' => {
-                let before = text[..at].trim_end();
-                open.push((at, before.ends_with("\\boxed") || before.ends_with("\\fbox")));
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Words between boxes that together are one list.
+const JOINING: [&str; 17] = [
+    ",", ";", "and", "or", ",and", ",or", "&", "und", "oder", "y", "o", "et", "ou", "e", "和", "或", "以及",
+];
+
+/// Most boxes that are joined to the last one.
+const MOST: usize = 64;
+/// Longest text between joined boxes, in bytes.
+const NEAR: usize = 40;
+
+/// A complete box.
+#[derive(Debug, Clone)]
+struct Place {
+    /// From the command to the brace at the end.
+    whole: Range<usize>,
+    content: Range<usize>,
+}
+
+/// The answer in the last boxes of a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Boxed<'a> {
+    /// The content. Several boxes that words join are one list.
+    pub(crate) content: Cow<'a, str>,
+    /// The end of the last box.
+    pub(crate) end: usize,
+}
+
+/// The boxes of a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Boxes<'a> {
+    pub(crate) last: Option<Boxed<'a>>,
+    /// The place of a later box that never ends. Nothing before it is the answer any more.
+    pub(crate) cut: Option<usize>,
+}
+
+/// Finds the last boxes, with braces matched. One pass, whatever the text is.
+pub(crate) fn find(text: &str) -> Boxes<'_> {
+    let (places, cut) = places(text);
+    let last = places.last().cloned();
+    let after = |cut: &usize| last.as_ref().is_none_or(|last| last.whole.start < *cut);
+    let cut = cut.filter(after);
+    let last = last.filter(|_| cut.is_none()).map(|last| Boxed {
+        content: joined(text, &places),
+        end: last.whole.end,
+    });
+    Boxes { last, cut }
+}
+
+/// Returns the content of the last complete `\boxed{...}` or `\fbox{...}`, if no later one is cut
+/// off.
+pub(crate) fn last(text: &str) -> Option<Cow<'_, str>> {
+    find(text).last.map(|found| found.content)
+}
+
+/// Returns every complete box that holds no other, in order, and the last box that never ends.
+fn places(text: &str) -> (Vec<Place>, Option<usize>) {
+    // Open braces: the position of each, and the beginning of its command if it is a box.
+    let mut open: Vec<(usize, Option<usize>)> = Vec::new();
+    let mut found: Vec<Place> = Vec::new();
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            // An escaped brace is a sign of a set.
+            b'\\' if matches!(bytes.get(at + 1), Some(b'{' | b'}' | b'\\')) => at += 1,
+            b'{' => open.push((at, command(&text[..at]))),
+            b'}' => {
+                if let Some((start, Some(command))) = open.pop()
+                    && found.last().is_none_or(|inner| inner.whole.start < command)
+                {
+                    found.push(Place {
+                        whole: command..at + 1,
+                        content: start + 1..at,
+                    });
+                }
             }
-            b'}' => match open.pop() {
-                // An inner box ends before the outer box, but it begins later, so it counts.
-                Some((start, true)) if found.is_none_or(|(last, _)| start > last) => found = Some((start, at)),
-                _ => {}
-            },
             _ => {}
         }
+        at += 1;
     }
-    found.map(|(start, end)| &text[start + 1..end])
+    let cut = open.iter().rev().find_map(|(_, command)| *command);
+    (found, cut)
+}
+
+/// Returns the beginning of the command of a box at the end of a text.
+fn command(before: &str) -> Option<usize> {
+    let before = before.trim_end();
+    let name = ["\\boxed", "\\fbox"].into_iter().find(|name| before.ends_with(name))?;
+    Some(before.len() - name.len())
+}
+
+/// Returns the content of the last box, or of the boxes that words join to it as a list.
+fn joined<'a>(text: &'a str, places: &[Place]) -> Cow<'a, str> {
+    let pairs = places.windows(2).rev();
+    let joins = |pair: &&[Place]| {
+        let before = crate::grade::answer::tail(&text[..pair[0].whole.start], NEAR);
+        is_joining(text.get(pair[0].whole.end..pair[1].whole.start), before)
+    };
+    let count = 1 + pairs.take(MOST).take_while(joins).count();
+    let list: Vec<&str> = places[places.len() - count..]
+        .iter()
+        .map(|place| &text[place.content.clone()])
+        .collect();
+    match list.as_slice() {
+        [one] => Cow::Borrowed(one),
+        several => Cow::Owned(several.join(", ")),
+    }
+}
+
+/// Returns true if the text between two boxes makes one list of them. The name that stands before the
+/// first may stand before the second: `x = \boxed{2}` or `x = \boxed{3}`.
+fn is_joining(between: Option<&str>, before: &str) -> bool {
+    let Some(between) = between.filter(|between| between.len() <= NEAR && !between.contains("\n\n")) else {
+        return false;
+    };
+    let (words, before) = (bare(between), bare(before));
+    let named = words.strip_suffix('=').and_then(|rest| rest.char_indices().next_back());
+    let name = named.map(|(at, _)| &words[at..]).filter(|name| before.ends_with(name));
+    JOINING.contains(&name.map_or(words.as_str(), |name| words.trim_end_matches(name)))
+}
+
+/// Returns a text without white space, delimiters and typesetting.
+fn bare(text: &str) -> String {
+    let mut words = text.to_lowercase();
+    for mark in ["\\text", "\\quad", "\\qquad", "\\(", "\\)", "\\,", "\\;", "\\ "] {
+        words = words.replace(mark, "");
+    }
+    words
+        .chars()
+        .filter(|c| !c.is_whitespace() && !"$*_{}".contains(*c))
+        .collect()
 }
 
 #[cfg(test)]
@@ -30,12 +143,13 @@ mod tests {
     #[test]
     fn the_last_complete_box_counts() {
         for (text, content) in [
-            ("\\boxed{1} \\boxed{2}", Some("2")),
-            ("\\boxed{1} \\boxed{2", Some("1")),
+            ("\\boxed{1}. \\boxed{2}", Some("2")),
+            ("\\boxed{1}, no: \\boxed{2}", Some("2")),
             ("\\boxed {3}", Some("3")),
             ("\\fbox{4} and {5}", Some("4")),
             ("\\boxed{\\boxed{7}}", Some("7")),
             ("\\boxed{\\frac{1}{2}}}", Some("\\frac{1}{2}")),
+            ("\\boxed{\\left\\{ 1 \\right.}", Some("\\left\\{ 1 \\right.")),
             ("}{ \\boxed{é} {", Some("é")),
             ("\\boxed{6 {} \\fbox{8}", Some("8")),
             ("\\boxed 5", None),
@@ -43,14 +157,41 @@ mod tests {
             ("{5}", None),
             ("", None),
         ] {
-            assert_eq!(last(text), content, "{text}");
+            assert_eq!(last(text).as_deref(), content, "{text}");
         }
+    }
+
+    #[test]
+    fn joined_boxes_are_one_list() {
+        for (text, content) in [
+            ("\\boxed{2} and \\boxed{3}", "2, 3"),
+            ("$\\boxed{2}$, $\\boxed{3}$, or $\\boxed{4}$", "2, 3, 4"),
+            ("\\boxed{2}\\text{ and }\\boxed{3}", "2, 3"),
+            ("\\boxed{1}. Then \\boxed{2} or \\boxed{3}", "2, 3"),
+            ("$x = \\boxed{2}$ or $x = \\boxed{3}$", "2, 3"),
+            ("$x = \\boxed{2}$ and $y = \\boxed{3}$", "3"),
+            ("\\boxed{6}, no: \\boxed{7}", "7"),
+            ("\\boxed{840}.\n\n\\boxed{840}", "840"),
+        ] {
+            assert_eq!(last(text).as_deref(), Some(content), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_box_that_is_cut_off_takes_earlier_boxes_back() {
+        for text in ["\\boxed{1} \\boxed{2", "\\boxed{41}. Wait: \\boxed{\\frac{4}{2}"] {
+            let boxes = find(text);
+            assert!(boxes.last.is_none() && boxes.cut.is_some(), "{text}");
+        }
+        assert!(find("\\boxed{1 \\boxed{2}").cut.is_none());
     }
 
     #[test]
     fn boxes_that_never_end_cost_one_pass() {
         let text = "\\boxed{".repeat(9000);
         assert_eq!(last(&text), None);
-        assert_eq!(last(&format!("\\boxed{{1}}{text}")), Some("1"));
+        assert_eq!(last(&format!("{text}\\boxed{{1}}")).as_deref(), Some("1"));
+        let many = "\\boxed{1}, ".repeat(6000);
+        assert!(last(&many).is_some());
     }
 }

@@ -1,16 +1,120 @@
-//! Reads answers out of texts: what several graders share.
+//! Finds answers in texts: all candidates, in the order in which they are trusted.
 //!
-//! [`boxed`] and [`tags`] find marked answers, [`minus`] and [`wide`] read signs as people type
-//! them.
+//! Each kind tries the candidates until it can use one. A candidate that a kind cannot use, such as
+//! a formula in a box for `choice`, hides no other mark.
 
+pub(super) mod announced;
+pub(super) mod announcing;
 pub(super) mod boxed;
-pub(super) mod minus;
-pub(super) mod tags;
-pub(super) mod wide;
+mod delimited;
+mod hashes;
+pub(super) mod last;
+pub(super) mod prose;
+mod tags;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::normal::setting::unwrapped;
 
 /// Longest part of a text that a grader reads, in bytes. Graders are linear, so this bounds their
 /// time.
 pub(super) const LONGEST: usize = 1 << 16;
+
+/// Longest answer that is compared, in bytes.
+pub(super) const LONGEST_ANSWER: usize = 512;
+
+/// Where an answer stands in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Tagged,
+    Boxed,
+    Announced,
+    /// Behind `####`.
+    Hashes,
+    /// The last value of a text without a mark, or the whole text.
+    Last,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tagged => "in <answer>",
+            Self::Boxed => "in the box",
+            Self::Announced => "announced",
+            Self::Hashes => "behind ####",
+            Self::Last => "last",
+        })
+    }
+}
+
+/// A text that may be the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate<'a> {
+    pub(super) place: Place,
+    pub(super) text: Cow<'a, str>,
+}
+
+/// The marked answers of a text.
+#[derive(Debug)]
+pub(super) struct Marks<'a> {
+    /// In the order in which they are trusted.
+    pub(super) candidates: Vec<Candidate<'a>>,
+    /// True if a box or a tag is there, whatever it holds. Then the last value of the text is not
+    /// the answer.
+    pub(super) closed: bool,
+}
+
+/// Returns the marked answers of a text: the box or the tag, whichever ends later, then the other,
+/// then announcements from the last to the first, then lines behind `####`.
+pub(super) fn marks(text: &str) -> Marks<'_> {
+    let boxes = boxed::find(text);
+    // Behind a box that was cut off, only what stands below its line counts.
+    let open = boxes.cut.map(|cut| {
+        let line = text[cut..].find('\n').map_or(text.len(), |length| cut + length);
+        &text[line..]
+    });
+    let text = open.unwrap_or(text);
+    let tag = tags::last_answer(text);
+    let closed = tag.is_some() || boxes.last.is_some() || open.is_some();
+    let mut candidates = Vec::new();
+    let tag_first = match (&tag, &boxes.last) {
+        // A box inside the tag is the answer, and what stands around it is not.
+        (Some(tag), Some(boxed)) => tag.end > boxed.end && boxed.end <= tag.start,
+        _ => true,
+    };
+    let tagged = tag.map(|place| (Place::Tagged, Cow::Borrowed(&text[place])));
+    let boxed = boxes.last.map(|found| (Place::Boxed, found.content));
+    let both = if tag_first { [tagged, boxed] } else { [boxed, tagged] };
+    for (place, content) in both.into_iter().flatten() {
+        inside(place, content, &mut candidates);
+    }
+    let announced = announced::lines(text).into_iter().map(|line| (Place::Announced, line));
+    let hashes = hashes::lines(text).map(|line| (Place::Hashes, line));
+    candidates.extend(announced.chain(hashes).map(|(place, line)| Candidate {
+        place,
+        text: Cow::Borrowed(line),
+    }));
+    Marks { candidates, closed }
+}
+
+/// Adds what a mark holds: an announcement inside it, then all of it.
+fn inside<'a>(place: Place, content: Cow<'a, str>, candidates: &mut Vec<Candidate<'a>>) {
+    let inner = unwrapped(&content);
+    // The words may be set upright, and then their brace stands before the answer.
+    let lines = announced::lines(inner)
+        .into_iter()
+        .map(|line| line.trim_start_matches(['}', ' ']));
+    let braces = |line: &str, brace: char| line.matches(brace).count();
+    let mut whole = lines.filter(|line| braces(line, '{') == braces(line, '}'));
+    if let Some(line) = whole.find(|line| announced::reads(line)) {
+        candidates.push(Candidate {
+            place,
+            text: Cow::Owned(line.to_owned()),
+        });
+    }
+    candidates.push(Candidate { place, text: content });
+}
 
 /// Returns the first bytes of a text, at most `length`, up to the end of a character.
 pub(super) fn head(text: &str, length: usize) -> &str {
@@ -28,9 +132,13 @@ pub(super) fn tail(text: &str, length: usize) -> &str {
 
 /// Returns the marked answer: between the last `<answer>` and `</answer>`, else in the last
 /// `\boxed{}`, else the whole text.
-pub(super) fn marked(text: &str) -> &str {
-    tags::last_block(text, "answer")
-        .or_else(|| boxed::last(text))
-        .unwrap_or(text)
-        .trim()
+pub(super) fn marked(text: &str) -> Cow<'_, str> {
+    let found = match tags::last_answer(text) {
+        Some(place) => Cow::Borrowed(&text[place]),
+        None => boxed::last(text).unwrap_or(Cow::Borrowed(text)),
+    };
+    match found {
+        Cow::Borrowed(found) => Cow::Borrowed(found.trim()),
+        Cow::Owned(found) => Cow::Owned(found.trim().to_owned()),
+    }
 }

@@ -9,13 +9,14 @@ use super::{answer, label};
 
 /// Returns true if the answer has the normal form of one of the label's texts.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
-    let found = form(answer::marked(text));
-    !found.is_empty() && label::texts(label).iter().any(|label| form(label) == found)
+    let found = form(&answer::marked(text));
+    let is = |label: &String| form(label) == found || form(&answer::marked(label)) == found;
+    !found.is_empty() && label::listed(label).iter().any(is)
 }
 
 /// Returns true if the answers in both texts have the same normal form, and it is not empty.
 pub(super) fn is_same(a: &str, b: &str) -> bool {
-    is_right(a, &answer::marked(b).into())
+    is_right(a, &answer::marked(b).into_owned().into())
 }
 
 #[cfg(test)]

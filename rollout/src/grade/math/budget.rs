@@ -3,8 +3,7 @@
 
 use std::cell::Cell;
 
-/// Longest answer that is compared, in bytes.
-pub(crate) const LONGEST: usize = 512;
+pub(super) use crate::grade::answer::LONGEST_ANSWER as LONGEST;
 
 /// Steps of one comparison. A step visits or evaluates a node of a formula, or compares a pair of
 /// answers. It takes about a hundred nanoseconds; operations on long fractions count as many steps.

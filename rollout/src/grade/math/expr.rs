@@ -140,6 +140,15 @@ impl Expr {
         }
     }
 
+    /// Returns true for digits with at most a sign.
+    pub(super) fn is_literal(&self) -> bool {
+        match self {
+            Self::Number(..) => true,
+            Self::Negative(inner) => inner.is_literal(),
+            _ => false,
+        }
+    }
+
     /// Returns the number of decimal places of a plain decimal number, else 0.
     pub(super) fn places(&self) -> usize {
         match self {

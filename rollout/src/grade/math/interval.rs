@@ -1,17 +1,34 @@
 //! Intervals and their unions as stretches of the real line.
 
-use super::answer::{Answer, Op, Relation};
+use super::answer::Answer;
+use super::collection::except;
 use super::expr::{Expr, is_constant};
 use super::number::Number;
+use super::relation::{Op, Relation};
 
-/// Returns the interval of a chain: `1 < x <= 2` or `x > 1`.
+/// Returns the interval of a chain: `1 < x <= 2`, `x > 1`, or the union of `x != 1`.
 pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
+    if let [
+        Relation {
+            left,
+            op: Op::Unequal,
+            right,
+        },
+    ] = chain
+    {
+        let hole = match (left, right) {
+            (Expr::Variable(name), hole) | (hole, Expr::Variable(name)) if !is_constant(name) => hole,
+            _ => return None,
+        };
+        let value = hole.value(&|_| f64::NAN)?.as_real()?;
+        return except(vec![(value, hole.clone())]);
+    }
     let (mut low, mut high, mut name) = (None, None, None);
     for Relation { left, op, right } in chain {
         let closed = match op {
             Op::Less => false,
             Op::AtMost => true,
-            Op::Equal | Op::Unequal => return None,
+            Op::Equal | Op::Approx | Op::Unequal => return None,
         };
         let (variable, bound, place) = match (left, right) {
             (Expr::Variable(variable), bound) if !is_constant(variable) => (variable, bound, &mut high),

@@ -1,4 +1,4 @@
-//! The grader `math`: finds answers in texts, reads them, and compares their meaning.
+//! The grader `math`: reads answers and compares their meaning.
 //!
 //! Numbers are compared as exact fractions where possible. Formulas with variables are compared by
 //! their values at fixed points. A value that underflowed or lost its digits equals no other value.
@@ -6,63 +6,155 @@
 //! by part. Units are ignored.
 
 mod answer;
+mod base;
+mod brackets;
 mod budget;
+mod clock;
+mod collection;
 mod complex;
+mod computation;
 mod expr;
 mod functions;
 mod gamma;
+mod groups;
 mod interval;
-mod lexer;
-mod locate;
+mod names;
 mod number;
 mod numerals;
 mod parser;
 mod pieces;
+mod quantity;
+mod relation;
 mod same;
-mod unit;
-mod vulgar;
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 
-use self::answer::Answer;
+use self::answer::{Answer, Side};
 use self::budget::Budget;
-pub(super) use self::budget::LONGEST;
-use self::locate::candidates;
-pub(super) use self::locate::last_number;
+use self::budget::LONGEST;
+pub(super) use self::quantity::{Quantity, whole};
 use self::same::same;
-use super::answer::boxed;
-use super::answer::wide::narrow_numbers;
+use super::answer::{Candidate, Place, announced, last, marks, prose};
 use super::label;
+use super::normal::unit_names::is_beside_number;
+use super::normal::wide::narrow_numbers;
+use super::normal::words::{is_words, plain_words};
+
+/// Most words of a label. A longer text is a solution, which no answer repeats.
+const MOST_WORDS: usize = 40;
+/// Most words of a last line that is an answer in words.
+const MOST_LAST_WORDS: usize = 3;
+/// Most words of an answer in words between tags.
+const FEW_WORDS: usize = 5;
 
 /// Returns true if the answer in `text` equals the label.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
-    let Some(label) = label::text(label) else { return false };
-    let label = boxed::last(&label).unwrap_or(&label);
-    readings(&narrow_numbers(text)).any(|answer| equal(answer, label))
+    let Some(label) = read_label(label) else { return false };
+    let text = narrow_numbers(text);
+    readings(&text).iter().any(|answer| equal(&answer.text, &label))
 }
 
 /// Returns true if both texts have an answer and the answers are equal.
 pub(super) fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (narrow_numbers(a), narrow_numbers(b));
-    readings(&a).any(|a| readings(&b).any(|b| equal(a, b)))
+    let (a, b) = (readings(&a), readings(&b));
+    a.iter().any(|a| b.iter().any(|b| equal(&a.text, &b.text)))
 }
 
 /// Returns true if the label is a number, or a text that is neither blank nor too long.
 pub(super) fn is_label(label: &Value) -> bool {
-    label::text(label).is_some_and(|text| is_usable(&text))
+    read_label(label).is_some_and(|text| text.split_whitespace().nth(MOST_WORDS).is_none())
 }
 
-/// Returns the possible answers in a text that are short enough to be compared.
-fn readings(text: &str) -> impl Iterator<Item = &str> {
-    let found = candidates(text).into_iter().flatten();
-    found.filter(|answer| is_usable(answer))
+/// Returns the answer that a label holds: behind `####`, in a box or a tag, announced, or all of it.
+pub(super) fn read_label(label: &Value) -> Option<String> {
+    label::find(label, |text, place| match place {
+        Place::Announced => announced::reads(text) && is_usable(text),
+        Place::Hashes => is_formula(text),
+        _ => is_usable(text),
+    })
+}
+
+/// Returns the answer that the grader reads, and its place. A second reading leaves words behind a
+/// number out.
+pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
+    let marks = marks(text);
+    let mut other = None;
+    for candidate in marks.candidates {
+        let text = candidate.text.as_ref();
+        if !is_usable(text) {
+            continue;
+        }
+        match candidate.place {
+            Place::Tagged if is_sentence(text) => return vec![last_of(candidate)],
+            Place::Tagged | Place::Boxed | Place::Last => return vec![candidate],
+            Place::Announced if announced::reads(text) => return with_cut(candidate),
+            Place::Announced => other = other.or(Some(candidate)),
+            Place::Hashes if is_formula(text) => return vec![candidate],
+            Place::Hashes => {}
+        }
+    }
+    if marks.closed {
+        return Vec::new();
+    }
+    let line = last::line(text).filter(|line| is_answer_line(line));
+    let value = line.or_else(|| last::value(text)).map(|value| Candidate {
+        place: Place::Last,
+        text: Cow::Borrowed(value),
+    });
+    let found = value.into_iter().chain(other);
+    found.filter(|candidate| is_usable(&candidate.text)).collect()
+}
+
+/// Returns true for a line that is a formula, or a word, and nothing else.
+fn is_answer_line(line: &str) -> bool {
+    let word = line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && is_words(line) && announced::reads(line);
+    word || (is_formula(line) && !has_prose(line))
+}
+
+/// Returns true if a line has words that are neither units nor names of mathematics.
+fn has_prose(line: &str) -> bool {
+    let mut words = line.split([' ', ',', '.', '(', ')', ':', '*']);
+    words.any(|word| {
+        let letters = word.chars().count() >= 2 && word.chars().all(char::is_alphabetic);
+        letters && !is_beside_number(word)
+    })
+}
+
+/// Returns the announced line, and the line without the words behind its number.
+fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
+    let cut = prose::without_prose(&candidate.text).map(|cut| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(cut.to_owned()),
+    });
+    std::iter::once(candidate).chain(cut).collect()
+}
+
+/// Returns true for a sentence between tags, in which the last value is the answer.
+fn is_sentence(text: &str) -> bool {
+    text.split_whitespace().nth(FEW_WORDS).is_some() && !is_formula(text)
+}
+
+fn last_of(candidate: Candidate<'_>) -> Candidate<'_> {
+    let text = last::value(&candidate.text).map(str::to_owned);
+    Candidate {
+        place: candidate.place,
+        text: text.map_or(candidate.text, Cow::Owned),
+    }
 }
 
 fn is_usable(answer: &str) -> bool {
     !answer.trim().is_empty() && answer.len() <= LONGEST
 }
 
-/// Returns true if two answers are equal as text, or in meaning within [`budget::MOST_STEPS`].
+fn is_formula(text: &str) -> bool {
+    is_usable(text) && !matches!(Answer::parse(text, Side::Answer), Answer::Words(_))
+}
+
+/// Returns true if an answer and a label are equal as text, or in meaning within
+/// [`budget::MOST_STEPS`].
 pub(super) fn equal(answer: &str, label: &str) -> bool {
     equal_within(answer, label, &Budget::new())
 }
@@ -71,8 +163,8 @@ fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
     if answer.trim() == label.trim() {
         return true;
     }
-    let (a, b) = (Answer::parse(answer), Answer::parse(label));
+    let (a, b) = (Answer::parse(answer, Side::Answer), Answer::parse(label, Side::Label));
     let words = matches!(a, Answer::Words(_)) || matches!(b, Answer::Words(_));
-    let in_words = |text: &str| Some(answer::plain_words(text)).filter(|text| text.contains(char::is_alphabetic));
+    let in_words = |text: &str| Some(plain_words(text)).filter(|text| text.contains(char::is_alphabetic));
     same(&a, &b, budget) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
 }

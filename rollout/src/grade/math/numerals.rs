@@ -4,9 +4,9 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 
 use super::expr::Expr;
-use super::lexer::Token;
 use super::number::Number;
 use super::parser::{Parser, boxed};
+use crate::grade::normal::token::Token;
 
 impl Parser<'_> {
     pub(super) fn number(&mut self, digits: &str) -> Option<Expr> {
@@ -15,6 +15,7 @@ impl Parser<'_> {
         }
         if let Some(base) = self.subscript() {
             // A number in another base counts as a name: 1010_2 is not 1010.
+            let base = super::base::named(&base);
             return if base == "10" {
                 decimal(digits)
             } else {
@@ -81,19 +82,15 @@ impl Parser<'_> {
             return None;
         };
         let (_, fraction) = digits.split_once('.')?;
-        let period_follows = name == "overline" || (name == "dot" && period.len() == 1);
-        if !period_follows || period.contains('.') || fraction.len() + period.len() > 30 {
+        if name != "overline" || period.contains('.') {
             return None;
         }
-        let all: i128 = format!("{}{period}", digits.replace('.', "")).parse().ok()?;
-        let head: i128 = digits.replace('.', "").parse().ok()?;
-        let nines = 10i128.checked_pow(period.len() as u32)? - 1;
-        let denominator = nines.checked_mul(10i128.checked_pow(fraction.len() as u32)?)?;
+        let whole = |digits: String| digits.parse::<BigInt>().ok();
+        let all = whole(format!("{}{period}", digits.replace('.', "")))?;
+        let head = whole(digits.replace('.', ""))?;
+        let nines = whole(format!("{}{}", "9".repeat(period.len()), "0".repeat(fraction.len())))?;
         self.rest = &self.rest[4..];
-        Some(Expr::Number(
-            Number::exact(BigRational::new((all - head).into(), denominator.into()))?,
-            0,
-        ))
+        Some(Expr::Number(Number::exact(BigRational::new(all - head, nines))?, 0))
     }
 }
 
@@ -111,11 +108,9 @@ fn is_numeric(first: &Token, rest: &[Token]) -> bool {
 fn decimal(digits: &str) -> Option<Expr> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let exact = if digits.contains('.') {
-        // A decimal with more digits than this holds was rounded anyway.
-        let numerator: Option<i128> = format!("{whole}{fraction}").parse().ok();
-        let scale = 10i128.checked_pow(u32::try_from(fraction.len()).ok()?);
-        let ratio = |(n, d): (i128, i128)| Number::exact(BigRational::new(n.into(), d.into()));
-        numerator.zip(scale).and_then(ratio)
+        let numerator: Option<BigInt> = format!("{whole}{fraction}").parse().ok();
+        let scale = BigInt::from(10).pow(u32::try_from(fraction.len()).ok()?);
+        numerator.and_then(|numerator| Number::exact(BigRational::new(numerator, scale)))
     } else {
         digits.parse::<BigInt>().ok().and_then(Number::whole)
     };

@@ -2,8 +2,8 @@
 //! numbers.
 
 use super::expr::Expr;
-use super::lexer::Token;
 use super::number::{MOST_DEGREE, Number};
+use crate::grade::normal::token::Token;
 
 /// Deepest nesting of brackets and commands together.
 const DEEPEST: usize = 64;
@@ -18,8 +18,9 @@ const FUNCTIONS: [&str; 16] = [
 ];
 
 /// Commands that stand between formulas, never inside one.
-const BETWEEN: [&str; 14] = [
-    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\", "over", "choose",
+const BETWEEN: [&str; 20] = [
+    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\", "over", "choose", "approx",
+    "implies", "mid", "setminus", "reals", "notin",
 ];
 
 impl Expr {

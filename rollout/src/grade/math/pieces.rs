@@ -1,16 +1,31 @@
 //! Lists of tokens: trimmed, split, merged and signed.
 
-use super::lexer::Token;
-use crate::grade::answer::wide::is_han;
+use crate::grade::normal::token::Token;
+use crate::grade::normal::wide::is_han;
 
 pub(super) fn is_command(token: &Token, wanted: &str) -> bool {
-    matches!(token, Token::Command(name) if name == wanted)
+    token.is_command(wanted)
 }
+
+/// Words between the elements of a list.
+const JOINING: [&str; 11] = [
+    "and",
+    "or",
+    "und",
+    "oder",
+    "y",
+    "o",
+    "et",
+    "ou",
+    "as well as",
+    "and also",
+    "&",
+];
 
 pub(super) fn is_separator(token: &Token) -> bool {
     match token {
-        Token::Symbol(c) => *c == ',' || *c == ';',
-        Token::Text(words) => ["and", "or"].contains(&words.trim().trim_matches(',').trim()),
+        Token::Symbol(c) => [',', ';', '和', '或'].contains(c),
+        Token::Text(words) => JOINING.contains(&words.trim().trim_matches(',').trim()),
         _ => false,
     }
 }
@@ -56,35 +71,8 @@ pub(super) fn split(tokens: &[Token], separator: impl Fn(&Token) -> bool) -> Opt
     (depth == 0).then_some(pieces)
 }
 
-/// Merges `1,234,567.8` into one number, if only a sign, units and a percent sign stand next to it.
-pub(super) fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
-    let start = usize::from(matches!(tokens.first(), Some(Token::Symbol('-' | '+'))));
-    let Token::Number(first, spaced) = tokens.get(start)? else {
-        return None;
-    };
-    let (mut digits, mut at) = (first.clone(), start + 1);
-    while let (Some(Token::Symbol(',')), Some(Token::Number(group, false))) = (tokens.get(at), tokens.get(at + 1)) {
-        let whole = group.split('.').next().unwrap_or_default();
-        if whole.len() != 3 || digits.contains('.') {
-            return None;
-        }
-        digits.push_str(group);
-        at += 2;
-    }
-    let only_units = tokens[at..]
-        .iter()
-        .all(|t| matches!(t, Token::Text(_) | Token::Letter(_) | Token::Symbol('%')) || is_unit_sign(t));
-    if at == start + 1 || first.len() > 3 || first.contains('.') || !only_units {
-        return None;
-    }
-    let mut merged = tokens[..start].to_vec();
-    merged.push(Token::Number(digits, *spaced));
-    merged.extend_from_slice(&tokens[at..]);
-    Some(merged)
-}
-
 /// Returns true for a sign that occurs in Chinese units.
-fn is_unit_sign(token: &Token) -> bool {
+pub(super) fn is_unit_sign(token: &Token) -> bool {
     matches!(token, Token::Symbol(c) if is_han(*c))
 }
 

@@ -7,11 +7,13 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::{Answer, Op, Relation};
+use super::answer::{Answer, Named};
 use super::budget::Budget;
+use super::clock::Clock;
 use super::expr::Expr;
 use super::interval::{cover_the_same, interval};
 use super::number::Number;
+use super::relation::{Op, Relation};
 use crate::shuffle::SplitMix;
 
 /// Points at which formulas with variables are compared. At least `ENOUGH` of them must give
@@ -33,7 +35,7 @@ pub(super) fn same(a: &Answer, b: &Answer, budget: &Budget) -> bool {
 }
 
 fn deep(a: &Answer, b: &Answer, depth: usize, budget: &Budget) -> bool {
-    use Answer::{Matrix, Named, Relation, Set, Tuple, Union, Value, Words};
+    use Answer::{Matrix, Named, Ratio, Relation, Same, Set, Time, Tuple, Union, Value, Words};
     if depth > DEEPEST || !budget.spend(1) {
         return false;
     }
@@ -44,13 +46,20 @@ fn deep(a: &Answer, b: &Answer, depth: usize, budget: &Budget) -> bool {
         (Words(a), Words(b)) => a == b,
         (Words(words), Value(..)) => letter(b).is_some_and(|b| *words == b),
         (Value(..), Words(words)) => letter(a).is_some_and(|a| *words == a),
-        (Named(_, _, Some(a)), Named(_, _, Some(b))) => relations(a, b, budget),
-        (Named(a_name, a, _), Named(b_name, b, _)) => a_name == b_name && next(a, b),
-        (Named(_, _, Some(a)), Relation(b)) | (Relation(b), Named(_, _, Some(a))) => {
-            b.len() == 1 && relations(a, &b[0], budget)
-        }
-        (Named(_, a, _), b) | (b, Named(_, a, _)) => next(a, b),
+        (Named(a), Named(b)) => both_named(a, b, depth, budget),
+        (Named(one), Relation(chain)) | (Relation(chain), Named(one)) => match (&one.relation, chain.as_slice()) {
+            (Some(one), [other]) => relations(one, other, budget),
+            _ => false,
+        },
+        (Same(terms), other) => terms.iter().any(|term| next(term, other)),
+        (other, Same(terms)) => terms.iter().any(|term| next(other, term)),
+        (Named(a), b) => a.stands && next(&a.value, b),
+        (a, Named(b)) => b.stands && next(a, &b.value),
+        (Ratio(a), Ratio(b)) => proportional(a, b, budget),
+        (Time(a), Time(b)) => a.same(*b),
+        (Time(time), Value(number, false)) | (Value(number, false), Time(time)) => is_hour(*time, number),
         (Relation(a), Relation(b)) => chains(a, b, budget),
+        (Relation(chain), Value(value, false)) | (Value(value, false), Relation(chain)) => proves(chain, value, budget),
         (Relation(chain), other) | (other, Relation(chain)) => interval(chain).is_some_and(|chain| next(&chain, other)),
         (Set(a), Set(b)) => sets(a, b, depth, budget),
         (Set(set), Union(union)) | (Union(union), Set(set)) => match (joined(union), alternatives(set)) {
@@ -65,6 +74,38 @@ fn deep(a: &Answer, b: &Answer, depth: usize, budget: &Budget) -> bool {
         (Matrix(a), Matrix(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| all(a, b)),
         _ => false,
     }
+}
+
+/// Returns true if two names have equal values, or two equations are equivalent.
+fn both_named(a: &Named, b: &Named, depth: usize, budget: &Budget) -> bool {
+    let equivalent = match (&a.relation, &b.relation) {
+        (Some(a), Some(b)) => relations(a, b, budget),
+        _ => false,
+    };
+    equivalent || (a.name == b.name && deep(&a.value, &b.value, depth + 1, budget))
+}
+
+/// Returns true if the terms of two ratios are proportional.
+fn proportional(a: &[Expr], b: &[Expr], budget: &Budget) -> bool {
+    let product = |a: &Expr, b: &Expr| Expr::Product(Box::new(a.clone()), Box::new(b.clone()));
+    let (Some(first), Some(other)) = (a.first(), b.first()) else {
+        return false;
+    };
+    let same = |(one, two): (&Expr, &Expr)| equal(&product(one, other), &product(two, first), budget);
+    a.len() == b.len() && a.iter().zip(b).all(same)
+}
+
+/// Returns true if a bare number names the hour: `3` for `3 p.m.`.
+fn is_hour(time: Clock, number: &Expr) -> bool {
+    let value = number.value(&|_| f64::NAN).and_then(|value| value.as_whole());
+    time.hour().is_some_and(|hour| value == Some(i128::from(hour)))
+}
+
+/// Returns true if a chain of equal formulas ends with this formula: `(x+1)^2 = x^2+2x+1`.
+fn proves(chain: &[Relation], value: &Expr, budget: &Budget) -> bool {
+    let identity = |one: &Relation| one.op == Op::Equal && equal(&one.left, &one.right, budget);
+    let last = chain.last().map(|one| &one.right);
+    chain.iter().all(identity) && last.is_some_and(|last| equal(last, value, budget))
 }
 
 /// Returns the letter of a formula that is a single variable, in lower case.

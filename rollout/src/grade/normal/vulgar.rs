@@ -1,8 +1,6 @@
 //! Fractions that are a single character.
 
-use crate::grade::answer::wide::narrow;
-
-const FRACTIONS: [(char, &str); 15] = [
+const FRACTIONS: [(char, &str); 19] = [
     ('½', "\\frac{1}{2}"),
     ('⅓', "\\frac{1}{3}"),
     ('⅔', "\\frac{2}{3}"),
@@ -18,28 +16,21 @@ const FRACTIONS: [(char, &str); 15] = [
     ('⅜', "\\frac{3}{8}"),
     ('⅝', "\\frac{5}{8}"),
     ('⅞', "\\frac{7}{8}"),
+    ('⅐', "\\frac{1}{7}"),
+    ('⅑', "\\frac{1}{9}"),
+    ('⅒', "\\frac{1}{10}"),
+    ('↉', "\\frac{0}{3}"),
 ];
 
 /// Returns true if the character is a fraction.
-pub(super) fn is_fraction(c: char) -> bool {
+pub(crate) fn is_fraction(c: char) -> bool {
     spelling(c).is_some()
 }
 
-fn spelling(c: char) -> Option<&'static str> {
+/// Returns the LaTeX of such a fraction.
+pub(super) fn spelling(c: char) -> Option<&'static str> {
     let found = FRACTIONS.iter().find(|(sign, _)| *sign == c);
     found.map(|(_, spelling)| *spelling)
-}
-
-/// Spells such fractions in LaTeX, and replaces wide signs with ASCII.
-pub(super) fn spelled(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match spelling(c) {
-            Some(spelling) => out.push_str(spelling),
-            None => out.push(narrow(c)),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -12,15 +12,30 @@ pub(crate) fn narrow(c: char) -> char {
         '、' => ',',
         '【' => '[',
         '】' => ']',
+        '٫' => '.',
+        '٬' => ',',
+        c if !c.is_ascii() && digit(c).is_some() => digit(c).unwrap_or(c),
         // The range ends before the wave, which stands for a range of numbers.
         '！'..='｝' => char::from_u32(u32::from(c) - APART).unwrap_or(c),
         c => c,
     }
 }
 
+/// The zeros of other scripts and of bold mathematics, each with its nine digits behind it.
+const ZEROS: [char; 11] = ['٠', '۰', '०', '০', '๐', '０', '𝟎', '𝟘', '𝟢', '𝟬', '𝟶'];
+
+/// Returns the ASCII digit of a digit in another script.
+fn digit(c: char) -> Option<char> {
+    let of = |zero: &char| u32::from(c).checked_sub(u32::from(*zero)).filter(|value| *value < 10);
+    char::from_digit(ZEROS.iter().find_map(of)?, 10)
+}
+
 /// Replaces wide digits and colons with ASCII, because readers look for numbers by these.
 pub(crate) fn narrow_numbers(text: &str) -> Cow<'_, str> {
-    let is_wide = |c: char| ('０'..='９').contains(&c) || c == '：';
+    let is_wide = |c: char| !c.is_ascii() && (c == '：' || digit(c).is_some());
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
     if text.contains(is_wide) {
         text.chars().map(|c| if is_wide(c) { narrow(c) } else { c }).collect()
     } else {

@@ -1,19 +1,13 @@
-//! Finds the answer in a text.
+//! Finds the answers that a text announces: `The answer is 5`, `Answer: 5`, `Respuesta: 5`.
 
-mod delimited;
-mod last;
-mod prose;
-
-pub(crate) use self::last::number as last_number;
-use self::prose::without_prose;
-use super::lexer::PLAIN;
-use crate::grade::answer::{boxed, tags};
-
-/// Words that announce an answer right after them.
-const ANNOUNCING: [&str; 3] = ["answer is", "answer:", "answer**:"];
+use super::announcing::places;
+use super::delimited;
+use crate::grade::normal::names::PLAIN;
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
 const MOST_WORDS: usize = 5;
+/// Most announcements that are looked at.
+const MOST: usize = 48;
 
 /// Words before an answer that say nothing about it.
 const LEADING: [&str; 12] = [
@@ -84,59 +78,16 @@ const STATES: [&str; 44] = [
     "following",
 ];
 
-/// Returns up to two candidates for the answer. They are searched in this order:
-/// - the last box,
-/// - the text between `<answer>` and `</answer>`,
-/// - the line after the last "answer is" or "answer:", whole and also cut before words after a
-///   number,
-/// - the last formula or number.
-///
-/// An announcement counts only if the text after it reads as an answer. If there is none, the text
-/// after the last announcement becomes the second candidate.
-pub(crate) fn candidates(text: &str) -> [Option<&str>; 2] {
-    let marked = boxed::last(text).or_else(|| tags::last_block(text, "answer"));
-    if marked.is_some() {
-        return [marked, None];
+/// Returns the announced texts, the last first. Each is read up to the next announcement, so this is
+/// one pass.
+pub(crate) fn lines(text: &str) -> Vec<&str> {
+    let mut until = text.len();
+    let mut found = Vec::new();
+    for place in places(text).into_iter().rev().take(MOST) {
+        found.extend(text.get(place.end..until).and_then(said));
+        until = place.start;
     }
-    match announced(text) {
-        Announced::Answer(line) => [Some(line), without_prose(line)],
-        Announced::Other(line) => [last::value(text), line],
-    }
-}
-
-/// The text that a message announces.
-enum Announced<'a> {
-    Answer(&'a str),
-    /// No announcement reads as an answer. Holds the text after the last announcement.
-    Other(Option<&'a str>),
-}
-
-/// Returns the last announced text that reads as an answer. Each announcement is read up to the
-/// next one, so this is one pass.
-fn announced(text: &str) -> Announced<'_> {
-    let (mut until, mut other) = (text.len(), None);
-    for (start, end) in announcements(text).into_iter().rev() {
-        match said(&text[end..until]) {
-            Some(line) if reads(line) => return Announced::Answer(line),
-            line => other = other.or(line),
-        }
-        until = start;
-    }
-    Announced::Other(other)
-}
-
-/// Returns the start and end of every announcement, in order.
-fn announcements(text: &str) -> Vec<(usize, usize)> {
-    let lower = text.to_ascii_lowercase();
-    // Excludes "the answer isn't".
-    let ends = |end: &usize| !lower[..*end].ends_with('s') || !lower[*end..].starts_with(char::is_alphabetic);
-    let mut places: Vec<(usize, usize)> = Vec::new();
-    for words in ANNOUNCING {
-        let found = lower.match_indices(words).map(|(at, _)| (at, at + words.len()));
-        places.extend(found.filter(|(_, end)| ends(end)));
-    }
-    places.sort_unstable();
-    places
+    found
 }
 
 /// Returns the announced text, up to the end of its line or sentence, or a displayed formula. Lines
@@ -144,12 +95,12 @@ fn announcements(text: &str) -> Vec<(usize, usize)> {
 fn said(behind: &str) -> Option<&str> {
     let mut rest = behind;
     loop {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*'].contains(&c));
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*', '_', '=', '>'].contains(&c));
         if let Some(formula) = delimited::set_off(rest) {
             return Some(formula);
         }
         let whole = rest.lines().next()?;
-        let line = whole.split(". ").next()?.trim_end_matches(['.', ' ', '*']);
+        let line = whole.split(". ").next()?.trim_end_matches(['.', ' ', '*', '_', '。']);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
             return Some(without_leading(line)).filter(|line| !line.is_empty());
@@ -170,7 +121,7 @@ fn without_leading(mut line: &str) -> &str {
 
 /// Returns true if a line reads as an answer. It begins like a formula, or it is a few words that
 /// do not only describe an answer.
-fn reads(line: &str) -> bool {
+pub(crate) fn reads(line: &str) -> bool {
     let mut words = line
         .split_whitespace()
         .map(without_marks)
@@ -205,15 +156,21 @@ fn is_word(word: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Returns the last announced text that reads as an answer.
+    fn answer(text: &str) -> Option<&str> {
+        lines(text).into_iter().find(|line| reads(line))
+    }
+
     #[test]
     fn an_announced_answer_may_stand_on_the_line_below() {
-        for (text, answer) in [
+        for (text, line) in [
             ("The answer is: \n\n$$\\frac{3}{4}$$", "\\frac{3}{4}"),
             ("The answer is:\n\n\\[ \\frac{3}{4}. \\]\nI am sure.", "\\frac{3}{4}."),
             ("Answer:\n$$\n\\frac{3}{4}\n$$", "\\frac{3}{4}"),
             ("**Answer:**\n$\\frac{1}{2}$", "$\\frac{1}{2}$"),
             ("**Answer**: $\\frac{1}{2}$", "$\\frac{1}{2}$"),
             ("### Final Answer:\r\n\r\n  5\r\n", "5"),
+            ("#### Final Answer\n72", "72"),
             ("Answer:\n\\(x+1\\) apples", "\\(x+1\\) apples"),
             ("The answer is as follows:\n\n$$x=5$$", "x=5"),
             ("The answer is therefore:\n5", "5"),
@@ -221,13 +178,13 @@ mod tests {
             ("Answer: $$5$$.", "5"),
             ("Answer:\n\\[\\begin{aligned} x &= 3+4 \\\\ &= 7 \\end{aligned}\\]", "7"),
         ] {
-            assert_eq!(candidates(text)[0], Some(answer), "{text}");
+            assert_eq!(answer(text), Some(line), "{text}");
         }
     }
 
     #[test]
     fn announcements_without_an_answer_are_skipped() {
-        for (text, answer) in [
+        for (text, line) in [
             ("Answer: 5\n\nThis answer is verified.", "5"),
             ("The answer is 5. I checked: this answer is right.", "5"),
             ("Answer: 5. So the answer is indeed correct!", "5"),
@@ -237,9 +194,9 @@ mod tests {
             ),
             ("Answer: 5\nWe are asked what the answer is.", "5"),
             ("Answer: 5\nDo not say that the answer isn't 6", "5"),
+            ("Answer: 5\nIf the answer is 6, then the sum is odd.", "5"),
+            ("Answer: 5\nThe answer could be 6", "5"),
             ("Answer: 5\nNow you know what the answer is", "5"),
-            ("The answer is a bit subtle. We get $\\frac{1}{2}$.", "\\frac{1}{2}"),
-            ("The answer is what we get from 3 and 4, so it is 7.", "7"),
             ("Answer: 5\nThe answer is even.", "even"),
             ("Answer: 5\nThe answer is no real solution", "no real solution"),
             ("Answer: 5\nThe answer is x", "x"),
@@ -251,10 +208,43 @@ mod tests {
             ("The answer is not 5", "not 5"),
             ("Answer:7", "7"),
         ] {
-            assert_eq!(candidates(text)[0], Some(answer), "{text}");
+            assert_eq!(answer(text), Some(line), "{text}");
         }
-        // Without another candidate in the text, it may be the answer after all.
-        assert_eq!(candidates("The answer is correct."), [None, Some("correct")]);
-        assert_eq!(candidates("So what the answer is"), [None, None]);
+        for text in [
+            "The answer is correct.",
+            "The answer is a bit subtle. We get $\\frac{1}{2}$.",
+            "So what the answer is",
+        ] {
+            assert_eq!(answer(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_words_and_languages_announce_too() {
+        for text in [
+            "The answer should be 5.",
+            "The correct answer would be 5",
+            "The answer to the question is 5.",
+            "Answer = 5",
+            "answer equals 5",
+            "Final answer - 5",
+            "Antwort: 5",
+            "Die Antwort lautet 5.",
+            "Respuesta: 5",
+            "La respuesta es 5.",
+            "Réponse : 5",
+            "La réponse est 5",
+            "Risposta: 5",
+            "A resposta é 5.",
+            "Ответ: 5",
+            "答案是5",
+            "答案：5",
+            "答えは5",
+            "정답: 5",
+            "정답은 5",
+            "Đáp án: 5",
+        ] {
+            assert_eq!(answer(text), Some("5"), "{text}");
+        }
     }
 }

@@ -1,22 +1,32 @@
 //! Reads the last value of a text without an announcement.
 
-use super::super::budget::LONGEST;
-use super::super::lexer::PLAIN;
-use super::super::vulgar;
-use super::delimited;
-use crate::grade::answer::minus;
+use super::{LONGEST_ANSWER, delimited};
+use crate::grade::normal::names::PLAIN;
+use crate::grade::normal::setting::undelimited;
+use crate::grade::normal::{minus, vulgar};
 
 /// Signs of formulas outside ASCII, in addition to the signs for a minus.
-const SIGNS: &str = "√π∞×·⋅÷±°²³≤≥";
+const SIGNS: &str = "√∛π∞×·⋅÷±°≤≥⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉€£₹";
 
 /// Returns the last delimited formula, or the last number after it. A number inside a formula does
 /// not count.
-pub(super) fn value(text: &str) -> Option<&str> {
+pub(crate) fn value(text: &str) -> Option<&str> {
     let digit = text.rfind(|c: char| c.is_ascii_digit() || vulgar::is_fraction(c));
     match delimited::last(text) {
         Some(formula) if digit.is_none_or(|at| at < formula.end) => Some(delimited::last_row(text[formula].trim())),
         _ => unmarked(text, digit?),
     }
+}
+
+/// Returns the last line without marks of bold type, unless it is a sum: of `10-7` the last number
+/// counts.
+pub(crate) fn line(text: &str) -> Option<&str> {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    let line = undelimited(line.trim().trim_start_matches(['#', '>', ' '])).trim_end_matches(['.', ' ']);
+    let within = |c: char| c.is_ascii_digit() || " .,+*$".contains(c) || minus::is_sign(c);
+    let mut signs = line.chars().skip(1).filter(|c| "+*".contains(*c) || minus::is_sign(*c));
+    let sum = line.chars().all(within) && signs.next().is_some();
+    (!line.is_empty() && line.len() <= LONGEST_ANSWER && !sum).then_some(line)
 }
 
 /// Returns the last number or fraction of a text, with its sign.
@@ -62,7 +72,7 @@ fn unmarked(text: &str, digit: usize) -> Option<&str> {
 /// Removes what belongs to the sentence: full stops, marks of bold type, unmatched brackets.
 fn bare(mut text: &str) -> &str {
     // Longer texts are never compared.
-    while text.len() <= LONGEST {
+    while text.len() <= LONGEST_ANSWER {
         let inner = text.trim_start_matches(['*', '_', '`', '\'', '$', ':', ',', ';']);
         let inner = inner.trim_end_matches(['*', '_', '`', '\'', '$', ':', ',', ';', '.', '!', '?']);
         let inner = matched(matched(inner, "([", ")]"), "{", "}");
@@ -96,7 +106,8 @@ fn is_formula(text: &str) -> bool {
     });
     power
         || text.contains(vulgar::is_fraction)
-        || text.contains(['\\', '^', '_', '{', '}', '√', '²', '³'])
+        || text.contains(['\\', '^', '_', '{', '}', '√', '∛'])
+        || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
         || names.any(|name| PLAIN.contains(&name))
 }
 

@@ -1,0 +1,123 @@
+//! Reads the words after a number: some may be dropped, some change the number.
+
+use crate::grade::normal::names::{PLAIN, is_mathematics};
+use crate::grade::normal::scale::{changes as changes_number, is_scale};
+
+/// Words that begin a reason, which is not part of the answer.
+const REASONS: [&str; 3] = ["because", "since", "as"];
+
+/// Returns a formula without the words after it: the `7` of `7 apples`, and of `7, because 3+4=7`.
+/// Returns `None` if no words follow a number, or if they change it: `3 times 5`, `2 hours and 30
+/// minutes`.
+pub(crate) fn without_prose(line: &str) -> Option<&str> {
+    let bytes = line.as_bytes();
+    let (mut at, mut depth, mut number) = (0, 0usize, false);
+    while let Some(byte) = bytes.get(at) {
+        let letters = bytes[at..].iter().take_while(|b| b.is_ascii_alphabetic()).count();
+        if letters > 0 {
+            let begins = at == 0 || [b' ', b'('].contains(&bytes[at - 1]);
+            if depth == 0 && begins && is_prose(&line[at..at + letters]) {
+                let formula = without_last_words(&line[..at]);
+                let cut = number && !changes(&line[formula.len()..]);
+                return cut.then(|| formula.trim_end_matches(['.', ' ', '*']));
+            }
+            at += letters;
+            continue;
+        }
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            b'0'..=b'9' => number = true,
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Returns true if the words after a number may change it. Numbers and changing words count, up to
+/// the beginning of a reason.
+fn changes(behind: &str) -> bool {
+    let behind = behind.to_ascii_lowercase().replace("as well as", "and");
+    let words = behind
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    words
+        .take_while(|word| !REASONS.contains(word))
+        .any(|word| word.contains(|c: char| c.is_ascii_digit()) || changes_number(word))
+}
+
+/// Returns true for a word, and false for a product of variables, `sqrt`, `sinx` or `million`.
+pub(super) fn is_prose(word: &str) -> bool {
+    word.len() >= 4 && !is_mathematics(word) && !is_scale(word)
+}
+
+/// Removes short words at the end: `7 of the` becomes `7`.
+fn without_last_words(mut line: &str) -> &str {
+    loop {
+        line = line.trim_end_matches([' ', ',', ';', ':', '(']);
+        let start = line.rfind(' ').map_or(0, |at| at + 1);
+        let word = line[start..].trim_start_matches('(');
+        let is_word = word.len() >= 2 && word.bytes().all(|b| b.is_ascii_alphabetic());
+        if start == 0 || !is_word || PLAIN.contains(&word) || is_scale(word) {
+            return line;
+        }
+        line = &line[..start];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_prose;
+
+    #[test]
+    fn an_announced_answer_is_read_without_prose() {
+        for (line, cut) in [
+            ("7 apples", Some("7")),
+            ("7, because 3+4=7", Some("7")),
+            ("7 apples since 3 and 4 make 7", Some("7")),
+            ("7** apples", Some("7")),
+            ("7 of the apples", Some("7")),
+            ("7 (the smallest one)", Some("7")),
+            ("$\\frac{1}{2}$ of them", Some("$\\frac{1}{2}$")),
+            ("3 and 4 respectively", Some("3 and 4")),
+            ("x+1 where x is odd", Some("x+1")),
+            ("2 million people", Some("2 million")),
+            ("2 pi metres", Some("2 pi")),
+            ("2 sqrt(3)", None),
+            ("2 million", None),
+            ("2 and a half", None),
+            ("5 cm", None),
+            ("\\text{7 apples}", None),
+            ("5\\text{ apples}", None),
+            ("Monday the 7th", None),
+            ("B because of 4 reasons", None),
+            ("2 \\alpha", None),
+        ] {
+            assert_eq!(without_prose(line), cut, "{line}");
+        }
+    }
+
+    #[test]
+    fn words_that_change_a_number_are_not_cut_off() {
+        for line in [
+            "3 times 5",
+            "1 over 2",
+            "5 factorial",
+            "10 choose 3",
+            "5 squared",
+            "3 fifths",
+            "2 hours and 30 minutes",
+            "3 (when x>0) or 5 (when x<0)",
+            "7 is wrong",
+            "7 apples or pears",
+            "5 as well as 6",
+            "7 unless it rains",
+            "4 divided by three",
+            "10 percent of them",
+            "5 groups of dozens",
+        ] {
+            assert_eq!(without_prose(line), None, "{line}");
+        }
+    }
+}

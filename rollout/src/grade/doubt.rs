@@ -1,0 +1,146 @@
+//! Checks labels before a run uses them: a label that no answer can earn is refused.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::grader::Grader;
+use super::label;
+use super::verdict::read_label;
+
+/// Longest part of a label that a message shows, in bytes.
+const SHOWN: usize = 120;
+
+/// The reason why no answer can earn a label, and what to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt(String);
+
+impl Doubt {
+    fn new(label: &Value, why: &str) -> Self {
+        let mut shown = label.to_string();
+        if shown.len() > SHOWN {
+            shown.truncate(shown.floor_char_boundary(SHOWN));
+            shown.push_str("..");
+        }
+        Self(format!("the label is {shown}; {why}"))
+    }
+
+    /// Keeps the words of a grader that the program registered.
+    pub(super) fn of_own(why: String) -> Self {
+        Self(why)
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Doubt {}
+
+impl From<Doubt> for String {
+    fn from(doubt: Doubt) -> Self {
+        doubt.0
+    }
+}
+
+/// Checks that a shipped grader reads the label, and that an answer which repeats it earns 1.
+///
+/// # Errors
+/// Says what is wrong with the label and what to write instead.
+pub(super) fn check(grader: Grader, label: &Value) -> Result<(), Doubt> {
+    if grader == Grader::Format {
+        return Ok(());
+    }
+    if is_inexact(label) {
+        let why = "digits of a number beyond 2^53 are lost in JSON: write it as a text";
+        return Err(Doubt::new(label, why));
+    }
+    let kind = grader.kind();
+    if !grader.reads_label(label) {
+        let why = format!("{kind} compares with {}", grader.wanted());
+        return Err(Doubt::new(label, &why));
+    }
+    if says(grader, label).any(|text| grader.grade(&text, label) > 0.0) {
+        return Ok(());
+    }
+    let why = format!(
+        "{kind} would reject an answer that repeats it: write {}, or use the kind match or judge",
+        grader.wanted()
+    );
+    Err(Doubt::new(label, &why))
+}
+
+fn is_inexact(label: &Value) -> bool {
+    match label {
+        Value::Array(list) => list.iter().any(label::is_inexact),
+        one => label::is_inexact(one),
+    }
+}
+
+/// Returns answers that say the label: what is read of it, and letter for letter; boxed, announced
+/// and plain.
+fn says(grader: Grader, label: &Value) -> impl Iterator<Item = String> {
+    let read = read_label(grader, label).into_iter();
+    read.chain(label::texts(label)).flat_map(|said| {
+        [
+            format!("\\boxed{{{said}}}"),
+            said.clone(),
+            format!("The answer is {said}."),
+        ]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn labels_that_no_answer_can_earn_are_refused() {
+        let large: Value = serde_json::from_str("18446744073709551616").unwrap();
+        for (kind, label, why) in [
+            ("math", large.clone(), "write it as a text"),
+            ("gsm8k", large.clone(), "write it as a text"),
+            ("match", json!([1, 1e20]), "write it as a text"),
+            ("math", json!("[\"1\", \"2\"]"), "math compares with"),
+            ("math", json!("word ".repeat(60)), "math compares with"),
+            ("math", json!(["34"]), "math compares with"),
+            ("integer", json!(1.5), "whole number"),
+            ("choice", json!(2), "a letter from A to J"),
+            ("choice", json!("A, C"), "a letter from A to J"),
+            ("gsm8k", json!("none"), "gsm8k compares with"),
+            ("match", json!(""), "match compares with"),
+        ] {
+            let doubt = Grader::new(kind).unwrap().check_label(&label).unwrap_err().to_string();
+            assert!(doubt.contains(why), "{kind}: {doubt}");
+        }
+    }
+
+    #[test]
+    fn labels_are_read_as_answers_are() {
+        for (kind, label, answer) in [
+            ("math", json!("So 17*2=34.\n#### 34"), "\\boxed{34}"),
+            ("math", json!("[\"34\"]"), "\\boxed{34}"),
+            ("math", json!("<answer>34</answer>"), "\\boxed{34}"),
+            ("math", json!("The answer is 34."), "\\boxed{34}"),
+            ("math", json!(34.0), "\\boxed{34}"),
+            ("gsm8k", json!("So 17*2=34.\n#### 34"), "#### 34"),
+            ("integer", json!("[\"34\"]"), "34"),
+            ("integer", json!("\\boxed{34}"), "34"),
+            ("choice", json!("Answer: (B)"), "B"),
+            ("match", json!("\\boxed{Paris}"), "\\boxed{Paris}"),
+            ("match", json!("[\"Paris\", \"Rome\"]"), "Rome"),
+            ("match", json!(1995.0), "1995"),
+            ("exact", json!(1995.0), "1995"),
+            ("exact", json!(1995.0), "1995.0"),
+            ("f1", json!(1995.0), "1995"),
+        ] {
+            let grader = Grader::new(kind).unwrap();
+            assert!(grader.check_label(&label).is_ok(), "{kind}: {label}");
+            assert_eq!(grader.grade(answer, &label), 1.0, "{kind}: {answer} against {label}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Numbers as the graders `gsm8k` and `integer` read them.
+
+use super::answer::{Answer, Side};
+use super::budget::{Budget, LONGEST};
+use super::expr::Expr;
+use super::number::Number;
+use super::same::same;
+
+/// An answer that is a number, or one number in several spellings.
+#[derive(Debug)]
+pub(crate) struct Quantity(Answer);
+
+impl Quantity {
+    /// Reads a text that is one number, with its currency, its unit and its name.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        if text.len() > LONGEST || !text.contains(char::is_numeric) {
+            return None;
+        }
+        let answer = Answer::parse(text, Side::Answer);
+        is_number(&answer).then_some(Self(answer))
+    }
+
+    /// Returns true if both are the same number.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        same(&self.0, &other.0, &Budget::new())
+    }
+}
+
+fn is_number(answer: &Answer) -> bool {
+    match answer {
+        Answer::Value(expr, _) => value(expr).is_some(),
+        Answer::Named(named) => named.stands && is_number(&named.value),
+        Answer::Same(terms) => terms.iter().all(is_number),
+        Answer::Time(time) => time.hour().is_some(),
+        _ => false,
+    }
+}
+
+fn value(expr: &Expr) -> Option<Number> {
+    let mut names = std::collections::BTreeSet::new();
+    expr.variables(&mut names);
+    expr.value(&|_| f64::NAN)
+        .filter(|value| names.is_empty() && value.as_real().is_some())
+}
+
+/// Returns the digits of a text that is one whole number.
+pub(crate) fn whole(text: &str) -> Option<String> {
+    Quantity::read(text).and_then(|quantity| digits(&quantity.0))
+}
+
+fn digits(answer: &Answer) -> Option<String> {
+    match answer {
+        Answer::Value(expr, _) => {
+            let exact = value(expr)?.exact.filter(num_rational::Ratio::is_integer)?;
+            Some(exact.to_integer().to_string())
+        }
+        Answer::Named(named) => digits(&named.value),
+        Answer::Same(terms) => terms.iter().find_map(digits),
+        Answer::Time(time) => time.hour().map(|hour| hour.to_string()),
+        _ => None,
+    }
+}

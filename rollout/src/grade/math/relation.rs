@@ -1,0 +1,174 @@
+//! Reads equations, inequalities and computations.
+
+use std::collections::BTreeSet;
+
+use super::answer::{Answer, Context, Named, Side};
+use super::computation::{self, number};
+use super::expr::Expr;
+use super::names::{is_name, is_opaque_name};
+use crate::grade::normal::token::Token;
+
+/// `left OP right`. Greater is written as less.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Relation {
+    pub(super) left: Expr,
+    pub(super) op: Op,
+    pub(super) right: Expr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Op {
+    Equal,
+    /// The right side may be rounded.
+    Approx,
+    Unequal,
+    Less,
+    AtMost,
+}
+
+/// Returns the relation of a token, and true if its sides change places.
+pub(super) fn op(token: &Token) -> Option<(Op, bool)> {
+    match token {
+        Token::Symbol('=') => Some((Op::Equal, false)),
+        Token::Command(name) => match name.as_str() {
+            "approx" => Some((Op::Approx, false)),
+            "ne" => Some((Op::Unequal, false)),
+            "<" => Some((Op::Less, false)),
+            "<=" => Some((Op::AtMost, false)),
+            ">" => Some((Op::Less, true)),
+            ">=" => Some((Op::AtMost, true)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The sides of a chain, and the relations between them.
+struct Chain<'a> {
+    sides: Vec<&'a [Token]>,
+    ops: Vec<(Op, bool)>,
+}
+
+/// Splits a chain at the relations outside brackets.
+fn chain(tokens: &[Token]) -> Chain<'_> {
+    let (mut sides, mut ops, mut start, mut depth) = (Vec::new(), Vec::new(), 0, 0usize);
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Symbol('(' | '[' | '{') | Token::Set('{') => depth += 1,
+            Token::Symbol(')' | ']' | '}') | Token::Set('}') => depth = depth.saturating_sub(1),
+            token => {
+                if let Some(op) = op(token).filter(|_| depth == 0) {
+                    sides.push(&tokens[start..at]);
+                    ops.push(op);
+                    start = at + 1;
+                }
+            }
+        }
+    }
+    sides.push(&tokens[start..]);
+    Chain { sides, ops }
+}
+
+/// Reads `x = 5` and chains, for example `1 < x <= 2`. With units dropped, the sides may be the same
+/// in different units.
+pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Option<Answer> {
+    let Chain { mut sides, mut ops } = chain(tokens);
+    if sides.first().is_some_and(|first| first.is_empty()) && matches!(ops.first(), Some((Op::Equal | Op::Approx, _))) {
+        sides.remove(0);
+        ops.remove(0);
+    }
+    if sides.iter().any(|side| side.is_empty()) {
+        return None;
+    }
+    if let [one] = sides.as_slice() {
+        return super::answer::read(one, context.deeper());
+    }
+    if ops.iter().all(|(op, _)| matches!(op, Op::Equal | Op::Approx)) {
+        let ops: Vec<Op> = ops.iter().map(|(op, _)| *op).collect();
+        return equation(&sides, &ops, has_units, context);
+    }
+    (0..ops.len())
+        .map(|at| between(sides[at], ops[at], sides[at + 1]))
+        .collect::<Option<_>>()
+        .map(Answer::Relation)
+}
+
+fn between(left: &[Token], (op, flipped): (Op, bool), right: &[Token]) -> Option<Relation> {
+    let (mut left, mut right) = (Expr::parse(left)?, Expr::parse(right)?);
+    if flipped {
+        std::mem::swap(&mut left, &mut right);
+    }
+    Some(Relation { left, op, right })
+}
+
+/// Reads a chain of equal terms: a name with its value, a computation, or an equation.
+fn equation(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Context) -> Option<Answer> {
+    let (first, last) = (sides.first()?, sides.last()?);
+    let whole = || between(first, (Op::Equal, false), last);
+    let named = |name: &[Token], value: Answer, stands: bool| {
+        Answer::Named(Named {
+            name: name.to_vec(),
+            value: Box::new(value),
+            relation: whole(),
+            stands,
+        })
+    };
+    let rest = || value(&sides[1..], &ops[1..], has_units, context);
+    // `\pi \approx 3.14` is a number, and `e = 5` is a name with its value.
+    let computed = computation::read(sides, ops, has_units, context);
+    if computed.is_some() {
+        return computed;
+    }
+    if is_name(first) {
+        return Some(named(first, rest()?, true));
+    }
+    if let ([left, right], true) = (sides, is_name(last)) {
+        return Some(named(right, super::answer::read(left, context.deeper())?, true));
+    }
+    if number(first, context).is_some() {
+        return last_has_variables(last).then(|| relations(sides)).flatten();
+    }
+    if Expr::parse(first).is_none() {
+        // A sum, an integral or a limit with its value.
+        return is_opaque_name(first)
+            .then(rest)
+            .flatten()
+            .map(|value| named(first, value, true));
+    }
+    if last_has_variables(last) {
+        return relations(sides);
+    }
+    Some(named(first, rest()?, context.side == Side::Answer))
+}
+
+fn has_variables(expr: &Expr) -> bool {
+    let mut names = BTreeSet::new();
+    expr.variables(&mut names);
+    !names.is_empty()
+}
+
+fn last_has_variables(tokens: &[Token]) -> bool {
+    Expr::parse(tokens).is_some_and(|expr| has_variables(&expr))
+}
+
+fn relations(sides: &[&[Token]]) -> Option<Answer> {
+    sides
+        .windows(2)
+        .map(|pair| between(pair[0], (Op::Equal, false), pair[1]))
+        .collect::<Option<_>>()
+        .map(Answer::Relation)
+}
+
+/// Returns the value behind a name: a computation, or the last term.
+fn value(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Context) -> Option<Answer> {
+    let read = |side: &[Token]| super::answer::read(side, context.deeper());
+    if let [one] = sides {
+        return read(one);
+    }
+    if sides.iter().all(|side| number(side, context).is_some()) {
+        return computation::read(sides, ops, has_units, context);
+    }
+    // What stands before the first rounded term is exact.
+    let exact = ops.iter().position(|op| *op == Op::Approx).unwrap_or(sides.len() - 1);
+    read(sides[exact])
+}

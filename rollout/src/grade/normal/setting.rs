@@ -1,0 +1,121 @@
+//! Reads through the typesetting around an answer.
+
+/// Commands that set the type of what follows.
+const SETTING: [&str; 34] = [
+    "text",
+    "textbf",
+    "textit",
+    "textrm",
+    "textsf",
+    "texttt",
+    "textnormal",
+    "textup",
+    "textsc",
+    "mathrm",
+    "mathbf",
+    "mathit",
+    "mathsf",
+    "mathtt",
+    "boldsymbol",
+    "operatorname",
+    "displaystyle",
+    "underline",
+    "bm",
+    "bf",
+    "rm",
+    "it",
+    "sf",
+    "emph",
+    "mbox",
+    "hbox",
+    "boxed",
+    "fbox",
+    "left",
+    "right",
+    "quad",
+    "qquad",
+    "large",
+    "Large",
+];
+
+/// Removes the typesetting before an answer: white space, dollar signs, stars, braces, quotes,
+/// commands.
+pub(crate) fn unset(mut text: &str) -> &str {
+    let mark =
+        |c: char| c.is_whitespace() || ['$', '*', '{', '}', '~', '"', '“', '”', '`', '«', '„', '\''].contains(&c);
+    loop {
+        let rest = text.trim_start_matches(mark).trim_start_matches("__");
+        let rest = without_command(rest).unwrap_or(rest);
+        if rest.len() == text.len() {
+            return rest;
+        }
+        text = rest;
+    }
+}
+
+/// Removes one typesetting command, formula sign or space command at the beginning of a text.
+fn without_command(text: &str) -> Option<&str> {
+    let command = text.strip_prefix('\\')?;
+    let length = command.bytes().take_while(u8::is_ascii_alphabetic).count();
+    if length == 0 {
+        return command.strip_prefix(['(', '[', ',', ';', ':', '!', ' ']);
+    }
+    let (name, rest) = command.split_at(length);
+    SETTING.contains(&name).then_some(rest)
+}
+
+/// Removes the end of a letter's typesetting. Also returns true if braces or stars closed it,
+/// which shows that the letter stands alone.
+pub(crate) fn without_closing(mut text: &str) -> (&str, bool) {
+    let mut closed = false;
+    loop {
+        // A space may stand before the brace: `\textbf{B } 12`.
+        let spaced = Some(text.trim_start()).filter(|text| text.starts_with('}'));
+        let closing = spaced
+            .unwrap_or(text)
+            .strip_prefix(['}', '*'])
+            .or_else(|| text.strip_prefix("__"));
+        let quiet = ["\\right", "\\)", "\\]", "$", "\"", "”", "`", "»", "“", "'"]
+            .iter()
+            .find_map(|sign| text.strip_prefix(sign));
+        match closing.or(quiet) {
+            Some(rest) => text = rest,
+            None => return (text, closed),
+        }
+        closed |= closing.is_some();
+    }
+}
+
+/// Removes delimiters of a formula and marks of bold type around the whole text.
+pub(crate) fn undelimited(text: &str) -> &str {
+    const AROUND: [(&str, &str); 7] = [
+        ("$$", "$$"),
+        ("$", "$"),
+        ("**", "**"),
+        ("__", "__"),
+        ("`", "`"),
+        ("\\(", "\\)"),
+        ("\\[", "\\]"),
+    ];
+    let text = text.trim();
+    for (open, close) in AROUND {
+        let inner = text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+        if let Some(inner) = inner.filter(|inner| !inner.contains(open) && !inner.contains(close)) {
+            return undelimited(inner);
+        }
+    }
+    text
+}
+
+/// Removes a command, delimiters or stars that are set around the whole text.
+pub(crate) fn unwrapped(text: &str) -> &str {
+    let text = undelimited(text);
+    let inner = text.strip_prefix('\\').and_then(|rest| {
+        let length = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let (name, rest) = rest.split_at(length);
+        let set = SETTING.contains(&name) && !["left", "right"].contains(&name);
+        let inside = rest.trim_start().strip_prefix('{')?.strip_suffix('}')?;
+        (set && !inside.contains(['{', '}'])).then_some(inside)
+    });
+    inner.map_or(text, str::trim)
+}

@@ -1,0 +1,118 @@
+//! Tells words and names from products of variables.
+
+use super::names::{PLAIN, is_mathematics};
+
+/// Short words that answer a question.
+const SHORT: [&str; 66] = [
+    "yes", "no", "on", "off", "up", "odd", "dne", "nan", "all", "any", "one", "two", "six", "ten", "red", "cat", "dog",
+    "man", "men", "boy", "tie", "win", "old", "new", "big", "far", "low", "hot", "dry", "wet", "bad", "top", "nil",
+    "out", "son", "mom", "dad", "her", "his", "him", "she", "mon", "tue", "wed", "thu", "fri", "sat", "sun", "jan",
+    "feb", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "oui", "non", "ja", "nein", "bob", "ann",
+    "sam",
+];
+/// Commands that set words.
+const COMMANDS: [&str; 12] = [
+    "\\textbf",
+    "\\textit",
+    "\\textrm",
+    "\\textsf",
+    "\\texttt",
+    "\\textnormal",
+    "\\text",
+    "\\mbox",
+    "\\emph",
+    "\\mathrm",
+    "\\mathbf",
+    "\\operatorname",
+];
+
+/// Returns true for words or a name of points in capitals, and false for a product of variables.
+pub(crate) fn is_words(text: &str) -> bool {
+    let plain = |c: char| c.is_alphabetic() || [' ', '.', ',', '\'', '’', '-', '!', '?'].contains(&c);
+    if !text.chars().all(plain) {
+        return false;
+    }
+    let trim = |piece: &'_ str| piece.trim_matches(|c: char| !c.is_alphabetic()).to_owned();
+    let pieces: Vec<String> = text
+        .split_whitespace()
+        .map(trim)
+        .filter(|piece| !piece.is_empty())
+        .collect();
+    let long = |piece: &String| piece.chars().count() >= 2 || ["a", "A", "I"].contains(&piece.as_str());
+    match pieces.as_slice() {
+        [] => false,
+        // A comma at the end separates nothing.
+        [one] => is_word(one) && !text.trim_end_matches([',', '.']).contains(','),
+        several => several.iter().all(long) && several.iter().any(|piece| is_word(piece)) && !text.contains(','),
+    }
+}
+
+/// Returns true for a word on its own.
+fn is_word(word: &str) -> bool {
+    let lower = word.to_lowercase();
+    if is_mathematics(&lower) {
+        return false;
+    }
+    let letters = word.chars().count();
+    let capitals = letters >= 2 && word.chars().all(char::is_uppercase);
+    let vowel = lower.contains(['a', 'e', 'i', 'o', 'u', 'y']);
+    let titled = word.starts_with(char::is_uppercase) && letters == 3 && vowel && lower[1..] == word[1..];
+    let long = letters >= 4 && !is_product_of_functions(&lower);
+    word.contains(char::is_alphabetic) && (capitals || titled || long || SHORT.contains(&lower.as_str()))
+}
+
+/// Returns true for `xsinx`: functions with at most two other letters.
+fn is_product_of_functions(word: &str) -> bool {
+    let rest = PLAIN.iter().fold(word.to_owned(), |rest, name| rest.replace(name, ""));
+    rest.len() < word.len() && rest.len() <= 2
+}
+
+/// Returns words in lower case with single spaces. Brackets around a single letter are dropped:
+/// `(B)` becomes `b`.
+pub(crate) fn plain_words(text: &str) -> String {
+    let mut text = text.replace('$', "").replace(['’', '‘'], "'");
+    for command in COMMANDS {
+        text = text.replace(command, "");
+    }
+    let text = text.replace("\\ ", " ").replace(['~', '\u{a0}'], " ");
+    let text: String = text.chars().filter(|c| !['{', '}', '\\'].contains(c)).collect();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+    let text = text.trim_end_matches(['.', ',', ';', '!']).trim().trim_matches('*');
+    let inner = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+    match inner {
+        Some(inner) if inner.chars().count() == 1 => inner.to_owned(),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_words;
+
+    #[test]
+    fn words_and_names_are_no_products() {
+        for words in [
+            "Yes",
+            "no",
+            "ODD",
+            "DNE",
+            "CAB",
+            "TTH",
+            "on",
+            "Paris",
+            "no solution",
+            "an ellipse",
+            "business",
+            "Bob",
+            "infinitely many",
+            "AB",
+        ] {
+            assert!(is_words(words), "{words}");
+        }
+        for formula in [
+            "ab", "abc", "a b c", "xyz", "x", "A", "sin x", "xsinx", "alpha", "x and y", "Rt", "n!", "2x", "", "A, B",
+        ] {
+            assert!(!is_words(formula), "{formula}");
+        }
+    }
+}
