@@ -143,7 +143,8 @@ def choices(rng):
 
     def text(rng, form):
         letter, thing = form.prose, things[letters.index(form.prose)]
-        ends = rng.choice(CHOICES).format(x=letter, thing=thing)
+        # "So, I." is no announcement.
+        ends = rng.choice([end for end in CHOICES if letter != "I" or end not in ("So, {x}.", "I choose {x}.")]).format(x=letter, thing=thing)
         lead = rng.choice(("", "", eliminate(rng, letters, things), option_list(things, letters), "Let us think step by step.\n" + eliminate(rng, letters, things)))
         return f"{lead}\n\n{ends}" if lead else ends
 
@@ -269,8 +270,9 @@ def computations(rng):
     family = rng.randrange(5)
     if family == 0:
         b, e = rng.randint(2, 9), rng.randint(2, 7)
-        other = other_whole(rng, b**e)
-        return Item([str(b**e)], tex(f"{b}^{{{e}}} = {b**e}", f"{b}^{e} = {b**e}"), tex(f"{b}^{{{e}}} = {other}", f"{b}^{{{e + 1}}} = {b ** (e + 1)}"))
+        # Every chain is true in itself, so its value is beyond doubt.
+        right, wrong = ([f"{b}^{{{e}}} = {b**e}", f"{b}^{e}={b**e}"] for b, e in ((b, e), (b + 1, e)))
+        return Item([str(b**e)], tex(*right), tex(*wrong), boxed)
     if family == 1:
         value = fraction(rng)
         p, q = abs(value).numerator, abs(value).denominator
@@ -279,16 +281,16 @@ def computations(rng):
         right = tex(f"{sign}\\frac{{{k * p}}}{{{k * q}}} = {sign}\\frac{{{p}}}{{{q}}}")
         if other == value or other <= 0:
             other = abs(value) + 1
-        return Item([f"{sign}\\frac{{{p}}}{{{q}}}"], right, tex(f"{sign}\\frac{{{k * other.numerator}}}{{{k * other.denominator}}} = {sign}\\frac{{{other.numerator}}}{{{other.denominator}}}"))
+        return Item([f"{sign}\\frac{{{p}}}{{{q}}}"], right, tex(f"{sign}\\frac{{{k * other.numerator}}}{{{k * other.denominator}}} = {sign}\\frac{{{other.numerator}}}{{{other.denominator}}}"), boxed)
     if family == 2:
         value = abs(fraction(rng, 14))
         other = value + rng.choice((1, 2))
         approx = lambda one: tex(f"\\frac{{{one.numerator}}}{{{one.denominator}}} \\approx {float(one):.3f}", f"\\frac{{{one.numerator}}}{{{one.denominator}}} \\approx {float(one):.2f}", f"\\dfrac{{{one.numerator}}}{{{one.denominator}}} \\approx {float(one):.4f}")
-        return Item([f"\\frac{{{value.numerator}}}{{{value.denominator}}}"], approx(value), approx(other) + approx(1 / value))
+        return Item([f"\\frac{{{value.numerator}}}{{{value.denominator}}}"], approx(value), approx(other) + approx(1 / value), boxed)
     if family == 3:
         a, b = rng.randint(2, 19), rng.choice((2, 3, 5, 6, 7, 10, 11, 13))
         approx = lambda a, b: tex(f"{a}\\sqrt{{{b}}} \\approx {a * b**0.5:.2f}", f"{a}\\sqrt{{{b}}}\\approx{a * b**0.5:.3f}")
-        return Item([f"{a}\\sqrt{{{b}}}"], approx(a, b), approx(a + 1, b) + approx(a, b + 1))
+        return Item([f"{a}\\sqrt{{{b}}}"], approx(a, b), approx(a + 1, b) + approx(a, b + 1), boxed)
     a, b = rng.randint(2, 300), rng.randint(2, 300)
     name = rng.choice(("S", "x", "a+b", "AB", "S_{10}", "f(3)", "P(2)"))
     right = tex(f"{a} + {b} = {a + b}", f"{name} = {a + b}", f"{name} = {a} + {b} = {a + b}")
