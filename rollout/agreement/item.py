@@ -19,7 +19,7 @@ class Item:
 CLASSES = []
 
 
-def of(kind, name, count=720):
+def of(kind, name, count=480):
     """Registers a function from a random generator to an item as a class of pairs."""
     return lambda make: CLASSES.append((kind, name, count, make)) or make
 

@@ -36,7 +36,7 @@ def whole(rng):
     return Item(labels(n), spellings(n), spellings(other_whole(rng, n)))
 
 
-@of("math", "large numbers", 360)
+@of("math", "large numbers", 280)
 def large(rng):
     n = rng.randint(10**17, 10 ** rng.choice((19, 22, 30, 36)))
     digits = str(n)
@@ -116,7 +116,7 @@ def fractions(rng):
     return Item([label, f"{value.numerator}/{value.denominator}"], fraction_forms(value, rng), fraction_forms(other_fraction(rng, value), rng))
 
 
-@of("math", "repeating decimals", 300)
+@of("math", "repeating decimals", 260)
 def repeating(rng):
     digits = rng.choice((1, 1, 2, 3))
     nines = 10**digits - 1
@@ -186,7 +186,7 @@ def roots(rng):
     return Item([over(f"{times}\\sqrt{{{b}}}")], right, wrong)
 
 
-@of("math", "sums with roots", 400)
+@of("math", "sums with roots", 320)
 def root_sums(rng):
     a, b, c, q = rng.randint(1, 15), rng.randint(1, 6), square_free(rng), rng.choice((1, 1, 2, 3))
     top = lambda a, sign, b, c: f"{a}{sign}{'' if b == 1 else b}\\sqrt{{{c}}}"
@@ -315,7 +315,7 @@ UNITS = (
 )
 
 
-@of("math", "units", 960)
+@of("math", "units", 640)
 def units(rng):
     unit, *dresses = rng.choice(UNITS)
     n = rng.choice((rng.randint(1, 99), rng.randint(2, 2000)))
@@ -330,7 +330,7 @@ def units(rng):
     return Item([value + dresses[0], value], forms(value), forms(other))
 
 
-@of("math", "words of scale", 480)
+@of("math", "words of scale", 360)
 def scale(rng):
     word, factor = rng.choice((("thousand", 10**3), ("million", 10**6), ("million", 10**6), ("billion", 10**9), ("dozen", 12)))
     n = rng.randint(2, 60)

@@ -6,7 +6,7 @@ from frames import both, prose, tex
 from item import Item, of, signed, term
 
 
-@of("math", "times", 360)
+@of("math", "times", 280)
 def times(rng):
     hour, minute, half = rng.randint(1, 12), rng.randint(0, 59), rng.choice("ap")
 
@@ -83,14 +83,14 @@ def near_intervals(rng, low, high, left, right):
     return found
 
 
-@of("math", "intervals", 960)
+@of("math", "intervals", 640)
 def intervals(rng):
     given = bounds(rng)
     wrong = [form for near in near_intervals(rng, *given) for form in interval_forms(*near)]
     return Item([interval(*given)], interval_forms(*given), wrong)
 
 
-@of("math", "unions", 480)
+@of("math", "unions", 360)
 def unions(rng):
     a, b = sorted(rng.sample(range(-15, 16), 2))
     if rng.random() < 0.3:
@@ -169,7 +169,7 @@ def lists(rng):
     return Item([",".join(one[1] for one in found), ", ".join(one[1] for one in found)], forms(found), near_lists(rng, found, forms), bare=False)
 
 
-@of("math", "plus or minus", 240)
+@of("math", "plus or minus", 200)
 def plus_minus(rng):
     a, b = rng.choice(((0, rng.randint(1, 60)), (rng.randint(-20, 20), rng.randint(1, 30))))
 
@@ -187,7 +187,7 @@ def ordered(rng, found, name=None):
     return forms + (tex(f"{name} = (" + ", ".join(texts) + ")") if name else []) + (prose("(" + ", ".join(other) + ")") if "\\" not in "".join(other) else [])
 
 
-@of("math", "tuples", 960)
+@of("math", "tuples", 640)
 def tuples(rng):
     count = rng.choice((2, 2, 2, 3, 3, 4))
     found = members(rng, count)
@@ -204,7 +204,7 @@ def tuples(rng):
     return Item(["(" + ",".join(one[1] for one in found) + ")", "(" + ", ".join(one[1] for one in found) + ")"], ordered(rng, found, name), wrong)
 
 
-@of("math", "several points", 300)
+@of("math", "several points", 260)
 def points(rng):
     found = [tuple(rng.sample(range(-12, 13), 2)) for _ in range(2)]
     if found[0] == found[1] or found[0] == found[1][::-1]:
@@ -293,7 +293,7 @@ def equations(rng):
     return Item([line(m, b)[0].tex], line(m, b), wrong)
 
 
-@of("math", "named values", 360)
+@of("math", "named values", 280)
 def named(rng):
     letter, n = rng.choice("xnkmabtP"), rng.randint(-99, 999)
     other = n + rng.choice((1, -1, 10)) if rng.random() < 0.6 or n == 0 else -n
@@ -301,7 +301,7 @@ def named(rng):
     return Item([str(n), f"{letter}={n}"], forms(n), forms(other))
 
 
-@of("math", "polynomials", 960)
+@of("math", "polynomials", 640)
 def polynomials(rng):
     a, b = rng.sample([n for n in range(-9, 10) if n], 2)
     k = rng.choice((1, 1, 1, 2, 3, -1))
@@ -373,7 +373,7 @@ def in_base(n, base):
 NAMES = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
 
 
-@of("math", "bases", 480)
+@of("math", "bases", 360)
 def bases(rng):
     base = rng.choice(sorted(NAMES))
     n = rng.randint(base * base, 4000)
@@ -389,7 +389,7 @@ def bases(rng):
     return Item([f"{digits}_{base}", f"{digits}_{{{base}}}"], forms(n, base), wrong)
 
 
-@of("math", "ratios", 480)
+@of("math", "ratios", 360)
 def ratios(rng):
     while True:
         parts = [rng.randint(1, 40) for _ in range(rng.choice((2, 2, 3)))]

@@ -27,7 +27,7 @@ OPPOSITES = (
 )
 
 
-@of("math", "words", 600)
+@of("math", "words", 440)
 def words(rng):
     one, other = rng.choice(OPPOSITES)[:: rng.choice((1, -1))]
 
@@ -39,7 +39,7 @@ def words(rng):
     return Item([f"\\text{{{one}}}", one], forms(one), forms(other))
 
 
-@of("math", "names of points", 300)
+@of("math", "names of points", 260)
 def point_names(rng):
     letters = "".join(rng.sample("ABCDEFGHKLMNPQRST", rng.choice((3, 4, 4, 5))))
     order = letters
@@ -59,7 +59,7 @@ def point_names(rng):
 OPTIONS = "ABCDEFGHIJ"
 
 
-@of("math", "letters of options", 400)
+@of("math", "letters of options", 320)
 def math_letters(rng):
     one, other = rng.sample(OPTIONS[:5], 2)
     forms = lambda letter: tex(f"\\text{{({letter})}}", f"\\textbf{{({letter})}}", f"\\text{{{letter}}}", f"({letter})", f"\\mathrm{{({letter})}}") + both(letter) + prose(f"({letter})", f"**{letter}**")
@@ -135,7 +135,7 @@ def eliminate(rng, letters, things):
     return "\n".join(lines)
 
 
-@of("choice", "choices", 1600)
+@of("choice", "choices", 1200)
 def choices(rng):
     letters = OPTIONS[: rng.choice((4, 4, 4, 4, 5, 5, 10))]
     things = rng.sample(THINGS, len(letters))
@@ -151,7 +151,7 @@ def choices(rng):
     return Item([one], prose(one), prose(other), text)
 
 
-@of("choice", "choices after formula boxes", 720)
+@of("choice", "choices after formula boxes", 480)
 def science(rng):
     letters = OPTIONS[:4]
     things = rng.sample(THINGS, 4)
@@ -209,7 +209,7 @@ GSM8K = (
 )
 
 
-@of("gsm8k", "gsm8k texts", 2000)
+@of("gsm8k", "gsm8k texts", 1600)
 def gsm8k(rng):
     n = rng.choice((rng.randint(2, 99), rng.randint(2, 999), rng.randint(1000, 99999), rng.randint(10**5, 10**7)))
 
@@ -245,7 +245,7 @@ WHOLE = (
 )
 
 
-@of("integer", "whole-number answers", 1400)
+@of("integer", "whole-number answers", 1000)
 def integers(rng):
     n = rng.choice((rng.randint(0, 999), rng.randint(0, 999), rng.randint(1000, 10**6), -rng.randint(1, 500)))
 
@@ -265,7 +265,7 @@ def integers(rng):
     return Item([n, str(n)], forms(n), forms(other_whole(rng, n)), text)
 
 
-@of("math", "computations in a box", 800)
+@of("math", "computations in a box", 560)
 def computations(rng):
     family = rng.randrange(5)
     if family == 0:
@@ -302,7 +302,7 @@ def boxed(rng, form):
     return rng.choice(BOXES).format(r=reasoning(rng), x=form.tex)
 
 
-@of("math", "several boxes", 720)
+@of("math", "several boxes", 480)
 def several_boxes(rng):
     a, b = rng.sample(range(-30, 90), 2)
     other = b + rng.choice((1, -1, 10)) if b + 1 != a and b - 1 != a and b + 10 != a else a + 100
@@ -321,7 +321,7 @@ def several_boxes(rng):
     return Item([str(b)], tex(str(b)), tex(str(other)), text)
 
 
-@of("math", "corrections", 720)
+@of("math", "corrections", 480)
 def corrections(rng):
     n = rng.randint(2, 999)
     other = abs(other_whole(rng, n))
@@ -361,7 +361,7 @@ NOISE = (
 )
 
 
-@of("math", "hostile texts", 600)
+@of("math", "hostile texts", 440)
 def hostile(rng):
     n = rng.randint(2, 999)
     hedges = [str(one) for one in sorted({n, n + 1, n - 1, n + rng.randint(2, 9)})]
@@ -394,7 +394,7 @@ def hostile(rng):
     return Item([str(n)], tex(str(n)), wrong, text)
 
 
-@of("math", "forms of labels", 600)
+@of("math", "forms of labels", 440)
 def label_forms(rng):
     if rng.random() < 0.5:
         n = whole_number(rng)
