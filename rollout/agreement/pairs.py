@@ -24,7 +24,7 @@ import json
 import pathlib
 import random
 
-import numbers_classes  # noqa: F401  (registers its classes)
+import single_numbers  # noqa: F401  (registers its classes)
 import structures  # noqa: F401
 import whole_texts  # noqa: F401
 from frames import frame

@@ -4,27 +4,57 @@ import collections
 import references
 
 # The graders with a column for each class; the others have totals only.
-COLUMNS = ("dyad", "math_verify", "DeepScaleR", "verl DAPO", "verl PRIME")
+COLUMNS = ("dyad", "math_verify", "DeepScaleR", "verl DAPO")
 GIVEN = {
     "dyad": "everything",
-    "math_verify": "everything; label in a box; letters by string extraction",
-    "DeepScaleR": "texts with a box; either of its two graders",
-    "verl DAPO": "box or `Answer:` at the end",
-    "verl MATH": "texts with a box",
-    "verl PRIME": "one pair in five",
-    "verl GSM8K strict": "texts with `####`",
-    "verl GSM8K flexible": "everything of gsm8k",
-    "lm-eval GSM8K strict": "texts with `####`",
-    "lm-eval GSM8K flexible": "everything of gsm8k",
-    "lm-eval Minerva": "`Final Answer: The final answer is`",
+    "math_verify": "everything, boxed labels",
+    "DeepScaleR": "boxes; best of two",
+    "verl DAPO": "boxes, `Answer:`",
+    "verl MATH": "boxes",
+    "verl PRIME": "every fifth",
+    "verl GSM8K strict": "`####`",
+    "verl GSM8K flexible": "everything",
+    "lm-eval GSM8K strict": "`####`",
+    "lm-eval GSM8K flexible": "everything",
+    "lm-eval Minerva": "its sentence",
+}
+# Classes that share a row of the page.
+ROWS = {
+    "large numbers": "whole numbers",
+    "repeating decimals": "decimals",
+    "sums with roots": "roots",
+    "scientific notation": "powers",
+    "unions": "intervals",
+    "plus or minus": "lists",
+    "several points": "tuples",
+    "matrices and vectors": "matrices",
+    "named values": "equations",
+    "numbers in words": "number words",
+    "ordinals": "number words",
+    "expressions in variables": "expressions",
+    "polynomials": "expressions",
+    "names of points": "point names",
+    "letters of options": "option letters",
+    "choices after formula boxes": "choices, boxes",
+    "gsm8k texts": "gsm8k",
+    "whole-number answers": "integer",
+    "computations in a box": "computations",
+    "words of scale": "million, dozen",
+    "forms of labels": "label forms",
+    "hostile texts": "hostile",
 }
 
 
+def row_of(row):
+    """Returns the page's row for the class of a pair."""
+    return ROWS.get(row["class"], row["class"])
+
+
 def counts(rows, found):
-    """Returns (grader, class) -> [pairs, false positives, false negatives, problems]."""
+    """Returns (grader, row of the page) -> [pairs, false positives, false negatives, problems]."""
     table = collections.defaultdict(lambda: [0, 0, 0, 0])
     for name, i, verdict, problem, _ in found:
-        for key in ((name, rows[i]["class"]), (name, None)):
+        for key in ((name, row_of(rows[i])), (name, None)):
             entry = table[key]
             entry[0] += 1
             entry[1] += verdict and not rows[i]["want"]
@@ -36,7 +66,7 @@ def counts(rows, found):
 
 def cell(entry):
     pairs, positive, negative, problems = entry
-    return f"{positive}+{negative}/{pairs}" + (f" !{problems}" if problems else "") if pairs else ""
+    return f"{positive}+{negative}/{pairs}" + (f"!{problems}" if problems else "") if pairs else ""
 
 
 def short(text, most=60):
@@ -58,7 +88,8 @@ def typical(rows, found, name):
         if classes:
             most = classes.most_common(1)[0][0]
             row = min((row for row in wrong if row["class"] == most), key=lambda row: len(row["text"]) + len(str(row["label"])))
-            shown.append(f"`{short(row['text'], 40)}` for `{short(str(row['label']), 25)}`")
+            # An answer without the reasoning before it.
+            shown.append(f"`{short(row['text'].splitlines()[-1], 40)}` for `{short(str(row['label']).splitlines()[-1], 25)}`")
         else:
             shown.append("")
     return shown
@@ -75,26 +106,24 @@ def page(rows, found, versions):
     lines = [
         "# Agreement of graders",
         "",
-        f"{len(rows)} pairs whose verdict follows from their construction ([what is left out](pairs.py)). Made by `make agreement`.",
+        f"`make agreement`: {len(rows)} pairs of [known verdict](pairs.py), graded by dyad and by [others](references.py).",
         "",
-        "A cell has false positives + false negatives / pairs read, then `!` and timeouts, crashes or refused labels.",
+        "Cells: false positives + false negatives / pairs; `!`: timeouts, crashes, refused labels.",
         "",
-        "| grader | given | errors | p50 ms | p99 ms |",
-        "|---|---|---|---|---|",
+        "| grader | given | errors | ms: p50, p99 |",
+        "|---|---|---|---|",
     ]
     for name in names:
-        times = [f"{quantile(seconds[name], share):.2g}" for share in (0.5, 0.99)]
-        lines.append(f"| {name} | {GIVEN[name]} | {cell(table[name, None])} | {times[0]} | {times[1]} |")
-    if "dyad" in names:
-        lines += ["", "dyad's times are whole runs of a class, divided by its pairs."]
+        times = ", ".join(f"{quantile(seconds[name], share):.2f}" for share in (0.5, 0.99))
+        lines.append(f"| {name} | {GIVEN[name]} | {cell(table[name, None])} | {times} |")
     lines += ["", "| class | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-    for name in dict.fromkeys(row["class"] for row in rows):
+    for name in dict.fromkeys(map(row_of, rows)):
         lines.append(f"| {name} | " + " | ".join(cell(table[column, name]) if (column, name) in table else "" for column in columns) + " |")
-    lines += ["", "Typical errors:", "", "| grader | wrongly accepts | wrongly rejects |", "|---|---|---|"]
+    lines += ["", "| typical | accepts | rejects |", "|---|---|---|"]
     for name in columns:
         lines.append(f"| {name} | " + " | ".join(typical(rows, found, name)) + " |")
     pins = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return "\n".join(lines + ["", f"Versions: {pins}; rllm {references.RLLM[1][:10]}."]) + "\n"
+    return "\n".join(lines + ["", f"{pins}, rllm {references.RLLM[1][:7]}."]) + "\n"
 
 
 def errors(rows, found, reasons):

@@ -3,7 +3,7 @@ import json
 
 from frames import BOXES, HASHES, SENTENCES, Form, both, frame, prose, reasoning, tex
 from item import Item, grouped, of, other_whole
-from numbers_classes import fraction, fraction_forms, other_fraction, whole_number
+from single_numbers import fraction, fraction_forms, other_fraction, whole_number
 
 OPPOSITES = (
     ("Yes", "No"),
