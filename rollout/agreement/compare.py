@@ -11,6 +11,7 @@ import collections
 import hashlib
 import importlib.metadata
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -87,7 +88,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "TABLE.md")
     parser.add_argument("--rllm", help="a checkout of %s at %s" % references.RLLM[:2])
     parser.add_argument("--limit", type=float, default=5, help="seconds for a grade of a reference")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
     args = parser.parse_args()
     rows = [json.loads(line) for line in args.pairs.read_text(encoding="utf-8").split("\n") if line]
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}

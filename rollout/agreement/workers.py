@@ -8,6 +8,8 @@ import time
 import warnings
 
 MEMORY = 3 << 30
+# Forked workers have the graders' packages loaded.
+PROCESSES = multiprocessing.get_context("fork")
 
 
 def work(pipe, make, argument):
@@ -38,8 +40,8 @@ class Worker:
         self.make, self.argument, self.limit, self.process = make, argument, limit, None
 
     def start(self):
-        self.pipe, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=work, args=(theirs, self.make, self.argument), daemon=True)
+        self.pipe, theirs = PROCESSES.Pipe()
+        self.process = PROCESSES.Process(target=work, args=(theirs, self.make, self.argument), daemon=True)
         self.process.start()
         theirs.close()
         if not self.pipe.poll(120) or self.pipe.recv() != "ready":
