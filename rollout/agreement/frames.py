@@ -86,7 +86,6 @@ SENTENCES = (
     "The answer is {x}.",
 )
 BARE = ("{r}\n\n{x}", "{x}")
-HASHES = ("{r}\n#### {x}", "{r}\n\n#### {x}")
 
 
 def frame(rng, form, bare=True):

@@ -24,8 +24,11 @@ import json
 import pathlib
 import random
 
-import single_numbers  # noqa: F401  (registers its classes)
+# Each of these registers its classes when it is imported; the order of the file follows.
+import single_numbers  # noqa: F401
 import structures  # noqa: F401
+import formulas  # noqa: F401
+import choices  # noqa: F401
 import whole_texts  # noqa: F401
 from frames import frame
 from item import CLASSES

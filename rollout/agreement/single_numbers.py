@@ -2,7 +2,7 @@
 import math
 from fractions import Fraction
 
-from frames import Form, both, prose, tex
+from frames import both, prose, tex
 from item import Item, grouped, of, other_whole
 
 
