@@ -3,7 +3,7 @@
 
     make agreement
 
-The references' verdicts are kept beside the pairs and made again when pairs or versions change.
+The references' verdicts are kept and made again when pairs, graders or versions change.
 `--rllm FOLDER` names a checkout of DeepScaleR instead of fetching its file.
 """
 import argparse
@@ -14,17 +14,17 @@ import json
 import os
 import pathlib
 import random
+import resource
 import subprocess
 import sys
-import time
 
 import references
 import table
 import workers
 
 PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "verl", "lm_eval")
-# PRIME's grader takes a quarter of a second for a grade, so it receives one pair in five.
-SHARES = {"verl PRIME": 5}
+# PRIME's grader is slow, so it receives one pair in ten.
+SHARES = {"verl PRIME": 10}
 
 
 def tasks_of(rows, graders):
@@ -40,20 +40,38 @@ def tasks_of(rows, graders):
 
 
 def of_references(args, rows, versions):
-    """Returns (name, row's place, verdict, problem, seconds) of every reference, from the file if it is current."""
+    """Returns (name, row's place, verdict, problem, seconds) of every reference.
+
+    The file beside the pairs keeps each verdict when it is made, so an interrupted run goes on.
+    """
     code = b"".join((pathlib.Path(__file__).parent / name).read_bytes() for name in ("references.py", "workers.py"))
     digest = hashlib.sha256(args.pairs.read_bytes() + code + json.dumps(versions).encode()).hexdigest()
-    kept = args.pairs.with_name("references.jsonl")
-    if kept.exists():
-        first, *lines = kept.read_text(encoding="utf-8").splitlines()
-        if json.loads(first) == digest:
-            return [json.loads(line) for line in lines]
+    kept, found = args.pairs.with_name("references.jsonl"), {}
+    first, *lines = kept.read_text(encoding="utf-8").split("\n")[:-1] if kept.exists() else [""]
+    if first == digest:
+        found = {tuple(line[:2]): line for line in map(json.loads, lines)}
+    else:
+        kept.write_text(digest + "\n", encoding="utf-8")
+    if args.kept_only:
+        return list(found.values())
     folder = references.rllm_folder(args.rllm)
-    tasks = tasks_of(rows, references.graders(folder))
-    results = workers.grade_all([(name, rows[i]) for name, i in tasks], references.graders, folder, args.limit, args.workers)
-    found = [[*task, *result] for task, result in zip(tasks, results)]
-    kept.write_text("\n".join(json.dumps(line) for line in [digest, *found]) + "\n", encoding="utf-8")
-    return found
+    # In random order the verdicts of an interrupted run are a fair sample.
+    tasks = [task for task in tasks_of(rows, references.graders(folder)) if task not in found]
+    random.Random(2).shuffle(tasks)
+    with open(kept, "a", encoding="utf-8") as file:
+
+        def keep(task, result):
+            found[task] = [*task, *result]
+            print(json.dumps(found[task]), file=file, flush=True)
+
+        workers.grade_all({task: (task[0], rows[task[1]]) for task in tasks}, references.graders, folder, args.limit, args.workers, keep)
+    return list(found.values())
+
+
+def processor():
+    """Returns the processor time of ended child processes."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def of_dyad(args, rows):
@@ -65,9 +83,9 @@ def of_dyad(args, rows):
     file = args.pairs.with_name("class.jsonl")
     for name, places in classes.items():
         file.write_text("".join(json.dumps(rows[i], ensure_ascii=False) + "\n" for i in places), encoding="utf-8")
-        began = time.perf_counter()
+        began = processor()
         run = subprocess.run([args.dyad, "grade", str(file), "--json"], capture_output=True, text=True)
-        seconds = (time.perf_counter() - began) / len(places)
+        seconds = (processor() - began) / len(places)
         lines = [json.loads(line) for line in run.stdout.splitlines()]
         if run.returncode not in (0, 1) or len(lines) != len(places) + 1:
             sys.exit(f"dyad grade of the class {name!r} ended with {run.returncode} after {len(lines)} lines: {run.stderr.strip()[-400:]}")
@@ -87,7 +105,8 @@ def main():
     parser.add_argument("--dyad", default="target/debug/dyad", help="the binary; '' leaves dyad out")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "TABLE.md")
     parser.add_argument("--rllm", help="a checkout of %s at %s" % references.RLLM[:2])
-    parser.add_argument("--limit", type=float, default=5, help="seconds for a grade of a reference")
+    parser.add_argument("--limit", type=float, default=5, help="processor seconds for a grade of a reference")
+    parser.add_argument("--kept-only", action="store_true", help="the verdicts of an interrupted run, without new ones")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     args = parser.parse_args()
     rows = [json.loads(line) for line in args.pairs.read_text(encoding="utf-8").split("\n") if line]

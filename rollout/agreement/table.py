@@ -11,7 +11,7 @@ GIVEN = {
     "DeepScaleR": "boxes; best of two",
     "verl DAPO": "boxes, `Answer:`",
     "verl MATH": "boxes",
-    "verl PRIME": "every fifth",
+    "verl PRIME": "every tenth",
     "verl GSM8K strict": "`####`",
     "verl GSM8K flexible": "everything",
     "lm-eval GSM8K strict": "`####`",
@@ -110,7 +110,7 @@ def page(rows, found, versions):
         "",
         "Cells: false positives + false negatives / pairs; `!`: timeouts, crashes, refused labels.",
         "",
-        "| grader | given | errors | ms: p50, p99 |",
+        "| grader | given | errors | CPU ms: p50, p99 |",
         "|---|---|---|---|",
     ]
     for name in names:
