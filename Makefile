@@ -2,7 +2,7 @@
 # at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo learn recipes up test test-long chaos fuzz mutants lint parity bench-engine bench-train bench-gpu bench build check-fresh clean
+.PHONY: help setup demo learn recipes up test test-long chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -112,6 +112,15 @@ parity: build ## models, adapters, losses, AdamW, chat templates: made anew by t
 	$(phase) "golden files as committed" "a second" $(PARITY) trainer/fixtures/compare.py rollout/golden target/parity/golden
 	$(phase) "parity" "first time about a minute, then seconds" env DYAD_PARITY_FIXTURES=$(CURDIR)/target/parity \
 		DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) cargo test --workspace --lib parity $(ARGS)
+
+# The reference graders on pairs whose verdict is known; again after a change of dyad, seconds.
+AGREEMENT := rollout/agreement/.venv/bin/python
+agreement: build ## graders beside math_verify, DeepScaleR, verl and lm-eval on 21,000 pairs of known verdict (Python, 200 MB once)
+	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
+	$(phase) "python" "200 MB once, then nothing" trainer/python.sh ../rollout/agreement
+	$(phase) "packages" "seconds" $(AGREEMENT) -m pip install --quiet --no-deps --requirement rollout/agreement/packages.txt
+	$(phase) "pairs" "seconds" $(AGREEMENT) rollout/agreement/pairs.py target/agreement/pairs.jsonl
+	$(phase) "compare" "first time about 20 minutes, then seconds" $(AGREEMENT) rollout/agreement/compare.py target/agreement/pairs.jsonl $(ARGS)
 
 bench-engine: build ## tokens per second beside transformers' generate(), one thread, f32 (Python as for parity)
 	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # python.sh FOLDER: makes the Python environment FOLDER/.venv from FOLDER/requirements.txt, once
-# (`make parity`, `make bench-train`).
+# (`make parity`, `make agreement`, `make bench-train`).
 set -euo pipefail
 cd "$(dirname "$0")/$1"
 if ! cmp -s requirements.txt .venv/made-from; then
