@@ -73,8 +73,8 @@ else
 	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
 endif
 
-test-long: build ## what is slow and rarely fails: the commands of the recipes' pages
-	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients
+test-long: build ## what is slow and rarely fails: the recipes' pages, other people's clients
+	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
 	$(phase) "long tests" "about 15 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import urllib.error
 import urllib.request
 
 PROMPT = """QUESTION: {question}
@@ -29,14 +30,24 @@ def asked(prompt):
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in said)
 
 
+def ask(body, headers):
+    request = urllib.request.Request(os.environ["JUDGE_URL"] + "/chat/completions", json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=50) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        # Some models have one temperature only.
+        if error.code != 400 or "temperature" not in body or b"temperature" not in error.read():
+            raise
+        return ask({key: value for key, value in body.items() if key != "temperature"}, headers)
+
+
 def judge(text, task):
     given = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
     prompt = PROMPT.format(question=asked(task["prompt"]), label=json.dumps(task["label"]), answer=given[-1] if given else text)
     body = {"model": os.environ["JUDGE_MODEL"], "temperature": 0, "messages": [{"role": "user", "content": prompt}]}
     headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ.get("JUDGE_KEY", "")}
-    request = urllib.request.Request(os.environ["JUDGE_URL"] + "/chat/completions", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=50) as answer:
-        said = json.load(answer)["choices"][0]["message"]["content"]
+    said = ask(body, headers)["choices"][0]["message"]["content"]
     same = re.findall(r'"same"\s*:\s*(true|false)', said)
     if not same:
         raise ValueError("the judge's reply has no \"same\"")

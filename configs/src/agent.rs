@@ -31,6 +31,9 @@ pub struct AgentConfig {
     /// Part of its earlier turns that the agent sees.
     #[serde(default)]
     pub history: History,
+    /// Jinja file with the chat template, for a base model without one; default: the model's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template: Option<PathBuf>,
     /// Extra variables for the chat template, for example `enable_thinking = false` for Qwen3.
     #[serde(default)]
     #[schemars(with = "crate::units::AnyTable")]

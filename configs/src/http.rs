@@ -20,6 +20,10 @@ pub struct HttpConfig {
     /// for all rows.
     #[serde(default = "default_context")]
     pub context: usize,
+    /// Control tokens that a client spells in a text prompt become these tokens, as for prompts
+    /// rendered by the client. By default they stay text.
+    #[serde(default)]
+    pub control_tokens: bool,
     /// Requests answered in parallel, 1 or more; further clients are asked to retry.
     #[serde(default = "default_at_once")]
     pub requests: usize,

@@ -83,6 +83,10 @@ pub struct RunSection {
     /// Treatment of groups that do not fill a batch when the run ends.
     #[serde(default)]
     pub last_batch: LastBatch,
+    /// Groups of the run's own tasks in succession without a sample after which the run stops and
+    /// says why; 0: never.
+    #[serde(default = "default_empty_groups")]
+    pub empty_groups: u64,
     /// Silence after which an agent or coordinator counts as gone.
     #[serde(default = "default_lease")]
     pub lease: HumanDuration,
@@ -123,6 +127,9 @@ fn default_folder() -> PathBuf {
 }
 fn default_message_cap() -> ByteSize {
     ByteSize(1 << 20)
+}
+fn default_empty_groups() -> u64 {
+    64
 }
 fn default_lease() -> HumanDuration {
     HumanDuration::from_secs(15)

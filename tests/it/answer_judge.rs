@@ -223,3 +223,76 @@ fn a_coordinator_rewards_as_the_judge_decides() {
     assert_eq!(rewards, [0.0, 0.0, 1.0, 1.0]);
     assert_eq!(asked.iter().count(), 4);
 }
+
+#[test]
+fn a_judge_that_rejects_a_temperature_is_asked_without_it() {
+    let refused = (
+        400,
+        json!({"error": {"message": "Unsupported value: temperature"}}).to_string(),
+    );
+    let (url, asked) = serve(vec![refused, says("{\"same\": true}")]);
+    let said = judge(Some(&url), &[question(1, "whales", &json!("Largest?"))]);
+    assert_eq!(said, [json!({"id": 1, "reward": 1.0})]);
+    let bodies: Vec<Value> = asked.iter().map(|(_, _, body)| body).collect();
+    assert!(
+        bodies[0]["temperature"].is_number() && bodies[1]["temperature"].is_null(),
+        "{bodies:?}"
+    );
+}
+
+/// Plays one conversation with dyad's own judge at `url`, and returns what was printed.
+fn judged_at(url: &str, environment: &[(&str, &str)]) -> String {
+    let program = program();
+    let config = kit::solo()
+        .without("agents.verifier")
+        .set("workflow.retries", 0)
+        .set("graders.correct.kind", "judge")
+        .set("graders.correct.timeout", "20s")
+        .set("graders.correct.judge.url", url)
+        .set("graders.correct.judge.model", "large")
+        .set("graders.correct.judge.tries", 1)
+        .save(&program);
+    let args = [
+        "workflow",
+        "test",
+        &config,
+        "--task",
+        "configs/programs/task.json",
+        "--members",
+        "2",
+    ];
+    let mut command = program.command(&[&args[..], &["--say", "solver=5", "--json"]].concat());
+    let output = command.envs(environment.iter().copied()).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn a_judge_is_asked_through_the_proxy_of_the_environment() {
+    let (proxy, asked) = serve(vec![says("{\"score\": 1}"); 2]);
+    let proxy = proxy.trim_end_matches("/v1").to_owned();
+    let plain = [
+        ("HTTP_PROXY", proxy.as_str()),
+        ("http_proxy", &proxy),
+        ("DYAD_ALLOW_PLAINTEXT", "1"),
+        ("NO_PROXY", "other.example"),
+        ("no_proxy", "other.example"),
+    ];
+    let printed = judged_at("http://judge.example/v1", &plain);
+    assert!(printed.contains("\"correct\":1"), "{printed}");
+    let paths: Vec<String> = asked.iter().map(|(path, _, _)| path).collect();
+    assert_eq!(paths, ["http://judge.example/v1/chat/completions"; 2]);
+    // A judge of this machine is reached directly, whatever the environment says.
+    let (near, asked) = serve(vec![says("{\"score\": 1}"); 2]);
+    let gone = format!("http://127.0.0.1:{}", quiet_port());
+    let printed = judged_at(
+        &near,
+        &[
+            ("HTTP_PROXY", &gone),
+            ("http_proxy", &gone),
+            ("NO_PROXY", ""),
+            ("no_proxy", ""),
+        ],
+    );
+    assert!(printed.contains("\"correct\":1"), "{printed}");
+    assert_eq!(asked.iter().count(), 2);
+}

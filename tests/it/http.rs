@@ -169,6 +169,28 @@ fn a_stream_that_outlasts_the_run_ends_with_the_reason() {
     assert!(run.end(Duration::from_secs(30)).is_some(), "{}", run.log());
 }
 
+#[test]
+#[ignore = "slow: `make test-long`; its clients are a large environment"]
+fn the_clients_that_people_have_talk_to_a_training_agent() {
+    let program = program();
+    let config = without_end()
+        .set("defaults.agent.model.random.tokenizer", "bytes")
+        .set("agents.a.http.listen", "127.0.0.1:0");
+    let _run = start(&program, &config, &[]);
+    let python = std::env::var_os("DYAD_FIELD_PYTHON").unwrap_or_else(|| "tests/.venv-field/bin/python".into());
+    let output = Command::new(python)
+        .arg("tests/python/field_clients.py")
+        .args([&program.front("a"), "a", program.home().to_str().unwrap()])
+        .current_dir(Program::root())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for client in ["litellm", "langchain", "harness"] {
+        assert!(said.contains(&format!("{client} ok")), "{said}");
+    }
+}
+
 /// A front that other machines reach needs a token; the run is refused before anything is loaded.
 #[test]
 fn no_front_listens_to_the_network_without_a_token() {

@@ -42,6 +42,7 @@ mod recipes_tools;
 mod reference;
 mod remote;
 mod resume;
+mod stalled;
 mod stop;
 mod suites;
 mod tls;

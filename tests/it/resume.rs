@@ -41,3 +41,31 @@ fn a_run_killed_in_mid_round_ends_with_the_same_weights() {
         assert_eq!(counts, (STEPS * 2 * 128, 0, 0, 0), "agent {agent}: {audit:?}");
     }
 }
+
+#[test]
+fn a_finished_run_goes_on_for_more_steps() {
+    for command in ["run", "up"] {
+        let program = program();
+        let config = Small::new()
+            .set("run.train_steps", 4)
+            .set("defaults.agent.train.optimizer.schedule", "linear");
+        let run = program.play(command, &config.save(&program), &[]);
+        assert_eq!(batches(&run, "a"), 4);
+        let folder = run.to_str().unwrap();
+        let fewer = program.fail(2, &[command, "--resume", folder, "--steps", "4"]);
+        assert!(fewer.contains("has 4 steps already"), "{fewer}");
+        let output = program.output(&[command, "--resume", folder, "--steps", "8"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("now spans 8 steps instead of 4"), "{said}");
+        assert_eq!(batches(&run, "a"), 8);
+        for agent in ["a", "b"] {
+            let audit = audit(&run, agent);
+            assert_eq!(
+                (audit.counts.reserved, audit.counts.ready, audit.twice),
+                (0, 0, 0),
+                "{agent}: {audit:?}"
+            );
+        }
+    }
+}

@@ -7,6 +7,7 @@
 #   machine.sh servers     RabbitMQ and Redis; dyad starts their binaries privately
 #   machine.sh clients     for tests only: Python's pika and openai in tests/.venv, and faketime,
 #                          which fakes the time
+#   machine.sh field       for long tests only: litellm, langchain and lm-eval in tests/.venv-field
 #
 # Several may be given. When nothing is missing, the script does and prints nothing. As root or with
 # password-less sudo it installs packages with apt-get. Otherwise it prints the command to run and
@@ -56,19 +57,24 @@ need_venv() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
 }
 
+need_field() {
+    [ -x tests/.venv-field/bin/python ] || need_venv
+}
+
 need_clients() {
     compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || wanted+=(faketime)
     [ -x tests/.venv/bin/python ] || need_venv
 }
 
-make_clients() {
-    local stamp=tests/.venv/.made-from
-    cmp -s tests/setup/requirements.txt "$stamp" && return
-    say "making tests/.venv with the Python clients of the tests"
-    rm -rf tests/.venv
-    python3 -m venv tests/.venv
-    tests/.venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/setup/requirements.txt
-    cp tests/setup/requirements.txt "$stamp"
+# Makes a Python environment with the packages of a list, unless it was made from the same list.
+make_venv() {
+    local folder=$1 list=$2
+    cmp -s "$list" "$folder/.made-from" && return
+    say "making $folder with the Python clients of $list"
+    rm -rf "$folder"
+    python3 -m venv "$folder"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list"
+    cp "$list" "$folder/.made-from"
 }
 
 install_packages() {
@@ -116,11 +122,14 @@ install_packages() {
 
 for need in "$@"; do
     case $need in
-        rust | build | servers | clients | venv) "need_$need" ;;
+        rust | build | servers | clients | field | venv) "need_$need" ;;
         *) say "unknown: $need" && exit 2 ;;
     esac
 done
 if [ ${#wanted[@]} -gt 0 ]; then install_packages; fi
 for need in "$@"; do
-    if [ "$need" = clients ]; then make_clients; fi
+    case $need in
+        clients) make_venv tests/.venv tests/setup/requirements.txt ;;
+        field) make_venv tests/.venv-field tests/setup/field.txt ;;
+    esac
 done

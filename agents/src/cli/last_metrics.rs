@@ -13,14 +13,16 @@ use crate::run_folder::logs::read_json_lines;
 pub struct LastMetrics {
     pub train: BTreeMap<String, Map<String, Value>>,
     pub eval: Option<Map<String, Value>>,
+    /// Why the run stopped, if it has trained nothing since.
+    pub stalled: Option<Map<String, Value>>,
 }
 
-/// Reads the newest `train` line of each agent and the newest `eval` line.
+/// Reads the newest `train` line of each agent, the newest `eval` line, and why the run stopped.
 pub fn last_metrics(folder: &RunFolder) -> anyhow::Result<LastMetrics> {
+    let step = |line: &Map<String, Value>| line.get("step").and_then(Value::as_u64);
     let mut last = LastMetrics::default();
     for path in folder.files("metrics")? {
         for line in read_json_lines::<Map<String, Value>>(&path)? {
-            let step = |line: &Map<String, Value>| line.get("step").and_then(Value::as_u64);
             match line.get("kind").and_then(Value::as_str) {
                 Some("train") => {
                     let agent = line.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -29,9 +31,15 @@ pub fn last_metrics(folder: &RunFolder) -> anyhow::Result<LastMetrics> {
                 Some("eval") if last.eval.as_ref().is_none_or(|eval| step(eval) <= step(&line)) => {
                     last.eval = Some(line)
                 }
+                Some("stalled") if last.stalled.as_ref().is_none_or(|stalled| step(stalled) <= step(&line)) => {
+                    last.stalled = Some(line);
+                }
                 _ => {}
             }
         }
     }
+    // A line of step N was trained from the weights of step N.
+    let trained = last.train.values().filter_map(step).max().map(|step| step + 1);
+    last.stalled = last.stalled.filter(|stalled| step(stalled) >= trained);
     Ok(last)
 }

@@ -20,6 +20,7 @@ mod hub_check;
 pub mod last_metrics;
 pub mod learn;
 pub mod logs;
+mod longer;
 pub mod orders;
 pub mod overrides;
 pub mod pause;

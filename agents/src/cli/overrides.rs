@@ -6,6 +6,7 @@ use clap::Args;
 use configs::{Mode, RunConfig};
 
 use super::hub_check;
+use super::longer::Longer;
 use crate::ledger::snapshot;
 use crate::run_folder::RunFolder;
 use crate::run_folder::input_digests;
@@ -35,15 +36,19 @@ impl Resume {
             return begin(path);
         };
         anyhow::ensure!(
-            !overrides.any() && config.is_none(),
-            "a resumed run keeps its configuration: leave out the other settings, or start a new run"
+            !overrides.any_but_steps() && config.is_none(),
+            "a resumed run keeps its configuration, except that --steps raises its length: leave out the other settings, or start a new run"
         );
         let folder = RunFolder::find(&self.runs, run)?;
-        let config = folder.config()?;
+        let mut config = folder.config()?;
+        let longer = overrides.steps.map(|steps| Longer::of(&config, steps)).transpose()?;
         snapshot::verify(&folder, &config)?;
         input_digests::verify(&folder, &config)?;
         hub_check::require(&config)?;
         input_digests::models::verify(&folder, &config)?;
+        if let Some(longer) = longer {
+            config = longer.begin(&folder, config)?;
+        }
         Ok((config, folder))
     }
 }
@@ -79,11 +84,10 @@ fn mode(text: &str) -> Result<Mode, String> {
 }
 
 impl Overrides {
-    /// Returns true if a setting is replaced.
-    #[must_use]
-    pub fn any(&self) -> bool {
+    /// Returns true if a setting other than the number of steps is replaced.
+    fn any_but_steps(&self) -> bool {
         let urls = self.broker.is_some() || self.state.is_some();
-        urls || self.seed.is_some() || self.steps.is_some() || self.mode.is_some() || self.folder.is_some()
+        urls || self.seed.is_some() || self.mode.is_some() || self.folder.is_some()
     }
 
     pub fn apply(&self, mut config: RunConfig) -> anyhow::Result<RunConfig> {

@@ -144,6 +144,7 @@ mod tests {
                 evaluates_at: None,
                 evaluating: false,
                 evaluated: None,
+                stalled: None,
                 pid: 2,
             })
         };

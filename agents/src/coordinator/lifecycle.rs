@@ -18,6 +18,8 @@ pub(crate) struct Lifecycle {
     /// Looks in succession that found nothing while draining.
     empty_looks: u32,
     last_look: Instant,
+    /// Why this coordinator paused the run.
+    stalled: Option<String>,
     /// The coordinator was ordered to stop, or yields to another: it begins nothing new.
     stopping: bool,
     ended: Option<oneshot::Sender<anyhow::Result<()>>>,
@@ -32,6 +34,7 @@ impl Lifecycle {
             closed_at: None,
             empty_looks: 0,
             last_look: Instant::now(),
+            stalled: None,
             stopping: false,
             ended: Some(ended),
         }
@@ -65,6 +68,9 @@ impl Lifecycle {
     pub(crate) fn adopt(&mut self, state: RunState) {
         self.run = state;
         self.empty_looks = 0;
+        if state.phase != RunPhase::Paused {
+            self.stalled = None;
+        }
         if state.phase == RunPhase::Closed {
             self.closed_at.get_or_insert_with(Instant::now);
         }
@@ -88,6 +94,16 @@ impl Lifecycle {
             self.run.phase,
             RunPhase::Running | RunPhase::Paused | RunPhase::Draining
         )
+    }
+
+    /// Keeps the reason of a pause that this coordinator begins.
+    pub(crate) fn stall(&mut self, reason: String) {
+        self.stalled = Some(reason);
+    }
+
+    #[must_use]
+    pub(crate) fn stalled(&self) -> Option<String> {
+        self.stalled.clone()
     }
 
     /// Returns true once per half second: queues or the run folder are then to be looked at.

@@ -32,6 +32,8 @@ pub struct AnswerWriter {
     /// The text that each prompt's choices begin with; empty unless the client asked for it.
     pub echoes: Vec<Echo>,
     pub codec: Arc<TextCodec>,
+    /// The reason why the model may have seen another prompt than the client meant.
+    pub warning: Option<String>,
 }
 
 impl AnswerWriter {
@@ -53,6 +55,7 @@ impl AnswerWriter {
             echoes: echoes(ask, &prompts, &codec),
             prompts,
             codec,
+            warning: None,
         }
     }
 
@@ -75,6 +78,7 @@ impl AnswerWriter {
             answer.insert("prompt_token_ids".into(), json!(self.prompts.first()));
         }
         answer.insert("usage".into(), self.usage(made));
+        self.warn(&mut answer);
         Value::Object(answer)
     }
 
@@ -110,6 +114,9 @@ impl AnswerWriter {
         if first && index == 0 && self.kind == Endpoint::Chat && self.token_ids {
             chunk.insert("prompt_token_ids".into(), json!(self.prompts.first()));
         }
+        if first && index == 0 {
+            self.warn(&mut chunk);
+        }
         if self.include_usage {
             chunk.insert("usage".into(), Value::Null);
         }
@@ -122,6 +129,12 @@ impl AnswerWriter {
         let mut chunk = self.frame("chat.completion.chunk", Vec::new());
         chunk.insert("usage".into(), self.usage(made));
         Value::Object(chunk)
+    }
+
+    fn warn(&self, answer: &mut Map<String, Value>) {
+        if let Some(warning) = &self.warning {
+            answer.insert("dyad".into(), json!({"warning": warning}));
+        }
     }
 
     fn frame(&self, chat: &str, choices: Vec<Value>) -> Map<String, Value> {

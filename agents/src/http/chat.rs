@@ -72,8 +72,13 @@ fn message(value: Value, at: usize) -> Result<Message, RequestError> {
             ));
         }
     };
+    let calls = "an agent's turn is its text, and its calls would be lost; leave them out";
+    fields.only("tool_calls", &[json!([])], calls)?;
+    fields.only("function_call", &[json!({})], calls)?;
     let place = fields.name("content");
     let content = match fields.take("content") {
+        // Clients send back a turn without text in this way.
+        None if role == "assistant" => String::new(),
         None => {
             return Err(RequestError::wrong(
                 place,
@@ -82,17 +87,26 @@ fn message(value: Value, at: usize) -> Result<Message, RequestError> {
         }
         Some(content) => text(content, &place)?,
     };
-    // OpenAI's clients send these fields back with an earlier answer.
-    for (field, idle) in [
-        ("tool_calls", json!([])),
-        ("function_call", json!({})),
-        ("tool_call_id", json!("")),
-        ("refusal", json!("")),
-        ("annotations", json!([])),
-        ("audio", json!({})),
-        ("name", json!("")),
+    // Labels, which chat templates do not show.
+    ["name", "id", "status", "cache_control"]
+        .iter()
+        .for_each(|label| drop(fields.take(label)));
+    fields.only(
+        "type",
+        &[json!("text"), json!("message")],
+        "a message is its role and its text; leave it out",
+    )?;
+    // Clients send an earlier answer back with all of its fields.
+    fields.drop_empty();
+    for field in [
+        "tool_call_id",
+        "refusal",
+        "annotations",
+        "audio",
+        "reasoning_content",
+        "reasoning",
     ] {
-        fields.only(field, &[idle], "a message is its role and its text; leave it out")?;
+        fields.only(field, &[], "a message is its role and its text; leave it out")?;
     }
     fields.end()?;
     Ok(Message::new(role, content))
@@ -123,6 +137,8 @@ fn text(content: Value, place: &str) -> Result<String, RequestError> {
         }
         let text = fields.text("text")?;
         let text = text.ok_or_else(|| RequestError::wrong(fields.name("text"), "is missing"))?;
+        drop(fields.take("cache_control"));
+        fields.drop_empty();
         fields.end()?;
         Ok(text)
     };

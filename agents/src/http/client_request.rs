@@ -68,6 +68,8 @@ pub struct ClientRequest {
     /// The number of most likely tokens that are wanted in addition, in each place.
     pub top: u8,
     pub token_ids: bool,
+    /// True if a text begins with the tokens that the tokenizer puts before every text.
+    pub lead: bool,
 }
 
 /// OpenAI's own default for completions.
@@ -80,7 +82,15 @@ const MOST_STOPS: usize = 16;
 const LONGEST_STOP: usize = 256;
 const MOST_STOP_IDS: usize = 1024;
 /// Fields that only name a user or a purpose, and have no effect.
-const LABELS: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
+const LABELS: [&str; 7] = [
+    "user",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "request_id",
+    "cache_salt",
+];
 const LEAVE: &str = "leave it out";
 
 impl ClientRequest {
@@ -123,6 +133,7 @@ impl ClientRequest {
             logprobs,
             top,
             token_ids: fields.flag("return_token_ids")?,
+            lead: lead(&mut fields, kind)?,
         };
         LABELS.iter().for_each(|label| drop(fields.take(label)));
         not_done(&mut fields)?;
@@ -136,6 +147,18 @@ impl ClientRequest {
     pub fn prompt_top(&self) -> Option<u8> {
         (self.echo && self.logprobs).then_some(self.top)
     }
+}
+
+/// Reads `add_special_tokens`. A chat's template writes all tokens of the chat itself.
+fn lead(fields: &mut JsonFields, kind: Endpoint) -> Result<bool, RequestError> {
+    if kind == Endpoint::Chat {
+        let advice = "the chat template writes every token of a chat; send false, or leave it out";
+        fields.only("add_special_tokens", &[json!(false)], advice)?;
+        return Ok(true);
+    }
+    let without = fields.is_false("add_special_tokens");
+    fields.flag("add_special_tokens")?;
+    Ok(!without)
 }
 
 fn stream(fields: &mut JsonFields) -> Result<(bool, bool), RequestError> {
@@ -273,7 +296,7 @@ fn not_done(fields: &mut JsonFields) -> Result<(), RequestError> {
     let zero = [json!(0)];
     let off = [json!(false)];
     let none = [json!([])];
-    let idle: [(&str, &[Value], &str); 33] = [
+    let idle: [(&str, &[Value], &str); 37] = [
         (
             "frequency_penalty",
             &zero,
@@ -303,12 +326,20 @@ fn not_done(fields: &mut JsonFields) -> Result<(), RequestError> {
         ),
         ("suffix", &[json!("")], LEAVE),
         ("tools", &none, "agents call no tools; leave it out"),
-        ("tool_choice", &[json!("none")], "agents call no tools; leave it out"),
-        ("parallel_tool_calls", &[], "agents call no tools; leave it out"),
+        (
+            "tool_choice",
+            &[json!("none"), json!("auto")],
+            "agents call no tools; leave it out",
+        ),
+        (
+            "parallel_tool_calls",
+            &[json!(true), json!(false)],
+            "agents call no tools; leave it out",
+        ),
         ("functions", &none, "agents call no functions; leave it out"),
         (
             "function_call",
-            &[json!("none")],
+            &[json!("none"), json!("auto")],
             "agents call no functions; leave it out",
         ),
         (
@@ -320,7 +351,19 @@ fn not_done(fields: &mut JsonFields) -> Result<(), RequestError> {
         ("audio", &[], "there is text alone; leave it out"),
         ("prediction", &[], LEAVE),
         ("reasoning_effort", &[], LEAVE),
-        ("verbosity", &[], LEAVE),
+        ("verbosity", &[json!("medium")], LEAVE),
+        ("detokenize", &[json!(true)], LEAVE),
+        ("include_reasoning", &[json!(true)], LEAVE),
+        (
+            "return_tokens_as_token_ids",
+            &off,
+            "token ids come back with return_token_ids",
+        ),
+        (
+            "truncate_prompt_tokens",
+            &[json!(-1)],
+            "a prompt is never cut; leave it out",
+        ),
         ("web_search_options", &[], LEAVE),
         ("service_tier", &[json!("auto"), json!("default")], LEAVE),
         ("store", &off, "nothing is stored; leave it out"),
@@ -341,7 +384,7 @@ fn not_done(fields: &mut JsonFields) -> Result<(), RequestError> {
         (
             "chat_template_kwargs",
             &[json!({})],
-            "the agent's template_args are for everybody; leave it out",
+            "agents.NAME.template_args of the run applies to every client; leave it out",
         ),
         (
             "bad_words",
@@ -350,7 +393,7 @@ fn not_done(fields: &mut JsonFields) -> Result<(), RequestError> {
         ),
         ("use_beam_search", &off, "answers are sampled; leave it out"),
         ("length_penalty", &[json!(1)], "answers are sampled; leave it out"),
-        ("priority", &zero, "who comes first is served first; leave it out"),
+        ("priority", &zero, "requests are served in their order; leave it out"),
         // Chats have read the field by now.
         (
             "top_logprobs",

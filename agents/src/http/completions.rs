@@ -54,6 +54,9 @@ fn ids(list: Vec<Value>) -> Result<Vec<u32>, RequestError> {
 /// Reads `logprobs`: whether log-probs are wanted, and the number of most likely tokens in addition
 /// to the chosen ones.
 pub(super) fn logprobs(fields: &mut JsonFields) -> Result<(bool, u8), RequestError> {
+    if fields.is_false("logprobs") {
+        return Ok((false, 0));
+    }
     let count = fields.whole("logprobs", 0, MOST_LIKELY)?;
     Ok((count.is_some(), count.unwrap_or(0) as u8))
 }

@@ -19,24 +19,29 @@ pub struct Echo {
 impl Echo {
     /// Builds the echo of a prompt with these ids.
     pub fn new(input: &Prompt, ids: &[u32], logprobs: bool, codec: &TextCodec) -> Self {
-        // A tokenizer's prefix is no part of the client's text, and a text never becomes a control
-        // token.
+        // A tokenizer's prefix is no part of the client's text.
         let (text, sent) = match input {
             Prompt::Text(text) => (text.clone(), true),
             Prompt::Ids(ids) => (codec.spelled(ids), false),
             Prompt::Chat { .. } => (String::new(), false),
         };
-        let bytes = |id: &u32| {
-            let hidden = sent && codec.is_control(*id);
-            codec.bytes(*id).filter(|_| !hidden).unwrap_or_default()
-        };
+        let prefix = if sent { unspelled(ids, &text, codec) } else { 0 };
+        let bytes = |(at, id): (usize, &u32)| codec.bytes(*id).filter(|_| at >= prefix).unwrap_or_default();
         let scored: &[u32] = if logprobs { ids } else { &[] };
         Self {
             characters: text.chars().count(),
-            offsets: offsets(&text, scored.iter().map(bytes)),
+            offsets: offsets(&text, scored.iter().enumerate().map(bytes)),
             text,
         }
     }
+}
+
+/// Returns the number of control tokens that the tokenizer put before a text.
+fn unspelled(ids: &[u32], text: &str, codec: &TextCodec) -> usize {
+    let control = ids.iter().take_while(|id| codec.is_control(**id)).count();
+    // The text itself may begin with control tokens.
+    let spells = |from: &usize| codec.spelled(&ids[*from..]) == text;
+    (0..control).find(spells).unwrap_or(control)
 }
 
 /// The positions of tokens with these bytes in a text, in characters. A token that begins within a

@@ -69,12 +69,26 @@ impl JsonFields {
         }
     }
 
+    /// Takes the field if it is false, where a number is expected.
+    pub fn is_false(&mut self, field: &str) -> bool {
+        let is_false = self.map.get(field) == Some(&Value::Bool(false));
+        if is_false {
+            self.map.remove(field);
+        }
+        is_false
+    }
+
     /// Takes a whole number from `least` to `most`.
     pub fn whole(&mut self, field: &str, least: i64, most: i64) -> Result<Option<i64>, RequestError> {
         let Some(value) = self.take(field) else {
             return Ok(None);
         };
-        match value.as_i64() {
+        // Some clients write every number as a float.
+        let whole = |number: &f64| number.fract() == 0.0 && number.abs() < 2_f64.powi(53);
+        let number = value
+            .as_i64()
+            .or_else(|| value.as_f64().filter(whole).map(|number| number as i64));
+        match number {
             Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
             _ => Err(self.wanted(field, &value, &format!("a whole number from {least} to {most}"))),
         }
@@ -104,6 +118,17 @@ impl JsonFields {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Drops the fields whose values are empty.
+    pub fn drop_empty(&mut self) {
+        self.map.retain(|_, value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(fields) => fields.values().any(|value| !value.is_null()),
+            _ => true,
+        });
     }
 
     /// Rejects fields that were not taken.

@@ -30,6 +30,7 @@ pub mod stops;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use actix_web::dev::ServerHandle;
@@ -99,6 +100,10 @@ pub struct Front {
     /// The agent's sampling, for values that a request leaves out.
     sampling: SamplingConfig,
     token: Option<Token>,
+    /// True if control tokens that a text prompt spells become these tokens.
+    control_tokens: bool,
+    /// True once the log warned about a prompt whose control tokens stay text.
+    warned: AtomicBool,
     body: u64,
     /// The maximum number of tokens of a prompt and its answer together.
     context: usize,
@@ -145,6 +150,8 @@ pub fn serve(
         vocab,
         sampling,
         token,
+        control_tokens: config.control_tokens,
+        warned: AtomicBool::new(false),
         body: config.body.0,
         context: config.context,
         gate: RequestGate::new(config.requests, config.generations),

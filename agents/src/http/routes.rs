@@ -1,6 +1,7 @@
 //! Receives requests and sends answers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix_web::http::header;
@@ -129,7 +130,8 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Endpoint)
         .rates
         .tokens(read, choices.saturating_mul(ask.sampling.max_new_tokens as usize))?;
     let open = Generations::begin(front.engine.clone(), &prompts, &ask, (places, charge));
-    let paper = AnswerWriter::new(&ask, prompts, front.text.clone(), front.now());
+    let mut paper = AnswerWriter::new(&ask, prompts, front.text.clone(), front.now());
+    paper.warning = front.control_in_text(&ask);
     tracing::debug!(
         id = paper.id,
         prompts = paper.prompts.len(),
@@ -254,14 +256,36 @@ impl Front {
         places: [Place; 2],
     ) -> Result<(Vec<Arc<[u32]>>, [Place; 2]), RequestError> {
         let (codec, vocab, inputs) = (self.text.clone(), self.vocab, ask.inputs.clone());
+        let (lead, control) = (ask.lead, self.control_tokens);
         let render = move || {
-            let ids: Result<_, RequestError> = inputs.into_iter().map(|input| ids(&codec, vocab, input)).collect();
+            let ids = |input| ids(&codec, vocab, input, lead, control);
+            let ids: Result<_, RequestError> = inputs.into_iter().map(ids).collect();
             ids.map(|ids| (ids, places))
         };
         // A panic there ends the process, so no error is lost here.
         tokio::task::spawn_blocking(render)
             .await
             .map_err(|_| RequestError::lost())?
+    }
+
+    /// Returns the warning for a text prompt that spells a control token, which stays text. Logs the
+    /// first one.
+    fn control_in_text(&self, ask: &ClientRequest) -> Option<String> {
+        let spelled = |input: &Prompt| match input {
+            Prompt::Text(text) if !self.control_tokens => self.text.spelled_control(text).map(str::to_owned),
+            _ => None,
+        };
+        let token = ask.inputs.iter().find_map(spelled)?;
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                agent = %self.agent, token,
+                "a client's text prompt spells a control token, which stays text: send messages or token ids, or set http.control_tokens = true for this agent"
+            );
+        }
+        Some(format!(
+            "the prompt spells the control token {token:?}, which was read as text: send messages to /v1/chat/completions, send token ids, or set agents.{}.http.control_tokens = true",
+            self.agent
+        ))
     }
 
     /// The number of new tokens that the longest prompt leaves of a client's context, at most
@@ -276,8 +300,16 @@ impl Front {
     }
 }
 
-fn ids(codec: &rollout::text::TextCodec, vocab: usize, input: Prompt) -> Result<Arc<[u32]>, RequestError> {
+fn ids(
+    codec: &rollout::text::TextCodec,
+    vocab: usize,
+    input: Prompt,
+    lead: bool,
+    control: bool,
+) -> Result<Arc<[u32]>, RequestError> {
     let (field, ids) = match input {
+        Prompt::Text(text) if control => ("prompt", codec.rendered(&text, lead)),
+        Prompt::Text(text) if !lead => ("prompt", codec.unled(&text)),
         Prompt::Text(text) => ("prompt", codec.plain(&text)),
         Prompt::Chat { messages, generation } => ("messages", codec.chat(&messages, generation)),
         Prompt::Ids(ids) => ("prompt", Ok(ids)),

@@ -1,9 +1,10 @@
 //! Reads from the ledgers if a run is complete: a process may exit with success before that.
 
 use broker::AgentName;
+use broker::protocol::control::{RunPhase, RunState};
 
-use super::Inspector;
 use super::meta::ENDED;
+use super::{Inspector, Ledger, LedgerError};
 use crate::run_folder::RunFolder;
 
 /// Returns true if the agent has written its last checkpoint. False if its ledger is missing, or is
@@ -13,6 +14,27 @@ pub fn agent(folder: &RunFolder, name: &AgentName) -> bool {
     let path = folder.ledger(name);
     let note = || Inspector::open(&path).and_then(|ledger| ledger.note(ENDED));
     path.is_file() && note().is_ok_and(|note| note.is_some())
+}
+
+/// Lets a run that has closed go on: the agent's ledger says again that the run is going, and the
+/// agent has not ended.
+///
+/// # Errors
+/// The ledger cannot be written.
+pub fn reopen(folder: &RunFolder, name: &AgentName) -> Result<(), LedgerError> {
+    let path = folder.ledger(name);
+    if !path.is_file() {
+        return Ok(());
+    }
+    let mut ledger = Ledger::open(&path, folder.run(), name)?;
+    let state = ledger.state()?;
+    if state.phase == RunPhase::Closed || state.phase == RunPhase::Draining {
+        ledger.adopt(RunState {
+            seq: state.seq + 1,
+            phase: RunPhase::Running,
+        })?;
+    }
+    ledger.clear_note(ENDED)
 }
 
 /// Returns true if all of these agents have written their last checkpoint.

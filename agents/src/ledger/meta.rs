@@ -54,6 +54,16 @@ impl Ledger {
         self.write(|ledger| ledger.put_meta(&format!("note.{key}"), value))
     }
 
+    pub(super) fn clear_note(&mut self, key: &str) -> Result<(), LedgerError> {
+        self.write(|ledger| {
+            let connection = &ledger.connection;
+            connection
+                .execute("DELETE FROM meta WHERE key = ?1", [format!("note.{key}")])
+                .doing("written")?;
+            Ok(())
+        })
+    }
+
     fn meta_value(&self, key: &str) -> Result<Option<String>, LedgerError> {
         self.connection
             .prepare_cached("SELECT value FROM meta WHERE key = ?1")

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use broker::codec::parse_python_json;
 use configs::{GraderConfig, HumanDuration, Problem, RunConfig};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::worker::ProgramJob;
+use crate::engine::foreign::dialect::Spoken;
 use crate::engine::process::link;
 
 /// The longest answer of a server, in bytes, and the characters of an error answer that are
@@ -82,14 +84,45 @@ impl Server {
             anyhow::Ok(value)
         };
         Ok(Self {
-            client: link::client(None)?,
+            client: link::outside(&judge.config.url)?,
             url: format!("{}/chat/completions", link::judged(&judge.config.url)?),
             key: key.map(bearer).transpose()?,
         })
     }
 
-    /// Returns the model's text.
-    async fn call(&self, body: &Value) -> Result<String, Trouble> {
+    /// Returns the model's text. Repeats the call if the model rejects a field that may change.
+    async fn call(&self, model: &str, body: &Value) -> Result<String, Trouble> {
+        let mut spoken = Spoken::new(&self.url, model, body);
+        let text = loop {
+            let (status, pause, text) = self.exchange(spoken.body()).await?;
+            if status.is_success() {
+                spoken.accepted();
+                break text;
+            }
+            if spoken.adapt(status.as_u16(), &text) {
+                continue;
+            }
+            let busy = status.is_server_error()
+                || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
+            return Err(Trouble {
+                reason: format!("answered {status}: {}", self.head(&text)),
+                is_final: !busy,
+                pause,
+            });
+        };
+        let answer =
+            parse_python_json(&text).map_err(|error| Trouble::passing(format!("its answer is not JSON: {error}")))?;
+        let content = answer.pointer("/choices/0/message/content").and_then(Value::as_str);
+        content.map(str::to_owned).ok_or_else(|| {
+            Trouble::passing(format!(
+                "its answer has no choices[0].message.content: {}",
+                self.head(&text)
+            ))
+        })
+    }
+
+    /// Returns the status, the pause that the server asks for, and the text of its answer.
+    async fn exchange(&self, body: &Value) -> Result<(StatusCode, Option<Duration>, String), Trouble> {
         let mut request = self.client.post(&self.url).header(CONTENT_TYPE, "application/json");
         if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, key.clone());
@@ -98,25 +131,7 @@ impl Server {
         let response =
             sent.map_err(|error| Trouble::passing(format!("{:#}", anyhow::Error::new(error.without_url()))))?;
         let (status, pause) = (response.status(), wanted_pause(&response));
-        let text = read(response).await?;
-        if !status.is_success() {
-            let busy = status.is_server_error()
-                || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
-            return Err(Trouble {
-                reason: format!("answered {status}: {}", self.head(&text)),
-                is_final: !busy,
-                pause,
-            });
-        }
-        let answer: Value = serde_json::from_str(&text)
-            .map_err(|error| Trouble::passing(format!("its answer is not JSON: {error}")))?;
-        let content = answer.pointer("/choices/0/message/content").and_then(Value::as_str);
-        content.map(str::to_owned).ok_or_else(|| {
-            Trouble::passing(format!(
-                "its answer has no choices[0].message.content: {}",
-                self.head(&text)
-            ))
-        })
+        Ok((status, pause, read(response).await?))
     }
 
     /// The head of a server's text, without the key: some servers repeat it.
@@ -221,7 +236,7 @@ impl Caller {
     }
 
     async fn judged(&self, server: &Server, body: &Value) -> Result<f64, Trouble> {
-        let text = server.call(body).await?;
+        let text = server.call(&self.judge.config.model, body).await?;
         self.judge.reward(&text).map_err(Trouble::passing)
     }
 }
@@ -236,8 +251,59 @@ fn jittered(pause: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::sync::oneshot;
+
+    /// Answers requests in turn with a status and a body, and returns the bodies of the requests.
+    async fn served(listener: TcpListener, answers: Vec<(u16, &'static str)>) -> Vec<Value> {
+        let mut received = Vec::new();
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = String::new();
+            while !request.ends_with('}') {
+                let mut piece = [0; 4096];
+                let read = stream.read(&mut piece).await.unwrap();
+                request.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+            }
+            received.push(serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap());
+            let size = body.len();
+            let head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {size}\r\n\r\n");
+            stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        }
+        received
+    }
+
+    #[tokio::test]
+    async fn a_judge_of_newer_parameters_grades() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config =
+            json!({"url": format!("http://{}/v1", listener.local_addr().unwrap()), "model": "gpt-5", "tries": 1});
+        let judge = Judge::new(&serde_json::from_value(config).unwrap()).unwrap();
+        let caller = Caller::new(Arc::new(judge), HumanDuration::from_secs(20));
+        let line =
+            json!({"kind": "grade", "role": "solver", "text": "5", "task": {"prompt": "2+3=", "label": 5}}).to_string();
+        let limit = r#"{"error": {"message": "use max_completion_tokens", "param": "max_tokens", "code": "unsupported_parameter"}}"#;
+        let heat = r#"{"error": {"message": "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) value is supported.", "param": "temperature", "code": "unsupported_value"}}"#;
+        // The last answer has half of a surrogate pair.
+        let good = r#"{"choices": [{"message": {"content": "cut \ud83d {\"score\": 1}"}}]}"#;
+        let server = tokio::spawn(served(
+            listener,
+            vec![(400, limit), (400, heat), (200, good), (200, good)],
+        ));
+        for _ in 0..2 {
+            assert_eq!(caller.answer(&line).await.unwrap(), r#"{"reward":1.0}"#);
+        }
+        let received = server.await.unwrap();
+        assert!(received[0]["max_tokens"].is_u64() && received[0]["temperature"].is_number());
+        for later in &received[2..] {
+            assert!(later["max_completion_tokens"].is_u64(), "{later}");
+            assert!(
+                later["max_tokens"].is_null() && later["temperature"].is_null(),
+                "{later}"
+            );
+        }
+    }
 
     /// The group has ended, or belongs to another coordinator: waiting questions are not asked, and
     /// asked ones are not waited for.

@@ -16,6 +16,7 @@ use trainer::device::{self, Device};
 use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, has_weights, kind_of, peft};
 use trainer::transfer::Form;
 
+use crate::base::fault::Usage;
 use crate::run_folder::models::{self, Reads};
 use crate::run_folder::{RunFolder, input_digests};
 
@@ -191,6 +192,7 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
     }
     let (weights, base) = load(&shape, &folder, &settings, device, seed)?;
     let text = Arc::new(TextCodec::open_for(&folder, &settings)?);
+    check_tokens(&folder, &shape, &text)?;
     Ok(Prepared {
         folder,
         shape,
@@ -201,6 +203,24 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
         device,
         settings,
     })
+}
+
+/// Checks that the model has a row for every token of its tokenizer.
+///
+/// # Errors
+/// The first token without one: a prompt with it could not be computed.
+pub(crate) fn check_tokens(folder: &Path, shape: &ModelShape, text: &TextCodec) -> anyhow::Result<()> {
+    let Some((id, token)) = text.first_beyond(shape.vocab) else {
+        return Ok(());
+    };
+    Err(Usage::new(format!(
+        "the tokenizer of {} has {} ids and the model {}: the first token without an embedding is {token:?}, id {id}",
+        folder.display(),
+        text.vocab_size(),
+        shape.vocab
+    ))
+    .hint("resize the model's embeddings to the tokenizer, or remove the tokens from tokenizer.json")
+    .into())
 }
 
 /// Returns the weights that are trained and served, and the frozen model below an adapter. Both

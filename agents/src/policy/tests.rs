@@ -119,3 +119,55 @@ fn a_folder_without_weights_is_made_again_and_a_whole_one_kept() {
     let left: Vec<_> = std::fs::read_dir(base.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "no temporary folder remains: {left:?}");
 }
+
+#[test]
+fn a_token_without_an_embedding_is_refused_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let prepared = opened(folder.path());
+    let path = prepared.folder.join("tokenizer.json");
+    let mut tokenizer: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let vocab = prepared.shape.vocab;
+    let added = serde_json::json!({"id": vocab, "content": "<search>", "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false, "special": false});
+    tokenizer["added_tokens"].as_array_mut().unwrap().push(added);
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    let error = open(prepared.folder.clone(), prepared.settings.clone(), 1)
+        .map(|_| ())
+        .unwrap_err();
+    let said = error.to_string();
+    assert!(error.is::<Usage>() && said.contains("\"<search>\""), "{said}");
+    assert!(
+        said.contains(&format!("{} ids", vocab + 1)) && said.contains(&format!("the model {vocab}:")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_base_model_takes_the_chat_template_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let prepared = opened(folder.path());
+    let path = prepared.folder.join("tokenizer_config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let template = config.as_object_mut().unwrap().remove("chat_template").unwrap();
+    std::fs::write(&path, config.to_string()).unwrap();
+    let mut settings = prepared.settings.clone();
+    let error = open(prepared.folder.clone(), settings.clone(), 1)
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("agents.NAME.chat_template"), "{error}");
+    let file = folder.path().join("own.jinja");
+    settings.chat_template = Some(file.clone());
+    let error = open(prepared.folder.clone(), settings.clone(), 1)
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("own.jinja"), "{error}");
+    std::fs::write(&file, template.as_str().unwrap()).unwrap();
+    let again = open(prepared.folder.clone(), settings, 1).unwrap();
+    let chat = [broker::protocol::turn::Message::user("x")];
+    assert_eq!(
+        again.text.chat(&chat, true).unwrap(),
+        prepared.text.chat(&chat, true).unwrap()
+    );
+}

@@ -105,6 +105,14 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// Replaces the resolved configuration, in one step.
+    pub fn set_config(&self, config: &RunConfig) -> Result<(), FolderError> {
+        let text = toml::to_string_pretty(config).map_err(|e| FolderError::Unwritable(e.to_string()))?;
+        self.write("config.toml.new", text.as_bytes())?;
+        let path = self.path.join("config.toml");
+        fs::rename(self.path.join("config.toml.new"), &path).map_err(io_error("replace", &path))
+    }
+
     /// Opens the folder of an earlier run.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let info = read_info(path)?;

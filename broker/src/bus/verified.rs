@@ -138,6 +138,7 @@ mod tests {
             evaluates_at: None,
             evaluating: false,
             evaluated: None,
+            stalled: None,
             pid: 1,
         })
     }

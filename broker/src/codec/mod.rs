@@ -5,11 +5,14 @@
 //! left over.
 
 pub(crate) mod bulk;
+mod python_json;
 
 use bincode::error::DecodeError;
 use bincode::{Decode, Encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+pub use python_json::{explain_json, parse_python_json};
 
 /// The schema version of this build.
 pub const SCHEMA: u16 = 12;

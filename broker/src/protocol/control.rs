@@ -129,6 +129,9 @@ pub struct CoordinatorBeat {
     /// The newest evaluation that it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluated: Option<Evaluated>,
+    /// Why it paused the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<String>,
     #[serde(default)]
     pub pid: u32,
 }

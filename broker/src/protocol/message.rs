@@ -1,13 +1,17 @@
 //! One message of a chat: text, with images at places in the text.
 
+mod read;
+
+use std::borrow::Cow;
+
 use bincode::{Decode, Encode};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
 
 /// One message of a chat. In JSON its content is a text, or a list of parts as in OpenAI's API:
 /// `{"type": "text", "text": ".."}` and `{"type": "image_url", "image_url": {"url": ".."}}`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "Said", into = "Said")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode, Serialize)]
+#[serde(into = "Said")]
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`; or [`Message::TOOLS`], before all others.
     pub role: String,
@@ -81,9 +85,19 @@ impl Message {
     }
 }
 
-/// One message of a chat: its content is a text, or a list of parts as in OpenAI's API.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+impl JsonSchema for Message {
+    fn schema_name() -> Cow<'static, str> {
+        Said::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Said::json_schema(generator)
+    }
+}
+
+/// One message of a chat: its content is a text, or a list of parts as in OpenAI's API. Null fields,
+/// names and other labels are passed over.
+#[derive(Clone, Serialize, JsonSchema)]
 #[schemars(rename = "Message")]
 struct Said {
     /// `system`, `user`, `assistant` or `tool`.
@@ -92,25 +106,21 @@ struct Said {
     content: Content,
 }
 
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "content must be text or a list of parts: {\"type\": \"text\", \"text\": ..} or {\"type\": \"image_url\", \"image_url\": {\"url\": ..}}"
-)]
+#[derive(Clone, Serialize, JsonSchema)]
+#[serde(untagged)]
 enum Content {
     Text(String),
     Parts(Vec<Part>),
 }
 
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
 enum Part {
     Text { text: String },
     ImageUrl { image_url: Url },
 }
 
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Serialize, JsonSchema)]
 #[schemars(rename = "ImageUrl")]
 struct Url {
     /// `https://..`, `http://..` or `data:image/..`, without white space. dyad never opens it: it
@@ -123,29 +133,6 @@ struct Url {
 #[derive(Debug, thiserror::Error)]
 #[error("an image's url begins with https://, http:// or data:image/ and has no white space: {0:?}")]
 struct NoImage(String);
-
-impl TryFrom<Said> for Message {
-    type Error = NoImage;
-
-    fn try_from(said: Said) -> Result<Self, NoImage> {
-        let mut message = Message::new(said.role, "");
-        match said.content {
-            Content::Text(text) => message.content = text,
-            Content::Parts(parts) => {
-                for part in parts {
-                    match part {
-                        Part::Text { text } => message.content.push_str(&text),
-                        Part::ImageUrl { image_url } => {
-                            let at = u32::try_from(message.content.len()).unwrap_or(u32::MAX);
-                            message.images.push(image(image_url.url, at)?);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(message)
-    }
-}
 
 fn image(url: String, at: u32) -> Result<Image, NoImage> {
     let known = ["https://", "http://", "data:image/"];
@@ -210,11 +197,25 @@ mod tests {
             r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}"#,
             r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x .org"}}]}"#,
             r#"{"role":"user","content":[{"type":"audio","text":"x"}]}"#,
-            r#"{"role":"user","content":[{"type":"text","text":"x","more":1}]}"#,
             r#"{"role":"user","content":5}"#,
-            r#"{"role":"user","content":"x","images":[]}"#,
+            r#"{"role":"user","content":"x","images":["https://x.org"]}"#,
         ] {
             assert!(serde_json::from_str::<Message>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn padding_and_labels_are_passed_over_and_lost_parts_named() {
+        let padded = r#"{"role":"user","content":"x","name":null,"tool_calls":null,"images":[],"tool_call_id":"1"}"#;
+        let named = r#"{"role":"user","name":"me","weight":1,"content":[{"type":"text","text":"x","image_url":null}]}"#;
+        for passed in [padded, named] {
+            let message: Message = serde_json::from_str(passed).unwrap();
+            assert_eq!(message, Message::user("x"), "{passed}");
+        }
+        for content in ["null", "\"x\""] {
+            let calls = format!(r#"{{"role":"assistant","content":{content},"tool_calls":[{{"id":"1"}}]}}"#);
+            let error = serde_json::from_str::<Message>(&calls).unwrap_err().to_string();
+            assert!(error.contains("has tool_calls, which would be lost"), "{error}");
         }
     }
 }

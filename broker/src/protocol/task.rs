@@ -3,23 +3,42 @@
 use std::borrow::Cow;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::turn::{Image, Message};
+use crate::codec::explain_json;
 
 /// Longest task id, in bytes.
 pub const MAX_TASK_ID: usize = 200;
 
 /// The prompt of a task: text, or a list of `{role, content}` messages.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "the prompt must be text or a list of {role, content} messages with a content of text or a list of {type: text} and {type: image_url} parts"
-)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
 pub enum Prompt {
     Text(String),
     Messages(#[schemars(length(min = 1))] Vec<Message>),
+}
+
+impl<'de> Deserialize<'de> for Prompt {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let read = |(index, value): (usize, &Value)| {
+            Message::read(value).map_err(|why| D::Error::custom(format!("the prompt's message {index} {why}")))
+        };
+        match Value::deserialize(from)? {
+            Value::String(text) => Ok(Self::Text(text)),
+            Value::Array(list) => list
+                .iter()
+                .enumerate()
+                .map(read)
+                .collect::<Result<_, _>>()
+                .map(Self::Messages),
+            _ => Err(D::Error::custom(
+                "the prompt must be text or a list of {role, content} messages",
+            )),
+        }
+    }
 }
 
 impl Prompt {
@@ -182,7 +201,12 @@ impl Task {
             });
         }
         let text = std::str::from_utf8(body).map_err(|_| TaskError::NotUtf8)?;
-        let task: Task = serde_json::from_str(text).map_err(|e| TaskError::Json(e.to_string()))?;
+        let mut value: Value = serde_json::from_str(text).map_err(|e| TaskError::Json(explain_json(body, &e)))?;
+        // Rows of tables have every key, with null where it does not apply.
+        if let Some(fields) = value.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        let task: Task = serde_json::from_value(value).map_err(|e| TaskError::Json(e.to_string()))?;
         task.prompt.check().map_err(TaskError::Json)?;
         match &task.id {
             Some(id) if id.len() > MAX_TASK_ID => Err(TaskError::LongId(id.len())),
@@ -240,6 +264,11 @@ mod tests {
             let said = Task::parse(format!(r#"{{"prompt":{prompt}}}"#).as_bytes(), 1000).unwrap_err();
             assert!(said.to_string().contains(why), "{prompt}: {said}");
         }
+        let padded =
+            r#"{"prompt":[{"role":"user","content":"o3","name":null}],"label":"o3","metadata":null,"source":null}"#;
+        assert_eq!(Task::parse(padded.as_bytes(), 1000).unwrap().label, "o3");
+        let cut = Task::parse(br#"{"prompt": "cut \ud83d", "label": "x"}"#, 1000).unwrap_err();
+        assert!(cut.to_string().contains("errors=\"replace\""), "{cut}");
         let all = Message::ROLES.map(|role| format!(r#"{{"role":"{role}","content":"x"}}"#));
         let line = format!(r#"{{"prompt":[{}]}}"#, all.join(","));
         assert!(Task::parse(line.as_bytes(), 1000).is_ok());

@@ -108,6 +108,12 @@ fn served(agent: &AgentConfig, below: &mut Below) {
         "is for our chat templates, but such a server uses its own: remove it",
     );
     below.compared(
+        kind && agent.chat_template.is_some(),
+        "chat_template",
+        &["engine.kind"],
+        "is a chat template, but such a server uses its own: remove it",
+    );
+    below.compared(
         kind && agent.template_date.is_some(),
         "template_date",
         &["engine.kind"],

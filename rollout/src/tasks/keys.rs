@@ -4,7 +4,7 @@
 use broker::protocol::task::{MAX_TASK_ID, Prompt, Task, TaskTool};
 use broker::protocol::turn::Message;
 use configs::TasksConfig;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::pictures;
 
@@ -164,48 +164,22 @@ fn prompt(value: &Value) -> Result<Prompt, String> {
     }
 }
 
-/// Reads `{role, content}` messages; other keys are ignored. Content may be a list of parts: texts
-/// and images.
+/// Reads `{role, content}` messages, as published tasks have them.
 pub(crate) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
     if list.is_empty() {
         return Err("the list of messages is empty".into());
     }
     let one = |(index, value): (usize, &Value)| {
-        let role = match value.get("role").and_then(Value::as_str) {
-            Some(role) if Message::ROLES.contains(&role) => role,
-            Some(role) => {
-                return Err(format!(
-                    "message {index} has the role {role:?}: use system, user, assistant or tool"
-                ));
-            }
-            None => return Err(format!("message {index} has no role")),
-        };
-        let content = value.get("content").and_then(content);
-        let content = content.ok_or_else(|| format!("message {index} has no content of text and images"))?;
-        serde_json::from_value(json!({ "role": role, "content": content }))
-            .map_err(|error| format!("message {index}: {error}"))
+        let message = Message::read(value).map_err(|why| format!("message {index} {why}"))?;
+        if !message.is_said() {
+            let role = message.role;
+            return Err(format!(
+                "message {index} has the role {role:?}: use system, user, assistant or tool"
+            ));
+        }
+        Ok(message)
     };
     list.iter().enumerate().map(one).collect()
-}
-
-/// Reads a text, or parts in the form of the wire's messages. Data sets write an image as `"image":
-/// URL`, or its URL without the object around it.
-fn content(value: &Value) -> Option<Value> {
-    let part = |part: &Value| {
-        if let Some(text) = part.get("text").and_then(Value::as_str) {
-            return Some(json!({ "type": "text", "text": text }));
-        }
-        // Tables have every key in every part, with null where it does not apply.
-        let given = |key: &str| part.get(key).filter(|value| !value.is_null());
-        let image = given("image_url").or_else(|| given("image"))?;
-        let url = image.get("url").unwrap_or(image).as_str()?;
-        Some(json!({ "type": "image_url", "image_url": { "url": url } }))
-    };
-    match value {
-        Value::String(_) => Some(value.clone()),
-        Value::Array(parts) => parts.iter().map(part).collect(),
-        _ => None,
-    }
 }
 
 fn id(value: &Value, most: usize) -> Option<String> {

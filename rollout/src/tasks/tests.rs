@@ -194,6 +194,15 @@ fn errors_name_file_and_line() {
             "{\"prompt\": [{\"role\": \"user\"}], \"label\": 1}",
             "message 0 has no content",
         ),
+        (
+            "{\"prompt\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"1\"}]}], \"label\": 1}",
+            "message 0 has tool_calls, which would be lost",
+        ),
+        (
+            "{\"prompt\": \"cut \\ud83d\", \"label\": 1}",
+            "ensure_ascii=False and errors=\"replace\"",
+        ),
+        ("{\"prompt\": \"x\", \"label\": NaN}", "NaN is no JSON: write null"),
     ] {
         let (_folder, source) = file(&format!("{good}\n\n{bad}\n{good}\n"));
         let error = TaskSource::open(&config(&source), 0).err().unwrap().to_string();

@@ -53,11 +53,13 @@ impl TextCodec {
         Self::open_with(folder, None, &toml::Table::new())
     }
 
-    /// Opens a folder with an agent's settings for its chat template: the variables of
-    /// `template_args` and the day of `template_date`.
+    /// Opens a folder with an agent's settings for its chat template: the file of `chat_template`,
+    /// the variables of `template_args` and the day of `template_date`.
     pub fn open_for(folder: &Path, agent: &AgentConfig) -> Result<Self, TextError> {
         let date = agent.template_date.map(Date::seconds);
-        let codec = Self::open_with(folder, date, &agent.template_args)?;
+        let own = agent.chat_template.as_deref();
+        let files = Folder::read(folder, own)?;
+        let codec = Self::of_files(folder, files, date, &agent.template_args)?;
         if date.is_some() && !codec.template.names(CLOCK)? {
             tracing::warn!("the model's chat template never asks for the date: template_date has no effect");
         }
@@ -71,8 +73,11 @@ impl TextCodec {
     }
 
     pub(super) fn open_with(folder: &Path, now: Option<i64>, args: &toml::Table) -> Result<Self, TextError> {
+        Self::of_files(folder, Folder::read(folder, None)?, now, args)
+    }
+
+    fn of_files(folder: &Path, files: Folder, now: Option<i64>, args: &toml::Table) -> Result<Self, TextError> {
         let (mut tokenizer, alphabet) = loaded::tokenizer(folder)?;
-        let files = Folder::read(folder)?;
         loaded::complete(&mut tokenizer, folder, &files)?;
         let Folder {
             template,
@@ -173,10 +178,31 @@ impl TextCodec {
     /// every text (for example Llama's first token). Text never becomes a control token. Reasoning
     /// marks become their tokens.
     pub fn plain(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        Ok([self.lead()?, self.unled(text)?].concat())
+    }
+
+    /// Returns the ids of [`TextCodec::plain`] without the tokens before every text.
+    pub fn unled(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let [cut] = free_marks(&[text]).ok_or_else(no_marks)?;
-        let ids = self.encode_pieces(&self.special.mark(text, cut), cut)?;
-        let own = ids.into_iter().filter(|id| !self.is_control(*id));
-        Ok(self.lead()?.into_iter().chain(own).collect())
+        let mut ids = self.encode_pieces(&self.special.mark(text, cut), cut)?;
+        ids.retain(|id| !self.is_control(*id));
+        Ok(ids)
+    }
+
+    /// Returns the ids of a text that a client rendered with the chat template: control tokens that
+    /// it spells become these tokens. With `lead`, the tokens that the tokenizer puts before every
+    /// text come first, unless the text begins with them.
+    pub fn rendered(&self, text: &str, lead: bool) -> Result<Vec<u32>, TextError> {
+        let own = self.encode(text)?;
+        let lead = if lead { self.lead()? } else { Vec::new() };
+        let kept = if own.starts_with(&lead) { &[] } else { lead.as_slice() };
+        Ok([kept, &own].concat())
+    }
+
+    /// Returns the first control token that a text spells.
+    #[must_use]
+    pub fn spelled_control(&self, text: &str) -> Option<&str> {
+        self.special.first_in(text)
     }
 
     fn lead(&self) -> Result<Vec<u32>, TextError> {
@@ -253,6 +279,14 @@ impl TextCodec {
     #[must_use]
     pub fn vocab_size(&self) -> usize {
         self.vocab
+    }
+
+    /// Returns the first token whose id a model with `ids` ids does not have.
+    #[must_use]
+    pub fn first_beyond(&self, ids: usize) -> Option<(u32, String)> {
+        let vocab = self.tokenizer.get_vocab(true).into_iter();
+        let beyond = vocab.filter(|(_, id)| *id as usize >= ids);
+        beyond.min_by_key(|(_, id)| *id).map(|(token, id)| (id, token))
     }
 
     /// Returns true if the id is a control token.

@@ -37,7 +37,8 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    pub(super) fn read(folder: &Path) -> Result<Self, TextError> {
+    /// Reads a folder. The chat template of the file `own` replaces the folder's templates.
+    pub(super) fn read(folder: &Path, own: Option<&Path>) -> Result<Self, TextError> {
         let path = folder.join("tokenizer_config.json");
         let config = json(&path)?.unwrap_or_default();
         let text = |key: &str| special_text(config.get(key)?);
@@ -50,8 +51,15 @@ impl Folder {
         let named = |name: &str| named_template(config.get("chat_template")?, name);
         let whole_file = optional(&folder.join("chat_template.jinja"))?;
         let tools_file = optional(&folder.join("additional_chat_templates/tool_use.jinja"))?;
+        let own = own.map(|path| {
+            std::fs::read_to_string(path).map_err(|source| TextError::ChatTemplate {
+                path: path.to_owned(),
+                source,
+            })
+        });
         // Template files replace all templates of the configuration.
         let (template, tool_use) = match (whole_file, tools_file) {
+            _ if own.is_some() => (own.transpose()?, None),
             (None, None) => (named("default"), named("tool_use")),
             files => files,
         };

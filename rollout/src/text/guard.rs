@@ -44,6 +44,15 @@ impl Guard {
 }
 
 impl Guard {
+    /// Returns the literal that occurs first in a text.
+    pub(super) fn first_in(&self, text: &str) -> Option<&str> {
+        let places = self
+            .literals
+            .iter()
+            .filter_map(|literal| Some((text.find(literal.as_str())?, literal)));
+        places.min_by_key(|(at, _)| *at).map(|(_, literal)| literal.as_str())
+    }
+
     /// Puts marks into every text of a JSON value, names of fields included.
     pub(super) fn mark_all(&self, value: &Value, mark: char) -> Value {
         match value {

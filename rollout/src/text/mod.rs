@@ -60,8 +60,12 @@ pub enum TextError {
     Write { path: PathBuf, source: std::io::Error },
     #[error("{path} is not understood: {message}")]
     Format { path: PathBuf, message: String },
-    #[error("{folder} has no chat template: add chat_template to tokenizer_config.json, or a chat_template.jinja")]
+    #[error(
+        "{folder} has no chat template: set agents.NAME.chat_template to a Jinja file, or add a chat_template.jinja to the folder"
+    )]
     NoTemplate { folder: PathBuf },
+    #[error("cannot read the chat template {path}: set agents.NAME.chat_template to a Jinja file")]
+    ChatTemplate { path: PathBuf, source: std::io::Error },
     #[error("the chat template rejects these messages: {message}")]
     Template { message: String },
     #[error("a message has the role {role:?}: use system, user, assistant or tool")]

@@ -20,6 +20,11 @@ pub fn render(status: &Status, steps: u64) -> String {
     if let Some(heard) = &status.live {
         text.push_str(&live(heard));
     }
+    let coordinated = status.live.as_ref().is_some_and(|live| !live.coordinators.is_empty());
+    if let Some(stalled) = status.metrics.stalled.as_ref().filter(|_| !coordinated) {
+        let reason = stalled.get("reason").and_then(Value::as_str).unwrap_or_default();
+        let _ = writeln!(text, "STOPPED, because nothing can be learned: {reason}");
+    }
     if let Some(eval) = &status.metrics.eval {
         let shown: Vec<String> = eval
             .iter()
@@ -99,6 +104,16 @@ fn live(state: &LiveState) -> String {
             beat.finished_conversations,
             beat.turns,
             beat.dead_tasks
+        );
+    }
+    for (name, why) in state
+        .coordinators
+        .iter()
+        .filter_map(|(name, beat)| Some((name, beat.stalled.as_ref()?)))
+    {
+        let _ = writeln!(
+            text,
+            "PAUSED by {name}, because nothing can be learned: {why}; correct the cause, then `dyad resume`"
         );
     }
     if state.coordinators.is_empty() {

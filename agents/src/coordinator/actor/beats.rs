@@ -31,6 +31,7 @@ impl Coordinator {
             evaluates_at: self.evaluates_at(),
             evaluating: self.evals.is_running(),
             evaluated: self.evals.newest(),
+            stalled: self.lifecycle.stalled(),
             pid: std::process::id(),
         });
         let to = self.env.topology.to_control(Speaker::Coordinator);

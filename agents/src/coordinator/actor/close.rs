@@ -11,6 +11,7 @@ use super::{Coordinator, mailbox};
 use crate::coordinator::admission::Admitting;
 use crate::coordinator::closing::{Decided, Finished, send_all};
 use crate::coordinator::transcripts;
+use crate::ledger::PUBLISHED;
 
 /// The pause before the next attempt of a group that could not be closed: what refused it may
 /// refuse it again.
@@ -75,7 +76,8 @@ impl Coordinator {
             written.iter().for_each(|one| self.figures.write_transcript(one));
             self.figures.add_conversations(&members, self.specs.rules(), step);
         }
-        self.figures.count_group(&decided.assembled().summary);
+        let own = self.play.get(&group).is_some_and(|open| open.order < PUBLISHED);
+        self.figures.count_group(&decided.assembled().summary, own);
     }
 
     /// Takes back the groups of a broken round that have begun. Call it between waves.

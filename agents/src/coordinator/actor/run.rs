@@ -7,8 +7,10 @@ use broker::protocol::control::{Command, RunPhase, RunState};
 use configs::Mode;
 
 use super::{Coordinator, mailbox};
+use crate::base::fault::Unavailable;
 use crate::coordinator::admission::queues;
 use crate::coordinator::lifecycle::phase_word;
+use crate::run_folder::metrics::Metrics;
 
 /// How long a starting coordinator listens for others before it begins: a few heartbeats.
 pub(super) const LISTEN: Duration = Duration::from_millis(1500);
@@ -18,6 +20,7 @@ impl Coordinator {
         match self.lifecycle.phase() {
             RunPhase::Starting => self.begin(),
             RunPhase::Running if self.finished() => self.enter(RunPhase::Draining),
+            RunPhase::Running => self.stop_if_nothing_is_learned(),
             RunPhase::Draining if self.all_drained() && !self.evals.last_is_due() && !self.evals.is_running() => {
                 self.enter(RunPhase::Closed);
             }
@@ -52,6 +55,28 @@ impl Coordinator {
         }
     }
 
+    /// Stops a run whose groups are all empty: a key is wrong, a program dies, or a filter takes
+    /// everything. No order reaches a run of one process, so it ends.
+    fn stop_if_nothing_is_learned(&mut self) {
+        let Some(why) = self.figures.take_stall(self.env.config.run.empty_groups) else {
+            return;
+        };
+        let step = self.lead_step();
+        self.figures
+            .write(Metrics::new("stalled", step).with("reason", why.clone()));
+        let advice = "correct the cause; run.empty_groups sets the limit, 0 is none";
+        tracing::error!(why, "the run stops, because nothing can be learned: {advice}");
+        if self.env.alone {
+            let (message, hint) = (
+                format!("nothing can be learned: {why}"),
+                Some(format!("{advice}; then `dyad run --resume`")),
+            );
+            return self.end(Err(Unavailable { message, hint }.into()));
+        }
+        self.lifecycle.stall(why);
+        self.enter(RunPhase::Paused);
+    }
+
     fn enter(&mut self, phase: RunPhase) {
         self.adopt(self.lifecycle.entering(phase));
     }
@@ -65,6 +90,9 @@ impl Coordinator {
             "the run is {}",
             phase_word(state.phase)
         );
+        if state.phase == RunPhase::Running {
+            self.figures.forget_empty();
+        }
         self.lifecycle.adopt(state);
         self.send_beat();
     }

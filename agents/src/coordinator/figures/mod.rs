@@ -42,6 +42,8 @@ pub(crate) struct Figures {
     failed: BTreeMap<&'static str, u64>,
     /// Failed generations by role and the code of their reason.
     failures: BTreeMap<(RoleName, &'static str), Failures>,
+    /// Groups of the run's own tasks in succession that were empty, and why the newest was.
+    empty: (u64, String),
     conversations: ConversationStats,
     metrics: MetricsWriter,
     transcripts: Transcripts,
@@ -56,6 +58,7 @@ impl Figures {
             counters: Counters::default(),
             failed: BTreeMap::new(),
             failures: BTreeMap::new(),
+            empty: (0, String::new()),
             conversations: ConversationStats::new(&env.config, env.workflow.as_ref()),
             metrics: MetricsWriter::open(&env.folder.metrics(process), Some(&events))?,
             transcripts: Transcripts::open(&env.folder.transcripts(process))?,
@@ -94,8 +97,8 @@ impl Figures {
         }
     }
 
-    /// Counts a decided group.
-    pub(crate) fn count_group(&mut self, summary: &GroupSummary) {
+    /// Counts a decided group; `own`: its task is of the run's own source.
+    pub(crate) fn count_group(&mut self, summary: &GroupSummary, own: bool) {
         self.counters.groups += 1;
         self.counters.conversations += summary.conversations as u64;
         for (failure, count) in &summary.failed {
@@ -104,6 +107,31 @@ impl Figures {
         if let Some(reason) = &summary.empty {
             tracing::warn!(reason, "a group closes empty");
         }
+        match &summary.empty {
+            _ if !own => {}
+            None => self.empty.0 = 0,
+            Some(reason) => {
+                let why = summary.failed.iter().max_by_key(|(_, count)| **count);
+                self.empty = (self.empty.0 + 1, why.map_or(reason, |(why, _)| why).clone());
+            }
+        }
+    }
+
+    /// Counts empty groups from 0 again: the run goes on after a pause.
+    pub(crate) fn forget_empty(&mut self) {
+        self.empty.0 = 0;
+    }
+
+    /// Returns why nothing can be learned once `most` groups in succession were empty, and counts
+    /// from 0 again.
+    pub(crate) fn take_stall(&mut self, most: u64) -> Option<String> {
+        if most == 0 || self.empty.0 < most {
+            return None;
+        }
+        let (groups, why) = std::mem::take(&mut self.empty);
+        Some(format!(
+            "{groups} groups in succession gave no sample; the newest because: {why}"
+        ))
     }
 
     /// Adds a group's conversations to their statistics, and writes a line once a batch is
@@ -194,6 +222,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn only_own_empty_groups_in_succession_are_a_stall() {
+        let bench = Bench::new(|_| {}).await;
+        let mut figures = Figures::open(bench.env(), "coordinator-other").unwrap();
+        let empty = GroupSummary {
+            empty: Some("0 of 4 conversations are valid".into()),
+            failed: BTreeMap::from([("grader: 401".to_owned(), 4)]),
+            ..GroupSummary::default()
+        };
+        figures.count_group(&empty, true);
+        figures.count_group(&GroupSummary::default(), true);
+        for _ in 0..2 {
+            figures.count_group(&empty, true);
+            figures.count_group(&empty, false);
+            figures.count_group(&GroupSummary::default(), false);
+        }
+        assert_eq!(figures.take_stall(3), None);
+        assert_eq!(figures.take_stall(0), None);
+        let why = figures.take_stall(2).unwrap();
+        assert!(
+            why.starts_with("2 groups in succession") && why.ends_with("grader: 401"),
+            "{why}"
+        );
+        assert_eq!(figures.take_stall(1), None, "counted from 0 again");
+    }
+
+    #[tokio::test]
     async fn a_group_counts_with_its_failed_conversations() {
         let bench = Bench::new(|_| {}).await;
         let mut figures = Figures::open(bench.env(), "coordinator-other").unwrap();
@@ -203,7 +257,7 @@ mod tests {
             failed: BTreeMap::from([(failure.clone(), 3)]),
             ..GroupSummary::default()
         };
-        figures.count_group(&summary);
+        figures.count_group(&summary, true);
         let counters = figures.counters();
         assert_eq!((counters.groups, counters.conversations), (1, 4));
         assert_eq!(figures.failed(failure.code.name()), 3);

@@ -6,6 +6,9 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 
+use broker::codec::parse_python_json;
+
+use super::dialect::Spoken;
 use super::trouble::Trouble;
 use crate::engine::process::link;
 use crate::engine::process::link::Secret;
@@ -43,6 +46,18 @@ impl Http {
             // No timeout: a long answer takes long, and the health check watches the server.
             client: link::client(None)?,
             secret,
+        })
+    }
+
+    /// Connects to a server outside the run, through the proxies of the environment.
+    ///
+    /// # Errors
+    /// The same as for [`Self::new`].
+    pub(super) fn outside(url: &str, secret: Secret) -> anyhow::Result<Self> {
+        let client = link::outside(url)?;
+        Ok(Self {
+            client,
+            ..Self::new(url, secret)?
         })
     }
 
@@ -91,6 +106,31 @@ impl Http {
         parse(&send(self.posted(path, body), most).await?)
     }
 
+    /// Posts a call of OpenAI's interface and returns an answer of at most `most` bytes. Repeats the
+    /// call if the model rejects a field that may change.
+    ///
+    /// # Errors
+    /// No answer, or one that is invalid or longer.
+    pub(super) async fn post_spoken(
+        &self,
+        path: &str,
+        model: &str,
+        body: &Value,
+        most: usize,
+    ) -> Result<Value, Trouble> {
+        let mut spoken = Spoken::new(&self.base, model, body);
+        loop {
+            match exchange(self.posted(path, spoken.body()), most).await? {
+                (status, text) if is_success(status) => {
+                    spoken.accepted();
+                    return parse(&text);
+                }
+                (status, text) if spoken.adapt(status, &text) => {}
+                (status, text) => return Err(Trouble::of_status(status, &text)),
+            }
+        }
+    }
+
     fn posted(&self, path: &str, body: &Value) -> RequestBuilder {
         self.request(Method::POST, path)
             .header(CONTENT_TYPE, link::JSON)
@@ -104,17 +144,30 @@ impl Http {
 }
 
 async fn send(request: RequestBuilder, most: usize) -> Result<String, Trouble> {
+    match exchange(request, most).await? {
+        (status, text) if is_success(status) => Ok(text),
+        (status, text) => Err(Trouble::of_status(status, &text)),
+    }
+}
+
+fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
+/// Returns the status and the text of an answer; of an error only the beginning.
+async fn exchange(request: RequestBuilder, most: usize) -> Result<(u16, String), Trouble> {
     let response = request.send().await.map_err(|error| Trouble::Gone(causes(error)))?;
-    let status = response.status();
-    if status.is_success() {
+    let status = response.status().as_u16();
+    if is_success(status) {
         let bytes = read(response, most).await?;
         if bytes.len() > most {
             return Err(Trouble::Malformed(format!("it is longer than {} KiB", most >> 10)));
         }
-        return String::from_utf8(bytes).map_err(|_| Trouble::Malformed("it is not text".into()));
+        let text = String::from_utf8(bytes).map_err(|_| Trouble::Malformed("it is not text".into()))?;
+        return Ok((status, text));
     }
     let bytes = read(response, COMPLAINT).await?;
-    Err(Trouble::of_status(status.as_u16(), &String::from_utf8_lossy(&bytes)))
+    Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Reads until there are more than `most` bytes.
@@ -129,7 +182,7 @@ async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, Trouble> {
 }
 
 fn parse(text: &str) -> Result<Value, Trouble> {
-    serde_json::from_str(text).map_err(|error| Trouble::Malformed(format!("it is not JSON: {error}")))
+    parse_python_json(text).map_err(|error| Trouble::Malformed(format!("it is not JSON: {error}")))
 }
 
 /// Returns an error with its causes, without the URL, which the caller adds.

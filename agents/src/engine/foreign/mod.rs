@@ -6,7 +6,7 @@
 //! - [`keeper`]: keeps one server serving the newest weights
 //! - [`progress`]: assembles an answer from its pieces
 //! - [`visits`]: serves an agent's HTTP front
-//! - [`openai`]: servers that take messages and return no tokens
+//! - [`openai`]: servers that take messages and return no tokens; [`dialect`]: fields that they reject
 //! - [`probe`]: determines the meaning of log-probs
 //! - [`http`]: the HTTP client; [`trouble`]: decides about retries
 //!
@@ -16,6 +16,7 @@
 //! So a token's version is known, never guessed. Each version's adapter has a unique name, which
 //! the call contains; no call needs to end for it.
 
+pub(crate) mod dialect;
 pub mod driver;
 pub mod fleet;
 mod http;

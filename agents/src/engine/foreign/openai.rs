@@ -64,7 +64,7 @@ impl Openai {
     fn with_pace(engine: &EngineConfig, model: &str, version: WeightVersion, pace: Pace) -> anyhow::Result<Arc<Self>> {
         ensure!(!engine.urls.is_empty(), "engine.urls is empty: add the URL of a server");
         let key = Secret::of_variable(KEY)?;
-        let servers = engine.urls.iter().map(|url| Http::new(url, key.clone()));
+        let servers = engine.urls.iter().map(|url| Http::outside(url, key.clone()));
         let pool = ServerPool {
             slots: Semaphore::new(engine.slots.saturating_mul(engine.urls.len())),
             servers: servers.collect::<anyhow::Result<_>>()?,
@@ -95,7 +95,7 @@ impl ServerPool {
             let Some(server) = self.servers.get(at) else {
                 return Err(never(Failure::engine("there is no server to ask")));
             };
-            let trouble = match self.ask(server, &body).await {
+            let trouble = match self.ask(server, &body, &job.sampling.stop).await {
                 Ok((message, finish)) => return Ok(self.made(message, finish)),
                 Err(trouble) => trouble,
             };
@@ -121,21 +121,21 @@ impl ServerPool {
         }
     }
 
-    async fn ask(&self, server: &Http, body: &Value) -> Result<(Message, Finish), Trouble> {
+    async fn ask(&self, server: &Http, body: &Value, stop: &[String]) -> Result<(Message, Finish), Trouble> {
         // The URL may be configured with or without its version.
         let path = if server.url().ends_with("/v1") {
             "/chat/completions"
         } else {
             "/v1/chat/completions"
         };
-        let reply = server.post_for(path, body, LONGEST);
+        let reply = server.post_spoken(path, &self.model, body, LONGEST);
         let reply = if self.patience.is_zero() {
             reply.await
         } else {
             let late = |_| Trouble::Failing(format!("no answer within {:?} (engine.stuck_after)", self.patience));
             tokio::time::timeout(self.patience, reply).await.map_err(late)?
         };
-        answer(&reply?)
+        answer(&reply?, stop)
     }
 
     fn made(&self, message: Message, finish: Finish) -> Made {
@@ -176,8 +176,9 @@ fn body(model: &str, job: &Job, chat: &[Message]) -> Value {
     body
 }
 
-/// Returns a server's text as the assistant's message.
-fn answer(reply: &Value) -> Result<(Message, Finish), Trouble> {
+/// Returns a server's text as the assistant's message. It ends before the first stop text: some
+/// models take none, and answer past it.
+fn answer(reply: &Value, stop: &[String]) -> Result<(Message, Finish), Trouble> {
     let missing = |what: &str| Trouble::Malformed(format!("it has no {what}"));
     let choice = reply.pointer("/choices/0").ok_or_else(|| missing("choice"))?;
     let text = match choice.pointer("/message/content") {
@@ -191,7 +192,9 @@ fn answer(reply: &Value) -> Result<(Message, Finish), Trouble> {
         Some(_) => Finish::Stop,
         None => return Err(missing("finish_reason")),
     };
-    Ok((Message::new("assistant", text), finish))
+    let cut = stop.iter().filter_map(|stop| text.find(stop.as_str())).min();
+    let finish = if cut.is_some() { Finish::Stop } else { finish };
+    Ok((Message::new("assistant", &text[..cut.unwrap_or(text.len())]), finish))
 }
 
 impl EngineClient for Openai {

@@ -7,7 +7,7 @@ use actix_web::HttpRequest;
 use actix_web::http::header;
 use broker::tls::{self, TlsFiles};
 use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Client, ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 
 use crate::base::fault::Usage;
 use crate::base::secret::{Token, is_own_name, secret_in};
@@ -164,19 +164,44 @@ impl LinkError {
 /// # Errors
 /// The TLS files that the environment names cannot be used.
 pub(crate) fn client(silence: Option<Duration>) -> anyhow::Result<Client> {
-    let tls = tls::client(&TlsFiles::from_environment()?)?;
-    let client = Client::builder()
-        .tls_backend_preconfigured(tls)
-        .connect_timeout(Duration::from_secs(5))
-        .pool_idle_timeout(IDLE)
-        // A token must reach only its intended server.
-        .redirect(Policy::none())
-        .no_proxy();
+    let client = builder()?.no_proxy();
     let client = match silence {
         Some(silence) => client.read_timeout(silence),
         None => client,
     };
     Ok(client.build()?)
+}
+
+/// Returns a client for a server outside the run: a judge, a tool or a frozen partner. It uses the
+/// proxies of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, except for this machine, which a proxy
+/// does not reach.
+///
+/// # Errors
+/// The TLS files that the environment names cannot be used.
+pub(crate) fn outside(url: &str) -> anyhow::Result<Client> {
+    let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    let client = builder()?;
+    let client = if host.is_some_and(|host| is_this_machine(&host)) {
+        client.no_proxy()
+    } else {
+        client
+    };
+    Ok(client.build()?)
+}
+
+fn builder() -> anyhow::Result<ClientBuilder> {
+    let tls = tls::client(&TlsFiles::from_environment()?)?;
+    Ok(Client::builder()
+        .tls_backend_preconfigured(tls)
+        .connect_timeout(Duration::from_secs(5))
+        .pool_idle_timeout(IDLE)
+        // A token must reach only its intended server.
+        .redirect(Policy::none()))
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// Returns an allowed URL, without a slash at its end.
@@ -243,6 +268,16 @@ mod tests {
                 .message
                 .contains("DYAD_ALLOW_PLAINTEXT")
         );
+    }
+
+    #[test]
+    fn only_this_machine_is_reached_without_a_proxy() {
+        for near in ["127.0.0.1", "localhost", "[::1]", "127.9.9.9"] {
+            assert!(is_this_machine(near), "{near}");
+        }
+        for far in ["judge", "10.0.0.4", "api.example.com"] {
+            assert!(!is_this_machine(far), "{far}");
+        }
     }
 
     #[test]

@@ -148,8 +148,14 @@ fn messages_are_texts_of_three_roles() {
     let calls = json!({"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]});
     assert_eq!(place(calls), ("messages[0].tool_calls".into(), unsupported));
     assert_eq!(
-        place(json!({"role": "user", "content": "x", "name": "me"})).0,
-        "messages[0].name"
+        place(json!({"role": "user", "content": "x", "type": "image"})).0,
+        "messages[0].type"
+    );
+    let silent = json!({"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]});
+    assert_eq!(place(silent), ("messages[0].tool_calls".into(), unsupported));
+    assert_eq!(
+        place(json!({"role": "assistant", "content": null, "refusal": "no"})).0,
+        "messages[0].refusal"
     );
     assert_eq!(
         place(json!({"role": "user", "content": "x", "odd": 1})).0,
@@ -365,4 +371,45 @@ fn client_defaults_change_nothing() {
     for kind in [Endpoint::Completion, Endpoint::Chat] {
         assert_eq!(with(kind, idle.clone()).unwrap(), with(kind, json!({})).unwrap());
     }
+    let (completion, chat) = (Endpoint::Completion, Endpoint::Chat);
+    let clients =
+        json!({"tools": [], "tool_choice": "auto", "parallel_tool_calls": true, "verbosity": "medium", "n": 1.0});
+    for kind in [completion, chat] {
+        assert_eq!(with(kind, clients.clone()).unwrap(), with(kind, json!({})).unwrap());
+    }
+    let bare = with(chat, json!({"add_special_tokens": false})).unwrap();
+    assert_eq!(bare, with(chat, json!({})).unwrap());
+    assert!(!with(completion, json!({"add_special_tokens": false})).unwrap().lead);
+    assert_eq!(
+        refused(chat, json!({"add_special_tokens": true})).0,
+        "add_special_tokens"
+    );
+    assert!(!with(completion, json!({"logprobs": false})).unwrap().logprobs);
+    for choice in [
+        json!("required"),
+        json!({"type": "function", "function": {"name": "f"}}),
+    ] {
+        assert_eq!(refused(chat, json!({"tool_choice": choice})).0, "tool_choice");
+    }
+}
+
+#[test]
+fn messages_as_clients_send_them_are_their_texts() {
+    let plain = json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "b"},
+    ]);
+    let dressed = json!([
+        {"role": "user", "content": "a", "type": "text", "name": "me"},
+        {"role": "assistant", "content": null, "refusal": null, "annotations": [], "audio": null, "tool_calls": [],
+         "function_call": null, "provider_specific_fields": {"refusal": null}, "reasoning_content": ""},
+        {"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}, "annotations": []}]},
+    ]);
+    let of = |messages: Value| with(Endpoint::Chat, json!({"messages": messages})).unwrap().inputs;
+    assert_eq!(of(dressed), of(plain.clone()));
+    assert_eq!(
+        of(json!([{"role": "assistant"}])),
+        of(json!([{"role": "assistant", "content": ""}]))
+    );
 }

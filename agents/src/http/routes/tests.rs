@@ -1,3 +1,5 @@
+use std::sync::atomic::AtomicBool;
+
 use actix_web::dev::ServiceResponse;
 use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
 use actix_web::{App, test};
@@ -20,9 +22,13 @@ pub(super) fn front(token: Option<&str>) -> Data<Front> {
 
 /// A front with an engine that answers with one of these tokens.
 pub(super) fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
+    Data::new(plain_front(token, choices))
+}
+
+fn plain_front(token: Option<&str>, choices: Vec<u32>) -> Front {
     let folder = tempfile::tempdir().unwrap();
     rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
-    Data::new(Front {
+    Front {
         agent: "a".parse().unwrap(),
         run: RunId::new("r").unwrap(),
         engine: ScriptedEngine::new(choices, broker::ids::WeightVersion { lineage: 1, step: 2 }),
@@ -30,12 +36,14 @@ pub(super) fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
         vocab: 264,
         sampling: SamplingConfig::default(),
         token: token.map(|secret| Token::new(crate::base::secret::VARIABLE, secret).unwrap()),
+        control_tokens: false,
+        warned: AtomicBool::new(false),
         body: 1000,
         context: 60,
         gate: RequestGate::new(1, 2),
         rates: Rates::new(Some(1000), None),
         since: 0,
-    })
+    }
 }
 
 /// Status and body of an answer.
@@ -380,4 +388,30 @@ async fn a_stop_token_ends_an_answer_with_and_without_its_text() {
         );
         assert_eq!(choice["stop_reason"], 65);
     }
+}
+
+#[tokio::test]
+async fn a_rendered_prompt_is_the_chat_or_a_warning() {
+    let mut front = plain_front(None, vec![65]);
+    let chat = r#"{"model": "a", "messages": [{"role": "user", "content": "x"}], "return_token_ids": true}"#;
+    let messages = [broker::protocol::turn::Message::user("x")];
+    let chat_ids = front.text.chat(&messages, true).unwrap();
+    let rendered = front.text.spelled(&chat_ids);
+    let text = serde_json::json!({"model": "a", "prompt": rendered, "return_token_ids": true}).to_string();
+    let plain = Data::new(plain_front(None, vec![65]));
+    let (_, answer) = ask(&plain, post("/v1/completions", &text)).await;
+    let warning = answer["dyad"]["warning"].as_str().unwrap();
+    assert!(
+        warning.contains("read as text") && warning.contains("http.control_tokens"),
+        "{warning}"
+    );
+    assert!(plain.warned.load(std::sync::atomic::Ordering::Relaxed));
+    let (_, harmless) = ask(&plain, post("/v1/completions", r#"{"model": "a", "prompt": "x"}"#)).await;
+    assert!(harmless["dyad"].is_null(), "{harmless}");
+    front.control_tokens = true;
+    let front = Data::new(front);
+    let (_, by_chat) = ask(&front, post("/v1/chat/completions", chat)).await;
+    let (_, by_text) = ask(&front, post("/v1/completions", &text)).await;
+    assert_eq!(by_text["choices"][0]["prompt_token_ids"], by_chat["prompt_token_ids"]);
+    assert!(by_text["dyad"].is_null(), "{by_text}");
 }

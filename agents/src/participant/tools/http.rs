@@ -1,5 +1,6 @@
 //! A tool behind a server: each call is a POST of JSON.
 
+use broker::codec::parse_python_json;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response};
 use rollout::workflow::tools::ToolQuestion;
@@ -42,7 +43,7 @@ impl ToolServer {
         link::judged(url).map_err(|usage| usage.message)?;
         Ok(Self {
             url: url.to_owned(),
-            client: link::client(None).map_err(|error| error.to_string())?,
+            client: link::outside(url).map_err(|error| error.to_string())?,
             token,
         })
     }
@@ -78,7 +79,7 @@ impl ToolServer {
             )));
         }
         let text = String::from_utf8(bytes).map_err(|_| ToolFault::Failed("the server's answer is not text".into()))?;
-        match serde_json::from_str::<Value>(&text) {
+        match parse_python_json(&text) {
             Ok(Value::String(said)) => Ok(said),
             Ok(value) => result_of(value).unwrap_or(Ok(text)),
             Err(_) => Ok(text),

@@ -28,7 +28,7 @@ impl BrokerUrl {
             url: redact(url),
             reason,
         };
-        let mut uri: AMQPUri = url.parse().map_err(|_| {
+        let mut uri = read(url).ok_or_else(|| {
             refuse("expected amqp[s]://user:password@host[:port]/vhost, the vhost `/` written %2f".into())
         })?;
         if literal_ipv6(url).is_some_and(|address| !address.is_loopback()) {
@@ -60,6 +60,16 @@ impl BrokerUrl {
     }
 }
 
+/// Parses a URL. A path of `/` is the vhost `/`, as in Python's clients and as operators of RabbitMQ
+/// write it; by the letter of the specification it is a vhost without a name.
+fn read(url: &str) -> Option<AMQPUri> {
+    let mut uri: AMQPUri = url.parse().ok()?;
+    if uri.vhost.is_empty() {
+        uri.vhost.push('/');
+    }
+    Some(uri)
+}
+
 /// Returns the IPv6 address in the place of the host. The client library reads every such address
 /// as localhost.
 fn literal_ipv6(url: &str) -> Option<std::net::Ipv6Addr> {
@@ -82,8 +92,8 @@ pub fn redact(url: &str) -> String {
     let stray = rest
         .split_once(['/', '?', '#'])
         .is_some_and(|(_, behind)| behind.contains('@'));
-    match url.parse::<AMQPUri>() {
-        Ok(uri) if !stray => format!(
+    match read(url) {
+        Some(uri) if !stray => format!(
             "{scheme}://{}:{}/{}",
             uri.authority.host,
             uri.authority.port,
@@ -138,6 +148,16 @@ mod tests {
         }
         let foreign = check_url("amqp://u:p@[2001:db8::1]/%2f", true).unwrap_err();
         assert!(foreign.to_string().contains("IPv6"), "{foreign}");
+    }
+
+    #[test]
+    fn a_path_that_is_a_slash_is_the_vhost_slash() {
+        for root in ["", "/", "/%2f", "/?heartbeat=3", "/%2F?heartbeat=3"] {
+            let url = format!("amqp://u:p@localhost:5672{root}");
+            assert_eq!(vhost(&url).unwrap(), "/", "{url}");
+            assert_eq!(redact(&url), "amqp://localhost:5672/%2f", "{url}");
+        }
+        assert_eq!(vhost("amqp://u:p@localhost/dyad").unwrap(), "dyad");
     }
 
     #[test]

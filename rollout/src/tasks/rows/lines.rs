@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 
+use broker::codec::explain_json;
 use serde_json::Value;
 
 use super::row::{Packing, Row, RowPlace, Sink, bad, unreadable};
@@ -104,7 +105,7 @@ fn unmarked(text: &[u8]) -> &[u8] {
 pub(crate) fn parse(line: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(line).map_err(|error| match line {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it begins as UTF-16 does: write the file as UTF-8".to_owned(),
-        _ => format!("not JSON: {error}"),
+        _ => format!("not JSON: {}", explain_json(line, &error)),
     })
 }
 
@@ -122,7 +123,11 @@ pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksErr
     }
     serde_json::from_slice(unmarked(&text)).map_err(|error| {
         let place = RowPlace::Line(error.line() as u64);
-        bad(path, place, format!("not a list of JSON objects: {error}"))
+        bad(
+            path,
+            place,
+            format!("not a list of JSON objects: {}", explain_json(&text, &error)),
+        )
     })
 }
 

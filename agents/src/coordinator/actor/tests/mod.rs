@@ -315,6 +315,7 @@ async fn a_synchronous_run_has_one_coordinator() {
             evaluates_at: None,
             evaluating: false,
             evaluated: None,
+            stalled: None,
             pid: 7,
         };
         bench.coordinator.on_beat(Beat::Coordinator(other), &mut bench.ctx);

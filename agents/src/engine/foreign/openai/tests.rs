@@ -166,3 +166,42 @@ async fn silence_is_a_failure_and_a_rejection_is_final() {
     );
     assert_eq!(received.lock().unwrap().len(), 1);
 }
+
+const NO_LIMIT: &str =
+    r#"{"error": {"message": "use max_completion_tokens", "param": "max_tokens", "code": "unsupported_parameter"}}"#;
+const NO_HEAT: &str = r#"{"error": {"message": "Unsupported value: 'temperature' does not support 0.5", "param": "temperature", "code": "unsupported_value"}}"#;
+const NO_STOP: &str = r#"{"error": {"message": "Unsupported parameter: 'stop' is not supported with this model."}}"#;
+const HALF: &str =
+    r#"{"choices": [{"message": {"content": "red \ud83d"}, "finish_reason": "stop"}], "usage": {"cost": NaN}}"#;
+
+#[tokio::test]
+async fn half_a_surrogate_pair_costs_one_call() {
+    let (url, received) = server(vec![Says::Text(HALF)]).await;
+    let made = made(vec![url], 0).await.unwrap();
+    assert_eq!(ChatLog::text(&made.output_ids), "red \u{FFFD}");
+    assert_eq!(received.lock().unwrap().len(), 1);
+}
+
+const LONG: &str = r#"{"choices": [{"message": {"content": "red! and more"}, "finish_reason": "stop"}]}"#;
+
+#[tokio::test]
+async fn a_rejected_field_is_changed_once_and_for_later_calls() {
+    let says = [NO_LIMIT, NO_HEAT, NO_STOP].map(|body| Says::Status(400, body));
+    let (url, received) = server([&says[..], &[Says::Text(LONG)]].concat()).await;
+    for _ in 0..2 {
+        let made = made(vec![url.clone()], 0).await.unwrap();
+        assert_eq!(
+            (ChatLog::text(&made.output_ids).as_str(), made.finish),
+            ("red", Finish::Stop)
+        );
+    }
+    let requests = received.lock().unwrap().clone();
+    assert_eq!(requests.len(), 5, "three rejections, then two answers");
+    for request in &requests[3..] {
+        let body: Value = serde_json::from_str(&request[request.find("\r\n\r\n").unwrap()..]).unwrap();
+        assert_eq!(body["max_completion_tokens"], 7);
+        for field in ["max_tokens", "temperature", "stop"] {
+            assert!(body.get(field).is_none(), "{body}");
+        }
+    }
+}

@@ -63,6 +63,7 @@ pub(crate) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
         }
     };
     let text = TextCodec::open_for(&path, &settings)?;
+    policy::check_tokens(&path, &shape, &text)?;
     Ok(Arc::new(Parts {
         form: policy::form(&layout, settings.dtype, base.as_ref())?,
         facts: model_match::facts(&shape, &text),

@@ -20,10 +20,12 @@ pub(super) struct HfConfig {
     pub(super) rope_parameters: Option<RopeSettings>,
     pub(super) original_max_position_embeddings: Option<usize>,
     pub(super) tie_word_embeddings: Option<bool>,
-    pub(super) bos_token_id: Option<u32>,
+    #[serde(default)]
+    pub(super) bos_token_id: Value,
     #[serde(default)]
     pub(super) eos_token_id: Value,
-    pub(super) pad_token_id: Option<u32>,
+    #[serde(default)]
+    pub(super) pad_token_id: Value,
     pub(super) hidden_act: Option<String>,
     pub(super) attention_bias: Option<bool>,
     pub(super) mlp_bias: Option<bool>,

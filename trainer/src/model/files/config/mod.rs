@@ -49,6 +49,25 @@ pub(in crate::model) fn eos_ids(value: &Value, vocab: usize) -> std::result::Res
     }
 }
 
+/// Returns the id of a token that no computation uses: of a list the first one. Some files write -1
+/// for no token.
+fn first_id(key: &str, value: &Value) -> std::result::Result<Option<u32>, ConfigError> {
+    let one = match value {
+        Value::Array(list) => list.first().unwrap_or(&Value::Null),
+        one => one,
+    };
+    if one.is_null() || one.as_i64().is_some_and(|id| id < 0) {
+        return Ok(None);
+    }
+    let id = one.as_u64().and_then(|id| u32::try_from(id).ok());
+    id.map(Some).ok_or_else(|| {
+        let shown: String = value.to_string().chars().take(SHOWN).collect();
+        ConfigError::Field(format!(
+            "{key} is {shown}: write the id of a token, a list of ids, or null"
+        ))
+    })
+}
+
 /// Qwen3's value, if a file has none.
 const QWEN3_HEAD_DIM: usize = 128;
 /// The first layer of Qwen's sliding windows, if a file has none.
@@ -90,9 +109,9 @@ pub(in crate::model) fn parse(text: &str) -> std::result::Result<ModelShape, Con
         rms_eps: config.rms_norm_eps.unwrap_or(1e-6),
         rope: rope::of(&config)?,
         tied: config.tie_word_embeddings.unwrap_or(false),
-        bos: config.bos_token_id,
+        bos: first_id("bos_token_id", &config.bos_token_id)?,
         eos: eos_ids(&config.eos_token_id, config.vocab_size).map_err(ConfigError::Field)?,
-        pad: config.pad_token_id,
+        pad: first_id("pad_token_id", &config.pad_token_id)?,
     };
     shape.validate()?;
     Ok(shape)

@@ -168,3 +168,26 @@ fn what_is_not_computed_is_refused_by_name() {
     };
     assert!(reason.starts_with("hidden_size: "), "{reason}");
 }
+
+#[test]
+fn ids_that_nothing_computes_with_may_be_lists_or_none() {
+    for key in ["pad_token_id", "bos_token_id"] {
+        for (value, expected) in [
+            (json!([2, 3, 1]), Some(2)),
+            (json!([]), None),
+            (json!(-1), None),
+            (json!([-1]), None),
+            (json!(null), None),
+            (json!(0), Some(0)),
+        ] {
+            let shape = parse(&edited(key, value.clone())).unwrap();
+            let read = if key == "pad_token_id" { shape.pad } else { shape.bos };
+            assert_eq!(read, expected, "{key}: {value}");
+            assert_eq!(parse(&write(&shape, "float32").to_string()).unwrap(), shape);
+        }
+        for value in [json!("</s>"), json!([1.5]), json!(4_294_967_296_u64)] {
+            let error = parse(&edited(key, value.clone())).unwrap_err().to_string();
+            assert!(error.contains(key), "{value}: {error}");
+        }
+    }
+}

@@ -68,6 +68,7 @@ fn said(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Evalu
         evaluates_at: None,
         evaluating: false,
         evaluated,
+        stalled: None,
         pid: 7,
     }
 }

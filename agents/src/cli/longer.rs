@@ -1,0 +1,71 @@
+//! `--resume RUN --steps N`: a run goes on for more steps than it began with.
+
+use anyhow::Context;
+use configs::{AgentName, RunConfig, Schedule};
+
+use crate::base::fault::Usage;
+use crate::ledger::completion;
+use crate::run_folder::RunFolder;
+
+/// A greater number of steps for a run.
+#[derive(Debug)]
+pub(super) struct Longer {
+    steps: u64,
+}
+
+impl Longer {
+    /// # Errors
+    /// The run has as many steps already.
+    pub(super) fn of(config: &RunConfig, steps: u64) -> anyhow::Result<Self> {
+        let now = config.run.train_steps;
+        if steps <= now {
+            let message = format!("--steps {steps} raises the length of a resumed run, which has {now} steps already");
+            return Err(Usage::new(message)
+                .hint("write a greater number, or leave --steps out")
+                .into());
+        }
+        Ok(Self { steps })
+    }
+
+    /// Writes the new length into the run folder, and lets agents that have ended go on. Prints what
+    /// becomes of schedules.
+    ///
+    /// # Errors
+    /// The run goes on elsewhere, or its folder cannot be written.
+    pub(super) fn begin(self, folder: &RunFolder, old: RunConfig) -> anyhow::Result<RunConfig> {
+        let mut config = old.clone();
+        config.run.train_steps = self.steps;
+        for name in config.participants() {
+            completion::reopen(folder, &name)
+                .with_context(|| format!("opening the ledger of agent {name}: is the run still going on?"))?;
+        }
+        folder.set_config(&config)?;
+        for name in config.participants() {
+            for note in notes(&old, &config, &name) {
+                eprintln!("{note}");
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// Says what becomes of an agent's schedules.
+fn notes(old: &RunConfig, new: &RunConfig, name: &AgentName) -> Vec<String> {
+    let Some(agent) = new.agents.get(name).filter(|agent| agent.train.enabled) else {
+        return Vec::new();
+    };
+    let optimizer = &agent.train.optimizer;
+    let (before, after) = (old.steps_of(name), new.steps_of(name));
+    let becomes = match optimizer.decay_steps {
+        0 => format!("now spans {after} steps instead of {before}, so at step {before} its value goes back up"),
+        steps => format!("ends at step {steps} as before, and keeps its last value from there on"),
+    };
+    let mut notes = Vec::new();
+    if optimizer.schedule != Schedule::Constant {
+        notes.push(format!("agent {name}: the schedule of the learning rate {becomes}"));
+    }
+    if agent.train.entropy_final.is_some() {
+        notes.push(format!("agent {name}: the schedule of the entropy bonus {becomes}"));
+    }
+    notes
+}

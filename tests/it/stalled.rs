@@ -1,0 +1,52 @@
+//! A run in which nothing can be learned stops and says why.
+
+use std::time::Duration;
+
+use tests::kit;
+use tests::program::{Program, wait_until};
+use tests::small::Small;
+
+use crate::program;
+
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Returns a run whose grader dies at every question.
+fn hopeless(program: &Program) -> Small {
+    let grader = program.file("die.py", "import sys\nsys.exit(1)\n");
+    kit::solo()
+        .without("agents.verifier")
+        .set("run.mode", "async")
+        .set("run.train_steps", 1000)
+        .set("run.empty_groups", 3)
+        .set("tasks.source", "generator:arithmetic")
+        .set("graders.correct.kind", format!("process:{grader}"))
+        .set("graders.correct.missing", "drop")
+        .set("workflow.retries", 0)
+}
+
+#[test]
+fn a_run_of_one_process_ends_with_75_when_all_groups_die() {
+    let program = program();
+    let config = hopeless(&program).save(&program);
+    let runs = program.runs();
+    let said = program.fail(75, &["run", &config, "--folder", runs.to_str().unwrap()]);
+    assert!(
+        said.contains("nothing can be learned: 3 groups in succession"),
+        "{said}"
+    );
+    let status = program.succeed(&["status", "--run", program.run_folder().to_str().unwrap()]);
+    assert!(status.contains("STOPPED, because nothing can be learned"), "{status}");
+}
+
+#[test]
+fn a_run_of_several_processes_pauses_when_all_groups_die() {
+    let program = program();
+    let config = hopeless(&program).save(&program);
+    let _run = program.launch("up", &config, &[]);
+    let folder = program.run_folder();
+    wait_until("a pause with its reason", PATIENCE, || {
+        let output = program.output(&["status", "--run", folder.to_str().unwrap()]);
+        let status = String::from_utf8_lossy(&output.stdout).into_owned();
+        status.contains("because nothing can be learned: 3 groups in succession")
+    });
+}
