@@ -1,11 +1,19 @@
-//! Answers to turn requests: converts engine output into results and collects results for one
-//! coordinator.
+//! Answers to turn requests: converts engine output into results, collects the results for one
+//! coordinator, and publishes them until they are confirmed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use broker::protocol::turn::{Generation, TurnOutcome, TurnResult};
+use broker::AgentName;
+use broker::bus::{Bus, Outgoing, PublishError};
+use broker::codec;
+use broker::protocol::Kind;
+use broker::protocol::failure::Failure;
+use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult, Wave};
+use broker::topology::Topology;
 
+use crate::base::outgoing::{self, Addressed};
+use crate::base::retry;
 use crate::engine::Finished;
 
 /// A result frame is closed above this estimate, in bytes.
@@ -73,5 +81,74 @@ pub(super) fn estimate(result: &TurnResult) -> usize {
     match &result.outcome {
         TurnOutcome::Done(made) => 160 + 4 * made.prompt_ids.len() + 8 * made.output_ids.len() + made.text.len(),
         TurnOutcome::Failed { failure, .. } => 180 + failure.reason.len(),
+    }
+}
+
+/// The destination of an agent's results.
+pub struct Replies {
+    pub bus: Arc<dyn Bus>,
+    pub topology: Topology,
+    pub agent: AgentName,
+    /// The coordinator's incarnation.
+    pub reply_to: String,
+    pub wave: Option<Wave>,
+}
+
+impl Replies {
+    /// Returns once the results are in their queue, or no coordinator takes them any more. A result
+    /// that is too large for a message is answered as failed: generated again from the same seed,
+    /// it would be too large again, for ever.
+    ///
+    /// # Errors
+    /// [`PublishError::Closed`]: no result was sent, and the requests come again.
+    pub async fn send(&self, results: Vec<Arc<TurnResult>>) -> Result<(), PublishError> {
+        match self.publish(results.clone()).await {
+            Err(PublishError::TooLarge { .. }) => {}
+            sent => return sent,
+        }
+        for result in results {
+            match self.publish(vec![result.clone()]).await {
+                Err(PublishError::TooLarge { size, limit }) => {
+                    tracing::warn!(group = %result.group, member = result.member, size, limit, "a result is too large for a message; it is answered as failed");
+                    self.publish(vec![Arc::new(too_large(&result, size, limit))]).await?;
+                }
+                sent => sent?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn publish(&self, results: Vec<Arc<TurnResult>>) -> Result<(), PublishError> {
+        let correlation_id = results.first().map(|result| result.request.to_string());
+        let body = codec::encode(&ResultFrame {
+            agent: self.agent.to_string(),
+            wave: self.wave,
+            results,
+        });
+        let to = self.topology.to_results(&self.reply_to, self.agent.as_str());
+        let message = Outgoing {
+            correlation_id,
+            ..outgoing::durable(to, Kind::TurnResult, body).with_headers([("agent", self.agent.to_string())])
+        };
+        match retry::publish(&self.bus, message).await {
+            Err(PublishError::Unroutable(_)) => {
+                tracing::info!(
+                    reply_to = self.reply_to,
+                    "the coordinator that asked is gone; a new one will ask again"
+                );
+                Ok(())
+            }
+            sent => sent,
+        }
+    }
+}
+
+fn too_large(result: &TurnResult, size: usize, limit: usize) -> TurnResult {
+    TurnResult {
+        outcome: TurnOutcome::Failed {
+            failure: Failure::too_large(size, limit, "lower the agent's sampling.max_new_tokens or its context"),
+            retry: false,
+        },
+        ..result.clone()
     }
 }

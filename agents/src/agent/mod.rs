@@ -6,7 +6,7 @@
 //! weights. No code here depends on a role's name: roles are data.
 
 pub mod alarms;
-pub(crate) mod answers;
+pub mod answers;
 pub(crate) mod broken;
 pub(crate) mod due;
 pub mod figures;
@@ -18,7 +18,6 @@ mod listen;
 pub mod orders;
 mod past_opponent;
 pub mod reclaim;
-pub mod replies;
 pub mod router;
 mod served;
 mod state;

@@ -18,10 +18,9 @@ use rollout::text::Speech;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::answers::{Answers, estimate, log_work, outcome};
+use super::answers::{Answers, Replies, estimate, log_work, outcome};
 use super::broken::{self, Broken};
 use super::job_queue::JobQueue;
-use super::replies::Replies;
 use crate::base::runtime_check;
 use crate::engine::{EngineClient, Finished, Job};
 use crate::run_folder::crash_marks::Strikes;
