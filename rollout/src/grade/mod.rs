@@ -1,7 +1,7 @@
 //! Graders: how an answer is compared with its label. Pure functions of text and label.
 //!
 //! Each kind has a file of its name (`match` is [`matching`]). [`Grader`] picks the kind.
-//! [`answer`] finds candidates in texts, [`normal`] gives them one form, and [`label`] reads labels.
+//! [`answer`] finds candidates in texts, [`normal`] gives them one form, [`label`] reads labels.
 //! [`doubt`] refuses labels that no answer can earn.
 
 mod answer;

@@ -80,7 +80,8 @@ impl Context {
 impl Answer {
     /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str, side: Side) -> Self {
-        let text = undelimited(text);
+        // `500/-` is how rupees are written.
+        let text = undelimited(text).trim_end_matches("/-");
         let words = || Self::Words(plain_words(text));
         if let Some(time) = Clock::read(text) {
             return Self::Time(time);

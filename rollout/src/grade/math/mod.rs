@@ -46,8 +46,8 @@ use super::normal::words::{is_words, plain_words};
 const MOST_WORDS: usize = 40;
 /// Most words of a last line that is an answer in words.
 const MOST_LAST_WORDS: usize = 3;
-/// Most words of an answer in words between tags.
-const FEW_WORDS: usize = 5;
+/// Most words between tags that are no sentence.
+const FEW_WORDS: usize = 2;
 
 /// Returns true if the answer in `text` equals the label.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
@@ -88,7 +88,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
             continue;
         }
         match candidate.place {
-            Place::Tagged if is_sentence(text) => return vec![last_of(candidate)],
+            Place::Tagged if is_sentence(text) => return vec![candidate.clone(), last_of(candidate)],
             Place::Tagged | Place::Boxed | Place::Last => return vec![candidate],
             Place::Announced if announced::reads(text) => return with_cut(candidate),
             Place::Announced => other = other.or(Some(candidate)),
@@ -132,7 +132,7 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
     std::iter::once(candidate).chain(cut).collect()
 }
 
-/// Returns true for a sentence between tags, in which the last value is the answer.
+/// Returns true for a sentence between tags, in which the last value may be the answer.
 fn is_sentence(text: &str) -> bool {
     text.split_whitespace().nth(FEW_WORDS).is_some() && !is_formula(text)
 }

@@ -20,7 +20,12 @@ pub(super) fn is_name(tokens: &[Token]) -> bool {
     if !letter || tokens.len() > LONGEST {
         return false;
     }
-    is_application(tokens) || is_points(tokens) || is_value_of_function(tokens) || is_plain_name(tokens)
+    is_application(tokens)
+        || is_marked_letter(tokens)
+        || is_derivative(tokens)
+        || is_points(tokens)
+        || is_value_of_function(tokens)
+        || is_plain_name(tokens)
 }
 
 /// Returns true for a sum, a limit or another formula that is not read, as the left side of its
@@ -28,19 +33,56 @@ pub(super) fn is_name(tokens: &[Token]) -> bool {
 pub(super) fn is_opaque_name(tokens: &[Token]) -> bool {
     let opaque = |token: &Token| matches!(token, Token::Command(name) if OPAQUE.contains(&name.as_str()));
     let words = matches!(tokens, [Token::Text(_)]);
-    words || tokens.iter().any(opaque) || is_bracketed_points(tokens)
+    let term = |token: &Token| matches!(token, Token::Letter(_) | Token::Symbol(':'));
+    let ratio = tokens.contains(&Token::Symbol(':')) && tokens.iter().all(term);
+    words || ratio || tokens.iter().any(opaque) || is_bracketed_points(tokens)
 }
 
 /// Returns true for `f(..)` and `P(..)`, whatever the argument is.
 fn is_application(tokens: &[Token]) -> bool {
-    let [Token::Letter(c), rest @ ..] = tokens else {
-        return false;
+    let (c, rest) = match tokens {
+        [Token::Letter(c), rest @ ..] | [Token::Symbol('{'), Token::Letter(c), Token::Symbol('}'), rest @ ..] => {
+            (c, rest)
+        }
+        _ => return false,
     };
     let rest = without_mark(rest);
     let bracket = |open: char, close: char| {
         rest.first() == Some(&Token::Symbol(open)) && rest.last() == Some(&Token::Symbol(close))
     };
     FUNCTIONS.contains(c) && (bracket('(', ')') || bracket('[', ']'))
+}
+
+/// Returns true for a letter with a mark: `\vec{v}`, `\hat p`.
+fn is_marked_letter(tokens: &[Token]) -> bool {
+    let mark = |token: &Token| {
+        ["vec", "hat", "bar", "tilde", "widehat"]
+            .iter()
+            .any(|mark| is_command(token, mark))
+    };
+    match tokens {
+        [first, Token::Letter(_)] | [first, Token::Symbol('{'), Token::Letter(_), Token::Symbol('}')] => mark(first),
+        _ => false,
+    }
+}
+
+/// Returns true for `\frac{dy}{dx}`.
+fn is_derivative(tokens: &[Token]) -> bool {
+    let group = |group: &[Token]| {
+        matches!(
+            group,
+            [
+                Token::Symbol('{'),
+                Token::Letter('d'),
+                Token::Letter(_),
+                Token::Symbol('}')
+            ]
+        )
+    };
+    match tokens {
+        [first, rest @ ..] if is_command(first, "frac") && rest.len() == 8 => group(&rest[..4]) && group(&rest[4..]),
+        _ => false,
+    }
 }
 
 /// Skips a prime or the mark of an inverse: `f'(x)`, `f^{-1}(x)`.

@@ -5,9 +5,9 @@ use super::unit_names::is_han_unit;
 use super::wide::is_han;
 use super::{currency, numeral, scale};
 
-/// Drops words next to mathematics that do not change it: units with their exponents and
-/// quotients, ordinals, currencies. A word of scale becomes a factor. A word that changes the number
-/// stays, and then nothing reads the tokens as a formula.
+/// Drops words next to mathematics that do not change it: units with exponents and quotients,
+/// ordinals, currencies. A word of scale becomes a factor. A word that changes the number stays,
+/// and then nothing reads the tokens as a formula.
 pub(crate) fn stripped(tokens: &[Token]) -> Vec<Token> {
     let mathematics = |token: &Token| !matches!(token, Token::Text(_));
     if !tokens.iter().any(mathematics) {
@@ -149,6 +149,11 @@ fn behind(out: &mut Vec<Token>, rest: &[Token]) -> usize {
         [Token::Command(name), after @ ..] if ["mu", "Omega", "AA", "Delta"].contains(&name.as_str()) => {
             let number = matches!(out.last(), Some(Token::Number(..)));
             let unit = matches!(after.first(), Some(Token::Text(words)) if is_unit(words));
+            if let ([Token::Letter('m' | 'g' | 's' | 'L' | 'F' | 'A' | 'V')], "mu", true) =
+                (after, name.as_str(), number)
+            {
+                return 2;
+            }
             let alone = after.is_empty() && ["Omega", "AA"].contains(&name.as_str());
             usize::from(number && (unit || alone))
         }

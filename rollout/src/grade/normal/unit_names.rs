@@ -39,7 +39,12 @@ pub(super) fn is_spaced(word: &str) -> bool {
 }
 
 /// Returns the quotient at the beginning of a text: `m/s` and then no letter.
-pub(super) fn quotient(text: &str) -> Option<&'static str> {
+pub(super) fn quotient(text: &str) -> Option<&str> {
+    let (above, below) = text.split_once('/')?;
+    let below = &below[..below.bytes().take_while(u8::is_ascii_alphabetic).count()];
+    if above.len() == 1 && LETTERS.contains(above) && below.len() > 1 && is_spaced(below) {
+        return Some(&text[..2 + below.len()]);
+    }
     let found = QUOTIENTS.iter().find(|quotient| {
         let rest = text.strip_prefix(**quotient);
         rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '('))
@@ -49,7 +54,7 @@ pub(super) fn quotient(text: &str) -> Option<&'static str> {
 
 /// Returns true for a unit behind a stroke: `km/h`.
 pub(super) fn is_denominator(word: &str) -> bool {
-    is_glued(word) || (word.len() == 1 && LETTERS.contains(word))
+    is_spaced(word) || (word.len() == 1 && LETTERS.contains(word))
 }
 
 /// Returns true for letters that may stand beside a number in a line without a sentence: a unit, a

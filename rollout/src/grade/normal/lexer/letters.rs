@@ -3,6 +3,7 @@
 use super::Lexer;
 use crate::grade::normal::names::{PLAIN, is_mathematics};
 use crate::grade::normal::token::Token;
+use crate::grade::normal::wide::is_han;
 use crate::grade::normal::{currency, greek, scale, stops, unit_names};
 
 impl<'a> Lexer<'a> {
@@ -11,12 +12,26 @@ impl<'a> Lexer<'a> {
     pub(super) fn word(&mut self) {
         let length = self.rest.bytes().take_while(u8::is_ascii_alphabetic).count();
         let (run, after) = self.rest.split_at(length);
+        let number = self.out.last().is_some_and(Token::is_number);
+        let factor = after
+            .strip_prefix(' ')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        if ["x", "X"].contains(&run) && self.spaced && number && factor {
+            self.skip(length);
+            return self.push(Token::Symbol('*'));
+        }
+        if self.foreign_word() {
+            return;
+        }
         if ["and", "or"].contains(&run) && self.spaced && after.starts_with([' ', '\n', '\t', '\\', '~']) {
             self.skip(length);
             return self.push(Token::Text(run.to_owned()));
         }
         if let Some((words, length)) = self.unit(run, after) {
             self.skip(length);
+            if ["sq", "cu"].contains(&words) {
+                self.rest = self.rest.strip_prefix('.').unwrap_or(self.rest);
+            }
             return self.push(Token::Text(words.to_owned()));
         }
         if is_currency(run, after, self.behind_operand()) {
@@ -41,6 +56,23 @@ impl<'a> Lexer<'a> {
             self.skip(c.len_utf8());
             self.push(Token::Letter(c));
         }
+    }
+
+    /// Reads a word with letters outside ASCII behind a number: `5 zł`, `5 рублей`. Returns true if
+    /// one was there.
+    pub(super) fn foreign_word(&mut self) -> bool {
+        let word: String = self
+            .rest
+            .chars()
+            .take_while(|c| c.is_alphabetic() && !is_han(*c))
+            .collect();
+        let number = matches!(self.out.last(), Some(Token::Number(..) | Token::Text(_)));
+        if word.is_ascii() || !number {
+            return false;
+        }
+        self.skip(word.len());
+        self.push(Token::Text(word));
+        true
     }
 
     /// Returns the words of a unit or of a sentence at the beginning of the rest, with their
@@ -96,7 +128,8 @@ fn is_vowel(byte: u8) -> bool {
 
 /// Returns true for the code of a currency beside its amount: `Rs. 500`, `500 EUR`, `US$5`.
 fn is_currency(run: &str, after: &str, behind_operand: bool) -> bool {
-    let dollar = after.starts_with('$') || after.starts_with("\\$");
+    let next = after.trim_start_matches(' ');
+    let dollar = next.starts_with("\\$") || after.starts_with('$');
     if dollar {
         return run.len() <= 3 && run.bytes().all(|byte| byte.is_ascii_uppercase());
     }

@@ -74,6 +74,7 @@ impl<'a> Lexer<'a> {
                 self.skip(3);
                 self.push(Token::Symbol(','));
             }
+            c if c.is_alphabetic() && self.foreign_word() => {}
             c => {
                 self.skip(c.len_utf8());
                 self.sign(c);
