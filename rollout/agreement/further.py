@@ -198,7 +198,7 @@ def expressions(rng):
         ((f"{p}a^2b", f"{p}ba^2", f"{p} a^{{2}} b", f"{p}\\cdot a\\cdot a\\cdot b", f"ab\\cdot {p}a"), (f"{p}ab^2", f"{q}a^2b", f"{p}a^2", f"{p}ab", f"-{p}a^2b")),
         ((f"\\cos^2 x", "1-\\sin^2 x", "(\\cos x)^2", "\\cos^{2}(x)", "\\cos x\\cdot\\cos x"), ("\\sin^2 x", "\\cos 2x", "\\cos x^2", "1+\\sin^2 x", "\\cos x")),
         ((f"\\frac{{n(n+1)}}{{2}}", "\\frac{n^2+n}{2}", "\\frac{1}{2}n(n+1)", "n(n+1)/2", "\\binom{n+1}{2}"), ("\\frac{n(n-1)}{2}", "n(n+1)", "\\frac{n^2+1}{2}", "\\frac{n+1}{2}")),
-        ((f"2^{{n+{p}}}", f"2^{{{p}+n}}", f"2^{p}\\cdot 2^n", f"{2**p}\\cdot 2^n", f"{2 ** (p - 1)} \\cdot 2^{{n+1}}"), (f"2^{{n}}+{p}", f"2^{{{p}n}}", f"2^{{n-{p}}}", f"{p}^{{n+2}}")),
+        ((f"2^{{n+{p}}}", f"2^{{{p}+n}}", f"2^{p}\\cdot 2^n", f"{2**p}\\cdot 2^n", f"{2 ** (p - 1)} \\cdot 2^{{n+1}}"), (f"2^{{n}}+{p}", f"2^{{{p}n}}", f"2^{{n-{p}}}", f"{p + 1}^{{n+{p}}}")),
         ((f"{p}\\pi r^2", f"{p} r^2 \\pi", f"\\pi\\cdot {p}r^{{2}}", f"{p}\\pi\\cdot r\\cdot r"), (f"{p}\\pi r", f"{q}\\pi r^2", f"{p}r^2", f"{p}\\pi r^3", f"{p}\\pi R^2")),
         ((f"y = (x-{p})^2+{q}", f"y=x^2-{2 * p}x+{p * p + q}", f"y-{q}=(x-{p})^2", f"(x-{p})^2+{q}=y"), (f"y = (x+{p})^2+{q}", f"y = (x-{p})^2-{q}", f"y=(x-{q})^2+{p}", f"x=(y-{p})^2+{q}")),
         ((f"{p}x-{q}y=6", f"-{p}x+{q}y=-6", f"{2 * p}x-{2 * q}y=12", f"{p}x = {q}y+6", f"{p}x-{q}y-6=0"), (f"{p}x+{q}y=6", f"{p}x-{q}y=-6", f"{q}x-{p}y=6", f"{p}x-{q}y=7")),
