@@ -3,7 +3,7 @@
 
     make agreement
 
-The references' verdicts are kept and made again when pairs, graders or versions change.
+The references' verdicts are kept and made again when graders or versions change.
 `--rllm FOLDER` names a checkout of DeepScaleR instead of fetching its file.
 """
 import argparse
@@ -27,15 +27,18 @@ PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "verl", "lm_eval")
 SHARES = {"verl PRIME": 10}
 
 
+def key(row):
+    """Returns a short name of the pair, which stays when others come or go."""
+    return hashlib.sha256(json.dumps([row["kind"], row["text"], row["label"]]).encode()).hexdigest()[:20]
+
+
 def tasks_of(rows, graders):
-    """Returns (name, row) for every grader and each row that it reads."""
-    rng = random.Random(1)
-    picked = {one: {i for i in range(len(rows)) if rng.randrange(share) == 0} for one, share in SHARES.items()}
+    """Returns (name, row's place) for every grader and each row that it receives."""
     return [
         (name, i)
         for i, row in enumerate(rows)
         for name, grader in graders.items()
-        if i in picked.get(name, (i,)) and references.reads(grader, name, row)
+        if int(key(row), 16) % SHARES.get(name, 1) == 0 and references.reads(grader, name, row)
     ]
 
 
@@ -45,27 +48,28 @@ def of_references(args, rows, versions):
     The file beside the pairs keeps each verdict when it is made, so an interrupted run goes on.
     """
     code = b"".join((pathlib.Path(__file__).parent / name).read_bytes() for name in ("references.py", "workers.py"))
-    digest = hashlib.sha256(args.pairs.read_bytes() + code + json.dumps(versions).encode()).hexdigest()
+    digest = hashlib.sha256(code + json.dumps(versions).encode()).hexdigest()
     kept, found = args.pairs.with_name("references.jsonl"), {}
     first, *lines = kept.read_text(encoding="utf-8").split("\n")[:-1] if kept.exists() else [""]
     if first == digest:
-        found = {tuple(line[:2]): line for line in map(json.loads, lines)}
+        found = {(name, pair): result for name, pair, *result in map(json.loads, lines)}
     else:
         kept.write_text(digest + "\n", encoding="utf-8")
-    if args.kept_only:
-        return list(found.values())
     folder = references.rllm_folder(args.rllm)
-    # In random order the verdicts of an interrupted run are a fair sample.
-    tasks = [task for task in tasks_of(rows, references.graders(folder)) if task not in found]
-    random.Random(2).shuffle(tasks)
-    with open(kept, "a", encoding="utf-8") as file:
+    keys = [key(row) for row in rows]
+    tasks = tasks_of(rows, references.graders(folder))
+    if not args.kept_only:
+        todo = [(name, i) for name, i in tasks if (name, keys[i]) not in found]
+        # In random order the verdicts of an interrupted run are a fair sample.
+        random.Random(2).shuffle(todo)
+        with open(kept, "a", encoding="utf-8") as file:
 
-        def keep(task, result):
-            found[task] = [*task, *result]
-            print(json.dumps(found[task]), file=file, flush=True)
+            def keep(task, result):
+                found[task[0], keys[task[1]]] = result
+                print(json.dumps([task[0], keys[task[1]], *result]), file=file, flush=True)
 
-        workers.grade_all({task: (task[0], rows[task[1]]) for task in tasks}, references.graders, folder, args.limit, args.workers, keep)
-    return list(found.values())
+            workers.grade_all({task: (task[0], rows[task[1]]) for task in todo}, references.graders, folder, args.limit, args.workers, keep)
+    return [[name, i, *found[name, keys[i]]] for name, i in tasks if (name, keys[i]) in found]
 
 
 def processor():

@@ -30,6 +30,7 @@ import structures  # noqa: F401
 import formulas  # noqa: F401
 import choices  # noqa: F401
 import whole_texts  # noqa: F401
+import further  # noqa: F401
 from frames import frame
 from item import CLASSES
 

@@ -42,6 +42,17 @@ ROWS = {
     "words of scale": "million, dozen",
     "forms of labels": "label forms",
     "hostile texts": "hostile",
+    "further whole numbers": "whole numbers",
+    "further fractions": "fractions",
+    "further roots": "roots",
+    "further functions of numbers": "functions",
+    "further complex numbers": "complex",
+    "further intervals": "intervals",
+    "further lists and tuples": "tuples",
+    "further expressions": "expressions",
+    "further dressed numbers": "units",
+    "further choices": "choices",
+    "further gsm8k texts": "gsm8k",
 }
 
 
