@@ -11,6 +11,7 @@ use broker::protocol::control::{Beat, Heartbeat};
 use broker::topology::Speaker;
 
 use super::Agent;
+use crate::base::log_scope;
 use crate::engine::EngineClient;
 
 const AT_LEAST: Duration = Duration::from_secs(1);
@@ -21,7 +22,7 @@ const AT_MOST: Duration = Duration::from_millis(2);
 pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     let (mut changed, mut status, mut version) =
         (agent.changed.subscribe(), agent.status.subscribe(), engine.versions());
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         for seq in 0.. {
             if let Err(error) = beat(&agent, engine.as_ref(), seq).await {
                 tracing::warn!(%error, "a heartbeat could not be sent");

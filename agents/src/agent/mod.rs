@@ -26,17 +26,30 @@ pub mod trainer_thread;
 pub mod training;
 
 use configs::ModelConfig;
+use tracing::Instrument;
 
 pub use listen::Started;
 pub(crate) use listen::listen;
 pub use state::{Agent, AgentEnv, AgentStatus};
 
 use crate::base::fault::no_such_agent;
+use crate::base::log_scope;
 use crate::http;
 use crate::ledger::LedgerHandle;
 
-/// Starts an agent: policy, ledger, engine, trainer, then its queues, then its HTTP front.
+/// Starts an agent: policy, ledger, engine, trainer, then its queues, then its HTTP front. Its log
+/// lines are in the agent's scope.
 pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
+    let scope = log_scope::agent(&env.name);
+    let started = async {
+        let started = start_parts(env).await?;
+        tracing::info!(pid = std::process::id(), "agent is serving");
+        Ok::<_, anyhow::Error>(started)
+    };
+    started.instrument(scope).await
+}
+
+async fn start_parts(env: AgentEnv) -> anyhow::Result<Started> {
     let settings = env
         .config
         .agents
@@ -66,7 +79,7 @@ pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     let front = plan.map(serve).transpose()?;
     let serving = front.clone();
     let (broken, at_work) = (agent.broken.subscribe(), router.clone());
-    let end = tokio::spawn(async move {
+    let end = log_scope::spawn(async move {
         let ended = tokio::select! {
             ended = training.run() => ended,
             error = broken::given_up(broken) => Err(error),

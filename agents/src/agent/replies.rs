@@ -10,7 +10,7 @@ use broker::protocol::Kind;
 use broker::protocol::turn::{ResultFrame, TurnOutcome, TurnResult, Wave};
 use broker::topology::Topology;
 
-use crate::base::retry;
+use crate::base::{log_scope, retry};
 use crate::turn::failure;
 
 /// The destination of an agent's results.
@@ -38,7 +38,13 @@ impl Replies {
         for result in results {
             match self.publish(vec![result.clone()]).await {
                 Err(PublishError::TooLarge { size, limit }) => {
-                    tracing::warn!(group = %result.group, member = result.member, size, limit, "a result is too large for a message; it is answered as failed");
+                    log_scope::turn(result.group, result.member, &result.role, result.turn).in_scope(|| {
+                        tracing::warn!(
+                            size,
+                            limit,
+                            "a result is too large for a message; it is answered as failed"
+                        );
+                    });
                     self.publish(vec![Arc::new(too_large(&result, size, limit))]).await?;
                 }
                 sent => sent?,

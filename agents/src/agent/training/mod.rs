@@ -57,6 +57,8 @@ pub struct Training {
     saved: Option<u64>,
     metrics: MetricsWriter,
     alarms: Alarms,
+    /// The end of the batch before, for the time that the trainer waits.
+    idle_since: Instant,
     /// Set for the lead agent where it waits for evaluations.
     waiting: Option<EvaluationWait>,
 }
@@ -159,9 +161,9 @@ impl Training {
         let (agent, step) = (&self.agent.name, self.version.step);
         match first {
             Some(hold) => {
-                tracing::info!(%agent, step, hold, "holding: no batch is begun until an evaluation is over")
+                tracing::debug!(%agent, step, hold, "holding: no batch is begun until an evaluation is over")
             }
-            None => tracing::info!(%agent, step, "holding no longer"),
+            None => tracing::debug!(%agent, step, "holding no longer"),
         }
     }
 

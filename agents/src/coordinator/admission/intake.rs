@@ -13,6 +13,7 @@ use broker::protocol::turn::ResultFrame;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Queue;
 
+use crate::base::log_scope;
 use crate::base::retry;
 use crate::coordinator::env::Env;
 use crate::coordinator::input::{Input, Mailbox};
@@ -56,7 +57,7 @@ async fn pump(
 ) -> anyhow::Result<()> {
     let mut consumer = env.bus.consume(queue, prefetch).await?;
     let (env, mailbox) = (env.clone(), mailbox.clone());
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             match read(&env, &delivery, &strikes) {
                 Ok(input) => {
@@ -223,7 +224,7 @@ fn answer(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
 fn beat(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
     // Heartbeats are not durable: acked when read, newest wins.
     let acker = delivery.acker.clone();
-    tokio::spawn(async move { acker.ack().await });
+    log_scope::spawn(async move { acker.ack().await });
     match delivery.kind {
         Some(Kind::Command) => heard::command(&env.topology, delivery).map(Input::Command),
         _ => heard::beat(&env.topology, delivery).map(|beat| Input::Beat(Box::new(beat))),
