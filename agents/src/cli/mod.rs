@@ -11,6 +11,7 @@ pub mod cross_play;
 pub mod doctor;
 pub mod drain;
 pub mod embedded;
+mod ended;
 pub mod engine;
 pub mod eval;
 pub mod exit_code;

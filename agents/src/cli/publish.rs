@@ -13,8 +13,8 @@ use configs::RunConfig;
 use indicatif::{ProgressBar, ProgressStyle};
 use rollout::tasks::{MARK, TaskSource};
 
-use super::select;
 use super::task_rules::{Rules, validate};
+use super::{ended, select};
 use crate::base::fault::Usage;
 use crate::run_folder::{FolderError, RunFolder};
 use sender::{Manifest, Sent, send};
@@ -68,6 +68,7 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         Some(folder) => folder.run().clone(),
         None => RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is not a run id", args.run)))?,
     };
+    folder.as_ref().map_or(Ok(()), ended::require_open)?;
     let url = select::broker_url(args.broker.as_deref(), folder.as_ref())?;
     select::block_on(async {
         let bus = select::connect(&url, "publish").await?;
