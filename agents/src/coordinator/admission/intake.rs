@@ -18,7 +18,7 @@ use crate::base::retry;
 use crate::coordinator::env::Env;
 use crate::coordinator::input::{Input, Mailbox};
 use crate::run_folder::crash_marks::{OUT, Standing, Strikes};
-use crate::turn::image_support;
+use crate::turn::task_check;
 use crate::turn::tasks::Candidate;
 
 /// The most tasks that are taken from the queue and not yet in an agent's custody.
@@ -187,8 +187,7 @@ pub(crate) fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
             asked: asked.clone(),
             plays: plays.into(),
         }),
-        _ => rollout::workflow::check_task(env.workflow.as_ref(), &task)
-            .and_then(|()| image_support::check(&env.config, &task))
+        _ => task_check::check(&env.config, env.workflow.as_ref(), &task)
             .map(|()| task)
             .map_err(TaskError::Content),
     }
