@@ -1,7 +1,7 @@
 //! Turns that continue earlier ones: an engine computes only the new tokens, and the run is
 //! otherwise the same.
 
-use tests::program::{Program, json_lines, metrics};
+use tests::program::{Program, json_folder, metrics};
 use tests::small::Small;
 
 use crate::program;
@@ -31,7 +31,7 @@ fn wordy(program: &Program, mode: &str) -> std::path::PathBuf {
 
 /// Returns the tokens of all prompts, and those that the engine reused.
 fn computed(run: &std::path::Path) -> (u64, u64) {
-    let lines = json_lines(&run.join("logs/run.jsonl"));
+    let lines = json_folder(&run.join("logs"));
     let generated = lines.iter().filter(|line| line["message"] == "generated");
     let number = |line: &serde_json::Value, key: &str| line[key].as_u64().unwrap();
     generated.fold((0, 0), |(prompts, reused), line| {

@@ -151,11 +151,11 @@ impl Program {
     /// Waits until an agent of a run in one process answers over HTTP, and returns its URL.
     #[must_use]
     pub fn front(&self, agent: &str) -> String {
-        let log = self.run_folder().join("logs/run.jsonl");
+        let logs = self.run_folder().join("logs");
         wait_for("an agent that listens", Duration::from_secs(120), || {
             let is_wanted =
                 |line: &serde_json::Value| line["message"] == "the agent answers over HTTP" && line["agent"] == agent;
-            let line = json_lines(&log).into_iter().find(is_wanted)?;
+            let line = json_folder(&logs).into_iter().find(is_wanted)?;
             Some(format!("http://{}/v1", line["address"].as_str().unwrap()))
         })
     }

@@ -13,7 +13,7 @@ use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult, W
 use broker::topology::Topology;
 
 use crate::base::outgoing::{self, Addressed};
-use crate::base::retry;
+use crate::base::{log_scope, retry};
 use crate::engine::Finished;
 
 /// A result frame is closed above this estimate, in bytes.
@@ -109,7 +109,13 @@ impl Replies {
         for result in results {
             match self.publish(vec![result.clone()]).await {
                 Err(PublishError::TooLarge { size, limit }) => {
-                    tracing::warn!(group = %result.group, member = result.member, size, limit, "a result is too large for a message; it is answered as failed");
+                    log_scope::turn(result.group, result.member, &result.role, result.turn).in_scope(|| {
+                        tracing::warn!(
+                            size,
+                            limit,
+                            "a result is too large for a message; it is answered as failed"
+                        );
+                    });
                     self.publish(vec![Arc::new(too_large(&result, size, limit))]).await?;
                 }
                 sent => sent?,

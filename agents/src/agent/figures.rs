@@ -1,6 +1,6 @@
 //! One line of metrics for one trained batch.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Agent;
 use crate::run_folder::metrics::Metrics;
+use crate::run_folder::telemetry::LEARNING;
 
 /// The totals of one batch's optimizer steps.
 #[derive(Debug, Default, Clone)]
@@ -160,6 +161,28 @@ pub fn train_line(
     put("time/train_s", began.elapsed().as_secs_f64().into());
     put("time/groups_waiting", bundles.len().into());
     line
+}
+
+/// Logs what a batch has taught, in one line.
+pub(crate) fn log_batch(step: u64, batch: &Batch, outcome: &BatchOutcome, wait: Duration, train: Duration) {
+    let three = |value: f64| (value * 1e3).round() / 1e3;
+    let mean = |reward: Option<f64>| reward.map_or_else(|| "-".to_owned(), |reward| format!("{reward:.3}"));
+    let by_role = batch.stats.by_role.iter();
+    let rewards: Vec<String> = by_role
+        .map(|(role, found)| format!("{role} {}", mean(found.reward.mean.get())))
+        .collect();
+    let tokens = outcome.stats.tokens;
+    tracing::info!(
+        target: LEARNING,
+        step,
+        reward = mean(batch.stats.reward.mean.get()),
+        rewards = rewards.join(", "),
+        entropy = three(outcome.stats.entropy / tokens.max(1.0)),
+        tokens_per_s = (tokens / train.as_secs_f64().max(1e-6)).round(),
+        wait_s = three(wait.as_secs_f64()),
+        train_s = three(train.as_secs_f64()),
+        "trained a batch"
+    );
 }
 
 /// Builds a role's figures. `advantages` is true if the advantages are known.

@@ -11,6 +11,7 @@ use broker::protocol::control::{Beat, Heartbeat};
 use broker::topology::Speaker;
 
 use super::Agent;
+use crate::base::log_scope;
 use crate::engine::EngineClient;
 
 /// The time after which a heartbeat is sent without a change.
@@ -22,7 +23,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     let (mut changed, mut status, mut version) =
         (agent.changed.subscribe(), agent.status.subscribe(), engine.versions());
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         for seq in 0.. {
             if let Err(error) = beat(&agent, engine.as_ref(), seq).await {
                 tracing::warn!(%error, "cannot send a heartbeat: the agent tries again within a second");

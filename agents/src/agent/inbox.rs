@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::router::{Router, RouterMessage};
 use super::{Agent, orders, reclaim};
+use crate::base::log_scope;
 use crate::base::outgoing::{self, Addressed};
 use crate::base::retry;
 use crate::ledger::{LedgerError, Staged};
@@ -36,7 +37,7 @@ pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) ->
         .consume(&agent.topology.turns(&agent.name), TURN_PREFETCH)
         .await?;
     let renderer = Renderer::new(agent.text.clone(), history);
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         let mut rendering = FuturesOrdered::new();
         loop {
             let rendered = tokio::select! {
@@ -44,7 +45,7 @@ pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) ->
                 Some(rendered) = rendering.next() => rendered,
                 delivery = consumer.next() => match delivery {
                     Some(delivery) => {
-                        rendering.push_back(tokio::spawn(render(agent.clone(), renderer.clone(), delivery)));
+                        rendering.push_back(log_scope::spawn(render(agent.clone(), renderer.clone(), delivery)));
                         continue;
                     }
                     None => return,
@@ -85,7 +86,7 @@ pub async fn reservations(agent: Arc<Agent>) -> anyhow::Result<()> {
         .bus
         .consume(&agent.topology.reserve(&agent.name), RESERVE_PREFETCH)
         .await?;
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             match codec::decode::<ReserveFrame>(&delivery.body) {
                 Ok(frame) => reserve(&agent, frame, &delivery).await,
@@ -130,7 +131,7 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
         ..outgoing::durable(to, Kind::ReserveAnswer, body).with_headers([("agent", agent.name.to_string())])
     };
     let (bus, delivery) = (agent.bus.clone(), delivery.clone());
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         // If the coordinator is gone its successor asks again.
         let _ = retry::publish(&bus, message).await;
         broker::fail::point("reserve.answered");
@@ -145,12 +146,12 @@ pub async fn samples(agent: Arc<Agent>) -> anyhow::Result<()> {
         .bus
         .consume(&agent.topology.samples(&agent.name), SAMPLE_PREFETCH)
         .await?;
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             match codec::decode::<Bundle>(&delivery.body).and_then(|bundle| bundle.validate().map(|()| bundle)) {
                 Ok(bundle) => {
                     let agent = agent.clone();
-                    tokio::spawn(async move { stage(&agent, bundle, &delivery).await });
+                    log_scope::spawn(async move { stage(&agent, bundle, &delivery).await });
                 }
                 Err(error) => refuse(&agent, &delivery, Stage::Samples, &error.into()).await,
             }
@@ -214,7 +215,7 @@ pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
     let mut consumer = agent.bus.consume(&queue, 256).await?;
     let silent = agent.config.run.lease.0 * 2;
     let mut known: HashMap<String, Instant> = HashMap::new();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             delivery.ack().await;
             match heard::beat(&agent.topology, &delivery) {

@@ -25,18 +25,30 @@ pub mod trainer_thread;
 pub mod training;
 
 use configs::ModelConfig;
+use tracing::Instrument;
 
 pub use listen::Started;
 pub(crate) use listen::listen;
 pub use state::{Agent, AgentEnv, AgentStatus};
 
 use crate::base::fault::no_such_agent;
+use crate::base::log_scope;
 use crate::http;
 use crate::ledger::LedgerHandle;
 
 /// Starts an agent: loads its policy, opens its ledger, starts its engine and trainer. It consumes
-/// from its queues only then, and opens its HTTP front last.
+/// from its queues only then, and opens its HTTP front last. Its log lines are in the agent's scope.
 pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
+    let scope = log_scope::agent(&env.name);
+    let started = async {
+        let started = start_parts(env).await?;
+        tracing::info!(pid = std::process::id(), "agent is serving");
+        Ok::<_, anyhow::Error>(started)
+    };
+    started.instrument(scope).await
+}
+
+async fn start_parts(env: AgentEnv) -> anyhow::Result<Started> {
     let settings = env
         .config
         .agents
@@ -66,7 +78,7 @@ pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     let front = plan.map(serve).transpose()?;
     let front_to_close = front.clone();
     let (broken, router_to_stop) = (agent.broken.subscribe(), router.clone());
-    let end = tokio::spawn(async move {
+    let end = log_scope::spawn(async move {
         let ended = tokio::select! {
             ended = training.run() => ended,
             error = broken::given_up(broken) => Err(error),

@@ -8,6 +8,7 @@ use broker::protocol::Kind;
 use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
 
 use super::Agent;
+use crate::base::log_scope;
 use crate::base::outgoing::{self, Addressed};
 use crate::base::retry;
 
@@ -17,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Looks for overdue reservations until the process ends.
 pub fn start(agent: Arc<Agent>) {
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             if let Err(error) = reclaim(&agent, BOUND).await {
@@ -31,7 +32,7 @@ pub fn start(agent: Arc<Agent>) {
 /// that is gone, with open groups. A report about another coordinator's group is acked and
 /// forgotten.
 pub fn soon(agent: Arc<Agent>) {
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         if let Err(error) = reclaim(&agent, Duration::ZERO).await {
             tracing::warn!(%error, "reservations could not be reported to the new coordinator");
         }

@@ -17,10 +17,12 @@ use broker::topology::Topology;
 use rollout::text::Speech;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
+use tracing::Span;
 
 use super::answers::{Answers, Replies, estimate, log_work, outcome};
 use super::broken::{self, Broken};
 use super::job_queue::JobQueue;
+use crate::base::log_scope;
 use crate::base::runtime_check;
 use crate::engine::{EngineClient, Finished, Job};
 use crate::run_folder::crash_marks::Strikes;
@@ -110,6 +112,8 @@ pub struct Router {
     /// True once no job may begin: requests come again after a restart.
     stopped: bool,
     done: Option<UnboundedSender<Vec<Finished>>>,
+    /// The scope of its log lines: an actor's context has none of its own.
+    scope: Span,
 }
 
 impl Router {
@@ -140,6 +144,7 @@ impl Router {
             gave_up,
             stopped: false,
             done: None,
+            scope: Span::current(),
         }
     }
 
@@ -327,6 +332,9 @@ impl Router {
             };
             groups.push(asked.request.group);
             let remember = one.result.is_ok();
+            let (request, ok) = (&asked.request, remember);
+            log_scope::turn(request.group, request.member, &request.role, request.turn)
+                .in_scope(|| tracing::debug!(ok, "a turn was generated"));
             let result = Arc::new(asked.request.answered(outcome(one, text, asked.kept)));
             if remember {
                 let bytes = estimate(&result);
@@ -384,7 +392,7 @@ impl Router {
             wave: place.1,
         };
         let addr = ctx.address();
-        tokio::spawn(async move {
+        log_scope::spawn(async move {
             if let Err(error) = replies.send(results).await {
                 tracing::debug!(%error, "results were not sent; their requests come again");
                 return;
@@ -405,7 +413,7 @@ impl Router {
         if state.waiting == 0
             && let Some(state) = self.frames.remove(&frame)
         {
-            tokio::spawn(async move { state.delivery.ack().await });
+            log_scope::spawn(async move { state.delivery.ack().await });
         }
     }
 }
@@ -420,6 +428,7 @@ impl Actor for Router {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
+        let _scope = self.scope.clone().entered();
         ctx.set_mailbox_capacity(256);
         if runtime_check::is_over() {
             return;
@@ -427,7 +436,7 @@ impl Actor for Router {
         let (done, mut finished) = tokio::sync::mpsc::unbounded_channel::<Vec<Finished>>();
         self.done = Some(done);
         let (addr, text) = (ctx.address(), self.text.clone());
-        tokio::spawn(async move {
+        log_scope::spawn(async move {
             while let Some(list) = finished.recv().await {
                 let spoken = |one: Finished| {
                     let text = one.result.as_ref().map_or_else(
@@ -449,6 +458,7 @@ impl Handler<RouterMessage> for Router {
     type Result = ();
 
     fn handle(&mut self, input: RouterMessage, ctx: &mut Context<Self>) {
+        let _scope = self.scope.clone().entered();
         // Deliveries that are dropped here come again.
         let is_dropped = match input {
             RouterMessage::Frame { .. } => self.stopped || self.gave_up.borrow().is_some(),

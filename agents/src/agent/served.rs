@@ -9,6 +9,7 @@ use configs::AgentConfig;
 use rollout::text::ChatLog;
 
 use super::{Agent, AgentEnv, Started, heartbeat, listen};
+use crate::base::log_scope;
 use crate::engine::foreign::openai::Openai;
 use crate::ledger::LedgerHandle;
 
@@ -25,7 +26,7 @@ pub(super) async fn start(env: AgentEnv, settings: &AgentConfig, model: &str) ->
     heartbeat::start(agent.clone(), engine.clone());
     let router = listen(&agent, settings, engine.clone()).await?;
     let here = agent.clone();
-    let end = tokio::spawn(async move {
+    let end = log_scope::spawn(async move {
         if here.ledger.state().await?.phase != RunPhase::Closed {
             here.closing.notified().await;
         }

@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 use trainer::pulse::Pulse;
 use trainer::train::{TrainError, TrainerClient};
 
+use crate::base::log_scope;
+
 type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
 
 /// A handle to the trainer's thread; the thread ends with its last handle.
@@ -24,13 +26,13 @@ impl TrainerThread {
         let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
         let thread = std::thread::Builder::new()
             .name(format!("trainer-{name}"))
-            .spawn(move || {
+            .spawn(log_scope::inherit(move || {
                 for (command, answer) in inbox {
                     // The caller may be gone; the effect stands all the same.
                     let _ = answer.send(trainer.execute(command));
                     done.done(1);
                 }
-            })?;
+            }))?;
         Ok(Self {
             commands,
             pulse,

@@ -3,6 +3,7 @@
 pub mod fault;
 pub mod ids;
 pub mod locking;
+pub mod log_scope;
 pub(crate) mod outgoing;
 #[cfg(test)]
 pub(crate) mod ports;

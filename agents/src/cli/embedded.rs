@@ -17,6 +17,8 @@ use crate::run_folder::connect::Servers;
 use crate::run_folder::{Connection, RunFolder};
 use crate::{agent, coordinator};
 
+/// The reason of a run that a signal has stopped.
+pub(super) const STOPPED: &str = "Ctrl-C or SIGTERM";
 /// Time that a stopping process may spend on messages to the others.
 const TIDY: Duration = Duration::from_secs(5);
 
@@ -49,6 +51,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     if !problems.is_empty() {
         return Err(crate::base::fault::problems_error(&problems));
     }
+    folder.set_continued()?;
     let mut signals = Signals::listen()?;
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
     folder.set_connection(&urls)?;
@@ -149,10 +152,18 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
 }
 
 fn interrupted(folder: &RunFolder) -> anyhow::Error {
+    note_stop(folder);
     anyhow::anyhow!(
-        "interrupted; continue with `dyad run --resume {}`",
+        "stopped by {STOPPED}; continue with `dyad run --resume {}`",
         folder.path().display()
     )
+}
+
+/// Records in the run folder that a signal has stopped the run.
+pub(super) fn note_stop(folder: &RunFolder) {
+    if let Err(error) = folder.set_stopped(STOPPED) {
+        tracing::warn!(%error, "the stop was not recorded in the run folder");
+    }
 }
 
 /// Creates the run folder of a new run.

@@ -45,6 +45,12 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let color = !args.json && out.is_terminal();
     let mut lines = view.more(color)?;
+    if let Some(id) = args.conversation.as_deref().filter(|_| lines.is_empty()) {
+        eprintln!(
+            "no line is about conversation {id}: turns without trouble are logged at DEBUG, if the run was started \
+             with RUST_LOG=debug; its text: `dyad conversation {id}`"
+        );
+    }
     if let Some(last) = args.lines {
         lines.drain(..lines.len().saturating_sub(last));
     }

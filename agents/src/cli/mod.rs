@@ -7,10 +7,12 @@ pub mod checkpoint;
 pub mod clients;
 pub mod compare;
 pub mod conversation;
+pub mod conversations;
 pub mod cross_play;
 pub mod doctor;
 pub mod drain;
 pub mod embedded;
+mod ended;
 pub mod engine;
 pub mod eval;
 pub mod exit_code;
@@ -39,6 +41,7 @@ pub mod schema;
 pub mod select;
 pub mod status;
 pub mod supervise;
+mod task_fate;
 pub mod task_rules;
 pub mod tasks;
 pub mod topology;
@@ -72,7 +75,7 @@ Run:
 Look:
   status              Agents, weights, rewards, rates and queues (--watch, --json)
   logs AGENT          Log lines of one process (-f, --level, --conversation)
-  conversation ID     A conversation and its rewards
+  conversation ID     A conversation, or a task's outcome; conversations lists them
   report              A page of curves and conversations for the browser
 Publish:
   publish FILE        Tasks to a run, one JSON object per line
@@ -129,6 +132,7 @@ enum Command {
     Export(export::ExportArgs),
     Report(report::ReportArgs),
     Conversation(conversation::ConversationArgs),
+    Conversations(conversations::ConversationsArgs),
     Audit(audit::AuditArgs),
     Workflow(workflow::WorkflowArgs),
     Schema(schema::SchemaArgs),
@@ -172,6 +176,7 @@ pub fn main_with(own: Registry) -> ! {
         Command::Export(args) => export::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Conversation(args) => conversation::run(&args),
+        Command::Conversations(args) => conversations::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Workflow(args) => workflow::run(&args),
         Command::Schema(args) => schema::run(&args),
@@ -224,7 +229,8 @@ mod tests {
         for call in [
             "dyad run configs/signal.toml --seed 3",
             "dyad logs a -f --level debug --conversation ab01/3",
-            "dyad publish - --run latest",
+            "dyad publish - --run latest --wait",
+            "dyad conversations --last 5 --reward >0.5 --role speaker",
             "dyad learn configs/arithmetic.toml --seeds 3",
             "dyad eval configs/signal.toml --checkpoint a=latest@initial --samples 8 --suite math500=tasks.jsonl",
             "dyad eval --run latest --json figures.json",
@@ -235,7 +241,7 @@ mod tests {
             "dyad grade answers.jsonl --json",
             "dyad recipes configs/signal.toml --steps 3",
             "dyad learn configs/signal.toml configs/guess-number.toml --steps 10",
-            "dyad tasks dead --requeue",
+            "dyad tasks dead --requeue --all",
             "dyad tasks dead --drop t1 t2",
             "dyad agent --name a --run r-1",
             "dyad engine configs/signal.toml --agent a --listen 127.0.0.1:8101",

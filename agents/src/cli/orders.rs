@@ -15,7 +15,7 @@ use broker::topology::{Speaker, Topology};
 use clap::Args;
 use tokio::time::Instant;
 
-use super::select;
+use super::{ended, select};
 use crate::base::fault::{Unavailable, Usage};
 use crate::run_folder::RunFolder;
 
@@ -47,6 +47,7 @@ pub(super) fn order(
     patience: Duration,
 ) -> anyhow::Result<()> {
     let folder = RunFolder::find(&to.runs, &to.run)?;
+    ended::require_open(&folder)?;
     let participants = folder.config()?.participants();
     select::block_on(async {
         let mut channel = OrderChannel::open(to, &folder).await?;

@@ -71,7 +71,8 @@ pub fn telemetry_of(folder: &RunFolder, role: &'static str, agent: Option<&Agent
         agent: agent.map(ToString::to_string),
         run: Some(folder.run().to_string()),
         file: Some(folder.log(&process)),
-        stderr: Some("info"),
+        whole_run: false,
+        stderr: Some("info,learning=warn"),
         file_level: None,
     }
 }
@@ -171,7 +172,6 @@ async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playi
     .await?;
     // Only this function sets the cell, and only once.
     let _ = started.set((agent.router.clone(), agent.front.clone()));
-    tracing::info!(pid = std::process::id(), "agent is serving");
     let outcome = agent.end.await.context("the main task ended")?;
     bus.close().await;
     outcome
@@ -237,7 +237,6 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
     let (mailbox, end) = coordinator::start(env).await?;
     // Only this function sets the cell, and only once.
     let _ = started.set((mailbox, bus.clone()));
-    tracing::info!(pid = std::process::id(), "coordinator is running");
     let outcome = end.await.context("the coordinator ended early")?;
     // Gives the agents time to receive the news that the run has closed.
     tokio::time::sleep(Duration::from_millis(500)).await;

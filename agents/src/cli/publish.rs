@@ -13,11 +13,17 @@ use configs::RunConfig;
 use indicatif::{ProgressBar, ProgressStyle};
 use rollout::tasks::{MARK, TaskSource};
 
-use super::select;
+use super::conversation::outcome_line;
+use super::task_fate::{self, Outcome};
 use super::task_rules::{Rules, validate};
+use super::{ended, select};
 use crate::base::fault::Usage;
+use crate::run_folder::logs::printable;
 use crate::run_folder::{FolderError, RunFolder};
 use sender::{Manifest, Sent, send};
+
+/// Time between two looks for outcomes.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Publish tasks to a run, one JSON object per line
 ///
@@ -42,6 +48,9 @@ pub struct PublishArgs {
     /// Broker URL, instead of the run's own
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
+    /// Wait until every task has an outcome, and print each
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
     /// Only check the lines, send nothing
     #[arg(long, visible_alias = "validate-only")]
     pub dry_run: bool,
@@ -68,6 +77,15 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         Some(folder) => folder.run().clone(),
         None => RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is not a run id", args.run)))?,
     };
+    folder.as_ref().map_or(Ok(()), ended::require_open)?;
+    let ids: Vec<String> = tasks.iter().map(|task| task.id.clone()).collect();
+    if args.wait && folder.is_none() {
+        return Err(
+            Usage::new("--wait reads outcomes from the run's folder, which is not here")
+                .hint("give the folder with --run and --runs")
+                .into(),
+        );
+    }
     let url = select::broker_url(args.broker.as_deref(), folder.as_ref())?;
     select::block_on(async {
         let bus = select::connect(&url, "publish").await?;
@@ -90,8 +108,39 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
             full_queue_note(refused),
             rules.unjudged()
         );
-        Ok(())
+        match folder.as_ref().filter(|_| args.wait) {
+            Some(folder) => wait(folder, ids).await,
+            None => Ok(()),
+        }
     })
+}
+
+/// Prints the outcome of each task as soon as it has one. Ends with the run at the latest.
+async fn wait(folder: &RunFolder, mut waiting: Vec<String>) -> anyhow::Result<()> {
+    let mut failed = 0;
+    while !waiting.is_empty() {
+        // Read first: an outcome may be written until the run is over.
+        let over = ended::over(folder)?;
+        for fate in task_fate::of_tasks(folder, &waiting)? {
+            if fate.outcome.is_final() || over.is_some() {
+                println!("{}", printable(&outcome_line(&fate, &[])));
+                failed += usize::from(fate.outcome != Outcome::Played);
+                waiting.retain(|id| *id != fate.task);
+            }
+        }
+        if let Some(over) = over {
+            anyhow::ensure!(
+                waiting.is_empty(),
+                "{}; {} tasks have no outcome",
+                over.text(),
+                waiting.len()
+            );
+            break;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    anyhow::ensure!(failed == 0, "{failed} tasks were not played");
+    Ok(())
 }
 
 /// Returns the run's folder, or `None` if only a broker and a run id were given.

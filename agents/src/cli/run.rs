@@ -38,6 +38,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let (config, folder) = args.resume.or_begin(args.config.as_deref(), &args.overrides, begin)?;
     let mut lines = super::process::telemetry_of(&folder, "run", None);
     lines.stderr = Some("warn");
+    lines.whole_run = true;
     let _telemetry = telemetry::init(lines)?;
     let outcome =
         crate::cli::embedded::system().block_on(crate::cli::embedded::embedded(Arc::new(config), folder.clone()));

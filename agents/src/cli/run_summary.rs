@@ -20,6 +20,9 @@ pub fn print(folder: &RunFolder) -> anyhow::Result<()> {
         writer.flush();
     }
     let last = last_metrics(folder)?;
+    if let Some(end) = folder.run_end()?.ended {
+        println!("ended       {}: {}", end.time(), end.reason);
+    }
     print!("{}", learned(&changes));
     print!("{}", figures(&report::improvements(folder)?, &changes, &last));
     print!("{}", super::render::sequential::lines(folder, &last)?);

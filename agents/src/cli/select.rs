@@ -8,6 +8,7 @@ use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use clap::Args;
 
+use super::ended;
 use crate::base::fault::{Unavailable, Usage};
 use crate::run_folder::RunFolder;
 use crate::run_folder::connect::bus_options;
@@ -29,7 +30,11 @@ impl RunArg {
     }
 }
 
-/// Returns the broker URL: the given one, else the live run's, else the configuration's.
+/// The hint for a run that is over.
+pub(super) const RUN_HINT: &str = "select a live run with --run, or start one with `dyad up CONFIG`";
+
+/// Returns the broker URL: the given one, else the live run's, else the configuration's. A private
+/// broker ends with its run, so the run's end is the error.
 pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Result<String> {
     let stored = match folder {
         Some(folder) => folder.connection()?.map(|connection| connection.broker),
@@ -38,6 +43,16 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
     let configured = folder
         .and_then(|folder| folder.config().ok())
         .map(|config| config.run.broker);
+    let private = matches!(configured.as_deref(), Some("local:" | "memory:"));
+    if let Some(folder) = folder.filter(|_| given.is_none() && private)
+        && let Some(over) = ended::over(folder)?
+    {
+        return Err(Unavailable {
+            message: over.text().to_owned(),
+            hint: Some(RUN_HINT.into()),
+        }
+        .into());
+    }
     let url = given.map(str::to_owned).or(stored).or(configured);
     match url.as_deref() {
         None => Err(Usage::new("the broker is not known")

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::ended::{self, Over};
 use super::last_metrics::last_metrics;
 use super::render;
 use super::select::{self, RunArg};
@@ -31,8 +32,14 @@ pub struct StatusArgs {
 pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
     let folder = args.run.folder()?;
     let config = folder.config()?;
+    let over = ended::over(&folder)?.filter(|over| matches!(over, Over::Ended(_)) || args.broker.is_none());
     select::block_on(async {
-        let bus = match select::broker_url(args.broker.as_deref(), Some(&folder)) {
+        let url = match &over {
+            // Its processes are gone: a broker would only be silent.
+            Some(over) => Err(anyhow::anyhow!("{}", over.text())),
+            None => select::broker_url(args.broker.as_deref(), Some(&folder)),
+        };
+        let bus = match url {
             Ok(url) => select::connect(&url, "status").await,
             Err(error) => Err(error),
         };
@@ -47,6 +54,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
                     Some(live) => Some(live.hear(&config).await),
                     None => None,
                 },
+                over: over.as_ref().map(|over| over.text().to_owned()),
                 offline: offline.clone(),
                 metrics: last_metrics(&folder)?,
             };
@@ -62,7 +70,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
                 "{}",
                 printable(&render::status::render(&status, config.run.train_steps))
             );
-            if !args.watch {
+            if !args.watch || over.is_some() {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -163,6 +171,7 @@ mod tests {
         let status = Status {
             run: folder.run().to_string(),
             live: Some(live.hear(&config).await),
+            over: None,
             offline: None,
             metrics: last_metrics(&folder).unwrap(),
         };
@@ -192,5 +201,18 @@ mod tests {
         );
         let json = serde_json::to_value(&status).unwrap();
         assert_eq!(json["live"]["agents"]["a"]["ready"], 3);
+    }
+
+    #[test]
+    fn ended_run_is_shown_without_blame() {
+        let status = Status {
+            run: "r-1".into(),
+            over: Some("run r-1 ended at T: run.train_steps reached at step 3".into()),
+            offline: Some("run r-1 ended at T: run.train_steps reached at step 3".into()),
+            ..Status::default()
+        };
+        let text = render::status::render(&status, 3);
+        assert!(text.contains("run.train_steps reached at step 3"), "{text}");
+        assert!(!text.contains("no live state"), "{text}");
     }
 }

@@ -9,6 +9,7 @@ use configs::{Problem, RunConfig};
 use rollout::workflow::Workflow;
 
 use crate::base::fault::Usage;
+use crate::turn::task_check;
 
 /// Largest number of problems printed.
 const SHOWN: usize = 20;
@@ -144,11 +145,10 @@ pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Res
     {
         return Err(format!("it asks for workflow {asked:?}, but this run plays {plays:?}"));
     }
-    if let Some(workflow) = &rules.workflow {
-        rollout::workflow::check_task(workflow.as_ref(), &task)?;
-    }
-    if let Some(config) = &rules.config {
-        crate::turn::image_support::check(config, &task)?;
+    match (&rules.workflow, &rules.config) {
+        (Some(workflow), Some(config)) => task_check::check(config, workflow.as_ref(), &task)?,
+        (Some(workflow), None) => rollout::workflow::check_task(workflow.as_ref(), &task)?,
+        (None, _) => {}
     }
     Ok(Checked {
         id: task.resolve_id(message_id, line),

@@ -37,7 +37,9 @@ use std::time::Duration;
 use actix::Actor;
 use rollout::workflow::Workflow;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
+use crate::base::log_scope;
 use crate::participant::Line;
 
 pub use env::Env;
@@ -61,8 +63,18 @@ pub async fn stop(mailbox: &Mailbox, patience: Duration) {
     }
 }
 
-/// Starts a coordinator: declares its queues, listens, and begins.
+/// Starts a coordinator: declares its queues, listens, and begins. Its log lines are in the
+/// coordinator's scope.
 pub async fn start(env: Env) -> anyhow::Result<(Mailbox, End)> {
+    let started = async {
+        let started = start_parts(env).await?;
+        tracing::info!(pid = std::process::id(), "coordinator is running");
+        Ok::<_, anyhow::Error>(started)
+    };
+    started.instrument(log_scope::coordinator()).await
+}
+
+async fn start_parts(env: Env) -> anyhow::Result<(Mailbox, End)> {
     let env = Arc::new(env);
     env.bus.declare(&env.topology, &env.participants()).await?;
     let results = env.topology.results(&env.incarnation);

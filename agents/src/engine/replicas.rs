@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::process::crash_loop;
 use super::{EngineClient, Finished, Job, Visit, WeightRefusal};
+use crate::base::log_scope;
 
 type Done = UnboundedSender<Vec<Finished>>;
 
@@ -71,13 +72,13 @@ impl Replicas {
         }));
         let version = watch::Sender::new(least(&engines, scope));
         let refused = watch::Sender::new(None);
-        tokio::spawn(pass_on(routing.clone(), answered));
+        log_scope::spawn(pass_on(routing.clone(), answered));
         for (id, engine) in engines.iter().enumerate() {
-            tokio::spawn(follow_refusals(engine.refusals(), refused.clone()));
+            log_scope::spawn(follow_refusals(engine.refusals(), refused.clone()));
             let scoped = (version.clone(), scope);
-            tokio::spawn(follow_versions(id, engines.clone(), routing.clone(), scoped.clone()));
+            log_scope::spawn(follow_versions(id, engines.clone(), routing.clone(), scoped.clone()));
             let home = (routing.clone(), answers.clone());
-            tokio::spawn(follow_presence(id, engines.clone(), home, scoped));
+            log_scope::spawn(follow_presence(id, engines.clone(), home, scoped));
         }
         Arc::new(Self {
             engines,

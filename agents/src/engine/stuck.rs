@@ -15,6 +15,7 @@ use broker::AgentName;
 use tokio::time::Instant;
 use trainer::pulse::{Look, Pulse};
 
+use crate::base::log_scope;
 use crate::run_folder::telemetry;
 
 /// Looks without progress after which a thread counts as stuck.
@@ -48,7 +49,7 @@ pub fn watch(agent: AgentName, thread: String, pulse: Pulse, stuck_after: Durati
         return;
     }
     let interval = stuck_after / LOOKS;
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         let mut watch = Watch::default();
         loop {
             let began = Instant::now();

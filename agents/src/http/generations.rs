@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::client_request::ClientRequest;
 use super::gate::Place;
 use super::rates::Charge;
+use crate::base::log_scope;
 use crate::engine::{EngineClient, Job, Visit, VisitUpdate};
 
 /// The places and the token charge that a request holds until its generations have ended.
@@ -118,7 +119,7 @@ fn held(
     mut open: usize,
 ) -> UnboundedReceiver<VisitUpdate> {
     let (tell, updates) = unbounded_channel();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         while open > 0
             && let Some(news) = from.recv().await
         {

@@ -43,6 +43,7 @@ use configs::{AgentConfig, HttpConfig, SamplingConfig};
 use rollout::text::TextCodec;
 
 use crate::base::fault::Usage;
+use crate::base::log_scope;
 use crate::base::secret::Token;
 use crate::engine::EngineClient;
 use gate::{FrontPhase, RequestGate};
@@ -181,7 +182,7 @@ pub fn serve(
         front,
         server: server.handle(),
     };
-    tokio::spawn(server);
+    log_scope::spawn(server);
     let token = if serving.front.token.is_some() {
         "required"
     } else {

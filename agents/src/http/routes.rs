@@ -18,6 +18,7 @@ use super::gate::{Place, closed};
 use super::generations::Generations;
 use super::request_error::RequestError;
 use super::sse::Sse;
+use crate::base::log_scope;
 use crate::base::secret::is_own_name;
 use crate::engine::VisitUpdate;
 
@@ -263,7 +264,7 @@ impl Front {
             ids.map(|ids| (ids, places))
         };
         // A panic there ends the process, so no error is lost here.
-        tokio::task::spawn_blocking(render)
+        log_scope::spawn_blocking(render)
             .await
             .map_err(|_| RequestError::lost())?
     }

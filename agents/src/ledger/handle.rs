@@ -17,6 +17,7 @@ use super::{
     Audit, Consumed, Counts, Ledger, LedgerError, LedgerOptions, Lineages, Overdue, RecordedBatch, SampleVerdict,
     Staged,
 };
+use crate::base::log_scope;
 
 /// The largest number of waiting calls; further callers wait for room.
 const QUEUE: usize = 4096;
@@ -50,10 +51,10 @@ impl LedgerHandle {
         let (ended, guard) = tokio::sync::watch::channel(());
         std::thread::Builder::new()
             .name(format!("ledger-{agent}"))
-            .spawn(move || {
+            .spawn(log_scope::inherit(move || {
                 write_all(ledger, waiting);
                 drop(guard);
-            })
+            }))
             .map_err(|e| LedgerError::Open {
                 path: path.into(),
                 reason: format!("cannot start its writer: {e}"),

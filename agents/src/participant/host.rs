@@ -16,6 +16,7 @@ use super::judge::Caller;
 use super::remote::Line;
 use super::tools::Toolbox;
 use super::worker::{ProgramJob, Worker};
+use crate::base::log_scope;
 
 /// The number of questions that wait for a free copy; further askers block.
 const WAITING: usize = 1024;
@@ -68,11 +69,11 @@ impl Host {
             for _ in 0..program.workers.max(1) {
                 let jobs = receiver.clone();
                 match (program.place.clone(), line.clone()) {
-                    (Place::Process(file), _) => drop(tokio::spawn(Worker::new(file, program.clone()).run(jobs))),
-                    (Place::Judge(judge), _) => drop(tokio::spawn(Caller::new(judge, program.timeout).run(jobs))),
+                    (Place::Process(file), _) => drop(log_scope::spawn(Worker::new(file, program.clone()).run(jobs))),
+                    (Place::Judge(judge), _) => drop(log_scope::spawn(Caller::new(judge, program.timeout).run(jobs))),
                     // Agents are no programs: the filter above removes them.
                     (Place::Agent(..), _) => {}
-                    (Place::Remote(name), Some(line)) => drop(tokio::spawn(line.run(name, program.timeout, jobs))),
+                    (Place::Remote(name), Some(line)) => drop(log_scope::spawn(line.run(name, program.timeout, jobs))),
                     // Every question fails: the dropped receiver reports that the program has
                     // ended.
                     (Place::Remote(name), None) => {
@@ -100,7 +101,7 @@ impl Host {
     ) -> (Self, mpsc::UnboundedReceiver<oneshot::Sender<Result<String, String>>>) {
         let (jobs, mut questions) = mpsc::channel::<ProgramJob>(WAITING);
         let (replies, asked) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
+        log_scope::spawn(async move {
             while let Some(job) = questions.recv().await {
                 let _ = replies.send(job.reply);
             }

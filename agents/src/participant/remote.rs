@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::answer::{LONGEST, answer_to, with_id};
 use super::worker::ProgramJob;
+use crate::base::log_scope;
 use crate::base::outgoing::{self, Addressed};
 use crate::base::retry;
 
@@ -117,7 +118,7 @@ impl Line {
                 .collect(),
             absence: OnceLock::new(),
         });
-        tokio::spawn(line.clone().listen(consumer));
+        log_scope::spawn(line.clone().listen(consumer));
         Ok(Some(line))
     }
 

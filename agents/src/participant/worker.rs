@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::answer::{LONGEST, answer_to, with_id};
+use crate::base::log_scope;
 use crate::base::secret::is_secret;
 
 /// The longest line of its standard error that is logged, in bytes, and the number of lines that
@@ -174,7 +175,7 @@ fn start(file: &str, program: &Program) -> Result<Running, String> {
     else {
         return Err(format!("{file} was started without its pipes"));
     };
-    tokio::spawn(note(file.to_owned(), stderr));
+    log_scope::spawn(note(file.to_owned(), stderr));
     tracing::info!(program = file, pid = child.id(), "started a program");
     Ok(Running {
         child,

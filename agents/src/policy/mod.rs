@@ -17,6 +17,7 @@ use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, has_w
 use trainer::transfer::Form;
 
 use crate::base::fault::Usage;
+use crate::base::log_scope;
 use crate::run_folder::models::{self, Reads};
 use crate::run_folder::{RunFolder, input_digests};
 
@@ -124,7 +125,7 @@ pub async fn prepare(run: &RunFolder, name: &AgentName, settings: &AgentConfig, 
         input_digests::models::settle(&run, &name, &settings.model)?;
         Ok(prepared)
     };
-    tokio::task::spawn_blocking(prepare).await?
+    log_scope::spawn_blocking(prepare).await?
 }
 
 /// Returns the policy with which agent `name` begins a run of this seed, before any warm start.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   config.toml   run.json   connection.json   pinned.json   pinned.<agent>.json   report.html
+//!   config.toml   run.json   ended.json   connection.json   report.html
+//!   pinned.json   pinned.<agent>.json
 //!   logs/<process>.jsonl   metrics/<process>.jsonl   transcripts/<process>.jsonl
 //!   tensorboard/<agent>/   models/<agent>/   checkpoints/<agent>/step-N/   buffer/<agent>.sqlite
 //!   initial/<agent>/   weights/<agent>/LINEAGE-STEP/   past/<agent>/step-N/
@@ -17,6 +18,7 @@ pub mod input_digests;
 pub mod logs;
 pub mod metrics;
 pub mod models;
+mod run_end;
 mod run_info;
 pub mod telemetry;
 
@@ -32,6 +34,7 @@ use configs::{ConfigError, RunConfig};
 use run_info::{git_commit, new_run_id, read_info};
 
 pub use connection::Connection;
+pub use run_end::{EndReason, RunEnd};
 pub use run_info::RunInfo;
 
 /// Reasons why a run folder cannot be used.

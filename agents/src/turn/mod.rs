@@ -8,4 +8,5 @@ pub mod recent;
 pub mod render;
 pub mod room;
 pub mod sampling;
+pub mod task_check;
 pub mod tasks;

@@ -12,6 +12,8 @@ use configs::RunConfig;
 use rollout::tasks::{Cursor, TaskSource, TasksError};
 use rollout::workflow::Workflow;
 
+use super::task_check;
+
 /// A task that waits for admission.
 #[derive(Clone)]
 pub struct Candidate {
@@ -106,10 +108,7 @@ pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'stati
     for (key, source) in sources {
         if let Some(mut source) = source.map_err(|error| (key, error))? {
             source
-                .check(|task| {
-                    rollout::workflow::check_task(workflow, task)
-                        .and_then(|()| crate::turn::image_support::check(config, task))
-                })
+                .check(|task| task_check::check(config, workflow, task))
                 .map_err(|error| (key, error))?;
         }
     }

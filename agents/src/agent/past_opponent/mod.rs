@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use trainer::weights::WeightSink;
 
 use super::{Agent, holds};
+use crate::base::log_scope;
 use crate::engine::{EngineClient, WeightRefusal};
 use crate::policy::Prepared;
 use crate::turn::past::Past;
@@ -95,7 +96,7 @@ pub(super) async fn start(
         }
         tokio::time::sleep(follower.pause).await;
     }
-    Ok(Renewing(Some(tokio::spawn(follower.follow(renewer)))))
+    Ok(Renewing(Some(log_scope::spawn(follower.follow(renewer)))))
 }
 
 /// Follows the other agent's heartbeats, the engine's rejections and the coordinators' holds.
@@ -137,7 +138,7 @@ impl Follower {
     /// Looks once, on a blocking thread, and sets the pause. `step` is the other agent's step;
     /// `None` stands for its newest checkpoint's. If `ends`, repeated failures are an error.
     async fn look(&mut self, mut renewer: Renewer, step: Option<u64>, ends: bool) -> anyhow::Result<Renewer> {
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = log_scope::spawn_blocking(move || {
             let renewed = renewer.renew(step);
             (renewer, renewed)
         });

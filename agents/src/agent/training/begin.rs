@@ -53,6 +53,7 @@ impl Training {
             saved: None,
             metrics,
             alarms: Alarms::default(),
+            idle_since: std::time::Instant::now(),
             waiting: EvaluationWait::of(&agent.config, &agent.name),
             settings,
             agent,

@@ -9,6 +9,7 @@ use trainer::checkpoint::{self, CheckpointStore};
 use trainer::model::{Weights, peft};
 
 use super::Training;
+use crate::base::log_scope;
 use crate::policy::{Prepared, warn_of_other_base};
 use crate::run_folder::RunFolder;
 
@@ -31,7 +32,7 @@ impl Training {
             self.keep_warm(&kept).await?;
             if let Some(worker) = self.worker.take() {
                 // Frees the trainer's memory before an engine allocates its own.
-                tokio::task::spawn_blocking(move || worker.end()).await??;
+                log_scope::spawn_blocking(move || worker.end()).await??;
             }
         }
         let verified = checkpoint::sound(&kept).context("reading the warm start's model")?;

@@ -60,6 +60,8 @@ pub struct Training {
     saved: Option<u64>,
     metrics: MetricsWriter,
     alarms: Alarms,
+    /// The end of the batch before, for the time that the trainer waits.
+    idle_since: Instant,
     /// Set for the lead agent if it waits for evaluations.
     waiting: Option<EvaluationWait>,
 }
@@ -168,9 +170,9 @@ impl Training {
         let (agent, step) = (&self.agent.name, self.version.step);
         match first {
             Some(hold) => {
-                tracing::info!(%agent, step, hold, "holding: no batch begins until the evaluation ends")
+                tracing::debug!(%agent, step, hold, "holding: no batch begins until the evaluation ends")
             }
-            None => tracing::info!(%agent, step, "the hold has ended: batches may begin"),
+            None => tracing::debug!(%agent, step, "the hold has ended: batches may begin"),
         }
     }
 

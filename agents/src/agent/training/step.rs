@@ -137,12 +137,9 @@ impl Training {
         self.alarms.log_changes(&self.agent.name, self.version.step, &alarms);
         let line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
             .with("collapse/alarms", alarms.len());
-        tracing::debug!(
-            step = self.version.step,
-            reward = batch.stats.reward.mean.get(),
-            loss = outcome.stats.loss,
-            "trained a batch"
-        );
+        let wait = began.duration_since(self.idle_since);
+        figures::log_batch(self.version.step, batch, outcome, wait, began.elapsed());
+        self.idle_since = Instant::now();
         self.metrics.write(line);
     }
 

@@ -33,6 +33,9 @@ fn block(text: &mut String, letter: &Letter, bodies: bool) {
         letter.body.len(),
         one_line(&letter.fate)
     );
+    if let Some(own) = &letter.own {
+        let _ = writeln!(text, "    task {}", one_line(own));
+    }
     let _ = writeln!(text, "    {}", one_line(&letter.reason));
     let mark = |what: &str, value: &str| match value {
         "" => None,

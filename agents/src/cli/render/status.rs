@@ -13,7 +13,9 @@ use crate::cli::status::listener::{LiveState, Status};
 #[must_use]
 pub fn render(status: &Status, steps: u64) -> String {
     let mut text = format!("{}\n", status.run);
-    if let Some(reason) = &status.offline {
+    if let Some(over) = &status.over {
+        let _ = writeln!(text, "{over}");
+    } else if let Some(reason) = &status.offline {
         let _ = writeln!(text, "no live state: {reason}\nthe rest is from the run folder");
     }
     text.push_str(&agents(status, steps));

@@ -23,6 +23,8 @@ pub struct Status {
     pub run: String,
     /// The state received from the run, or `None` if its broker cannot be reached.
     pub live: Option<LiveState>,
+    /// How and why the run is over.
+    pub over: Option<String>,
     /// The reason why there is no live state.
     pub offline: Option<String>,
     pub metrics: LastMetrics,

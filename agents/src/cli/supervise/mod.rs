@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::base::fault::Usage;
 use crate::base::signals::Signals;
+use crate::cli::embedded;
 use crate::ledger::completion;
 use crate::run_folder::connect::Servers;
 use crate::run_folder::{Connection, RunFolder};
@@ -123,6 +124,7 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
         urls.broker != "memory:" && urls.state != "memory:",
         "processes cannot share memory: set run.broker and run.state to \"local:\" or to servers, or use `dyad run`"
     );
+    folder.set_continued()?;
     let mut signals = Signals::listen()?;
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
     folder.set_connection(&urls)?;
@@ -151,7 +153,8 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
             () = signals.next() => if stop.send_replace(true) {
                 keepers.shutdown().await;
             } else {
-                let again = format!("interrupted; continue with `dyad up --resume {}`", folder.path().display());
+                embedded::note_stop(folder);
+                let again = format!("stopped by {}; continue with `dyad up --resume {}`", embedded::STOPPED, folder.path().display());
                 outcome = outcome.and(Err(anyhow::anyhow!(again)));
             },
         }

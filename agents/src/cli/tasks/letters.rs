@@ -39,6 +39,8 @@ pub enum Order {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Letter {
     pub id: String,
+    /// The id that the task's own body names, if it differs.
+    pub own: Option<String>,
     pub kind: String,
     pub reason: String,
     /// Class of the failure, and the stage at which it happened.
@@ -81,15 +83,15 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
     for delivery in deliveries {
         let mut letter = Letter::read(&delivery);
         match order {
-            Order::List(ids) if wanted(ids, &letter.id) => letter.keep("kept"),
+            Order::List(ids) if letter.is_wanted(ids) => letter.keep("kept"),
             Order::Requeue(_) | Order::Change(Change { edited: None, .. })
-                if order.names(&letter.id) && ambiguous.contains(&letter.id) =>
+                if order.names(&letter) && letter.names().any(|name| ambiguous.contains(name)) =>
             {
                 letter.keep(
                     "kept: letters with this id differ; write the right task to a file: --requeue ID --edit FILE",
                 );
             }
-            Order::Requeue(ids) if wanted(ids, &letter.id) => match letter.unread(topology, ids) {
+            Order::Requeue(ids) if letter.is_wanted(ids) => match letter.unread(topology, ids) {
                 Some(why) => letter.keep(&why),
                 None => {
                     let same = Checked {
@@ -99,16 +101,16 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
                     requeue(bus, topology, &delivery, &mut letter, same, None).await?;
                 }
             },
-            Order::Change(change) if change.letter == letter.id && !changed => {
+            Order::Change(change) if letter.is_named(&change.letter) && !changed => {
                 // Checked before anything is sent.
                 let task = change.task(&letter)?;
                 requeue(bus, topology, &delivery, &mut letter, task, Some(&change.published)).await?;
                 changed = !letter.kept;
             }
-            Order::Change(change) if change.letter == letter.id => {
+            Order::Change(change) if letter.is_named(&change.letter) => {
                 letter.keep("kept: another letter with this id was changed");
             }
-            Order::Drop(ids) if wanted(ids, &letter.id) => drop_letter(&delivery, &mut letter).await,
+            Order::Drop(ids) if letter.is_wanted(ids) => drop_letter(&delivery, &mut letter).await,
             _ => continue,
         }
         letters.push(letter);
@@ -120,10 +122,17 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
 /// another task.
 fn ambiguous(deliveries: &[Delivery]) -> BTreeSet<String> {
     let mut bodies: BTreeMap<String, &Bytes> = BTreeMap::new();
-    let differs = deliveries.iter().filter_map(|delivery| {
+    let names = |delivery: &Delivery| {
         let id = id_of(delivery);
-        let first = *bodies.entry(id.clone()).or_insert(&delivery.body);
-        (*first != delivery.body).then_some(id)
+        let own = own_id(&delivery.body).filter(|own| *own != id);
+        std::iter::once(id).chain(own)
+    };
+    let all = deliveries
+        .iter()
+        .flat_map(|delivery| names(delivery).map(move |name| (name, delivery)));
+    let differs = all.filter_map(|(name, delivery)| {
+        let first = *bodies.entry(name.clone()).or_insert(&delivery.body);
+        (*first != delivery.body).then_some(name)
     });
     differs.collect()
 }
@@ -133,18 +142,20 @@ fn id_of(delivery: &Delivery) -> String {
     delivery.message_id.clone().unwrap_or_else(unnamed)
 }
 
-impl Order {
-    /// Returns true if the order includes the letter with this id.
-    fn names(&self, id: &str) -> bool {
-        match self {
-            Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => wanted(ids, id),
-            Order::Change(change) => change.letter == id,
-        }
-    }
+/// Returns the id in the body of a task.
+fn own_id(body: &Bytes) -> Option<String> {
+    let task: serde_json::Value = serde_json::from_slice(body).ok()?;
+    Some(task.get("id")?.as_str()?.to_owned())
 }
 
-fn wanted(ids: &[String], id: &str) -> bool {
-    ids.is_empty() || ids.iter().any(|wanted| wanted == id)
+impl Order {
+    /// Returns true if the order includes the letter.
+    fn names(&self, letter: &Letter) -> bool {
+        match self {
+            Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => letter.is_wanted(ids),
+            Order::Change(change) => letter.is_named(&change.letter),
+        }
+    }
 }
 
 async fn drop_letter(delivery: &Delivery, letter: &mut Letter) {
@@ -159,8 +170,10 @@ impl Letter {
     fn read(delivery: &Delivery) -> Self {
         let header = |name: &str| delivery.header(name).unwrap_or_default().to_owned();
         let or = |text: String, other: &dyn Fn() -> String| if text.is_empty() { other() } else { text };
+        let id = id_of(delivery);
         Self {
-            id: id_of(delivery),
+            own: own_id(&delivery.body).filter(|own| *own != id),
+            id,
             kind: or(header(HEADER_TYPE), &|| {
                 delivery.kind.map_or_else(String::new, |kind| kind.to_string())
             }),
@@ -179,6 +192,20 @@ impl Letter {
             fate: String::new(),
             kept: false,
         }
+    }
+
+    /// The names of the letter: its id, and the task's own.
+    fn names(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.id).chain(&self.own)
+    }
+
+    /// Returns true if this is the id of the letter or of its task.
+    pub(super) fn is_named(&self, id: &str) -> bool {
+        self.names().any(|name| name == id)
+    }
+
+    fn is_wanted(&self, ids: &[String]) -> bool {
+        ids.is_empty() || ids.iter().any(|id| self.is_named(id))
     }
 
     fn keep(&mut self, why: &str) {
@@ -227,7 +254,8 @@ async fn requeue(
     let mut headers = revived(&delivery.headers);
     headers.retain(|(name, _)| ![HEADER_SEAL, HEADER_ORDER, HEADER_AGENT].contains(&name.as_str()));
     let message = outgoing::durable(topology.to(&topology.tasks()), Kind::Task, task.body);
-    bus.publish(message.with_id(task.id.clone()).with_headers(headers)).await?;
+    bus.publish(message.with_id(task.id.clone()).with_headers(headers))
+        .await?;
     let mut fate = "requeued".to_owned();
     if task.id != letter.id {
         fate = format!("requeued as {}", task.id);

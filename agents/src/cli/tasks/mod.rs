@@ -39,7 +39,7 @@ pub struct DeadArgs {
     /// Show only these letters, with their bodies
     #[arg(value_name = "ID", conflicts_with_all = ["requeue", "drop"])]
     pub ids: Vec<String>,
-    /// Requeue the tasks with these ids, or all
+    /// Requeue the tasks with these ids
     #[arg(long, num_args = 0.., value_name = "ID", conflicts_with = "drop")]
     pub requeue: Option<Vec<String>>,
     /// With --requeue ID: publish the task in this file instead; - is standard input
@@ -48,9 +48,12 @@ pub struct DeadArgs {
     /// With --requeue ID: give the task this id; needed if it was accepted before it failed
     #[arg(long = "as", value_name = "NEW-ID", requires = "requeue")]
     pub as_id: Option<String>,
-    /// Remove the letters with these ids, or all
+    /// Remove the letters with these ids
     #[arg(long, num_args = 0.., value_name = "ID")]
     pub drop: Option<Vec<String>>,
+    /// With --requeue or --drop: apply it to all letters
+    #[arg(long, conflicts_with_all = ["ids", "edit", "as_id"])]
+    pub all: bool,
     /// Print the bodies as well
     #[arg(long)]
     pub bodies: bool,
@@ -110,6 +113,18 @@ impl DeadArgs {
                 published: folder.published(),
             }));
         }
+        if let Some(ids) = self.requeue.as_ref().or(self.drop.as_ref())
+            && ids.is_empty() != self.all
+        {
+            let message = if self.all {
+                "--all and ids exclude each other"
+            } else {
+                "--requeue and --drop need the ids of letters"
+            };
+            return Err(Usage::new(message)
+                .hint("list the ids with `dyad tasks dead`; --all means every letter")
+                .into());
+        }
         Ok(match (&self.requeue, &self.drop) {
             (Some(ids), _) => Order::Requeue(ids.clone()),
             (_, Some(ids)) => Order::Drop(ids.clone()),
@@ -125,7 +140,9 @@ impl Order {
             Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => ids.as_slice(),
             Order::Change(change) => std::slice::from_ref(&change.letter),
         };
-        let gone = asked.iter().filter(|id| letters.iter().all(|letter| letter.id != **id));
+        let gone = asked
+            .iter()
+            .filter(|id| !letters.iter().any(|letter| letter.is_named(id)));
         (!asked.is_empty(), gone.cloned().collect())
     }
 }

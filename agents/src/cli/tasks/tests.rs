@@ -253,6 +253,7 @@ async fn different_letters_with_one_id_are_not_requeued() {
 fn shown() -> Letter {
     Letter {
         id: "t1".into(),
+        own: None,
         kind: "task.v1".into(),
         reason: "the body is not UTF-8".into(),
         class: "not_text".into(),
@@ -309,4 +310,56 @@ fn control_characters_and_newlines_of_a_letter_are_escaped() {
         "{shown}"
     );
     assert_eq!(shown.lines().count(), 8);
+}
+
+#[tokio::test]
+async fn letter_is_found_by_the_id_in_its_task() {
+    let first = MemoryBus::new();
+    let topology = Topology::new(RunId::new("r-1").unwrap());
+    let bus: Arc<dyn Bus> = first.clone();
+    bus.declare(&topology, &[]).await.unwrap();
+    add_letter(
+        &bus,
+        &topology,
+        "message-7",
+        Kind::Task,
+        br#"{"prompt": "o1", "id": "mine"}"#,
+    )
+    .await;
+    add_letter(&bus, &topology, "message-8", Kind::Task, b"{").await;
+    let peer: Arc<dyn Bus> = first.peer();
+    let order = Order::List(vec!["mine".into()]);
+    let found = handle(&peer, &topology, &order).await.unwrap();
+    assert_eq!(
+        found.iter().map(|letter| letter.id.as_str()).collect::<Vec<_>>(),
+        ["message-7"]
+    );
+    assert_eq!(order.named_and_missing(&found), (true, vec![]));
+}
+
+#[test]
+fn all_letters_are_changed_with_all_alone() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = RunFolder::create(base.path(), &crate::run_folder::tests::config_in(base.path()), None).unwrap();
+    let order = |requeue: Option<&[&str]>, drop: Option<&[&str]>, all: bool| {
+        let ids = |given: &[&str]| given.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        let args = DeadArgs {
+            ids: Vec::new(),
+            requeue: requeue.map(ids),
+            edit: None,
+            as_id: None,
+            drop: drop.map(ids),
+            all,
+            bodies: false,
+            broker: None,
+            run: RunArg {
+                run: "latest".into(),
+                runs: base.path().into(),
+            },
+        };
+        args.order(&folder).is_ok()
+    };
+    assert!(!order(None, Some(&[]), false) && !order(Some(&[]), None, false));
+    assert!(order(None, Some(&[]), true) && order(Some(&[]), None, true));
+    assert!(order(None, Some(&["t1"]), false) && !order(None, Some(&["t1"]), true));
 }

@@ -8,6 +8,7 @@ use broker::topology::Speaker;
 
 use super::Coordinator;
 use crate::base::fault::Usage;
+use crate::base::log_scope;
 use crate::base::outgoing::{self, Addressed};
 use crate::coordinator::peers::yields_run;
 
@@ -40,7 +41,7 @@ impl Coordinator {
             .with_headers([("run", self.env.run.to_string())])
             .transient();
         let bus = self.env.bus.clone();
-        tokio::spawn(async move {
+        log_scope::spawn(async move {
             if let Err(error) = bus.publish(message).await {
                 tracing::debug!(%error, "a heartbeat was not sent");
             }

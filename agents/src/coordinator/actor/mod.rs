@@ -23,6 +23,7 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use configs::Mode;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::admission::Admission;
 use super::clock::Clock;
@@ -60,6 +61,8 @@ pub(crate) struct Coordinator {
     snapshots: Snapshots,
     /// Marks of the work during which a process died.
     strikes: Strikes,
+    /// The scope of its log lines: an actor's context has none of its own.
+    scope: Span,
 }
 
 impl Coordinator {
@@ -90,6 +93,7 @@ impl Coordinator {
             clock: Clock::new(Instant::now()),
             snapshots: Snapshots::default(),
             strikes: Strikes::open(&env.folder, "coordinator")?,
+            scope: Span::current(),
             env,
         })
     }
@@ -141,6 +145,7 @@ impl Coordinator {
     }
 
     fn tick(&mut self, ctx: &mut Context<Self>) {
+        let _scope = self.scope.clone().entered();
         if self.clock.beat_is_due() {
             self.send_beat();
             self.figures.write_totals(self.lead_step());
@@ -179,6 +184,7 @@ impl Handler<Input> for Coordinator {
     type Result = ();
 
     fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
+        let _scope = self.scope.clone().entered();
         // Another coordinator takes over what this one gave up, with the deliveries dropped here.
         if self.lifecycle.is_stopping() && !matches!(input, Input::Stop(_)) {
             return;

@@ -13,6 +13,7 @@ use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult};
 use broker::store::{Committed, StoreError};
 
 use super::{Coordinator, mailbox};
+use crate::base::log_scope;
 use crate::coordinator::admission::queues::ack;
 use crate::coordinator::input::CommitDone;
 use crate::coordinator::play::commit::{CommitStep, commit_all};
@@ -113,6 +114,9 @@ impl Coordinator {
         // Workflows and graders that read a text may end the process.
         self.strikes.begin([group]);
         for (key, result) in results {
+            let open = self.play.get(&group);
+            let player = open.and_then(|open| self.specs.player(open.purpose, &key.role));
+            let _scope = log_scope::turn_of(player.as_ref().map(|player| &player.agent), group, &key).entered();
             match result.outcome {
                 TurnOutcome::Done(generation) => shared.extend(self.apply_answer(group, key, generation)),
                 TurnOutcome::Failed { failure, retry } => self.apply_failure(group, &key, failure, retry),
@@ -126,19 +130,19 @@ impl Coordinator {
         if open.trains() {
             self.figures.count_turn(generation.output_ids.len());
         }
+        tracing::debug!(tokens = generation.output_ids.len(), "a turn was committed");
         let shared = shared_turn(&self.specs, group, open, &key, &generation);
         match self.play.answer(group, key, generation) {
             Ok(()) => shared,
             Err(refusal) => {
-                tracing::debug!(%group, %refusal, "a committed turn changes nothing");
+                tracing::debug!(%refusal, "a committed turn changes nothing");
                 None
             }
         }
     }
 
     fn apply_failure(&mut self, group: GroupId, key: &TurnKey, failure: Failure, retry: bool) {
-        let reason = failure.to_string();
-        tracing::warn!(%group, member = key.member, role = %key.role, reason, retry, "a generation failed");
+        tracing::warn!(reason = %failure, retry, "a generation failed");
         if failure.code == FailureCode::Crashed {
             return self.play.mark_dead(group, failure);
         }

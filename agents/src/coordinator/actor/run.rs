@@ -19,7 +19,10 @@ impl Coordinator {
     pub(super) fn advance_phase(&mut self) {
         match self.lifecycle.phase() {
             RunPhase::Starting => self.begin(),
-            RunPhase::Running if self.finished() => self.enter(RunPhase::Draining),
+            RunPhase::Running if self.finished() => {
+                self.note_end(&self.end_reason());
+                self.enter(RunPhase::Draining);
+            }
             RunPhase::Running => self.stop_if_nothing_is_learned(),
             RunPhase::Draining if self.all_drained() && !self.evals.last_is_due() && !self.evals.is_running() => {
                 self.enter(RunPhase::Closed);
@@ -99,6 +102,9 @@ impl Coordinator {
 
     pub(super) fn on_command(&mut self, command: Command) {
         if let Some(phase) = self.lifecycle.ordered(&command) {
+            if phase == RunPhase::Draining {
+                self.note_end(&format!("`dyad drain` at step {}", self.lead_step()));
+            }
             return self.enter(phase);
         }
         match command {
@@ -118,10 +124,29 @@ impl Coordinator {
         self.goal_reached() || (nothing_left && self.held_groups() == 0)
     }
 
+    /// The reason why the run is [`finished`](Self::finished).
+    pub(super) fn end_reason(&self) -> String {
+        let step = self.lead_step();
+        if let Some(step) = self.evals.reached() {
+            return format!("eval.stop_at reached at step {step}");
+        }
+        if step >= self.env.config.run.train_steps {
+            return format!("run.train_steps reached at step {step}");
+        }
+        format!("every task of tasks.source was used by step {step}")
+    }
+
+    fn note_end(&self, reason: &str) {
+        tracing::info!(reason, "the run ends");
+        if let Err(error) = self.env.folder.set_ended(reason) {
+            tracing::warn!(%error, "the end was not recorded in the run folder");
+        }
+    }
+
     /// Returns true if the lead agent trains no more. A task published from now on would wait for
     /// ever.
     fn goal_reached(&self) -> bool {
-        self.lead_step() >= self.env.config.run.train_steps || self.evals.is_reached()
+        self.lead_step() >= self.env.config.run.train_steps || self.evals.reached().is_some()
     }
 
     /// Returns true if published tasks are admitted. A run that is drained admits them too, since

@@ -9,6 +9,7 @@ use broker::ids::RequestId;
 use broker::protocol::failure::Failure;
 
 use super::{Coordinator, mailbox};
+use crate::base::log_scope;
 use crate::coordinator::play::{AgentFrame, ProgramTurn, Step, send_frame};
 use crate::coordinator::specs::{GroupPlace, Purpose};
 use crate::turn::frames::{self, Wanted};
@@ -62,11 +63,12 @@ impl Coordinator {
             });
             return;
         }
-        let (member, role) = (turn.key.member, turn.key.role.clone());
+        let (member, role, number) = (turn.key.member, turn.key.role.clone(), turn.key.turn);
         match self.specs.request(place, turn) {
             Some(request) => wanted.push(request),
             None => {
-                tracing::error!(group = %place.group, member, %role, "no agent plays the role");
+                log_scope::turn(place.group, member, role.as_str(), number)
+                    .in_scope(|| tracing::error!("no agent plays the role"));
                 let failure = Failure::other(format_args!("no agent plays {role}"));
                 self.play.give_up(place.group, member, failure);
             }

@@ -13,11 +13,12 @@ use broker::protocol::turn::ResultFrame;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Queue;
 
+use crate::base::log_scope;
 use crate::base::retry;
 use crate::coordinator::env::Env;
 use crate::coordinator::input::{Input, Mailbox};
 use crate::run_folder::crash_marks::{OUT, Standing, Strikes};
-use crate::turn::image_support;
+use crate::turn::task_check;
 use crate::turn::tasks::Candidate;
 
 /// The most tasks that are taken from the queue and not yet in an agent's custody.
@@ -56,7 +57,7 @@ async fn pump(
 ) -> anyhow::Result<()> {
     let mut consumer = env.bus.consume(queue, prefetch).await?;
     let (env, mailbox) = (env.clone(), mailbox.clone());
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             match read(&env, &delivery, &strikes) {
                 Ok(input) => {
@@ -186,8 +187,7 @@ pub(crate) fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
             asked: asked.clone(),
             plays: plays.into(),
         }),
-        _ => rollout::workflow::check_task(env.workflow.as_ref(), &task)
-            .and_then(|()| image_support::check(&env.config, &task))
+        _ => task_check::check(&env.config, env.workflow.as_ref(), &task)
             .map(|()| task)
             .map_err(TaskError::Content),
     }
@@ -223,7 +223,7 @@ fn answer(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
 fn beat(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
     // Heartbeats are not durable: acked when read, newest wins.
     let acker = delivery.acker.clone();
-    tokio::spawn(async move { acker.ack().await });
+    log_scope::spawn(async move { acker.ack().await });
     match delivery.kind {
         Some(Kind::Command) => heard::command(&env.topology, delivery).map(Input::Command),
         _ => heard::beat(&env.topology, delivery).map(|beat| Input::Beat(Box::new(beat))),

@@ -8,6 +8,7 @@ use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::reserve::{Reserve, ReserveFrame};
 
+use crate::base::log_scope;
 use crate::base::outgoing::{self, Addressed};
 use crate::base::retry;
 use crate::coordinator::env::Env;
@@ -21,7 +22,7 @@ pub(crate) fn send_requests(env: &Arc<Env>, agent: &AgentName, requests: Vec<Res
     let headers = [("run", env.run.to_string()), ("agent", agent.to_string())];
     let message = outgoing::durable(to, Kind::Reserve, codec::encode(&frame)).with_headers(headers);
     let bus = env.bus.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         if let Err(error) = retry::publish(&bus, message).await {
             tracing::warn!(%error, "a reservation was not sent; it is asked for again");
         }
@@ -31,7 +32,7 @@ pub(crate) fn send_requests(env: &Arc<Env>, agent: &AgentName, requests: Vec<Res
 /// Asks for the number of tasks that wait, and reports it as [`Input::Depth`].
 pub(crate) fn look(env: &Arc<Env>, mailbox: Mailbox) {
     let env = env.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         let tasks = env.bus.depth(&env.topology.tasks()).await;
         let reclaimed = env.bus.depth(&env.topology.reclaim()).await;
         let depth = tasks.zip(reclaimed).map(|(tasks, reclaimed)| tasks + reclaimed);
@@ -41,5 +42,5 @@ pub(crate) fn look(env: &Arc<Env>, mailbox: Mailbox) {
 
 /// Acks a delivery next to the actor. A lost ack only means that the message comes again.
 pub(crate) fn ack(delivery: Delivery) {
-    tokio::spawn(async move { delivery.ack().await });
+    log_scope::spawn(async move { delivery.ack().await });
 }

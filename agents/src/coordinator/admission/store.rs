@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::base::ids::random_bytes;
+use crate::base::log_scope;
 use crate::base::retry;
 use crate::coordinator::env::Env;
 use crate::coordinator::input::{Input, Mailbox};
@@ -15,13 +16,13 @@ use crate::coordinator::input::{Input, Mailbox};
 /// Claims a group. `watched`: the owner's (beat, fence) of an earlier look, if there was one.
 pub(crate) fn claim(env: &Arc<Env>, mailbox: Mailbox, group: GroupId, watched: Option<(u64, u64)>) {
     let env = env.clone();
-    tokio::spawn(async move { claim_now(&env, mailbox, group, watched).await });
+    log_scope::spawn(async move { claim_now(&env, mailbox, group, watched).await });
 }
 
 /// Forgets what is stored of a group and claims it for a new attempt. Its rows stay reserved.
 pub(crate) fn void_and_claim(env: &Arc<Env>, mailbox: Mailbox, group: GroupId, lease: Lease) {
     let env = env.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         void(&env, lease).await;
         claim_now(&env, mailbox, group, None).await;
     });
@@ -30,7 +31,7 @@ pub(crate) fn void_and_claim(env: &Arc<Env>, mailbox: Mailbox, group: GroupId, l
 /// Forgets what is stored of several groups, one after another.
 pub(crate) fn void_all(env: &Arc<Env>, leases: Vec<Lease>) {
     let env = env.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         for lease in leases {
             void(&env, lease).await;
         }
@@ -43,7 +44,7 @@ pub(crate) fn renew(env: &Arc<Env>, mailbox: Mailbox, leases: Vec<Lease>) {
         return;
     }
     let store = env.store.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         let Ok(standing) = store.beat(&leases).await else {
             return;
         };
@@ -62,7 +63,7 @@ pub(crate) fn renew(env: &Arc<Env>, mailbox: Mailbox, leases: Vec<Lease>) {
 /// Gives leases up, and reports when that is done.
 pub(crate) fn release(env: &Arc<Env>, leases: Vec<Lease>, done: oneshot::Sender<()>) {
     let store = env.store.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         let release = |lease| {
             let store = &store;
             retry::settle("release", move || store.release(lease))

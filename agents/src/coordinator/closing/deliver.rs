@@ -11,6 +11,7 @@ use rollout::group::{Assembled, split};
 use super::decided::Decided;
 use super::journal;
 use super::message::bundle_message;
+use crate::base::log_scope;
 use crate::base::retry;
 use crate::coordinator::env::Env;
 use crate::coordinator::input::{Input, Mailbox};
@@ -18,7 +19,7 @@ use crate::coordinator::input::{Input, Mailbox};
 /// Decides and sends. With `write_journal`, nothing is sent before all of it is on disk.
 pub fn send_all(env: &Arc<Env>, mailbox: Mailbox, groups: Vec<Decided>, write_journal: bool) {
     let env = env.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         if write_journal {
             journal::write_round(&env, &groups).await;
         }

@@ -17,6 +17,7 @@ use rollout::group::split;
 
 use super::decided::Decided;
 use super::message::bundle_message;
+use crate::base::log_scope;
 use crate::base::retry;
 use crate::coordinator::env::Env;
 
@@ -41,7 +42,7 @@ pub async fn write_round(env: &Env, round: &[Decided]) {
     let bytes: bytes::Bytes = bytes.into();
     loop {
         let (path, bytes) = (path(env), bytes.clone());
-        match tokio::task::spawn_blocking(move || write(&path, &bytes)).await {
+        match log_scope::spawn_blocking(move || write(&path, &bytes)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => tracing::error!(%error, "the round's journal cannot be written; trying again"),
             Err(error) => tracing::error!(%error, "the round's journal was not written; trying again"),

@@ -44,8 +44,8 @@ pub(crate) struct Evaluations {
     next: u64,
     last_done: bool,
     newest: Option<Evaluated>,
-    /// An evaluation has reached `eval.stop_at`.
-    reached: bool,
+    /// The step of the first evaluation that has reached `eval.stop_at`.
+    reached: Option<u64>,
     current: Option<Current>,
     holds: AskedHolds,
 }
@@ -73,7 +73,7 @@ impl Evaluations {
             next: 0,
             last_done: false,
             newest: None,
-            reached: false,
+            reached: None,
             current: None,
             holds: AskedHolds::default(),
         };
@@ -90,7 +90,9 @@ impl Evaluations {
             last: evaluation.last,
         });
         let success = evaluation.mean("success");
-        self.reached |= goal.zip(success).is_some_and(|(goal, success)| success >= goal);
+        if goal.zip(success).is_some_and(|(goal, success)| success >= goal) {
+            self.reached.get_or_insert(evaluation.step);
+        }
     }
 
     /// Another coordinator has made this evaluation: neither it nor an earlier one is made again.
@@ -108,9 +110,9 @@ impl Evaluations {
         self.newest
     }
 
-    /// Returns true if an evaluation has reached `eval.stop_at`.
+    /// The step of the first evaluation that has reached `eval.stop_at`.
     #[must_use]
-    pub(crate) fn is_reached(&self) -> bool {
+    pub(crate) fn reached(&self) -> Option<u64> {
         self.reached
     }
 

@@ -40,9 +40,9 @@ fn what_was_evaluated_before_a_restart_is_not_evaluated_again() {
         (4, Some(2)),
         "which suites are due goes on from there"
     );
-    assert!(evals.last_is_due() && !evals.reached);
+    assert!(evals.last_is_due() && evals.reached.is_none());
     write(evaluation(30, false, 0.95));
-    assert!(open(&folder, &config).reached, "the goal stays reached");
+    assert!(open(&folder, &config).reached.is_some(), "the goal stays reached");
     write(evaluation(30, true, 0.95));
     assert!(!open(&folder, &config).last_is_due());
 }

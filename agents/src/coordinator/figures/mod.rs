@@ -112,7 +112,10 @@ impl Figures {
             None => self.empty.0 = 0,
             Some(reason) => {
                 let why = summary.failed.iter().max_by_key(|(_, count)| **count);
-                self.empty = (self.empty.0 + 1, why.map_or(reason, |(why, _)| why).clone());
+                self.empty = (
+                    self.empty.0 + 1,
+                    why.map_or_else(|| reason.clone(), |(why, _)| why.to_string()),
+                );
             }
         }
     }

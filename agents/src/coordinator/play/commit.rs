@@ -8,6 +8,7 @@ use broker::store::{Committed, Lease, Record};
 use futures_util::future::join_all;
 
 use super::GroupResults;
+use crate::base::log_scope;
 use crate::base::retry;
 use crate::coordinator::env::Env;
 use crate::coordinator::input::{CommitDone, Input, Mailbox};
@@ -58,7 +59,7 @@ impl CommitStep {
 /// Commits, reports [`Input::Committed`], and then acks the deliveries.
 pub(crate) fn commit_all(env: &Arc<Env>, mailbox: Mailbox, steps: Vec<CommitStep>, deliveries: Vec<Delivery>) {
     let env = env.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         let done = join_all(steps.into_iter().map(|step| step.commit(&env))).await;
         broker::fail::point("turn.committed");
         if mailbox.send(Input::Committed(done)).await.is_ok() {

@@ -10,6 +10,7 @@ use broker::protocol::inference::SharedTurn;
 use broker::protocol::turn::Generation;
 
 use super::Open;
+use crate::base::log_scope;
 use crate::base::outgoing::{self, Addressed as _};
 use crate::coordinator::env::Env;
 use crate::coordinator::specs::GroupSpecs;
@@ -56,7 +57,7 @@ pub(crate) fn share(env: &Env, turns: Vec<SharedTurn>) {
             .with_headers(headers)
             .transient();
         let bus = env.bus.clone();
-        tokio::spawn(async move {
+        log_scope::spawn(async move {
             let _ = bus.publish(message).await;
         });
     }

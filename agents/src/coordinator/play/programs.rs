@@ -6,6 +6,7 @@ use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
 use broker::protocol::turn::{Message, TurnResult};
 use tokio::task::AbortHandle;
 
+use crate::base::log_scope;
 use crate::coordinator::input::{Input, Mailbox};
 use crate::participant::{Host, TOOL};
 
@@ -33,22 +34,25 @@ impl ProgramTurn {
 
     /// Asks the program. The answer comes back as [`Input::Answered`].
     pub(crate) fn ask(self, mailbox: Mailbox) -> AbortHandle {
-        let asked = tokio::spawn(async move {
-            let outcome = self.host.ask(&self.key.role, &self.messages).await;
-            let result = TurnResult {
-                request: self.request(),
-                group: self.group,
-                attempt: self.attempt,
-                member: self.key.member,
-                role: self.key.role.to_string(),
-                seat: self.key.seat,
-                turn: self.key.turn,
-                outcome,
-            };
-            // The coordinator is gone only when the process ends.
-            let _ = mailbox.send(Input::Answered(Box::new(result))).await;
-        });
+        let scope = log_scope::turn(self.group, self.key.member, self.key.role.as_str(), self.key.turn);
+        let asked = scope.in_scope(|| log_scope::spawn(self.answer(mailbox)));
         asked.abort_handle()
+    }
+
+    async fn answer(self, mailbox: Mailbox) {
+        let outcome = self.host.ask(&self.key.role, &self.messages).await;
+        let result = TurnResult {
+            request: self.request(),
+            group: self.group,
+            attempt: self.attempt,
+            member: self.key.member,
+            role: self.key.role.to_string(),
+            seat: self.key.seat,
+            turn: self.key.turn,
+            outcome,
+        };
+        // The coordinator is gone only when the process ends.
+        let _ = mailbox.send(Input::Answered(Box::new(result))).await;
     }
 }
 

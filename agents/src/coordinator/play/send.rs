@@ -10,6 +10,7 @@ use broker::protocol::failure::Failure;
 use broker::protocol::turn::{ResultFrame, TurnFrame};
 
 use super::AgentFrame;
+use crate::base::log_scope;
 use crate::base::outgoing::{self, Addressed as _};
 use crate::base::retry;
 use crate::coordinator::env::Env;
@@ -19,7 +20,7 @@ use crate::turn::frames;
 /// Sends a frame. Requests that fit into no message come back as failed [`Input::Results`].
 pub(crate) fn send_frame(env: &Arc<Env>, mailbox: Mailbox, (agent, frame): AgentFrame) {
     let env = env.clone();
-    tokio::spawn(async move {
+    log_scope::spawn(async move {
         let mut results = Vec::new();
         if let Err(PublishError::TooLarge { .. }) = publish(&env, &agent, &frame).await {
             for single in frames::singles(&frame) {

@@ -23,6 +23,7 @@ use trainer::weights::{MemorySink, Published, WeightSink};
 
 use self::visits::EngineVisits;
 use super::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
+use crate::base::log_scope;
 use crate::policy::Prepared;
 
 enum Command {
@@ -92,7 +93,7 @@ impl EmbeddedEngine {
         };
         std::thread::Builder::new()
             .name(format!("engine-{name}"))
-            .spawn(move || thread.run())?;
+            .spawn(log_scope::inherit(move || thread.run()))?;
         Ok(Arc::new(Self {
             commands,
             version,

@@ -20,6 +20,7 @@ use super::progress::{Progress, Reading};
 use super::server::Server;
 use super::trouble::{Trouble, TroubleVerdict};
 use super::visits::ServerVisits;
+use crate::base::log_scope;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal, without_scores};
 
 /// Successive failures of a call after which its job fails.
@@ -70,11 +71,11 @@ impl Fleet {
         });
         let version = watch::Sender::new(serving.unwrap_or_default());
         let (looked, mut looks) = unbounded_channel();
-        let mut tasks = vec![tokio::spawn(follow(dispatcher.clone(), version.clone())).abort_handle()];
+        let mut tasks = vec![log_scope::spawn(follow(dispatcher.clone(), version.clone())).abort_handle()];
         for driver in &dispatcher.drivers {
-            tasks.push(tokio::spawn(driver.clone().watch_health()).abort_handle());
+            tasks.push(log_scope::spawn(driver.clone().watch_health()).abort_handle());
             let keep = driver.clone().keep(wanted.subscribe(), looked.clone());
-            tasks.push(tokio::spawn(keep).abort_handle());
+            tasks.push(log_scope::spawn(keep).abort_handle());
         }
         let fleet = Arc::new(Self {
             dispatcher,
@@ -310,7 +311,7 @@ impl EngineClient for Fleet {
         }
         for job in jobs {
             let (dispatcher, done) = (self.dispatcher.clone(), done.clone());
-            tokio::spawn(async move {
+            log_scope::spawn(async move {
                 let home = dispatcher.router().assign(job.request, job.group, job.member);
                 let result = tokio::select! {
                     result = dispatcher.make(&job, home) => Some(result),

@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, watch};
 use super::Pace;
 use super::http::Http;
 use super::trouble::{Trouble, TroubleVerdict};
+use crate::base::log_scope;
 use crate::engine::process::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
 
@@ -201,7 +202,7 @@ impl EngineClient for Openai {
     fn submit(&self, jobs: Vec<Job>, _wave: bool, done: UnboundedSender<Vec<Finished>>) {
         for job in jobs {
             let (pool, done) = (self.pool.clone(), done.clone());
-            tokio::spawn(async move {
+            log_scope::spawn(async move {
                 let result = tokio::select! {
                     result = pool.make(&job) => result,
                     // The asker is gone.

@@ -15,6 +15,7 @@ use trainer::engine::UnderWay;
 
 use super::fleet::Dispatcher;
 use super::progress::Progress;
+use crate::base::log_scope;
 use crate::engine::{EngineFailure, Visit, VisitUpdate};
 
 /// Tokens of one call.
@@ -34,7 +35,7 @@ impl ServerVisits {
         let (request, visits) = (visit.job.request, self.clone());
         // Held during the start, so that a visit that ends at once finds its own entry.
         let mut open = self.open();
-        let task = tokio::spawn(async move {
+        let task = log_scope::spawn(async move {
             let assigned = Assigned::new(&dispatcher, &visits, &visit);
             serve(&dispatcher, &visit, assigned.home).await;
         });

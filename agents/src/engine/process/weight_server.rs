@@ -19,6 +19,7 @@ use serde::Deserialize;
 use trainer::transfer::{Offer, Shelf};
 
 use super::link::{BINARY, KEEP, Secret};
+use crate::base::log_scope;
 
 struct WeightServer {
     shelf: Arc<Shelf>,
@@ -60,7 +61,7 @@ pub(crate) fn serve(
             format!("agent {agent} cannot listen on {address}: is the port taken? set {key} to another one")
         })?;
     let address = server.addrs().first().copied().unwrap_or(address);
-    tokio::spawn(server.run());
+    log_scope::spawn(server.run());
     let url = settings
         .weights_url
         .clone()
@@ -85,7 +86,7 @@ async fn weights(request: HttpRequest, asked: Query<Asked>, server_data: Data<We
     };
     let shelf = server_data.shelf.clone();
     // Packing all weights takes long; other threads answer in the meantime.
-    match tokio::task::spawn_blocking(move || shelf.offer(held)).await {
+    match log_scope::spawn_blocking(move || shelf.offer(held)).await {
         Ok(Offer::Nothing) => error_response(503, "no weights were published yet: retry in a moment"),
         Ok(Offer::Same(version)) => HttpResponse::NotModified().insert_header((ETAG, tag(version))).finish(),
         Ok(Offer::Messages {

@@ -23,6 +23,7 @@ use rollout::workflow::unanswered::said;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 
 use super::worker::{ProgramJob, Worker};
+use crate::base::log_scope;
 pub use answer::ToolAnswer;
 use answer::{ToolFault, result_of};
 use corpus::Corpus;
@@ -74,7 +75,7 @@ impl Toolbox {
             by_role.extend(roles.into_iter().map(|role| (role, open.clone())));
         }
         for corpus_of_folder in corpora.into_values() {
-            tokio::spawn(async move { drop(corpus_of_folder.corpus().await) });
+            log_scope::spawn(async move { drop(corpus_of_folder.corpus().await) });
         }
         Self(by_role)
     }
@@ -177,7 +178,7 @@ impl Tool {
                 let corpus = corpus_of_folder.corpus().await.map_err(ToolFault::Broken)?;
                 let (question, longest) = (question.clone(), self.config.answer.0 as usize);
                 let answer = move || corpus.answer(&question.tool, &question.arguments, longest);
-                let search = tokio::task::spawn_blocking(answer);
+                let search = log_scope::spawn_blocking(answer);
                 let answer = tokio::time::timeout(limit.0, search).await.map_err(|_| late())?;
                 answer.map_err(|_| late())?.map_err(ToolFault::ForAgent)
             }
@@ -210,7 +211,7 @@ fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig) -> mps
     let (sender, receiver) = mpsc::channel(WAITING);
     let receiver = Arc::new(Mutex::new(receiver));
     for _ in 0..config.workers.max(1) {
-        tokio::spawn(Worker::new(file.clone(), program.clone()).run(receiver.clone()));
+        log_scope::spawn(Worker::new(file.clone(), program.clone()).run(receiver.clone()));
     }
     sender
 }
@@ -219,7 +220,7 @@ impl LazyCorpus {
     async fn corpus(&self) -> Result<Arc<Corpus>, String> {
         let read = || async {
             let folder = self.folder.clone();
-            let opened = tokio::task::spawn_blocking(move || Corpus::open(&folder)).await;
+            let opened = log_scope::spawn_blocking(move || Corpus::open(&folder)).await;
             let opened = opened.unwrap_or_else(|error| Err(error.to_string()));
             if let Err(reason) = &opened {
                 tracing::error!(folder = %self.folder.display(), reason, "documents cannot be searched");

@@ -14,5 +14,5 @@ pub use earned::{Compared, Credited, Earned, EarnedPart};
 pub use printable::{one_line, printable};
 pub use prompt_text::prompt_text;
 pub use reader::{Tail, read_json_lines};
-pub use transcripts::{Transcript, TranscriptTurn, Transcripts, find_conversation};
+pub use transcripts::{Transcript, TranscriptTurn, Transcripts, conversations_of, each_transcript, find_conversation};
 pub use view::{LogFilter, LogLine, render_line};

@@ -100,24 +100,47 @@ impl Transcripts {
 /// Returns the conversations in `folder` (in its `*.jsonl` files) with an id that begins with
 /// `wanted`.
 pub fn find_conversation(folder: &Path, wanted: &str) -> io::Result<Vec<Transcript>> {
+    select(folder, wanted, |transcript| transcript.conversation.starts_with(wanted))
+}
+
+/// Returns the conversations of a task in `folder`.
+pub fn conversations_of(folder: &Path, task: &str) -> io::Result<Vec<Transcript>> {
+    select(folder, task, |transcript| transcript.task == task)
+}
+
+fn select(folder: &Path, part: &str, wanted: impl Fn(&Transcript) -> bool) -> io::Result<Vec<Transcript>> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
+    each_transcript(folder, part, |transcript| {
+        if wanted(&transcript) {
+            found.push(transcript);
+        }
+    })?;
+    found.sort_by(|a, b| a.conversation.cmp(&b.conversation));
+    Ok(found)
+}
+
+/// Calls `visit` with every transcript in `folder` whose line contains `part`.
+pub fn each_transcript(folder: &Path, part: &str, mut visit: impl FnMut(Transcript)) -> io::Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    // JSON may escape characters of the text: only plain text is searched for in the lines.
+    let plain = part.chars().all(|c| c.is_ascii_graphic() && !"\"\\".contains(c));
+    for entry in entries {
         let file = std::fs::File::open(entry?.path())?;
         for line in io::BufReader::new(file).lines() {
             let line = line?;
             // The cheap test comes first: most lines belong to other conversations.
-            if !line.contains(wanted) {
+            if plain && !line.contains(part) {
                 continue;
             }
-            if let Ok(transcript) = serde_json::from_str::<Transcript>(&line)
-                && transcript.conversation.starts_with(wanted)
-            {
-                found.push(transcript);
+            if let Ok(transcript) = serde_json::from_str::<Transcript>(&line) {
+                visit(transcript);
             }
         }
     }
-    found.sort_by(|a, b| a.conversation.cmp(&b.conversation));
-    Ok(found)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -43,12 +43,15 @@ impl LogFilter {
             (Some(least), Some(level)) => level <= least,
             _ => true,
         };
-        let meant = self
-            .conversation
-            .as_deref()
-            .is_none_or(|wanted| line.text("conversation_id").starts_with(wanted));
-        severe && meant
+        severe && self.conversation.as_deref().is_none_or(|wanted| is_about(line, wanted))
     }
+}
+
+/// Returns true if the line is about the conversation, or about its whole group.
+fn is_about(line: &LogLine, wanted: &str) -> bool {
+    let group = wanted.split('/').next().unwrap_or(wanted);
+    line.text("conversation_id").starts_with(wanted)
+        || (line.text("conversation_id").is_empty() && !group.is_empty() && line.text("group").starts_with(group))
 }
 
 /// Renders a line: `12:00:01.250  WARN  turn was asked again  conversation_id=ab01/3 turn=1`
@@ -67,7 +70,10 @@ pub fn render_line(line: &LogLine, color: bool) -> String {
     // Continuation lines are indented, so that they cannot look like a log line.
     let message = printable(line.text("message")).replace('\n', "\n    ");
     let mut text = format!("{dim}{clock}{close} {open}{level:>5}{close}  {message}");
-    for (key, value) in line.0.iter().filter(|(key, _)| !PLACED.contains(&key.as_str())) {
+    // In a line about a turn these are the player's, not the process's.
+    let of_turn = |key: &str| matches!(key, "agent" | "role") && !line.text("conversation_id").is_empty();
+    let shows = |key: &str| !PLACED.contains(&key) || of_turn(key);
+    for (key, value) in line.0.iter().filter(|(key, _)| shows(key)) {
         let shown = match value {
             Value::String(value) if value.contains(' ') => format!("{value:?}"),
             Value::String(value) => value.clone(),
@@ -113,6 +119,16 @@ mod tests {
             let colored = render_line(&LogLine::parse(&line.to_string()).unwrap(), true);
             assert!(!colored.contains("\u{1b}[2J"), "{key}: {colored:?}");
         }
+    }
+
+    #[test]
+    fn conversation_filter_finds_lines_about_its_group() {
+        let line = |text: &str| LogLine::parse(text).unwrap();
+        let of_group = line(r#"{"level":"WARN","message":"turns are silent","group":"ab01"}"#);
+        assert!(is_about(&of_group, "ab01/3"));
+        assert!(!is_about(&of_group, "ab02/3"));
+        let of_other = line(r#"{"level":"WARN","message":"m","group":"ab01","conversation_id":"ab01/2"}"#);
+        assert!(!is_about(&of_other, "ab01/3"));
     }
 
     #[test]

@@ -11,12 +11,14 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::fields::EventFields;
-use crate::run_folder::logs::{Appender, LogLine, render_line};
+use super::files::LogFiles;
+use crate::base::log_scope::{COORDINATOR, PROCESS};
+use crate::run_folder::logs::{LogLine, render_line};
 
 enum Output {
     /// JSON lines, with the fields that every line of this process has.
     Json {
-        file: Appender,
+        files: LogFiles,
         identity: Map<String, Value>,
     },
     /// Lines on stderr.
@@ -27,19 +29,19 @@ enum Output {
 pub(crate) struct Lines(Output);
 
 impl Lines {
-    pub(crate) fn json(file: Appender, identity: Map<String, Value>) -> Self {
-        Self(Output::Json { file, identity })
+    pub(crate) fn json(files: LogFiles, identity: Map<String, Value>) -> Self {
+        Self(Output::Json { files, identity })
     }
 
     pub(crate) fn people(color: bool) -> Self {
         Self(Output::People { color })
     }
 
-    fn write(&self, line: Map<String, Value>) {
+    fn write(&self, part: Option<&str>, line: Map<String, Value>) {
         match &self.0 {
-            Output::Json { file, .. } => {
+            Output::Json { files, .. } => {
                 if let Ok(line) = serde_json::to_vec(&line) {
-                    file.line(line);
+                    files.line(part, line);
                 }
             }
             Output::People { color } => {
@@ -84,19 +86,27 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Li
         line.insert("level".into(), metadata.level().as_str().into());
         line.insert("message".into(), message);
         line.insert("target".into(), metadata.target().into());
-        if let Output::Json { identity, .. } = &self.0 {
-            line.extend(identity.clone());
-        }
+        let mut spans = Map::new();
         for span in context
             .event_scope(event)
             .into_iter()
             .flat_map(|scope| scope.from_root())
         {
             if let Some(fields) = span.extensions().get::<EventFields>() {
-                line.extend(fields.0.clone());
+                spans.extend(fields.0.clone());
             }
         }
+        let part = spans.shift_remove(PROCESS);
+        let part = part.as_ref().and_then(Value::as_str);
+        if let Output::Json { identity, files } = &self.0 {
+            line.extend(identity.clone());
+            if let Some(part) = part.filter(|_| files.has_parts()) {
+                let role = if part == COORDINATOR { part } else { "agent" };
+                line.insert("role".into(), role.into());
+            }
+        }
+        line.extend(spans);
         line.extend(own);
-        self.write(line);
+        self.write(part, line);
     }
 }

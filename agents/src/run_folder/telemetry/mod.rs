@@ -2,10 +2,12 @@
 //! process.
 //!
 //! Every JSON line is flat: `time`, `level`, `message`, `target`, then `agent`, `role` and `run` of
-//! the process, then the fields of the open spans and of the event. INFO is once per phase or every
-//! few steps; DEBUG is per message.
+//! the process, then the fields of the open spans and of the event. INFO is once per phase or
+//! batch; DEBUG is per message. A process that holds a whole run writes one file per agent and
+//! coordinator.
 
 mod fields;
+mod files;
 mod layer;
 pub(crate) mod panic;
 
@@ -18,14 +20,17 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::run_folder::logs::Appender;
+use files::LogFiles;
 use layer::Lines;
 
 /// Exit code of a bug: a panic ends the process with it, and the supervisor starts it again.
 pub const EXIT_PANIC: i32 = 70;
 
-/// The log file of this process, for the panic hook.
-static FILE: OnceLock<Appender> = OnceLock::new();
+/// The target of the line that an agent logs for each batch. Standard error leaves it out.
+pub const LEARNING: &str = "learning";
+
+/// The log files of this process, for the panic hook.
+static FILES: OnceLock<LogFiles> = OnceLock::new();
 
 /// The destination of log lines and the process that writes them.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +41,9 @@ pub struct Telemetry {
     pub run: Option<String>,
     /// JSON lines are appended here.
     pub file: Option<PathBuf>,
+    /// True if this process holds a whole run: lines in the scope of an agent or coordinator are
+    /// appended to that one's own file, in the folder of `file`.
+    pub whole_run: bool,
     /// Filter for stderr unless `RUST_LOG` is set; `None` means warnings.
     pub stderr: Option<&'static str>,
     /// Filter for the file unless `RUST_LOG` is set; `None` means information.
@@ -56,12 +64,12 @@ impl Telemetry {
 /// Keeps the writer alive; dropping it writes all lines to the file.
 #[derive(Debug)]
 #[must_use = "the last lines are written when the guard is dropped"]
-pub struct TelemetryGuard(Option<Appender>);
+pub struct TelemetryGuard(Option<LogFiles>);
 
 impl Drop for TelemetryGuard {
     fn drop(&mut self) {
-        if let Some(file) = &self.0 {
-            file.flush();
+        if let Some(files) = &self.0 {
+            files.flush();
         }
     }
 }
@@ -77,32 +85,32 @@ pub enum TelemetryError {
 
 /// Sets up the logs of this process and its panic hook. Once per process.
 pub fn init(telemetry: Telemetry) -> Result<TelemetryGuard, TelemetryError> {
-    let file = match &telemetry.file {
-        None => None,
-        Some(path) => Some(Appender::open(path).map_err(|source| TelemetryError::File {
+    let open = |path: &PathBuf| {
+        LogFiles::open(path, telemetry.whole_run).map_err(|source| TelemetryError::File {
             path: path.clone(),
             source,
-        })?),
+        })
     };
+    let files = telemetry.file.as_ref().map(open).transpose()?;
     let stderr = Lines::people(std::io::stderr().is_terminal()).with_filter(filter(telemetry.stderr.unwrap_or("warn")));
-    let lines = file.clone().map(|file| {
-        Lines::json(file, telemetry.identity()).with_filter(filter(telemetry.file_level.unwrap_or("info")))
+    let lines = files.clone().map(|files| {
+        Lines::json(files, telemetry.identity()).with_filter(filter(telemetry.file_level.unwrap_or("info")))
     });
     tracing_subscriber::registry()
         .with(stderr)
         .with(lines)
         .try_init()
         .map_err(|_| TelemetryError::Twice)?;
-    if let Some(file) = &file {
-        let _ = FILE.set(file.clone());
+    if let Some(files) = &files {
+        let _ = FILES.set(files.clone());
     }
-    Ok(TelemetryGuard(file))
+    Ok(TelemetryGuard(files))
 }
 
 /// Writes all pending lines, for an exit that drops nothing. Blocks the thread.
 pub fn flush() {
-    if let Some(file) = FILE.get() {
-        file.flush();
+    if let Some(files) = FILES.get() {
+        files.flush();
     }
 }
 
@@ -142,13 +150,14 @@ fn filter(default: &str) -> EnvFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::log_scope;
     use crate::run_folder::logs::{LogLine, read_json_lines};
 
     #[test]
     fn lines_carry_the_process_the_spans_and_the_event() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("agent-a.jsonl");
-        let file = Appender::open(&path).unwrap();
+        let file = LogFiles::open(&path, false).unwrap();
         let telemetry = Telemetry {
             role: "agent",
             agent: Some("a".into()),
@@ -194,5 +203,40 @@ mod tests {
             ("ab01/3", &Value::from(2))
         );
         assert!(line.text("time").ends_with('Z'), "{}", line.text("time"));
+    }
+
+    #[test]
+    fn whole_run_has_one_log_per_agent_and_coordinator() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = LogFiles::open(&folder.path().join("run.jsonl"), true).unwrap();
+        let telemetry = Telemetry {
+            role: "run",
+            ..Telemetry::default()
+        };
+        let lines = Lines::json(files.clone(), telemetry.identity()).with_filter(EnvFilter::new("warn"));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            let name = broker::AgentName::new("a").unwrap();
+            let group = broker::ids::GroupId([7; 16]);
+            let of_agent = log_scope::agent(&name);
+            let thread = of_agent.in_scope(|| log_scope::inherit(|| tracing::warn!("of the agent")));
+            thread();
+            log_scope::coordinator().in_scope(|| {
+                log_scope::turn(group, 3, "speaker", 1).in_scope(|| tracing::warn!(agent = "a", "of a turn"));
+            });
+            tracing::warn!("of the process");
+        });
+        files.flush();
+        let only = |process: &str| {
+            let path = folder.path().join(format!("{process}.jsonl"));
+            let mut lines: Vec<Map<String, Value>> = read_json_lines(&path).unwrap();
+            assert_eq!(lines.len(), 1, "{process}: {lines:?}");
+            LogLine(lines.remove(0))
+        };
+        let (agent, coordinator, rest) = (only("a"), only("coordinator"), only("run"));
+        assert_eq!((agent.text("message"), agent.text("role")), ("of the agent", "agent"));
+        assert_eq!((coordinator.text("role"), coordinator.text("agent")), ("speaker", "a"));
+        let id = format!("{group}/3", group = broker::ids::GroupId([7; 16]));
+        assert_eq!(coordinator.text("conversation_id"), id);
+        assert_eq!((rest.text("message"), rest.text("role")), ("of the process", "run"));
     }
 }

@@ -14,6 +14,7 @@ use trainer::transfer::Shelf;
 use super::outstanding::Outstanding;
 use super::session::{News, Target};
 use super::{away, wire};
+use crate::base::log_scope;
 use crate::engine::process::crash_loop;
 use crate::engine::{EngineFailure, Finished, Job, Visit, WeightRefusal};
 
@@ -90,7 +91,7 @@ impl EngineDriver {
         mut announced: watch::Receiver<Option<StateId>>,
     ) {
         let (sender, mut news) = unbounded_channel();
-        let session = tokio::spawn(self.target.clone().keep(sender));
+        let session = log_scope::spawn(self.target.clone().keep(sender));
         announced.mark_changed();
         loop {
             let again = self.again;

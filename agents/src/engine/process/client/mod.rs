@@ -30,6 +30,7 @@ use trainer::weights::WeightSink;
 use super::link::{self, Secret};
 use super::model_match;
 use super::weight_server;
+use crate::base::log_scope;
 use crate::engine::replicas::Replicas;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Visit, WeightRefusal, without_scores};
 use crate::policy::Prepared;
@@ -134,7 +135,7 @@ impl RemoteEngine {
             refused: status.refused.subscribe(),
             there: status.there.subscribe(),
         };
-        tokio::spawn(EngineDriver::new(target, shelf, status).run(asked, announced));
+        log_scope::spawn(EngineDriver::new(target, shelf, status).run(asked, announced));
         Arc::new(engine)
     }
 }

@@ -1,0 +1,202 @@
+//! `dyad conversations`: lists conversations by reward and role.
+
+use std::collections::VecDeque;
+use std::str::FromStr;
+
+use clap::Args;
+
+use super::render::table::{Align, Table};
+use super::select::RunArg;
+use crate::base::fault::Usage;
+use crate::run_folder::logs::{Transcript, each_transcript, one_line, printable};
+
+/// List conversations with their tasks and rewards
+#[derive(Debug, Args)]
+pub struct ConversationsArgs {
+    /// The number of newest conversations shown
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub last: usize,
+    /// Only conversations with such a reward, for example '>0.5', '<=0' or '=1'
+    #[arg(long, value_name = "BOUND", allow_hyphen_values = true)]
+    pub reward: Option<Bound>,
+    /// Only this role's rewards
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<String>,
+    /// Print the stored JSON, one object per line
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub run: RunArg,
+}
+
+/// A bound of a reward.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound {
+    compare: fn(&f64, &f64) -> bool,
+    value: f64,
+}
+
+impl FromStr for Bound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kinds: [(&str, fn(&f64, &f64) -> bool); 5] = [
+            (">=", f64::ge),
+            ("<=", f64::le),
+            (">", f64::gt),
+            ("<", f64::lt),
+            ("=", f64::eq),
+        ];
+        let text = text.trim();
+        let found = kinds
+            .into_iter()
+            .find_map(|(sign, compare)| Some((compare, text.strip_prefix(sign)?)));
+        let (compare, number) = found.ok_or("write >, >=, <, <= or = and a number, for example '>0.5'")?;
+        let value = number
+            .trim()
+            .parse()
+            .map_err(|_| format!("{number:?} is not a number"))?;
+        Ok(Self { compare, value })
+    }
+}
+
+impl Bound {
+    fn holds(self, reward: f64) -> bool {
+        (self.compare)(&reward, &self.value)
+    }
+}
+
+pub fn run(args: &ConversationsArgs) -> anyhow::Result<()> {
+    let folder = args.run.folder()?;
+    let mut newest = VecDeque::new();
+    each_transcript(&folder.path().join("transcripts"), "", |transcript| {
+        if args.wants(&transcript) {
+            newest.push_back(transcript);
+            // Files of several coordinators are read one after another: steps order them.
+            if newest.len() > args.last.max(1) * 64 {
+                keep_newest(&mut newest, args.last);
+            }
+        }
+    })?;
+    keep_newest(&mut newest, args.last);
+    if newest.is_empty() {
+        return Err(Usage::new(format!("run {} has no such conversation", folder.run()))
+            .hint("run.transcripts selects the conversations that are written; leave out --reward and --role")
+            .into());
+    }
+    if args.json {
+        for transcript in &newest {
+            println!("{}", printable(&serde_json::to_string(transcript)?));
+        }
+    } else {
+        print!("{}", args.table(&newest));
+    }
+    Ok(())
+}
+
+fn keep_newest(newest: &mut VecDeque<Transcript>, count: usize) {
+    newest.make_contiguous().sort_by_key(|transcript| transcript.step);
+    newest.drain(..newest.len().saturating_sub(count));
+}
+
+impl ConversationsArgs {
+    /// Returns the rewards that are asked for, by seat.
+    fn rewards<'a>(&'a self, transcript: &'a Transcript) -> impl Iterator<Item = (&'a str, f64)> {
+        let seats = transcript.rewards.iter();
+        seats
+            .filter(move |(seat, _)| {
+                let role = seat.split('/').next();
+                self.role.as_deref().is_none_or(|wanted| role == Some(wanted))
+            })
+            .filter_map(|(seat, parts)| Some((seat.as_str(), *parts.get("total")?)))
+    }
+
+    fn wants(&self, transcript: &Transcript) -> bool {
+        let any = self.role.is_none() && self.reward.is_none();
+        any || self
+            .rewards(transcript)
+            .any(|(_, reward)| self.reward.is_none_or(|bound| bound.holds(reward)))
+    }
+
+    fn table(&self, found: &VecDeque<Transcript>) -> String {
+        let mut table = Table::new(&[("conversation", Align::Left), ("task", Align::Left)]);
+        table.column("step", Align::Right);
+        table.column("status", Align::Left);
+        table.column("rewards", Align::Left);
+        for transcript in found {
+            let rewards: Vec<String> = self
+                .rewards(transcript)
+                .map(|(seat, reward)| format!("{seat} {reward:.3}"))
+                .collect();
+            let cells = [&transcript.conversation, &transcript.task].map(|text| one_line(text).into_owned());
+            let [conversation, task] = cells;
+            table.row(vec![
+                conversation,
+                task,
+                transcript.step.to_string(),
+                one_line(&transcript.status).into_owned(),
+                rewards.join("  "),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn conversation(step: u64, rewards: &[(&str, f64)]) -> Transcript {
+        let total = |reward: f64| BTreeMap::from([("total".to_owned(), reward)]);
+        Transcript {
+            conversation: format!("ab/{step}"),
+            task: "t1".into(),
+            step,
+            rewards: rewards
+                .iter()
+                .map(|(seat, reward)| ((*seat).to_owned(), total(*reward)))
+                .collect(),
+            ..Transcript::default()
+        }
+    }
+
+    fn args(reward: Option<&str>, role: Option<&str>) -> ConversationsArgs {
+        ConversationsArgs {
+            last: 10,
+            reward: reward.map(|text| text.parse().unwrap()),
+            role: role.map(str::to_owned),
+            json: false,
+            run: RunArg {
+                run: "latest".into(),
+                runs: "runs".into(),
+            },
+        }
+    }
+
+    #[test]
+    fn conversations_are_selected_by_reward_and_role() {
+        let found = conversation(3, &[("speaker", 1.0), ("listener/1", 0.25)]);
+        for (reward, role, wanted) in [
+            (None, None, true),
+            (Some(">0.5"), None, true),
+            (Some(">0.5"), Some("listener"), false),
+            (Some("<= 0.25"), Some("listener"), true),
+            (Some("=1"), Some("speaker"), true),
+            (None, Some("judge"), false),
+        ] {
+            assert_eq!(args(reward, role).wants(&found), wanted, "{reward:?} {role:?}");
+        }
+        assert!("0.5".parse::<Bound>().is_err() && ">x".parse::<Bound>().is_err());
+        let text = args(None, None).table(&VecDeque::from([found]));
+        assert!(text.contains("listener/1 0.250  speaker 1.000"), "{text}");
+    }
+
+    #[test]
+    fn newest_conversations_are_kept_by_step() {
+        let mut found: VecDeque<_> = [5, 1, 4].into_iter().map(|step| conversation(step, &[])).collect();
+        keep_newest(&mut found, 2);
+        assert_eq!(found.iter().map(|one| one.step).collect::<Vec<_>>(), [4, 5]);
+    }
+}

@@ -1,0 +1,95 @@
+//! The end of a run in words, for commands that need a live one.
+
+use super::select::RUN_HINT;
+use crate::base::fault::Usage;
+use crate::ledger::completion;
+use crate::run_folder::RunFolder;
+
+/// How a run is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Every agent has written its last checkpoint.
+    Ended(String),
+    /// The run was interrupted and may be continued.
+    Stopped(String),
+}
+
+impl Over {
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Ended(text) | Self::Stopped(text) => text,
+        }
+    }
+}
+
+/// Returns how and why the run is over, or `None` if it may be live.
+pub(super) fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
+    let end = folder.run_end()?;
+    let run = folder.run();
+    if completion::all(folder, &folder.config()?.participants()) {
+        let why = end.ended.map(|end| format!(" at {}: {}", end.time(), end.reason));
+        return Ok(Some(Over::Ended(format!("run {run} ended{}", why.unwrap_or_default()))));
+    }
+    Ok(end.stopped.map(|stop| {
+        Over::Stopped(format!(
+            "run {run} was stopped at {}: {}; continue it with --resume {run}",
+            stop.time(),
+            stop.reason
+        ))
+    }))
+}
+
+/// Returns an error if the run has ended, since nothing reaches it any more.
+pub(super) fn require_open(folder: &RunFolder) -> anyhow::Result<()> {
+    match over(folder)? {
+        Some(Over::Ended(text)) => Err(Usage::new(text).hint(RUN_HINT).into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ledger::{ENDED, Ledger};
+    use crate::run_folder::tests::config_in;
+
+    /// Makes the folder of a run of which every agent has ended.
+    pub(in crate::cli) fn ended_run(base: &std::path::Path) -> RunFolder {
+        let config = config_in(base);
+        let folder = RunFolder::create(base, &config, None).unwrap();
+        folder.set_ended("eval.stop_at reached at step 460").unwrap();
+        for name in config.participants() {
+            let mut ledger = Ledger::open(&folder.ledger(&name), folder.run(), &name).unwrap();
+            ledger.set_note(ENDED, "1.460").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn ended_run_says_when_and_why() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = ended_run(base.path());
+        let text = over(&folder).unwrap().unwrap().text().to_owned();
+        assert!(text.starts_with(&format!("run {} ended at 2", folder.run())), "{text}");
+        assert!(text.ends_with(" UTC: eval.stop_at reached at step 460"), "{text}");
+        assert!(require_open(&folder).is_err());
+    }
+
+    #[test]
+    fn stopped_run_names_its_resume() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        assert_eq!(over(&folder).unwrap(), None);
+        folder.set_stopped("Ctrl-C or SIGTERM").unwrap();
+        let text = over(&folder).unwrap().unwrap().text().to_owned();
+        assert!(text.contains("Ctrl-C or SIGTERM; continue it with --resume"), "{text}");
+        require_open(&folder).unwrap();
+    }
+
+    #[test]
+    fn private_broker_of_an_ended_run_is_not_blamed() {
+        let base = tempfile::tempdir().unwrap();
+        let error = super::super::select::broker_url(None, Some(&ended_run(base.path()))).unwrap_err();
+        assert!(format!("{error:#}").contains("eval.stop_at reached"), "{error:#}");
+    }
+}
