@@ -111,7 +111,11 @@ impl Figures {
             _ if !own => {}
             None => self.empty.0 = 0,
             Some(reason) => {
-                let why = summary.failed.iter().max_by_key(|(_, count)| **count);
+                let causes = summary
+                    .failed
+                    .iter()
+                    .filter(|(why, _)| why.code != FailureCode::Abandoned);
+                let why = causes.max_by_key(|(_, count)| **count);
                 self.empty = (
                     self.empty.0 + 1,
                     why.map_or_else(|| reason.clone(), |(why, _)| why.to_string()),
@@ -230,7 +234,7 @@ mod tests {
         let mut figures = Figures::open(bench.env(), "coordinator-other").unwrap();
         let empty = GroupSummary {
             empty: Some("0 of 4 conversations are valid".into()),
-            failed: BTreeMap::from([("grader: 401".to_owned(), 4)]),
+            failed: BTreeMap::from([(Failure::other("grader: 401"), 4)]),
             ..GroupSummary::default()
         };
         figures.count_group(&empty, true);

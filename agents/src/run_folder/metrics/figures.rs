@@ -183,13 +183,15 @@ pub const SECTIONS: [Section; 5] = [
     },
 ];
 
-/// Returns true if the page documents a figure of a line of `kind`. Evaluations, summaries and
-/// single values (`checkpoint`, `discarded`) are open: their names follow from a workflow's.
+/// Returns true if the page documents a figure of a line of `kind`. Evaluations are open, because a
+/// workflow names figures, and so are kinds without a table.
 #[must_use]
 pub fn is_documented(kind: &str, name: &str) -> bool {
-    let open = ["eval", "summary", "checkpoint", "discarded"].contains(&kind);
-    open || ["kind", "step", "agent", "time/elapsed_s"].contains(&name)
-        || SECTIONS.iter().filter(|section| section.kind == kind).any(|section| {
+    let mut sections = SECTIONS.iter().filter(|section| section.kind == kind).peekable();
+    let is_open = kind == "eval" || sections.peek().is_none();
+    is_open
+        || ["kind", "step", "agent", "time/elapsed_s"].contains(&name)
+        || sections.any(|section| {
             let names = section.rows.iter().flat_map(|(names, _)| *names);
             names
                 .map(|pattern| format!("{}{pattern}", section.prefix))
