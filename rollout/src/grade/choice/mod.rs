@@ -157,7 +157,7 @@ fn is_last_paragraph(text: &str) -> bool {
     let mut lines = text.trim_end().lines().rev().skip(1);
     let apart = lines.next().is_some_and(|line| line.trim().is_empty());
     let before = lines.find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let item = before.trim_start_matches(['#', '>', ' ', '-', '*', '(']);
+    let item = before.trim_start_matches(['#', '>', ' ', '(']);
     apart && !(item.starts_with(|c| LETTERS.contains(&c)) && item[1..].starts_with([')', '.', ':']))
 }
 
