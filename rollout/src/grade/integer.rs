@@ -32,8 +32,8 @@ fn whole(text: &str) -> Option<String> {
     is_number.then(|| canonical(negative, digits))
 }
 
-/// Returns the digits of a text that is a whole number, with its currency, its unit and its name, or
-/// a computation that gives one.
+/// Returns the digits of a text that is a whole number, with its currency, its unit and its name,
+/// or a computation that gives one.
 fn read(text: &str) -> Option<String> {
     whole(text).or_else(|| math::whole(text))
 }

@@ -60,7 +60,8 @@ pub(super) fn listed(label: &Value) -> Vec<String> {
     }
 }
 
-/// Returns the texts of a JSON list that stands in a text: `["34"]`. A list of numbers is a formula.
+/// Returns the texts of a JSON list that stands in a text: `["34"]`. A list of numbers is a
+/// formula.
 fn json_list(text: &str) -> Option<Vec<String>> {
     let text = text.trim();
     let list = text.starts_with('[') && text.ends_with(']') && text.contains('"');

@@ -78,8 +78,8 @@ const STATES: [&str; 44] = [
     "following",
 ];
 
-/// Returns the announced texts, the last first. Each is read up to the next announcement, so this is
-/// one pass.
+/// Returns the announced texts, the last first. Each is read up to the next announcement, so this
+/// is one pass.
 pub(crate) fn lines(text: &str) -> Vec<&str> {
     let mut until = text.len();
     let mut found = Vec::new();

@@ -112,8 +112,8 @@ fn joined<'a>(text: &'a str, places: &[Place]) -> Cow<'a, str> {
     }
 }
 
-/// Returns true if the text between two boxes makes one list of them. The name that stands before the
-/// first may stand before the second: `x = \boxed{2}` or `x = \boxed{3}`.
+/// Returns true if the text between two boxes makes one list of them. The name that stands before
+/// the first may stand before the second: `x = \boxed{2}` or `x = \boxed{3}`.
 fn is_joining(between: Option<&str>, before: &str) -> bool {
     let Some(between) = between.filter(|between| between.len() <= NEAR && !between.contains("\n\n")) else {
         return false;

@@ -95,10 +95,11 @@ fn is_text(inside: &str) -> bool {
 /// Returns the displayed formula at the beginning of a text, over several lines too. Nothing may
 /// follow it on its line.
 pub(super) fn set_off(text: &str) -> Option<&str> {
-    let (open, close) = [("$$", "$$"), ("\\[", "\\]")]
+    let (open, close) = [("$$", "$$"), ("\\[", "\\]"), ("$\\begin", "$"), ("\\(\\begin", "\\)")]
         .into_iter()
         .find(|(open, _)| text.starts_with(open))?;
-    let (inside, behind) = text[open.len()..].split_once(close)?;
+    let begin = open.trim_end_matches("\\begin").len();
+    let (inside, behind) = text[begin..].split_once(close)?;
     let alone = behind
         .lines()
         .next()

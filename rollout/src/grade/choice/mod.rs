@@ -51,7 +51,8 @@ pub(super) fn read_label(label: &Value) -> Option<char> {
     of(&label::find(label, |text, _| of(text).is_some())?)
 }
 
-/// Replaces wide and Chinese signs with ASCII signs, and Cyrillic letters that look like Latin ones.
+/// Replaces wide and Chinese signs with ASCII signs, and Cyrillic letters that look like Latin
+/// ones.
 fn narrowed(text: &str) -> String {
     let latin = |c: char| match c {
         'А' => 'A',
@@ -143,7 +144,21 @@ fn last_line(text: &str) -> Chosen {
     let bare = line.trim_matches(signs);
     let named = bare.rsplit(' ').next().unwrap_or(bare).trim_matches(signs);
     let short = line.split_whitespace().count() <= 3 && named.chars().count() == 1;
-    if short { letter::alone(line) } else { Chosen::Nothing }
+    if short || is_last_paragraph(text) {
+        letter::alone(line)
+    } else {
+        Chosen::Nothing
+    }
+}
+
+/// Returns true if an empty line stands before the last line, and no item of a list of choices
+/// before the empty line.
+fn is_last_paragraph(text: &str) -> bool {
+    let mut lines = text.trim_end().lines().rev().skip(1);
+    let apart = lines.next().is_some_and(|line| line.trim().is_empty());
+    let before = lines.find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let item = before.trim_start_matches(['#', '>', ' ', '(']);
+    apart && !(item.starts_with(|c| LETTERS.contains(&c)) && item[1..].starts_with([')', '.', ':']))
 }
 
 /// Returns the last letter in brackets. Of several joined ones none is chosen.

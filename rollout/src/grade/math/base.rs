@@ -1,5 +1,5 @@
-//! Reads numbers in other bases. They are names, not values: `1011_2` is not 11, because the question
-//! asks for the digits.
+//! Reads numbers in other bases. They are names, not values: `1011_2` is not 11, because the
+//! question asks for the digits.
 
 /// Names of bases.
 const NAMES: [(&str, &str); 15] = [

@@ -9,8 +9,8 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Reads `10:30 a.m.`, `3 PM` and `09:05`. Without a half of the day, `10:30` is a ratio too, so
-    /// only minutes that begin with a zero make it a time.
+    /// Reads `10:30 a.m.`, `3 PM` and `09:05`. Without a half of the day, `10:30` is a ratio too,
+    /// so only minutes that begin with a zero make it a time.
     pub(super) fn read(text: &str) -> Option<Self> {
         if text.len() > 64 || !text.starts_with(|c: char| c.is_ascii_digit() || c == '\\' || c == '{') {
             return None;

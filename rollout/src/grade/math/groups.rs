@@ -1,5 +1,5 @@
-//! Merges the digits of a number that commas or spaces group. Both may also separate a list, so they
-//! group digits only if nothing but units stands around the number.
+//! Merges the digits of a number that commas or spaces group. Both may also separate a list, so
+//! they group digits only if nothing but units stands around the number.
 
 use super::pieces::is_unit_sign;
 use crate::grade::normal::token::Token;

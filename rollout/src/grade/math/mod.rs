@@ -68,7 +68,8 @@ pub(super) fn is_label(label: &Value) -> bool {
     read_label(label).is_some_and(|text| text.split_whitespace().nth(MOST_WORDS).is_none())
 }
 
-/// Returns the answer that a label holds: behind `####`, in a box or a tag, announced, or all of it.
+/// Returns the answer that a label holds: behind `####`, in a box or a tag, announced, or the
+/// whole label.
 pub(super) fn read_label(label: &Value) -> Option<String> {
     label::find(label, |text, place| match place {
         Place::Announced => announced::reads(text) && is_usable(text),

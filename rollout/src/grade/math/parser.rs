@@ -140,7 +140,7 @@ impl<'a> Parser<'a> {
             Some(Token::Symbol('|')) => self.bars == 0,
             Some(Token::Symbol(c)) => ['(', '{'].contains(c),
             // Reads 2^x 3^x as a product.
-            Some(Token::Number(..)) => self.rest.get(1) == Some(&Token::Symbol('^')),
+            Some(Token::Number(..)) => matches!(self.rest.get(1), Some(Token::Symbol('^' | '!'))),
             _ => false,
         }
     }

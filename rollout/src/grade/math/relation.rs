@@ -69,8 +69,8 @@ fn chain(tokens: &[Token]) -> Chain<'_> {
     Chain { sides, ops }
 }
 
-/// Reads `x = 5` and chains, for example `1 < x <= 2`. With units dropped, the sides may be the same
-/// in different units.
+/// Reads `x = 5` and chains, for example `1 < x <= 2`. If units were dropped, the sides may be the
+/// same in different units.
 pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Option<Answer> {
     let Chain { mut sides, mut ops } = chain(tokens);
     if sides.first().is_some_and(|first| first.is_empty()) && matches!(ops.first(), Some((Op::Equal | Op::Approx, _))) {

@@ -36,6 +36,11 @@ const LONGEST: usize = 120;
 
 /// Returns the number that words spell: `seventy-two`, `Two hundred and five`.
 pub(crate) fn spelled_out(text: &str) -> Option<u64> {
+    // `sixty-eight (68)`
+    if let Some((words, digits)) = text.trim().strip_suffix(')').and_then(|text| text.split_once('(')) {
+        let digits: u64 = digits.trim().parse().ok()?;
+        return spelled_out(words).filter(|number| *number == digits);
+    }
     if text.len() > LONGEST || text.contains(|c: char| c.is_ascii_digit()) {
         return None;
     }

@@ -88,11 +88,13 @@ pub(crate) fn without_closing(mut text: &str) -> (&str, bool) {
 
 /// Removes delimiters of a formula and marks of bold type around the whole text.
 pub(crate) fn undelimited(text: &str) -> &str {
-    const AROUND: [(&str, &str); 7] = [
+    const AROUND: [(&str, &str); 9] = [
         ("$$", "$$"),
         ("$", "$"),
         ("**", "**"),
         ("__", "__"),
+        ("*", "*"),
+        ("_", "_"),
         ("`", "`"),
         ("\\(", "\\)"),
         ("\\[", "\\]"),

@@ -70,6 +70,10 @@ impl<'a> Lexer<'a> {
                 self.number()?;
             }
             c if c.is_ascii_alphabetic() => self.word(),
+            // An empty group stands for nothing: `65{}^\circ`.
+            '{' if self.rest.starts_with("{}") => {
+                self.skip(2);
+            }
             '{' if self.rest.starts_with("{,}") => {
                 self.skip(3);
                 self.push(Token::Symbol(','));
@@ -213,9 +217,24 @@ impl<'a> Lexer<'a> {
             '(' | ')' | '[' | ']' => {}
             '{' | '}' => self.push(Token::Set(c)),
             // A new row of a matrix.
-            '\\' => self.push(Token::Command("\\".into())),
+            '\\' => {
+                self.push(Token::Command("\\".into()));
+                self.row_distance();
+            }
             '|' => self.push(Token::Symbol('|')),
             c => self.push(Token::Symbol(c)),
+        }
+    }
+
+    /// Drops the distance to the next row: `\\[2pt]`.
+    fn row_distance(&mut self) {
+        if let Some((distance, rest)) = self.rest.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+            && distance.len() <= 8
+            && ["pt", "em", "ex", "mm", "cm"]
+                .iter()
+                .any(|unit| distance.ends_with(unit))
+        {
+            self.rest = rest;
         }
     }
 
