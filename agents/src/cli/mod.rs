@@ -94,8 +94,7 @@ Evaluate:
 Operate:
   check CONFIG        All problems of a configuration, or all its defaults
   doctor              What this machine has, what is missing, how to fix it
-  pause, resume RUN   Start no new groups; continue
-  drain RUN           Finish published tasks and open groups, then end
+  pause, resume, drain  Start no new groups; continue; finish tasks and open groups, then end
   topology export     RabbitMQ and Redis users with minimal permissions
 
 For developers: recipes, learn (see `dyad learn --help`).
