@@ -91,7 +91,13 @@ impl JsonSchema for Message {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Said::json_schema(generator)
+        let mut schema = Said::json_schema(generator);
+        let fields = schema.get_mut("properties").and_then(|fields| fields.as_object_mut());
+        if let Some(fields) = fields {
+            let padding = serde_json::json!({"enum": [null, "", [], {}]});
+            fields.extend(read::SAID_ELSEWHERE.map(|field| (field.to_owned(), padding.clone())));
+        }
+        schema
     }
 }
 
@@ -117,7 +123,19 @@ enum Content {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Part {
     Text { text: String },
-    ImageUrl { image_url: Url },
+    ImageUrl { image_url: Shown },
+}
+
+/// An image's URL; data sets also write it without the object around it.
+#[derive(Clone, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "the schema alone names the bare form")]
+enum Shown {
+    Object(Url),
+    Bare(
+        #[schemars(regex(pattern = "^(https://|http://|data:image/)\\S*$"))]
+        String,
+    ),
 }
 
 #[derive(Clone, Serialize, JsonSchema)]
@@ -161,7 +179,7 @@ impl From<Message> for Said {
             let at = (image.at as usize).clamp(from, message.content.len());
             text(from..at, &mut parts);
             from = at;
-            let image_url = Url { url: image.url };
+            let image_url = Shown::Object(Url { url: image.url });
             parts.push(Part::ImageUrl { image_url });
         }
         text(from..message.content.len(), &mut parts);

@@ -148,6 +148,7 @@ impl TaskTool {
 /// One unit of input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("additionalProperties" = {"type": "null"}))]
 pub struct Task {
     /// Names the task within the run; tasks with the same id are played once. Without an id, the
     /// AMQP `message_id` is used, or else the body's hash. At most 200 bytes of UTF-8, which may be
@@ -166,6 +167,7 @@ pub struct Task {
     /// More input for prompts, tools and rewards: facts, rubrics, references. It reaches programs
     /// unchanged.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(extend("type" = ["object", "null"]))]
     pub metadata: Map<String, Value>,
     /// The run's tools that its conversations may call: all of them if not given, none if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]

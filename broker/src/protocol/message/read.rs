@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Message, image};
 
 /// Fields that carry a part of the turn. Dropping one would change what was said.
-const SAID_ELSEWHERE: [&str; 5] = ["tool_calls", "function_call", "images", "image", "audio"];
+pub(super) const SAID_ELSEWHERE: [&str; 5] = ["tool_calls", "function_call", "images", "image", "audio"];
 
 impl<'de> Deserialize<'de> for Message {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

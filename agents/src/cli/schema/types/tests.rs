@@ -106,7 +106,14 @@ fn invalid_tasks_fail_the_schema() {
         (r#"{"prompt":[{"role":"tools","content":"[]"}]}"#, false),
         (r#"{"prompt":[{"role":"wizard","content":"x"}]}"#, false),
         (r#"{"prompt":[]}"#, false),
-        (r#"{"prompt":[{"role":"user","content":"x","name":"y"}]}"#, false),
+        (
+            r#"{"prompt":[{"role":"user","content":"x","name":"y","tool_calls":[]}],"metadata":null,"source":null}"#,
+            true,
+        ),
+        (
+            r#"{"prompt":[{"role":"assistant","content":"x","tool_calls":[{"id":"1"}]}]}"#,
+            false,
+        ),
         (
             r#"{"prompt":[{"role":"user","content":[{"type":"audio","text":"x"}]}]}"#,
             false,
