@@ -69,7 +69,7 @@ impl Coordinator {
         if self.env.alone {
             let (message, hint) = (
                 format!("nothing can be learned: {why}"),
-                Some(format!("{advice}; then `dyad run --resume`")),
+                Some(format!("{advice}; `--resume` goes on")),
             );
             return self.end(Err(Unavailable { message, hint }.into()));
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use broker::RoleName;
-use rollout::group::{GroupSummary, MemberEnd, Rules};
+use rollout::group::{ABANDONED, GroupSummary, MemberEnd, Rules};
 use tokio::time::Instant;
 
 use self::conversation_stats::ConversationStats;
@@ -111,7 +111,8 @@ impl Figures {
             _ if !own => {}
             None => self.empty.0 = 0,
             Some(reason) => {
-                let why = summary.failed.iter().max_by_key(|(_, count)| **count);
+                let causes = summary.failed.iter().filter(|(why, _)| *why != ABANDONED);
+                let why = causes.max_by_key(|(_, count)| **count);
                 self.empty = (self.empty.0 + 1, why.map_or(reason, |(why, _)| why).clone());
             }
         }
