@@ -245,7 +245,7 @@ fn judged_at(url: &str, environment: &[(&str, &str)]) -> String {
     let program = program();
     let config = kit::solo()
         .without("agents.verifier")
-        .set("workflow.retries", 0)
+        .set("workflow.retries", 1)
         .set("graders.correct.kind", "judge")
         .set("graders.correct.timeout", "20s")
         .set("graders.correct.judge.url", url)

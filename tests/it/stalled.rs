@@ -21,7 +21,7 @@ fn hopeless(program: &Program) -> Small {
         .set("tasks.source", "generator:arithmetic")
         .set("graders.correct.kind", format!("process:{grader}"))
         .set("graders.correct.missing", "drop")
-        .set("workflow.retries", 0)
+        .set("workflow.retries", 1)
 }
 
 #[test]
