@@ -43,7 +43,7 @@ def tasks_of(rows, graders):
 
 
 def of_references(args, rows, versions):
-    """Returns (name, row's place, verdict, problem, seconds) of every reference.
+    """Returns (name, row's place, verdict, problem, seconds) of every reference, and what is missing.
 
     The file beside the pairs keeps each verdict when it is made, so an interrupted run goes on.
     """
@@ -69,7 +69,9 @@ def of_references(args, rows, versions):
                 print(json.dumps([task[0], keys[task[1]], *result]), file=file, flush=True)
 
             workers.grade_all({task: (task[0], rows[task[1]]) for task in todo}, references.graders, folder, args.limit, args.workers, keep)
-    return [[name, i, *found[name, keys[i]]] for name, i in tasks if (name, keys[i]) in found]
+    done = [[name, i, *found[name, keys[i]]] for name, i in tasks if (name, keys[i]) in found]
+    missing = f"Interrupted: {len(done)} of the others' {len(tasks)} grades, in random order." if len(done) < len(tasks) else None
+    return done, missing
 
 
 def processor():
@@ -115,12 +117,12 @@ def main():
     args = parser.parse_args()
     rows = [json.loads(line) for line in args.pairs.read_text(encoding="utf-8").split("\n") if line]
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    found = of_references(args, rows, versions)
+    found, missing = of_references(args, rows, versions)
     reasons = {}
     if args.dyad:
         ours, reasons = of_dyad(args, rows)
         found = ours + found
-    args.out.write_text(table.page(rows, found, versions), encoding="utf-8")
+    args.out.write_text(table.page(rows, found, versions, missing), encoding="utf-8")
     args.pairs.with_name("errors.md").write_text(table.errors(rows, found, reasons), encoding="utf-8")
     args.pairs.with_name("unanimous.md").write_text(table.unanimous(rows, found), encoding="utf-8")
     print(f"{args.out}; every grader's errors, and pairs on which all references differ from the truth: {args.pairs.parent}")

@@ -5,7 +5,7 @@ part of them belongs to this project.
 
 | grader | label | text |
 |---|---|---|
-| math_verify | in `\\boxed{}`; if nothing is found, between dollar signs | unchanged; letters by its string extraction |
+| math_verify | between dollar signs; if nothing is found, in `\\boxed{}` | unchanged; letters by its string extraction |
 | DeepScaleR | unchanged | with a box; right if grade_answer_mathd or grade_answer_sympy accepts |
 | verl DAPO | unchanged | with `Answer:` or a box in the last 300 characters |
 | verl MATH | unchanged | with a box |
@@ -103,15 +103,16 @@ LETTERS = tuple("ABCDEFGHIJ")
 def by_math_verify(row):
     from math_verify import StringExtractionConfig, parse, verify
 
+    read = lambda *given: parse(*given, parsing_timeout=None)
     if row["kind"] == "choice":
-        letters = [StringExtractionConfig(strings=LETTERS)]
-        found = parse(row["text"], letters, parsing_timeout=None) or parse(row["text"], parsing_timeout=None)
-        gold = parse(row["label"], letters, parsing_timeout=None)
-        return verify(gold, found, timeout_seconds=None) or verify(parse(f"\\boxed{{{row['label']}}}", parsing_timeout=None), found, timeout_seconds=None)
+        # An announced letter, else a box, else any letter that stands alone.
+        announced, alone = ([StringExtractionConfig(strings=LETTERS, try_extract_without_anchor=one)] for one in (False, True))
+        found = read(row["text"], announced) or "boxed" in row["text"] and read(row["text"]) or read(row["text"], alone)
+        return any(verify(gold, found, timeout_seconds=None) for gold in (read(row["label"], alone), read(f"${row['label']}$")))
     label = plain(row)
-    marked = label if "boxed" in label or "$" in label.replace("\\$", "") else f"\\boxed{{{label}}}"
-    gold = parse(marked, parsing_timeout=None) or parse(f"${label}$", parsing_timeout=None)
-    return verify(gold, parse(row["text"], parsing_timeout=None), timeout_seconds=None)
+    marked = label if "boxed" in label or "$" in label.replace("\\$", "") else f"${label}$"
+    gold = read(marked) or read(f"\\boxed{{{label}}}")
+    return verify(gold, read(row["text"]), timeout_seconds=None)
 
 
 def by_deepscaler(folder):

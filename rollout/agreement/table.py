@@ -7,7 +7,7 @@ import references
 COLUMNS = ("dyad", "math_verify", "DeepScaleR", "verl DAPO")
 GIVEN = {
     "dyad": "everything",
-    "math_verify": "everything, boxed labels",
+    "math_verify": "everything",
     "DeepScaleR": "boxes; best of two",
     "verl DAPO": "boxes, `Answer:`",
     "verl MATH": "boxes",
@@ -106,7 +106,7 @@ def typical(rows, found, name):
     return shown
 
 
-def page(rows, found, versions):
+def page(rows, found, versions, missing):
     """Returns the page with totals, classes and examples."""
     table = counts(rows, found)
     names = [name for name in GIVEN if (name, None) in table]
@@ -119,6 +119,7 @@ def page(rows, found, versions):
         "",
         f"`make agreement`: {len(rows)} pairs of [known verdict](pairs.py), graded by dyad and by [others](references.py).",
         "",
+        *([missing, ""] if missing else []),
         "Cells: false positives + false negatives / pairs; `!`: timeouts, crashes, refused labels.",
         "",
         "| grader | given | errors | CPU ms: p50, p99 |",
