@@ -37,7 +37,8 @@ use crate::http;
 use crate::ledger::LedgerHandle;
 
 /// Starts an agent: loads its policy, opens its ledger, starts its engine and trainer. It consumes
-/// from its queues only then, and opens its HTTP front last. Its log lines are in the agent's scope.
+/// from its queues only then, and opens its HTTP front last. Its log lines are in the agent's
+/// scope.
 pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     let scope = log_scope::agent(&env.name);
     let started = async {

@@ -27,8 +27,8 @@ impl Longer {
         Ok(Self { steps })
     }
 
-    /// Writes the new length into the run folder, and lets agents that have ended go on. Prints what
-    /// becomes of schedules.
+    /// Writes the new length into the run folder, and lets agents that have ended go on. Prints
+    /// what becomes of schedules.
     ///
     /// # Errors
     /// The run goes on elsewhere, or its folder cannot be written.

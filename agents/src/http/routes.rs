@@ -269,8 +269,8 @@ impl Front {
             .map_err(|_| RequestError::lost())?
     }
 
-    /// Returns the warning for a text prompt that spells a control token, which stays text. Logs the
-    /// first one.
+    /// Returns the warning for a text prompt that spells a control token, which stays text. Logs
+    /// the first one.
     fn control_in_text(&self, ask: &ClientRequest) -> Option<String> {
         let spelled = |input: &Prompt| match input {
             Prompt::Text(text) if !self.control_tokens => self.text.spelled_control(text).map(str::to_owned),

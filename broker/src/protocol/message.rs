@@ -101,8 +101,8 @@ impl JsonSchema for Message {
     }
 }
 
-/// One message of a chat: its content is a text, or a list of parts as in OpenAI's API. Null fields,
-/// names and other labels are passed over.
+/// One message of a chat: its content is a text, or a list of parts as in OpenAI's API. Null
+/// fields, names and other labels are passed over.
 #[derive(Clone, Serialize, JsonSchema)]
 #[schemars(rename = "Message")]
 struct Said {

@@ -106,8 +106,8 @@ impl Http {
         parse(&send(self.posted(path, body), most).await?)
     }
 
-    /// Posts a call of OpenAI's interface and returns an answer of at most `most` bytes. Repeats the
-    /// call if the model rejects a field that may change.
+    /// Posts a call of OpenAI's interface and returns an answer of at most `most` bytes. Repeats
+    /// the call if the model rejects a field that may change.
     ///
     /// # Errors
     /// No answer, or one that is invalid or longer.

@@ -6,7 +6,8 @@
 //! - [`keeper`]: keeps one server serving the newest weights
 //! - [`progress`]: assembles an answer from its pieces
 //! - [`visits`]: serves an agent's HTTP front
-//! - [`openai`]: servers that take messages and return no tokens; [`dialect`]: fields that they reject
+//! - [`openai`]: servers that take messages and return no tokens; [`dialect`]: fields that they
+//!   reject
 //! - [`probe`]: determines the meaning of log-probs
 //! - [`http`]: the HTTP client; [`trouble`]: decides about retries
 //!

@@ -60,8 +60,8 @@ impl BrokerUrl {
     }
 }
 
-/// Parses a URL. A path of `/` is the vhost `/`, as in Python's clients and as operators of RabbitMQ
-/// write it; by the letter of the specification it is a vhost without a name.
+/// Parses a URL. A path of `/` is the vhost `/`, as in Python's clients and as operators of
+/// RabbitMQ write it; by the letter of the specification it is a vhost without a name.
 fn read(url: &str) -> Option<AMQPUri> {
     let mut uri: AMQPUri = url.parse().ok()?;
     if uri.vhost.is_empty() {
