@@ -13,6 +13,7 @@ MEMORY = 3 << 30
 WALL = 20
 # Forked workers have the graders' packages loaded.
 PROCESSES = multiprocessing.get_context("fork")
+STARTING = threading.Lock()
 
 
 def work(pipe, make, argument, limit):
@@ -23,7 +24,12 @@ def work(pipe, make, argument, limit):
     sys.set_int_max_str_digits(100_000)
     graders = make(argument)
     pipe.send("ready")
+    parent = os.getppid()
     while True:
+        # Other workers hold copies of the pipe's far end, so its closing goes unseen.
+        while not pipe.poll(5):
+            if os.getppid() != parent:
+                return
         try:
             name, row = pipe.recv()
         except EOFError:
@@ -47,10 +53,12 @@ class Worker:
         self.make, self.argument, self.limit, self.process = make, argument, limit, None
 
     def start(self):
-        self.pipe, theirs = PROCESSES.Pipe()
-        self.process = PROCESSES.Process(target=work, args=(theirs, self.make, self.argument, self.limit), daemon=True)
-        self.process.start()
-        theirs.close()
+        # A worker forked meanwhile would keep this one's end open after its death.
+        with STARTING:
+            self.pipe, theirs = PROCESSES.Pipe()
+            self.process = PROCESSES.Process(target=work, args=(theirs, self.make, self.argument, self.limit), daemon=True)
+            self.process.start()
+            theirs.close()
         if not self.pipe.poll(120) or self.pipe.recv() != "ready":
             sys.exit("a worker did not start within 120 s; run the graders once without workers to see why")
 
