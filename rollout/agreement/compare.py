@@ -109,7 +109,6 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("pairs", type=pathlib.Path)
     parser.add_argument("--dyad", default="target/debug/dyad", help="the binary; '' leaves dyad out")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "TABLE.md")
     parser.add_argument("--rllm", help="a checkout of %s at %s" % references.RLLM[:2])
     parser.add_argument("--limit", type=float, default=5, help="processor seconds for a grade of a reference")
     parser.add_argument("--kept-only", action="store_true", help="the verdicts of an interrupted run, without new ones")
@@ -122,10 +121,11 @@ def main():
     if args.dyad:
         ours, reasons = of_dyad(args, rows)
         found = ours + found
-    args.out.write_text(table.page(rows, found, versions, missing), encoding="utf-8")
+    out = args.pairs.with_name("TABLE.md")
+    out.write_text(table.page(rows, found, versions, missing), encoding="utf-8")
     args.pairs.with_name("errors.md").write_text(table.errors(rows, found, reasons), encoding="utf-8")
     args.pairs.with_name("unanimous.md").write_text(table.unanimous(rows, found), encoding="utf-8")
-    print(f"{args.out}; every grader's errors, and pairs on which all references differ from the truth: {args.pairs.parent}")
+    print(f"{out}; every grader's errors, and pairs on which all references differ from the truth: {args.pairs.parent}")
 
 
 if __name__ == "__main__":
