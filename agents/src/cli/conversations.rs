@@ -29,10 +29,13 @@ pub struct ConversationsArgs {
     pub run: RunArg,
 }
 
+/// Returns true if a reward keeps a bound.
+type Comparison = fn(&f64, &f64) -> bool;
+
 /// A bound of a reward.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
-    compare: fn(&f64, &f64) -> bool,
+    compare: Comparison,
     value: f64,
 }
 
@@ -40,7 +43,7 @@ impl FromStr for Bound {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let kinds: [(&str, fn(&f64, &f64) -> bool); 5] = [
+        let kinds: [(&str, Comparison); 5] = [
             (">=", f64::ge),
             ("<=", f64::le),
             (">", f64::gt),

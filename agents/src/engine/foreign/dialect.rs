@@ -45,8 +45,11 @@ const BOUNDS: [&str; 9] = [
     "minimum",
 ];
 
-/// The changes that each server and model needs, by URL and model.
-static LEARNED: Mutex<Option<HashMap<(String, String), Vec<Change>>>> = Mutex::new(None);
+/// The changes that servers need, by URL and model.
+type Learned = HashMap<(String, String), Vec<Change>>;
+
+/// The changes that were accepted in this process.
+static LEARNED: Mutex<Option<Learned>> = Mutex::new(None);
 
 /// A request to a server, in the form that the server accepts as far as that is known.
 pub(crate) struct Spoken {
