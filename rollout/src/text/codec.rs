@@ -58,8 +58,7 @@ impl TextCodec {
     pub fn open_for(folder: &Path, agent: &AgentConfig) -> Result<Self, TextError> {
         let date = agent.template_date.map(Date::seconds);
         let own = agent.chat_template.as_deref();
-        let files = Folder::read(folder, own)?;
-        let codec = Self::of_files(folder, files, date, &agent.template_args)?;
+        let codec = Self::open_own(folder, own, date, &agent.template_args)?;
         if date.is_some() && !codec.template.names(CLOCK)? {
             tracing::warn!("the model's chat template never asks for the date: template_date has no effect");
         }
@@ -73,11 +72,13 @@ impl TextCodec {
     }
 
     pub(super) fn open_with(folder: &Path, now: Option<i64>, args: &toml::Table) -> Result<Self, TextError> {
-        Self::of_files(folder, Folder::read(folder, None)?, now, args)
+        Self::open_own(folder, None, now, args)
     }
 
-    fn of_files(folder: &Path, files: Folder, now: Option<i64>, args: &toml::Table) -> Result<Self, TextError> {
+    /// Opens a folder. The file `own`, if given, replaces its chat templates.
+    fn open_own(folder: &Path, own: Option<&Path>, now: Option<i64>, args: &toml::Table) -> Result<Self, TextError> {
         let (mut tokenizer, alphabet) = loaded::tokenizer(folder)?;
+        let files = Folder::read(folder, own)?;
         loaded::complete(&mut tokenizer, folder, &files)?;
         let Folder {
             template,

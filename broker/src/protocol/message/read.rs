@@ -6,7 +6,15 @@ use serde_json::Value;
 use super::{Message, image};
 
 /// Fields that carry a part of the turn. Dropping one would change what was said.
-pub(super) const SAID_ELSEWHERE: [&str; 5] = ["tool_calls", "function_call", "images", "image", "audio"];
+pub(super) const SAID_ELSEWHERE: [&str; 7] = [
+    "tool_calls",
+    "function_call",
+    "images",
+    "image",
+    "audio",
+    "reasoning_content",
+    "reasoning",
+];
 
 impl<'de> Deserialize<'de> for Message {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
