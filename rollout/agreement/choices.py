@@ -43,7 +43,7 @@ def point_names(rng):
     # Read backwards it can be the same angle or figure, as can a turned figure.
     turned = {(letters[::step] * 2)[at : at + len(letters)] for step in (1, -1) for at in range(len(letters))}
     if len(letters) == 3:
-        # Of three letters the one in the middle is the vertex of the angle.
+        # The middle one of three letters is the vertex of the angle.
         order = letters[1] + letters[0] + letters[2]
         return Item([f"\\angle {letters}"], tex(f"\\angle {letters}", f"\\angle{{{letters}}}", f"\\angle\\text{{{letters}}}"), tex(f"\\angle {order}", f"\\angle {letters[0]}{letters[2]}{letters[1]}"))
     while order in turned:

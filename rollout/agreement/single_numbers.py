@@ -345,7 +345,7 @@ def scale(rng):
     wrong = tex(f"{mark}{count}\\text{{ {other}}}") + prose(f"{mark[1:]}{count} {other}") + both(str(value * 10), str(value + factor))
     wrong += tex(f"{mark}{n + 1}\\text{{ {word}}}") if count == str(n) else []
     if rng.random() < 0.5:
-        # Beside a label in words the count alone could be meant in that scale.
+        # With a label in words the count alone could be meant in that scale.
         return Item([f"{mark}{count}\\text{{ {word}}}"], right, wrong)
     return Item([str(value)], right, wrong + tex(f"{mark}{count}") + prose(f"{mark[1:]}{count}"))
 

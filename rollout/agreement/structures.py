@@ -243,7 +243,7 @@ def matrices(rng):
     negative = [list(row) for row in rows]
     negative[0][0] = -negative[0][0]
     wrong = forms(changed) + forms(negative)
-    # A column beside a row is left out: some take both for the same vector.
+    # A column compared with a row is left out: some take both for the same vector.
     transposed = [list(column) for column in zip(*rows)] if 1 not in (height, width) else rows
     for near in (transposed, rows[::-1], [row[::-1] for row in rows]):
         wrong += forms(near) if near != rows else []

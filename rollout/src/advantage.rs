@@ -119,8 +119,8 @@ fn keys(kind: Advantage, samples: &[Sample]) -> Vec<(Key, Vec<usize>)> {
     keys.into_values().map(ordered).collect()
 }
 
-/// What counts as a conversation, as (member, seat): with a subkey a single seat, otherwise the
-/// whole conversation, as seat 0.
+/// The unit that counts as a conversation, (member, seat). With a subkey it is a single seat,
+/// otherwise the whole conversation, as seat 0.
 type Unit = (u16, u16);
 
 fn unit(sample: &Sample) -> Unit {

@@ -10,7 +10,7 @@ use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Returns a run whose grader dies at every question.
+/// Returns a run with a grader that dies at every question.
 fn hopeless(program: &Program) -> Small {
     let grader = program.file("die.py", "import sys\nsys.exit(1)\n");
     kit::solo()

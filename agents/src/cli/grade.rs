@@ -61,9 +61,9 @@ struct Summary {
     rows: usize,
     /// Rows that name the wanted score.
     wanted: usize,
-    /// Rows whose score is not the wanted one.
+    /// Rows with another score than the wanted one.
     differ: usize,
-    /// Rows whose label the grader refuses.
+    /// Rows with a label that the grader refuses.
     refused: usize,
     /// The mean score.
     mean: f64,

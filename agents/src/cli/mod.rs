@@ -75,7 +75,7 @@ Run:
 Look:
   status              Agents, weights, rewards, rates and queues (--watch, --json)
   logs AGENT          Log lines of one process (-f, --level, --conversation)
-  conversation ID     A conversation, or a task's outcome; conversations lists them
+  conversation, conversations  One by its id, or a task's outcome; the newest ones
   report              A page of curves and conversations for the browser
 Publish:
   publish FILE        Tasks to a run, one JSON object per line

@@ -6,8 +6,12 @@ use super::{Cli, GUIDE};
 
 const HEAD: &str = "# Commands
 
-`dyad COMMAND --help` explains each option. Generated from the types; do not edit.
+`dyad COMMAND --help` explains each option. Generated from the types; do not edit. Left out below:
+`--run`, `--runs`, `--broker` and `--state`, which choose a run and its servers.
 ";
+
+/// Options of many commands, which the page names once.
+const SHARED: [&str; 4] = ["run", "runs", "broker", "state"];
 
 /// Returns the page as Markdown, in the groups of `dyad --help`.
 fn page() -> String {
@@ -41,9 +45,11 @@ fn row(cli: &Command, name: &str) -> String {
             format!(" [{value}]")
         };
     }
+    let own = |arg: &&Arg| arg.get_long().is_some_and(|long| !SHARED.contains(&long));
     let options: Vec<String> = command
         .get_arguments()
         .filter(|arg| !arg.is_positional())
+        .filter(own)
         .filter(shown)
         .map(option)
         .collect();

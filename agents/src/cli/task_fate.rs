@@ -1,4 +1,4 @@
-//! What became of a task: its rows in the ledgers, its rejection, its conversations.
+//! The fate of a task: its rows in the ledgers, its rejection, its conversations.
 
 use std::collections::BTreeSet;
 

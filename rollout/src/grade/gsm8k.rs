@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, last, marks, prose};
+use super::answer::{Candidate, Place, denied, last, marks, prose};
 use super::label;
 use super::math::Quantity;
 use super::normal::wide::narrow_numbers;
@@ -50,7 +50,7 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     }
     let found = match candidate.place {
         Place::Announced => prose::without_prose(&candidate.text),
-        Place::Tagged => last::number(&candidate.text),
+        Place::Tagged => denied::undenied(&candidate.text).and_then(last::number),
         _ => None,
     };
     let found = found.filter(|text| Quantity::read(text).is_some())?.to_owned();
@@ -62,6 +62,7 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
 
 /// Returns the last formula that is a number, or the last number.
 fn last_number(text: &str) -> Option<Candidate<'_>> {
+    let text = denied::undenied(text)?;
     let found = [last::value(text), last::number(text)];
     let found = found
         .into_iter()

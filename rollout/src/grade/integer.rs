@@ -3,7 +3,7 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, marks, prose};
+use super::answer::{Candidate, Place, denied, marks, prose};
 use super::normal::minus;
 use super::normal::wide::narrow_numbers;
 use super::{label, math};
@@ -108,6 +108,7 @@ fn first_integer(text: &str) -> Option<String> {
 /// Returns the last run of digits with its sign. Commas may stand between groups of three digits.
 /// Returns `None` if a fraction other than zeros follows.
 fn last_integer(text: &str) -> Option<String> {
+    let text = denied::undenied(text)?;
     let bytes = text.as_bytes();
     let mut end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
     let start = loop {

@@ -27,7 +27,7 @@ impl Message {
     /// Reads `{role, content}`. Other fields are passed over, except those with a part of the turn.
     ///
     /// # Errors
-    /// What is missing, or would be lost.
+    /// Names what is missing, or what would be lost.
     pub fn read(value: &Value) -> Result<Self, String> {
         let fields = value.as_object().ok_or("is no object with role and content")?;
         let role = fields.get("role").and_then(Value::as_str).ok_or("has no role")?;

@@ -7,6 +7,7 @@ pub(super) mod announced;
 pub(super) mod announcing;
 pub(super) mod boxed;
 mod delimited;
+pub(super) mod denied;
 mod hashes;
 pub(super) mod last;
 pub(super) mod prose;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use self::letter::{Chosen, LETTERS, is_one_of_several};
 use super::answer::announcing::{RETRACTING, places, places_of};
-use super::answer::{Place, marks};
+use super::answer::{Place, denied, marks};
 use super::label;
 use super::normal::wide::narrow;
 
@@ -161,7 +161,8 @@ fn is_last_paragraph(text: &str) -> bool {
     apart && !(item.starts_with(|c| LETTERS.contains(&c)) && item[1..].starts_with([')', '.', ':']))
 }
 
-/// Returns the last letter in brackets. Of several joined ones none is chosen.
+/// Returns the last letter in brackets. Of several joined ones none is chosen, nor one that is
+/// denied.
 fn bracketed(text: &str) -> Chosen {
     let bytes = text.as_bytes();
     let within = |at: &usize| {
@@ -170,7 +171,7 @@ fn bracketed(text: &str) -> Chosen {
         bytes[*at] == b'(' && bytes[at + 2] == b')' && LETTERS.contains(&letter) && !call
     };
     let mut places = (0..bytes.len().saturating_sub(2)).rev().filter(within);
-    let Some(last) = places.next() else {
+    let Some(last) = places.next().filter(|last| !denied::is_denied(&text[..*last])) else {
         return Chosen::Nothing;
     };
     let letter = |at: usize| char::from(bytes[at + 1].to_ascii_uppercase());

@@ -26,7 +26,7 @@ pub(super) fn european(tokens: &[Token]) -> Option<Vec<Token>> {
     Some(tokens.iter().map(turn).collect())
 }
 
-/// Returns `[0.5; 1.5]` for `[0,5; 1,5]`: beside semicolons, commas begin decimals.
+/// Returns `[0.5; 1.5]` for `[0,5; 1,5]`: between semicolons, commas begin decimals.
 pub(super) fn decimal_commas(tokens: &[Token]) -> Vec<Token> {
     let mut out: Vec<Token> = Vec::with_capacity(tokens.len());
     let mut at = 0;

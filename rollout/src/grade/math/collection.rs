@@ -22,8 +22,8 @@ pub(super) fn collection(tokens: &[Token], context: Context) -> Option<Answer> {
         [Token::Set('{'), Token::Set('}')] => Some(Answer::Set(Vec::new())),
         [one] if is_command(one, "reals") => Some(reals()),
         [Token::Symbol('{'), inside @ .., Token::Symbol('}')] => {
-            // Without its backslashes a set is a group: only a list or a condition tells them
-            // apart.
+            // Without its backslashes a set looks like a group. A list or a condition makes it a
+            // set.
             let several = split(inside, is_separator)?.len() > 1 || condition(inside).is_some();
             several.then(|| collection(&escaped(inside), context)).flatten()
         }

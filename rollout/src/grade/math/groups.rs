@@ -91,7 +91,7 @@ fn by_space(tokens: &[Token]) -> Option<(String, usize)> {
     Some((digits, used))
 }
 
-/// Merges `1.234,50`, and `12,50` beside a currency that is no dollar.
+/// Merges `1.234,50`, and `12,50` with a currency other than dollars.
 fn european(tokens: &[Token], start: usize) -> Option<(String, usize)> {
     let [
         Token::Number(first, _),

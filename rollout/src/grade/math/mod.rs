@@ -36,7 +36,7 @@ use self::budget::Budget;
 use self::budget::LONGEST;
 pub(super) use self::quantity::{Quantity, whole};
 use self::same::same;
-use super::answer::{Candidate, Place, announced, last, marks, prose};
+use super::answer::{Candidate, Place, announced, denied, last, marks, prose};
 use super::label;
 use super::normal::unit_names::is_beside_number;
 use super::normal::wide::narrow_numbers;
@@ -101,10 +101,12 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
         return Vec::new();
     }
     let line = last::line(text).filter(|line| is_answer_line(line));
-    let value = line.or_else(|| last::value(text)).map(|value| Candidate {
-        place: Place::Last,
-        text: Cow::Borrowed(value),
-    });
+    let value = line
+        .or_else(|| denied::undenied(text).and_then(last::value))
+        .map(|value| Candidate {
+            place: Place::Last,
+            text: Cow::Borrowed(value),
+        });
     let found = value.into_iter().chain(other);
     found.filter(|candidate| is_usable(&candidate.text)).collect()
 }
@@ -139,7 +141,9 @@ fn is_sentence(text: &str) -> bool {
 }
 
 fn last_of(candidate: Candidate<'_>) -> Candidate<'_> {
-    let text = last::value(&candidate.text).map(str::to_owned);
+    let text = denied::undenied(&candidate.text)
+        .and_then(last::value)
+        .map(str::to_owned);
     Candidate {
         place: candidate.place,
         text: text.map_or(candidate.text, Cow::Owned),

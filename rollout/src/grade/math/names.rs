@@ -1,4 +1,4 @@
-//! Tells the name of a value from a formula: `f(x)`, `S_{10}`, `\angle ABC`, `P(X=2)`.
+//! Separates the name of a value from a formula: `f(x)`, `S_{10}`, `\angle ABC`, `P(X=2)`.
 
 use super::pieces::is_command;
 use crate::grade::normal::token::Token;

@@ -168,7 +168,7 @@ fn value(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Context) -> O
     if sides.iter().all(|side| number(side, context).is_some()) {
         return computation::read(sides, ops, has_units, context);
     }
-    // What stands before the first rounded term is exact.
+    // The terms before the first rounded one are exact.
     let exact = ops.iter().position(|op| *op == Op::Approx).unwrap_or(sides.len() - 1);
     read(sides[exact])
 }

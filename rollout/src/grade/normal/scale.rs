@@ -64,7 +64,7 @@ const PARTS: [&str; 17] = [
 ];
 const PERCENT: [&str; 6] = ["percent", "pct", "percentage", "percents", "prozent", "pour cent"];
 
-/// Words beside a number that change it or take it back.
+/// Words next to a number that change it or take it back.
 const CHANGING: [&str; 62] = [
     "times",
     "over",

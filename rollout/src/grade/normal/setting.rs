@@ -1,42 +1,6 @@
 //! Reads through the typesetting around an answer.
 
-/// Commands that set the type of what follows.
-const SETTING: [&str; 34] = [
-    "text",
-    "textbf",
-    "textit",
-    "textrm",
-    "textsf",
-    "texttt",
-    "textnormal",
-    "textup",
-    "textsc",
-    "mathrm",
-    "mathbf",
-    "mathit",
-    "mathsf",
-    "mathtt",
-    "boldsymbol",
-    "operatorname",
-    "displaystyle",
-    "underline",
-    "bm",
-    "bf",
-    "rm",
-    "it",
-    "sf",
-    "emph",
-    "mbox",
-    "hbox",
-    "boxed",
-    "fbox",
-    "left",
-    "right",
-    "quad",
-    "qquad",
-    "large",
-    "Large",
-];
+use super::commands::{is_look, is_word};
 
 /// Removes the typesetting before an answer: white space, dollar signs, stars, braces, quotes,
 /// commands.
@@ -61,7 +25,7 @@ fn without_command(text: &str) -> Option<&str> {
         return command.strip_prefix(['(', '[', ',', ';', ':', '!', ' ']);
     }
     let (name, rest) = command.split_at(length);
-    SETTING.contains(&name).then_some(rest)
+    (is_look(name) || is_word(name)).then_some(rest)
 }
 
 /// Removes the end of a letter's typesetting. Also returns true if braces or stars closed it,
@@ -115,7 +79,7 @@ pub(crate) fn unwrapped(text: &str) -> &str {
     let inner = text.strip_prefix('\\').and_then(|rest| {
         let length = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
         let (name, rest) = rest.split_at(length);
-        let set = SETTING.contains(&name) && !["left", "right"].contains(&name);
+        let set = (is_look(name) || is_word(name)) && !["left", "right"].contains(&name);
         let inside = rest.trim_start().strip_prefix('{')?.strip_suffix('}')?;
         (set && !inside.contains(['{', '}'])).then_some(inside)
     });

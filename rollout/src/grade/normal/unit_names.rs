@@ -57,7 +57,7 @@ pub(super) fn is_denominator(word: &str) -> bool {
     is_spaced(word) || (word.len() == 1 && LETTERS.contains(word))
 }
 
-/// Returns true for letters that may stand beside a number in a line without a sentence: a unit, a
+/// Returns true for letters that may follow a number in a line without a sentence: a unit, a
 /// word of scale, a name of mathematics, or a product of variables.
 pub(crate) fn is_beside_number(word: &str) -> bool {
     let joining = ["and", "or", "to", "AM", "PM"].contains(&word);

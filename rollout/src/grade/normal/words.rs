@@ -1,4 +1,4 @@
-//! Tells words and names from products of variables.
+//! Separates words and names from products of variables.
 
 use super::names::{PLAIN, is_mathematics};
 

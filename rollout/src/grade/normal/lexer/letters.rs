@@ -126,7 +126,7 @@ fn is_vowel(byte: u8) -> bool {
     b"aeiouyAEIOUY".contains(&byte)
 }
 
-/// Returns true for the code of a currency beside its amount: `Rs. 500`, `500 EUR`, `US$5`.
+/// Returns true for the code of a currency next to its amount: `Rs. 500`, `500 EUR`, `US$5`.
 fn is_currency(run: &str, after: &str, behind_operand: bool) -> bool {
     let next = after.trim_start_matches(' ');
     let dollar = next.starts_with("\\$") || after.starts_with('$');

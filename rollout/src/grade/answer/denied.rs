@@ -1,0 +1,135 @@
+//! Reads denials of the last value of a text: `It isn't 5`, `It is 3, not 5`.
+
+use super::{last, tail};
+
+/// Words and signs that deny the value after them.
+const DENIALS: [&str; 24] = [
+    "not",
+    "never",
+    "cannot",
+    "isnt",
+    "isn't",
+    "isn’t",
+    "aint",
+    "ain't",
+    "ain’t",
+    "wasn't",
+    "wasn’t",
+    "aren't",
+    "aren’t",
+    "can't",
+    "can’t",
+    "couldn't",
+    "couldn’t",
+    "won't",
+    "won’t",
+    "doesn't",
+    "doesn’t",
+    "≠",
+    "\\neq",
+    "\\ne",
+];
+
+/// Words between a denial and its value.
+const BETWEEN: [&str; 9] = [
+    "equal to",
+    "equals",
+    "equal",
+    "be",
+    "exactly",
+    "really",
+    "actually",
+    "the answer",
+    "the number",
+];
+
+/// Bytes before a value in which its denial is looked for.
+const REACH: usize = 64;
+
+/// Returns the part of a text whose last value may be the answer: the whole text, or what precedes
+/// a contrast (`It is 3` of `It is 3, not 5`). Returns `None` if the text denies its last value.
+pub(crate) fn undenied(text: &str) -> Option<&str> {
+    let starts = [last::value(text), last::number(text)];
+    let mut starts = starts
+        .into_iter()
+        .flatten()
+        .map(|found| found.as_ptr().addr() - text.as_ptr().addr());
+    match starts.find_map(|start| denial(&text[..start])) {
+        None => Some(text),
+        // Of several contrasts only one is read, so this is one pass.
+        Some(before) => before.trim_end().strip_suffix(','),
+    }
+}
+
+/// Returns true if a denial stands before a value, at the end of `text`.
+pub(crate) fn is_denied(text: &str) -> bool {
+    denial(text).is_some()
+}
+
+/// Returns the text before a denial with which `text` ends.
+fn denial(text: &str) -> Option<&str> {
+    let near = tail(text, REACH).to_lowercase();
+    // Lower case may have another length outside ASCII; then there is no denial to find.
+    let far = text.len().checked_sub(near.len())?;
+    let mut near = without_signs(&near);
+    while let Some(rest) = BETWEEN.iter().find_map(|word| without_word(near, word)) {
+        near = without_signs(rest);
+    }
+    let rest = DENIALS.iter().find_map(|word| without_word(near, word))?;
+    text.get(..far + rest.len())
+}
+
+/// Removes white space, bold type and the opening signs of a formula or an amount from the end.
+fn without_signs(text: &str) -> &str {
+    text.trim_end_matches(|c: char| c.is_whitespace() || "$*_`([{:\"€£₹".contains(c))
+        .trim_end_matches("\\")
+        .trim_end()
+}
+
+/// Removes a whole word from the end.
+fn without_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let rest = text.strip_suffix(word)?;
+    let is_whole = !word.starts_with(char::is_alphabetic) || !rest.ends_with(char::is_alphanumeric);
+    is_whole.then_some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denied_last_value_is_no_answer() {
+        for text in [
+            "It isn't 5.",
+            "The answer isn’t $5$",
+            "So x is not equal to **5**",
+            "It cannot be \\(5\\).",
+            "x \\neq 5",
+            "It is NOT $5",
+            "It never equals \\frac{1}{2}",
+        ] {
+            assert_eq!(undenied(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_contrast_leaves_the_value_before_it() {
+        assert_eq!(undenied("It is 3, not 5."), Some("It is 3"));
+        assert_eq!(undenied("It is 3, not $5$."), Some("It is 3"));
+    }
+
+    #[test]
+    fn other_texts_stay_whole() {
+        for text in [
+            "It is 5.",
+            "It is not 4. It is 5.",
+            "This is not hard: 5",
+            "He made a knot 5",
+            "not",
+            "",
+            "İİİ 5",
+        ] {
+            assert_eq!(undenied(text), Some(text), "{text}");
+        }
+    }
+}
