@@ -178,7 +178,8 @@ fn two_coordinators_make_each_evaluation_once() {
 fn a_coordinator_killed_while_agents_hold_blocks_no_agent() {
     let program = program();
     let config = evaluated(Small::new().set("run.mode", "async"));
-    let mut running = start(&program, "up", &apart(config));
+    let config = apart(config).save(&program);
+    let mut running = program.launch("up", &config, &[("RUST_LOG", "info,agents=debug")]);
     let run = program.run_folder();
     wait_until("agents to hold", PATIENCE, || {
         running.log().contains("holding: no batch")

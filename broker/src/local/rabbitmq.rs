@@ -19,6 +19,9 @@ pub const SERVER_VARIABLE: &str = "DYAD_RABBITMQ_SERVER";
 /// The node's name, visible only to processes that share the private name server.
 const NODE: &str = "dyad@localhost";
 const USER: &str = "dyad";
+/// A port that was free a moment ago may be taken when the node opens it: the node is started
+/// so often, with new ports.
+const TRIES: u32 = 3;
 
 /// Settings for starting the node.
 #[derive(Debug, Clone)]
@@ -97,16 +100,16 @@ impl PrivateRabbit {
             log,
             node: None,
         };
-        // A port that was free a moment ago may be taken when the node opens it.
-        for attempt in 1.. {
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
             rabbit.port = rabbit.options.port.map_or_else(|| rabbit.new_port(), Ok)?;
             rabbit.tls_port = rabbit.new_port()?;
             match rabbit.boot().await {
-                Err(LocalError::Exited { tail, .. }) if attempt < 3 && tail.contains("eaddrinuse") => {}
+                Err(error) if tries > 0 && found_a_port_taken(&error) => {}
                 other => return other.map(|()| rabbit),
             }
         }
-        unreachable!("the loop returns at its third attempt")
     }
 
     /// Returns the URL with user and password.
@@ -161,7 +164,14 @@ impl PrivateRabbit {
     /// Starts it again on the same port and data; kills it first if it runs.
     pub async fn restart(&mut self) -> Result<(), LocalError> {
         self.kill9();
-        self.boot().await
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
+            match self.boot().await {
+                Err(error) if tries > 0 && found_a_port_taken(&error) => {}
+                other => return other,
+            }
+        }
     }
 
     /// Lets it end in order, for at most ten seconds. Blocks the thread.
@@ -257,6 +267,12 @@ impl PrivateRabbit {
             );
         command
     }
+}
+
+/// Returns true if the node ended because another process had one of its ports.
+fn found_a_port_taken(error: &LocalError) -> bool {
+    let signs = ["eaddrinuse", "dist_port_already_used"];
+    matches!(error, LocalError::Exited { tail, .. } if signs.iter().any(|sign| tail.contains(sign)))
 }
 
 /// Returns the lines of rabbitmq.conf for TLS.

@@ -313,7 +313,7 @@ mod tests {
             ("\\boxed{B_{1}}", None),
             ("\\boxed{B^2}", None),
             ("\\boxed{\\textbf{B}12}", None),
-            ("\\boxed{\\mathcal{B}}", None),
+            ("\\boxed{\\mathcal{B}}", Some('B')),
         ] {
             assert_eq!(answer(text).map(|found| found.1), chosen, "{text}");
         }
