@@ -84,7 +84,7 @@ impl fmt::Display for ByteSize {
 }
 
 /// The device of an agent, written as `"cpu"`, `"cuda"` (the first GPU) or `"cuda:1"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum DeviceName {
     #[default]
     Cpu,

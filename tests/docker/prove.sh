@@ -5,6 +5,7 @@
 #   tests/docker/prove.sh            the image around target/debug/dyad (make build);
 #                                    DYAD_BINARY=path for another
 #   tests/docker/prove.sh --users    with a user for each process (compose.users.yaml)
+#   tests/docker/prove.sh --compose  agents with other names, by `dyad compose`
 #   tests/docker/prove.sh --full     the image as the Dockerfile builds it (about 10 minutes)
 #   KEEP=1 tests/docker/prove.sh     leave everything running to look at
 #
@@ -18,10 +19,14 @@ work=$(mktemp -d)
 project=dyad-proof-$$
 full=
 users=
+override=
+agents=(a b)
 case ${1:-} in
 --full) full=1 ;;
 --users) users=1 ;;
+--compose) override=1 agents=(left right) ;;
 esac
+first=agent-${agents[0]} second=agent-${agents[1]}
 
 say() { printf 'docker: %s\n' "$*" >&2; }
 fail() {
@@ -38,6 +43,7 @@ docker info >/dev/null 2>&1 || fail "no Docker engine answers"
 compose() {
     local files=(-f "$root/compose.yaml")
     [ -z "$users" ] || files+=(-f "$root/compose.users.yaml")
+    [ -z "$override" ] || files+=(-f "$work/compose.override.yaml")
     "${compose[@]}" --project-directory "$root" --env-file "$work/env" -p "$project" "${files[@]}" -f "$work/longer.yaml" "$@"
 }
 container() { docker ps -aq --filter "label=com.docker.compose.project=$project" --filter "label=com.docker.compose.service=$1"; }
@@ -159,15 +165,18 @@ END
 # The same run, long enough to kill an agent in its middle.
 mkdir "$work/configs"
 sed -e 's/^train_steps = .*/train_steps = 3000/' -e '/^stop_at/d' "$root/configs/signal.toml" >"$work/configs/signal.toml"
+[ -z "$override" ] || sed -i -e 's/^\[agents\.a\]/[agents.left]/; s/^\[agents\.b\]/[agents.right]/' \
+    -e 's/= "a"/= "left"/g; s/= "b"/= "right"/g' "$work/configs/signal.toml"
 chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
 {
     echo "services:"
-    for service in coordinator agent-a agent-b; do
+    for service in coordinator "$first" "$second"; do
         printf '  %s:\n    volumes: ["%s/configs:/configs:ro"]\n' "$service" "$work"
     done
 } >"$work/longer.yaml"
 
 dyad=${DYAD_BINARY:-$root/target/debug/dyad}
+[ -z "$override" ] || "$dyad" compose "$work/configs/signal.toml" >"$work/compose.override.yaml" || fail "dyad compose"
 if [ -n "$users" ]; then
     # shellcheck source=/dev/null
     . "$work/env"
@@ -180,16 +189,17 @@ say "docker compose up"
 started=1
 begun=$SECONDS
 compose up -d --no-build >"$work/up.log" 2>&1 || { cat "$work/up.log" >&2; fail "compose up"; }
-wait_healthy 180 rabbitmq redis coordinator agent-a agent-b
+wait_healthy 180 rabbitmq redis coordinator "$first" "$second"
+[ -z "$override" ] || [ -z "$(container agent-a)" ] || fail "agent-a of compose.yaml runs too"
 say "all five healthy after $((SECONDS - begun)) s"
 
-for service in coordinator agent-a agent-b; do
+for service in coordinator "$first" "$second"; do
     lines=$(compose logs --no-color "$service" | wc -l)
     [ "$lines" -gt 1 ] || fail "$service logs nothing"
     say "$service: $lines lines of log"
 done
 
-[ "$(docker exec "$(container agent-a)" id -u)" != 0 ] || fail "agent-a runs as root"
+[ "$(docker exec "$(container "$first")" id -u)" != 0 ] || fail "$first runs as root"
 if docker exec "$(container rabbitmq)" rabbitmqctl -q list_users | grep -q '^guest'; then fail "RabbitMQ has the user guest"; fi
 published=$(docker port "$(container rabbitmq)" 5672)
 case $published in 127.0.0.1:*) ;; *) fail "RabbitMQ is published on $published" ;; esac
@@ -212,22 +222,22 @@ if [ -z "$full" ]; then
     echo '{"prompt": "o3", "label": "o3", "id": "from-the-host"}' >"$work/task.jsonl"
     url=amqp://$RABBITMQ_USER:$RABBITMQ_PASSWORD@127.0.0.1:$rabbitmq_port/dyad
     [ -z "$users" ] || url=${DYAD_BROKER_PUBLISHER/rabbitmq:5672/127.0.0.1:$rabbitmq_port}
-    "$dyad" publish --config "$root/configs/signal.toml" --run "$DYAD_RUN" --broker "$url" "$work/task.jsonl" >&2 \
+    "$dyad" publish --config "$work/configs/signal.toml" --run "$DYAD_RUN" --broker "$url" "$work/task.jsonl" >&2 \
         || fail "publishing from the host"
 fi
 
-say "kill -9 of agent-b"
+say "kill -9 of $second"
 killed_at=$(step)
-restarts() { docker inspect -f '{{.RestartCount}}' "$(container agent-b)"; }
+restarts() { docker inspect -f '{{.RestartCount}}' "$(container "$second")"; }
 before=$(restarts)
-docker exec "$(container agent-b)" sh -c 'for d in /proc/[0-9]*; do [ "$(cat "$d/comm")" != dyad ] || kill -9 "${d#/proc/}"; done'
+docker exec "$(container "$second")" sh -c 'for d in /proc/[0-9]*; do [ "$(cat "$d/comm")" != dyad ] || kill -9 "${d#/proc/}"; done'
 until=$((SECONDS + 60))
 until [ "$(restarts)" -gt "$before" ]; do
-    [ "$SECONDS" -lt "$until" ] || fail "agent-b was not started again"
+    [ "$SECONDS" -lt "$until" ] || fail "$second was not started again"
     sleep 0.5
 done
-wait_healthy 120 agent-b agent-a coordinator
-say "agent-b came back and is healthy"
+wait_healthy 120 "$second" "$first" coordinator
+say "$second came back and is healthy"
 # Batches since the last checkpoint are trained again first, hence the margin.
 wait_beyond $((killed_at + 20)) 120
 say "passed"

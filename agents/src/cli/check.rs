@@ -13,13 +13,14 @@ use rollout::tasks::{TaskSource, TasksError};
 use rollout::workflow::program::Place;
 use rollout::workflow::tools::ToolProgram;
 
-use notes::{all_tools, comments, ignored, models, not_here, stock, without_absent};
+use notes::{absent_devices, all_tools, comments, ignored, models, not_here, stock, without_absent};
 
-use super::hub_check;
+use super::host_check;
 use crate::base::fault::Usage;
 use crate::cli::clients;
-use crate::cli::clients::{Obstacle, Processes};
+use crate::cli::clients::Obstacle;
 use crate::participant;
+use crate::policy::memory::Processes;
 
 /// Check a configuration and print it with all defaults
 ///
@@ -48,11 +49,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     } else {
         let (here, absent) = without_absent(&config, &cache);
         print!(
-            "{}{}{}{}{}{}",
+            "{}{}{}{}{}{}{}",
             comments(&models(&config, &cache)),
             ignored(&config),
             all_tools(&config),
             comments(&absent),
+            comments(&absent_devices(&config)),
             stock(&here)?,
             toml::to_string_pretty(&config)?
         );
@@ -172,7 +174,7 @@ fn sources(config: &RunConfig) -> Vec<Problem> {
         let warm = agent.train.warm_start.as_ref()?;
         Some((format!("agents.{name}.train.warm_start.source"), warm.source.as_str()))
     });
-    hub_check::sources(config, |_| true)
+    host_check::sources(config, |_| true)
         .into_iter()
         .chain(warm)
         .filter_map(|(path, source)| {

@@ -4,20 +4,10 @@
 //! check runs before the run begins and returns a typed answer. A mistake in the configuration
 //! stays an error. Only missing memory leads to one agent that plays both roles.
 
-use configs::{
-    AgentConfig, AgentName, ByteSize, DeviceName, Dtype, EngineKind, ModelConfig, RoleName, RunConfig, TokenizerConfig,
-};
-use trainer::model::{Layout, ModelShape};
+use configs::{AgentConfig, AgentName, DeviceName, RoleName, RunConfig};
 
-use crate::policy::lora_shape;
-use crate::run_folder::models;
-use crate::run_folder::models::Reads;
-
-/// Numbers kept for each trained number: the weight, its served copy, the gradient and two AdamW
-/// moments.
-const KEPT: u64 = 5;
-/// Largest number of control tokens in a generated tokenizer.
-const CONTROL: usize = 4;
+use super::devices::free_memory;
+use crate::policy::memory::{self, Processes, amount, same_base};
 
 /// Reasons why two clients are impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,17 +23,13 @@ pub enum Obstacle {
          and dtype, or write clients = \"any\""
     )]
     OtherBase(AgentName, AgentName),
-    #[error("two clients need at least {needed} of memory, but only {free} are free")]
-    Memory { needed: ByteSize, free: ByteSize },
-}
-
-/// How processes hold the base.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Processes {
-    /// Both agents in one process share one copy.
-    One,
-    /// Each agent's process has its own copy.
-    Each,
+    #[error("two clients need at least {} of memory, but only {} are free", amount(*needed), amount(*free))]
+    Memory {
+        /// Bytes.
+        needed: u64,
+        /// Bytes.
+        free: u64,
+    },
 }
 
 /// Returns the configuration to run. With `clients = "auto"` and too little memory for two agents,
@@ -90,12 +76,9 @@ fn two_clients(config: &RunConfig, processes: Processes, free: Option<u64>) -> R
         return Err(Obstacle::OtherBase(first.clone(), second.clone()));
     }
     // The check does not know a graphics card's memory.
-    let needed = needed(a, b, processes).filter(|_| a.device == DeviceName::default());
+    let needed = needed(config, processes).filter(|_| a.device == DeviceName::default());
     match needed.zip(free) {
-        Some((needed, free)) if needed > free => Err(Obstacle::Memory {
-            needed: ByteSize(needed),
-            free: ByteSize(free),
-        }),
+        Some((needed, free)) if needed > free => Err(Obstacle::Memory { needed, free }),
         _ => Ok(()),
     }
 }
@@ -111,57 +94,12 @@ fn pair(config: &RunConfig) -> Option<(Named<'_>, Named<'_>)> {
     Some((of("first")?, of("second")?))
 }
 
-fn same_base(a: &AgentConfig, b: &AgentConfig) -> bool {
-    let model = match (&a.model, &b.model) {
-        (ModelConfig::Path(a), ModelConfig::Path(b)) => a == b,
-        (ModelConfig::Random(a), ModelConfig::Random(b)) => a == b,
-        _ => false,
-    };
-    model && a.device == b.device && a.dtype == b.dtype
-}
-
-/// Returns the bytes of the base and of everything that is trained; caches and batches are not
-/// included. Returns `None` if the model is not on this machine.
-fn needed(a: &AgentConfig, b: &AgentConfig, processes: Processes) -> Option<u64> {
-    let shape = shape(&a.model)?;
-    let width = match a.dtype {
-        Dtype::F32 => 4,
-        Dtype::Bf16 => 2,
-    };
-    let copies = match processes {
-        Processes::One => copies(a).max(copies(b)),
-        Processes::Each => copies(a) + copies(b),
-    };
-    let base = Layout::of(&shape).numel() as u64 * width * copies;
-    let adapters = [a, b].into_iter().filter_map(|agent| agent.lora.as_ref());
-    let trained: u64 = adapters
-        .map(|lora| Layout::of_adapter(&shape, &lora_shape(lora)).numel() as u64)
-        .sum();
-    Some(base + trained * 4 * KEPT)
-}
-
-/// Returns how many copies of the base an agent's process holds on a CPU. An embedded engine in f32
-/// keeps a second, reordered copy (trainer's README).
-fn copies(agent: &AgentConfig) -> u64 {
-    match Reads::of(agent) {
-        Reads::NoWeights => 0,
-        Reads::Whole if agent.dtype == Dtype::F32 && agent.engine.kind == EngineKind::Embedded => 2,
-        Reads::Whole => 1,
-    }
-}
-
-fn shape(model: &ModelConfig) -> Option<ModelShape> {
-    match model {
-        ModelConfig::Path(path) => ModelShape::load(&models::locate(path, Reads::NoWeights).ok()?).ok(),
-        ModelConfig::Random(random) => {
-            let words = match &random.tokenizer {
-                TokenizerConfig::Bytes => 256,
-                TokenizerConfig::Words(words) => words.len(),
-            };
-            ModelShape::from_random(random, words + CONTROL, &[]).ok()
-        }
-        ModelConfig::Served(_) => None,
-    }
+/// Returns the bytes that both agents cannot do without, or `None` if the model is not on this
+/// machine.
+fn needed(config: &RunConfig, processes: Processes) -> Option<u64> {
+    let devices = memory::by_device(config, processes);
+    let known = devices.values().all(|device| device.unknown.is_empty());
+    known.then(|| devices.values().map(memory::OnDevice::least).sum())
 }
 
 /// Lets the first role's agent play both roles; the prompts distinguish them.
@@ -183,19 +121,14 @@ fn one_client(mut config: RunConfig) -> RunConfig {
     config
 }
 
-/// Returns the memory that Linux reports as available without swapping, in bytes.
-fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use trainer::model::Layout;
+
     use super::*;
+    use crate::policy::lora_shape;
 
     fn config(change: impl Fn(&str) -> String) -> RunConfig {
         let text = include_str!("../../../configs/two-lora.toml");
@@ -232,17 +165,13 @@ mod tests {
     #[test]
     fn two_processes_hold_the_base_twice() {
         let config = config(str::to_owned);
-        let ((_, a), (_, b)) = pair(&config).unwrap();
-        let shape = shape(&a.model).unwrap();
+        let ((_, a), _) = pair(&config).unwrap();
+        let shape = memory::shape(&a.model).unwrap();
         let base = Layout::of(&shape).numel() as u64 * 4;
-        let [one, each] = [Processes::One, Processes::Each].map(|processes| needed(a, b, processes).unwrap());
+        let [one, each] = [Processes::One, Processes::Each].map(|processes| needed(&config, processes).unwrap());
         assert_eq!(each - one, 2 * base, "with its order for the engine");
         let adapter = Layout::of_adapter(&shape, &lora_shape(a.lora.as_ref().unwrap())).numel() as u64;
-        assert_eq!(one, 2 * base + 2 * adapter * 20);
-        let mut elsewhere = b.clone();
-        (elsewhere.train.enabled, elsewhere.engine.kind) = (false, EngineKind::Vllm);
-        let both = needed(a, &elsewhere, Processes::Each).unwrap();
-        assert_eq!(both, one, "its servers have the base that its process does not read");
+        assert_eq!(one, 2 * base + 2 * adapter * 24);
     }
 
     #[test]

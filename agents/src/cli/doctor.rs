@@ -9,14 +9,17 @@ use broker::local::process::find_binary;
 use broker::store::Store;
 use broker::store::redis::RedisStore;
 use clap::Args;
+use configs::RunConfig;
 
-use super::select;
+use super::{devices, select};
 use crate::base::fault::Unavailable;
+use crate::policy::memory::Processes;
 use crate::run_folder::connect::store_options;
 
 /// Check libtorch, GPU, broker, store and permissions
 ///
-/// Prints a fix for each problem. The exit code is 75 if something required does not work.
+/// With CONFIG it also checks the devices of its agents and prints the memory that they need,
+/// reckoned. Prints a fix for each problem. The exit code is 75 if something required does not work.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Configuration that names the broker, state store and run folder to check
@@ -92,6 +95,9 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
             .flatten())
     })?);
     findings.push(writable(runs));
+    if let Some(config) = &config {
+        findings.extend(devices(config));
+    }
     print!("{}", render(&findings));
     let failed = findings
         .iter()
@@ -122,9 +128,9 @@ fn libtorch() -> Finding {
         Some(path) => {
             let folder = Path::new(&path).parent().unwrap_or(Path::new("/"));
             let version = torch_version(folder).map_or_else(String::new, |version| format!("{version}, "));
-            let cuda = folder.join("libtorch_cuda.so").is_file();
-            let kind = if cuda { "with CUDA" } else { "CPU" };
-            Finding::good("libtorch", format!("{version}{kind}, in {}", folder.display()))
+            let cuda = trainer::device::cuda_library();
+            let cuda = cuda.map_or("CPU".to_owned(), |path| format!("with CUDA, {}", path.display()));
+            Finding::good("libtorch", format!("{version}{cuda}, in {}", folder.display()))
         }
         None => Finding::problem("libtorch", false, "not loaded", "run `make setup`, then build again"),
     }
@@ -141,27 +147,43 @@ fn torch_version(lib: &Path) -> Option<String> {
 }
 
 fn gpu() -> Finding {
-    let listed = std::process::Command::new("nvidia-smi")
-        .args(["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
-        .output();
-    match listed {
-        Ok(output) if output.status.success() => {
-            let text = String::from_utf8_lossy(&output.stdout);
-            Finding::good("GPU", text.lines().map(str::trim).collect::<Vec<_>>().join("; "))
+    match devices::gpus() {
+        Some(gpus) => {
+            let lines: Vec<String> = gpus.into_iter().map(|gpu| gpu.line).collect();
+            Finding::good("GPU", lines.join("; "))
         }
-        _ if Path::new("/proc/driver/nvidia/version").exists() => Finding::problem(
+        None if Path::new("/proc/driver/nvidia/version").exists() => Finding::problem(
             "GPU",
             true,
             "a driver is loaded, but nvidia-smi is missing or fails",
             "run nvidia-smi to see its error; start a container with --gpus all",
         ),
-        _ => Finding::problem(
+        None => Finding::problem(
             "GPU",
             false,
             "none; training uses the CPU",
             "on a machine with a GPU, run `make setup GPU=1`",
         ),
     }
+}
+
+/// Checks each device that an agent names, and reckons the memory that its agents need in a process
+/// each.
+fn devices(config: &RunConfig) -> Vec<Finding> {
+    let reports = devices::reports(config, Processes::Each).into_iter();
+    let findings = reports.flat_map(|report| {
+        let device = match report.problem() {
+            None => Finding::good("device", format!("{} for {}", report.device, report.agents())),
+            Some(problem) => Finding::problem(
+                "device",
+                true,
+                problem,
+                "set agents.NAME.device to a device of this machine, or train less: agents.NAME.lora, a smaller model",
+            ),
+        };
+        [device, Finding::good("memory", report.memory())]
+    });
+    findings.collect()
 }
 
 /// Checks that a server's program is installed. It is required only if the URL is `local:`.
@@ -268,7 +290,8 @@ pub fn render(findings: &[Finding]) -> String {
             Standing::Absent => "-   ",
             Standing::Bad => "FIX ",
         };
-        let _ = writeln!(text, "{mark} {:16} {}", finding.what, finding.found);
+        let found = finding.found.replace('\n', "\n                      ");
+        let _ = writeln!(text, "{mark} {:16} {found}", finding.what);
         if let Some(fix) = &finding.fix {
             let _ = writeln!(text, "     {:16} {fix}", "");
         }

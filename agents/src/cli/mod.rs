@@ -6,9 +6,11 @@ pub mod check;
 pub mod checkpoint;
 pub mod clients;
 pub mod compare;
+pub mod compose;
 pub mod conversation;
 pub mod conversations;
 pub mod cross_play;
+mod devices;
 pub mod doctor;
 pub mod drain;
 pub mod embedded;
@@ -18,7 +20,7 @@ pub mod eval;
 pub mod exit_code;
 pub mod export;
 pub mod grade;
-mod hub_check;
+mod host_check;
 pub mod last_metrics;
 pub mod learn;
 pub mod logs;
@@ -95,6 +97,7 @@ Operate:
   check CONFIG        All problems of a configuration, or all its defaults
   doctor              What this machine has, what is missing, how to fix it
   pause, resume, drain  Start no new groups; continue; finish tasks and open groups, then end
+  compose CONFIG      The run's containers, for docker compose (--gpus)
   topology export     RabbitMQ and Redis users with minimal permissions
 
 For developers: recipes, learn (see `dyad learn --help`).
@@ -128,6 +131,7 @@ enum Command {
     Grade(grade::GradeArgs),
     CrossPlay(cross_play::CrossPlayArgs),
     Compare(compare::CompareArgs),
+    Compose(compose::ComposeArgs),
     Export(export::ExportArgs),
     Report(report::ReportArgs),
     Conversation(conversation::ConversationArgs),
@@ -172,6 +176,7 @@ pub fn main_with(own: Registry) -> ! {
         Command::Grade(args) => grade::run(&args),
         Command::CrossPlay(args) => cross_play::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Compose(args) => compose::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Conversation(args) => conversation::run(&args),
@@ -236,6 +241,7 @@ mod tests {
             "dyad cross-play r-1 r-2",
             "dyad compare r-1 r-2 --json difference.json",
             "dyad compare --a r-1 r-2 --b r-3 r-4",
+            "dyad compose configs/signal.toml --gpus",
             "dyad grade --kind math --label -5 x",
             "dyad grade answers.jsonl --json",
             "dyad recipes configs/signal.toml --steps 3",

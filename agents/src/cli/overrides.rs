@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::{Mode, RunConfig};
 
-use super::hub_check;
+use super::host_check;
 use super::longer::Longer;
 use crate::ledger::snapshot;
+use crate::policy::memory::Processes;
 use crate::run_folder::RunFolder;
 use crate::run_folder::input_digests;
 
@@ -29,6 +30,7 @@ impl Resume {
         &self,
         config: Option<&Path>,
         overrides: &Overrides,
+        processes: Processes,
         begin: impl FnOnce(&Path) -> anyhow::Result<(RunConfig, RunFolder)>,
     ) -> anyhow::Result<(RunConfig, RunFolder)> {
         let Some(run) = &self.resume else {
@@ -44,7 +46,7 @@ impl Resume {
         let longer = overrides.steps.map(|steps| Longer::of(&config, steps)).transpose()?;
         snapshot::verify(&folder, &config)?;
         input_digests::verify(&folder, &config)?;
-        hub_check::require(&config)?;
+        host_check::require(&config, processes)?;
         input_digests::models::verify(&folder, &config)?;
         if let Some(longer) = longer {
             config = longer.begin(&folder, config)?;

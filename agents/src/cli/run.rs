@@ -6,11 +6,12 @@ use std::sync::Arc;
 use clap::Args;
 use configs::RunConfig;
 
-use super::hub_check;
+use super::host_check;
 use super::overrides::{Overrides, Resume};
 use crate::base::fault::Usage;
 use crate::cli::clients;
-use crate::cli::clients::{Obstacle, Processes};
+use crate::cli::clients::Obstacle;
+use crate::policy::memory::Processes;
 use crate::run_folder::telemetry;
 
 /// Run all agents and the coordinator in this process
@@ -30,12 +31,14 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
-        hub_check::require(&config)?;
+        host_check::require(&config, Processes::One)?;
         let config = settled(config, Processes::One)?;
         let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };
-    let (config, folder) = args.resume.or_begin(args.config.as_deref(), &args.overrides, begin)?;
+    let (config, folder) = args
+        .resume
+        .or_begin(args.config.as_deref(), &args.overrides, Processes::One, begin)?;
     let mut lines = super::process::telemetry_of(&folder, "run", None);
     lines.stderr = Some("warn");
     lines.whole_run = true;

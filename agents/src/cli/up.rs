@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::RunConfig;
 
-use super::hub_check;
+use super::host_check;
 use super::overrides::{Overrides, Resume};
-use crate::cli::clients::Processes;
+use crate::policy::memory::Processes;
 
 /// Run one process per agent and coordinator on this machine
 ///
@@ -26,7 +26,7 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
-        hub_check::require(&config)?;
+        host_check::require(&config, Processes::Each)?;
         let mut config = super::run::settled(config, Processes::Each)?;
         // Processes share no memory: embedded services become private servers.
         for url in [&mut config.run.broker, &mut config.run.state] {
@@ -37,7 +37,9 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };
-    let (config, folder) = args.resume.or_begin(args.config.as_deref(), &args.overrides, begin)?;
+    let (config, folder) = args
+        .resume
+        .or_begin(args.config.as_deref(), &args.overrides, Processes::Each, begin)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

@@ -1,6 +1,7 @@
 //! The agent's policy before training: its model folder, its tokenizer, and its checkpoint.
 
 pub mod bases;
+pub mod memory;
 pub mod warm_start;
 
 use std::path::{Path, PathBuf};

@@ -25,7 +25,7 @@ pub(super) fn open() -> Result<(), DeviceError> {
 
 /// The places to look in: the file named by the environment, the folder of the loaded CPU library
 /// (a full libtorch), and the path that the set-up recorded next to that folder.
-fn places() -> Vec<PathBuf> {
+pub(super) fn places() -> Vec<PathBuf> {
     let named = std::env::var_os(LIBRARY_VARIABLE)
         .filter(|value| !value.is_empty())
         .map(PathBuf::from);

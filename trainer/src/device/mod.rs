@@ -7,6 +7,7 @@
 mod cuda;
 mod error;
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 pub use tch::Device;
@@ -55,6 +56,12 @@ pub fn init(want: Want) -> Result<Device, DeviceError> {
             }
         }
     }
+}
+
+/// Returns the CUDA half of libtorch that [`init`] would open, or `None` if it is not installed.
+#[must_use]
+pub fn cuda_library() -> Option<PathBuf> {
+    cuda::places().into_iter().find(|path| path.is_file())
 }
 
 impl From<configs::DeviceName> for Want {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use crate::cli::devices::DeviceReport;
 use crate::run_folder::models::{Found, Reads};
 
-/// A finding about the model or data set that the key path `key` names.
+/// A finding about the model, data set or device that `key` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
     /// It is on this machine, at `place`.
@@ -35,6 +36,15 @@ impl Finding {
                 why: why.to_string(),
             },
         }
+    }
+
+    /// A finding about a device, or `None` if this machine has it.
+    pub(super) fn device(report: &DeviceReport) -> Option<Self> {
+        let missing = report.missing.as_ref()?;
+        Some(Self::NotHere {
+            key: format!("device {} of {}", report.device, report.agents()),
+            why: missing.clone(),
+        })
     }
 
     /// Returns true if this machine does not have it.

@@ -5,12 +5,21 @@ use rollout::hub_cache::Cache;
 use rollout::tasks::TaskSource;
 
 use super::finding::Finding;
+use crate::cli::devices;
+use crate::policy::memory::Processes;
 
-/// Returns each named data set and model that this machine does not have.
+/// Returns each named data set, model and device that this machine does not have.
 pub(super) fn not_here(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
     let (_, data_sets) = without_absent(config, cache);
     let models = models(config, cache).into_iter().filter(Finding::is_absent);
-    models.chain(data_sets).collect()
+    models.chain(data_sets).chain(absent_devices(config)).collect()
+}
+
+/// Returns a finding for each device that this machine does not have. It is no mistake of the
+/// configuration either.
+pub(super) fn absent_devices(config: &RunConfig) -> Vec<Finding> {
+    let reports = devices::reports(config, Processes::One);
+    reports.iter().filter_map(Finding::device).collect()
 }
 
 /// Returns where each model is. A missing model is no mistake of the configuration: it may exist on

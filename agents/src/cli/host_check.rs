@@ -1,20 +1,40 @@
-//! Rejects a run if its Hugging Face models or data sets are not in the cache, before anything
-//! starts.
+//! Rejects a run that this machine cannot play, before anything starts: models, data sets, GPUs or
+//! memory are missing.
 
 use configs::{RunConfig, SuiteConfig};
 use rollout::hub_cache::Cache;
 
+use super::devices::{self, DeviceReport};
 use crate::base::fault::Usage;
+use crate::policy::memory::Processes;
+use crate::run_folder::models;
 
-/// Rejects a run if one of its models or data sets is missing.
+/// Rejects a run that this machine cannot play.
 ///
 /// # Errors
-/// Returns an error that lists everything missing and the commands to download it.
-pub(super) fn require(config: &RunConfig) -> anyhow::Result<()> {
-    match refusal(config, &Cache::of_environment()) {
-        None => Ok(()),
-        Some(usage) => Err(usage.into()),
+/// Returns an error that lists everything missing, and what to do.
+pub(super) fn require(config: &RunConfig, processes: Processes) -> anyhow::Result<()> {
+    let cache = Cache::of_environment();
+    let refused = refusal(config, &cache).or_else(|| unfit(config, &cache, processes));
+    refused.map_or(Ok(()), |usage| Err(usage.into()))
+}
+
+/// Returns an error that lists missing model folders, missing devices and devices that are too
+/// small.
+fn unfit(config: &RunConfig, cache: &Cache, processes: Processes) -> Option<Usage> {
+    let found = models::found(config, cache).into_iter();
+    let folders = found.filter_map(|one| Some(format!("{}: {}", one.key, one.folder.err()?)));
+    let devices = devices::reports(config, processes);
+    let devices = devices.iter().filter_map(DeviceReport::problem);
+    let problems: Vec<String> = folders.chain(devices).collect();
+    if problems.is_empty() {
+        return None;
     }
+    let usage = Usage::new(format!("the run was not started:\n  {}", problems.join("\n  ")));
+    Some(
+        usage
+            .hint("correct the configuration; `dyad doctor CONFIG` lists what this machine has and what the run needs"),
+    )
 }
 
 fn refusal(config: &RunConfig, cache: &Cache) -> Option<Usage> {
@@ -48,10 +68,7 @@ fn missing(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
     let data_sets = sources
         .into_iter()
         .filter_map(|(key, source)| Some((key, rollout::tasks::download(source, cache)?)));
-    crate::run_folder::models::downloads(config, cache)
-        .into_iter()
-        .chain(data_sets)
-        .collect()
+    models::downloads(config, cache).into_iter().chain(data_sets).collect()
 }
 
 /// Returns the key and source of every set of tasks in the configuration; suites are filtered by

@@ -1,0 +1,162 @@
+use yaml_rust2::{Yaml, YamlLoader};
+
+use super::*;
+use crate::cli::exit_code::render;
+
+const ASTRAFLOW: &str = include_str!("../../../../configs/actor-verifier-astraflow.toml");
+const SIGNAL: &str = include_str!("../../../../configs/signal.toml");
+
+fn config(text: &str) -> RunConfig {
+    RunConfig::parse(text, Path::new("x.toml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn place() -> Place {
+    Place::of(Path::new("/here/configs/x.toml"), Path::new("/here"))
+}
+
+/// Returns the services of a configuration.
+fn services(text: &str, gpus: bool) -> Yaml {
+    let file = file(&config(text), &place(), gpus).unwrap_or_else(|error| panic!("{error}"));
+    let mut documents = YamlLoader::load_from_str(&file).unwrap_or_else(|error| panic!("{error}\n{file}"));
+    documents.remove(0)["services"].clone()
+}
+
+fn names(services: &Yaml) -> Vec<&str> {
+    let names = services.as_hash().unwrap().keys();
+    names.map(|name| name.as_str().unwrap()).collect()
+}
+
+fn words(service: &Yaml) -> String {
+    let words = service["command"].as_vec().unwrap().iter();
+    words.map(|word| word.as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+fn refusal(text: &str, gpus: bool) -> String {
+    render(&file(&config(text), &place(), gpus).unwrap_err())
+}
+
+/// Gives both agents of signal.toml more settings.
+fn signal(more: &str) -> String {
+    SIGNAL.replace("[defaults.agent]", &format!("[defaults.agent]\n{more}"))
+}
+
+#[test]
+fn every_agent_is_a_service_under_its_name() {
+    let services = services(ASTRAFLOW, true);
+    let participants = config(ASTRAFLOW).participants();
+    let wanted: Vec<String> = participants.iter().map(|name| format!("agent-{name}")).collect();
+    let names = names(&services);
+    for (index, name) in wanted.iter().enumerate() {
+        assert!(names.contains(&name.as_str()), "{names:?}");
+        let device = &services[name.as_str()]["deploy"]["resources"]["reservations"]["devices"][0];
+        let id = device["device_ids"][0].as_str().unwrap();
+        assert!(id.ends_with(&format!(":-{index}}}")), "each has its own GPU: {id}");
+        let volumes = services[name.as_str()]["volumes"].as_vec().unwrap();
+        assert!(
+            volumes
+                .iter()
+                .any(|volume| volume.as_str().unwrap().contains("huggingface")),
+            "{volumes:?}"
+        );
+        let words = words(&services[name.as_str()]);
+        assert!(words.contains("--config /configs/x.toml --run ${DYAD_RUN:-"), "{words}");
+    }
+    assert_eq!(
+        services["agent-a"]["profiles"][0].as_str(),
+        Some("unused"),
+        "compose.yaml has it"
+    );
+}
+
+#[test]
+fn agents_of_compose_yaml_are_replaced_not_left_out() {
+    let services = services(SIGNAL, false);
+    assert_eq!(names(&services), ["coordinator", "agent-a", "agent-b"]);
+    assert!(services["agent-a"]["deploy"].is_badvalue() && services["agent-a"]["profiles"].is_badvalue());
+}
+
+#[test]
+fn engines_named_by_a_url_are_services() {
+    let dyad = "engine = { kind = \"dyad\", urls = [\"http://engine-a:8101\"], weights_listen = \"0.0.0.0:8100\", \
+                weights_url = \"http://agent-a:8100\" }";
+    let text = SIGNAL.replace("[agents.a]", &format!("[agents.a]\n{dyad}"));
+    let services = services(&text, false);
+    assert_eq!(
+        words(&services["engine-a"]),
+        "engine /configs/x.toml --agent a --listen 0.0.0.0:8101"
+    );
+    let token = services["engine-a"]["environment"]["DYAD_ENGINE_TOKEN"]
+        .as_str()
+        .unwrap();
+    assert!(
+        token.contains(":?"),
+        "without a token an engine listens on loopback only: {token}"
+    );
+}
+
+#[test]
+fn vllm_is_started_as_the_agent_needs_it() {
+    let vllm = "engine = { kind = \"vllm\", urls = [\"http://vllm-a:8000\", \"http://elsewhere.org:8000\"] }";
+    let text = ASTRAFLOW.replacen("[agents.", "[agents.served]\nPLACE\n[agents.", 0);
+    let name = config(&text).participants()[0].to_string();
+    let text = text.replace(
+        &format!("[agents.{name}]"),
+        &format!("[agents.{name}]\nlora = {{ rank = 8 }}\n{vllm}"),
+    );
+    let services = services(&text, true);
+    let words = words(&services["vllm-a"]);
+    assert!(words.contains("--port 8000 --enable-lora --max-lora-rank 8"), "{words}");
+    assert_eq!(
+        services["vllm-a"]["environment"]["VLLM_ALLOW_RUNTIME_LORA_UPDATING"].as_str(),
+        Some("1")
+    );
+    assert!(
+        services["elsewhere.org"].is_badvalue(),
+        "another host's server is not ours to start"
+    );
+}
+
+#[test]
+fn what_no_container_can_play_is_refused_with_the_fix() {
+    for (text, gpus, why) in [
+        (signal("device = \"cuda:1\""), true, "write \"cuda:0\" for every agent"),
+        (signal("device = \"cuda:0\""), false, "add --gpus"),
+        (signal(""), true, "leave out --gpus"),
+        (
+            SIGNAL.replace(
+                "[agents.a]",
+                "[agents.a]\nengine = { kind = \"dyad\", urls = [\"http://127.0.0.1:8101\"] }",
+            ),
+            false,
+            "write \"http://engine-a:8101\"",
+        ),
+        (
+            SIGNAL.replace(
+                "[agents.a]",
+                "[agents.a]\nengine = { kind = \"dyad\", urls = [\"http://engine-a:8101\"] }",
+            ),
+            false,
+            "weights_url = \"http://agent-a:8100\"",
+        ),
+    ] {
+        let refused = refusal(&text, gpus);
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
+fn folder_of_a_configuration_elsewhere_is_mounted() {
+    let elsewhere = Place::of(Path::new("/data/mine/x.toml"), Path::new("/here"));
+    assert_eq!(
+        (elsewhere.folder.as_str(), elsewhere.file.as_str()),
+        ("/data/mine", "/configs/x.toml")
+    );
+    let within = Place::of(Path::new("/here/configs/sub/x.toml"), Path::new("/here"));
+    assert_eq!(
+        (within.folder.as_str(), within.file.as_str()),
+        ("./configs", "/configs/sub/x.toml")
+    );
+    // As `docker run -v ./configs:/configs dyad compose /configs/x.toml` finds it.
+    let contained = Place::of(Path::new("/configs/x.toml"), Path::new("/var/lib/dyad"));
+    assert_eq!(contained.folder, "./configs");
+}

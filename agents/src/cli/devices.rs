@@ -1,0 +1,196 @@
+//! The devices that a run's agents name, compared with what this machine has.
+
+use std::path::Path;
+use std::process::Command;
+
+use configs::{AgentName, DeviceName, RunConfig};
+use trainer::device;
+
+use crate::policy::memory::{self, Memory, OnDevice, Processes, amount};
+
+/// A device that a configuration names, on this machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct DeviceReport {
+    pub device: DeviceName,
+    /// The reason why this process cannot use it.
+    pub missing: Option<String>,
+    /// Its memory in bytes, if known.
+    pub total: Option<u64>,
+    pub needs: OnDevice,
+}
+
+/// Returns a report for each device. GPUs come first, because a process that begins with the CPU
+/// cannot add one.
+pub(super) fn reports(config: &RunConfig, processes: Processes) -> Vec<DeviceReport> {
+    let needs = memory::by_device(config, processes);
+    let report = |(device, needs): (DeviceName, OnDevice)| DeviceReport {
+        device,
+        missing: device::init(device.into()).err().map(|error| error.to_string()),
+        total: total(device),
+        needs,
+    };
+    needs.into_iter().rev().map(report).collect()
+}
+
+impl DeviceReport {
+    /// Returns the agents of the device, separated by commas.
+    pub(super) fn agents(&self) -> String {
+        let known = self.needs.agents.iter().map(|(name, _)| name);
+        let names: Vec<&str> = known.chain(&self.needs.unknown).map(AgentName::as_str).collect();
+        names.join(", ")
+    }
+
+    /// Returns the reason why the run cannot work here, if there is one.
+    pub(super) fn problem(&self) -> Option<String> {
+        let (device, agents) = (self.device, self.agents());
+        if let Some(missing) = &self.missing {
+            return Some(format!("device {device} of {agents}: {missing}"));
+        }
+        let least = self.needs.least();
+        let total = self.total.filter(|total| least > *total)?;
+        Some(format!(
+            "device {device} of {agents}: weights, gradient and optimizer need {}, and it has {}",
+            amount(least),
+            amount(total)
+        ))
+    }
+
+    /// Returns a line with the reckoned total and a line for each agent.
+    pub(super) fn memory(&self) -> String {
+        let total = self.total.map_or("unknown".to_owned(), amount);
+        let training: u64 = self.needs.agents.iter().map(|(_, memory)| memory.activations).sum();
+        let mut lines = vec![format!(
+            "{}: {} at least, about {} while training, of {total}",
+            self.device,
+            amount(self.needs.least()),
+            amount(self.needs.least() + training),
+        )];
+        lines.extend(self.needs.agents.iter().map(|(name, memory)| parts(name, memory)));
+        let unknown = self.needs.unknown.iter();
+        lines.extend(unknown.map(|name| format!("{name}: unknown, its model is not on this machine")));
+        lines.join("\n")
+    }
+}
+
+/// Returns what an agent's memory consists of.
+fn parts(name: &AgentName, memory: &Memory) -> String {
+    let parts = [
+        ("base", memory.base),
+        ("weights", memory.weights),
+        ("masters", memory.masters),
+        ("gradient", memory.gradient),
+        ("optimizer", memory.optimizer),
+        ("activations about", memory.activations),
+        ("cache for each full row", memory.row),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(part, bytes)| format!("{part} {}", amount(bytes)))
+        .collect();
+    format!("{name}: {}", parts.join(", "))
+}
+
+/// Returns the memory of a device in bytes.
+fn total(device: DeviceName) -> Option<u64> {
+    match device {
+        DeviceName::Cpu => host_memory(),
+        DeviceName::Cuda(index) => gpus()?.get(index)?.memory,
+    }
+}
+
+/// A GPU that nvidia-smi lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Gpu {
+    /// Name, memory and driver, for people.
+    pub line: String,
+    pub memory: Option<u64>,
+}
+
+/// Returns the GPUs that nvidia-smi lists, or `None` without a working nvidia-smi.
+pub(super) fn gpus() -> Option<Vec<Gpu>> {
+    let listed = Command::new("nvidia-smi")
+        .args(["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&listed.stdout);
+    listed.status.success().then(|| read_gpus(&text))
+}
+
+fn read_gpus(text: &str) -> Vec<Gpu> {
+    let gpu = |line: &str| {
+        let memory = line
+            .split(',')
+            .nth(1)
+            .and_then(|field| field.trim().strip_suffix("MiB"));
+        Gpu {
+            line: line.trim().to_owned(),
+            memory: memory
+                .and_then(|mib| mib.trim().parse::<u64>().ok())
+                .map(|mib| mib << 20),
+        }
+    };
+    text.lines().filter(|line| !line.trim().is_empty()).map(gpu).collect()
+}
+
+/// Returns the memory that this machine or its container has.
+fn host_memory() -> Option<u64> {
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
+    let machine = meminfo("MemTotal:")?;
+    Some(limit.map_or(machine, |limit| limit.min(machine)))
+}
+
+/// Returns the memory that Linux reports as available without swapping, in bytes.
+pub(super) fn free_memory() -> Option<u64> {
+    meminfo("MemAvailable:")
+}
+
+fn meminfo(key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_folder::tests::CONFIG;
+
+    fn signal(agent: &str) -> RunConfig {
+        RunConfig::parse(&CONFIG.replace("[agents.a]", agent), Path::new("x.toml")).unwrap()
+    }
+
+    #[test]
+    fn missing_gpu_is_a_problem_that_names_its_agents() {
+        let config = signal("[agents.a]\ndevice = \"cuda:0\"");
+        let reports = reports(&config, Processes::One);
+        assert_eq!(reports.len(), 2, "{reports:?}");
+        let problem = reports[0].problem().unwrap();
+        assert!(problem.starts_with("device cuda:0 of a: "), "{problem}");
+        assert_eq!(reports[1].problem(), None, "the CPU is there");
+    }
+
+    #[test]
+    fn too_little_memory_is_a_problem_with_both_figures() {
+        let mut report = reports(&signal("[agents.a]"), Processes::One).remove(0);
+        assert_eq!(report.problem(), None);
+        report.total = Some(1 << 10);
+        let problem = report.problem().unwrap();
+        assert!(
+            problem.contains("need") && problem.ends_with("and it has 1.0 KiB"),
+            "{problem}"
+        );
+        let table = report.memory();
+        assert!(table.contains("optimizer") && table.contains("\nb: weights"), "{table}");
+    }
+
+    #[test]
+    fn memory_of_each_gpu_is_read() {
+        let text = "NVIDIA H100 80GB HBM3, 81559 MiB, 580.65.06\nNVIDIA GB10, [N/A], 580.95.05\n";
+        let gpus = read_gpus(text);
+        assert_eq!(gpus[0].memory, Some(81_559 << 20));
+        assert_eq!((gpus.len(), gpus[1].memory), (2, None));
+    }
+}

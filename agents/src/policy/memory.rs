@@ -1,0 +1,298 @@
+//! Reckons the memory that an agent needs, before anything is loaded.
+
+use std::collections::BTreeMap;
+
+use configs::{AgentConfig, AgentName, DeviceName, Dtype, EngineKind, ModelConfig, RunConfig, TokenizerConfig};
+use trainer::loss::head::chunk_elements;
+use trainer::model::{Layout, ModelShape};
+
+use super::lora_shape;
+use crate::run_folder::models::{self, Reads};
+
+/// Largest number of control tokens in a generated tokenizer.
+const CONTROL: usize = 4;
+/// Bytes of a trained number, of its gradient, and of each AdamW moment.
+const F32: u64 = 4;
+/// Tensors in f32 that a chunk of the loss holds at once: logits, their softmax, their gradient.
+const CHUNKS: u64 = 3;
+
+/// Bytes that an agent's process holds on the agent's device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// The frozen model below an adapter, which agents of one process share.
+    pub base: u64,
+    /// The weights that its engine computes with, and the copies that training computes with.
+    pub weights: u64,
+    /// The trained weights in f32, and their moving average.
+    pub masters: u64,
+    /// The gradient.
+    pub gradient: u64,
+    /// The two moments of AdamW.
+    pub optimizer: u64,
+    /// An estimate of what one micro-batch keeps for the backward pass.
+    pub activations: u64,
+    /// The engine's keys and values for one generation at the longest context; each slot may reach
+    /// it.
+    pub row: u64,
+}
+
+impl Memory {
+    /// Returns the bytes that training cannot do without: everything but activations and keys and values.
+    #[must_use]
+    pub fn least(&self) -> u64 {
+        self.base + self.weights + self.masters + self.gradient + self.optimizer
+    }
+
+    /// Returns the bytes of an agent with these settings and a model of this shape.
+    #[must_use]
+    pub fn of(agent: &AgentConfig, shape: &ModelShape) -> Self {
+        let model = Layout::of(shape).numel() as u64;
+        let (own, base) = match &agent.lora {
+            Some(lora) => (Layout::of_adapter(shape, &lora_shape(lora)).numel() as u64, model),
+            None => (model, 0),
+        };
+        let memory = Self {
+            base: base * copies(agent) * width(agent.dtype),
+            ..Self::default()
+        };
+        memory.serving(agent, shape, own).training(agent, shape, own)
+    }
+
+    /// Adds what the engine holds. `own` is the number of served parameters, without a base.
+    fn serving(mut self, agent: &AgentConfig, shape: &ModelShape, own: u64) -> Self {
+        if agent.engine.kind != EngineKind::Embedded {
+            return self;
+        }
+        let replicas = agent.engine.replicas.max(1) as u64;
+        let copies = match agent.lora {
+            Some(_) => 1,
+            None => copies(agent),
+        };
+        self.weights += own * copies * replicas * width(agent.dtype);
+        let token = 2 * (shape.layers * shape.kv_heads * shape.head_dim) as u64 * width(agent.dtype);
+        let limit = agent.sampling.max_context.filter(|limit| *limit > 0);
+        let context = limit.map_or(shape.max_context, |limit| shape.max_context.min(limit as usize)) as u64;
+        self.row = context * token;
+        self
+    }
+
+    /// Adds what the trainer holds. `own` is the number of trained parameters.
+    fn training(mut self, agent: &AgentConfig, shape: &ModelShape, own: u64) -> Self {
+        let train = &agent.train;
+        if !train.enabled {
+            return self;
+        }
+        let width = width(agent.dtype);
+        if agent.dtype == Dtype::Bf16 {
+            self.weights += own * width;
+        }
+        // The reference policy of the KL.
+        if train.kl.coef > 0.0 {
+            self.weights += own * width;
+        }
+        self.masters += own * F32 * (1 + u64::from(train.ema.is_some()));
+        self.gradient += own * F32;
+        if !train.checkpoint_activations {
+            // The backward pass returns the gradients of all layers at once.
+            self.gradient += own * width;
+        }
+        self.optimizer += own * F32 * 2;
+        self.activations += activations(agent, shape);
+        self
+    }
+}
+
+/// How a run's processes hold a base that agents share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Processes {
+    /// All agents in one process have one copy.
+    One,
+    /// Each agent's process has its own copy.
+    Each,
+}
+
+/// The agents of one device.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OnDevice {
+    /// Agents with a known model. In one process, the first of those that share a base has it.
+    pub agents: Vec<(AgentName, Memory)>,
+    /// Agents with a model that is not on this machine.
+    pub unknown: Vec<AgentName>,
+}
+
+impl OnDevice {
+    /// Returns the bytes that the agents cannot do without.
+    #[must_use]
+    pub fn least(&self) -> u64 {
+        self.agents.iter().map(|(_, memory)| memory.least()).sum()
+    }
+}
+
+/// Returns what the run's agents need, by device. Models of servers need nothing here.
+#[must_use]
+pub fn by_device(config: &RunConfig, processes: Processes) -> BTreeMap<DeviceName, OnDevice> {
+    let mut devices: BTreeMap<DeviceName, OnDevice> = BTreeMap::new();
+    let mut bases: Vec<&AgentConfig> = Vec::new();
+    for (name, agent) in &config.agents {
+        if matches!(agent.model, ModelConfig::Served(_)) || !config.plays(name) {
+            continue;
+        }
+        let device = devices.entry(agent.device).or_default();
+        let Some(shape) = shape(&agent.model) else {
+            device.unknown.push(name.clone());
+            continue;
+        };
+        let mut memory = Memory::of(agent, &shape);
+        if agent.lora.is_some() && processes == Processes::One {
+            if bases.iter().any(|other| same_base(other, agent)) {
+                memory.base = 0;
+            } else if memory.base > 0 {
+                bases.push(agent);
+            }
+        }
+        device.agents.push((name.clone(), memory));
+    }
+    devices
+}
+
+/// Returns true if two agents compute with the same model in the same way.
+#[must_use]
+pub fn same_base(a: &AgentConfig, b: &AgentConfig) -> bool {
+    let model = match (&a.model, &b.model) {
+        (ModelConfig::Path(a), ModelConfig::Path(b)) => a == b,
+        (ModelConfig::Random(a), ModelConfig::Random(b)) => a == b,
+        _ => false,
+    };
+    model && a.device == b.device && a.dtype == b.dtype
+}
+
+/// Estimates what a micro-batch keeps: per token and layer two norms, queries, keys, values, the
+/// output of attention, two residuals, and four widths of the SwiGLU layer. With
+/// `checkpoint_activations` one layer at a time, and the input of each. A chunk of the loss comes
+/// on top.
+fn activations(agent: &AgentConfig, shape: &ModelShape) -> u64 {
+    let attention = 2 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim;
+    let layer = 4 * shape.hidden + attention + 4 * shape.intermediate;
+    let numbers = if agent.train.checkpoint_activations {
+        shape.layers * shape.hidden + layer
+    } else {
+        shape.layers * layer
+    };
+    let tokens = agent.train.micro_batch_tokens as u64;
+    let chunk = chunk_elements(device(agent)).max(0) as u64;
+    tokens * numbers as u64 * width(agent.dtype) + CHUNKS * chunk * F32
+}
+
+fn device(agent: &AgentConfig) -> trainer::device::Device {
+    match agent.device {
+        DeviceName::Cpu => trainer::device::Device::Cpu,
+        DeviceName::Cuda(index) => trainer::device::Device::Cuda(index),
+    }
+}
+
+/// Returns how many copies of a model an agent's process holds to compute with. An embedded engine
+/// in f32 on a CPU keeps a second, reordered copy (`engine.prepack`).
+fn copies(agent: &AgentConfig) -> u64 {
+    match Reads::of(agent) {
+        Reads::NoWeights => 0,
+        Reads::Whole if is_prepacked(agent) => 2,
+        Reads::Whole => 1,
+    }
+}
+
+fn is_prepacked(agent: &AgentConfig) -> bool {
+    let embedded = agent.engine.kind == EngineKind::Embedded && agent.engine.prepack;
+    embedded && agent.dtype == Dtype::F32 && agent.device == DeviceName::Cpu
+}
+
+fn width(dtype: Dtype) -> u64 {
+    match dtype {
+        Dtype::F32 => 4,
+        Dtype::Bf16 => 2,
+    }
+}
+
+/// Formats a number of bytes for people: `3.2 GiB`.
+#[must_use]
+pub fn amount(bytes: u64) -> String {
+    let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.iter().find(|(size, _)| bytes >= *size) {
+        Some((size, unit)) => format!("{:.1} {unit}", bytes as f64 / *size as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// Returns the shape of a model, or `None` if it is not on this machine or cannot be read.
+#[must_use]
+pub fn shape(model: &ModelConfig) -> Option<ModelShape> {
+    match model {
+        ModelConfig::Path(path) => ModelShape::load(&models::locate(path, Reads::NoWeights).ok()?).ok(),
+        ModelConfig::Random(random) => {
+            let words = match &random.tokenizer {
+                TokenizerConfig::Bytes => 256,
+                TokenizerConfig::Words(words) => words.len(),
+            };
+            ModelShape::from_random(random, words + CONTROL, &[]).ok()
+        }
+        ModelConfig::Served(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use configs::RunConfig;
+
+    use super::*;
+
+    /// Qwen3-8B's shape.
+    fn eight_billion() -> ModelShape {
+        let model = r#"{"layers": 36, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "intermediate": 12288,
+            "max_context": 40960, "tokenizer": "bytes"}"#;
+        ModelShape::from_random(&serde_json::from_str(model).unwrap(), 151_936, &[]).unwrap()
+    }
+
+    fn agent(change: &str) -> AgentConfig {
+        let text = include_str!("../../../configs/two-lora.toml");
+        let text = text.replace("[agents.b]", &format!("[agents.b]\n{change}"));
+        let config = RunConfig::parse(&text, Path::new("x.toml")).unwrap();
+        config.agents.last_key_value().unwrap().1.clone()
+    }
+
+    #[test]
+    fn full_training_in_bf16_takes_the_bytes_of_its_parts() {
+        let mut agent = agent("dtype = \"bf16\"\ndevice = \"cuda:0\"\ntrain.checkpoint_activations = true");
+        agent.lora = None;
+        let shape = eight_billion();
+        let own = Layout::of(&shape).numel() as u64;
+        let memory = Memory::of(&agent, &shape);
+        assert!((8_190_000_000..8_200_000_000).contains(&own), "{own}");
+        // Master 4, gradient 4, moments 8, a copy to train with and a copy to serve with of 2 each.
+        assert_eq!(memory.least(), 20 * own);
+        let gib = memory.activations >> 30;
+        assert!((6..=10).contains(&gib), "{gib} GiB for 16,384 tokens");
+        agent.train.checkpoint_activations = false;
+        let kept = Memory::of(&agent, &shape);
+        assert_eq!(kept.gradient, 6 * own);
+        assert!(kept.activations > 5 * memory.activations);
+    }
+
+    #[test]
+    fn adapter_adds_little_to_its_base() {
+        let shape = eight_billion();
+        let memory = Memory::of(&agent("dtype = \"bf16\"\ndevice = \"cuda:0\""), &shape);
+        assert_eq!(memory.base, 2 * Layout::of(&shape).numel() as u64);
+        assert!(memory.least() - memory.base < memory.base / 5, "{memory:?}");
+    }
+
+    #[test]
+    fn frozen_agent_needs_no_trainer() {
+        let memory = Memory::of(&agent("train.enabled = false"), &eight_billion());
+        assert_eq!((memory.masters, memory.optimizer, memory.activations), (0, 0, 0));
+        assert!(memory.base > 0 && memory.row > 0);
+        let mut served = agent("train.enabled = false");
+        served.engine.kind = EngineKind::Vllm;
+        assert_eq!(Memory::of(&served, &eight_billion()), Memory::default());
+    }
+}
