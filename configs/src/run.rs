@@ -77,7 +77,8 @@ pub struct RunSection {
     /// Largest message on the wire, 16 KiB to 12 MiB. Larger tasks are rejected with a reason.
     #[serde(default = "default_message_cap")]
     pub message_cap: ByteSize,
-    /// Conversations that are written to `transcripts/`.
+    /// Conversations that are written to `transcripts/`. Greedy evaluations are always written
+    /// whole.
     #[serde(default)]
     pub transcripts: TranscriptPolicy,
     /// Treatment of groups that do not fill a batch when the run ends.
@@ -108,9 +109,9 @@ pub enum LastBatch {
 #[serde(rename_all = "lowercase")]
 pub enum TranscriptPolicy {
     /// Writes every conversation.
-    #[default]
     All,
     /// Writes the first conversation of every group.
+    #[default]
     First,
     /// Writes no conversation.
     None,

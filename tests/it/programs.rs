@@ -12,7 +12,9 @@ use crate::program;
 /// Returns `configs/programs.toml` with long time limits, because a busy machine starts Python
 /// slowly.
 fn configuration() -> Small {
-    Small::of("configs/programs.toml").replace("workflow.process.timeout", "120s")
+    Small::of("configs/programs.toml")
+        .set("run.transcripts", "all")
+        .replace("workflow.process.timeout", "120s")
 }
 
 fn play(program: &Program, command: &str, config: &Small) -> PathBuf {

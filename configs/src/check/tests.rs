@@ -367,3 +367,9 @@ fn shipped_configurations_are_valid_and_round_trip() {
         assert_eq!(toml::to_string(&again).unwrap(), written, "{}", path.display());
     }
 }
+
+#[test]
+fn transcripts_keep_one_conversation_per_group_by_default() {
+    let config = check(GOOD).unwrap();
+    assert_eq!(config.run.transcripts, crate::TranscriptPolicy::First);
+}
