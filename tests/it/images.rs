@@ -195,6 +195,7 @@ fn showing(folder: &Path) -> (String, String) {
         [run]
         name = "showing"
         mode = "async"
+        transcripts = "all"
         train_steps = 2
         lead = "a"
         [tasks]

@@ -37,6 +37,7 @@ fn judged(folder: &Path, missing: &str, tries: i64) -> Small {
     let template = folder.join("judge.jinja");
     std::fs::write(&template, "{{ answer }}").unwrap();
     kit::solo()
+        .set("run.transcripts", "all")
         .set("graders.correct.kind", "judge")
         .set("graders.correct.missing", missing)
         .set("graders.correct.judge.template", template.to_str().unwrap())

@@ -10,7 +10,7 @@ use tests::program::{json_folder, metrics, signal, wait_until};
 use tests::small::Small;
 use tests::trace::{audit, checkpoint, train};
 
-use crate::engines::{apart, start};
+use crate::engines::apart;
 use crate::evals::{json, run};
 use crate::program;
 

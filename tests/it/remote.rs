@@ -156,6 +156,7 @@ struct Live {
 fn live(steps: i64) -> Live {
     let program = program();
     let config = Small::of("configs/remote.toml")
+        .set("run.transcripts", "all")
         .set("workflow.process.timeout", "120s")
         .set("workflow.process.workers", 2)
         .set("run.train_steps", steps)

@@ -60,17 +60,23 @@ impl Place {
     }
 }
 
-/// Returns the file, or all reasons why containers cannot play the configuration.
+/// Returns the file.
 fn file(config: &RunConfig, place: &Place, gpus: bool) -> anyhow::Result<String> {
-    let problems = problems(config, gpus);
-    if !problems.is_empty() {
-        let message = format!(
-            "containers cannot play this configuration:\n  {}",
-            problems.join("\n  ")
-        );
-        return Err(Usage::new(message).into());
+    let (config, changes) = contained(config);
+    let on_gpu = config.participants().iter().any(|name| {
+        let agent = &config.agents[name];
+        let vllm = agent.engine.kind == EngineKind::Vllm && engines(&config, name).next().is_some();
+        agent.device != DeviceName::Cpu || vllm
+    });
+    match (on_gpu, gpus) {
+        (true, false) => return Err(Usage::new("an agent or its engine computes on a GPU: add --gpus").into()),
+        (false, true) => {
+            let message = "no agent computes on a GPU: write device = \"cuda:0\", or leave out --gpus";
+            return Err(Usage::new(message).into());
+        }
+        _ => {}
     }
-    let mut services = vec![Service::coordinator(config)];
+    let mut services = vec![Service::coordinator(&config)];
     for name in ["a", "b"] {
         if !config.participants().iter().any(|agent| agent.as_str() == name) {
             services.push(Service::unused(name));
@@ -79,9 +85,45 @@ fn file(config: &RunConfig, place: &Place, gpus: bool) -> anyhow::Result<String>
     for name in config.participants() {
         let agent = &config.agents[&name];
         services.push(Service::agent(&name, agent));
-        services.extend(engines(config, &name).map(|engine| Service::engine(&name, agent, engine)));
+        services.extend(engines(&config, &name).map(|engine| Service::engine(&name, agent, engine)));
     }
-    Ok(service::render(&services, config, place, gpus))
+    Ok(service::render(&services, &config, &changes, place, gpus))
+}
+
+/// Returns the configuration as containers can play it, and its changes as options. Each container
+/// sees one GPU, which is `cuda:0` inside, and reaches others by name instead of on loopback.
+fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
+    let (mut config, mut changes) = (config.clone(), Vec::new());
+    for name in config.participants() {
+        let Some(agent) = config.agents.get_mut(&name) else {
+            continue;
+        };
+        let mut change =
+            |key: &str, value: &dyn std::fmt::Display| changes.push(format!("agents.{name}.{key}={value}"));
+        if matches!(agent.device, DeviceName::Cuda(index) if index > 0) {
+            agent.device = DeviceName::Cuda(0);
+            change("device", &"\"cuda:0\"");
+        }
+        let engine = &mut agent.engine;
+        let mut moved = false;
+        for (index, url) in engine.urls.iter_mut().enumerate() {
+            if let Some(local) = Engine::read(url).filter(Engine::is_loopback) {
+                let suffix = if index == 0 { String::new() } else { format!("-{index}") };
+                *url = format!("http://engine-{name}{suffix}:{}", local.port);
+                moved = true;
+            }
+        }
+        if moved {
+            change("engine.urls", &toml::Value::from(engine.urls.clone()));
+        }
+        if moved && engine.kind == EngineKind::Dyad && engine.weights_url.is_none() {
+            engine.weights_listen = "0.0.0.0:8100".into();
+            engine.weights_url = Some(format!("http://agent-{name}:8100"));
+            change("engine.weights_listen", &"\"0.0.0.0:8100\"");
+            change("engine.weights_url", &format!("\"http://agent-{name}:8100\""));
+        }
+    }
+    (config, changes)
 }
 
 /// Returns the engines of an agent that become services: those whose URL names a host without dots.
@@ -91,46 +133,6 @@ fn engines<'a>(config: &'a RunConfig, name: &AgentName) -> impl Iterator<Item = 
     let urls = settings.urls.iter().filter(move |_| ours);
     urls.filter_map(|url| Engine::read(url))
         .filter(|engine| !engine.host.contains('.'))
-}
-
-fn problems(config: &RunConfig, gpus: bool) -> Vec<String> {
-    let participants = config.participants();
-    let agents = participants.iter().map(|name| (name, &config.agents[name]));
-    let mut problems = Vec::new();
-    let mut on_gpu = false;
-    for (name, agent) in agents {
-        match agent.device {
-            DeviceName::Cpu => {}
-            DeviceName::Cuda(0) => on_gpu = true,
-            device @ DeviceName::Cuda(_) => problems.push(format!(
-                "agents.{name}.device is {device}: each container sees one GPU, so write \"cuda:0\" for every agent"
-            )),
-        }
-        let engine = &agent.engine;
-        on_gpu |= engine.kind == EngineKind::Vllm && engines(config, name).next().is_some();
-        for url in &engine.urls {
-            if Engine::read(url).is_some_and(|engine| engine.is_loopback()) {
-                problems.push(format!(
-                    "agents.{name}.engine.urls has {url}: a container reaches others by name, so write \
-                     \"http://engine-{name}:8101\""
-                ));
-            }
-        }
-        let fetches = engine.kind == EngineKind::Dyad && engines(config, name).next().is_some();
-        if fetches && engine.weights_url.is_none() {
-            problems.push(format!(
-                "agents.{name}.engine.weights_url is not set: its engine fetches weights over the network, so write \
-                 weights_listen = \"0.0.0.0:8100\" and weights_url = \"http://agent-{name}:8100\""
-            ));
-        }
-    }
-    if on_gpu && !gpus {
-        problems.push("an agent or its engine computes on a GPU: add --gpus".into());
-    }
-    if gpus && !on_gpu {
-        problems.push("no agent computes on a GPU: write device = \"cuda:0\", or leave out --gpus".into());
-    }
-    problems
 }
 
 /// Returns true if the model is a name of the Hugging Face Hub.

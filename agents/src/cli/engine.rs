@@ -21,6 +21,9 @@ pub struct EngineArgs {
     /// The run's configuration; for a running run RUN/config.toml
     #[arg(env = "DYAD_CONFIG")]
     pub config: PathBuf,
+    /// Replace a key of the configuration, such as agents.a.device="cuda:0"
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Name of the agent in the configuration
     #[arg(long, env = "DYAD_AGENT")]
     pub agent: AgentName,
@@ -35,7 +38,7 @@ pub struct EngineArgs {
 }
 
 pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
-    let config = RunConfig::load(&args.config)?;
+    let config = RunConfig::load_with(&args.config, &args.set)?;
     let _telemetry = telemetry::init(Telemetry {
         role: "engine",
         agent: Some(args.agent.to_string()),

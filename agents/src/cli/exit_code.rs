@@ -123,10 +123,30 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
                 .into(),
         );
     }
+    if let Some(FolderError::NotFound { .. }) = cause.downcast_ref() {
+        let command = without_urls(std::env::args().skip(1)).join(" ");
+        return Some(format!(
+            "containers keep run folders in a volume: `docker compose exec coordinator dyad {command}` looks there"
+        ));
+    }
     match cause.downcast_ref::<LedgerError>() {
         Some(LedgerError::InUse { .. }) => Some("`dyad status` shows which processes of the run are alive".into()),
         _ => None,
     }
+}
+
+/// Returns the arguments without URLs of servers, which contain passwords and differ in a container.
+fn without_urls(args: impl Iterator<Item = String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut is_value = false;
+    for arg in args {
+        let is_option = ["--broker", "--state"].iter().any(|option| arg.starts_with(option));
+        if !is_option && !is_value {
+            kept.push(arg.clone());
+        }
+        is_value = is_option && !arg.contains('=');
+    }
+    kept
 }
 
 #[cfg(test)]
@@ -155,9 +175,22 @@ mod tests {
             base: "runs".into(),
             which: "x".into(),
         };
-        assert_eq!(code(&not_found.into()), 2);
+        let not_found = not_found.into();
+        assert_eq!(code(&not_found), 2);
+        let text = render(&not_found);
+        assert!(
+            text.contains("hint: containers keep run folders in a volume: `docker compose exec"),
+            "{text}"
+        );
         assert_eq!(code(&Usage::new("no").into()), 2);
         assert_eq!(code(&anyhow::anyhow!("it broke")), 1);
+    }
+
+    #[test]
+    fn command_for_a_container_has_no_url() {
+        let args = "tasks dead --broker amqp://u:p@h/v --run signal --state=redis://:p@h --all";
+        let kept = without_urls(args.split(' ').map(str::to_owned));
+        assert_eq!(kept.join(" "), "tasks dead --run signal --all");
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub struct Which {
     /// The run's configuration, if processes do not share the run folder (containers, hosts)
     #[arg(long, env = "DYAD_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Replace a key of --config, such as agents.a.device="cuda:0"; all processes need the same
+    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
+    pub set: Vec<String>,
     /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
@@ -88,7 +91,7 @@ impl Which {
     fn open(&self, keeps: bool) -> anyhow::Result<Process> {
         let (config, folder) = match &self.config {
             Some(path) => {
-                let config = RunConfig::load(path)?;
+                let config = RunConfig::load_with(path, &self.set)?;
                 let run = RunId::new(&self.run)
                     .with_context(|| format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run))?;
                 let folder = RunFolder::open_or_create(&config.run.folder, &config, run)?;

@@ -6,12 +6,27 @@ use super::error::{DeviceError, LIBRARY_VARIABLE};
 use crate::shim;
 
 const LIBRARY: &str = "libtorch_cuda.so";
+/// Libraries in the same folder that libtorch opens by bare name when it needs them: kernels
+/// compiled at run time, and solvers. libtorch_cpu looks in its own folder only.
+const LAZY: [&str; 2] = ["libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so"];
 
 /// Finds and opens the library for the life of the process.
 pub(super) fn open() -> Result<(), DeviceError> {
     let places = places();
     match places.iter().find(|path| path.is_file()) {
-        Some(path) => dlopen(path),
+        Some(path) => {
+            dlopen(path)?;
+            for name in LAZY {
+                // Without them only what needs them fails, with its own error.
+                let _ = dlopen(&path.with_file_name(name));
+            }
+            if !shim::context::turn_off_cudnn_attention() {
+                tracing::warn!(
+                    "this libtorch has no switch for cuDNN's attention: set TORCH_CUDNN_SDPA_DEPRIORITIZED=1"
+                );
+            }
+            Ok(())
+        }
         None => {
             let looked = places
                 .iter()

@@ -268,6 +268,13 @@ impl Engine {
         Ok(ids)
     }
 
+    /// Lets at most half as many generations be active as were (`active`), and at least one. Use it
+    /// when memory ran out: the same number would run out again. Returns the new limit.
+    pub fn halve_slots(&mut self, active: usize) -> usize {
+        self.options.slots = (self.options.slots.min(active) / 2).max(1);
+        self.options.slots
+    }
+
     /// Begins the requests that fit, then makes one token for each active row. Returns the results
     /// in the order in which they ended.
     ///

@@ -10,7 +10,7 @@ pub use decay::ranges;
 pub use shard::Shard;
 
 use broker::protocol::train::OptimStep;
-use tch::{Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 /// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,9 +32,30 @@ pub fn clip_factor(norm: f64, clip_norm: f64) -> f64 {
     }
 }
 
-/// Global L2 norm, summed in f64.
+/// Elements of the gradient that are turned into f64 at once: 128 MiB.
+const NORM_BLOCK: i64 = 1 << 24;
+
+/// Global L2 norm, summed in f64. It is computed in fixed blocks, because libtorch turns its whole
+/// argument into f64 first: 8 bytes a parameter. The blocks are gathered on the device and read by
+/// one copy.
 pub fn global_norm(grad: &Tensor) -> Result<f64, TchError> {
-    grad.f_norm_scalaropt_dtype(2.0, Kind::Double)?.f_double_value(&[])
+    norm_in_blocks(grad, NORM_BLOCK)
+}
+
+fn norm_in_blocks(grad: &Tensor, block: i64) -> Result<f64, TchError> {
+    let grad = grad.f_view(-1)?;
+    let length = grad.size1()?;
+    let norm = |start: i64| {
+        let block = grad.f_narrow(0, start, block.min(length - start))?;
+        block.f_norm_scalaropt_dtype(2.0, Kind::Double)
+    };
+    if length <= block {
+        return norm(0)?.f_double_value(&[]);
+    }
+    let starts = (0..length).step_by(block as usize);
+    let norms = starts.map(norm).collect::<Result<Vec<_>, _>>()?;
+    let norms: Vec<f64> = Vec::try_from(Tensor::f_stack(&norms, 0)?.f_to_device(Device::Cpu)?)?;
+    Ok(norms.into_iter().map(|norm| norm * norm).sum::<f64>().sqrt())
 }
 
 /// Clips the gradient and takes one step of `optimizer`. A gradient that is not finite changes
@@ -84,6 +105,22 @@ mod tests {
         }
         assert_eq!(Vec::<f32>::try_from(&weights).unwrap(), [1.0, 2.0]);
         assert_eq!(optimizer.steps(), 0);
+    }
+
+    #[test]
+    fn norm_in_blocks_is_the_norm_of_the_whole() {
+        let grad = Tensor::arange(1000, (Kind::Float, Device::Cpu)) - 500.0;
+        let whole = global_norm(&grad).unwrap();
+        for block in [1000, 999, 128, 7] {
+            let norm = norm_in_blocks(&grad, block).unwrap();
+            assert!((norm / whole - 1.0).abs() < 1e-14, "{block}: {norm} and {whole}");
+        }
+        let _ = grad.get(999).fill_(f64::NAN);
+        assert!(
+            norm_in_blocks(&grad, 128).unwrap().is_nan(),
+            "a bad element is not lost"
+        );
+        assert_eq!(norm_in_blocks(&grad.narrow(0, 0, 0), 128).unwrap(), 0.0);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! foreign calls.
 #![allow(unsafe_code)]
 
+pub(crate) mod context;
 pub(crate) mod floats;
 pub(crate) mod fused_adamw;
 mod library;

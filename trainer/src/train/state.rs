@@ -97,7 +97,11 @@ impl Trainer {
         self.model.pulse().mark();
         let (first, second) = {
             let (first, second) = self.optimizer.moments();
-            let fresh = |like: &tch::Tensor| like.f_zeros_like().map_err(|e| Stop::Failed(e.to_string()));
+            // On the CPU: a GPU would hold both the old and the read moments.
+            let fresh = |like: &tch::Tensor| {
+                tch::Tensor::f_zeros(like.size(), (like.kind(), tch::Device::Cpu))
+                    .map_err(|e| Stop::Failed(e.to_string()))
+            };
             (fresh(first)?, fresh(second)?)
         };
         moments::read(&folder.join(OPTIMIZER), self.weights.params(), [&first, &second])?;

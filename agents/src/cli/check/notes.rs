@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(lines.len(), 6, "{lines:?}");
         let notes = not_here(&config, &cache);
         assert!(
-            notes.len() == 6 + config.agents.len()
+            notes.len() == 6 + 2 * config.agents.len()
                 && notes[0].to_string().starts_with("agents.")
                 && notes.iter().all(Finding::is_absent),
             "--quiet reports them too: {notes:?}"

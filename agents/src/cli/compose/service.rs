@@ -170,7 +170,13 @@ fn variable(name: &str) -> String {
 }
 
 /// Returns the whole file.
-pub(super) fn render(services: &[Service], config: &RunConfig, place: &Place, gpus: bool) -> String {
+pub(super) fn render(
+    services: &[Service],
+    config: &RunConfig,
+    changes: &[String],
+    place: &Place,
+    gpus: bool,
+) -> String {
     let variant = if gpus { "cuda" } else { "cpu" };
     let option = if gpus { " --gpus" } else { "" };
     let mut text = format!(
@@ -191,7 +197,7 @@ pub(super) fn render(services: &[Service], config: &RunConfig, place: &Place, gp
     );
     let mut next_gpu = 0;
     for service in services {
-        service.write(&mut text, config, place);
+        service.write(&mut text, config, changes, place);
         if let Some(variable) = service.gpu.as_ref().filter(|_| gpus) {
             let _ = write!(
                 text,
@@ -206,7 +212,7 @@ pub(super) fn render(services: &[Service], config: &RunConfig, place: &Place, gp
 }
 
 impl Service {
-    fn write(&self, text: &mut String, config: &RunConfig, place: &Place) {
+    fn write(&self, text: &mut String, config: &RunConfig, changes: &[String], place: &Place) {
         let _ = writeln!(text, "  {}:", self.name);
         match self.kind {
             Kind::Unused => {
@@ -232,7 +238,10 @@ impl Service {
             Kind::Engine => [first, &own, rest].concat(),
             _ => [first, rest, &own].concat(),
         };
-        let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+        let sets = changes.iter().flat_map(|change| ["--set", change]);
+        let sets = sets.filter(|_| self.kind != Kind::Vllm);
+        let words = words.iter().map(String::as_str).chain(sets);
+        let words: Vec<String> = words.map(quoted).collect();
         let _ = writeln!(text, "    command: [{}]", words.join(", "));
         self.write_environment(text);
         self.write_volumes(text, place);

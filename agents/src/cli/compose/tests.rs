@@ -35,11 +35,6 @@ fn refusal(text: &str, gpus: bool) -> String {
     render(&file(&config(text), &place(), gpus).unwrap_err())
 }
 
-/// Gives both agents of signal.toml more settings.
-fn signal(more: &str) -> String {
-    SIGNAL.replace("[defaults.agent]", &format!("[defaults.agent]\n{more}"))
-}
-
 #[test]
 fn every_agent_is_a_service_under_its_name() {
     let services = services(ASTRAFLOW, true);
@@ -50,7 +45,11 @@ fn every_agent_is_a_service_under_its_name() {
         assert!(names.contains(&name.as_str()), "{names:?}");
         let device = &services[name.as_str()]["deploy"]["resources"]["reservations"]["devices"][0];
         let id = device["device_ids"][0].as_str().unwrap();
-        assert!(id.ends_with(&format!(":-{index}}}")), "each has its own GPU: {id}");
+        // Its engine has the one between.
+        assert!(
+            id.ends_with(&format!(":-{}}}", 2 * index)),
+            "each has its own GPU: {id}"
+        );
         let volumes = services[name.as_str()]["volumes"].as_vec().unwrap();
         assert!(
             volumes
@@ -60,6 +59,7 @@ fn every_agent_is_a_service_under_its_name() {
         );
         let words = words(&services[name.as_str()]);
         assert!(words.contains("--config /configs/x.toml --run ${DYAD_RUN:-"), "{words}");
+        assert!(words.contains("--set agents.verifier.device=\"cuda:0\""), "{words}");
     }
     assert_eq!(
         services["agent-a"]["profiles"][0].as_str(),
@@ -76,16 +76,20 @@ fn agents_of_compose_yaml_are_replaced_not_left_out() {
 }
 
 #[test]
-fn engines_named_by_a_url_are_services() {
-    let dyad = "engine = { kind = \"dyad\", urls = [\"http://engine-a:8101\"], weights_listen = \"0.0.0.0:8100\", \
-                weights_url = \"http://agent-a:8100\" }";
-    let text = SIGNAL.replace("[agents.a]", &format!("[agents.a]\n{dyad}"));
-    let services = services(&text, false);
-    assert_eq!(
-        words(&services["engine-a"]),
-        "engine /configs/x.toml --agent a --listen 0.0.0.0:8101"
+fn engines_on_loopback_become_services_with_names() {
+    let services = services(ASTRAFLOW, true);
+    let words = words(&services["engine-verifier"]);
+    assert!(
+        words.starts_with("engine /configs/x.toml --agent verifier --listen 0.0.0.0:8102 --set "),
+        "{words}"
     );
-    let token = services["engine-a"]["environment"]["DYAD_ENGINE_TOKEN"]
+    let urls = "agents.verifier.engine.urls=[\"http://engine-verifier:8102\"]";
+    assert!(words.contains(urls), "{words}");
+    assert!(
+        words.contains("agents.solver.engine.weights_url=\"http://agent-solver:8100\""),
+        "{words}"
+    );
+    let token = services["engine-solver"]["environment"]["DYAD_ENGINE_TOKEN"]
         .as_str()
         .unwrap();
     assert!(
@@ -95,17 +99,24 @@ fn engines_named_by_a_url_are_services() {
 }
 
 #[test]
+fn changes_in_the_command_make_the_configuration_of_containers() {
+    let (contained, changes) = contained(&config(ASTRAFLOW));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.toml");
+    std::fs::write(&path, ASTRAFLOW).unwrap();
+    let loaded = RunConfig::load_with(&path, &changes).unwrap();
+    let text = |config: &RunConfig| toml::to_string(config).unwrap();
+    assert_eq!(text(&loaded), text(&contained));
+}
+
+#[test]
 fn vllm_is_started_as_the_agent_needs_it() {
-    let vllm = "engine = { kind = \"vllm\", urls = [\"http://vllm-a:8000\", \"http://elsewhere.org:8000\"] }";
-    let text = ASTRAFLOW.replacen("[agents.", "[agents.served]\nPLACE\n[agents.", 0);
-    let name = config(&text).participants()[0].to_string();
-    let text = text.replace(
-        &format!("[agents.{name}]"),
-        &format!("[agents.{name}]\nlora = {{ rank = 8 }}\n{vllm}"),
-    );
+    let vllm = "lora = { rank = 8 }\nengine = { kind = \"vllm\", urls = [\"http://vllm-a:8000\", \"http://elsewhere.org:8000\"] }";
+    let text = ASTRAFLOW.replace("engine = { kind = \"dyad\", urls = [\"http://127.0.0.1:8101\"] }", vllm);
     let services = services(&text, true);
     let words = words(&services["vllm-a"]);
     assert!(words.contains("--port 8000 --enable-lora --max-lora-rank 8"), "{words}");
+    assert!(!words.contains("--set"), "{words}");
     assert_eq!(
         services["vllm-a"]["environment"]["VLLM_ALLOW_RUNTIME_LORA_UPDATING"].as_str(),
         Some("1")
@@ -117,31 +128,10 @@ fn vllm_is_started_as_the_agent_needs_it() {
 }
 
 #[test]
-fn what_no_container_can_play_is_refused_with_the_fix() {
-    for (text, gpus, why) in [
-        (signal("device = \"cuda:1\""), true, "write \"cuda:0\" for every agent"),
-        (signal("device = \"cuda:0\""), false, "add --gpus"),
-        (signal(""), true, "leave out --gpus"),
-        (
-            SIGNAL.replace(
-                "[agents.a]",
-                "[agents.a]\nengine = { kind = \"dyad\", urls = [\"http://127.0.0.1:8101\"] }",
-            ),
-            false,
-            "write \"http://engine-a:8101\"",
-        ),
-        (
-            SIGNAL.replace(
-                "[agents.a]",
-                "[agents.a]\nengine = { kind = \"dyad\", urls = [\"http://engine-a:8101\"] }",
-            ),
-            false,
-            "weights_url = \"http://agent-a:8100\"",
-        ),
-    ] {
-        let refused = refusal(&text, gpus);
-        assert!(refused.contains(why), "{refused}");
-    }
+fn gpus_are_asked_for_exactly_if_they_are_used() {
+    let cuda = SIGNAL.replace("[defaults.agent]", "[defaults.agent]\ndevice = \"cuda:0\"");
+    assert!(refusal(&cuda, false).contains("add --gpus"));
+    assert!(refusal(SIGNAL, true).contains("leave out --gpus"));
 }
 
 #[test]

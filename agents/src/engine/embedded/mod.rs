@@ -375,8 +375,21 @@ impl Thread {
         }
     }
 
+    /// Lets fewer generations run at once after memory ran out with `active` of them.
+    fn make_room(&mut self, error: &EngineError, active: usize) {
+        if error.is_out_of_memory() {
+            let slots = self.engine.halve_slots(active);
+            tracing::warn!(
+                active,
+                slots,
+                "memory ran out: fewer generations run at once from now on; set engine.slots to this number"
+            );
+        }
+    }
+
     /// Returns everything in progress with a failure: the askers may retry.
     fn return_all(&mut self, error: &EngineError) {
+        self.make_room(error, self.engine.pending());
         if let Err(error) = self.engine.abort_all() {
             tracing::error!(%error, "the engine cannot be cleared");
             crate::base::fault::leave(crate::run_folder::telemetry::EXIT_PANIC);
@@ -401,7 +414,7 @@ impl Thread {
                 Err(fault) => answers.push(failed(job, &fault_of(&fault))),
             }
         }
-        let mut unsampled = Vec::new();
+        let (mut unsampled, active) = (Vec::new(), requests.len());
         let made_of = self.run_wave(requests, &mut unsampled);
         for (id, failure) in unsampled {
             answers.extend(open.remove(&id).map(|job| failed(job, &failure)));
@@ -417,6 +430,7 @@ impl Thread {
             }
             Err(error) => {
                 tracing::error!(%error, "a wave failed; its generations are returned for a retry");
+                self.make_room(&error, active);
                 let failure = failure_of(&error);
                 answers.extend(open.into_values().map(|job| failed(job, &failure)));
             }

@@ -415,6 +415,33 @@ fn broken_weights_fail_loudly_and_the_engine_recovers() {
 
 /// Every value of the weights is finite, and their logits are not.
 #[test]
+fn half_as_many_run_at_once_after_memory_ran_out() {
+    // A pebibyte: the allocator itself fails.
+    let error = EngineError::from(tch::Tensor::f_zeros([1 << 48], (Kind::Float, Device::Cpu)).unwrap_err());
+    assert!(error.is_out_of_memory(), "{error}");
+    assert!(!EngineError::from(tch::Tensor::f_zeros([-1], (Kind::Float, Device::Cpu)).unwrap_err()).is_out_of_memory());
+    let mut engine = engine(OPTIONS);
+    for n in 0..6 {
+        engine.submit(request(n, &[1, 2, 3], 4)).unwrap();
+    }
+    engine.step().unwrap();
+    assert_eq!(engine.rows.len(), 6);
+    assert_eq!(
+        engine.halve_slots(6),
+        3,
+        "of the six that ran, not of the eight allowed"
+    );
+    for _ in engine.abort_all().unwrap() {}
+    for n in 0..6 {
+        engine.submit(request(n, &[1, 2, 3], 4)).unwrap();
+    }
+    engine.step().unwrap();
+    assert_eq!(engine.rows.len(), 3);
+    assert_eq!(drain(&mut engine).len(), 6, "the others wait for their turn");
+    assert_eq!(engine.halve_slots(1), 1);
+}
+
+#[test]
 fn finite_weights_with_overflowing_logits_fail_loudly_too() {
     let large = weights(1);
     let _ = large.view("model.norm.weight").unwrap().fill_(3e38);
