@@ -90,6 +90,36 @@ impl Data {
             .collect()
     }
 
+    /// Several metrics of every agent that has them, each named with its agent.
+    pub(crate) fn by_agent_and(&self, metrics: &[(&str, &str)]) -> Vec<Series> {
+        let named = |(metric, name): &(&str, &str)| {
+            let series = self.by_agent(metric).into_iter();
+            let name = (*name).to_owned();
+            series.map(move |series| Series::new(&format!("{} {name}", series.name), series.points))
+        };
+        metrics.iter().flat_map(named).collect()
+    }
+
+    /// Seconds of each step in which an agent trained, and in which it waited for its batch.
+    pub(crate) fn step_times(&self) -> Vec<Series> {
+        let mut all = self.by_agent_and(&[("time/train_s", "trains")]);
+        for (agent, metrics) in &self.train {
+            let (Some(trained), Some(ends)) = (metrics.get("time/train_s"), metrics.get("time/elapsed_s")) else {
+                continue;
+            };
+            let pairs = ends.iter().zip(ends.iter().skip(1));
+            // After a restart the clock begins again.
+            let waits = pairs
+                .filter(|(before, end)| end.1 > before.1)
+                .filter_map(|(before, end)| {
+                    let waited = end.1 - before.1 - trained.get(end.0)?;
+                    Some((*end.0 as f64, waited.max(0.0)))
+                });
+            all.push(Series::new(&format!("{agent} waits"), waits.collect()));
+        }
+        all
+    }
+
     /// Trained tokens per second, by agent.
     pub(crate) fn token_rates(&self) -> Vec<Series> {
         let rate = |(agent, metrics): (&String, &BTreeMap<String, BySteps>)| {
@@ -112,6 +142,10 @@ impl Data {
     /// Finished conversations per second, by coordinator; then turns.
     pub(crate) fn coordinator_rates(&self) -> (Vec<Series>, Vec<Series>) {
         let rate = |name: &str, points: &[(f64, f64, f64)], value: fn(&(f64, f64, f64)) -> f64| {
+            // After its last conversation a coordinator waits for agents, and has no rate.
+            let last = points.last().map_or(0.0, value);
+            let over = points.iter().position(|point| value(point) >= last);
+            let points = &points[..over.map_or(0, |at| at + 1)];
             let rates = points.windows(2).filter(|pair| pair[1].0 > pair[0].0);
             let rates = rates.map(|pair| (pair[1].0, (value(&pair[1]) - value(&pair[0])) / (pair[1].0 - pair[0].0)));
             Series::new(name, rates.collect())
@@ -195,6 +229,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn time_between_batches_is_training_and_waiting() {
+        let mut data = Data::default();
+        for (step, seconds) in [(1, 1.0), (2, 4.0), (3, 0.5), (4, 2.5)] {
+            let line = serde_json::json!({
+                "kind": "train", "agent": "a", "step": step, "time/train_s": 0.5, "time/elapsed_s": seconds,
+            });
+            data.add("p", line.as_object().unwrap());
+        }
+        let times = data.step_times();
+        assert_eq!(times[0].name, "a trains");
+        let waits = (times[1].name.as_str(), times[1].points.as_slice());
+        assert_eq!(
+            waits,
+            ("a waits", [(2.0, 2.5), (4.0, 1.5)].as_slice()),
+            "step 3 began a new clock"
+        );
+    }
+
+    #[test]
     fn a_replayed_step_counts_once_and_rates_are_differences() {
         let mut data = Data::default();
         let mut add = |line: Value| data.add("p", line.as_object().unwrap());
@@ -214,6 +267,9 @@ mod tests {
         );
         assert_eq!(data.token_rates()[0].points, [(3.0, 50.0), (5.0, 50.0)]);
         assert_eq!(data.coordinator_rates().0[0].points, [(2.0, 50.0), (4.0, 100.0)]);
+        let mut add = |line: Value| data.add("p", line.as_object().unwrap());
+        add(serde_json::json!({"kind": "coordinator", "step": 0, "conversations": 250, "time/elapsed_s": 5.0}));
+        assert_eq!(data.coordinator_rates().0[0].points.len(), 2, "no drop to 0 at the end");
         assert_eq!(data.first_and_last("a", "reward/mean"), Some((0.1, 0.4)));
         assert_eq!((data.conversations(), data.seconds()), (250, 5.0));
         let mut add = |line: Value| data.add("p", line.as_object().unwrap());
