@@ -8,11 +8,15 @@ use super::chart::Series;
 use super::error::ReportError;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::read_json_lines;
+use crate::stats::summary::{self, Evaluation};
 
-/// A figure at the beginning and at the end: means over a tenth of the steps.
+/// A figure at the beginning and at the end: in the first and the last evaluation, or as means over
+/// a tenth of the training steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Improvement {
     pub name: String,
+    /// The evaluation's metric; empty for a figure of training.
+    pub metric: String,
     pub first: f64,
     pub last: f64,
 }
@@ -42,6 +46,9 @@ pub(crate) fn read(folder: &RunFolder) -> Result<Data, ReportError> {
         let process = path.file_stem().unwrap_or_default().to_string_lossy();
         lines.iter().for_each(|line| data.add(&process, line));
     }
+    for (step, evaluation) in summary::evaluations(folder)? {
+        data.take_evaluation(step, &evaluation);
+    }
     Ok(data)
 }
 
@@ -64,6 +71,16 @@ impl Data {
         for (name, value) in line.iter().filter(|(name, _)| *name != "step") {
             if let Some(value) = value.as_f64() {
                 metrics.entry(name.clone()).or_default().insert(step, value);
+            }
+        }
+    }
+
+    /// Takes the means of an evaluation. The summary of a run takes the same file, so that a figure
+    /// has the same value everywhere.
+    fn take_evaluation(&mut self, step: u64, evaluation: &Evaluation) {
+        for name in evaluation.values.keys() {
+            if let Some(mean) = evaluation.mean(name) {
+                self.eval.entry(name.clone()).or_default().insert(step, mean);
             }
         }
     }
@@ -189,26 +206,39 @@ impl Data {
 
     /// The changes of rewards by agent, then those of evaluated figures.
     pub(crate) fn improvements(&self) -> Vec<Improvement> {
-        let reward = |agent: &String| {
-            let (first, last) = self.first_and_last(agent, "reward/mean")?;
-            Some(Improvement {
-                name: format!("reward of {agent}"),
-                first,
-                last,
+        let rewards = self.train.keys().filter_map(|agent| self.reward_change(agent));
+        let figures = self.evaluations().into_iter();
+        let figures = figures.filter_map(|series| self.evaluated_change(&series.name, &series.name));
+        rewards.chain(figures).collect()
+    }
+
+    /// The change of an agent's reward: between evaluations, or in training if there are not two.
+    pub(crate) fn reward_change(&self, agent: &str) -> Option<Improvement> {
+        self.evaluated_change(&format!("reward/{agent}"), &format!("reward of {agent}, evaluated"))
+            .or_else(|| {
+                let (first, last) = self.first_and_last(agent, "reward/mean")?;
+                let name = format!("reward of {agent}, training");
+                let metric = String::new();
+                Some(Improvement {
+                    name,
+                    metric,
+                    first,
+                    last,
+                })
             })
-        };
-        let evaluated = |series: Series| {
-            let (first, last) = (series.points.first()?.1, series.points.last()?.1);
-            Some(Improvement {
-                name: series.name,
-                first,
-                last,
-            })
-        };
-        let rewards = self.train.keys().filter_map(reward);
-        // A figure that was evaluated once has no change.
-        let twice = self.evaluations().into_iter().filter(|series| series.points.len() > 1);
-        rewards.chain(twice.filter_map(evaluated)).collect()
+    }
+
+    /// The change of a figure from the first evaluation to the last one, if there are two.
+    pub(crate) fn evaluated_change(&self, metric: &str, name: &str) -> Option<Improvement> {
+        let steps = self.eval.get(metric).filter(|steps| steps.len() > 1)?;
+        let (first, last) = (*steps.first_key_value()?.1, *steps.last_key_value()?.1);
+        let (name, metric) = (name.to_owned(), metric.to_owned());
+        Some(Improvement {
+            name,
+            metric,
+            first,
+            last,
+        })
     }
 
     /// The mean of a metric over the first and over the last tenth of an agent's steps.
@@ -227,6 +257,26 @@ fn steps(values: &BySteps) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn evaluated_reward_has_one_before() {
+        let mut data = Data::default();
+        for (step, reward) in [(1, 0.4), (2, 0.8)] {
+            let line = serde_json::json!({"kind": "train", "agent": "a", "step": step, "reward/mean": reward});
+            data.add("p", line.as_object().unwrap());
+        }
+        for (step, mean) in [(0, 0.25), (2, 0.75)] {
+            let values = [("reward/a".to_owned(), [("t".to_owned(), mean)].into())].into();
+            let evaluation = Evaluation {
+                values,
+                ..Evaluation::default()
+            };
+            data.take_evaluation(step, &evaluation);
+        }
+        let found = data.improvements();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].first, found[0].last), (0.25, 0.75));
+    }
 
     #[test]
     fn time_between_batches_is_training_and_waiting() {
@@ -278,7 +328,7 @@ mod tests {
         let names: Vec<String> = data.improvements().into_iter().map(|figure| figure.name).collect();
         assert_eq!(
             names,
-            ["reward of a", "success"],
+            ["reward of a, training", "success"],
             "a figure that was evaluated once has no change"
         );
     }

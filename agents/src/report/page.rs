@@ -6,7 +6,7 @@ use configs::RunConfig;
 
 use super::audit::RunAudit;
 use super::chart::{LEFT, RIGHT, WIDTH, figure, figure_number};
-use super::data::Data;
+use super::data::{Data, Improvement};
 use super::html::escape;
 use super::samples::Pair;
 use crate::run_folder::RunInfo;
@@ -76,21 +76,13 @@ fn head(facts: &PageFacts) -> String {
 fn tiles(facts: &PageFacts) -> String {
     let data = &facts.data;
     let mut tiles: Vec<(String, String, &str)> = Vec::new();
-    for agent in data.train.keys() {
-        if let Some((first, last)) = data.first_and_last(agent, "reward/mean") {
-            let better = if last > first { "up" } else { "" };
-            tiles.push((format!("reward of {agent}"), format!("{first:.3} → {last:.3}"), better));
-        }
+    for change in data.train.keys().filter_map(|agent| data.reward_change(agent)) {
+        let value = format!("{:.3} → {:.3}", change.first, change.last);
+        tiles.push((change.name.clone(), value, class_of(&change)));
     }
-    if let Some(success) = data.eval.get("success")
-        && let (Some((_, first)), Some((_, last))) = (success.first_key_value(), success.last_key_value())
-    {
-        let better = if last > first { "up" } else { "" };
-        tiles.push((
-            "success, evaluated".into(),
-            format!("{:.1}% → {:.1}%", first * 100.0, last * 100.0),
-            better,
-        ));
+    if let Some(change) = data.evaluated_change("success", "success, evaluated") {
+        let value = format!("{:.1}% → {:.1}%", change.first * 100.0, change.last * 100.0);
+        tiles.push((change.name.clone(), value, class_of(&change)));
     }
     let steps = data
         .train
@@ -111,6 +103,10 @@ fn tiles(facts: &PageFacts) -> String {
     }
     html.push_str("</section>\n");
     html
+}
+
+fn class_of(change: &Improvement) -> &'static str {
+    if change.last > change.first { "up" } else { "" }
 }
 
 fn duration(seconds: f64) -> String {
