@@ -1,4 +1,4 @@
-//! The stage of each agent that starts in this process, for people who wait for it.
+//! The stage of each agent that starts in this process, for people during a long start.
 //!
 //! A starting agent logs its stage at once and then every ten seconds. A view of the run shows it
 //! too.
@@ -21,7 +21,7 @@ pub type Stages = BTreeMap<AgentName, Stage>;
 
 static STAGES: LazyLock<watch::Sender<Stages>> = LazyLock::new(watch::Sender::default);
 
-/// What a starting agent does.
+/// The present work of a starting agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
     pub text: String,

@@ -303,6 +303,7 @@ figure{margin:0;padding:12px 12px 6px}figcaption{display:flex;flex-wrap:wrap;gap
 svg{width:100%;height:auto;display:block}svg text{fill:var(--dim);font-size:11px;font-variant-numeric:tabular-nums}
 text.y{text-anchor:end}text.x{text-anchor:middle}text.unit{text-anchor:end}line.grid{stroke:var(--line)}
 polyline{fill:none;stroke:var(--c);stroke-linejoin:round}.line{stroke-width:2}.line.c0{stroke-width:5;opacity:.55}
+svg[data-lines]>.line.c0:not(:has(~.line)),figcaption:not(:has(.key~.key)) .line.c0{stroke-width:2;opacity:1}
 .line.c2{stroke-dasharray:9 6}.line.c3{stroke-dasharray:3 6}.line.c4{stroke-dasharray:14 4 3 4}.line.c5{stroke-width:3;stroke-dasharray:1 7}
 line.at{stroke:var(--dim);opacity:0}output{display:block;min-height:19px;padding:0 4px;font-size:12px;white-space:pre-wrap;font-variant-numeric:tabular-nums}
 .id{margin:0 0 8px;overflow-wrap:anywhere;color:var(--dim)}code{font:12px ui-monospace,monospace}

@@ -32,10 +32,13 @@ impl Around<'_> {
         let Some(beat) = self.live.agents.get(name.as_str()) else {
             return format!("no heartbeat: it loads its model, or it is gone (see `dyad logs {name}`)");
         };
+        let requested = self.requested(name);
+        if requested > 0 && !beat.holding.is_empty() {
+            return format!("generates {} of an evaluation", count(requested, "turn"));
+        }
         if let Some(own) = self.own_work(beat) {
             return own;
         }
-        let requested = self.requested(name);
         if requested > 0 {
             return format!("generates {} for the coordinator", count(requested, "turn"));
         }
@@ -50,7 +53,7 @@ impl Around<'_> {
         }
     }
 
-    /// What the agent does without waiting for the coordinator, or what holds it up.
+    /// Returns the agent's own work, or the reason why it cannot take turns now.
     fn own_work(&self, beat: &Heartbeat) -> Option<String> {
         if beat.phase == RunPhase::Closed {
             return Some("has finished, and serves until every agent has finished".into());
@@ -77,8 +80,8 @@ impl Around<'_> {
             RunPhase::Starting => return format!("starts; waits for {} to serve", absent.join(", ")),
             RunPhase::Running | RunPhase::Draining => {}
         }
-        let keeps = |beat: Option<&Heartbeat>| beat.is_some_and(|beat| !beat.holding.is_empty());
-        let moving = self.agents(|beat| !keeps(beat));
+        let moves = |beat: &Heartbeat| beat.holding.is_empty() && self.batch(&beat.agent).is_some();
+        let moving = self.agents(|beat| beat.is_some_and(moves));
         let plays = if beat.evaluating { "evaluates; waits" } else { "waits" };
         let requested = beat.requested.iter().filter(|(_, turns)| **turns > 0);
         let requested: Vec<String> = requested
@@ -107,7 +110,7 @@ impl Around<'_> {
         }
     }
 
-    /// The agents with a matching heartbeat, None standing for an absent one.
+    /// Returns the agents with a matching heartbeat; None is an absent heartbeat.
     fn agents(&self, matches: impl Fn(Option<&Heartbeat>) -> bool) -> Vec<String> {
         let names = self.config.participants().into_iter();
         let found = names.filter(|name| matches(self.live.agents.get(name.as_str())));
