@@ -27,8 +27,8 @@ pub struct TrainConfig {
     pub advantage: Advantage,
     /// Treatment of groups with equal rewards.
     pub zero_advantage: ZeroAdvantage,
-    /// Treatment of conversations that reached their token limit: `keep` trains on them, `mask`
-    /// uses only their rewards, in the baseline.
+    /// Treatment of conversations that a token limit cut off: `keep` trains on them, `mask` uses
+    /// only their rewards, in the baseline.
     pub truncated: Truncated,
     /// Loss of a batch.
     pub loss: LossConfig,
@@ -155,7 +155,7 @@ pub enum Stale {
     Keep,
 }
 
-/// The treatment of conversations that reached their token limit.
+/// The treatment of conversations that a token limit cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Truncated {

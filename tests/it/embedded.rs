@@ -36,11 +36,26 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
+fn agent_start_logs_its_stage() {
+    let program = program();
+    let folder = program.play("run", "configs/signal.toml", &["--steps", "1"]);
+    for agent in ["a", "b"] {
+        let log = std::fs::read_to_string(folder.join(format!("logs/{agent}.jsonl"))).unwrap();
+        let begins = log.lines().find(|line| line.contains("\"message\":\"starting\""));
+        assert!(
+            begins.is_some_and(|line| line.contains("\"stage\":")),
+            "{agent}:\n{log}"
+        );
+    }
+}
+
+#[test]
 fn every_sample_is_trained_once() {
     let program = program();
     let lines = signal(&program, "0", "6");
     for line in lines.iter().filter(|line| line["kind"] == "train") {
         assert_eq!(line["samples"], 256);
+        assert_eq!(line["samples/truncated"], 0, "one token is a whole turn of this game");
         assert_eq!(
             line["staleness/max"], 0,
             "synchronous rounds train on their own weights"

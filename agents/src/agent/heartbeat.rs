@@ -1,4 +1,4 @@
-//! The agent's heartbeat, sent after every change and at least once a second. A task of its own
+//! The agent's heartbeat, sent after every change and at least twice a second. A task of its own
 //! sends it, so that it goes on during a long training step.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::base::log_scope;
 use crate::engine::EngineClient;
 
 /// The time after which a heartbeat is sent without a change.
-const WITHOUT_CHANGE: Duration = Duration::from_secs(1);
+const WITHOUT_CHANGE: Duration = Duration::from_millis(400);
 /// The shortest pause between two heartbeats. Changes within it share a heartbeat.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -26,7 +26,7 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     log_scope::spawn(async move {
         for seq in 0.. {
             if let Err(error) = beat(&agent, engine.as_ref(), seq).await {
-                tracing::warn!(%error, "cannot send a heartbeat: the agent tries again within a second");
+                tracing::warn!(%error, "cannot send a heartbeat: the agent tries again within half a second");
             }
             tokio::time::sleep(SHORTEST_PAUSE).await;
             tokio::select! {

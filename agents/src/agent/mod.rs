@@ -32,7 +32,7 @@ pub(crate) use listen::listen;
 pub use state::{Agent, AgentEnv, AgentStatus};
 
 use crate::base::fault::no_such_agent;
-use crate::base::log_scope;
+use crate::base::{log_scope, startup};
 use crate::http;
 use crate::ledger::LedgerHandle;
 
@@ -42,6 +42,7 @@ use crate::ledger::LedgerHandle;
 pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     let scope = log_scope::agent(&env.name);
     let started = async {
+        let _starting = startup::begin(&env.name);
         let started = start_parts(env).await?;
         tracing::info!(pid = std::process::id(), "agent is serving");
         Ok::<_, anyhow::Error>(started)
@@ -72,7 +73,10 @@ async fn start_parts(env: AgentEnv) -> anyhow::Result<Started> {
     heartbeat::start(agent.clone(), engine.clone());
     // Must come before `listen`. A crash loses the newest weights, but requests for those weights
     // come again. Training the recorded batches again makes equal weights to answer with.
-    training.catch_up().await?;
+    if training.replays() {
+        startup::enter(&agent.name, "training recorded batches again");
+        training.catch_up().await?;
+    }
     let router = listen(&agent, &settings, engine.clone()).await?;
     let speech = (text, vocab);
     let serve = |plan| http::serve(plan, &agent.name, &agent.run, engine.clone(), speech, settings.sampling);

@@ -11,3 +11,4 @@ pub mod retry;
 pub mod runtime_check;
 pub mod secret;
 pub mod signals;
+pub mod startup;

@@ -1,4 +1,5 @@
-//! Progress of a run: a live view on a terminal, else a line from time to time.
+//! Progress of a run: a live view on a terminal, else a line from time to time. While agents of this
+//! process start, it shows their stages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +12,12 @@ use broker::topology::Topology;
 use configs::RunConfig;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::base::startup::{self, Stage, Stages};
+
 /// Time between two lines if the output is no terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
+/// Time between two looks at agents that start.
+const START_EVERY: Duration = Duration::from_secs(1);
 
 /// The newest heartbeats.
 #[derive(Default)]
@@ -35,7 +40,21 @@ pub async fn watch(
     tokio::spawn(async move {
         let mut view = View::new(config);
         let mut heard = Heard::default();
-        while let Some(delivery) = beats.next().await {
+        let mut stages = startup::stages();
+        loop {
+            let starting = !stages.borrow().is_empty();
+            let delivery = tokio::select! {
+                delivery = beats.next() => delivery,
+                _ = stages.changed() => {
+                    view.show_start(&stages.borrow_and_update());
+                    continue;
+                }
+                () = tokio::time::sleep(START_EVERY), if starting => {
+                    view.show_start(&stages.borrow());
+                    continue;
+                }
+            };
+            let Some(delivery) = delivery else { return };
             delivery.ack().await;
             match heard::beat(&topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
@@ -46,7 +65,9 @@ pub async fn watch(
                 }
                 Err(_) => continue,
             }
-            view.show(&heard);
+            if !starting {
+                view.show(&heard);
+            }
         }
     });
     Ok(())
@@ -56,6 +77,7 @@ struct View {
     config: Arc<RunConfig>,
     started: Instant,
     last: Option<Instant>,
+    last_start: Option<Instant>,
     live: bool,
     bars: MultiProgress,
     run: ProgressBar,
@@ -92,10 +114,31 @@ impl View {
             config,
             started: Instant::now(),
             last: None,
+            last_start: None,
             live,
             bars,
             run,
             agents,
+        }
+    }
+
+    /// Shows what the agents of this process do while some of them start.
+    fn show_start(&mut self, stages: &Stages) {
+        if stages.is_empty() {
+            return;
+        }
+        if self.live {
+            self.run.set_message("starting");
+            for (name, bar) in &self.agents {
+                bar.set_message(stages.get(name).map_or_else(|| "started".into(), stage_text));
+            }
+        } else if self.last_start.is_none_or(|at| at.elapsed() >= startup::LOG_EVERY) {
+            self.last_start = Some(Instant::now());
+            let stages: Vec<String> = stages
+                .iter()
+                .map(|(name, stage)| format!("{name}: {}", stage_text(stage)))
+                .collect();
+            say(&format!("starting  {}\n", stages.join("  ")));
         }
     }
 
@@ -121,16 +164,8 @@ impl View {
                 .values()
                 .map(|beat| format!("{}: {}", beat.agent, agent_line(beat)))
                 .collect();
-            // A closed pipe must not end the run.
-            let _ = std::io::Write::write_all(
-                &mut std::io::stderr(),
-                format!(
-                    "step {lead}/{}  {summary}  {}\n",
-                    self.config.run.train_steps,
-                    agents.join("  ")
-                )
-                .as_bytes(),
-            );
+            let steps = self.config.run.train_steps;
+            say(&format!("step {lead}/{steps}  {summary}  {}\n", agents.join("  ")));
         }
     }
 }
@@ -139,6 +174,15 @@ impl Drop for View {
     fn drop(&mut self) {
         self.bars.clear().ok();
     }
+}
+
+/// Writes to standard error. A closed pipe must not end the run.
+fn say(line: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+}
+
+fn stage_text(stage: &Stage) -> String {
+    format!("{} ({} s)", stage.text, stage.since.elapsed().as_secs())
 }
 
 fn summary(heard: &Heard, elapsed: Duration, step: u64, steps: u64) -> String {
@@ -154,8 +198,14 @@ fn summary(heard: &Heard, elapsed: Duration, step: u64, steps: u64) -> String {
     } else {
         "-".into()
     };
+    let evaluates = heard.coordinators.values().any(|beat| beat.evaluating);
+    let evaluates = match (evaluates, step) {
+        (false, _) => "",
+        (true, 0) => "  first evaluation",
+        (true, _) => "  evaluating",
+    };
     format!(
-        "{:.0} turns/s  {:.0} conversations/s  {:.0}s, {left}",
+        "{:.0} turns/s  {:.0} conversations/s  {:.0}s, {left}{evaluates}",
         turns as f64 / seconds,
         conversations as f64 / seconds,
         seconds

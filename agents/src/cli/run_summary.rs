@@ -80,10 +80,9 @@ pub fn learned(changes: &[MetricChange]) -> String {
 #[must_use]
 pub fn figures(improvements: &[report::Improvement], shown: &[MetricChange], last: &LastMetrics) -> String {
     let mut text = String::new();
-    let is_shown = |name: &str| {
-        MEANINGS.iter().any(|(metric, _)| *metric == name) && shown.iter().any(|change| change.metric == name)
-    };
-    for figure in improvements.iter().filter(|figure| !is_shown(&figure.name)) {
+    let is_main = |metric: &str| metric.starts_with("reward/") || MEANINGS.iter().any(|(main, _)| *main == metric);
+    let is_shown = |metric: &str| is_main(metric) && shown.iter().any(|change| change.metric == metric);
+    for figure in improvements.iter().filter(|figure| !is_shown(&figure.metric)) {
         let (first, last) = (figure.first, figure.last);
         let _ = writeln!(text, "{:<24} {first:.3} -> {last:.3}", figure.name);
     }
@@ -100,13 +99,28 @@ mod tests {
     #[test]
     fn figures_show_before_and_after() {
         let figure = report::Improvement {
-            name: "reward of a".into(),
+            name: "reward of a, training".into(),
+            metric: String::new(),
             first: 0.0625,
             last: 1.0,
         };
         let text = figures(&[figure], &[], &LastMetrics::default());
-        assert_eq!(text, "reward of a              0.062 -> 1.000\n");
+        assert_eq!(text, "reward of a, training    0.062 -> 1.000\n");
         assert_eq!(figures(&[], &[], &LastMetrics::default()), "no training batch\n");
+    }
+
+    #[test]
+    fn evaluated_reward_is_printed_once() {
+        let change = MetricChange::of("reward/a", &[(0.0, 1.0), (0.5, 1.0)]).unwrap();
+        let figure = report::Improvement {
+            name: "reward of a, evaluated".into(),
+            metric: "reward/a".into(),
+            first: 0.25,
+            last: 1.0,
+        };
+        let shown = std::slice::from_ref(&change);
+        assert!(learned(shown).contains("a: its reward"));
+        assert_eq!(figures(&[figure], shown, &LastMetrics::default()), "");
     }
 
     #[test]
@@ -119,6 +133,7 @@ mod tests {
         );
         let figure = |name: &str| report::Improvement {
             name: name.into(),
+            metric: name.into(),
             first: 0.25,
             last: 0.75,
         };

@@ -203,7 +203,7 @@ fn read(
 fn transcripts(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) -> Vec<Transcript> {
     let trains = |name: &AgentName| config.agents.get(name).is_some_and(|agent| agent.train.enabled);
     let training = config.participants().into_iter().filter(trains).collect();
-    let mut rules = Rules::new(&config.workflow, &host.workflow().roles(), training);
+    let mut rules = Rules::of(&config.workflow, host.workflow(), training);
     // A test may play fewer conversations than a run.
     rules.min_valid = 1;
     compare_lengths(&rules, &mut ends);

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between two heartbeats.
-const BEAT_EVERY: Duration = Duration::from_secs(1);
+const BEAT_EVERY: Duration = Duration::from_millis(400);
+/// Between two lines of totals in the metrics.
+const TOTALS_EVERY: Duration = Duration::from_secs(1);
 /// Between two log lines about weights that a round waits for.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
@@ -14,6 +16,7 @@ pub(crate) struct Clock {
     started: Instant,
     beats: u64,
     last_beat: Option<Instant>,
+    last_totals: Option<Instant>,
     last_lease: Instant,
     /// Since when a round waits for the weights of a past alone, or since the last report of it.
     waits_since: Option<Instant>,
@@ -26,6 +29,7 @@ impl Clock {
             started: now,
             beats: 0,
             last_beat: None,
+            last_totals: None,
             last_lease: now,
             waits_since: None,
         }
@@ -40,6 +44,15 @@ impl Clock {
     #[must_use]
     pub(crate) fn beat_is_due(&self) -> bool {
         self.last_beat.is_none_or(|at| at.elapsed() >= BEAT_EVERY)
+    }
+
+    /// Returns true once per second: a line of totals is then to be written.
+    pub(crate) fn take_totals_turn(&mut self) -> bool {
+        let due = self.last_totals.is_none_or(|at| at.elapsed() >= TOTALS_EVERY);
+        if due {
+            self.last_totals = Some(Instant::now());
+        }
+        due
     }
 
     /// The number of the heartbeat that is sent now.
@@ -83,10 +96,12 @@ mod tests {
         assert!(clock.beat_is_due(), "the first heartbeat is due at once");
         assert_eq!(clock.next_beat(), 1);
         assert!(!clock.beat_is_due());
+        assert!(clock.take_totals_turn() && !clock.take_totals_turn());
         let lease = Duration::from_secs(30);
         assert!(!clock.take_lease_turn(lease));
         tokio::time::advance(lease / 3).await;
-        assert!(clock.beat_is_due() && clock.take_lease_turn(lease) && !clock.take_lease_turn(lease));
+        assert!(clock.beat_is_due() && clock.take_totals_turn());
+        assert!(clock.take_lease_turn(lease) && !clock.take_lease_turn(lease));
         assert_eq!(clock.age(), lease / 3);
     }
 

@@ -79,7 +79,7 @@ pub fn trained(config: &RunConfig) -> Vec<AgentName> {
 pub async fn play(run: &RunFolder, tell: impl Fn(&str)) -> anyhow::Result<OfRun> {
     let config = run.config()?;
     let set = suites::of_eval(&config, 0, 0.0)?;
-    let rules = Rules::new(&config.workflow, &set.workflow.roles(), BTreeSet::new());
+    let rules = Rules::of(&config.workflow, &*set.workflow, BTreeSet::new());
     let trained = trained(&config);
     let scratch = engines::Scratch::new()?;
     let mut found = BTreeMap::new();

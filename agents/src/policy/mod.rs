@@ -18,7 +18,7 @@ use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, has_w
 use trainer::transfer::Form;
 
 use crate::base::fault::Usage;
-use crate::base::log_scope;
+use crate::base::{log_scope, startup};
 use crate::run_folder::models::{self, Reads};
 use crate::run_folder::{RunFolder, input_digests};
 
@@ -121,7 +121,9 @@ pub(crate) fn base(shape: &ModelShape, folder: &Path, device: Device, dtype: Dty
 pub async fn prepare(run: &RunFolder, name: &AgentName, settings: &AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let (run, name, settings) = (run.clone(), name.clone(), settings.clone());
     let prepare = move || {
+        startup::enter(&name, "checking the model's files");
         input_digests::models::verify_one(&run, &name, &settings.model)?;
+        startup::enter(&name, "reading weights");
         let prepared = prepare_in(|model| run.model(model), &settings, &name, seed)?;
         input_digests::models::settle(&run, &name, &settings.model)?;
         Ok(prepared)
@@ -174,6 +176,7 @@ fn folder_in(
         }
         ModelConfig::Random(random) => {
             let model = model_name(settings, name)?;
+            startup::enter(name, "making a random model");
             let folder = place(&model);
             make(random, &folder, &model, seed, name).with_context(|| format!("making the model of agent {name}"))?;
             Ok(folder)

@@ -1,4 +1,7 @@
 //! Line charts as inline SVG: faint raw points, a running mean over them, axes with round numbers.
+//!
+//! Each line has its own width and dashes, so that equal lines are all visible. The points stand in
+//! `data-lines`, from which the page's script shows the values below the pointer.
 
 use std::fmt::Write;
 
@@ -6,10 +9,12 @@ use super::html::escape;
 
 /// The most points drawn: more cannot be distinguished.
 const DRAWN: usize = 360;
-const WIDTH: f64 = 560.0;
+/// Colours, each with a width and dashes of its own in the page's style.
+const STYLES: usize = 6;
+pub(super) const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 230.0;
-const LEFT: f64 = 52.0;
-const RIGHT: f64 = 10.0;
+pub(super) const LEFT: f64 = 52.0;
+pub(super) const RIGHT: f64 = 10.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 26.0;
 
@@ -72,13 +77,15 @@ pub(crate) fn figure(title: &str, x: &str, series: &[Series], bounds: Option<(f6
         let name = escape(&series.name);
         let _ = write!(
             html,
-            "<span class=\"key c{}\">{name} <i>{}</i></span>",
-            index % 6,
+            "<span class=\"key c{}\">{}{name} <i>{}</i></span>",
+            index % STYLES,
+            key_line(index),
             figure_number(last)
         );
     }
     html.push_str("</figcaption>");
     html.push_str(&svg(x, &series, bounds));
+    html.push_str("<output></output>");
     html.push_str("</figure>\n");
     html
 }
@@ -88,6 +95,7 @@ fn svg(x: &str, series: &[&Series], bounds: Option<(f64, f64)>) -> String {
     let all = || lines.iter().flatten();
     let x_range = range(all().map(|p| p.0));
     let (low, high) = range(all().map(|p| p.1));
+    let low = if all().all(|p| p.1 >= 0.0) { low.max(0.0) } else { low };
     let y_range = bounds.map_or((low, high), |(least, most)| (low.min(least), high.max(most)));
     let (x_ticks, y_ticks) = (ticks(x_range), ticks(y_range));
     let y_range = y_ticks.ends(y_range);
@@ -99,7 +107,13 @@ fn svg(x: &str, series: &[&Series], bounds: Option<(f64, f64)>) -> String {
             HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM),
         )
     };
-    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" data-x=\"{}\" data-from=\"{}\" data-to=\"{}\" data-lines=\"{}\">",
+        escape(x),
+        x_range.0,
+        x_range.1,
+        escape(&points_json(series, &lines))
+    );
     for tick in y_ticks.within(y_range) {
         let (_, y) = place((x_range.0, tick));
         let _ = write!(
@@ -123,12 +137,12 @@ fn svg(x: &str, series: &[&Series], bounds: Option<(f64, f64)>) -> String {
     let _ = write!(
         svg,
         "<text class=\"unit\" x=\"{}\" y=\"{}\">{}</text>",
-        LEFT - 6.0,
+        LEFT - 9.0,
         HEIGHT - 10.0,
         escape(x)
     );
     for (index, line) in lines.iter().enumerate() {
-        let class = index % 6;
+        let class = index % STYLES;
         let draw = |points: &[(f64, f64)]| {
             let text = |p: &(f64, f64)| {
                 let (x, y) = place(*p);
@@ -150,8 +164,28 @@ fn svg(x: &str, series: &[&Series], bounds: Option<(f64, f64)>) -> String {
             let _ = write!(svg, "<polyline class=\"line c{class}\" points=\"{mean}\"/>");
         }
     }
-    svg.push_str("</svg>");
+    let _ = write!(
+        svg,
+        "<line class=\"at\" y1=\"{TOP}\" y2=\"{}\"/></svg>",
+        HEIGHT - BOTTOM
+    );
     svg
+}
+
+/// The stroke of a line in the legend, as in the chart.
+fn key_line(index: usize) -> String {
+    let class = index % STYLES;
+    format!("<svg viewBox=\"0 0 24 8\"><polyline class=\"line c{class}\" points=\"0,4 24,4\"/></svg>")
+}
+
+/// The names and the drawn points of all lines, for the page's script.
+fn points_json(series: &[&Series], lines: &[Vec<(f64, f64)>]) -> String {
+    let named: Vec<_> = series
+        .iter()
+        .zip(lines)
+        .map(|(series, line)| (&series.name, line))
+        .collect();
+    serde_json::to_string(&named).unwrap_or_default()
 }
 
 /// The least and the greatest value, widened if they are equal.
@@ -202,7 +236,7 @@ pub(crate) fn figure_number(value: f64) -> String {
         }
     };
     match size {
-        _ if size < 1e-12 => "0".into(),
+        _ if size < 1e-18 => "0".into(),
         _ if size < 1e-3 => format!("{value:.1e}"),
         _ if size < 1.0 => trim(format!("{value:.3}")),
         _ if size < 100.0 => trim(format!("{value:.2}")),
@@ -239,6 +273,29 @@ mod tests {
         assert!(thin.iter().all(|p| (p.1 - 0.5).abs() < 1e-9));
         assert!(figure("t", "step", &[series], None).contains("class=\"raw c0\""));
         assert_eq!(figure("t", "step", &[Series::new("a", vec![])], None), "");
+    }
+
+    #[test]
+    fn figures_that_are_never_negative_have_no_negative_axis() {
+        let constant = |value: f64| Series::new("a", vec![(1.0, value), (2.0, value)]);
+        for series in [constant(0.0), constant(0.1)] {
+            for bounds in [None, Some((0.0, 0.0)), Some((0.0, 1.0))] {
+                let html = figure("t", "step", std::slice::from_ref(&series), bounds);
+                assert!(!html.contains(">-"), "{html}");
+            }
+        }
+        assert!(figure("t", "step", &[constant(-0.1)], None).contains(">-"));
+    }
+
+    #[test]
+    fn equal_lines_differ_in_their_strokes_and_carry_values() {
+        let lines = ["a", "b"].map(|name| Series::new(name, vec![(1.0, 0.125), (2.0, 0.5)]));
+        let html = figure("t", "step", &lines, None);
+        for class in ["line c0", "line c1"] {
+            assert!(html.contains(class), "{html}");
+        }
+        let values = "[[&quot;a&quot;,[[1.0,0.125],[2.0,0.5]]],[&quot;b&quot;,[[1.0,0.125],[2.0,0.5]]]]";
+        assert!(html.contains(values), "{html}");
     }
 
     #[test]

@@ -8,11 +8,15 @@ use super::chart::Series;
 use super::error::ReportError;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::read_json_lines;
+use crate::stats::summary::{self, Evaluation};
 
-/// A figure at the beginning and at the end: means over a tenth of the steps.
+/// A figure at the beginning and at the end: in the first and the last evaluation, or as means over
+/// a tenth of the training steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Improvement {
     pub name: String,
+    /// The evaluation's metric; empty for a figure of training.
+    pub metric: String,
     pub first: f64,
     pub last: f64,
 }
@@ -42,6 +46,9 @@ pub(crate) fn read(folder: &RunFolder) -> Result<Data, ReportError> {
         let process = path.file_stem().unwrap_or_default().to_string_lossy();
         lines.iter().for_each(|line| data.add(&process, line));
     }
+    for (step, evaluation) in summary::evaluations(folder)? {
+        data.take_evaluation(step, &evaluation);
+    }
     Ok(data)
 }
 
@@ -68,6 +75,16 @@ impl Data {
         }
     }
 
+    /// Takes the means of an evaluation. The summary of a run takes the same file, so that a figure
+    /// has the same value everywhere.
+    fn take_evaluation(&mut self, step: u64, evaluation: &Evaluation) {
+        for name in evaluation.values.keys() {
+            if let Some(mean) = evaluation.mean(name) {
+                self.eval.entry(name.clone()).or_default().insert(step, mean);
+            }
+        }
+    }
+
     /// One metric of every agent that has it.
     pub(crate) fn by_agent(&self, metric: &str) -> Vec<Series> {
         let series = |(agent, metrics): (&String, &BTreeMap<String, BySteps>)| {
@@ -88,6 +105,36 @@ impl Data {
             .into_iter()
             .map(|name| Series::new(name, steps(&self.eval[name])))
             .collect()
+    }
+
+    /// Several metrics of every agent that has them, each named with its agent.
+    pub(crate) fn by_agent_and(&self, metrics: &[(&str, &str)]) -> Vec<Series> {
+        let named = |(metric, name): &(&str, &str)| {
+            let series = self.by_agent(metric).into_iter();
+            let name = (*name).to_owned();
+            series.map(move |series| Series::new(&format!("{} {name}", series.name), series.points))
+        };
+        metrics.iter().flat_map(named).collect()
+    }
+
+    /// Seconds of each step in which an agent trained, and in which it waited for its batch.
+    pub(crate) fn step_times(&self) -> Vec<Series> {
+        let mut all = self.by_agent_and(&[("time/train_s", "trains")]);
+        for (agent, metrics) in &self.train {
+            let (Some(trained), Some(ends)) = (metrics.get("time/train_s"), metrics.get("time/elapsed_s")) else {
+                continue;
+            };
+            let pairs = ends.iter().zip(ends.iter().skip(1));
+            // After a restart the clock begins again.
+            let waits = pairs
+                .filter(|(before, end)| end.1 > before.1)
+                .filter_map(|(before, end)| {
+                    let waited = end.1 - before.1 - trained.get(end.0)?;
+                    Some((*end.0 as f64, waited.max(0.0)))
+                });
+            all.push(Series::new(&format!("{agent} waits"), waits.collect()));
+        }
+        all
     }
 
     /// Trained tokens per second, by agent.
@@ -112,6 +159,10 @@ impl Data {
     /// Finished conversations per second, by coordinator; then turns.
     pub(crate) fn coordinator_rates(&self) -> (Vec<Series>, Vec<Series>) {
         let rate = |name: &str, points: &[(f64, f64, f64)], value: fn(&(f64, f64, f64)) -> f64| {
+            // After its last conversation a coordinator waits for agents, and has no rate.
+            let last = points.last().map_or(0.0, value);
+            let over = points.iter().position(|point| value(point) >= last);
+            let points = &points[..over.map_or(0, |at| at + 1)];
             let rates = points.windows(2).filter(|pair| pair[1].0 > pair[0].0);
             let rates = rates.map(|pair| (pair[1].0, (value(&pair[1]) - value(&pair[0])) / (pair[1].0 - pair[0].0)));
             Series::new(name, rates.collect())
@@ -155,26 +206,39 @@ impl Data {
 
     /// The changes of rewards by agent, then those of evaluated figures.
     pub(crate) fn improvements(&self) -> Vec<Improvement> {
-        let reward = |agent: &String| {
-            let (first, last) = self.first_and_last(agent, "reward/mean")?;
-            Some(Improvement {
-                name: format!("reward of {agent}"),
-                first,
-                last,
+        let rewards = self.train.keys().filter_map(|agent| self.reward_change(agent));
+        let figures = self.evaluations().into_iter();
+        let figures = figures.filter_map(|series| self.evaluated_change(&series.name, &series.name));
+        rewards.chain(figures).collect()
+    }
+
+    /// The change of an agent's reward: between evaluations, or in training if there are not two.
+    pub(crate) fn reward_change(&self, agent: &str) -> Option<Improvement> {
+        self.evaluated_change(&format!("reward/{agent}"), &format!("reward of {agent}, evaluated"))
+            .or_else(|| {
+                let (first, last) = self.first_and_last(agent, "reward/mean")?;
+                let name = format!("reward of {agent}, training");
+                let metric = String::new();
+                Some(Improvement {
+                    name,
+                    metric,
+                    first,
+                    last,
+                })
             })
-        };
-        let evaluated = |series: Series| {
-            let (first, last) = (series.points.first()?.1, series.points.last()?.1);
-            Some(Improvement {
-                name: series.name,
-                first,
-                last,
-            })
-        };
-        let rewards = self.train.keys().filter_map(reward);
-        // A figure that was evaluated once has no change.
-        let twice = self.evaluations().into_iter().filter(|series| series.points.len() > 1);
-        rewards.chain(twice.filter_map(evaluated)).collect()
+    }
+
+    /// The change of a figure from the first evaluation to the last one, if there are two.
+    pub(crate) fn evaluated_change(&self, metric: &str, name: &str) -> Option<Improvement> {
+        let steps = self.eval.get(metric).filter(|steps| steps.len() > 1)?;
+        let (first, last) = (*steps.first_key_value()?.1, *steps.last_key_value()?.1);
+        let (name, metric) = (name.to_owned(), metric.to_owned());
+        Some(Improvement {
+            name,
+            metric,
+            first,
+            last,
+        })
     }
 
     /// The mean of a metric over the first and over the last tenth of an agent's steps.
@@ -193,6 +257,45 @@ fn steps(values: &BySteps) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn evaluated_reward_has_one_before() {
+        let mut data = Data::default();
+        for (step, reward) in [(1, 0.4), (2, 0.8)] {
+            let line = serde_json::json!({"kind": "train", "agent": "a", "step": step, "reward/mean": reward});
+            data.add("p", line.as_object().unwrap());
+        }
+        for (step, mean) in [(0, 0.25), (2, 0.75)] {
+            let values = [("reward/a".to_owned(), [("t".to_owned(), mean)].into())].into();
+            let evaluation = Evaluation {
+                values,
+                ..Evaluation::default()
+            };
+            data.take_evaluation(step, &evaluation);
+        }
+        let found = data.improvements();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].first, found[0].last), (0.25, 0.75));
+    }
+
+    #[test]
+    fn time_between_batches_is_training_and_waiting() {
+        let mut data = Data::default();
+        for (step, seconds) in [(1, 1.0), (2, 4.0), (3, 0.5), (4, 2.5)] {
+            let line = serde_json::json!({
+                "kind": "train", "agent": "a", "step": step, "time/train_s": 0.5, "time/elapsed_s": seconds,
+            });
+            data.add("p", line.as_object().unwrap());
+        }
+        let times = data.step_times();
+        assert_eq!(times[0].name, "a trains");
+        let waits = (times[1].name.as_str(), times[1].points.as_slice());
+        assert_eq!(
+            waits,
+            ("a waits", [(2.0, 2.5), (4.0, 1.5)].as_slice()),
+            "step 3 began a new clock"
+        );
+    }
 
     #[test]
     fn a_replayed_step_counts_once_and_rates_are_differences() {
@@ -214,6 +317,9 @@ mod tests {
         );
         assert_eq!(data.token_rates()[0].points, [(3.0, 50.0), (5.0, 50.0)]);
         assert_eq!(data.coordinator_rates().0[0].points, [(2.0, 50.0), (4.0, 100.0)]);
+        let mut add = |line: Value| data.add("p", line.as_object().unwrap());
+        add(serde_json::json!({"kind": "coordinator", "step": 0, "conversations": 250, "time/elapsed_s": 5.0}));
+        assert_eq!(data.coordinator_rates().0[0].points.len(), 2, "no drop to 0 at the end");
         assert_eq!(data.first_and_last("a", "reward/mean"), Some((0.1, 0.4)));
         assert_eq!((data.conversations(), data.seconds()), (250, 5.0));
         let mut add = |line: Value| data.add("p", line.as_object().unwrap());
@@ -222,7 +328,7 @@ mod tests {
         let names: Vec<String> = data.improvements().into_iter().map(|figure| figure.name).collect();
         assert_eq!(
             names,
-            ["reward of a", "success"],
+            ["reward of a, training", "success"],
             "a figure that was evaluated once has no change"
         );
     }

@@ -67,6 +67,11 @@ mod tests {
                     .with("loss", 0.3 - 0.2 * reward)
                     .with("optim/grad_norm", 1.0 / step as f64)
                     .with("staleness/mean", 0.5)
+                    .with("advantage/zero_share", 0.25)
+                    .with("loss/reference_kl", 0.01 * reward)
+                    .with("mismatch/behaviour_kl", 1e-4)
+                    .with("mismatch/on_policy_gap", 1e-6)
+                    .with("time/train_s", 0.1)
                     .with("tokens", 256)
                     .with("time/elapsed_s", step as f64 * 0.25);
                 writer.write(line);
@@ -120,6 +125,12 @@ mod tests {
             "Evaluation",
             "Staleness",
             "Conversations per second",
+            "Groups without an advantage",
+            "KL to the reference",
+            "Mismatch: KL to the weights that sampled",
+            "a equal weights",
+            "a waits",
+            "dyad conversation ab60/0",
             "<polyline",
             "signal-game",
             "max_staleness",

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use configs::RunConfig;
 
 use super::audit::RunAudit;
-use super::chart::{figure, figure_number};
-use super::data::Data;
+use super::chart::{LEFT, RIGHT, WIDTH, figure, figure_number};
+use super::data::{Data, Improvement};
 use super::html::escape;
 use super::samples::Pair;
 use crate::run_folder::RunInfo;
@@ -41,7 +41,7 @@ pub(crate) fn render(facts: &PageFacts) -> String {
         "<h2>Configuration</h2><details><summary>as resolved, every default filled in</summary><pre>{}</pre></details>",
         escape(&config)
     );
-    html.push_str("</main></body></html>\n");
+    let _ = writeln!(html, "</main><script>{}</script></body></html>", script());
     html
 }
 
@@ -76,21 +76,13 @@ fn head(facts: &PageFacts) -> String {
 fn tiles(facts: &PageFacts) -> String {
     let data = &facts.data;
     let mut tiles: Vec<(String, String, &str)> = Vec::new();
-    for agent in data.train.keys() {
-        if let Some((first, last)) = data.first_and_last(agent, "reward/mean") {
-            let better = if last > first { "up" } else { "" };
-            tiles.push((format!("reward of {agent}"), format!("{first:.3} → {last:.3}"), better));
-        }
+    for change in data.train.keys().filter_map(|agent| data.reward_change(agent)) {
+        let value = format!("{:.3} → {:.3}", change.first, change.last);
+        tiles.push((change.name.clone(), value, class_of(&change)));
     }
-    if let Some(success) = data.eval.get("success")
-        && let (Some((_, first)), Some((_, last))) = (success.first_key_value(), success.last_key_value())
-    {
-        let better = if last > first { "up" } else { "" };
-        tiles.push((
-            "success, evaluated".into(),
-            format!("{:.1}% → {:.1}%", first * 100.0, last * 100.0),
-            better,
-        ));
+    if let Some(change) = data.evaluated_change("success", "success, evaluated") {
+        let value = format!("{:.1}% → {:.1}%", change.first * 100.0, change.last * 100.0);
+        tiles.push((change.name.clone(), value, class_of(&change)));
     }
     let steps = data
         .train
@@ -113,6 +105,10 @@ fn tiles(facts: &PageFacts) -> String {
     html
 }
 
+fn class_of(change: &Improvement) -> &'static str {
+    if change.last > change.first { "up" } else { "" }
+}
+
 fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
@@ -127,31 +123,50 @@ fn charts(data: &Data) -> String {
         return "<p>No batch was trained yet.</p>\n".into();
     }
     let (conversations, turns) = data.coordinator_rates();
-    let figures = [
-        figure("Reward", "step", &data.by_agent("reward/mean"), Some((0.0, 1.0))),
-        figure("Evaluation", "step", &data.evaluations(), Some((0.0, 1.0))),
-        figure("Loss", "step", &data.by_agent("loss"), None),
-        figure(
-            "Gradient norm",
-            "step",
-            &data.by_agent("optim/grad_norm"),
-            Some((0.0, 0.0)),
-        ),
-        figure("Entropy", "step", &data.by_agent("loss/entropy"), None),
-        figure("Staleness", "step", &data.by_agent("staleness/mean"), Some((0.0, 1.0))),
-        figure("Conversations per second", "seconds", &conversations, Some((0.0, 0.0))),
-        figure("Turns per second", "seconds", &turns, Some((0.0, 0.0))),
-        figure(
-            "Trained tokens per second",
-            "seconds",
-            &data.token_rates(),
-            Some((0.0, 0.0)),
-        ),
+    let share = Some((0.0, 1.0));
+    let positive = Some((0.0, 0.0));
+    let of_agents = |title: &str, metric: &str, bounds| figure(title, "step", &data.by_agent(metric), bounds);
+    let gaps = data.by_agent_and(&[
+        ("mismatch/on_policy_gap", "equal weights"),
+        ("mismatch/off_policy_gap", "other weights"),
+    ]);
+    // Without a KL in the loss there is no reference, and the figure is 0.
+    let mut measured = data.by_agent("loss/reference_kl");
+    measured.retain(|series| series.points.iter().any(|point| point.1 != 0.0));
+    let learning = [
+        of_agents("Reward in training", "reward/mean", share),
+        figure("Evaluation", "step", &data.evaluations(), share),
+        of_agents("Groups without an advantage", "advantage/zero_share", share),
+        of_agents("Entropy", "loss/entropy", positive),
+        figure("KL to the reference", "step", &measured, positive),
+        of_agents("Loss", "loss", None),
+        of_agents("Gradient norm", "optim/grad_norm", positive),
     ];
-    format!(
-        "<h2>Curves</h2><section class=\"grid2\">{}</section>\n",
-        figures.concat()
-    )
+    let agreement = [
+        of_agents("Staleness (steps)", "staleness/mean", share),
+        of_agents(
+            "Mismatch: KL to the weights that sampled",
+            "mismatch/behaviour_kl",
+            positive,
+        ),
+        figure("Mismatch: largest gap of engine and trainer", "step", &gaps, positive),
+    ];
+    let speed = [
+        figure("Seconds per step", "step", &data.step_times(), positive),
+        figure("Tokens per second", "seconds", &data.token_rates(), positive),
+        figure("Conversations per second", "seconds", &conversations, positive),
+        figure("Turns per second", "seconds", &turns, positive),
+    ];
+    let section = |title: &str, figures: String| match figures.as_str() {
+        "" => String::new(),
+        figures => format!("<h2>{title}</h2><section class=\"grid2\">{figures}</section>\n"),
+    };
+    [
+        section("Learning", learning.concat()),
+        section("Engine and trainer", agreement.concat()),
+        section("Speed", speed.concat()),
+    ]
+    .concat()
 }
 
 fn conversations(samples: &[Pair]) -> String {
@@ -175,6 +190,10 @@ fn conversation(transcript: &Transcript) -> String {
         escape(&transcript.status),
         escape(&clip(&prompt_text(&transcript.prompt)))
     );
+    if !transcript.conversation.is_empty() {
+        let id = escape(&transcript.conversation);
+        let _ = write!(html, "<p class=\"id\"><code>dyad conversation {id}</code></p>");
+    }
     for turn in &transcript.turns {
         let _ = write!(
             html,
@@ -236,6 +255,33 @@ fn audit(audit: &RunAudit) -> String {
     html
 }
 
+/// Shows the values of each chart at the pointer's place.
+fn script() -> String {
+    let (left, inner) = (LEFT, WIDTH - LEFT - RIGHT);
+    SCRIPT
+        .replace("LEFT", &left.to_string())
+        .replace("INNER", &inner.to_string())
+        .replace("WIDTH", &WIDTH.to_string())
+}
+
+const SCRIPT: &str = "
+for (const figure of document.querySelectorAll('figure')) {
+  const svg = figure.querySelector('svg[data-lines]'), at = svg.querySelector('.at'), out = figure.querySelector('output');
+  const lines = JSON.parse(svg.dataset.lines), from = +svg.dataset.from, span = svg.dataset.to - from;
+  const far = (point, x) => Math.abs(point[0] - x), short = n => String(+n.toPrecision(4));
+  const nearest = (points, x) => points.reduce((best, point) => far(point, x) < far(best, x) ? point : best);
+  svg.onpointermove = event => {
+    const box = svg.getBoundingClientRect();
+    const wanted = from + ((event.clientX - box.left) / box.width * WIDTH - LEFT) / INNER * span;
+    const x = nearest(lines.flatMap(line => line[1]), wanted)[0];
+    const place = LEFT + (x - from) / span * INNER;
+    at.setAttribute('x1', place); at.setAttribute('x2', place); at.style.opacity = 1;
+    const values = lines.map(([name, points]) => name + ' ' + short(nearest(points, x)[1]));
+    out.textContent = svg.dataset.x + ' ' + short(x) + ':  ' + values.join('   ');
+  };
+  svg.onpointerleave = () => { at.style.opacity = 0; out.textContent = ''; };
+}";
+
 const STYLE: &str = "
 :root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1d2330;--dim:#69707d;--line:#e4e6ea;--good:#0b7a4b;--bad:#b3261e;
 --c0:#2f6fde;--c1:#d9652b;--c2:#2a9d74;--c3:#8a5cd6;--c4:#c2a012;--c5:#c2418c}
@@ -251,12 +297,17 @@ small{font-weight:400;font-size:12px;margin-left:6px}
 .tile.up b{color:var(--good)}
 .grid2{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:14px}
 figure{margin:0;padding:12px 12px 6px}figcaption{display:flex;flex-wrap:wrap;gap:4px 14px;align-items:baseline;font-size:14px;padding:0 4px 6px}
-.key{font-size:12px;color:var(--dim)}.key:before{content:'';display:inline-block;width:10px;height:3px;border-radius:2px;margin-right:5px;vertical-align:middle;background:var(--c)}
+.key{font-size:12px;color:var(--dim)}.key svg{display:inline-block;width:24px;height:8px;margin-right:5px;vertical-align:middle}
 .key i{font-style:normal;color:var(--ink);font-variant-numeric:tabular-nums}
 .c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}.c5{--c:var(--c5)}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--dim);font-size:11px;font-variant-numeric:tabular-nums}
 text.y{text-anchor:end}text.x{text-anchor:middle}text.unit{text-anchor:end}line.grid{stroke:var(--line)}
-polyline{fill:none;stroke:var(--c);stroke-linejoin:round}.line{stroke-width:2}.raw{stroke-width:1;opacity:.28}.dot{fill:var(--c)}
+polyline{fill:none;stroke:var(--c);stroke-linejoin:round}.line{stroke-width:2}.line.c0{stroke-width:5;opacity:.55}
+svg[data-lines]>.line.c0:not(:has(~.line)),figcaption:not(:has(.key~.key)) .line.c0{stroke-width:2;opacity:1}
+.line.c2{stroke-dasharray:9 6}.line.c3{stroke-dasharray:3 6}.line.c4{stroke-dasharray:14 4 3 4}.line.c5{stroke-width:3;stroke-dasharray:1 7}
+line.at{stroke:var(--dim);opacity:0}output{display:block;min-height:19px;padding:0 4px;font-size:12px;white-space:pre-wrap;font-variant-numeric:tabular-nums}
+.id{margin:0 0 8px;overflow-wrap:anywhere;color:var(--dim)}code{font:12px ui-monospace,monospace}
+.raw{stroke-width:1;opacity:.28}.dot{fill:var(--c)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,380px),1fr));gap:14px;margin-bottom:14px}
 article{padding:12px 14px}.said{white-space:pre-wrap;overflow-wrap:anywhere;margin:0 0 8px;padding:7px 10px;border-radius:7px;background:var(--bg);font:13px/1.45 ui-monospace,monospace}
 .said b,.said small{font-family:system-ui,sans-serif}.said b{margin-right:8px}.said small{margin:0 8px 0 0}.task{opacity:.8}

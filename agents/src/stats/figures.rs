@@ -78,6 +78,7 @@ mod tests {
             training: Default::default(),
             weights: [(role("retry"), [("correct".to_owned(), 0.5)].into())].into(),
             compared: Default::default(),
+            whole_turns: Default::default(),
             min_valid: 1,
         };
         let outcome = Outcome {

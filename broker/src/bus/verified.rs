@@ -139,6 +139,7 @@ mod tests {
             evaluating: false,
             evaluated: None,
             stalled: None,
+            requested: Default::default(),
             pid: 1,
         })
     }

@@ -10,7 +10,7 @@ use crate::ids::{Attempt, Digest, GroupId, WeightVersion};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum SampleStatus {
     Completed,
-    /// Some generation of this sample reached its token limit.
+    /// A token limit cut off some turn of this sample before its natural end.
     Truncated,
 }
 

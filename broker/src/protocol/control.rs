@@ -1,5 +1,7 @@
 //! Heartbeats and commands.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::WeightVersion;
@@ -46,7 +48,7 @@ pub struct Saved {
     pub consumed: String,
 }
 
-/// An agent's heartbeat, sent on change and at least each second. The newest of an incarnation
+/// An agent's heartbeat, sent on change and at least twice a second. The newest of an incarnation
 /// wins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heartbeat {
@@ -132,6 +134,9 @@ pub struct CoordinatorBeat {
     /// Why it paused the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
+    /// The number of turns that it has requested from each agent and that are not answered yet.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requested: BTreeMap<AgentName, u64>,
     #[serde(default)]
     pub pid: u32,
 }

@@ -17,7 +17,7 @@ use configs::WorkflowConfig;
 
 use super::parts::{digest, reward_parts};
 use crate::sample;
-use crate::workflow::{Outcome, RoleSpec, SeatReward, part_weights, shaped};
+use crate::workflow::{Outcome, RoleSpec, SeatReward, Workflow, part_weights, shaped};
 
 /// The end of one conversation.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,11 +47,23 @@ pub struct Rules {
     pub weights: BTreeMap<RoleName, BTreeMap<String, f64>>,
     /// Roles with answers that are compared by length over the group.
     pub compared: BTreeSet<RoleName>,
+    /// The least number of tokens of a whole turn, for roles whose turns the game bounds.
+    pub whole_turns: BTreeMap<RoleName, u32>,
     /// The number of conversations of a group that must be valid, for every role.
     pub min_valid: usize,
 }
 
 impl Rules {
+    /// Returns the rules of the groups that `workflow` plays.
+    #[must_use]
+    pub fn of(config: &WorkflowConfig, workflow: &dyn Workflow, training: BTreeSet<AgentName>) -> Self {
+        let whole = |role: &RoleName| Some((role.clone(), workflow.whole_turn(role)?));
+        Self {
+            whole_turns: config.roles.keys().filter_map(whole).collect(),
+            ..Self::new(config, &workflow.roles(), training)
+        }
+    }
+
     /// `specs` are the workflow's roles. A part that the configuration does not name keeps the
     /// workflow's weight.
     #[must_use]
@@ -64,8 +76,17 @@ impl Rules {
             training,
             weights: shaped::counted(config, specs),
             compared: compared.map(|(role, _)| role.clone()).collect(),
+            whole_turns: BTreeMap::new(),
             min_valid: least as usize,
         }
+    }
+
+    /// Returns true if its token limit cut this turn off before its natural end. The limit is the
+    /// natural end of a turn that the game bounds.
+    #[must_use]
+    pub fn is_cut(&self, key: &TurnKey, made: &Generation) -> bool {
+        let whole = self.whole_turns.get(&key.role);
+        made.finish == Finish::Length && whole.is_none_or(|whole| made.output_ids.len() < *whole as usize)
     }
 
     /// Returns the weighted sum of a seat's parts, in f64 and in the order of the parts. A part
@@ -90,7 +111,7 @@ pub struct GroupSummary {
     pub valid: usize,
     /// The number of conversations and seats that left the statistics, by reason.
     pub failed: BTreeMap<Failure, usize>,
-    /// The number of trained seats with a generation that reached its token limit.
+    /// The number of trained seats with a turn that its token limit cut off.
     pub truncated: usize,
     /// The mean weighted reward of the seats that count.
     pub rewards: BTreeMap<RoleName, f64>,
@@ -222,6 +243,12 @@ impl Judged {
                 .or_default()
                 .insert(key.turn, generation);
         }
+        let is_cut = |reward: &SeatReward| {
+            let mut turns = turns
+                .iter()
+                .filter(|(key, _)| (&key.role, key.seat) == (&reward.role, reward.seat));
+            turns.any(|(key, made)| rules.is_cut(key, made))
+        };
         let mut rewards: Vec<&SeatReward> = outcome.rewards.iter().collect();
         rewards.sort_by(|a, b| (&a.role, a.seat).cmp(&(&b.role, b.seat)));
         let twice = |reward: &SeatReward| {
@@ -235,7 +262,7 @@ impl Judged {
             let turns = spoke.get(&(&reward.role, reward.seat));
             let sample = match twice(reward) {
                 true => Err("the workflow rewarded one seat twice".to_owned()),
-                false => judge_seat(member, reward, turns, rules),
+                false => judge_seat(member, reward, turns, is_cut(reward), rules),
             };
             JudgedSeat {
                 role: reward.role.clone(),
@@ -261,6 +288,7 @@ fn judge_seat(
     member: u16,
     reward: &SeatReward,
     turns: Option<&BTreeMap<u16, &Generation>>,
+    truncated: bool,
     rules: &Rules,
 ) -> Result<Sample, String> {
     let turns = turns.ok_or("a seat was rewarded that never spoke")?;
@@ -285,7 +313,6 @@ fn judge_seat(
             ));
         }
     }
-    let truncated = turns.values().any(|g| g.finish == Finish::Length);
     Ok(Sample {
         member,
         role: reward.role.as_str().to_owned(),

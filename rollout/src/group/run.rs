@@ -102,10 +102,16 @@ impl GroupRun {
         before - self.in_flight.len()
     }
 
-    /// Returns the turns that are in flight and still wanted.
+    /// Returns the number of turns that are in flight and still wanted.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.in_flight.iter().filter(|key| self.is_wanted(key)).count()
+        self.outstanding_roles().count()
+    }
+
+    /// Returns the role of each turn that is in flight and still wanted.
+    pub fn outstanding_roles(&self) -> impl Iterator<Item = &RoleName> {
+        let wanted = self.in_flight.iter().filter(|key| self.is_wanted(key));
+        wanted.map(|key| &key.role)
     }
 
     /// Checks whether this result may be committed. Call it before the commit.

@@ -47,6 +47,11 @@ pub trait Workflow: Send + Sync {
     fn goes_on_without(&self, _role: &RoleName) -> bool {
         false
     }
+    /// Returns the least number of tokens of a whole turn, where the game itself bounds the turns of
+    /// this role. A turn that its limit ended is then not truncated if it has as many.
+    fn whole_turn(&self, _role: &RoleName) -> Option<u32> {
+        None
+    }
     /// Returns the user's own programs that play roles. An ask for such a role is one line for its
     /// program.
     fn programs(&self) -> Vec<Program> {

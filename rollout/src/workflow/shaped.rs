@@ -249,6 +249,10 @@ impl Workflow for Shaped {
         self.inner.check_tools(task)
     }
 
+    fn whole_turn(&self, role: &RoleName) -> Option<u32> {
+        self.inner.whole_turn(role)
+    }
+
     fn shares_pictures(&self) -> bool {
         self.inner.shares_pictures()
     }

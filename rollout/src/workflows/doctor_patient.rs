@@ -278,6 +278,11 @@ impl Workflow for DoctorPatient {
         Some(2 * usize::from(self.turns) - usize::from(!self.mrlx))
     }
 
+    /// Under `cut = "heard"` the game goes on with every turn that says something.
+    fn whole_turn(&self, _role: &RoleName) -> Option<u32> {
+        (!self.cut_ends).then_some(1)
+    }
+
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.prompts.check(task)?;
         self.check_room(task)?;

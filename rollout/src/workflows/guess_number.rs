@@ -210,6 +210,10 @@ impl Workflow for GuessNumber {
         ]
     }
 
+    fn whole_turn(&self, _role: &RoleName) -> Option<u32> {
+        (!self.cut_ends).then_some(self.tokens)
+    }
+
     fn most_turns(&self) -> Option<usize> {
         Some(2 * usize::from(self.turns) - 1)
     }

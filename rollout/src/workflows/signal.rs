@@ -130,6 +130,14 @@ impl Workflow for Signal {
         }
     }
 
+    fn whole_turn(&self, role: &RoleName) -> Option<u32> {
+        Some(if *role == self.speaker {
+            self.message_tokens
+        } else {
+            self.answer_tokens
+        })
+    }
+
     fn shares_pictures(&self) -> bool {
         true
     }
@@ -171,6 +179,21 @@ mod tests {
             Step::Ask(mut asks) if asks.len() == 1 => asks.remove(0),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Through the workflow's outer layers, as a run builds it.
+    #[test]
+    fn shaped_game_bounds_its_turns() {
+        let mut config = config("signal", &["speaker", "listener"], "max_new_tokens = 2");
+        let shaping = configs::ShapingConfig {
+            length_penalty: Some(0.5),
+            ..Default::default()
+        };
+        let speaker = role("speaker").unwrap();
+        config.shaping.insert(speaker.clone(), shaping);
+        let game = crate::workflows::build(&config, &Default::default(), &Default::default()).unwrap();
+        assert_eq!(game.whole_turn(&speaker), Some(2));
+        assert_eq!(game.whole_turn(&role("listener").unwrap()), Some(1));
     }
 
     #[test]

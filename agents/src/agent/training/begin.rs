@@ -23,6 +23,7 @@ use crate::agent::past_opponent::Renewing;
 use crate::agent::trainer_thread::TrainerThread;
 use crate::agent::{Agent, broken};
 use crate::base::fault::Usage;
+use crate::base::startup;
 use crate::engine::EngineClient;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::process::client;
@@ -87,6 +88,7 @@ impl Training {
         let (engine, sinks) = self.engines(&prepared).await?;
         self.refused = self.refusals(&*engine);
         self.engine = Some(engine.clone());
+        self.enter("starting the trainer");
         let mut trainer = self.trainer(&mut prepared)?;
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         self.worker = Some(self.worker(trainer)?);
@@ -104,13 +106,19 @@ impl Training {
             step: parent.map_or(0, |parent| parent.step),
         };
         self.former.resume(&self.agent.ledger, self.version).await?;
+        self.enter("publishing the first weights");
         self.publish().await?;
         self.agent.status.send_modify(|status| status.step = self.version.step);
         if parent.is_none() {
+            self.enter("writing the first checkpoint");
             self.checkpoint().await?;
         }
         self.keep_initial()?;
         Ok(engine)
+    }
+
+    fn enter(&self, stage: impl Into<String>) {
+        startup::enter(&self.agent.name, stage);
     }
 
     pub(super) fn trainer(&self, prepared: &mut Prepared) -> anyhow::Result<Trainer> {
@@ -150,6 +158,9 @@ impl Training {
 
     /// The agent's engines behind one client, and the sinks that carry published weights to them.
     async fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
+        let packs = self.settings.engine.kind == EngineKind::Embedded && self.settings.engine.prepack;
+        let packing = if packs { ": prepacking weights" } else { "" };
+        self.enter(format!("starting the engine{packing}"));
         if self.settings.engine.kind == EngineKind::Dyad {
             let work = client::Work {
                 frozen: !self.settings.train.enabled,
@@ -199,6 +210,7 @@ impl Training {
     async fn load(&mut self, folder: &Path) -> anyhow::Result<WeightVersion> {
         let path = folder.display().to_string();
         tracing::info!(path, "continuing from a checkpoint");
+        self.enter("reading the checkpoint");
         let state = TrainerState::read(folder)?;
         self.execute(|seq| TrainCommand::LoadState { seq, path }).await?;
         self.saved = Some(state.step);
@@ -217,6 +229,7 @@ impl Training {
             ..self.settings.train.optimizer
         };
         for step in 0..config.steps {
+            self.enter(format!("warm start: step {} of {}", step + 1, config.steps));
             let batch = source.next_batch()?;
             let loss = self.forward_backward(batch, Loss::CrossEntropy).await?;
             if !loss.loss.is_finite() {

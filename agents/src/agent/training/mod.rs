@@ -81,6 +81,11 @@ impl Training {
         worker.execute(command(seq)).await
     }
 
+    /// Returns true if recorded batches are to be trained again.
+    pub fn replays(&self) -> bool {
+        self.former.replays()
+    }
+
     /// Trains recorded batches again, because a restart lost the weights that they led to.
     pub async fn catch_up(&mut self) -> anyhow::Result<()> {
         while self.former.replays() {

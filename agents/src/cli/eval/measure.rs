@@ -39,7 +39,7 @@ pub(super) async fn measure(
     set: Set,
     seats: &BTreeMap<AgentName, Seat>,
 ) -> anyhow::Result<Measured> {
-    let rules = Rules::new(&config.workflow, &set.workflow.roles(), Default::default());
+    let rules = Rules::of(&config.workflow, &*set.workflow, Default::default());
     let player = Player::new(config, set.workflow.clone(), seats).of_suite(set.name.clone());
     // The waves are those of a run's evaluations, so that the bits are equal: the tasks of [eval]
     // are one wave, a suite is cut into chunks.
@@ -73,7 +73,7 @@ pub(super) async fn measure_pool(
     seats: &BTreeMap<AgentName, Seat>,
 ) -> anyhow::Result<Measured> {
     let workflow = pool.workflow();
-    let rules = Rules::new(&config.workflow, &workflow.roles(), Default::default());
+    let rules = Rules::of(&config.workflow, &*workflow, Default::default());
     let judge = Player::new(config, workflow.clone(), seats);
     let played = judge.play(&pool.tasks(), Manner::Greedy).await?;
     let mut conversations = score::conversations(&rules, &*workflow, &played, true);

@@ -9,6 +9,17 @@ use serde_json::Value;
 use super::table::{Align, Table};
 use crate::cli::status::listener::{LiveState, Status};
 
+/// The meaning of the table's columns.
+const LEGEND: &str = "\
+step: batches trained, of the run's    weights: served version, lineage.step
+reward, staleness (in steps): means of the last batch
+ready: closed groups to train on    reserved: groups in play    capacity: room for more groups
+
+";
+
+/// Columns that only heartbeats fill.
+const OF_BEATS: [&str; 4] = ["weights", "ready", "reserved", "capacity"];
+
 /// Formats the page; `steps` is the run's last step.
 #[must_use]
 pub fn render(status: &Status, steps: u64) -> String {
@@ -20,6 +31,11 @@ pub fn render(status: &Status, steps: u64) -> String {
     }
     text.push_str(&agents(status, steps));
     if let Some(heard) = &status.live {
+        text.push_str(LEGEND);
+        for (name, does) in &status.waits {
+            let _ = writeln!(text, "{name}: {does}");
+        }
+        text.push('\n');
         text.push_str(&live(heard));
     }
     let coordinated = status.live.as_ref().is_some_and(|live| !live.coordinators.is_empty());
@@ -30,7 +46,8 @@ pub fn render(status: &Status, steps: u64) -> String {
     if let Some(eval) = &status.metrics.eval {
         let shown: Vec<String> = eval
             .iter()
-            .filter(|(name, _)| !["kind", "step"].contains(&name.as_str()) && !name.starts_with("time/"))
+            .filter(|(name, _)| !["kind", "step"].contains(&name.as_str()))
+            .filter(|(name, _)| !name.starts_with("time/") && !name.starts_with("weights/"))
             .filter_map(|(name, value)| Some(format!("{name} {:.3}", value.as_f64()?)))
             .collect();
         let step = eval.get("step").and_then(Value::as_u64).unwrap_or(0);
@@ -45,8 +62,12 @@ fn agents(status: &Status, steps: u64) -> String {
     let mut names: Vec<&String> = beats.keys().chain(status.metrics.train.keys()).collect();
     names.sort();
     names.dedup();
-    let mut table = Table::new(&[("agent", Align::Left), ("phase", Align::Left)]);
-    for name in [
+    let mut table = Table::new(&[("agent", Align::Left)]);
+    let is_live = status.live.is_some();
+    if is_live {
+        table.column("phase", Align::Left);
+    }
+    let columns = [
         "step",
         "weights",
         "reward",
@@ -54,7 +75,8 @@ fn agents(status: &Status, steps: u64) -> String {
         "ready",
         "reserved",
         "capacity",
-    ] {
+    ];
+    for name in columns.into_iter().filter(|name| is_live || !OF_BEATS.contains(name)) {
         table.column(name, Align::Right);
     }
     for name in names {
@@ -76,16 +98,22 @@ fn agents(status: &Status, steps: u64) -> String {
         let phase = match beat {
             Some(beat) if !beat.holding.is_empty() => "holding".into(),
             Some(beat) => format!("{:?}", beat.phase).to_lowercase(),
-            None if status.live.is_some() => "silent".into(),
-            None => "-".into(),
+            None => "silent".into(),
         };
+        let step = format!("{step}/{steps}");
+        let reward = shown(beat.and_then(|beat| beat.reward).or(metric("reward/mean")));
+        let staleness = shown(metric("staleness/mean"));
+        if !is_live {
+            table.row(vec![name.clone(), step, reward, staleness]);
+            continue;
+        }
         table.row(vec![
             name.clone(),
             phase,
-            format!("{step}/{steps}"),
+            step,
             of_beat(|beat| beat.version.to_string()),
-            shown(beat.and_then(|beat| beat.reward).or(metric("reward/mean"))),
-            shown(metric("staleness/mean")),
+            reward,
+            staleness,
             of_beat(|beat| beat.ready.to_string()),
             of_beat(|beat| beat.reserved.to_string()),
             of_beat(|beat| beat.capacity.to_string()),
@@ -99,8 +127,8 @@ fn live(state: &LiveState) -> String {
     for (name, beat) in &state.coordinators {
         let _ = writeln!(
             text,
-            "coordinator {name}  {:?}  {} groups open, {} done, {} conversations, {} turns, {} tasks dead",
-            beat.phase,
+            "coordinator {name}  {}  {} groups open, {} done, {} conversations, {} turns, {} tasks dead",
+            format!("{:?}", beat.phase).to_lowercase(),
             beat.open_groups,
             beat.finished_groups,
             beat.finished_conversations,

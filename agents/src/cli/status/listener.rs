@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use broker::AgentName;
 use broker::bus::{Bus, Consumer, heard};
 use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
-use broker::topology::Topology;
+use broker::topology::{Queue, Topology};
 use configs::RunConfig;
 use serde::Serialize;
 
-use crate::cli::last_metrics::LastMetrics;
+use crate::cli::last_metrics::{LastMetrics, Rates};
 use crate::run_folder::RunFolder;
 
-/// Time to receive heartbeats. They arrive at least every second; an agent without one counts as
-/// silent.
-const LISTEN: Duration = Duration::from_millis(2200);
+/// Time to receive heartbeats. They arrive at least every 0.4 s; an agent without one counts
+/// as silent.
+const LISTEN: Duration = Duration::from_millis(550);
 
 /// The state that `dyad status` shows.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -23,6 +24,8 @@ pub struct Status {
     pub run: String,
     /// The state received from the run, or `None` if its broker cannot be reached.
     pub live: Option<LiveState>,
+    /// Each process and what it does or waits for.
+    pub waits: Vec<(String, String)>,
     /// How and why the run is over.
     pub over: Option<String>,
     /// The reason why there is no live state.
@@ -35,19 +38,11 @@ pub struct Status {
 pub struct LiveState {
     pub agents: BTreeMap<String, Heartbeat>,
     pub coordinators: BTreeMap<String, CoordinatorBeat>,
-    /// Turns and conversations per second, over all coordinators.
+    /// Turns and conversations per second, over the coordinators that sent heartbeats.
     pub turns_per_s: Option<f64>,
     pub conversations_per_s: Option<f64>,
     /// Messages ready, by queue.
     pub queues: BTreeMap<String, u64>,
-}
-
-/// A coordinator's counters at one heartbeat.
-#[derive(Debug, Clone, Copy)]
-struct Totals {
-    at: Instant,
-    turns: u64,
-    conversations: u64,
 }
 
 /// Receives the heartbeats of a run.
@@ -56,75 +51,73 @@ pub(crate) struct Listener {
     topology: Topology,
     beats: Box<dyn Consumer>,
     heard: LiveState,
-    /// For each coordinator its totals at the last display of rates, and its newest totals.
-    totals: BTreeMap<String, (Totals, Totals)>,
+    queues: Vec<Queue>,
+    participants: Vec<AgentName>,
 }
 
 impl Listener {
-    pub(crate) async fn open(bus: Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Result<Self> {
+    pub(crate) async fn open(bus: Arc<dyn Bus>, folder: &RunFolder, config: &RunConfig) -> anyhow::Result<Self> {
         let topology = Topology::new(folder.run().clone());
         let queue = topology.control(&format!("status-{}", std::process::id()));
         bus.declare_queue(&queue).await?;
         let beats = bus.consume(&queue, 256).await?;
+        let agents: Vec<_> = config.agents.keys().cloned().collect();
         Ok(Self {
+            queues: topology.durable_queues(&agents),
+            participants: config.participants(),
             bus,
             topology,
             beats,
             heard: LiveState::default(),
-            totals: BTreeMap::new(),
         })
     }
 
-    pub(crate) async fn hear(&mut self, config: &RunConfig) -> LiveState {
+    /// Receives until every process has been heard, at most for [`LISTEN`].
+    pub(crate) async fn hear(&mut self) -> LiveState {
         self.heard.agents.clear();
         self.heard.coordinators.clear();
+        let (bus, queues) = (self.bus.clone(), self.queues.clone());
+        let depths = futures_util::future::join_all(queues.iter().map(|queue| bus.depth(queue)));
+        let (depths, ()) = tokio::join!(depths, self.receive());
+        let named = queues.iter().zip(depths);
+        self.heard.queues = named
+            .filter_map(|(queue, depth)| Some((queue.name.clone(), depth?)))
+            .collect();
+        self.heard.clone()
+    }
+
+    async fn receive(&mut self) {
         let until = tokio::time::Instant::now() + LISTEN;
-        while let Ok(Some(delivery)) = tokio::time::timeout_at(until, self.beats.next()).await {
+        while !self.has_heard_all()
+            && let Ok(Some(delivery)) = tokio::time::timeout_at(until, self.beats.next()).await
+        {
             delivery.ack().await;
             match heard::beat(&self.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
                     self.heard.agents.insert(beat.agent.to_string(), beat);
                 }
                 Ok(Beat::Coordinator(beat)) => {
-                    self.count(&beat);
                     self.heard.coordinators.insert(beat.incarnation.clone(), beat);
                 }
                 Err(_) => {}
             }
         }
-        self.rates();
-        let agents: Vec<_> = config.agents.keys().cloned().collect();
-        for queue in self.topology.durable_queues(&agents) {
-            if let Some(depth) = self.bus.depth(&queue).await {
-                self.heard.queues.insert(queue.name, depth);
-            }
-        }
-        self.heard.clone()
     }
 
-    fn count(&mut self, beat: &CoordinatorBeat) {
-        let now = Totals {
-            at: Instant::now(),
-            turns: beat.turns,
-            conversations: beat.finished_conversations,
-        };
-        let seen = self.totals.entry(beat.incarnation.clone()).or_insert((now, now));
-        seen.1 = now;
+    /// Returns true if every agent and a coordinator were heard.
+    fn has_heard_all(&self) -> bool {
+        let heard = |name: &AgentName| self.heard.agents.contains_key(name.as_str());
+        self.participants.iter().all(heard) && !self.heard.coordinators.is_empty()
     }
+}
 
-    /// Computes the rates between each coordinator's first and newest heartbeat. A single heartbeat
-    /// gives no rate.
-    fn rates(&mut self) {
-        let (mut turns, mut conversations) = (None, None);
-        for (first, last) in self.totals.values_mut() {
-            let seconds = (last.at - first.at).as_secs_f64();
-            if seconds > 0.0 {
-                *turns.get_or_insert(0.0) += last.turns.saturating_sub(first.turns) as f64 / seconds;
-                let ended = last.conversations.saturating_sub(first.conversations);
-                *conversations.get_or_insert(0.0) += ended as f64 / seconds;
-                *first = *last;
-            }
+impl LiveState {
+    /// Takes the rates of the coordinators that sent heartbeats.
+    pub(crate) fn take_rates(&mut self, rates: &BTreeMap<String, Rates>) {
+        let alive: Vec<&Rates> = self.coordinators.keys().filter_map(|name| rates.get(name)).collect();
+        if !alive.is_empty() {
+            self.turns_per_s = Some(alive.iter().map(|rates| rates.turns).sum());
+            self.conversations_per_s = Some(alive.iter().map(|rates| rates.conversations).sum());
         }
-        (self.heard.turns_per_s, self.heard.conversations_per_s) = (turns, conversations);
     }
 }

@@ -1,6 +1,9 @@
 //! Heartbeats: ours, the agents', and those of other coordinators.
 
+use std::collections::BTreeMap;
+
 use actix::Context;
+use broker::AgentName;
 use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::control::{Beat, CoordinatorBeat, RunPhase};
@@ -33,6 +36,7 @@ impl Coordinator {
             evaluating: self.evals.is_running(),
             evaluated: self.evals.newest(),
             stalled: self.lifecycle.stalled(),
+            requested: self.requested_turns(),
             pid: std::process::id(),
         });
         let to = self.env.topology.to_control(Speaker::Coordinator);
@@ -46,6 +50,19 @@ impl Coordinator {
                 tracing::debug!(%error, "a heartbeat was not sent");
             }
         });
+    }
+
+    /// The number of unanswered turns by agent.
+    fn requested_turns(&self) -> BTreeMap<AgentName, u64> {
+        let mut requested = BTreeMap::new();
+        for (_, open) in self.play.iter() {
+            for role in open.run.outstanding_roles() {
+                if let Some(player) = self.specs.player(open.purpose, role) {
+                    *requested.entry(player.agent).or_default() += 1;
+                }
+            }
+        }
+        requested
     }
 
     pub(super) fn on_beat(&mut self, beat: Beat, ctx: &mut Context<Self>) {

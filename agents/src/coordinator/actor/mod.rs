@@ -148,6 +148,8 @@ impl Coordinator {
         let _scope = self.scope.clone().entered();
         if self.clock.beat_is_due() {
             self.send_beat();
+        }
+        if self.clock.take_totals_turn() {
             self.figures.write_totals(self.lead_step());
         }
         let stopping = self.lifecycle.is_stopping();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use broker::ids::TurnKey;
-use broker::protocol::turn::{Finish, Generation};
+use broker::protocol::turn::Generation;
 use broker::{AgentName, RoleName};
 use configs::RunConfig;
 use rollout::group::MemberEnd;
@@ -116,8 +116,14 @@ impl ConversationStats {
         }
     }
 
-    /// Counts a group's conversations. `reward` returns the weighted sum of a seat's parts.
-    pub(crate) fn add(&mut self, members: &[MemberEnd], reward: impl Fn(&SeatReward) -> f64) {
+    /// Counts a group's conversations. `reward` returns the weighted sum of a seat's parts, `is_cut`
+    /// returns true for a turn that its token limit cut off.
+    pub(crate) fn add(
+        &mut self,
+        members: &[MemberEnd],
+        reward: impl Fn(&SeatReward) -> f64,
+        is_cut: impl Fn(&TurnKey, &Generation) -> bool,
+    ) {
         self.window.groups += 1;
         for member in members {
             if let MemberEnd::Ended { outcome, turns } = member {
@@ -128,6 +134,7 @@ impl ConversationStats {
                 let spoken = turns.iter().filter(is_said).count();
                 self.window.turns += spoken as u64;
                 self.window.early += u64::from(self.most_turns.is_some_and(|most| spoken < most));
+                self.window.truncated += u64::from(turns.iter().any(|(key, made)| is_cut(key, made)));
                 self.window.add(outcome, turns, &self.trained, &reward);
             }
         }
@@ -195,9 +202,7 @@ impl Window {
         trained: &BTreeSet<RoleName>,
         reward: &impl Fn(&SeatReward) -> f64,
     ) {
-        let cut = turns.iter().any(|(_, made)| made.finish == Finish::Length);
         self.conversations += 1;
-        self.truncated += u64::from(cut);
         let said = turns.iter().map(|(_, made)| made.output_ids.len() as u64);
         self.tokens.push(said.sum());
         // Tokens of a seat that earns nothing are in no loss.

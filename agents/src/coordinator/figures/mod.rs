@@ -144,7 +144,8 @@ impl Figures {
     /// Adds a group's conversations to their statistics, and writes a line once a batch is
     /// complete.
     pub(crate) fn add_conversations(&mut self, members: &[MemberEnd], rules: &Rules, step: u64) {
-        self.conversations.add(members, |seat| rules.reward(seat));
+        let is_cut = |key: &_, made: &_| rules.is_cut(key, made);
+        self.conversations.add(members, |seat| rules.reward(seat), is_cut);
         if let Some(line) = self.conversations.line(step) {
             self.metrics.write(line);
         }

@@ -70,7 +70,7 @@ impl GroupSpecs {
         Ok(Self {
             config: env.config.clone(),
             workflow: env.workflow.clone(),
-            rules: Rules::new(&env.config.workflow, &env.workflow.roles(), env.training_set()),
+            rules: Rules::of(&env.config.workflow, &*env.workflow, env.training_set()),
             host: Arc::new(host),
             suites,
         })

@@ -38,7 +38,7 @@ impl Suite {
             anyhow::Ok(Self {
                 name: name.clone(),
                 every,
-                rules: Rules::new(&config.workflow, &set.workflow.roles(), Default::default()),
+                rules: Rules::of(&config.workflow, &*set.workflow, Default::default()),
                 host: Arc::new(host.beside(set.workflow.clone(), line.cloned())),
                 set,
             })

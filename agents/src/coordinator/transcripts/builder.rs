@@ -34,7 +34,7 @@ impl TranscriptBuilder<'_> {
                 transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
             }
             MemberEnd::Ended { outcome, turns } => {
-                let cut = turns.iter().any(|(_, made)| made.finish == Finish::Length);
+                let cut = turns.iter().any(|(key, made)| self.rules.is_cut(key, made));
                 transcript.status = if cut { "truncated" } else { "completed" }.into();
                 transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
                 transcript.metrics = outcome

@@ -31,7 +31,7 @@ pub const SECTIONS: [Section; 5] = [
             ),
             (
                 &["multi_agent/truncation_rate"],
-                "share in which a turn reached its token limit",
+                "share in which a token limit cut off a turn",
             ),
             (
                 &[
@@ -68,7 +68,10 @@ pub const SECTIONS: [Section; 5] = [
                 &["tokens", "tokens/trained", "tokens/stale", "tokens/per_sample"],
                 "sampled; with a gradient; too old; mean",
             ),
-            (&["samples/truncated"], "at a token limit"),
+            (
+                &["samples/truncated"],
+                "cut off by a token limit that is no rule of the game",
+            ),
             (&["discarded/REASON"], "samples without a gradient, by reason"),
             (
                 &["staleness/mean", "staleness/max"],

@@ -271,6 +271,25 @@ fn a_turn_at_its_token_limit_marks_its_sample_truncated() {
 }
 
 #[test]
+fn bounded_turn_at_its_limit_is_whole() {
+    let mut members = [ended(0, 1.0), ended(1, 0.0), ended(2, 0.0), ended(3, 1.0)];
+    for member in &mut members {
+        change(member, |_, turns| turns[1].1.finish = Finish::Length);
+    }
+    let bounded = |tokens: u32| Rules {
+        whole_turns: [(role("solver"), tokens)].into(),
+        ..rules(0.75)
+    };
+    for (tokens, truncated) in [(2, 0), (3, 4)] {
+        let summary = assemble(&head(), &bounded(tokens), &members).summary;
+        assert_eq!(
+            summary.truncated, truncated,
+            "turns have 2 tokens, and {tokens} are whole"
+        );
+    }
+}
+
+#[test]
 fn a_trained_agent_must_sample_and_a_frozen_one_may_be_greedy() {
     let greedy = |who: &str| {
         let mut members = [ended(0, 1.0), ended(1, 0.0)];

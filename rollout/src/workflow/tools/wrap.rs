@@ -156,6 +156,10 @@ impl Workflow for WithTools {
         self.tools.check(task)
     }
 
+    fn whole_turn(&self, role: &RoleName) -> Option<u32> {
+        self.inner.whole_turn(role)
+    }
+
     fn shares_pictures(&self) -> bool {
         self.inner.shares_pictures()
     }

@@ -316,6 +316,7 @@ async fn a_synchronous_run_has_one_coordinator() {
             evaluating: false,
             evaluated: None,
             stalled: None,
+            requested: Default::default(),
             pid: 7,
         };
         bench.coordinator.on_beat(Beat::Coordinator(other), &mut bench.ctx);

@@ -64,7 +64,8 @@ fn member(turns: &[(&str, usize, bool)], rewards: &[(&str, f32)], success: f64) 
 }
 
 fn line(talk: &mut ConversationStats, members: &[MemberEnd]) -> Option<Metrics> {
-    talk.add(members, |seat| f64::from(seat.parts[0].value));
+    let is_cut = |_: &TurnKey, made: &Generation| made.finish == Finish::Length;
+    talk.add(members, |seat| f64::from(seat.parts[0].value), is_cut);
     talk.line(7)
 }
 

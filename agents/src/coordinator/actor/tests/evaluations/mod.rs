@@ -69,6 +69,7 @@ fn said(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Evalu
         evaluating: false,
         evaluated,
         stalled: None,
+        requested: Default::default(),
         pid: 7,
     }
 }
