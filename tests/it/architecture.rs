@@ -10,13 +10,14 @@ use tests::imports;
 use tests::program::Program;
 
 /// Crate -> our crates that it may name.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("configs", &[]),
     ("kernels", &[]),
     ("broker", &["configs"]),
     ("rollout", &["broker", "configs"]),
     ("trainer", &["broker", "configs", "kernels"]),
-    ("agents", &["broker", "configs", "rollout", "trainer"]),
+    ("light", &["rollout"]),
+    ("agents", &["broker", "configs", "light", "rollout", "trainer"]),
     ("tests", &["agents", "broker", "configs", "rollout"]),
 ];
 

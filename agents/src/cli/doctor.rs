@@ -20,6 +20,7 @@ use crate::run_folder::connect::store_options;
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Configuration that names the broker, state store and run folder to check
+    #[arg(value_parser = light::shipped::parser())]
     pub config: Option<PathBuf>,
     /// Broker to try, instead of the configuration's
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
