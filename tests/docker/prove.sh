@@ -109,11 +109,12 @@ image_of_dyad() {
         return
     fi
     local binary=${DYAD_BINARY:-$root/target/debug/dyad}
-    [ -x "$binary" ] || fail "$binary is missing: make build"
+    [ -x "$binary" ] && [ -x "$binary-full" ] || fail "$binary is missing: make build"
     say "dyad:cpu is the Dockerfile's last stage around $binary"
     local context=$work/context
     mkdir -p "$context/out/bin" "$context/out/lib/dyad" "$context/out/gpu" "$context/agents"
     cp "$binary" "$context/out/bin/dyad"
+    cp "$binary-full" "$context/out/bin/dyad-full"
     cp -P "${LIBTORCH:-$root/.libtorch/view}"/lib/*.so* "$context/out/lib/dyad/"
     rm -f "$context/out/lib/dyad/libtorch.so"
     cp -r "$root/agents/container" "$context/agents/"

@@ -65,7 +65,7 @@ fn command(folder: &Path) -> Result<Command, Usage> {
 /// Returns the package `dyad` of each Python in the environment whose `bin` is `folder`. The newest
 /// Python comes first.
 pub(crate) fn packages(folder: &Path) -> Vec<PathBuf> {
-    let lib = folder.join("../lib");
+    let lib = folder.with_file_name("lib");
     let found = std::fs::read_dir(&lib).into_iter().flatten().flatten();
     let mut pythons: Vec<(u32, OsString)> = found
         .filter_map(|entry| {
@@ -94,15 +94,20 @@ fn ask(folder: &Path) -> Option<PathBuf> {
 
 /// Checks the version of a package `torch`.
 fn check(torch: &Path) -> Result<(), Usage> {
-    let file = torch.join("version.py");
-    let text = std::fs::read_to_string(&file).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("__version__ = "));
-    let version = line.unwrap_or("unknown").trim_matches(['\'', '"']);
+    let version = torch_version(torch).unwrap_or_else(|| "of an unknown release".to_owned());
     if version.starts_with(SERIES) {
         return Ok(());
     }
     let message = format!("torch in {} is {version}; dyad needs 2.11.0", torch.display());
     Err(Usage::new(message).hint(INSTALL))
+}
+
+/// Returns the version in `version.py` of a package `torch`.
+#[must_use]
+pub fn torch_version(torch: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(torch.join("version.py")).ok()?;
+    let version = text.lines().find_map(|line| line.strip_prefix("__version__ = "))?;
+    Some(version.trim_matches(['\'', '"']).to_owned())
 }
 
 /// Returns the value of LD_LIBRARY_PATH with `lib` before the folders that it has now.
