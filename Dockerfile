@@ -16,9 +16,9 @@ WORKDIR /src
 COPY trainer/libtorch trainer/libtorch
 RUN if [ "$VARIANT" = cuda ]; then trainer/libtorch/setup.py --gpu; else trainer/libtorch/setup.py; fi
 COPY . .
-RUN cargo build --release --locked --package agents --bin dyad \
+RUN cargo build --release --locked --package agents --bins \
     && mkdir -p /out/bin /out/lib/dyad /out/gpu \
-    && cp target/release/dyad /out/bin/ \
+    && cp target/release/dyad target/release/dyad-full /out/bin/ \
     && cp -P .libtorch/view/lib/*.so* /out/lib/dyad/ \
     && rm /out/lib/dyad/libtorch.so \
     && if [ "$VARIANT" = cuda ]; then mv .libtorch/gpu/* /out/gpu/; fi \

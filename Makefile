@@ -2,7 +2,7 @@
 # at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo learn recipes up test test-long chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu bench build check-fresh clean
+.PHONY: help setup wheel demo learn recipes up test test-long chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -48,6 +48,10 @@ setup: ## compiler, libtorch (545 MB, once); GPU=1 adds the CUDA libraries (2 GB
 
 build: setup ## only build
 	$(phase) "build" "first time 5 to 9 minutes on 2 cores, then seconds" cargo build --workspace
+
+wheel: setup ## target/wheel/dyad-*.whl for GPU hosts, where pip installs it with torch==2.11.0
+	$(phase) "build" "first time half an hour on 2 cores" cargo build --release --locked --package agents --bins
+	$(phase) "wheel" "half a minute" python3 agents/wheel.py target/release
 
 demo: build ## run configs/signal.toml in one process, no servers; ends with a report
 	$(phase) "demo" "about a minute" $(dyad) run $(CONFIG) $(ARGS)

@@ -1,5 +1,5 @@
-//! The program `dyad`.
+//! The program `dyad`. It must not name the crate `agents`, which would link it with libtorch.
 
 fn main() {
-    agents::cli::main()
+    light::main()
 }

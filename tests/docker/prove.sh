@@ -115,11 +115,12 @@ image_of_dyad() {
         return
     fi
     local binary=${DYAD_BINARY:-$root/target/debug/dyad}
-    [ -x "$binary" ] || fail "$binary is missing: make build"
+    [ -x "$binary" ] && [ -x "$binary-full" ] || fail "$binary is missing: make build"
     say "dyad:cpu is the Dockerfile's last stage around $binary"
     local context=$work/context
     mkdir -p "$context/out/bin" "$context/out/lib/dyad" "$context/out/gpu" "$context/agents"
     cp "$binary" "$context/out/bin/dyad"
+    cp "$binary-full" "$context/out/bin/dyad-full"
     cp -P "${LIBTORCH:-$root/.libtorch/view}"/lib/*.so* "$context/out/lib/dyad/"
     rm -f "$context/out/lib/dyad/libtorch.so"
     cp -r "$root/agents/container" "$context/agents/"
@@ -230,7 +231,7 @@ say "kill -9 of $second"
 killed_at=$(step)
 restarts() { docker inspect -f '{{.RestartCount}}' "$(container "$second")"; }
 before=$(restarts)
-docker exec "$(container "$second")" sh -c 'for d in /proc/[0-9]*; do [ "$(cat "$d/comm")" != dyad ] || kill -9 "${d#/proc/}"; done'
+docker exec "$(container "$second")" sh -c 'for d in /proc/[0-9]*; do [ "$(cat "$d/comm")" != dyad-full ] || kill -9 "${d#/proc/}"; done'
 until=$((SECONDS + 60))
 until [ "$(restarts)" -gt "$before" ]; do
     [ "$SECONDS" -lt "$until" ] || fail "$second was not started again"

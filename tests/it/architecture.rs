@@ -10,14 +10,15 @@ use tests::imports;
 use tests::program::Program;
 
 /// Crate -> our crates that it may name.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("configs", &[]),
     ("kernels", &[]),
     ("broker", &["configs"]),
     ("rollout", &["broker", "configs"]),
     ("trainer", &["broker", "configs", "kernels"]),
-    ("agents", &["broker", "configs", "rollout", "trainer"]),
-    ("tests", &["agents", "broker", "configs", "rollout"]),
+    ("light", &["rollout"]),
+    ("agents", &["broker", "configs", "light", "rollout", "trainer"]),
+    ("tests", &["agents", "broker", "configs", "light", "rollout"]),
 ];
 
 /// Package -> the only crates of ours that may name it.
@@ -146,7 +147,7 @@ const OTHER_WORDS: [&str; 2] = ["rollout/src/tasks/rows/arrow.rs", "rollout/src/
 #[test]
 fn no_decision_reads_the_text_of_a_failure() {
     let mut of_others = BTreeSet::new();
-    for crate_name in ["configs", "broker", "rollout", "trainer", "agents"] {
+    for crate_name in ["configs", "broker", "rollout", "trainer", "agents", "agents/light"] {
         let src = Program::root().join(crate_name).join("src");
         for file in imports::read(&src).files.values() {
             let found = decisions::by_text(&std::fs::read_to_string(file).unwrap());

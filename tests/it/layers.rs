@@ -5,7 +5,7 @@ use tests::imports::{self, Graph, Module};
 use tests::program::Program;
 
 /// Crate -> its folders and single files; each may name those before it.
-const LAYERS: [(&str, &[&str]); 5] = [
+const LAYERS: [(&str, &[&str]); 6] = [
     (
         "configs",
         &[
@@ -82,6 +82,10 @@ const LAYERS: [(&str, &[&str]); 5] = [
             "train",
             "transfer",
         ],
+    ),
+    (
+        "agents/light",
+        &["fault", "printable", "grade", "full", "shipped", "init", "help"],
     ),
     (
         "agents",

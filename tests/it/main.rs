@@ -47,6 +47,7 @@ mod stop;
 mod suites;
 mod tls;
 mod users;
+mod wheel;
 
 /// The program under test.
 const DYAD: &str = env!("CARGO_BIN_EXE_dyad-under-test");

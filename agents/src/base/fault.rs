@@ -4,29 +4,7 @@ use std::io::Write;
 
 use broker::AgentName;
 use configs::{Problem, RunConfig};
-
-/// The command was used wrongly, or its input is wrong. Exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Usage {
-    pub message: String,
-    pub hint: Option<String>,
-}
-
-impl Usage {
-    pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: None,
-        }
-    }
-
-    #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-}
+pub use light::fault::Usage;
 
 /// A service or file is missing or does not answer. Exit code 75.
 #[derive(Debug, thiserror::Error)]

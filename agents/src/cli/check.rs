@@ -27,7 +27,8 @@ use crate::policy::memory::Processes;
 /// Prints all problems at once, each with its key path. The exit code is 2 if there is one.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The run's configuration, such as configs/signal.toml
+    /// The run's configuration, such as configs/signal.toml, or a name that `dyad init` lists
+    #[arg(value_parser = light::shipped::parser())]
     pub config: PathBuf,
     /// Print only whether it is valid; report missing models and data on stderr
     #[arg(long, short)]

@@ -25,7 +25,10 @@ pub struct ComposeArgs {
 
 pub fn run(args: &ComposeArgs) -> anyhow::Result<()> {
     let config = super::check::check(&args.config)?;
-    let path = args.config.canonicalize()?;
+    let path = args.config.canonicalize().map_err(|error| {
+        Usage::new(format!("cannot mount {}: {error}", args.config.display()))
+            .hint("`dyad init NAME` copies a shipped configuration here")
+    })?;
     let here = std::env::current_dir()?;
     print!("{}", file(&config, &Place::of(&path, &here), args.gpus)?);
     Ok(())

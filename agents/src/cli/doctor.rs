@@ -23,6 +23,7 @@ use crate::run_folder::connect::store_options;
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Configuration that names the broker, state store and run folder to check
+    #[arg(value_parser = light::shipped::parser())]
     pub config: Option<PathBuf>,
     /// Broker to try, instead of the configuration's
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
@@ -136,7 +137,8 @@ fn libtorch() -> Finding {
     }
 }
 
-/// Returns the version in the file `build-version` or `version.txt` of libtorch's root folder.
+/// Returns the version in the file `build-version`, `version.txt` or `version.py` of libtorch's root
+/// folder.
 fn torch_version(lib: &Path) -> Option<String> {
     let root = lib.parent()?;
     let version = std::fs::read_to_string(root.join("build-version"));
@@ -144,6 +146,7 @@ fn torch_version(lib: &Path) -> Option<String> {
         .or_else(|_| std::fs::read_to_string(root.join("version.txt")))
         .ok()
         .map(|text| text.trim().to_owned())
+        .or_else(|| light::full::torch_version(root))
 }
 
 fn gpu() -> Finding {
@@ -162,7 +165,7 @@ fn gpu() -> Finding {
             "GPU",
             false,
             "none; training uses the CPU",
-            "on a machine with a GPU, run `make setup GPU=1`",
+            "on a machine with a GPU, install its driver; a build needs `make setup GPU=1`",
         ),
     }
 }

@@ -3,8 +3,6 @@
 //! 0 ok, 1 the run or command failed, 2 wrong usage or configuration, 70 a bug, 75 a service is
 //! unavailable (try again).
 
-use std::fmt::Write;
-
 use broker::bus::{BusError, PublishError};
 use broker::store::StoreError;
 use broker::tls::TlsError;
@@ -29,20 +27,8 @@ pub fn tell(error: &anyhow::Error) -> u8 {
 /// `error: ...`, indented causes, `hint: ...`.
 #[must_use]
 pub fn render(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {error}\n");
-    let mut said = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        // Some errors repeat their source in their own words.
-        if !said.contains(&cause) {
-            let _ = writeln!(text, "  because: {}", cause.replace('\n', "\n  "));
-        }
-        said = cause;
-    }
-    if let Some(hint) = error.chain().find_map(hint) {
-        let _ = writeln!(text, "hint: {hint}");
-    }
-    text
+    let hint = error.chain().find_map(hint);
+    light::fault::render(error, hint.as_deref())
 }
 
 /// Returns the exit code of an error: the first known cause decides.
@@ -237,11 +223,5 @@ mod tests {
             error.to_string(),
             "the store cannot be used: cannot speak TLS with Redis at rediss://h: no"
         );
-    }
-
-    #[test]
-    fn cause_in_the_message_is_not_repeated() {
-        let error = anyhow::anyhow!("disk full").context("cannot write: disk full");
-        assert_eq!(render(&error), "error: cannot write: disk full\n");
     }
 }

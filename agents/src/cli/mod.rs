@@ -19,7 +19,6 @@ pub mod engine;
 pub mod eval;
 pub mod exit_code;
 pub mod export;
-pub mod grade;
 mod host_check;
 pub mod last_metrics;
 pub mod learn;
@@ -51,6 +50,8 @@ pub mod up;
 pub mod workflow;
 
 use clap::{Parser, Subcommand};
+use light::LightCommand;
+use light::help::{GUIDE, TEMPLATE};
 use rollout::own::Registry;
 
 use crate::base::fault::{Usage, leave};
@@ -62,48 +63,6 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
-
-/// The help is written by hand, because clap cannot put commands into groups.
-const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}{after-help}\n";
-
-const GUIDE: &str = "\
-Options: -h, --help; -V, --version. `dyad COMMAND --help` describes one command.
-
-Run:
-  run CONFIG          The whole run in one process, no server needed
-  up CONFIG           One process per agent and coordinator, with RabbitMQ and Redis
-  agent, coordinator  One process of a run, for containers and clusters
-  engine CONFIG       One agent's engine as a separate process
-Look:
-  status              Agents, weights, rewards, rates and queues (--watch, --json)
-  logs AGENT          Log lines of one process (-f, --level, --conversation)
-  conversation, conversations  One by its id, or a task's outcome; the newest ones
-  report              A page of curves and conversations for the browser
-Publish:
-  publish FILE        Tasks to a run, one JSON object per line
-  tasks dead          Tasks that failed, with reasons (--requeue, --drop)
-  schema NAME         JSON Schema of tasks, configurations and programs' messages
-  workflow test       Play a workflow with scripted answers, no model needed
-Models:
-  export AGENT        Weights in Hugging Face or PEFT format
-  checkpoint RUN      One checkpoint of each agent, with nothing in flight
-Evaluate:
-  eval CONFIG         Tasks and suites with chosen weights: avg@k, pass@k, maj@k
-  grade FILE          Answers with a shipped grader: what is read, and why
-  cross-play RUN      Trained agents with initial partners: which training helped
-  compare A B         Two runs, or two sets of runs, by their last evaluations
-  audit               Check that no task was lost or counted twice
-Operate:
-  check CONFIG        All problems of a configuration, or all its defaults
-  doctor              What this machine has, what is missing, how to fix it
-  pause, resume, drain  Start no new groups; continue; finish tasks and open groups, then end
-  compose CONFIG      The run's containers, for docker compose (--gpus)
-  topology export     RabbitMQ and Redis users with minimal permissions
-
-For developers: recipes, learn (see `dyad learn --help`).
-First run: dyad run configs/signal.toml (two agents invent a language, about a minute)
-Select a run with --run: `latest` (the default), its id or the beginning of it, or its folder.
-Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -128,7 +87,8 @@ enum Command {
     Drain(drain::DrainArgs),
     Checkpoint(checkpoint::CheckpointArgs),
     Eval(eval::EvalArgs),
-    Grade(grade::GradeArgs),
+    #[command(flatten)]
+    Light(LightCommand),
     CrossPlay(cross_play::CrossPlayArgs),
     Compare(compare::CompareArgs),
     Compose(compose::ComposeArgs),
@@ -173,7 +133,7 @@ pub fn main_with(own: Registry) -> ! {
         Command::Drain(args) => drain::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Eval(args) => eval::run(&args),
-        Command::Grade(args) => grade::run(&args),
+        Command::Light(command) => command.run(),
         Command::CrossPlay(args) => cross_play::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Compose(args) => compose::run(&args),

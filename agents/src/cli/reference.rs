@@ -1,8 +1,9 @@
 //! The reference of commands, `COMMANDS.md`, generated from the command line's types.
 
 use clap::{Arg, Command, CommandFactory};
+use light::help::GUIDE;
 
-use super::{Cli, GUIDE};
+use super::Cli;
 
 const HEAD: &str = "# Commands
 

@@ -19,8 +19,8 @@ use crate::run_folder::telemetry;
 /// With `memory:` URLs no server is needed.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The run's configuration, for example configs/signal.toml; not needed with --resume
-    #[arg(required_unless_present = "resume")]
+    /// The run's configuration, a file or a name that `dyad init` lists; not needed with --resume
+    #[arg(required_unless_present = "resume", value_parser = light::shipped::parser())]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub resume: Resume,

@@ -14,8 +14,8 @@ use crate::policy::memory::Processes;
 /// `local:` URLs, the default here, start a private RabbitMQ and Redis.
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// The run's configuration; not needed with --resume
-    #[arg(required_unless_present = "resume")]
+    /// The run's configuration, a file or a name that `dyad init` lists; not needed with --resume
+    #[arg(required_unless_present = "resume", value_parser = light::shipped::parser())]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub resume: Resume,

@@ -47,6 +47,7 @@ enum WorkflowCommand {
 #[derive(Debug, Args)]
 pub struct TestArgs {
     /// The run's configuration
+    #[arg(value_parser = light::shipped::parser())]
     pub config: PathBuf,
     /// Tasks, one JSON object per line
     #[arg(long)]

@@ -3,7 +3,6 @@
 mod appender;
 mod earned;
 mod numbers;
-mod printable;
 mod prompt_text;
 mod reader;
 mod transcripts;
@@ -11,7 +10,7 @@ mod view;
 
 pub use appender::Appender;
 pub use earned::{Compared, Credited, Earned, EarnedPart};
-pub use printable::{one_line, printable};
+pub use light::printable::{one_line, printable};
 pub use prompt_text::prompt_text;
 pub use reader::{Tail, read_json_lines};
 pub use transcripts::{Transcript, TranscriptTurn, Transcripts, conversations_of, each_transcript, find_conversation};

@@ -1,0 +1,5 @@
+//! The program `dyad-full`.
+
+fn main() {
+    agents::cli::main()
+}
