@@ -39,7 +39,6 @@ Operate:
   compose CONFIG      The run's containers, for docker compose (--gpus)
   topology export     RabbitMQ and Redis users with minimal permissions
 
-For developers: recipes, learn (see `dyad learn --help`).
-First run: dyad run signal (two agents invent a language, about a minute)
+For developers: recipes, learn (see `dyad learn --help`). First run: dyad run signal (a minute)
 Select a run with --run: `latest` (the default), its id or the beginning of it, or its folder.
 Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable.";

@@ -137,8 +137,7 @@ fn libtorch() -> Finding {
     }
 }
 
-/// Returns the version in the file `build-version`, `version.txt` or `version.py` of libtorch's root
-/// folder.
+/// Returns the version in `build-version`, `version.txt` or `version.py` of libtorch's root folder.
 fn torch_version(lib: &Path) -> Option<String> {
     let root = lib.parent()?;
     let version = std::fs::read_to_string(root.join("build-version"));
