@@ -136,8 +136,7 @@ fn svg(x: &str, series: &[&Series], bounds: Option<(f64, f64)>) -> String {
     }
     let _ = write!(
         svg,
-        "<text class=\"unit\" x=\"{}\" y=\"{}\">{}</text>",
-        LEFT - 9.0,
+        "<text class=\"unit\" x=\"2\" y=\"{}\">{}</text>",
         HEIGHT - 10.0,
         escape(x)
     );

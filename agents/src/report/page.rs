@@ -301,7 +301,7 @@ figure{margin:0;padding:12px 12px 6px}figcaption{display:flex;flex-wrap:wrap;gap
 .key i{font-style:normal;color:var(--ink);font-variant-numeric:tabular-nums}
 .c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}.c5{--c:var(--c5)}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--dim);font-size:11px;font-variant-numeric:tabular-nums}
-text.y{text-anchor:end}text.x{text-anchor:middle}text.unit{text-anchor:end}line.grid{stroke:var(--line)}
+text.y{text-anchor:end}text.x{text-anchor:middle}text.unit{text-anchor:start}line.grid{stroke:var(--line)}
 polyline{fill:none;stroke:var(--c);stroke-linejoin:round}.line{stroke-width:2}.line.c0{stroke-width:5;opacity:.55}
 svg[data-lines]>.line.c0:not(:has(~.line)),figcaption:not(:has(.key~.key)) .line.c0{stroke-width:2;opacity:1}
 .line.c2{stroke-dasharray:9 6}.line.c3{stroke-dasharray:3 6}.line.c4{stroke-dasharray:14 4 3 4}.line.c5{stroke-width:3;stroke-dasharray:1 7}
