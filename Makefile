@@ -2,7 +2,7 @@
 # at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel demo learn recipes up test test-long chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu bench build check-fresh clean
+.PHONY: help setup wheel demo learn recipes up test test-long chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu gpu-pack bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -14,6 +14,7 @@ PAUSE ?=
 ARGS ?=
 STEPS ?=
 GPU ?=
+GPU_PROFILE ?=
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Binaries find a libtorch that LIBTORCH names at run time too.
@@ -144,6 +145,11 @@ bench-gpu: build ## parity and speed beside PyTorch eager, on a GPU (GPU=1); ARG
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "workers" "first time about a minute, then seconds" cargo build --workspace --example engine_work --example train_work
 	$(phase) "bench" "some minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/gpu.py target/debug/examples $(ARGS)
+
+gpu-pack: build ## target/gpu: programs and a script that checks them on a GPU host (9 minutes there); GPU_PROFILE=debug packs this build
+	$(phase) "programs" "first time half an hour on 2 cores, with GPU_PROFILE=debug a minute" cargo build --workspace \
+	    $(if $(filter debug,$(GPU_PROFILE)),,--release) --bin dyad-full --example engine_work --example train_work
+	$(phase) "pack" "a minute" trainer/bench/pack/make.sh target/$(if $(filter debug,$(GPU_PROFILE)),debug,release) target/gpu
 
 bench: build ## figures beside a bare client on the same broker; BENCH=name for one
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

@@ -17,8 +17,8 @@ impl RunConfig {
         Self::parse(&text, path)
     }
 
-    /// Does the same after replacing keys of the file. A change is `KEY=VALUE`, with a dotted key and
-    /// a TOML value: `agents.a.device="cuda:0"`.
+    /// Does the same after replacing keys of the file. A change is `KEY=VALUE`, with a dotted key
+    /// and a TOML value: `agents.a.device="cuda:0"`.
     ///
     /// # Errors
     /// The errors of [`Self::load`]. A change that cannot be made is a problem of its key.

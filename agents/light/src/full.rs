@@ -98,7 +98,7 @@ fn check(torch: &Path) -> Result<(), Usage> {
     if version.starts_with(SERIES) {
         return Ok(());
     }
-    let message = format!("torch in {} is {version}; dyad needs 2.11.0", torch.display());
+    let message = format!("torch in {} is {version}; dyad needs 2.11", torch.display());
     Err(Usage::new(message).hint(INSTALL))
 }
 
@@ -173,7 +173,7 @@ mod tests {
         let other = environment(Some("2.10.1"));
         let missing = environment(None);
         python_without_torch(missing.path());
-        for (home, why) in [(&other, "is 2.10.1; dyad needs 2.11.0"), (&missing, "torch is missing")] {
+        for (home, why) in [(&other, "is 2.10.1; dyad needs 2.11"), (&missing, "torch is missing")] {
             let error = command(&home.path().join("bin")).unwrap_err();
             assert!(error.message.contains(why), "{error}");
             assert!(error.hint.unwrap().contains("pip install torch==2.11.0"));

@@ -36,8 +36,7 @@ Operate:
   check CONFIG        All problems of a configuration, or all its defaults
   doctor              What this machine has, what is missing, how to fix it
   pause, resume, drain  Start no new groups; continue; finish tasks and open groups, then end
-  compose CONFIG      The run's containers, for docker compose (--gpus)
-  topology export     RabbitMQ and Redis users with minimal permissions
+  compose, topology export  The run's containers; users with minimal permissions
 
 For developers: recipes, learn (see `dyad learn --help`). First run: dyad run signal (a minute)
 Select a run with --run: `latest` (the default), its id or the beginning of it, or its folder.

@@ -66,8 +66,8 @@ fn shortened(text: &str, room: usize) -> String {
     short + "..."
 }
 
-/// Copies the configuration and its files into `here`; returns the new files. Either all files that
-/// differ are new, or nothing is written.
+/// Copies the configuration and its files into `here`; returns the new files. Writes nothing
+/// if one of the files exists with other content.
 fn copy(shipped: &Shipped, here: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut new = Vec::new();
     for need in shipped.needs() {

@@ -35,7 +35,7 @@ pub fn stages() -> watch::Receiver<Stages> {
     STAGES.subscribe()
 }
 
-/// Begins another stage of an agent's start. Does nothing for an agent that does not start.
+/// Sets the stage of an agent that starts; ignores other agents.
 pub fn enter(agent: &AgentName, text: impl Into<String>) {
     STAGES.send_if_modified(|stages| match stages.get_mut(agent) {
         Some(stage) => {

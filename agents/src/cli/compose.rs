@@ -43,11 +43,10 @@ struct Place {
 }
 
 impl Place {
-    /// Places a file in the folder `configs` of the working directory, or of the container in which
-    /// this command runs, as compose.yaml mounts it. The folder of another file is mounted itself.
+    /// Places a file in the folder `configs` of the working directory as compose.yaml mounts it.
+    /// The folder of another file is mounted itself.
     fn of(path: &Path, here: &Path) -> Self {
-        let shipped = [here.join("configs"), PathBuf::from("/configs")];
-        let within = shipped.iter().find_map(|folder| path.strip_prefix(folder).ok());
+        let within = path.strip_prefix(here.join("configs")).ok();
         let parent = path.parent().unwrap_or(Path::new("/"));
         let (folder, file) = match within {
             Some(file) => ("./configs".to_owned(), file.display().to_string()),
@@ -79,6 +78,14 @@ fn file(config: &RunConfig, place: &Place, gpus: bool) -> anyhow::Result<String>
         }
         _ => {}
     }
+    let problems = problems(&config);
+    if !problems.is_empty() {
+        let message = format!(
+            "containers cannot play this configuration:\n  {}",
+            problems.join("\n  ")
+        );
+        return Err(Usage::new(message).into());
+    }
     let mut services = vec![Service::coordinator(&config)];
     for name in ["a", "b"] {
         if !config.participants().iter().any(|agent| agent.as_str() == name) {
@@ -90,7 +97,67 @@ fn file(config: &RunConfig, place: &Place, gpus: bool) -> anyhow::Result<String>
         services.push(Service::agent(&name, agent));
         services.extend(engines(&config, &name).map(|engine| Service::engine(&name, agent, engine)));
     }
+    unite(&mut services)?;
     Ok(service::render(&services, &config, &changes, place, gpus))
+}
+
+/// Unites equal services: a vLLM server of several adapters.
+fn unite(services: &mut Vec<Service>) -> anyhow::Result<()> {
+    let mut seen: Vec<Service> = Vec::new();
+    for service in std::mem::take(services) {
+        let taken = ["rabbitmq", "redis"].contains(&service.name.as_str());
+        match seen.iter().find(|other| other.name == service.name) {
+            Some(same) if *same == service => {}
+            None if !taken => seen.push(service),
+            _ => {
+                let message = format!("two services would be called {}", service.name);
+                return Err(Usage::new(message)
+                    .hint("give each engine its own host name in engine.urls; agents that share a server need the same settings")
+                    .into());
+            }
+        }
+    }
+    *services = seen;
+    Ok(())
+}
+
+/// Returns the reasons why containers cannot play a configuration.
+fn problems(config: &RunConfig) -> Vec<String> {
+    let mut problems = Vec::new();
+    for name in config.participants() {
+        let agent = &config.agents[&name];
+        let local = agent
+            .engine
+            .urls
+            .iter()
+            .find(|url| Engine::read(url).is_some_and(|engine| engine.is_loopback()));
+        if let Some(url) = local {
+            problems.push(format!(
+                "agents.{name}.engine.urls has {url}, which is the container itself: write the address of the server's host"
+            ));
+        }
+        if let ModelConfig::Path(path) = &agent.model
+            && path.is_relative()
+            && path.is_dir()
+        {
+            problems.push(format!(
+                "agents.{name}.model.path is the folder {}: write its absolute path",
+                path.display()
+            ));
+        }
+    }
+    // compose.yaml mounts the folder configs.
+    let relative = |source: &str| {
+        let path = source.split_once(':').map(|(_, path)| path)?;
+        let is_file = ["jsonl:", "parquet:", "arrow:"]
+            .iter()
+            .any(|kind| source.starts_with(kind));
+        (is_file && !path.starts_with('/') && !path.starts_with("configs/")).then(|| path.to_owned())
+    };
+    let sources = super::host_check::sources(config, |_| true).into_iter();
+    let relative = sources.filter_map(|(key, source)| Some((key, relative(source)?)));
+    problems.extend(relative.map(|(key, path)| format!("{key} is {path}: move it below configs/, which is mounted")));
+    problems
 }
 
 /// Returns the configuration as containers can play it, and its changes as options. Each container
@@ -110,7 +177,8 @@ fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
         let engine = &mut agent.engine;
         let mut moved = false;
         for (index, url) in engine.urls.iter_mut().enumerate() {
-            if let Some(local) = Engine::read(url).filter(Engine::is_loopback) {
+            let ours = matches!(engine.kind, EngineKind::Dyad | EngineKind::Vllm);
+            if let Some(local) = Engine::read(url).filter(|engine| ours && engine.is_loopback()) {
                 let suffix = if index == 0 { String::new() } else { format!("-{index}") };
                 *url = format!("http://engine-{name}{suffix}:{}", local.port);
                 moved = true;

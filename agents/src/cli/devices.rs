@@ -55,7 +55,7 @@ impl DeviceReport {
         ))
     }
 
-    /// Returns a line with the reckoned total and a line for each agent.
+    /// Returns a line with the estimated total and a line for each agent.
     pub(super) fn memory(&self) -> String {
         let total = self.total.map_or("unknown".to_owned(), amount);
         let training: u64 = self.needs.agents.iter().map(|(_, memory)| memory.activations).sum();
@@ -95,8 +95,14 @@ fn parts(name: &AgentName, memory: &Memory) -> String {
 fn total(device: DeviceName) -> Option<u64> {
     match device {
         DeviceName::Cpu => host_memory(),
-        DeviceName::Cuda(index) => gpus()?.get(index)?.memory,
+        DeviceName::Cuda(_) if std::env::var_os("CUDA_VISIBLE_DEVICES").is_some() => None,
+        DeviceName::Cuda(_) => largest(&gpus()?),
     }
+}
+
+/// Returns the memory of the largest GPU: CUDA and nvidia-smi may count GPUs in different orders.
+fn largest(gpus: &[Gpu]) -> Option<u64> {
+    gpus.iter().map(|gpu| gpu.memory).max().flatten()
 }
 
 /// A GPU that nvidia-smi lists.
@@ -164,11 +170,11 @@ mod tests {
 
     #[test]
     fn missing_gpu_is_a_problem_that_names_its_agents() {
-        let config = signal("[agents.a]\ndevice = \"cuda:0\"");
+        let config = signal("[agents.a]\ndevice = \"cuda:99\"");
         let reports = reports(&config, Processes::One);
         assert_eq!(reports.len(), 2, "{reports:?}");
         let problem = reports[0].problem().unwrap();
-        assert!(problem.starts_with("device cuda:0 of a: "), "{problem}");
+        assert!(problem.starts_with("device cuda:99 of a: "), "{problem}");
         assert_eq!(reports[1].problem(), None, "the CPU is there");
     }
 
@@ -192,5 +198,6 @@ mod tests {
         let gpus = read_gpus(text);
         assert_eq!(gpus[0].memory, Some(81_559 << 20));
         assert_eq!((gpus.len(), gpus[1].memory), (2, None));
+        assert_eq!(largest(&gpus), Some(81_559 << 20));
     }
 }

@@ -13,13 +13,14 @@ use configs::RunConfig;
 
 use super::{devices, select};
 use crate::base::fault::Unavailable;
-use crate::policy::memory::Processes;
+use crate::policy::memory::{self, Processes};
 use crate::run_folder::connect::store_options;
 
 /// Check libtorch, GPU, broker, store and permissions
 ///
 /// With CONFIG it also checks the devices of its agents and prints the memory that they need,
-/// reckoned. Prints a fix for each problem. The exit code is 75 if something required does not work.
+/// estimated. Prints a fix for each problem. The exit code is 75 if something required does not
+/// work.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Configuration that names the broker, state store and run folder to check
@@ -169,11 +170,21 @@ fn gpu() -> Finding {
     }
 }
 
-/// Checks each device that an agent names, and reckons the memory that its agents need in a process
-/// each.
+/// Checks each device that an agent names, and estimates the memory that its agents need.
 fn devices(config: &RunConfig) -> Vec<Finding> {
-    let reports = devices::reports(config, Processes::Each).into_iter();
+    let apart = memory::by_device(config, Processes::Each);
+    let reports = devices::reports(config, Processes::One).into_iter();
     let findings = reports.flat_map(|report| {
+        let together = report.needs.least();
+        let apart = apart.get(&report.device).map_or(0, memory::OnDevice::least);
+        let apart = if apart == together {
+            String::new()
+        } else {
+            format!(
+                "\nin a process for each agent (dyad up): {} at least",
+                memory::amount(apart)
+            )
+        };
         let device = match report.problem() {
             None => Finding::good("device", format!("{} for {}", report.device, report.agents())),
             Some(problem) => Finding::problem(
@@ -183,7 +194,7 @@ fn devices(config: &RunConfig) -> Vec<Finding> {
                 "set agents.NAME.device to a device of this machine, or train less: agents.NAME.lora, a smaller model",
             ),
         };
-        [device, Finding::good("memory", report.memory())]
+        [device, Finding::good("memory", report.memory() + &apart)]
     });
     findings.collect()
 }

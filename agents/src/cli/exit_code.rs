@@ -110,10 +110,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         );
     }
     if let Some(FolderError::NotFound { .. }) = cause.downcast_ref() {
-        let command = without_urls(std::env::args().skip(1)).join(" ");
-        return Some(format!(
-            "containers keep run folders in a volume: `docker compose exec coordinator dyad {command}` looks there"
-        ));
+        return in_containers(std::env::args().skip(1));
     }
     match cause.downcast_ref::<LedgerError>() {
         Some(LedgerError::InUse { .. }) => Some("`dyad status` shows which processes of the run are alive".into()),
@@ -121,18 +118,43 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     }
 }
 
-/// Returns the arguments without URLs of servers, which contain passwords and differ in a container.
-fn without_urls(args: impl Iterator<Item = String>) -> Vec<String> {
+/// Commands that only look at a run, or send it an order.
+const LOOKING: [&str; 11] = [
+    "audit",
+    "checkpoint",
+    "conversation",
+    "conversations",
+    "drain",
+    "logs",
+    "pause",
+    "report",
+    "resume",
+    "status",
+    "tasks",
+];
+
+/// Returns the hint for a run in containers, which keep its folder in a volume: the same command in
+/// a container. Options for this host's servers and folder are left out.
+fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
     let mut kept = Vec::new();
     let mut is_value = false;
     for arg in args {
-        let is_option = ["--broker", "--state"].iter().any(|option| arg.starts_with(option));
+        let is_option = ["--broker", "--state", "--runs"].iter().any(|option| {
+            arg.strip_prefix(option)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        });
         if !is_option && !is_value {
             kept.push(arg.clone());
         }
         is_value = is_option && !arg.contains('=');
     }
-    kept
+    let looks = kept.first().is_some_and(|command| LOOKING.contains(&command.as_str()));
+    looks.then(|| {
+        format!(
+            "if the run is in containers: `docker compose exec coordinator dyad {}`",
+            kept.join(" ")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -161,22 +183,19 @@ mod tests {
             base: "runs".into(),
             which: "x".into(),
         };
-        let not_found = not_found.into();
-        assert_eq!(code(&not_found), 2);
-        let text = render(&not_found);
-        assert!(
-            text.contains("hint: containers keep run folders in a volume: `docker compose exec"),
-            "{text}"
-        );
+        assert_eq!(code(&not_found.into()), 2);
         assert_eq!(code(&Usage::new("no").into()), 2);
         assert_eq!(code(&anyhow::anyhow!("it broke")), 1);
     }
 
     #[test]
-    fn command_for_a_container_has_no_url() {
-        let args = "tasks dead --broker amqp://u:p@h/v --run signal --state=redis://:p@h --all";
-        let kept = without_urls(args.split(' ').map(str::to_owned));
-        assert_eq!(kept.join(" "), "tasks dead --run signal --all");
+    fn command_for_a_container_has_no_url_and_starts_no_run() {
+        let hint = |args: &str| in_containers(args.split(' ').map(str::to_owned));
+        let hint_of_tasks = hint("tasks dead --broker amqp://u:p@h/v --run signal --runs=x --state=redis://:p@h --all");
+        let command =
+            "if the run is in containers: `docker compose exec coordinator dyad tasks dead --run signal --all`";
+        assert_eq!(hint_of_tasks.as_deref(), Some(command));
+        assert_eq!(hint("run --resume x"), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Progress of a run: a live view on a terminal, else a line from time to time. While agents of this
-//! process start, it shows their stages.
+//! Progress of a run: a live view on a terminal, else a line from time to time. While agents of
+//! this process start, it shows their stages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -31,8 +31,8 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
-        host_check::require(&config, Processes::One)?;
         let config = settled(config, Processes::One)?;
+        host_check::require(&config, Processes::One)?;
         let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };

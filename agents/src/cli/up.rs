@@ -26,8 +26,8 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
-        host_check::require(&config, Processes::Each)?;
         let mut config = super::run::settled(config, Processes::Each)?;
+        host_check::require(&config, Processes::Each)?;
         // Processes share no memory: embedded services become private servers.
         for url in [&mut config.run.broker, &mut config.run.state] {
             if url == "memory:" {

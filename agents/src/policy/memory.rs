@@ -1,4 +1,4 @@
-//! Reckons the memory that an agent needs, before anything is loaded.
+//! Estimates the memory that an agent needs, before anything is loaded.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the bytes that training cannot do without: everything but activations and keys and values.
+    /// Returns the bytes that training cannot do without: everything but activations and keys and
+    /// values.
     #[must_use]
     pub fn least(&self) -> u64 {
         self.base + self.weights + self.masters + self.gradient + self.optimizer

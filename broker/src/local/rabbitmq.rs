@@ -19,8 +19,7 @@ pub const SERVER_VARIABLE: &str = "DYAD_RABBITMQ_SERVER";
 /// The node's name, visible only to processes that share the private name server.
 const NODE: &str = "dyad@localhost";
 const USER: &str = "dyad";
-/// A port that was free a moment ago may be taken when the node opens it: the node is started
-/// so often, with new ports.
+/// Largest number of starts: another process may take a free port before the node opens it.
 const TRIES: u32 = 3;
 
 /// Settings for starting the node.

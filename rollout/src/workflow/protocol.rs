@@ -47,8 +47,8 @@ pub trait Workflow: Send + Sync {
     fn goes_on_without(&self, _role: &RoleName) -> bool {
         false
     }
-    /// Returns the least number of tokens of a whole turn, where the game itself bounds the turns of
-    /// this role. A turn that its limit ended is then not truncated if it has as many.
+    /// Returns the number of tokens from which a turn of this role counts as whole, if the game
+    /// limits its turns. A shorter turn that reached its limit is truncated.
     fn whole_turn(&self, _role: &RoleName) -> Option<u32> {
         None
     }

@@ -268,6 +268,12 @@ impl Engine {
         Ok(ids)
     }
 
+    /// The number of active requests: those with a slot.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.rows.len() + self.slots_promised()
+    }
+
     /// Lets at most half as many generations be active as were (`active`), and at least one. Use it
     /// when memory ran out: the same number would run out again. Returns the new limit.
     pub fn halve_slots(&mut self, active: usize) -> usize {

@@ -13,19 +13,24 @@ type SetBool = unsafe extern "C" fn(context: *mut c_void, on: bool);
 /// shape: 0.4 s were measured for one, and each step of decoding has a new shape. Other fused
 /// kernels remain. Returns false if this libtorch has no such switch.
 pub(crate) fn turn_off_cudnn_attention() -> bool {
-    // SAFETY: libtorch is linked, so the lookups find its functions with these names, of the header
-    // of the one libtorch that tch accepts. `globalContext` returns a static object. The setter
-    // writes a bool of it; this is called once, before other threads use libtorch.
+    set_cudnn_attention(false)
+}
+
+fn set_cudnn_attention(on: bool) -> bool {
+    let (Some(global), Some(set)) = (
+        symbol(c"_ZN2at13globalContextEv"),
+        symbol(c"_ZN2at7Context14setSDPUseCuDNNEb"),
+    ) else {
+        return false;
+    };
+    // SAFETY: libtorch is linked, so the lookups found its functions with these names, of the
+    // header of the one libtorch that tch accepts. `globalContext` returns a static object. The
+    // setter writes a bool that only attention on a GPU reads, and no tensor is on a GPU before the
+    // library is open.
     unsafe {
-        let (Some(global), Some(set)) = (
-            symbol(c"_ZN2at13globalContextEv"),
-            symbol(c"_ZN2at7Context14setSDPUseCuDNNEb"),
-        ) else {
-            return false;
-        };
         let global = std::mem::transmute::<*mut c_void, Global>(global);
         let set = std::mem::transmute::<*mut c_void, SetBool>(set);
-        set(global(), false);
+        set(global(), on);
     }
     true
 }
@@ -51,7 +56,7 @@ mod tests {
     #[test]
     fn cudnn_attention_is_off_after_the_call() {
         assert!(tch::get_num_threads() > 0, "keeps libtorch linked");
-        assert!(is_on(), "libtorch's default");
+        assert!(set_cudnn_attention(true) && is_on());
         assert!(turn_off_cudnn_attention());
         assert!(!is_on());
     }

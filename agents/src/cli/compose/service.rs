@@ -10,7 +10,8 @@ use super::{Place, is_of_hub};
 const VLLM: &str = "vllm/vllm-openai:v0.33.0";
 /// The folder of the Hugging Face cache in containers of dyad.
 const HUB: &str = "/var/lib/dyad/huggingface";
-const HUB_HERE: &str = "${HF_HOME:-~/.cache/huggingface}";
+/// Its models and data sets on the host. The rest, the user's token, stays there.
+const HUB_HERE: &str = "${HF_HOME:-~/.cache/huggingface}/hub";
 const BROKER: &str = "amqp://${RABBITMQ_USER:?copy .env.example to .env}:${RABBITMQ_PASSWORD:?set RABBITMQ_PASSWORD \
                       in .env}@rabbitmq:5672/dyad";
 
@@ -38,7 +39,7 @@ impl Engine {
     }
 }
 
-/// What a service runs.
+/// The program of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Coordinator,
@@ -50,14 +51,17 @@ enum Kind {
 }
 
 /// One service of the file.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Service {
-    name: String,
+    pub(super) name: String,
     kind: Kind,
     command: Vec<String>,
     environment: Vec<(String, String)>,
     /// The name of the variable that chooses its GPU.
     gpu: Option<String>,
     hub: bool,
+    /// Folders that have the same path on the host, with the mode of their mount.
+    folders: Vec<String>,
 }
 
 impl Service {
@@ -69,6 +73,7 @@ impl Service {
             environment: Vec::new(),
             gpu: None,
             hub: false,
+            folders: Vec::new(),
         }
     }
 
@@ -104,6 +109,7 @@ impl Service {
                 .collect(),
             gpu: gpu(name.as_str(), agent.device),
             hub: is_of_hub(&agent.model),
+            folders: folders(agent),
             ..Self::new(format!("agent-{name}"), Kind::Agent)
         }
     }
@@ -121,6 +127,7 @@ impl Service {
             environment: vec![("DYAD_ENGINE_TOKEN".into(), token.into())],
             gpu: gpu(&engine.host, agent.device),
             hub: is_of_hub(&agent.model),
+            folders: folders(agent),
             ..Self::new(engine.host, Kind::Engine)
         }
     }
@@ -148,9 +155,25 @@ impl Service {
             environment,
             gpu: Some(variable(&engine.host)),
             hub: is_of_hub(&agent.model),
+            folders: folders(agent),
             ..Self::new(engine.host, Kind::Vllm)
         }
     }
+}
+
+/// Returns the mounts of an agent's own folders: its model, and the weights for servers.
+fn folders(agent: &AgentConfig) -> Vec<String> {
+    let adapter = agent.lora.as_ref().and_then(|lora| lora.path.as_ref());
+    let model = match &agent.model {
+        ModelConfig::Path(path) => Some(path),
+        ModelConfig::Random(_) | ModelConfig::Served(_) => None,
+    };
+    let read = adapter.into_iter().chain(model).map(|path| (path, ":ro"));
+    let written = agent.engine.weights_folder.as_ref().map(|path| (path, ""));
+    let absolute = read.chain(written).filter(|(path, _)| path.is_absolute());
+    absolute
+        .map(|(path, mode)| format!("{0}:{0}{mode}", path.display()))
+        .collect()
 }
 
 fn gpu(name: &str, device: DeviceName) -> Option<String> {
@@ -184,7 +207,10 @@ pub(super) fn render(
          # compose.yaml: docker compose up --build -d\n\n\
          x-dyad: &dyad\n\
          \x20 image: dyad:{variant}\n\
-         \x20 build:\n    context: .\n    args:\n      VARIANT: {variant}\n\
+         \x20 build:\n    context: .\n    args:\n      VARIANT: {variant}\n\n\
+         # For services that compose.yaml does not have.\n\
+         x-new: &new\n\
+         \x20 <<: *dyad\n\
          \x20 depends_on:\n    rabbitmq:\n      condition: service_healthy\n    redis:\n      condition: service_healthy\n\
          \x20 restart: on-failure\n\
          \x20 init: true\n\
@@ -223,7 +249,8 @@ impl Service {
                 let _ = writeln!(text, "    image: {VLLM}\n    ipc: host\n    restart: on-failure");
             }
             _ => {
-                let _ = writeln!(text, "    <<: *dyad");
+                let anchor = if self.is_of_compose_yaml() { "dyad" } else { "new" };
+                let _ = writeln!(text, "    <<: *{anchor}");
             }
         }
         let run = format!("${{DYAD_RUN:-{}}}", config.run.name);
@@ -245,12 +272,18 @@ impl Service {
         let _ = writeln!(text, "    command: [{}]", words.join(", "));
         self.write_environment(text);
         self.write_volumes(text, place);
-        if self.kind == Kind::Agent {
+        if self.kind == Kind::Agent && !self.is_of_compose_yaml() {
             let _ = writeln!(
                 text,
                 "    healthcheck:\n      test: [CMD, healthy]\n      interval: 5s\n      timeout: 3s\n      retries: 6\n      start_period: 60s"
             );
         }
+    }
+
+    /// Returns true if compose.yaml has the service too. Its lists would be written twice, which
+    /// docker compose refuses for some.
+    fn is_of_compose_yaml(&self) -> bool {
+        ["coordinator", "agent-a", "agent-b"].contains(&self.name.as_str())
     }
 
     fn write_environment(&self, text: &mut String) {
@@ -269,6 +302,8 @@ impl Service {
         let _ = writeln!(text, "    volumes:");
         if self.kind != Kind::Vllm {
             let _ = writeln!(text, "      - {}", quoted(&format!("{}:/configs:ro", place.folder)));
+            // Paths of a configuration start at the working directory.
+            let _ = writeln!(text, "      - ./configs:/var/lib/dyad/configs:ro");
         }
         // vLLM reads weights that its agent writes into the run's folder.
         let _ = writeln!(text, "      - runs:/var/lib/dyad/runs");
@@ -278,7 +313,10 @@ impl Service {
             } else {
                 HUB
             };
-            let _ = writeln!(text, "      - {}", quoted(&format!("{HUB_HERE}:{inside}:ro")));
+            let _ = writeln!(text, "      - {}", quoted(&format!("{HUB_HERE}:{inside}/hub:ro")));
+        }
+        for folder in &self.folders {
+            let _ = writeln!(text, "      - {}", quoted(folder));
         }
     }
 }

@@ -14,9 +14,11 @@ use serde::Serialize;
 use crate::cli::last_metrics::{LastMetrics, Rates};
 use crate::run_folder::RunFolder;
 
-/// Time to receive heartbeats. They arrive at least every 0.4 s; an agent without one counts
-/// as silent.
-const LISTEN: Duration = Duration::from_millis(550);
+/// The longest time between two heartbeats of a healthy process. Coordinators other than the first
+/// are known after it.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Time after which a process without a heartbeat counts as silent.
+const LISTEN: Duration = Duration::from_millis(700);
 
 /// The state that `dyad status` shows.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -72,7 +74,8 @@ impl Listener {
         })
     }
 
-    /// Receives until every process has been heard, at most for [`LISTEN`].
+    /// Receives for a [`PERIOD`], and until every agent and a coordinator sent a heartbeat, at most
+    /// for [`LISTEN`].
     pub(crate) async fn hear(&mut self) -> LiveState {
         self.heard.agents.clear();
         self.heard.coordinators.clear();
@@ -87,10 +90,13 @@ impl Listener {
     }
 
     async fn receive(&mut self) {
-        let until = tokio::time::Instant::now() + LISTEN;
-        while !self.has_heard_all()
-            && let Ok(Some(delivery)) = tokio::time::timeout_at(until, self.beats.next()).await
-        {
+        let begun = tokio::time::Instant::now();
+        loop {
+            // Older heartbeats wait in the queue: they are taken even after the time is over.
+            let until = begun + if self.has_received_all() { PERIOD } else { LISTEN };
+            let Ok(Some(delivery)) = tokio::time::timeout_at(until, self.beats.next()).await else {
+                return;
+            };
             delivery.ack().await;
             match heard::beat(&self.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
@@ -104,8 +110,8 @@ impl Listener {
         }
     }
 
-    /// Returns true if every agent and a coordinator were heard.
-    fn has_heard_all(&self) -> bool {
+    /// Returns true if every agent and a coordinator sent a heartbeat.
+    fn has_received_all(&self) -> bool {
         let heard = |name: &AgentName| self.heard.agents.contains_key(name.as_str());
         self.participants.iter().all(heard) && !self.heard.coordinators.is_empty()
     }

@@ -116,8 +116,8 @@ impl ConversationStats {
         }
     }
 
-    /// Counts a group's conversations. `reward` returns the weighted sum of a seat's parts, `is_cut`
-    /// returns true for a turn that its token limit cut off.
+    /// Counts a group's conversations. `reward` returns the weighted sum of a seat's parts,
+    /// `is_cut` returns true for a turn that its token limit cut off.
     pub(crate) fn add(
         &mut self,
         members: &[MemberEnd],

@@ -389,7 +389,7 @@ impl Thread {
 
     /// Returns everything in progress with a failure: the askers may retry.
     fn return_all(&mut self, error: &EngineError) {
-        self.make_room(error, self.engine.pending());
+        self.make_room(error, self.engine.active());
         if let Err(error) = self.engine.abort_all() {
             tracing::error!(%error, "the engine cannot be cleared");
             crate::base::fault::leave(crate::run_folder::telemetry::EXIT_PANIC);

@@ -31,7 +31,7 @@ pub const SECTIONS: [Section; 5] = [
             ),
             (
                 &["multi_agent/truncation_rate"],
-                "share in which a token limit cut off a turn",
+                "share in which a token limit, not the game's own, cut off a turn",
             ),
             (
                 &[

@@ -413,7 +413,6 @@ fn broken_weights_fail_loudly_and_the_engine_recovers() {
     );
 }
 
-/// Every value of the weights is finite, and their logits are not.
 #[test]
 fn half_as_many_run_at_once_after_memory_ran_out() {
     // A pebibyte: the allocator itself fails.
@@ -441,6 +440,7 @@ fn half_as_many_run_at_once_after_memory_ran_out() {
     assert_eq!(engine.halve_slots(1), 1);
 }
 
+/// Every value of the weights is finite, and their logits are not.
 #[test]
 fn finite_weights_with_overflowing_logits_fail_loudly_too() {
     let large = weights(1);

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Packs what a machine with a GPU needs into FOLDER: pack.tar.xz and there.sh.
+#
+#   trainer/bench/pack/make.sh PROGRAMS FOLDER       PROGRAMS: target/release or target/debug
+#
+# The pack has the programs (stripped), the bench, the fixtures and two configurations. It brings no
+# libtorch: there.sh uses the one of the machine's Python.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+programs=$1 folder=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+mkdir -p "$folder" "$work/bin" "$work/trainer/fixtures/models" "$work/trainer/bench" "$work/configs"
+for program in dyad-full examples/engine_work examples/train_work; do
+    strip -o "$work/bin/$(basename "$program")" "$programs/$program"
+done
+cp "$root"/trainer/bench/gpu.py "$work/trainer/bench/"
+cp -r "$root/trainer/fixtures/models/qwen3" "$work/trainer/fixtures/models/"
+cp "$root/configs/signal.toml" "$work/configs/cpu.toml"
+sed 's/^\[defaults\.agent\]$/&\ndevice = "cuda:0"/' "$root/configs/signal.toml" >"$work/configs/gpu.toml"
+grep -q '^device = "cuda:0"' "$work/configs/gpu.toml" || {
+    echo "configs/signal.toml has no [defaults.agent]" >&2
+    exit 1
+}
+tar -C "$work" -cJf "$folder/pack.tar.xz" .
+cp "$root/trainer/bench/pack/there.sh" "$folder/"
+echo "packed $(du -h "$folder/pack.tar.xz" | cut -f1) in $folder; there: bash there.sh RESULTS" >&2

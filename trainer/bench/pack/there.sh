@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Checks dyad on a machine with its first GPU, in about nine minutes.
+#
+#   bash there.sh RESULTS            beside pack.tar.xz, on a machine whose Python has torch 2.11 and
+#                                    transformers; nothing is fetched
+#   DEVICE=cpu bash there.sh RESULTS tries the script itself, without a GPU
+#
+# Each part has a limit and a log of its own in RESULTS. A failed part does not stop the next one. The
+# table at last is RESULTS/table.txt. Its predictions are estimates for an H100, made before any GPU
+# ran dyad: compare them with what is measured.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+results=$(mkdir -p "${1:?name a folder for the results}" && cd "$1" && pwd) || exit 2
+device=${DEVICE:-cuda:0}
+pack=$(mktemp -d) || exit 2
+trap 'rm -rf "$pack"; kill $(jobs -p) 2>/dev/null' EXIT
+python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$here/pack.tar.xz" "$pack" || exit 2
+
+torch=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__)) if torch.__version__.startswith("2.11.") else exit(1)') || {
+    echo "this machine's Python has no torch 2.11" >&2
+    exit 2
+}
+export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export OMP_NUM_THREADS=1 PYTORCH_ALLOC_CONF=expandable_segments:True
+dyad=$pack/bin/dyad-full
+if [ "$device" = cpu ]; then config=cpu.toml tiny=--tiny; else config=gpu.toml tiny=; fi
+
+nvidia-smi --query-gpu=timestamp,utilization.gpu,memory.used,power.draw --format=csv,noheader -lms 500 \
+    >"$results/gpu.csv" 2>/dev/null &
+
+table=$results/table.txt
+printf '%-16s %5s %8s  %s\n' part code seconds 'last line of its log' >"$table"
+part() { # part NAME LIMIT COMMAND...
+    local name=$1 limit=$2 log=$results/$1.log begun=$SECONDS code
+    shift 2
+    echo "== $name (at most $limit s)" >&2
+    timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1
+    code=$?
+    printf '%-16s %5d %8d  %s\n' "$name" "$code" $((SECONDS - begun)) "$(grep -v '^ *$' "$log" | tail -1 | cut -c1-120)" | tee -a "$table" >&2
+}
+
+machine() {
+    nvidia-smi
+    ldd --version | head -1
+    python3 -c 'import torch; print("torch", torch.__version__, "cuDNN", torch.backends.cudnn.version(), "CUDA", torch.version.cuda)'
+}
+# What the card can do at best, as the other figures' measure.
+ceilings() {
+    python3 - "$device" <<'END'
+import sys, time, torch
+device = sys.argv[1]
+size, copied = (256, 1 << 20) if device == "cpu" else (8192, 1 << 30)
+def best(work):
+    times = []
+    for _ in range(5):
+        if device != "cpu": torch.cuda.synchronize()
+        begun = time.perf_counter(); work()
+        if device != "cpu": torch.cuda.synchronize()
+        times.append(time.perf_counter() - begun)
+    return min(times)
+source = torch.empty(copied, device=device); target = torch.empty_like(source)
+print(f"copy {8 * copied / best(lambda: target.copy_(source)) / 1e9:.0f} GB/s", end="  ")
+for name, kind, tf32 in (("f32", torch.float32, False), ("TF32", torch.float32, True), ("bf16", torch.bfloat16, False)):
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+    print(f"{name} {2 * size**3 / best(lambda: a @ b) / 1e12:.2f} TFLOP/s", end="  ")
+print()
+END
+}
+# Returns to a prompt with a few tokens: does the CUDA half open at all?
+opens() {
+    echo '{"prompts": [[1, 2, 3]], "new": [4], "greedy": true}' \
+        | "$pack/bin/engine_work" "$pack/trainer/fixtures/models/qwen3" 8 "$device" f32
+}
+steps() { # steps CONFIG FOLDER N
+    (cd "$pack" && "$dyad" run "configs/$1" --steps "$3" --folder "$results/runs/$2" --seed 1)
+}
+# The weights' digest after the last step, of each agent.
+digests() {
+    for run in one two; do steps "$config" "$run" 20 >/dev/null || return; done
+    python3 - "$results/runs" <<'END'
+import json, pathlib, sys
+found = {}
+for run in ("one", "two"):
+    states = sorted(pathlib.Path(sys.argv[1], run).glob("*/checkpoints/*/*/manifest.json"))
+    found[run] = [json.loads(path.read_text())["digest"] for path in states]
+    if not states:
+        sys.exit("no checkpoint was found")
+equal = found["one"] == found["two"]
+print("the same seed gives", "the same weights" if equal else "OTHER weights")
+END
+}
+export -f machine ceilings opens steps digests
+export results pack device dyad config
+
+part machine 20 bash -c machine
+part doctor 30 "$dyad" doctor "$pack/configs/$config"
+part opens 60 bash -c opens
+part ceilings 30 bash -c ceilings
+part signal-cpu 60 bash -c 'steps cpu.toml cpu 60'
+part signal 60 bash -c 'steps "$config" device 60'
+part same-seed 60 bash -c digests
+part beside-pytorch 180 python3 "$pack/trainer/bench/gpu.py" "$pack/bin" --device "$device" --repeats 2 ${tiny:+"$tiny"}
+
+{
+    echo
+    cat "$results/ceilings.log" "$results/beside-pytorch.log"
+    cat <<'END'
+
+Predicted for an H100 (80 GB), bf16, Qwen3-0.6B's shape; cuDNN's attention is off, logits are drawn on the host:
+  decode tokens/s    1 row 180      8 rows 850      64 rows 1300
+  train tokens/s     36000 (13 % of 989 TFLOP/s)
+  parity             gaps as PyTorch's; the same seed gives OTHER weights: some backward kernels add atomically
+END
+} >>"$table"
+rm -rf "${results:?}/runs"
+cat "$table"
