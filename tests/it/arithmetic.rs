@@ -34,6 +34,7 @@ fn play(program: &Program) -> (String, Vec<Value>, Vec<Value>) {
 }
 
 #[test]
+#[ignore = "slow: `make test-long`"]
 fn the_verifier_is_measured_on_a_frozen_pool_with_intervals() {
     let programs = [(); 2].map(|()| program());
     let (printed, pool, evals) = play(&programs[0]);

@@ -262,6 +262,7 @@ fn learn_reports_a_recipe_over_seeds_with_cross_play() {
 
 /// Over the real RabbitMQ and Redis, as `make recipes` does.
 #[test]
+#[ignore = "slow: `make test-long`"]
 fn the_table_of_recipes_has_their_figures_and_names_a_failure() {
     let program = program();
     let out = program.home().join("recipes.json");

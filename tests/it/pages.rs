@@ -237,16 +237,20 @@ macro_rules! commands_work {
 
 commands_work! {
     readme_commands_work: "README.md", "", "up configs/signal.toml --mode async";
+    #[ignore = "slow: `make test-long`; other tests run the same commands"]
     operating_commands_work: "agents/README.md", "", "up configs/signal.toml --mode async";
+    #[ignore = "slow: `make test-long`; other tests run the same commands"]
     engines_commands_work: "agents/ENGINES.md", "", "up engines.toml";
     evaluating_commands_work: "agents/EVALUATING.md", "", "";
     gpu_commands_work: "agents/GPU.md", "", "";
     http_commands_work: "agents/HTTP.md", "", "run mine.toml";
+    #[ignore = "slow: `make test-long`; other tests run the same commands"]
     publishing_commands_work: "agents/PUBLISHING.md", "", "up configs/signal.toml --mode async";
     troubleshooting_commands_work: "agents/TROUBLESHOOTING.md", "run configs/signal.toml", "";
     broker_commands_work: "broker/README.md", "", "";
     configuration_commands_work: "configs/README.md", "", "";
     data_commands_work: "configs/DATA.md", "", "";
+    #[ignore = "slow: `make test-long`; other tests run the same commands"]
     tutorial_commands_work: "configs/TUTORIAL.md", "", "up configs/guess-number.toml --mode async";
     own_workflow_commands_work: "rollout/OWN-WORKFLOW.md", "", "";
     #[ignore = "slow: `make test-long`; recipes*.rs run the same configurations"]
