@@ -73,15 +73,15 @@ test: build ## all tests, those with real RabbitMQ and Redis too
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --no-run --quiet
 ifneq ($(nextest),)
 	$(phase) "doc tests" "seconds" cargo test --workspace --doc --quiet
-	$(phase) "tests" "about 15 minutes" cargo nextest run --workspace $(ARGS)
+	$(phase) "tests" "about 22 minutes on 2 cores" cargo nextest run --workspace $(ARGS)
 else
 	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
 endif
 
-test-long: build ## what is slow and rarely fails: the recipes' pages, other people's clients
+test-long: build ## what is slow and rarely fails: commands of pages, other people's clients
 	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
-	$(phase) "long tests" "about 15 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
+	$(phase) "long tests" "about 20 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
 
 chaos: build ## random kills and faults; CONVERSATIONS=300 FAULTS=30 SEED=1 PAUSE=0 (seconds between faults)
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
