@@ -174,7 +174,7 @@ pub(crate) mod tests {
         let about = shipped("signal").about();
         assert_eq!(
             about,
-            "The signal game: agent a sees one of 16 objects and writes one symbol"
+            "The signal game: agent a sees one of 16 objects and writes one of 24 symbols"
         );
     }
 
