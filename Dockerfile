@@ -34,6 +34,8 @@ RUN apt-get update \
 COPY --from=build /out /opt/dyad
 COPY agents/container/healthy.sh /opt/dyad/bin/healthy
 COPY configs/*.toml /configs/
+# `dyad init` and `dyad run NAME` look beside the program.
+RUN ln -s /configs /opt/dyad/bin/configs
 # One torch thread per actor: parallelism comes from the actors. The CUDA library is opened at run
 # time if it is installed.
 ENV PATH=/opt/dyad/bin:$PATH \
