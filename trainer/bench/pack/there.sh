@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Checks dyad on a machine with its first GPU, in about nine minutes.
 #
-#   bash there.sh RESULTS            beside pack.tar.xz, on a machine whose Python has torch 2.11 and
-#                                    transformers; nothing is fetched
-#   DEVICE=cpu bash there.sh RESULTS tries the script itself, without a GPU
+#   bash there.sh RESULTS             beside pack.tar.xz; Python needs torch 2.11 and transformers
+#   DEVICE=cpu bash there.sh RESULTS  tries the script itself, without a GPU
 #
-# Each part has a limit and a log of its own in RESULTS. A failed part does not stop the next one. The
-# table at last is RESULTS/table.txt. Its predictions are estimates for an H100, made before any GPU
-# ran dyad: compare them with what is measured.
+# Nothing is fetched. Each part has a limit and a log of its own in RESULTS. A failed part does not
+# stop the next one. The table is RESULTS/table.txt. Its predictions are estimates for an H100, made
+# before any GPU ran dyad: compare them with what is measured.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mkdir -p "${1:?name a folder for the results}" && cd "$1" && pwd) || exit 2

@@ -120,7 +120,7 @@ impl Around<'_> {
     /// The number of groups in a batch of an agent that trains.
     fn batch(&self, name: &AgentName) -> Option<u64> {
         let train = &self.config.agents.get(name)?.train;
-        train.enabled.then(|| train.batch_groups as u64)
+        train.enabled.then_some(train.batch_groups as u64)
     }
 
     fn is_full(&self, beat: &Heartbeat) -> bool {
