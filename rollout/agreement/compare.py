@@ -121,7 +121,8 @@ def main():
     if args.dyad:
         ours, reasons = of_dyad(args, rows)
         found = ours + found
-    out = args.pairs.with_name("TABLE.md")
+    # Only a whole run makes the page.
+    out = args.pairs.with_name("TABLE.md") if missing else pathlib.Path(__file__).with_name("README.md")
     out.write_text(table.page(rows, found, versions, missing), encoding="utf-8")
     args.pairs.with_name("errors.md").write_text(table.errors(rows, found, reasons), encoding="utf-8")
     args.pairs.with_name("unanimous.md").write_text(table.unanimous(rows, found), encoding="utf-8")

@@ -117,7 +117,7 @@ def page(rows, found, versions, missing):
     lines = [
         "# Agreement of graders",
         "",
-        f"`make agreement`: {len(rows)} pairs of [known verdict](pairs.py), graded by dyad and by [others](references.py).",
+        f"`make agreement`: {len(rows)} pairs of [known verdict](pairs.py), graded by dyad and by [others](references.py). Only dyad was tuned on them.",
         "",
         *([missing, ""] if missing else []),
         "Cells: false positives + false negatives / pairs; `!`: timeouts, crashes, refused labels.",
