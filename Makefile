@@ -55,7 +55,7 @@ wheel: setup ## target/wheel/dyad-*.whl for GPU hosts, where pip installs it wit
 	$(phase) "wheel" "half a minute" python3 agents/wheel.py target/release
 
 demo: build ## run configs/signal.toml in one process, no servers; ends with a report
-	$(phase) "demo" "about a minute" $(dyad) run $(CONFIG) $(ARGS)
+	$(phase) "demo" "20 seconds to a minute" $(dyad) run $(CONFIG) $(ARGS)
 
 learn: build ## before and after, cross-play, team against solo, 3 seeds; LEARN='learn configs/guess-number.toml' for another
 	$(phase) "learn" "about 20 minutes" $(dyad) $(LEARN) $(ARGS)
