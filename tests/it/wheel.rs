@@ -73,7 +73,7 @@ fn succeed(command: &mut Command) -> String {
 #[test]
 fn wheel_runs_a_shipped_configuration_with_torch_alone() {
     let host = Host::new();
-    // What needs no libtorch works before torch is there; the rest names the package.
+    // Light commands work before torch is there. Others name the missing package.
     let graded = succeed(&mut host.dyad(&["grade", "--kind", "math", "--label", "5", r"\boxed{5}"]));
     assert!(graded.starts_with("1  1  "), "{graded}");
     assert!(succeed(&mut host.dyad(&["init"])).contains("\nsignal "));

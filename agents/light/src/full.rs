@@ -14,7 +14,7 @@ use crate::fault::Usage;
 
 /// The file name of the full program.
 const FULL: &str = "dyad-full";
-/// The releases of torch whose libraries have the interface that dyad was compiled for.
+/// The releases of torch with the interface that dyad was compiled for.
 const SERIES: &str = "2.11.";
 const INSTALL: &str = "install it where dyad is installed: pip install torch==2.11.0";
 /// Prints the file of the package torch without importing it.
@@ -62,8 +62,8 @@ fn command(folder: &Path) -> Result<Command, Usage> {
     Ok(command)
 }
 
-/// Returns the package `dyad` of each Python in the environment whose `bin` is `folder`. The newest
-/// Python comes first.
+/// Returns the package `dyad` of each Python in the environment with the programs in `folder`. The
+/// newest Python comes first.
 pub(crate) fn packages(folder: &Path) -> Vec<PathBuf> {
     let lib = folder.with_file_name("lib");
     let found = std::fs::read_dir(&lib).into_iter().flatten().flatten();

@@ -13,7 +13,7 @@ use service::{Engine, Service};
 /// Print the services of a configuration for docker compose
 ///
 /// Write it to compose.override.yaml, which docker compose reads after compose.yaml. Each agent
-/// becomes a service, as does each engine of kind dyad or vllm whose URL names one.
+/// becomes a service. So does each engine of kind dyad or vllm with a URL that names a service.
 #[derive(Debug, Args)]
 pub struct ComposeArgs {
     /// The run's configuration; its folder is mounted as /configs
@@ -197,7 +197,7 @@ fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
     (config, changes)
 }
 
-/// Returns the engines of an agent that become services: those whose URL names a host without dots.
+/// Returns the engines of an agent that become services: their URLs name hosts without dots.
 fn engines<'a>(config: &'a RunConfig, name: &AgentName) -> impl Iterator<Item = Engine> + use<'a> {
     let settings = &config.agents[name].engine;
     let ours = matches!(settings.kind, EngineKind::Dyad | EngineKind::Vllm);

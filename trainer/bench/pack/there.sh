@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks dyad on a machine with its first GPU, in about nine minutes.
 #
-#   bash there.sh RESULTS             beside pack.tar.xz; Python needs torch 2.11 and transformers
+#   bash there.sh RESULTS             next to pack.tar.xz; Python needs torch 2.11 and transformers
 #   DEVICE=cpu bash there.sh RESULTS  tries the script itself, without a GPU
 #
 # Nothing is fetched. Each part has a limit and a log of its own in RESULTS. A failed part does not
@@ -43,7 +43,7 @@ machine() {
     ldd --version | head -1
     python3 -c 'import torch; print("torch", torch.__version__, "cuDNN", torch.backends.cudnn.version(), "CUDA", torch.version.cuda)'
 }
-# What the card can do at best, as the other figures' measure.
+# Measures the best speed of the card, to compare the other figures with.
 ceilings() {
     python3 - "$device" <<'END'
 import sys, time, torch
