@@ -83,7 +83,7 @@ pub struct Choice {
 /// distribution: the logits were not finite.
 #[must_use]
 pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) -> Option<Choice> {
-    let draw = |total: f64| total * rng::uniform(seed, TOKENS, u64::from(position));
+    let draw = |total: f64| total * uniform(seed, position);
     let mut log_kept = 0.0;
     let index = if params.temperature == 0.0 {
         most_likely(probs)?
@@ -133,6 +133,11 @@ pub fn top(probs: &[f32], count: usize) -> Vec<TopLogprob> {
 
 /// The random stream of sampled tokens.
 const TOKENS: u64 = 0;
+
+/// The request's random number for the token at `position`, in [0, 1).
+pub(crate) fn uniform(seed: u64, position: u32) -> f64 {
+    rng::uniform(seed, TOKENS, u64::from(position))
+}
 
 fn most_likely(probs: &[f32]) -> Option<usize> {
     let mut best = None;

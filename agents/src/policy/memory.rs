@@ -180,7 +180,7 @@ fn activations(agent: &AgentConfig, shape: &ModelShape) -> u64 {
         shape.layers * layer
     };
     let tokens = agent.train.micro_batch_tokens as u64;
-    let chunk = chunk_elements(device(agent)).max(0) as u64;
+    let chunk = (chunk_elements(device(agent)).max(0) as u64).min(tokens * shape.vocab as u64);
     tokens * numbers as u64 * width(agent.dtype) + CHUNKS * chunk * F32
 }
 

@@ -1,8 +1,8 @@
 //! Tests the graders with tables of answers.
 
-mod agreement;
 mod field_cases;
 mod math;
+mod pairs;
 
 use configs::{GraderConfig, Take};
 use serde_json::{Value, json};

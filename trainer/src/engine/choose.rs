@@ -1,11 +1,13 @@
-//! Turns logits into tokens: libtorch computes probabilities, the host draws.
+//! Turns logits into tokens: libtorch computes probabilities; a GPU draws from them, or the host where
+//! tokens are truncated or listed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use broker::ids::RequestId;
 use broker::protocol::engine::TopLogprob;
 use tch::{Kind, Tensor};
 
+use super::draw;
 use super::request::GenRequest;
 use crate::model::Result;
 use crate::sampling::{self, Choice, SamplingParams};
@@ -54,11 +56,18 @@ pub(super) type Choices = std::result::Result<Vec<Chosen>, Vec<RequestId>>;
 
 /// Chooses a token for each draw, from logits `[rows, vocab]` in f32.
 pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Choices> {
-    let (rows, vocab) = logits.size2()?;
+    // The host is as fast on its own memory, and its draws have the same bits on every machine.
+    let on_device = logits.device().is_cuda();
+    chosen(logits, draws, |draw| on_device && draw::is_simple(draw))
+}
+
+/// Chooses tokens. Those that `on_device` returns true for are drawn where the logits are.
+fn chosen(logits: &Tensor, draws: &[Draw], on_device: impl Fn(&Draw) -> bool) -> Result<Choices> {
+    let rows = logits.size2()?.0 as usize;
     // One row for each temperature: draws that share logits but not a temperature need separate
     // rows.
-    let mut tempered: Vec<(usize, f32)> = Vec::with_capacity(rows as usize);
-    let mut index = HashMap::with_capacity(rows as usize);
+    let mut tempered: Vec<(usize, f32)> = Vec::with_capacity(rows);
+    let mut index = HashMap::with_capacity(rows);
     let mut places = Vec::with_capacity(draws.len());
     for draw in draws {
         let divisor = draw.params.divisor();
@@ -67,27 +76,70 @@ pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Choices> {
             tempered.len() - 1
         }));
     }
-    let probs = probabilities(logits, &tempered, rows as usize)?;
-    let vocab = vocab as usize;
-    let mut values = vec![0f32; tempered.len() * vocab];
-    probs.f_copy_data(&mut values, tempered.len() * vocab)?;
-    let pick = |(draw, place): (&Draw, &usize)| {
-        let probs = &values[place * vocab..(place + 1) * vocab];
-        let token = sampling::pick(probs, &draw.params, draw.seed, draw.position)?;
-        let top = match draw.top {
-            0 => Vec::new(),
-            count => sampling::top(probs, count.into()),
-        };
-        Some(Chosen { token, top })
-    };
-    let (mut chosen, mut failing) = (Vec::with_capacity(draws.len()), Vec::new());
-    for one in draws.iter().zip(&places) {
-        match pick(one) {
-            Some(token) => chosen.push(token),
-            None => failing.push(one.0.request),
+    let probs = probabilities(logits, &tempered, rows)?;
+    let (there, here): (Vec<usize>, Vec<usize>) = (0..draws.len()).partition(|&at| on_device(&draws[at]));
+    let mut tokens = vec![None; draws.len()];
+    if !there.is_empty() {
+        let those: Vec<&Draw> = there.iter().map(|&at| &draws[at]).collect();
+        let places: Vec<i64> = there.iter().map(|&at| places[at] as i64).collect();
+        for (at, token) in there.into_iter().zip(draw::draw(&probs, &those, &places)?) {
+            tokens[at] = token.map(|token| Chosen { token, top: Vec::new() });
         }
     }
-    Ok(if failing.is_empty() { Ok(chosen) } else { Err(failing) })
+    if !here.is_empty() {
+        let rows = HostRows::copied(&probs, here.iter().map(|&at| places[at]))?;
+        for at in here {
+            tokens[at] = picked(rows.of(places[at]), &draws[at]);
+        }
+    }
+    let failing = |(token, draw): (&Option<Chosen>, &Draw)| token.is_none().then_some(draw.request);
+    let failing: Vec<RequestId> = tokens.iter().zip(draws).filter_map(failing).collect();
+    Ok(if failing.is_empty() {
+        Ok(tokens.into_iter().flatten().collect())
+    } else {
+        Err(failing)
+    })
+}
+
+/// Picks on the host.
+fn picked(probs: &[f32], draw: &Draw) -> Option<Chosen> {
+    let token = sampling::pick(probs, &draw.params, draw.seed, draw.position)?;
+    let top = match draw.top {
+        0 => Vec::new(),
+        count => sampling::top(probs, count.into()),
+    };
+    Some(Chosen { token, top })
+}
+
+/// Rows of probabilities in host memory.
+struct HostRows {
+    vocab: usize,
+    values: Vec<f32>,
+    /// The places of the rows, ascending.
+    places: Vec<usize>,
+}
+
+impl HostRows {
+    /// Copies the rows at `places` and no others.
+    fn copied(probs: &Tensor, places: impl Iterator<Item = usize>) -> Result<Self> {
+        let places: Vec<usize> = places.collect::<BTreeSet<_>>().into_iter().collect();
+        let (rows, vocab) = probs.size2()?;
+        let probs = if places.len() as i64 == rows {
+            probs.shallow_clone()
+        } else {
+            let index: Vec<i64> = places.iter().map(|&place| place as i64).collect();
+            probs.f_index_select(0, &Tensor::f_from_slice(&index)?.f_to_device(probs.device())?)?
+        };
+        let vocab = vocab as usize;
+        let mut values = vec![0f32; places.len() * vocab];
+        probs.f_copy_data(&mut values, places.len() * vocab)?;
+        Ok(Self { vocab, values, places })
+    }
+
+    fn of(&self, place: usize) -> &[f32] {
+        let at = self.places.partition_point(|&other| other < place);
+        &self.values[at * self.vocab..(at + 1) * self.vocab]
+    }
 }
 
 /// Returns softmax(logits / divisor) of each (row, divisor), contiguous.
@@ -157,21 +209,96 @@ mod tests {
         assert_eq!(together[4].token.id, 0);
     }
 
+    /// Draws at random logits, on the host and as on a device.
+    #[test]
+    fn a_device_draws_the_tokens_of_the_host() {
+        let logits = Tensor::from_slice(
+            &(0..6 * 997)
+                .map(|i| ((i * 7919 % 1000) as f32) / 150.0)
+                .collect::<Vec<_>>(),
+        );
+        let logits = logits.view([6, 997]);
+        let draws: Vec<Draw> = (0..600)
+            .map(|i| Draw {
+                top: 0,
+                position: i as u32,
+                ..draw(i % 6, [1.0, 0.7, 0.0, 1.5][i / 6 % 4], i as u64)
+            })
+            .collect();
+        let here = chosen(&logits, &draws, |_| false).unwrap().unwrap();
+        let there = chosen(&logits, &draws, |_| true).unwrap().unwrap();
+        let alternating = |draw: &Draw| draw.position.is_multiple_of(2);
+        let mixed = chosen(&logits, &draws, alternating).unwrap().unwrap();
+        assert_eq!(mixed.len(), 600);
+        let distinct: BTreeSet<u32> = here.iter().map(|one| one.token.id).collect();
+        assert!(distinct.len() > 100, "{}", distinct.len());
+        for (at, here) in here.iter().enumerate() {
+            for other in [&there[at], &mixed[at]] {
+                assert_eq!(other.token.id, here.token.id, "{:?}", draws[at]);
+                assert!((other.token.logprob - here.token.logprob).abs() < 1e-6);
+                assert_eq!(other.token.log_kept, 0.0);
+            }
+        }
+    }
+
+    /// Frequencies of the draws of a device equal the probabilities, and impossible tokens are
+    /// never drawn.
+    #[test]
+    fn a_device_draws_each_token_as_often_as_it_is_likely() {
+        let logits =
+            Tensor::from_slice(&[f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY, 2.0, 0.0, f32::NEG_INFINITY]).view([1, 6]);
+        let draws: Vec<Draw> = (0..20_000)
+            .map(|i| Draw {
+                top: 0,
+                ..draw(0, 1.0, i)
+            })
+            .collect();
+        let found = chosen(&logits, &draws, |_| true).unwrap().unwrap();
+        let share = |id: u32| found.iter().filter(|one| one.token.id == id).count() as f64 / 20_000.0;
+        let total = 1f64.exp() + 2f64.exp() + 1.0;
+        for (id, wanted) in [
+            (0, 0.0),
+            (1, 1f64.exp() / total),
+            (2, 0.0),
+            (3, 2f64.exp() / total),
+            (4, 1.0 / total),
+            (5, 0.0),
+        ] {
+            assert!((share(id) - wanted).abs() < 0.015, "{id}: {} and {wanted}", share(id));
+        }
+    }
+
+    #[test]
+    fn a_device_leaves_truncated_and_listed_draws_to_the_host() {
+        let plain = Draw {
+            top: 0,
+            ..draw(0, 1.0, 1)
+        };
+        let with = |change: &dyn Fn(&mut SamplingParams)| {
+            let mut other = plain;
+            change(&mut other.params);
+            draw::is_simple(&other)
+        };
+        assert!(with(&|_| {}) && with(&|params| params.temperature = 0.3));
+        assert!(!with(&|params| params.top_k = 5) && !with(&|params| params.top_p = 0.9));
+        assert!(!with(&|params| params.min_p = 0.1));
+        // Greedy choices do not truncate.
+        assert!(with(&|params| (params.temperature, params.top_k) = (0.0, 5)));
+        assert!(!draw::is_simple(&draw(0, 1.0, 1)));
+    }
+
     #[test]
     fn broken_logits_are_noticed() {
-        let logits = Tensor::from_slice(&[0.1f32, f32::NAN, -1.0, 0.3]).view([1, 4]);
-        assert_eq!(
-            choose(&logits, &[draw(0, 1.0, 1)]).unwrap(),
-            Err(vec![RequestId([0; 16])])
-        );
-        assert_eq!(
-            choose(&logits, &[draw(0, 0.0, 1)]).unwrap(),
-            Err(vec![RequestId([0; 16])])
-        );
-        let infinite = Tensor::from_slice(&[0.1f32, f32::INFINITY, -1.0, 0.3]).view([1, 4]);
-        assert_eq!(
-            choose(&infinite, &[draw(0, 1.0, 1)]).unwrap(),
-            Err(vec![RequestId([0; 16])])
-        );
+        for wrong in [f32::NAN, f32::INFINITY] {
+            let logits = Tensor::from_slice(&[0.1f32, wrong, -1.0, 0.3]).view([1, 4]);
+            for (temperature, on_device) in [(1.0, false), (0.0, false), (1.0, true), (0.0, true)] {
+                let found = chosen(&logits, &[draw(0, temperature, 1)], |_| on_device).unwrap();
+                assert_eq!(
+                    found,
+                    Err(vec![RequestId([0; 16])]),
+                    "{wrong} {temperature} {on_device}"
+                );
+            }
+        }
     }
 }

@@ -26,6 +26,7 @@
 mod admission;
 mod begin;
 mod choose;
+mod draw;
 mod fill;
 mod filling;
 mod generation;

@@ -16,6 +16,7 @@ use super::Training;
 use super::former::BatchFormer;
 use super::refused::Refused;
 use super::save::version_of;
+use super::step_times::StepTimes;
 use crate::agent::alarms::Alarms;
 use crate::agent::due::EvaluationWait;
 use crate::agent::past_opponent;
@@ -54,7 +55,7 @@ impl Training {
             saved: None,
             metrics,
             alarms: Alarms::default(),
-            idle_since: std::time::Instant::now(),
+            times: StepTimes::start(std::time::Instant::now()),
             waiting: EvaluationWait::of(&agent.config, &agent.name),
             settings,
             agent,

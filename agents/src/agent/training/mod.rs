@@ -7,7 +7,7 @@
 //!
 //! [`begin`] restores a checkpoint or begins with the first weights. [`frozen`] applies the warm
 //! start of a policy that is not trained. [`foreign`] connects SGLang's or vLLM's servers.
-//! [`former`] forms the next batch, [`step`] trains it, [`save`] makes its weights permanent.
+//! [`former`] forms the next batch, [`step`] trains it, [`step_times`] accounts for its time, [`save`] makes its weights permanent.
 //! [`refused`] limits how often rejected weights are sent again.
 
 mod begin;
@@ -18,6 +18,7 @@ mod objective;
 mod refused;
 mod save;
 mod step;
+mod step_times;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,6 +39,7 @@ use crate::engine::EngineClient;
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
 use former::BatchFormer;
 use refused::Refused;
+use step_times::{StepPart, StepTimes};
 
 /// The training side of an agent.
 pub struct Training {
@@ -60,8 +62,7 @@ pub struct Training {
     saved: Option<u64>,
     metrics: MetricsWriter,
     alarms: Alarms,
-    /// The end of the batch before, for the time that the trainer waits.
-    idle_since: Instant,
+    times: StepTimes,
     /// Set for the lead agent if it waits for evaluations.
     waiting: Option<EvaluationWait>,
 }
@@ -73,12 +74,17 @@ impl Training {
     }
 
     pub(super) async fn execute(&mut self, command: impl FnOnce(u64) -> TrainCommand) -> anyhow::Result<TrainReply> {
-        let seq = self.next_seq();
+        let command = command(self.next_seq());
         let worker = self
             .worker
             .as_ref()
             .context("this agent does not train, so it can run no trainer command")?;
-        worker.execute(command(seq)).await
+        let (part, began) = (StepPart::of(&command), Instant::now());
+        let reply = worker.execute(command).await;
+        if let Some(part) = part {
+            self.times.add(part, began.elapsed());
+        }
+        reply
     }
 
     /// Returns true if recorded batches are to be trained again.

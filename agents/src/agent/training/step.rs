@@ -12,6 +12,7 @@ use trainer::train::{Refusal, TrainError};
 
 use super::Training;
 use super::objective;
+use super::step_times::StepPart;
 use crate::agent::figures::BatchOutcome;
 use crate::agent::{alarms, broken, figures};
 use crate::base::fault::Usage;
@@ -22,6 +23,7 @@ const RATIO_GAP: f64 = 1e-4;
 
 impl Training {
     pub(super) async fn train(&mut self, bundles: &[Bundle], batch: Batch, began: Instant) -> anyhow::Result<()> {
+        self.times.begin(began);
         let next = WeightVersion {
             step: self.version.step + 1,
             ..self.version
@@ -31,11 +33,12 @@ impl Training {
             status.step = next.step;
             status.reward = batch.stats.reward.mean.get();
         });
-        let verdicts = self.former.verdicts(&batch);
+        let (verdicts, recording) = (self.former.verdicts(&batch), Instant::now());
         self.agent
             .ledger
             .record_batch(next.lineage, next.step, verdicts)
             .await?;
+        self.times.add(StepPart::Ledger, recording.elapsed());
         broker::fail::point("verdict.recorded");
         self.agent.ledger_changed();
         let outcome = self.optimise(&batch).await?;
@@ -46,7 +49,9 @@ impl Training {
         self.report(bundles, &batch, &outcome, began);
         let every = self.settings.train.checkpoint_every;
         if every > 0 && next.step.is_multiple_of(every) {
+            let began = Instant::now();
             self.checkpoint().await?;
+            self.times.add(StepPart::Checkpoint, began.elapsed());
         }
         Ok(())
     }
@@ -135,11 +140,12 @@ impl Training {
             &alarms::BatchFigures::of(&batch.stats, entropy),
         );
         self.alarms.log_changes(&self.agent.name, self.version.step, &alarms);
-        let line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
+        let mut line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
             .with("collapse/alarms", alarms.len());
-        let wait = began.duration_since(self.idle_since);
-        figures::log_batch(self.version.step, batch, outcome, wait, began.elapsed());
-        self.idle_since = Instant::now();
+        figures::log_batch(self.version.step, batch, outcome, self.times.wait(), began.elapsed());
+        for (name, seconds) in self.times.end(Instant::now()) {
+            line.set(name, seconds);
+        }
         self.metrics.write(line);
     }
 

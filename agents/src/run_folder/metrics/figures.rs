@@ -105,6 +105,19 @@ pub const SECTIONS: [Section; 5] = [
             (&["collapse/sameness"], "share of a group's answers equal to another"),
             (&["collapse/alarms"], "figures outside `train.alarms`"),
             (&["time/train_s", "time/groups_waiting"], "seconds; groups in the batch"),
+            (
+                &["time/wait_s", "time/checkpoint_s", "time/ledger_s"],
+                "seconds before the batch was formed; in the checkpoint before; recording the batch",
+            ),
+            (
+                &[
+                    "time/old_logprobs_s",
+                    "time/forward_backward_s",
+                    "time/optimizer_s",
+                    "time/publish_s",
+                ],
+                "seconds in the step's parts; with the row above, its wall time",
+            ),
         ],
     },
     Section {

@@ -210,6 +210,8 @@ fn joined(tokens: &[Token]) -> usize {
         at += match &tokens[at..] {
             [Token::Text(words), ..] if is_unit(words) => 1,
             [Token::Symbol('/' | '*'), Token::Text(words), ..] if is_unit(words) => 2,
+            // `light-years`, `person-hours`
+            [Token::Symbol('-'), Token::Text(words), ..] if is_unit(words) && is_word(words) => 2,
             [Token::Symbol('/' | '*'), bracket @ ..] if bracketed(bracket) > 0 => 1 + bracketed(bracket),
             bracket if bracketed(bracket) > 0 => bracketed(bracket),
             _ => return at,
@@ -273,6 +275,11 @@ fn is_unit(words: &str) -> bool {
         .filter(|word| !word.is_empty())
         .any(scale::changes);
     exponents && !changing && !words.contains(['=', '<', '>', '+', '?'])
+}
+
+/// Returns true for words that can be no product of variables.
+fn is_word(words: &str) -> bool {
+    words.chars().take_while(|c| c.is_alphabetic()).count() > 3
 }
 
 /// Returns the number of tokens of an ordinal's ending: `12^{\text{th}}`, `90^{o}`.
@@ -370,6 +377,11 @@ mod tests {
             ("x=5平方米。", "5", true),
             ("1,000元", "1000", true),
             ("60千米/小时", "60", true),
+            ("5 light-years", "5", true),
+            ("12 \\text{ person-hours}", "12", true),
+            ("12 \\text{foot}-\\text{pounds}", "12", true),
+            ("12 light-years", "13", false),
+            ("12 \\text{foot}-x", "12", false),
             ("5米^2", "5", true),
             ("5米", "6", false),
             ("5万", "5", false),
