@@ -6,7 +6,7 @@ use std::time::Duration;
 use broker::AgentName;
 use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
-use broker::bus::heard::{self, Disbelief};
+use broker::bus::verified::{self, VerifyError};
 use broker::topology::{Queue, Speaker, Topology};
 use configs::ParticipantName;
 use lapin::options::{
@@ -264,8 +264,8 @@ fn an_order_forged_as_a_dead_letter_is_rejected() {
         }
     });
     assert_eq!(delivery.body, b"\"drain\"".as_slice(), "the server accepts it");
-    let disbelief = heard::command(&run, &delivery).unwrap_err();
-    assert!(matches!(disbelief, Disbelief::Forged { .. }), "{disbelief}");
+    let disbelief = verified::command(&run, &delivery).unwrap_err();
+    assert!(matches!(disbelief, VerifyError::Forged { .. }), "{disbelief}");
 }
 
 #[test]

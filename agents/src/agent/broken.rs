@@ -15,7 +15,7 @@ use configs::ModelConfig;
 use tokio::sync::watch;
 
 use crate::base::fault::Usage;
-use crate::engine::{EngineFailure, Made};
+use crate::engine::{EngineFailure, GenerationOutput};
 
 /// This number of different requests in succession that cannot be sampled proves that the weights
 /// are at fault. A request that comes again may be at fault itself: its conversation is given up
@@ -44,7 +44,7 @@ impl Broken {
     /// of them was sampled from the version, its failures are forgotten.
     pub(crate) fn record<'a>(
         &mut self,
-        answers: impl Iterator<Item = (RequestId, &'a Result<Made, EngineFailure>)> + Clone,
+        answers: impl Iterator<Item = (RequestId, &'a Result<GenerationOutput, EngineFailure>)> + Clone,
     ) -> Option<WeightVersion> {
         for (request, failure) in answers
             .clone()
@@ -126,18 +126,18 @@ mod tests {
         WeightVersion { lineage: 1, step }
     }
 
-    fn not_finite(step: u64) -> Result<Made, EngineFailure> {
+    fn not_finite(step: u64) -> Result<GenerationOutput, EngineFailure> {
         let cause = Failure::not_finite(version(step), "the logits are not finite");
         Err(EngineFailure { cause, retry: true })
     }
 
-    fn sampled(step: u64) -> Result<Made, EngineFailure> {
+    fn sampled(step: u64) -> Result<GenerationOutput, EngineFailure> {
         let span = VersionSpan {
             version: version(step),
             start: 0,
             end: 1,
         };
-        Ok(Made {
+        Ok(GenerationOutput {
             output_ids: vec![1],
             logprobs: vec![-1.0],
             logprobs_of: LogProbs::Sampled,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// Returns the version that is given up, and the index of the answer that decided it.
-    fn given_up_at(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, WeightVersion)> {
+    fn given_up_at(answers: &[(u8, Result<GenerationOutput, EngineFailure>)]) -> Option<(usize, WeightVersion)> {
         let mut broken = Broken::default();
         let mut answers = answers.iter().enumerate();
         answers.find_map(|(place, (id, result))| {

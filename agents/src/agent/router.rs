@@ -24,7 +24,7 @@ use super::broken::{self, Broken};
 use super::job_queue::JobQueue;
 use crate::base::log_scope;
 use crate::base::runtime_check;
-use crate::engine::{EngineClient, Finished, Job};
+use crate::engine::{EngineClient, Finished, GenerationJob};
 use crate::run_folder::crash_marks::Strikes;
 use crate::turn::failure;
 use crate::turn::recent::{Bounds, Recent};
@@ -74,13 +74,13 @@ struct Asked {
 
 #[derive(Default)]
 struct WaveBuffer {
-    jobs: BTreeMap<u64, Job>,
+    jobs: BTreeMap<u64, GenerationJob>,
     /// Requests, not deliveries: a frame may come twice.
     seen: HashSet<RequestId>,
 }
 
 /// Removes a request's job from the wave that it waits in.
-fn unpark(waves: &mut HashMap<(String, Wave), WaveBuffer>, request: &RequestId) -> Option<Job> {
+fn unpark(waves: &mut HashMap<(String, Wave), WaveBuffer>, request: &RequestId) -> Option<GenerationJob> {
     waves.values_mut().find_map(|buffer| {
         let at = buffer
             .jobs
@@ -212,7 +212,7 @@ impl Router {
                 if prompt.kept > 0 && !self.going_on.contains(&request.role) {
                     self.going_on.insert(request.role.clone());
                 }
-                let job = Job {
+                let job = GenerationJob {
                     request: request.request,
                     group: request.group,
                     member: request.member,
@@ -242,7 +242,7 @@ impl Router {
         &mut self,
         reply_to: String,
         wave: Wave,
-        jobs: Vec<(u64, Job)>,
+        jobs: Vec<(u64, GenerationJob)>,
         seen: &[RequestId],
     ) -> Vec<(u64, Arc<TurnResult>)> {
         self.drop_dead_waves(&reply_to, wave.id);
@@ -278,7 +278,7 @@ impl Router {
     }
 
     /// Has jobs generated in order; returns failures for groups that are put out.
-    fn submit(&mut self, jobs: Vec<Job>, wave: bool) -> Vec<(u64, Arc<TurnResult>)> {
+    fn submit(&mut self, jobs: Vec<GenerationJob>, wave: bool) -> Vec<(u64, Arc<TurnResult>)> {
         let mut grouped = Vec::with_capacity(jobs.len());
         let mut refused = Vec::new();
         for job in jobs {
@@ -419,7 +419,7 @@ impl Router {
 }
 
 enum Taken {
-    Job(Job),
+    Job(GenerationJob),
     Known(Arc<TurnResult>),
     UnderWay,
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
 use rollout::hub_cache::Cache;
 use rollout::tasks::{TaskSource, TasksError};
-use rollout::workflow::program::Place;
+use rollout::workflow::program::ProgramPlace;
 use rollout::workflow::tools::ToolProgram;
 
 use notes::{absent_devices, all_tools, comments, ignored, models, not_here, stock, without_absent};
@@ -133,8 +133,8 @@ fn ungradable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) ->
         .programs()
         .into_iter()
         .filter_map(|program| match program.place {
-            Place::Judge(judge) | Place::Agent(_, judge) => Some((judge, program.roles)),
-            Place::Process(_) | Place::Remote(_) => None,
+            ProgramPlace::Judge(judge) | ProgramPlace::Agent(_, judge) => Some((judge, program.roles)),
+            ProgramPlace::Process(_) | ProgramPlace::Remote(_) => None,
         })
         .collect();
     if judges.is_empty() {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use broker::AgentName;
-use broker::bus::{Bus, heard};
+use broker::bus::{Bus, verified};
 use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::Topology;
 use configs::RunConfig;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::base::startup::{self, Stage, Stages};
+use crate::base::startup::{self, Stages, StartupStage};
 
 /// Time between two lines if the output is no terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ pub async fn watch(
             };
             let Some(delivery) = delivery else { return };
             delivery.ack().await;
-            match heard::beat(&topology, &delivery) {
+            match verified::beat(&topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
                     heard.agents.insert(beat.agent.clone(), beat);
                 }
@@ -181,7 +181,7 @@ fn say(line: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
-fn stage_text(stage: &Stage) -> String {
+fn stage_text(stage: &StartupStage) -> String {
     format!("{} ({} s)", stage.text, stage.since.elapsed().as_secs())
 }
 

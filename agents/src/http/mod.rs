@@ -47,7 +47,7 @@ use crate::base::log_scope;
 use crate::base::secret::Token;
 use crate::engine::EngineClient;
 use gate::{FrontPhase, RequestGate};
-use rates::Rates;
+use rates::FrontRates;
 
 /// The time that running requests may take to finish when the run ends.
 const GRACE: Duration = Duration::from_secs(4);
@@ -109,7 +109,7 @@ pub struct Front {
     /// The maximum number of tokens of a prompt and its answer together.
     context: usize,
     gate: RequestGate,
-    rates: Rates,
+    rates: FrontRates,
     /// When it began to serve, in seconds since 1970.
     since: u64,
 }
@@ -156,7 +156,7 @@ pub fn serve(
         body: config.body.0,
         context: config.context,
         gate: RequestGate::new(config.requests, config.generations),
-        rates: Rates::new(config.requests_per_minute, config.tokens_per_minute),
+        rates: FrontRates::new(config.requests_per_minute, config.tokens_per_minute),
         since: 0,
     };
     front.since = front.now();

@@ -43,7 +43,7 @@ pub use open::{Durability, LedgerOptions};
 pub use orders::PUBLISHED;
 pub use repair::Custody;
 pub use rollout::staleness::{Lineage, Lineages};
-pub use verdict::{Consumed, RecordedBatch, SampleVerdict, Verdict};
+pub use verdict::{Consumed, RecordedBatch, SampleVerdict, TrainingVerdict};
 
 use cache::Cache;
 use orders::Orders;

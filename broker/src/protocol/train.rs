@@ -69,7 +69,7 @@ impl TrainBatch {
 
 /// The weights of a forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub enum Whose {
+pub enum ForwardWeights {
     /// The trained weights in their present state.
     Trained,
     /// The reference policy's weights.
@@ -203,7 +203,7 @@ pub enum TrainCommand {
     Forward {
         seq: u64,
         batch: TrainBatch,
-        whose: Whose,
+        weights: ForwardWeights,
     },
     /// Writes a checkpoint folder.
     SaveState {

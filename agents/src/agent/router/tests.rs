@@ -6,7 +6,7 @@ use broker::codec;
 use broker::ids::{Attempt, GroupId, RunId, WeightVersion};
 use broker::protocol::Kind;
 use broker::protocol::failure::FailureCode;
-use broker::protocol::turn::{Finish, Prompt, ResultFrame, Sampling, TurnOutcome};
+use broker::protocol::turn::{Finish, ResultFrame, Sampling, TurnOutcome, TurnPrompt};
 use broker::topology::Queue;
 use configs::ModelConfig;
 use tokio::sync::watch;
@@ -93,7 +93,7 @@ impl Bench {
         let frame = TurnFrame {
             reply_to: reply_to.into(),
             wave,
-            prompts: vec![Prompt {
+            prompts: vec![TurnPrompt {
                 held: vec![1, 2, 3],
                 sampled: 1,
                 messages: Vec::new(),

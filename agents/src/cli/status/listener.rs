@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::AgentName;
-use broker::bus::{Bus, Consumer, heard};
+use broker::bus::{Bus, Consumer, verified};
 use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::{Queue, Topology};
 use configs::RunConfig;
 use serde::Serialize;
 
-use crate::cli::last_metrics::{LastMetrics, Rates};
+use crate::cli::last_metrics::{CoordinatorRates, LastMetrics};
 use crate::run_folder::RunFolder;
 
 /// The longest time between two heartbeats of a healthy process. Coordinators other than the first
@@ -98,7 +98,7 @@ impl Listener {
                 return;
             };
             delivery.ack().await;
-            match heard::beat(&self.topology, &delivery) {
+            match verified::beat(&self.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
                     self.heard.agents.insert(beat.agent.to_string(), beat);
                 }
@@ -119,8 +119,8 @@ impl Listener {
 
 impl LiveState {
     /// Takes the rates of the coordinators that sent heartbeats.
-    pub(crate) fn take_rates(&mut self, rates: &BTreeMap<String, Rates>) {
-        let alive: Vec<&Rates> = self.coordinators.keys().filter_map(|name| rates.get(name)).collect();
+    pub(crate) fn take_rates(&mut self, rates: &BTreeMap<String, CoordinatorRates>) {
+        let alive: Vec<&CoordinatorRates> = self.coordinators.keys().filter_map(|name| rates.get(name)).collect();
         if !alive.is_empty() {
             self.turns_per_s = Some(alive.iter().map(|rates| rates.turns).sum());
             self.conversations_per_s = Some(alive.iter().map(|rates| rates.conversations).sum());

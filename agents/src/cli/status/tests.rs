@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use broker::bus::memory::MemoryBus;
-use broker::bus::{Bus, Outgoing, heard};
+use broker::bus::{Bus, Outgoing, verified};
 use broker::codec;
 use broker::ids::WeightVersion;
 use broker::protocol::Kind;
@@ -89,7 +89,7 @@ async fn live_run_is_shown() {
     let coordinators = [1000, 4000].map(|turns| Beat::Coordinator(coordinator(turns)));
     for said in std::iter::once(Beat::Agent(beat("a"))).chain(coordinators) {
         let message = Outgoing {
-            to: topology.to_control(heard::speaker(&said)),
+            to: topology.to_control(verified::speaker(&said)),
             kind: Kind::Heartbeat,
             message_id: "h".into(),
             correlation_id: None,

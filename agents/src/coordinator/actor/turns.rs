@@ -12,7 +12,7 @@ use super::{Coordinator, mailbox};
 use crate::base::log_scope;
 use crate::coordinator::play::{AgentFrame, ProgramTurn, Step, send_frame};
 use crate::coordinator::specs::{GroupPlace, Purpose};
-use crate::turn::frames::{self, Wanted};
+use crate::turn::frames::{self, OutgoingTurn};
 
 impl Coordinator {
     /// Asks for the turns that are wanted and closes the groups that have ended.
@@ -49,7 +49,7 @@ impl Coordinator {
         &mut self,
         place: &GroupPlace,
         turn: rollout::group::Wanted,
-        wanted: &mut Vec<Wanted>,
+        wanted: &mut Vec<OutgoingTurn>,
         programs: &mut Vec<ProgramTurn>,
     ) {
         let host = self.specs.host(place.purpose);
@@ -75,10 +75,10 @@ impl Coordinator {
         }
     }
 
-    fn ask(&mut self, wanted: Vec<Wanted>, programs: Vec<ProgramTurn>, ctx: &mut Context<Self>) {
+    fn ask(&mut self, wanted: Vec<OutgoingTurn>, programs: Vec<ProgramTurn>, ctx: &mut Context<Self>) {
         let wave = self.is_sync().then(|| self.play.next_wave());
         let asked = programs.iter().map(ProgramTurn::request);
-        let missing: HashSet<RequestId> = wanted.iter().map(Wanted::request).chain(asked).collect();
+        let missing: HashSet<RequestId> = wanted.iter().map(OutgoingTurn::request).chain(asked).collect();
         let frames = frames::build(wanted, &self.env.incarnation, wave);
         self.send_frames(&frames, ctx);
         if wave.is_some() {

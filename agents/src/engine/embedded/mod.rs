@@ -22,13 +22,13 @@ use trainer::sampling::SamplingParams;
 use trainer::weights::{MemorySink, Published, WeightSink};
 
 use self::visits::EngineVisits;
-use super::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
+use super::{EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput, Visit, WeightRefusal};
 use crate::base::log_scope;
 use crate::policy::Prepared;
 
 enum Command {
     Generate {
-        jobs: Vec<Job>,
+        jobs: Vec<GenerationJob>,
         wave: bool,
         done: UnboundedSender<Vec<Finished>>,
     },
@@ -125,7 +125,7 @@ impl EmbeddedEngine {
 }
 
 impl EngineClient for EmbeddedEngine {
-    fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
+    fn submit(&self, jobs: Vec<GenerationJob>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
         self.pulse.take(jobs.len());
         if let Err(lost) = self.commands.send(Command::Generate { jobs, wave, done })
             && let Command::Generate { jobs, done, .. } = lost.0
@@ -182,7 +182,7 @@ struct Thread {
     refused: watch::Sender<Option<WeightRefusal>>,
     text: Arc<TextCodec>,
     stop_ids: Arc<[u32]>,
-    open: HashMap<RequestId, (Job, Done)>,
+    open: HashMap<RequestId, (GenerationJob, Done)>,
     visits: EngineVisits,
 }
 
@@ -279,7 +279,7 @@ impl Thread {
             .send_if_modified(|known| std::mem::replace(known, version) != version);
     }
 
-    fn request(&self, job: &Job) -> GenRequest {
+    fn request(&self, job: &GenerationJob) -> GenRequest {
         let sampling = &job.sampling;
         let stop = (!sampling.stop.is_empty()).then(|| self.stop_rule(&job.prompt_ids, sampling.stop.clone()));
         GenRequest {
@@ -311,7 +311,7 @@ impl Thread {
         })
     }
 
-    fn submit(&mut self, job: Job, done: &Done) {
+    fn submit(&mut self, job: GenerationJob, done: &Done) {
         let request = self.request(&job);
         let id = request.id;
         match self.engine.submit(request) {
@@ -402,7 +402,7 @@ impl Thread {
     }
 
     /// Computes a closed batch, alone. A request that can never be generated is left out of it.
-    fn wave(&mut self, jobs: Vec<Job>, done: &Done) {
+    fn wave(&mut self, jobs: Vec<GenerationJob>, done: &Done) {
         let (mut requests, mut open, mut answers) = (Vec::new(), HashMap::new(), Vec::new());
         for job in jobs {
             let request = self.request(&job);
@@ -439,7 +439,7 @@ impl Thread {
     }
 }
 
-fn failed(job: Job, failure: &EngineFailure) -> Finished {
+fn failed(job: GenerationJob, failure: &EngineFailure) -> Finished {
     Finished {
         job,
         result: Err(failure.clone()),
@@ -470,13 +470,13 @@ fn fault_of(fault: &RequestFault) -> EngineFailure {
 }
 
 /// Returns the result of a turn: its log-probs are of the distribution it was sampled from.
-fn made(one: trainer::engine::Finished, sampling: &Sampling) -> Made {
+fn made(one: trainer::engine::Finished, sampling: &Sampling) -> GenerationOutput {
     let mut logprobs = one.logprobs;
     for (logprob, log_kept) in logprobs.iter_mut().zip(&one.log_kept) {
         // Above 0 only by rounding, where one token was kept.
         *logprob = (*logprob - log_kept).min(0.0);
     }
-    Made {
+    GenerationOutput {
         output_ids: one.output_ids,
         logprobs,
         logprobs_of: LogProbs::of_own(sampling),

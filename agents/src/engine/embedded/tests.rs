@@ -63,8 +63,8 @@ fn version(step: u64) -> WeightVersion {
     WeightVersion { lineage: 1, step }
 }
 
-fn job(id: u8, prompt: usize) -> Job {
-    Job {
+fn job(id: u8, prompt: usize) -> GenerationJob {
+    GenerationJob {
         request: RequestId([id; 16]),
         group: GroupId([1; 16]),
         member: 0,
@@ -83,7 +83,7 @@ fn job(id: u8, prompt: usize) -> Job {
     }
 }
 
-async fn wave(engine: &EmbeddedEngine, jobs: Vec<Job>) -> Vec<(u8, Result<Vec<u32>, EngineFailure>)> {
+async fn wave(engine: &EmbeddedEngine, jobs: Vec<GenerationJob>) -> Vec<(u8, Result<Vec<u32>, EngineFailure>)> {
     let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
     engine.submit(jobs, true, done);
     let list = finished.recv().await.unwrap();
@@ -123,7 +123,7 @@ async fn a_stop_text_in_reasoning_that_the_prompt_began_is_ignored() {
         assert_eq!(text.leaves_open(&prompt), begins);
         let asked = |id: u8, stop: Vec<String>| {
             let job = job(id, 1);
-            Job {
+            GenerationJob {
                 prompt_ids: prompt.clone().into(),
                 sampling: Arc::new(Sampling {
                     max_new_tokens: 12,
@@ -349,7 +349,7 @@ async fn a_visitor_that_leaves_is_forgotten_and_leaves_no_work() {
         assert!(update.end.is_none());
     }
     let (long, mut updates) = visit(3, 9, false);
-    let refused = Job {
+    let refused = GenerationJob {
         prompt_ids: Arc::from([]),
         ..long.job.clone()
     };

@@ -8,7 +8,7 @@ use configs::{SamplingConfig, TokenizerConfig};
 use serde_json::Value;
 
 use super::super::gate::{FrontPhase, RequestGate};
-use super::super::rates::Rates;
+use super::super::rates::FrontRates;
 use super::*;
 use crate::base::secret::Token;
 use crate::engine::scripted::ScriptedEngine;
@@ -41,7 +41,7 @@ fn plain_front(token: Option<&str>, choices: Vec<u32>) -> Front {
         body: 1000,
         context: 60,
         gate: RequestGate::new(1, 2),
-        rates: Rates::new(Some(1000), None),
+        rates: FrontRates::new(Some(1000), None),
         since: 0,
     }
 }
@@ -225,7 +225,7 @@ async fn a_stream_is_events_and_ends_with_its_mark() {
 #[tokio::test]
 async fn a_client_that_is_too_fast_learns_when_to_retry() {
     let mut slow = Arc::try_unwrap(front(None).into_inner()).unwrap_or_else(|_| panic!("shared"));
-    slow.rates = Rates::new(Some(1), None);
+    slow.rates = FrontRates::new(Some(1), None);
     let slow = Data::new(slow);
     assert_eq!(ask(&slow, post("/v1/chat/completions", CHAT)).await.0, 200);
     let app = init_service(App::new().app_data(slow.clone()).configure(routes)).await;
@@ -245,7 +245,7 @@ async fn a_client_that_is_too_fast_learns_when_to_retry() {
     let models = ask(&slow, get("/v1/models")).await;
     assert_eq!(models.0, 200, "the model list has no rate limit");
     let mut few = Arc::try_unwrap(front(None).into_inner()).unwrap_or_else(|_| panic!("shared"));
-    few.rates = Rates::new(None, Some(20));
+    few.rates = FrontRates::new(None, Some(20));
     let few = Data::new(few);
     let body = r#"{"model": "a", "prompt": "x", "max_tokens": 50}"#;
     assert_eq!(ask(&few, post("/v1/completions", body)).await.0, 400);

@@ -78,8 +78,8 @@ fn config(groups: usize) -> TrainConfig {
 }
 
 /// In these tests, the staleness of a version of lineage 1 is its step. Other lineages are unknown.
-fn context(config: &TrainConfig) -> Context<'_> {
-    Context {
+fn context(config: &TrainConfig) -> BatchContext<'_> {
+    BatchContext {
         config,
         max_new_tokens: 10,
         current: version(0),
@@ -90,7 +90,7 @@ fn context(config: &TrainConfig) -> Context<'_> {
     }
 }
 
-fn formed(bundles: &[Bundle], context: &Context<'_>) -> Batch {
+fn formed(bundles: &[Bundle], context: &BatchContext<'_>) -> Batch {
     match form(bundles, context) {
         Formed::Batch(batch) => *batch,
         Formed::More { groups, .. } => panic!("{groups} more groups are wanted"),
@@ -261,7 +261,7 @@ fn refill_draws_up_to_its_cap_and_then_trains_short() {
     let enough = [solvers(1, 2, true), solvers(3, 2, true), solvers(4, 2, true)];
     let batch = formed(
         &enough,
-        &Context {
+        &BatchContext {
             drawn: 2,
             ..context(&config)
         },
@@ -278,7 +278,7 @@ fn refill_draws_up_to_its_cap_and_then_trains_short() {
     // 4 x 2 groups are drawn. It trains on the rest, and D counts only those.
     let batch = formed(
         &groups[1..],
-        &Context {
+        &BatchContext {
             drawn: 6,
             ..context(&config)
         },
@@ -292,7 +292,7 @@ fn refill_draws_up_to_its_cap_and_then_trains_short() {
     assert!(matches!(
         form(
             &groups[1..2],
-            &Context {
+            &BatchContext {
                 drawn: 7,
                 ..context(&config)
             }
@@ -301,7 +301,7 @@ fn refill_draws_up_to_its_cap_and_then_trains_short() {
     ));
     let nothing = formed(
         &groups[..1],
-        &Context {
+        &BatchContext {
             drawn: 7,
             ..context(&config)
         },
@@ -323,7 +323,7 @@ fn a_short_batch_waits_unless_nothing_more_comes() {
     ));
     let batch = formed(
         &groups,
-        &Context {
+        &BatchContext {
             more: false,
             ..context(&config)
         },

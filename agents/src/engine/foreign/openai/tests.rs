@@ -68,7 +68,7 @@ async fn server(says: Vec<Says>) -> (String, Arc<Mutex<Vec<String>>>) {
     (url, received)
 }
 
-fn job() -> Job {
+fn job() -> GenerationJob {
     let key = TurnKey {
         member: 0,
         role: broker::RoleName::new("eye").unwrap(),
@@ -77,7 +77,7 @@ fn job() -> Job {
     };
     let group = GroupId([1; 16]);
     let chat = [Message::user("which?").showing(["https://x.org/a.png".to_owned()])];
-    Job {
+    GenerationJob {
         request: RequestId::new(group, Attempt([2; 16]), &key),
         group,
         member: 0,
@@ -96,7 +96,7 @@ fn job() -> Job {
     }
 }
 
-async fn made(urls: Vec<String>, patience: u64) -> Result<Made, EngineFailure> {
+async fn made(urls: Vec<String>, patience: u64) -> Result<GenerationOutput, EngineFailure> {
     let config = EngineConfig {
         urls,
         stuck_after: configs::HumanDuration(Duration::from_millis(patience)),

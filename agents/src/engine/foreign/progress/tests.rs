@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn job(max_new_tokens: u32, stop: &[&str]) -> Job {
-    Job {
+fn job(max_new_tokens: u32, stop: &[&str]) -> GenerationJob {
+    GenerationJob {
         request: RequestId([1; 16]),
         group: GroupId([1; 16]),
         member: 0,
@@ -60,7 +60,7 @@ const READ: Reading<'_> = Reading {
     ends: &[9],
 };
 
-fn ask(progress: &Progress, job: &Job, context: usize) -> Option<ServerCall> {
+fn ask(progress: &Progress, job: &GenerationJob, context: usize) -> Option<ServerCall> {
     match progress.next(job, context, &[9].into()) {
         Ok(Next::Call(ask)) => Some(*ask),
         _ => None,

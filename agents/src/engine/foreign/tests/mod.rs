@@ -26,7 +26,7 @@ use super::http::Http;
 use super::server::{Server, ServerCall};
 use super::{Pace, sglang, vllm};
 use crate::engine::process::link::Secret;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made};
+use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput};
 
 const KINDS: [EngineKind; 2] = [EngineKind::Sglang, EngineKind::Vllm];
 /// Tokens of a prompt and its answer.
@@ -243,18 +243,18 @@ impl Bench {
         }
     }
 
-    fn submit(&self, jobs: Vec<Job>) -> UnboundedReceiver<Vec<Finished>> {
+    fn submit(&self, jobs: Vec<GenerationJob>) -> UnboundedReceiver<Vec<Finished>> {
         let (done, finished) = unbounded_channel();
         self.fleet.submit(jobs, false, done);
         finished
     }
 
-    async fn make(&self, job: Job) -> Result<Made, EngineFailure> {
+    async fn make(&self, job: GenerationJob) -> Result<GenerationOutput, EngineFailure> {
         self.submit(vec![job]).recv().await.unwrap().remove(0).result
     }
 
     /// Compares each log-prob with the weights of its token's version.
-    fn check(&self, job: &Job, made: &Made) {
+    fn check(&self, job: &GenerationJob, made: &GenerationOutput) {
         let mut at = 0;
         for span in &made.spans {
             assert_eq!(span.start, at, "{:?}", made.spans);
@@ -268,7 +268,7 @@ impl Bench {
         );
     }
 
-    fn check_span(&self, model: &Model, job: &Job, made: &Made, places: std::ops::Range<usize>) {
+    fn check_span(&self, model: &Model, job: &GenerationJob, made: &GenerationOutput, places: std::ops::Range<usize>) {
         for place in places {
             let context: Vec<u32> = job
                 .prompt_ids
@@ -283,8 +283,8 @@ impl Bench {
     }
 }
 
-fn job(id: u8, max_new_tokens: u32) -> Job {
-    Job {
+fn job(id: u8, max_new_tokens: u32) -> GenerationJob {
+    GenerationJob {
         request: RequestId([id; 16]),
         group: GroupId([id / 4; 16]),
         member: id.into(),
@@ -296,7 +296,7 @@ fn job(id: u8, max_new_tokens: u32) -> Job {
 }
 
 /// Returns spans as (step, start, end).
-fn spans(made: &Made) -> Vec<(u64, u32, u32)> {
+fn spans(made: &GenerationOutput) -> Vec<(u64, u32, u32)> {
     made.spans
         .iter()
         .map(|span| (span.version.step, span.start, span.end))

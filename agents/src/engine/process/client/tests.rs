@@ -95,8 +95,8 @@ fn version(step: u64) -> WeightVersion {
     WeightVersion { lineage: 1, step }
 }
 
-fn job(id: u8, tokens: u32) -> Job {
-    Job {
+fn job(id: u8, tokens: u32) -> GenerationJob {
+    GenerationJob {
         request: RequestId([id; 16]),
         group: GroupId([id / 4; 16]),
         member: 0,
@@ -132,7 +132,7 @@ async fn answers(finished: &mut UnboundedReceiver<Vec<Finished>>, count: usize) 
     said
 }
 
-async fn play(engine: &dyn EngineClient, jobs: Vec<Job>, wave: bool) -> Vec<Said> {
+async fn play(engine: &dyn EngineClient, jobs: Vec<GenerationJob>, wave: bool) -> Vec<Said> {
     let (done, mut finished) = unbounded_channel();
     let count = jobs.len();
     engine.submit(jobs, wave, done);
@@ -144,7 +144,7 @@ async fn serves(engine: &dyn EngineClient, wanted: WeightVersion) {
     versions.wait_for(|version| *version == wanted).await.unwrap();
 }
 
-fn wave() -> Vec<Job> {
+fn wave() -> Vec<GenerationJob> {
     (0..12).map(|id| job(id, 5)).collect()
 }
 
@@ -203,7 +203,7 @@ async fn a_pinned_engine_process_reuses_nothing_of_earlier_weights() {
     // The oldest weights in its cache, and true if it started from kept values.
     let made = async |id: u8| {
         let (done, mut finished) = unbounded_channel();
-        let long = Job {
+        let long = GenerationJob {
             prompt_ids: vec![65; 60].into(),
             keep: true,
             ..job(id, 2)
@@ -326,7 +326,7 @@ async fn a_request_that_is_too_large_fails_and_the_session_continues() {
     let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
     sink.publish(scene.prepared.weights().unwrap(), version(1)).unwrap();
     serves(&*engine, version(1)).await;
-    let huge = Job {
+    let huge = GenerationJob {
         prompt_ids: vec![40; (broker::protocol::engine::LARGEST >> 2) + 1].into(),
         ..job(1, 3)
     };

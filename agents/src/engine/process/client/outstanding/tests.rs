@@ -6,8 +6,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
 
-fn job(id: u8) -> Job {
-    Job {
+fn job(id: u8) -> GenerationJob {
+    GenerationJob {
         request: RequestId([id; 16]),
         group: GroupId([id; 16]),
         member: 0,
@@ -106,7 +106,7 @@ fn a_job_with_repeated_engine_losses_is_named() {
 
 #[test]
 fn a_visitor_receives_only_valid_updates() {
-    let news = |logprobs: Vec<f32>, start: u32| EngineTold {
+    let news = |logprobs: Vec<f32>, start: u32| EngineProgress {
         request: job(1).request,
         ids: vec![5; logprobs.len()],
         spans: vec![VersionSpan {
