@@ -299,7 +299,7 @@ mod tests {
         let text = CONFIG
             .replace("train_steps = 3", "train_steps = 0")
             .replace("group_size = 4", "group_size = 1")
-            .replace("listener = \"b\"", "listener = \"nobody\"")
+            .replace("listener = \"b\"", "listener = \"stranger\"")
             .replace("heads = 2", "heads = 3")
             .replace("[agents.b]", "[agents.b]\nsampling = { top_p = 0.5 }");
         let error = check_text(&text).unwrap_err();

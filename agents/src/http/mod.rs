@@ -103,7 +103,7 @@ pub struct Front {
     token: Option<Token>,
     /// True if control tokens that a text prompt spells become these tokens.
     control_tokens: bool,
-    /// Set when the log has warned about a prompt whose control tokens stay text.
+    /// Set when the log has warned about a prompt with control tokens that stay text.
     warned: AtomicBool,
     body: u64,
     /// The maximum number of tokens of a prompt and its answer together.

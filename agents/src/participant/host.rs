@@ -53,7 +53,7 @@ impl Host {
 
     /// The programs of another workflow with the same tools, for example with another grader.
     #[must_use]
-    pub fn beside(&self, workflow: Arc<dyn Workflow>, line: Option<Arc<RemoteConnection>>) -> Self {
+    pub fn with_same_tools(&self, workflow: Arc<dyn Workflow>, line: Option<Arc<RemoteConnection>>) -> Self {
         Self::with(workflow, self.tools.clone(), line)
     }
 

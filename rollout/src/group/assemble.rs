@@ -47,7 +47,7 @@ pub struct Rules {
     pub weights: BTreeMap<RoleName, BTreeMap<String, f64>>,
     /// Roles with answers that are compared by length over the group.
     pub compared: BTreeSet<RoleName>,
-    /// The least number of tokens of a whole turn, for roles whose turns the game bounds.
+    /// The least number of tokens of a whole turn, for roles with turns that the game bounds.
     pub whole_turns: BTreeMap<RoleName, u32>,
     /// The number of conversations of a group that must be valid, for every role.
     pub min_valid: usize,

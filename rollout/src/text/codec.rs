@@ -180,7 +180,7 @@ impl TextCodec {
         self.vocab
     }
 
-    /// Returns the first token whose id a model with `ids` ids does not have.
+    /// Returns the first token with an id that a model with `ids` ids does not have.
     #[must_use]
     pub fn first_beyond(&self, ids: usize) -> Option<(u32, String)> {
         let vocab = self.tokenizer.get_vocab(true).into_iter();

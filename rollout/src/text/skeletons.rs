@@ -31,8 +31,8 @@ type Key = (Vec<(String, String)>, SkeletonPart);
 pub(super) struct SkeletonCache(Mutex<HashMap<Key, Arc<Skeleton>>>);
 
 impl SkeletonCache {
-    /// Returns the skeleton of a chat whose contents are marks already. Calls `make` if the cache
-    /// has none.
+    /// Returns the skeleton of a chat that contains marks already. Calls `make` if the cache has
+    /// none.
     pub(super) fn of<E>(
         &self,
         chat: impl Iterator<Item = Message>,

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn model_finding_names_the_place_or_what_is_missing() {
-        let told = |model: &str, folder: Result<&str, &str>, reads: Reads| {
+        let described = |model: &str, folder: Result<&str, &str>, reads: Reads| {
             let found = FoundModel {
                 key: "agents.a.model".into(),
                 model: model.into(),
@@ -96,9 +96,13 @@ mod tests {
             ),
             ("a/b", Err("nowhere"), "agents.a.model: NOT HERE: nowhere", true),
         ] {
-            assert_eq!(told(model, folder, Reads::Whole), (line.to_owned(), absent), "{model}");
+            assert_eq!(
+                described(model, folder, Reads::Whole),
+                (line.to_owned(), absent),
+                "{model}"
+            );
         }
-        let (line, _) = told("a/b", Ok("/hub/b"), Reads::NoWeights);
+        let (line, _) = described("a/b", Ok("/hub/b"), Reads::NoWeights);
         assert!(line.contains("/hub/b; its weights are not read"), "{line}");
     }
 }

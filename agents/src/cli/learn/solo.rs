@@ -72,7 +72,7 @@ fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<Ru
     let batch = config.agents.get(&agent).map_or(1, |agent| agent.train.batch_groups);
     let step = (batch * usize::from(config.workflow.group_size)) as f64 * answer;
     config.run.train_steps = (trained / step).round().max(1.0) as u64;
-    // As many evaluations as the team had over the whole run.
+    // The same number of evaluations as the team had over the whole run.
     config.eval.every =
         (config.run.train_steps * team.eval.every / team.run.train_steps.max(1)).max(team.eval.every.min(1));
     Ok(config)

@@ -52,7 +52,7 @@ pub(crate) struct Listener {
     bus: Arc<dyn Bus>,
     topology: Topology,
     beats: Box<dyn Consumer>,
-    heard: LiveState,
+    state: LiveState,
     queues: Vec<Queue>,
     participants: Vec<AgentName>,
 }
@@ -70,23 +70,23 @@ impl Listener {
             bus,
             topology,
             beats,
-            heard: LiveState::default(),
+            state: LiveState::default(),
         })
     }
 
     /// Receives for a [`PERIOD`], and until every agent and a coordinator sent a heartbeat, at most
     /// for [`LISTEN`].
     pub(crate) async fn hear(&mut self) -> LiveState {
-        self.heard.agents.clear();
-        self.heard.coordinators.clear();
+        self.state.agents.clear();
+        self.state.coordinators.clear();
         let (bus, queues) = (self.bus.clone(), self.queues.clone());
         let depths = futures_util::future::join_all(queues.iter().map(|queue| bus.depth(queue)));
         let (depths, ()) = tokio::join!(depths, self.receive());
         let named = queues.iter().zip(depths);
-        self.heard.queues = named
+        self.state.queues = named
             .filter_map(|(queue, depth)| Some((queue.name.clone(), depth?)))
             .collect();
-        self.heard.clone()
+        self.state.clone()
     }
 
     async fn receive(&mut self) {
@@ -100,10 +100,10 @@ impl Listener {
             delivery.ack().await;
             match verified::beat(&self.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
-                    self.heard.agents.insert(beat.agent.to_string(), beat);
+                    self.state.agents.insert(beat.agent.to_string(), beat);
                 }
                 Ok(Beat::Coordinator(beat)) => {
-                    self.heard.coordinators.insert(beat.incarnation.clone(), beat);
+                    self.state.coordinators.insert(beat.incarnation.clone(), beat);
                 }
                 Err(_) => {}
             }
@@ -112,8 +112,8 @@ impl Listener {
 
     /// Returns true if every agent and a coordinator sent a heartbeat.
     fn has_received_all(&self) -> bool {
-        let heard = |name: &AgentName| self.heard.agents.contains_key(name.as_str());
-        self.participants.iter().all(heard) && !self.heard.coordinators.is_empty()
+        let is_known = |name: &AgentName| self.state.agents.contains_key(name.as_str());
+        self.participants.iter().all(is_known) && !self.state.coordinators.is_empty()
     }
 }
 

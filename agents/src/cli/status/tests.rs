@@ -100,11 +100,11 @@ async fn live_run_is_shown() {
         bus.publish(message).await.unwrap();
     }
     let metrics = last_metrics(&folder).unwrap();
-    let mut heard = live.hear().await;
-    heard.take_rates(&metrics.rates);
+    let mut state = live.hear().await;
+    state.take_rates(&metrics.rates);
     let status = Status {
         run: folder.run().to_string(),
-        live: Some(heard),
+        live: Some(state),
         waits: Vec::new(),
         over: None,
         offline: None,

@@ -71,7 +71,7 @@ impl Peers {
 
     /// Takes the heartbeat of another coordinator.
     pub(crate) fn hear_coordinator(&mut self, beat: CoordinatorBeat) {
-        self.others.retain(|_, (_, heard)| heard.elapsed() < FORGOTTEN);
+        self.others.retain(|_, (_, at)| at.elapsed() < FORGOTTEN);
         self.others.insert(beat.incarnation.clone(), (beat, Instant::now()));
     }
 
@@ -81,12 +81,12 @@ impl Peers {
         self.agents.get(agent).map_or(0, |(beat, _)| beat.step)
     }
 
-    /// Returns true if the agent serves and was heard within a lease. An agent that is away still
-    /// has its requests in its queue: repeating them would only make the queue longer.
+    /// Returns true if the agent serves and sent a heartbeat within a lease. An agent that is away
+    /// still has its requests in its queue: repeating them would only make the queue longer.
     #[must_use]
     pub(crate) fn is_alive(&self, agent: &AgentName) -> bool {
-        let heard = self.agents.get(agent);
-        heard.is_some_and(|(beat, at)| beat.serving && at.elapsed() < self.lease)
+        let newest = self.agents.get(agent);
+        newest.is_some_and(|(beat, at)| beat.serving && at.elapsed() < self.lease)
     }
 
     #[must_use]
@@ -116,8 +116,8 @@ impl Peers {
     #[must_use]
     pub(crate) fn all_closed(&self) -> bool {
         let closed = |name: &AgentName| {
-            let heard = self.agents.get(name);
-            self.over.contains(name) || heard.is_some_and(|(beat, _)| beat.phase == RunPhase::Closed)
+            let newest = self.agents.get(name);
+            self.over.contains(name) || newest.is_some_and(|(beat, _)| beat.phase == RunPhase::Closed)
         };
         self.participants.iter().all(closed)
     }
@@ -141,10 +141,7 @@ impl Peers {
 
     /// Heartbeats of other coordinators that were received within `patience`.
     pub(crate) fn others_within(&self, patience: Duration) -> impl Iterator<Item = &CoordinatorBeat> {
-        let alive = self
-            .others
-            .values()
-            .filter(move |(_, heard)| heard.elapsed() < patience);
+        let alive = self.others.values().filter(move |(_, at)| at.elapsed() < patience);
         alive.map(|(beat, _)| beat)
     }
 
@@ -177,7 +174,7 @@ mod tests {
     use crate::coordinator::actor::bench::{Bench, beat};
 
     #[tokio::test(start_paused = true)]
-    async fn an_agent_is_alive_while_it_is_heard() {
+    async fn an_agent_is_alive_while_its_heartbeats_arrive() {
         let bench = Bench::new(|_| {}).await;
         let mut peers = Peers::new(bench.env());
         let agent = AgentName::new("a").unwrap();

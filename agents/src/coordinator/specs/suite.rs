@@ -43,7 +43,7 @@ impl Suite {
                 name: name.clone(),
                 every,
                 rules: Rules::of(&config.workflow, &*set.workflow, Default::default()),
-                host: Arc::new(host.beside(set.workflow.clone(), line.cloned())),
+                host: Arc::new(host.with_same_tools(set.workflow.clone(), line.cloned())),
                 set,
             })
         };

@@ -269,7 +269,7 @@ async fn a_repeated_task_stays_queued_until_custody() {
 /// A beat that has moved says that its owner lives. A beat that has gone back says that the store
 /// has been set back, and the owner may be long gone.
 #[tokio::test]
-async fn an_owner_whose_beat_has_gone_back_is_watched_on() {
+async fn an_owner_with_an_older_beat_is_watched_on() {
     let mut bench = Bench::new(|_| {}).await;
     let (group, _) = bench.open("t").await;
     let open = bench.take_open(&group);
@@ -382,7 +382,7 @@ async fn a_run_is_drained_when_nothing_is_left_twice_in_succession() {
     assert!(!bench.coordinator.drained(), "a group is open");
 }
 
-/// A run whose start fails drops actors that have not begun.
+/// A run that fails to start drops actors that have not begun.
 #[test]
 fn a_coordinator_dropped_before_its_start_does_not_panic() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -32,7 +32,7 @@ fn gate(mode: Mode) -> Gate {
 }
 
 #[test]
-fn nothing_is_admitted_before_all_were_heard() {
+fn nothing_is_admitted_before_all_sent_a_heartbeat() {
     let mut gate = gate(Mode::Sync);
     gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
     assert_eq!(gate.room(0), 0);
@@ -98,7 +98,7 @@ fn a_round_waits_for_who_plays_with_the_past() {
     assert_eq!(
         (sync.room(0), sync.idle(), sync.still()),
         (0, false, false),
-        "p was not heard"
+        "no heartbeat of p arrived"
     );
     let waits_for = |gate: &Gate| {
         gate.waits_for()
@@ -138,7 +138,7 @@ fn an_evaluation_waits_for_the_due_past_and_its_hold() {
     let now = Instant::now();
     gate.beat(&holding("a", 10), now);
     gate.beat(&holding("b", 0), now);
-    assert_eq!(gate.held("c/1"), None, "p was not heard");
+    assert_eq!(gate.held("c/1"), None, "no heartbeat of p arrived");
     let plays = |version, serving, held: bool| Heartbeat {
         version,
         serving,
@@ -165,7 +165,7 @@ fn an_evaluation_waits_for_the_due_past_and_its_hold() {
 fn nothing_is_reserved_only_when_all_that_was_sent_has_arrived() {
     let mut gate = gate(Mode::Async);
     gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
-    assert!(!gate.nothing_reserved(), "b was not heard");
+    assert!(!gate.nothing_reserved(), "no heartbeat of b arrived");
     gate.beat(&beat("b", 0, 0, 0, 0), Instant::now());
     assert!(gate.nothing_reserved() && gate.settled() && gate.still());
     gate.sent(1);
@@ -191,7 +191,7 @@ fn all_hold_when_each_says_so_and_serves_what_it_made() {
     };
     let now = Instant::now();
     gate.beat(&holding("a", 3, &["c/2"]), now);
-    assert_eq!(gate.held("c/2"), None, "b was not heard");
+    assert_eq!(gate.held("c/2"), None, "no heartbeat of b arrived");
     gate.beat(&holding("b", 5, &[]), now);
     assert_eq!(gate.held("c/2"), None, "b goes on");
     gate.beat(&holding("b", 5, &["c/1"]), now);

@@ -18,7 +18,7 @@ use crate::stats::summary::Evaluation;
 
 const MOST: Duration = Duration::from_secs(600);
 
-/// A run under way whose first evaluation is due.
+/// A run under way with its first evaluation due.
 async fn bench(change: impl FnOnce(&mut RunConfig)) -> Bench {
     bench_of(true, change).await
 }
@@ -170,12 +170,12 @@ async fn an_evaluation_begins_when_all_hold_and_lets_them_go() {
     }
     assert_eq!(bench.asks(), None, "agents train again");
     let made = Evaluated { step: 0, last: false };
-    assert_eq!(bench.coordinator.evals.newest(), Some(made), "the others are told");
+    assert_eq!(bench.coordinator.evals.newest(), Some(made), "the others are informed");
 }
 
 /// An agent was started again, or its hold ran out: its answers are of other weights.
 #[tokio::test]
-async fn an_evaluation_whose_weights_changed_on_the_way_says_so() {
+async fn an_evaluation_with_weights_that_changed_on_the_way_says_so() {
     let mut bench = bench(|_| {}).await;
     bench.all_hold(2);
     bench.play(|role, made| match role {
@@ -313,7 +313,7 @@ async fn a_snapshot_is_made_in_the_middle_of_an_evaluation() {
 
 /// The lead waits there without being asked.
 #[tokio::test]
-async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
+async fn the_lead_receives_the_step_of_the_next_evaluation() {
     let mut bench = bench(|_| {}).await;
     assert_eq!(bench.coordinator.evaluates_at(), Some(0));
     bench.all_hold(2);
@@ -343,9 +343,9 @@ async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
 
 /// A hold that ran out has cost the most.
 #[tokio::test(start_paused = true)]
-async fn what_a_hold_cost_is_told_though_its_time_was_up() {
+async fn the_cost_of_a_hold_is_reported_though_its_time_was_up() {
     let mut bench = bench(|_| {}).await;
-    assert_eq!(bench.coordinator.evals.holds().duration(), None, "nobody was asked");
+    assert_eq!(bench.coordinator.evals.holds().duration(), None, "no agent was asked");
     bench.all_hold(2);
     tokio::time::advance(MOST).await;
     assert_eq!(bench.coordinator.evals.holds().duration(), Some(MOST), "so far");
@@ -361,12 +361,12 @@ async fn what_a_hold_cost_is_told_though_its_time_was_up() {
     let lines = crate::run_folder::logs::read_json_lines::<serde_json::Value>(
         &bench.coordinator.env.folder.metrics("coordinator-us"),
     );
-    let told: Vec<f64> = lines
+    let reported: Vec<f64> = lines
         .unwrap()
         .iter()
         .filter_map(|line| line["time/held_s"].as_f64())
         .collect();
-    assert_eq!(told, [MOST.as_secs_f64()]);
+    assert_eq!(reported, [MOST.as_secs_f64()]);
 
     bench.coordinator.lifecycle.set_phase(RunPhase::Draining);
     (0..2).for_each(|_| bench.coordinator.on_depth(Some(0)));

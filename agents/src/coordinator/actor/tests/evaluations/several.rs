@@ -76,7 +76,7 @@ async fn an_evaluation_that_is_given_up_leaves_no_transcripts() {
     tokio::time::advance(lease).await;
     bench.play_some(1, |_, made| made);
     assert!(bench.coordinator.evals.is_running());
-    assert_eq!(bench.written(), 2, "nobody else can have begun it");
+    assert_eq!(bench.written(), 2, "no other coordinator can have begun it");
     bench.play_some(1, |_, made| made);
     assert_eq!((bench.written(), bench.evaluated().len()), (3, 1));
 
@@ -108,5 +108,5 @@ async fn an_evaluation_past_its_hold_is_not_played_twice() {
     bench.hears(other("zoe", 2, None, None));
     assert!(bench.asks().is_some(), "it gave it up");
     bench.hears(plays("zoe", 3));
-    assert_eq!(bench.asks(), None, "it had begun before it heard that we ask");
+    assert_eq!(bench.asks(), None, "it had begun before it received our question");
 }
