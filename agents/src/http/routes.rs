@@ -331,6 +331,3 @@ fn ids(
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod echo_tests;

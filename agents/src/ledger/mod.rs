@@ -22,7 +22,9 @@ mod history;
 mod meta;
 mod open;
 mod orders;
+mod payloads;
 mod repair;
+mod reservations;
 mod rows;
 mod schema;
 pub mod snapshot;
@@ -34,7 +36,7 @@ pub(crate) mod tests;
 
 pub use audit::{Audit, GroupRow, Inspector, RowState};
 pub use cache::Counts;
-pub use custody::{Overdue, Staged};
+pub use custody::Staged;
 pub use error::LedgerError;
 pub use handle::LedgerHandle;
 pub(crate) use meta::ENDED;
@@ -42,6 +44,7 @@ pub(crate) use open::lock;
 pub use open::{Durability, LedgerOptions};
 pub use orders::PUBLISHED;
 pub use repair::Custody;
+pub use reservations::Overdue;
 pub use rollout::staleness::{Lineage, Lineages};
 pub use verdict::{Consumed, RecordedBatch, SampleVerdict, TrainingVerdict};
 

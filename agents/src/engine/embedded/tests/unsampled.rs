@@ -1,6 +1,9 @@
 //! Tests of logits that are not finite: the blamed requests, and the fate of their neighbours.
 
+use trainer::engine::EngineError;
+
 use super::*;
+use crate::engine::embedded::failure::failure_of;
 
 /// Returns a job that cannot be sampled: such a temperature makes the logits infinite.
 fn cold(id: u8) -> GenerationJob {

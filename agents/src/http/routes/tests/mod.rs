@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod echo;
 mod logprobs;
 
 use std::sync::atomic::AtomicBool;
@@ -22,12 +23,12 @@ use crate::engine::scripted::ScriptedEngine;
 const SECRET: &str = "0123456789abcdef";
 const CHAT: &str = r#"{"model": "a", "messages": [{"role": "user", "content": "x"}]}"#;
 
-pub(super) fn front(token: Option<&str>) -> Data<Front> {
+fn front(token: Option<&str>) -> Data<Front> {
     front_of(token, vec![65])
 }
 
 /// A front with an engine that answers with one of these tokens.
-pub(super) fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
+fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
     Data::new(plain_front(token, choices))
 }
 
@@ -53,14 +54,14 @@ fn plain_front(token: Option<&str>, choices: Vec<u32>) -> Front {
 }
 
 /// Status and body of an answer.
-pub(super) async fn ask(front: &Data<Front>, request: TestRequest) -> (u16, Value) {
+async fn ask(front: &Data<Front>, request: TestRequest) -> (u16, Value) {
     let app = init_service(App::new().app_data(front.clone()).configure(routes)).await;
     let response: ServiceResponse = call_service(&app, request.to_request()).await;
     let status = response.status().as_u16();
     (status, read_body_json(response).await)
 }
 
-pub(super) fn post(path: &str, body: &str) -> TestRequest {
+fn post(path: &str, body: &str) -> TestRequest {
     TestRequest::post()
         .uri(path)
         .insert_header(("host", "127.0.0.1:8001"))

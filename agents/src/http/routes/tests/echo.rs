@@ -8,7 +8,6 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::tests::{ask, front, front_of, post};
 use super::*;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::{EngineClient, Finished, GenerationJob, Visit};
