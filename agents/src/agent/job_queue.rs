@@ -124,37 +124,15 @@ impl JobQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::sync::Arc;
-
-    use broker::ids::RequestId;
-    use broker::protocol::turn::Sampling;
-
     use super::*;
     use crate::run_folder::RunFolder;
     use crate::run_folder::crash_marks::OUT;
     use crate::run_folder::tests::config_in;
+    use crate::testing;
+    use std::collections::BTreeSet;
 
     fn job(group: u8) -> (GroupId, GenerationJob) {
-        let sampling = Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: 1,
-            max_context: None,
-            stop: Vec::new(),
-        };
-        let job = GenerationJob {
-            request: RequestId([group; 16]),
-            group: GroupId([group; 16]),
-            member: 0,
-            prompt_ids: Arc::from([u32::from(group)]),
-            sampling: Arc::new(sampling),
-            seed: 0,
-            keep: false,
-        };
-        (GroupId([group; 16]), job)
+        (GroupId([group; 16]), testing::job(group, &[group.into()], 1))
     }
 
     fn of(job: &GenerationJob) -> u8 {

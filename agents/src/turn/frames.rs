@@ -187,15 +187,7 @@ mod tests {
                 sampled: 0,
                 messages: vec![Message::user(prompt)],
             },
-            sampling: Sampling {
-                temperature: 1.0,
-                top_p: 1.0,
-                top_k: 0,
-                min_p: 0.0,
-                max_new_tokens: 1,
-                max_context: None,
-                stop: vec![],
-            },
+            sampling: crate::testing::sampling(1),
             seed: 1,
         }
     }

@@ -5,57 +5,38 @@ use broker::bus::{Bus, Outgoing, verified};
 use broker::codec;
 use broker::ids::WeightVersion;
 use broker::protocol::Kind;
-use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat, RunPhase, RunState};
+use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::Topology;
 
 use super::*;
 use crate::run_folder::RunFolder;
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
 use crate::run_folder::tests::config_in;
+use crate::testing;
 
 fn beat(agent: &str) -> Heartbeat {
     Heartbeat {
-        agent: broker::AgentName::new(agent).unwrap(),
-        incarnation: "x".into(),
-        seq: 1,
-        phase: RunPhase::Running,
         version: WeightVersion { lineage: 2, step: 40 },
         step: 40,
         capacity: 16,
         ready: 3,
         reserved: 13,
         closed: 100,
-        serving: true,
-        next_order: 0,
-        run: RunState::default(),
-        saved: None,
-        holding: Vec::new(),
         reward: Some(0.5),
-        pid: 1,
+        ..testing::heartbeat(&broker::AgentName::new(agent).unwrap())
     }
 }
 
 fn coordinator(turns: u64) -> CoordinatorBeat {
     CoordinatorBeat {
-        incarnation: "c1".into(),
         seq: turns,
-        phase: RunPhase::Running,
         open_groups: 4,
         finished_groups: 5,
         finished_conversations: turns / 2,
         dead_tasks: 1,
         turns,
-        run: RunState::default(),
-        drained: false,
-        snapshot: None,
-        snapshot_done: None,
-        hold: None,
-        evaluates_at: None,
-        evaluating: false,
-        evaluated: None,
-        stalled: None,
-        requested: BTreeMap::new(),
         pid: 2,
+        ..testing::coordinator_beat("c1")
     }
 }
 

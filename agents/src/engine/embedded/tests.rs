@@ -11,6 +11,7 @@ use trainer::model::{Init, Weights};
 use super::super::VisitUpdate;
 use super::*;
 use crate::run_folder::tests::{config_in, thinking_in};
+use crate::testing;
 use broker::ids::GroupId;
 
 mod unsampled;
@@ -67,21 +68,8 @@ fn version(step: u64) -> WeightVersion {
 
 fn job(id: u8, prompt: usize) -> GenerationJob {
     GenerationJob {
-        request: RequestId([id; 16]),
         group: GroupId([1; 16]),
-        member: 0,
-        prompt_ids: vec![65; prompt].into(),
-        sampling: Arc::new(Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: 2,
-            max_context: None,
-            stop: Vec::new(),
-        }),
-        seed: id.into(),
-        keep: false,
+        ..testing::job(id, &vec![65; prompt], 2)
     }
 }
 

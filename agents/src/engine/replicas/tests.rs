@@ -1,6 +1,5 @@
-use broker::protocol::turn::Sampling;
-
 use super::*;
+use crate::testing;
 
 /// Keeps its jobs until the test makes it answer.
 struct Held {
@@ -99,25 +98,12 @@ fn version(step: u64) -> WeightVersion {
 }
 
 fn job(group: u8, member: u16) -> GenerationJob {
-    let sampling = Sampling {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        min_p: 0.0,
-        max_new_tokens: 1,
-        max_context: None,
-        stop: Vec::new(),
-    };
     let mut request = [group; 16];
     request[1] = member as u8;
     GenerationJob {
         request: RequestId(request),
-        group: GroupId([group; 16]),
         member,
-        prompt_ids: Arc::from([u32::from(group)]),
-        sampling: Arc::new(sampling),
-        seed: 0,
-        keep: false,
+        ..testing::job(group, &[group.into()], 1)
     }
 }
 

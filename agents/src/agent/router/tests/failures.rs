@@ -33,7 +33,7 @@ fn a_prompt_above_the_capped_context_is_answered_as_failed() {
         let capped = |cap| Sampling {
             max_new_tokens: 50,
             max_context: Some(cap),
-            ..sampling()
+            ..sampling(1)
         };
         let wave = Some(Wave { id: 1, total: 2 });
         bench.ask_by(capped(1000), "new", wave, &[1]).await;
@@ -101,7 +101,7 @@ fn weights_with_infinite_logits_end_the_agent_unanswered() {
         // Finite logits divided by this temperature are infinite.
         let cold = || Sampling {
             temperature: 1e-44,
-            ..sampling()
+            ..sampling(1)
         };
         for _ in 0..2 {
             bench.ask_by(cold(), "new", None, &[1, 2]).await;

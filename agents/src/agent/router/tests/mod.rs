@@ -16,6 +16,7 @@ use super::*;
 use crate::engine::scripted::ScriptedEngine;
 use crate::run_folder::RunFolder;
 use crate::run_folder::tests::{config_in, thinking_in};
+use crate::testing::sampling;
 use rollout::text::TextCodec;
 
 struct Bench {
@@ -82,7 +83,7 @@ impl Bench {
     }
 
     async fn ask(&mut self, reply_to: &str, wave: Option<Wave>, members: &[u16]) {
-        self.ask_by(sampling(), reply_to, wave, members).await;
+        self.ask_by(sampling(1), reply_to, wave, members).await;
     }
 
     /// Sends a frame like a coordinator, and takes it like the inbox.
@@ -157,18 +158,6 @@ impl Acker for Counted {
 
     async fn reject(&self, requeue: bool) -> bool {
         self.0.reject(requeue).await
-    }
-}
-
-fn sampling() -> Sampling {
-    Sampling {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        min_p: 0.0,
-        max_new_tokens: 1,
-        max_context: None,
-        stop: Vec::new(),
     }
 }
 

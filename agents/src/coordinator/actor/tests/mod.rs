@@ -19,6 +19,7 @@ use broker::store::{Claim, Lease, Store};
 use crate::coordinator::actor::bench::{Bench, beat, candidate, committed, result, settle, speaker};
 use crate::coordinator::admission::Admitting;
 use crate::coordinator::input::CommitDone;
+use crate::testing::coordinator_beat;
 
 /// The group was lost and claimed again while a commit was under way. The new claim has read what
 /// the old lease wrote: applied here, it would count twice.
@@ -299,25 +300,8 @@ async fn a_synchronous_run_has_one_coordinator() {
         let mut bench = Bench::new(|config| config.run.mode = configs::Mode::Sync).await;
         bench.coordinator.lifecycle.set_phase(ours);
         let other = CoordinatorBeat {
-            incarnation: "another".into(),
-            seq: 1,
             phase: begun,
-            open_groups: 0,
-            finished_groups: 0,
-            finished_conversations: 0,
-            dead_tasks: 0,
-            turns: 0,
-            run: RunState::default(),
-            drained: false,
-            snapshot: None,
-            snapshot_done: None,
-            hold: None,
-            evaluates_at: None,
-            evaluating: false,
-            evaluated: None,
-            stalled: None,
-            requested: Default::default(),
-            pid: 7,
+            ..coordinator_beat("another")
         };
         bench.coordinator.on_beat(Beat::Coordinator(other), &mut bench.ctx);
         let yields = ours == RunPhase::Starting;

@@ -1,5 +1,4 @@
 use super::*;
-use broker::protocol::control::RunPhase;
 
 fn name(text: &str) -> AgentName {
     AgentName::new(text).unwrap()
@@ -7,23 +6,13 @@ fn name(text: &str) -> AgentName {
 
 fn beat(agent: &str, step: u64, ready: u64, reserved: u64, closed: u64) -> Heartbeat {
     Heartbeat {
-        agent: name(agent),
-        incarnation: "i".into(),
-        seq: 0,
-        phase: RunPhase::Running,
         version: WeightVersion { lineage: 0, step },
         step,
         capacity: 8 - ready as i64 - reserved as i64,
         ready,
         reserved,
         closed,
-        serving: true,
-        next_order: 0,
-        run: broker::protocol::control::RunState::default(),
-        saved: None,
-        holding: Vec::new(),
-        reward: None,
-        pid: 0,
+        ..crate::testing::heartbeat(&name(agent))
     }
 }
 

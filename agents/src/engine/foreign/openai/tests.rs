@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
+use crate::testing::sampling;
 
 /// The server's answer to one request.
 #[derive(Debug, Clone, Copy)]
@@ -84,12 +85,8 @@ fn job() -> GenerationJob {
         prompt_ids: ChatLog::ids(&chat).into(),
         sampling: Arc::new(Sampling {
             temperature: 0.5,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: 7,
-            max_context: None,
             stop: vec!["!".into()],
+            ..sampling(7)
         }),
         seed: u64::MAX,
         keep: false,

@@ -1,28 +1,20 @@
 //! Tests of server replies, taken up piece by piece.
 
-use broker::ids::GroupId;
 use broker::protocol::turn::Sampling;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing;
 
 fn job(max_new_tokens: u32, stop: &[&str]) -> GenerationJob {
+    let stop = stop.iter().map(|&stop| stop.into()).collect();
     GenerationJob {
-        request: RequestId([1; 16]),
-        group: GroupId([1; 16]),
-        member: 0,
-        prompt_ids: vec![1, 2, 3].into(),
         sampling: Arc::new(Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens,
-            max_context: None,
-            stop: stop.iter().map(|&stop| stop.into()).collect(),
+            stop,
+            ..testing::sampling(max_new_tokens)
         }),
         seed: 7,
-        keep: false,
+        ..testing::job(1, &[1, 2, 3], max_new_tokens)
     }
 }
 

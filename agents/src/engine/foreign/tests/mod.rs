@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::ids::{GroupId, RequestId, WeightVersion};
+use broker::ids::{GroupId, WeightVersion};
 use broker::protocol::turn::Sampling;
 use configs::{EngineKind, RandomModel, TokenizerConfig};
 use rollout::text::TextCodec;
@@ -27,6 +27,7 @@ use super::server::{Server, ServerCall};
 use super::{Pace, sglang, vllm};
 use crate::engine::process::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput};
+use crate::testing::{self, sampling};
 
 const KINDS: [EngineKind; 2] = [EngineKind::Sglang, EngineKind::Vllm];
 /// Tokens of a prompt and its answer.
@@ -45,18 +46,6 @@ pub(in crate::engine::foreign) fn ask() -> ServerCall {
         stop_ids: [9].into(),
         adapter: None,
         top: 0,
-    }
-}
-
-fn sampling(max_new_tokens: u32) -> Sampling {
-    Sampling {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        min_p: 0.0,
-        max_new_tokens,
-        max_context: None,
-        stop: Vec::new(),
     }
 }
 
@@ -285,13 +274,10 @@ impl Bench {
 
 fn job(id: u8, max_new_tokens: u32) -> GenerationJob {
     GenerationJob {
-        request: RequestId([id; 16]),
         group: GroupId([id / 4; 16]),
         member: id.into(),
-        prompt_ids: vec![72, 101, 108, 108, 111].into(),
-        sampling: Arc::new(sampling(max_new_tokens)),
         seed: 1_000_003 * u64::from(id + 1),
-        keep: false,
+        ..testing::job(id, &[72, 101, 108, 108, 111], max_new_tokens)
     }
 }
 

@@ -5,7 +5,7 @@ mod several;
 use std::time::Duration;
 
 use broker::ids::{GroupId, WeightVersion};
-use broker::protocol::control::{Beat, Command, CoordinatorBeat, Evaluated, Heartbeat, RunPhase, RunState};
+use broker::protocol::control::{Beat, Command, CoordinatorBeat, Evaluated, Heartbeat, RunPhase};
 use broker::protocol::turn::Generation;
 use configs::{Mode, RunConfig};
 
@@ -15,6 +15,7 @@ use crate::coordinator::actor::run::LISTEN;
 use crate::coordinator::specs::Purpose;
 use crate::stats::summary;
 use crate::stats::summary::Evaluation;
+use crate::testing::coordinator_beat;
 
 const MOST: Duration = Duration::from_secs(600);
 
@@ -52,25 +53,11 @@ fn plays(incarnation: &str, seq: u64) -> Beat {
 
 fn said(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Evaluated>) -> CoordinatorBeat {
     CoordinatorBeat {
-        incarnation: incarnation.into(),
         seq,
-        phase: RunPhase::Running,
-        open_groups: 0,
-        finished_groups: 0,
-        finished_conversations: 0,
-        dead_tasks: 0,
-        turns: 0,
-        run: RunState::default(),
         drained: true,
-        snapshot: None,
-        snapshot_done: None,
         hold: hold.map(str::to_owned),
-        evaluates_at: None,
-        evaluating: false,
         evaluated,
-        stalled: None,
-        requested: Default::default(),
-        pid: 7,
+        ..coordinator_beat(incarnation)
     }
 }
 

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use broker::ids::GroupId;
-use broker::protocol::turn::Sampling;
 use configs::{EngineKind, RunConfig};
 use tokio::sync::mpsc::UnboundedReceiver;
 use trainer::engine::{Engine, EngineOptions};
@@ -20,6 +19,7 @@ use crate::engine::process::server;
 use crate::engine::process::server::ServingEngine;
 use crate::policy;
 use crate::run_folder::tests::config_in;
+use crate::testing;
 
 /// An agent with an engine process, both in this process, over real connections.
 struct Scene {
@@ -101,21 +101,8 @@ fn version(step: u64) -> WeightVersion {
 
 fn job(id: u8, tokens: u32) -> GenerationJob {
     GenerationJob {
-        request: RequestId([id; 16]),
         group: GroupId([id / 4; 16]),
-        member: 0,
-        prompt_ids: vec![u32::from(id / 4) + 40; 3].into(),
-        sampling: Arc::new(Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: tokens,
-            max_context: None,
-            stop: Vec::new(),
-        }),
-        seed: id.into(),
-        keep: false,
+        ..testing::job(id, &[u32::from(id / 4) + 40; 3], tokens)
     }
 }
 
