@@ -22,7 +22,7 @@ use crate::model::{Decoder, Init, RowBatch, Weights, test_shape};
 use crate::sampling::SamplingParams;
 use crate::weights::Published;
 
-const OPTIONS: EngineOptions = EngineOptions {
+pub(super) const OPTIONS: EngineOptions = EngineOptions {
     slots: 8,
     prefill_tokens: 64,
     prefix_cache: 0,
@@ -66,7 +66,7 @@ pub(super) fn weights(seed: u64) -> Weights {
     .unwrap()
 }
 
-fn engine(options: EngineOptions) -> Engine {
+pub(super) fn engine(options: EngineOptions) -> Engine {
     Engine::new(&test_shape(), Published::new(weights(1), version(1)), options).unwrap()
 }
 

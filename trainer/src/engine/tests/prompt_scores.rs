@@ -10,7 +10,7 @@ use broker::protocol::turn::Finish;
 use configs::Swap;
 use tch::{Device, Kind, Tensor};
 
-use super::{close, drain, id, request, version, weights};
+use super::{close, drain, engine, id, request, version, weights};
 use crate::engine::{Engine, EngineError, EngineOptions, Finished, GenRequest, PromptScores, RequestFault};
 use crate::loss::head::{HeadInput, values};
 use crate::model::{Decoder, ModelShape, Parts, RowBatch, test_shape};
@@ -18,17 +18,9 @@ use crate::weights::Published;
 
 /// Prompts of more than 25 tokens are computed in several pieces.
 const OPTIONS: EngineOptions = EngineOptions {
-    slots: 8,
     prefill_tokens: 25,
-    prefix_cache: 0,
-    swap: Swap::InPlace,
-    deterministic: false,
-    prepack: true,
+    ..super::OPTIONS
 };
-
-fn engine(options: EngineOptions) -> Engine {
-    Engine::new(&test_shape(), Published::new(weights(1), version(1)), options).unwrap()
-}
 
 fn prompt(salt: u32, length: u32) -> Vec<u32> {
     (0..length).map(|i| (salt * 13 + i * i + i * 3) % 40).collect()
