@@ -10,6 +10,11 @@ use broker::protocol::turn::Sampling;
 
 use crate::engine::GenerationJob;
 
+/// Returns the weights after `step` steps of the first lineage.
+pub(crate) fn version(step: u64) -> WeightVersion {
+    WeightVersion { lineage: 1, step }
+}
+
 /// Returns the settings of a generation at temperature 1, without a stop text.
 pub(crate) fn sampling(max_new_tokens: u32) -> Sampling {
     Sampling {
@@ -43,7 +48,7 @@ pub(crate) fn heartbeat(agent: &AgentName) -> Heartbeat {
         incarnation: format!("{agent}-1"),
         seq: 1,
         phase: RunPhase::Running,
-        version: WeightVersion { lineage: 1, step: 0 },
+        version: version(0),
         step: 0,
         capacity: 8,
         ready: 0,

@@ -121,10 +121,7 @@ mod tests {
     use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 
     use super::*;
-
-    fn version(step: u64) -> WeightVersion {
-        WeightVersion { lineage: 1, step }
-    }
+    use crate::testing::version;
 
     fn not_finite(step: u64) -> Result<GenerationOutput, EngineFailure> {
         let cause = Failure::not_finite(version(step), "the logits are not finite");

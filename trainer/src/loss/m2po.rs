@@ -14,7 +14,8 @@ use super::token::Term;
 /// Squared log-ratios of a scope, as sums, so that scopes can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Moment {
-    /// The number of tokens under the budget: the harmful ones, or all tokens for [`M2poMode::Mask`].
+    /// The number of tokens under the budget: the harmful ones, or all tokens for
+    /// [`M2poMode::Mask`].
     pub bounded: f64,
     pub sum: f64,
     /// The number of these tokens that keep their gradient, and the sum of their squares. For

@@ -11,7 +11,7 @@ use trainer::model::{Init, Weights};
 use super::super::VisitUpdate;
 use super::*;
 use crate::run_folder::tests::{config_in, thinking_in};
-use crate::testing;
+use crate::testing::{self, version};
 use broker::ids::GroupId;
 
 mod unsampled;
@@ -60,10 +60,6 @@ fn weights(shape: &ModelShape) -> Weights {
         matrix_std: 0.2,
     };
     Weights::random(shape, init, 1).unwrap()
-}
-
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
 }
 
 fn job(id: u8, prompt: usize) -> GenerationJob {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing;
+use crate::testing::{self, version};
 
 /// Keeps its jobs until the test makes it answer.
 struct Held {
@@ -91,10 +91,6 @@ impl EngineClient for Held {
     fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {
         self.refused.subscribe()
     }
-}
-
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
 }
 
 fn job(group: u8, member: u16) -> GenerationJob {

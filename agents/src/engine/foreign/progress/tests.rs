@@ -4,7 +4,7 @@ use broker::protocol::turn::Sampling;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing;
+use crate::testing::{self, version};
 
 fn job(max_new_tokens: u32, stop: &[&str]) -> GenerationJob {
     let stop = stop.iter().map(|&stop| stop.into()).collect();
@@ -27,10 +27,6 @@ fn reply(ids: &[u32], end: CallEnd) -> Reply {
         reused: 2,
         top: Vec::new(),
     }
-}
-
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
 }
 
 fn piece(text: &str) -> Vec<u32> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::ids::{GroupId, WeightVersion};
+use broker::ids::GroupId;
 use broker::protocol::turn::Sampling;
 use configs::{EngineKind, RandomModel, TokenizerConfig};
 use rollout::text::TextCodec;
@@ -27,7 +27,7 @@ use super::server::{Server, ServerCall};
 use super::{Pace, sglang, vllm};
 use crate::engine::process::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput};
-use crate::testing::{self, sampling};
+use crate::testing::{self, sampling, version};
 
 const KINDS: [EngineKind; 2] = [EngineKind::Sglang, EngineKind::Vllm];
 /// Tokens of a prompt and its answer.
@@ -47,10 +47,6 @@ pub(in crate::engine::foreign) fn ask() -> ServerCall {
         adapter: None,
         top: 0,
     }
-}
-
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
 }
 
 /// Folders of models that differ only in their weights: servers are started with version 0.

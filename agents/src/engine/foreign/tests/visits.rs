@@ -1,5 +1,6 @@
 //! Tests of an agent's HTTP front over its servers.
 
+use broker::ids::WeightVersion;
 use tokio::time::timeout;
 
 use super::*;

@@ -4,7 +4,7 @@ mod several;
 
 use std::time::Duration;
 
-use broker::ids::{GroupId, WeightVersion};
+use broker::ids::GroupId;
 use broker::protocol::control::{Beat, Command, CoordinatorBeat, Evaluated, Heartbeat, RunPhase};
 use broker::protocol::turn::Generation;
 use configs::{Mode, RunConfig};
@@ -15,7 +15,7 @@ use crate::coordinator::actor::run::LISTEN;
 use crate::coordinator::specs::Purpose;
 use crate::stats::summary;
 use crate::stats::summary::Evaluation;
-use crate::testing::coordinator_beat;
+use crate::testing::{coordinator_beat, version};
 
 const MOST: Duration = Duration::from_secs(600);
 
@@ -130,10 +130,6 @@ impl Bench {
         let found = summary::evaluations(&self.coordinator.env.folder).unwrap();
         found.into_values().collect()
     }
-}
-
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
 }
 
 #[tokio::test]

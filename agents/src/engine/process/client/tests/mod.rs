@@ -19,7 +19,7 @@ use crate::engine::process::server;
 use crate::engine::process::server::ServingEngine;
 use crate::policy;
 use crate::run_folder::tests::config_in;
-use crate::testing;
+use crate::testing::{self, version};
 
 /// An agent with an engine process, both in this process, over real connections.
 struct Scene {
@@ -93,10 +93,6 @@ impl Scene {
         let engine = Engine::new(&self.prepared.shape, Published::new(weights, version(1)), options).unwrap();
         EmbeddedEngine::start("test", engine, version(1), self.prepared.text.clone()).unwrap()
     }
-}
-
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
 }
 
 fn job(id: u8, tokens: u32) -> GenerationJob {
