@@ -3,16 +3,13 @@
 //! Every field is either supported or rejected by its name. Only labels are ignored, because they
 //! have no effect anywhere.
 
-mod stopping;
-
 use broker::protocol::turn::{Message, Sampling};
 use configs::{LEAST_TEMPERATURE, SamplingConfig};
 use serde_json::{Value, json};
 
-pub use self::stopping::Stopping;
-use self::stopping::stopping;
 use super::json_fields::{JsonFields, kind};
 use super::request_error::RequestError;
+use super::stopping::{Stopping, stopping};
 use super::{chat, completions};
 
 /// The endpoint that a request goes to.

@@ -26,6 +26,7 @@ pub mod request_error;
 pub mod routes;
 mod size_limits;
 pub mod sse;
+pub mod stopping;
 pub mod stops;
 
 use std::net::SocketAddr;

@@ -2,6 +2,7 @@
 
 mod failure;
 mod thread;
+mod unsampled;
 mod visits;
 
 use std::collections::HashMap;

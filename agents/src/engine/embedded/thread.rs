@@ -1,7 +1,5 @@
 //! The thread of an embedded engine: takes commands between steps, and answers.
 
-mod unsampled;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -161,7 +159,7 @@ impl Thread {
         })
     }
 
-    fn submit(&mut self, job: GenerationJob, done: &Done) {
+    pub(super) fn submit(&mut self, job: GenerationJob, done: &Done) {
         let request = self.request(&job);
         let id = request.id;
         match self.engine.submit(request) {
@@ -175,7 +173,7 @@ impl Thread {
     }
 
     /// Sends answers and counts them as done.
-    fn answer(&self, done: &Done, list: Vec<Finished>) {
+    pub(super) fn answer(&self, done: &Done, list: Vec<Finished>) {
         self.pulse.done(list.len());
         // The asker may have gone.
         let _ = done.send(list);
@@ -188,7 +186,7 @@ impl Thread {
         }
     }
 
-    fn failed(&mut self, error: &EngineError) {
+    pub(super) fn failed(&mut self, error: &EngineError) {
         tracing::error!(%error, "a decode step failed; its generations are returned for a retry");
         self.return_all(error);
     }
@@ -238,7 +236,7 @@ impl Thread {
     }
 
     /// Returns everything in progress with a failure: the askers may retry.
-    fn return_all(&mut self, error: &EngineError) {
+    pub(super) fn return_all(&mut self, error: &EngineError) {
         self.make_room(error, self.engine.active());
         if let Err(error) = self.engine.abort_all() {
             tracing::error!(%error, "the engine cannot be cleared");

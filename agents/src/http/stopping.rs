@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::http::json_fields::{JsonFields, kind};
-use crate::http::request_error::RequestError;
+use super::json_fields::{JsonFields, kind};
+use super::request_error::RequestError;
 
 const MOST_STOPS: usize = 16;
 const LONGEST_STOP: usize = 256;
