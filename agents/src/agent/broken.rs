@@ -162,14 +162,14 @@ mod tests {
     fn a_sample_in_the_same_answers_clears_the_weights() {
         let failing = |id| (RequestId([id; 16]), not_finite(4));
         let mut together: Vec<_> = (0..8).map(failing).collect();
-        let hear =
+        let record =
             |answers: &[(RequestId, _)]| Broken::default().record(answers.iter().map(|(id, result)| (*id, result)));
-        assert_eq!(hear(&together), Some(version(4)));
+        assert_eq!(record(&together), Some(version(4)));
         together.insert(0, (RequestId([9; 16]), sampled(4)));
-        assert_eq!(hear(&together), None);
+        assert_eq!(record(&together), None);
         together[0].1 = sampled(3);
         assert_eq!(
-            hear(&together),
+            record(&together),
             Some(version(4)),
             "other weights prove nothing about these"
         );

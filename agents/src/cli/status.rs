@@ -59,7 +59,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
         };
         loop {
             let mut state = match &mut live {
-                Some(live) => Some(live.hear().await),
+                Some(live) => Some(live.listen().await),
                 None => None,
             };
             let metrics = last_metrics(&folder)?;

@@ -76,7 +76,7 @@ impl Listener {
 
     /// Receives for a [`PERIOD`], and until every agent and a coordinator sent a heartbeat, at most
     /// for [`LISTEN`].
-    pub(crate) async fn hear(&mut self) -> LiveState {
+    pub(crate) async fn listen(&mut self) -> LiveState {
         self.state.agents.clear();
         self.state.coordinators.clear();
         let (bus, queues) = (self.bus.clone(), self.queues.clone());

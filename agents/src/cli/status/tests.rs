@@ -81,7 +81,7 @@ async fn live_run_is_shown() {
         bus.publish(message).await.unwrap();
     }
     let metrics = last_metrics(&folder).unwrap();
-    let mut state = live.hear().await;
+    let mut state = live.listen().await;
     state.take_rates(&metrics.rates);
     let status = Status {
         run: folder.run().to_string(),
@@ -215,6 +215,6 @@ async fn silent_run_is_answered_within_a_second() {
     let folder = RunFolder::create(base.path(), &config, None).unwrap();
     let mut live = Listener::open(MemoryBus::new(), &folder, &config).await.unwrap();
     let before = tokio::time::Instant::now();
-    assert!(live.hear().await.agents.is_empty());
+    assert!(live.listen().await.agents.is_empty());
     assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
 }

@@ -56,7 +56,7 @@ impl Peers {
     ///
     /// The run's state in it is for coordinators that start: it gives no orders to those that have
     /// begun.
-    pub(crate) fn hear_agent(&mut self, beat: Heartbeat) -> bool {
+    pub(crate) fn take_agent_beat(&mut self, beat: Heartbeat) -> bool {
         let known = self.agents.get(&beat.agent).map(|(old, _)| old);
         let restarted = known.is_none_or(|old| old.incarnation != beat.incarnation);
         if !restarted && known.is_some_and(|old| old.seq >= beat.seq) {
@@ -70,7 +70,7 @@ impl Peers {
     }
 
     /// Takes the heartbeat of another coordinator.
-    pub(crate) fn hear_coordinator(&mut self, beat: CoordinatorBeat) {
+    pub(crate) fn take_coordinator_beat(&mut self, beat: CoordinatorBeat) {
         self.others.retain(|_, (_, at)| at.elapsed() < FORGOTTEN);
         self.others.insert(beat.incarnation.clone(), (beat, Instant::now()));
     }
@@ -179,14 +179,14 @@ mod tests {
         let mut peers = Peers::new(bench.env());
         let agent = AgentName::new("a").unwrap();
         assert!(!peers.is_alive(&agent) && !peers.all_serve());
-        assert!(peers.hear_agent(beat(&agent, 0)), "it begins to serve");
-        assert!(!peers.hear_agent(beat(&agent, 0)), "the heartbeat is an old one");
+        assert!(peers.take_agent_beat(beat(&agent, 0)), "it begins to serve");
+        assert!(!peers.take_agent_beat(beat(&agent, 0)), "the heartbeat is an old one");
         let next = Heartbeat {
             seq: 2,
             step: 7,
             ..beat(&agent, 0)
         };
-        assert!(!peers.hear_agent(next));
+        assert!(!peers.take_agent_beat(next));
         assert_eq!((peers.step(&agent), peers.alive().len()), (7, 1));
         tokio::time::advance(bench.env().config.run.lease.0).await;
         assert!(!peers.is_alive(&agent));

@@ -103,10 +103,10 @@ fn check_listed(reference: &str, listed: &[Listed], found: &[&Case]) {
 }
 
 /// Returns the verdict of a reference on a case.
-type Verdict = fn(&Case) -> bool;
+type Reference = fn(&Case) -> bool;
 
 /// The references by their names in the guide.
-const REFERENCES: [(&str, Verdict); 4] = [
+const REFERENCES: [(&str, Reference); 4] = [
     ("math_verify", |case| case.math_verify),
     ("DeepScaleR", Case::deepscaler),
     ("DAPO", |case| case.dapo_minerva),
@@ -116,7 +116,7 @@ const REFERENCES: [(&str, Verdict); 4] = [
 /// Returns the rows of the guide's table. For each reference: how often it agrees with us, accepts
 /// alone, and rejects alone.
 fn rates(cases: &[(Case, bool)]) -> Vec<String> {
-    let row = |(name, said): (&str, Verdict)| {
+    let row = |(name, said): (&str, Reference)| {
         let count = |wanted: &dyn Fn(bool, bool) -> bool| {
             let those = cases.iter().filter(|(case, ours)| wanted(*ours, said(case)));
             those.count()

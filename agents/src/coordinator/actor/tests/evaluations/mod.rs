@@ -70,10 +70,10 @@ impl Bench {
             holding: holding.to_vec(),
             ..beat(&name, 0)
         };
-        self.hears(Beat::Agent(beat));
+        self.receives(Beat::Agent(beat));
     }
 
-    fn hears(&mut self, beat: Beat) {
+    fn receives(&mut self, beat: Beat) {
         self.coordinator.on_beat(beat, &mut self.ctx);
     }
 
@@ -304,7 +304,7 @@ async fn the_lead_receives_the_step_of_the_next_evaluation() {
     bench.play(|_, made| made);
     assert_eq!(bench.coordinator.evaluates_at(), Some(10));
     let made = Evaluated { step: 20, last: false };
-    bench.hears(other("another", 1, None, Some(made)));
+    bench.receives(other("another", 1, None, Some(made)));
     assert_eq!(
         bench.coordinator.evaluates_at(),
         Some(30),
