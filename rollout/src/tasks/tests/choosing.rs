@@ -2,6 +2,7 @@
 
 use broker::protocol::task::Prompt;
 use configs::EvalConfig;
+use serde_json::json;
 
 use super::*;
 

@@ -1,5 +1,7 @@
 //! Lines of a file: what they hold, and what is wrong with them.
 
+use serde_json::json;
+
 use super::*;
 
 #[test]

@@ -8,8 +8,6 @@ mod mixing;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 
-use serde_json::json;
-
 use super::*;
 
 fn config(text: &str) -> TasksConfig {

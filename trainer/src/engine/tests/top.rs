@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use tch::{Device, Kind, Tensor};
 
-use super::{OPTIONS, close, drain, engine, id, request, version, weights};
-use crate::engine::{Engine, Finished, GenRequest};
+use super::{OPTIONS, close, drain, engine, id, request, weights};
+use crate::engine::{Finished, GenRequest};
 use crate::model::{Decoder, RowBatch, test_shape};
 
 /// log-softmax(logits / temperature) in each place of an output, by one full forward pass:
