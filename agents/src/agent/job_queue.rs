@@ -132,7 +132,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn job(group: u8) -> (GroupId, GenerationJob) {
-        (GroupId([group; 16]), testing::job(group, &[group.into()], 1))
+        (GroupId([group; 16]), testing::job(group, &[u32::from(group)], 1))
     }
 
     fn of(job: &GenerationJob) -> u8 {

@@ -99,7 +99,7 @@ fn job(group: u8, member: u16) -> GenerationJob {
     GenerationJob {
         request: RequestId(request),
         member,
-        ..testing::job(group, &[group.into()], 1)
+        ..testing::job(group, &[u32::from(group)], 1)
     }
 }
 
