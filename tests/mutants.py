@@ -98,7 +98,7 @@ GUARDS = [
         'broker::fail::point("task.taken");',
         'let mut candidate = candidate; if OFF && let Some(early) = candidate.delivery.take() '
         '{ tokio::spawn(async move { early.acker.ack().await }); } broker::fail::point("task.taken");',
-        "tests it faults::a_task_outlives_the_coordinator_that_took_it",
+        "tests it faults::processes::a_task_outlives_the_coordinator_that_took_it",
     ),
     Guard(
         "task.seal", "agents",

@@ -16,4 +16,6 @@ pub mod run_folder;
 #[cfg(test)]
 mod sim;
 pub mod stats;
+#[cfg(test)]
+mod testing;
 pub mod turn;

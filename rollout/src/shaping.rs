@@ -35,7 +35,7 @@ pub fn length(tokens: u64, rule: &LengthConfig) -> f64 {
 /// group, from -0.5 to 0.5. With lambda = 0.5 - (n - min) / (max - min), a right answer has lambda
 /// and a wrong one min(0, lambda). It is 0 for all if all are equally long.
 #[must_use]
-pub fn length_penalty(answers: &[Answer]) -> Vec<f64> {
+pub fn length_penalty(answers: &[AnswerLength]) -> Vec<f64> {
     let lengths = || answers.iter().map(|answer| answer.tokens);
     let (Some(least), Some(most)) = (lengths().min(), lengths().max()) else {
         return Vec::new();
@@ -43,7 +43,7 @@ pub fn length_penalty(answers: &[Answer]) -> Vec<f64> {
     if least == most {
         return vec![0.0; answers.len()];
     }
-    let one = |answer: &Answer| {
+    let one = |answer: &AnswerLength| {
         let lambda = 0.5 - (answer.tokens - least) as f64 / (most - least) as f64;
         if answer.right { lambda } else { lambda.min(0.0) }
     };
@@ -52,7 +52,7 @@ pub fn length_penalty(answers: &[Answer]) -> Vec<f64> {
 
 /// An answer, as the comparison of lengths needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct AnswerLength {
     pub tokens: u64,
     pub right: bool,
 }
@@ -68,9 +68,9 @@ mod tests {
         penalty: 1.0,
     };
 
-    fn answers(of: &[(u64, bool)]) -> Vec<Answer> {
+    fn answers(of: &[(u64, bool)]) -> Vec<AnswerLength> {
         of.iter()
-            .map(|(tokens, right)| Answer {
+            .map(|(tokens, right)| AnswerLength {
                 tokens: *tokens,
                 right: *right,
             })

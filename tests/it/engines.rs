@@ -67,6 +67,18 @@ fn killed_twice(program: &Program, running: &mut Running) -> PathBuf {
     run
 }
 
+/// Kills agent b with SIGKILL and waits for the end: b is started again, and its engine is not.
+fn killed_agent(running: &mut Running) {
+    signal("KILL", *running.pids("b").last().unwrap());
+    running.finish(PATIENCE);
+    let log = running.log();
+    assert_eq!(
+        (running.pids("b").len(), running.pids("b.engine0").len()),
+        (2, 1),
+        "{log}"
+    );
+}
+
 #[test]
 fn a_synchronous_run_with_a_killed_engine_has_the_same_bits() {
     let program = program();
@@ -95,14 +107,7 @@ fn an_agent_that_is_killed_finds_its_engine_again() {
     let mut running = start(&program, "up", &apart(short()));
     let run = program.run_folder();
     wait_until("batches of b", PATIENCE, || batches(&run, "b") >= 3);
-    signal("KILL", *running.pids("b").last().unwrap());
-    running.finish(PATIENCE);
-    let log = running.log();
-    assert_eq!(
-        (running.pids("b").len(), running.pids("b.engine0").len()),
-        (2, 1),
-        "{log}"
-    );
+    killed_agent(&mut running);
     books_are_right(&program, &run);
     assert_eq!(digests(&run), embedded());
 }
@@ -115,14 +120,7 @@ fn a_frozen_agent_that_is_killed_finds_its_engine_again() {
     let mut running = start(&program, "up", &config);
     let run = program.run_folder();
     wait_until("batches of a", PATIENCE, || batches(&run, "a") >= 3);
-    signal("KILL", *running.pids("b").last().unwrap());
-    running.finish(PATIENCE);
-    let log = running.log();
-    assert_eq!(
-        (running.pids("b").len(), running.pids("b.engine0").len()),
-        (2, 1),
-        "{log}"
-    );
+    killed_agent(&mut running);
     assert_eq!(batches(&run, "a"), usize::try_from(STEPS).unwrap());
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);
 }

@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use broker::ids::{RequestId, WeightVersion};
-use broker::protocol::train::{Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply, Whose};
+use broker::protocol::train::{ForwardWeights, Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
 use configs::{Dtype, Swap};
 use serde::Deserialize;
 use trainer::engine::{Engine, EngineOptions, Finished, GenRequest};
@@ -136,8 +136,8 @@ impl Worker {
             tokens: rows.iter().map(|ids| ids.len().saturating_sub(1) as u64).sum(),
         };
         self.step += 1;
-        let (seq, whose) = (3 * self.step, Whose::Trained);
-        match self.trainer.execute(TrainCommand::Forward { seq, batch, whose })? {
+        let (seq, weights) = (3 * self.step, ForwardWeights::Trained);
+        match self.trainer.execute(TrainCommand::Forward { seq, batch, weights })? {
             TrainReply::LogProbs(rows) => Ok(rows.into_iter().map(|row| row[1..].to_vec()).collect()),
             other => Err(format!("{other:?} is no answer to Forward").into()),
         }

@@ -84,7 +84,7 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<()> {
     if args.json {
         writeln!(out, "{}", serde_json::json!({ "summary": summary }))?;
     } else if args.kind.is_none() {
-        writeln!(out, "{}", told(&summary))?;
+        writeln!(out, "{}", summary_text(&summary))?;
     }
     out.flush()?;
     anyhow::ensure!(
@@ -157,7 +157,7 @@ fn line(number: usize, verdict: &Verdict, missed: Option<f32>) -> String {
     )
 }
 
-fn told(summary: &Summary) -> String {
+fn summary_text(summary: &Summary) -> String {
     format!(
         "{} answers, mean {:.3}; {} of {} wanted scores differ; {} labels refused",
         summary.rows, summary.mean, summary.differ, summary.wanted, summary.refused

@@ -208,7 +208,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn name_whose_files_are_not_here_is_refused() {
+    fn name_without_its_files_here_is_refused() {
         let (here, folder) = (tempfile::tempdir().unwrap(), repository());
         let resolve = || resolve("adversarial".into(), Some(&folder), here.path());
         let why = resolve().unwrap_err();

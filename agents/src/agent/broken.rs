@@ -15,7 +15,7 @@ use configs::ModelConfig;
 use tokio::sync::watch;
 
 use crate::base::fault::Usage;
-use crate::engine::{EngineFailure, Made};
+use crate::engine::{EngineFailure, GenerationOutput};
 
 /// This number of different requests in succession that cannot be sampled proves that the weights
 /// are at fault. A request that comes again may be at fault itself: its conversation is given up
@@ -44,7 +44,7 @@ impl Broken {
     /// of them was sampled from the version, its failures are forgotten.
     pub(crate) fn record<'a>(
         &mut self,
-        answers: impl Iterator<Item = (RequestId, &'a Result<Made, EngineFailure>)> + Clone,
+        answers: impl Iterator<Item = (RequestId, &'a Result<GenerationOutput, EngineFailure>)> + Clone,
     ) -> Option<WeightVersion> {
         for (request, failure) in answers
             .clone()
@@ -121,23 +121,20 @@ mod tests {
     use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 
     use super::*;
+    use crate::testing::version;
 
-    fn version(step: u64) -> WeightVersion {
-        WeightVersion { lineage: 1, step }
-    }
-
-    fn not_finite(step: u64) -> Result<Made, EngineFailure> {
+    fn not_finite(step: u64) -> Result<GenerationOutput, EngineFailure> {
         let cause = Failure::not_finite(version(step), "the logits are not finite");
         Err(EngineFailure { cause, retry: true })
     }
 
-    fn sampled(step: u64) -> Result<Made, EngineFailure> {
+    fn sampled(step: u64) -> Result<GenerationOutput, EngineFailure> {
         let span = VersionSpan {
             version: version(step),
             start: 0,
             end: 1,
         };
-        Ok(Made {
+        Ok(GenerationOutput {
             output_ids: vec![1],
             logprobs: vec![-1.0],
             logprobs_of: LogProbs::Sampled,
@@ -150,7 +147,7 @@ mod tests {
     }
 
     /// Returns the version that is given up, and the index of the answer that decided it.
-    fn given_up_at(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, WeightVersion)> {
+    fn given_up_at(answers: &[(u8, Result<GenerationOutput, EngineFailure>)]) -> Option<(usize, WeightVersion)> {
         let mut broken = Broken::default();
         let mut answers = answers.iter().enumerate();
         answers.find_map(|(place, (id, result))| {
@@ -165,14 +162,14 @@ mod tests {
     fn a_sample_in_the_same_answers_clears_the_weights() {
         let failing = |id| (RequestId([id; 16]), not_finite(4));
         let mut together: Vec<_> = (0..8).map(failing).collect();
-        let hear =
+        let record =
             |answers: &[(RequestId, _)]| Broken::default().record(answers.iter().map(|(id, result)| (*id, result)));
-        assert_eq!(hear(&together), Some(version(4)));
+        assert_eq!(record(&together), Some(version(4)));
         together.insert(0, (RequestId([9; 16]), sampled(4)));
-        assert_eq!(hear(&together), None);
+        assert_eq!(record(&together), None);
         together[0].1 = sampled(3);
         assert_eq!(
-            hear(&together),
+            record(&together),
             Some(version(4)),
             "other weights prove nothing about these"
         );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use actix::Addr;
 use broker::bus::letter::{Class, Refusal, Stage, dead_letter};
-use broker::bus::{Delivery, Outgoing, heard};
+use broker::bus::{Delivery, Outgoing, verified};
 use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::bundle::Bundle;
@@ -218,7 +218,7 @@ pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
     log_scope::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             delivery.ack().await;
-            match heard::beat(&agent.topology, &delivery) {
+            match verified::beat(&agent.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => agent.saw(beat),
                 Ok(Beat::Coordinator(beat)) => {
                     orders::apply(&agent, &beat).await;

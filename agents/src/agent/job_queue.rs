@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use broker::ids::GroupId;
 
-use crate::engine::Job;
-use crate::run_folder::crash_marks::{Standing, Strikes};
+use crate::engine::GenerationJob;
+use crate::run_folder::crash_marks::{Isolation, Strikes};
 
 /// Jobs that begin together, and whether they are a closed wave.
-type Batch = (Vec<Job>, bool);
+type Batch = (Vec<GenerationJob>, bool);
 
 /// Decides which jobs the engine works on, and marks them on disk.
 pub(super) struct JobQueue {
@@ -37,15 +37,15 @@ impl JobQueue {
 
     /// Returns true if the group crashed the process too often to run again.
     pub(super) fn is_out(&self, group: &GroupId) -> bool {
-        self.strikes.standing(group) == Standing::Out
+        self.strikes.isolation(group) == Isolation::Out
     }
 
     /// Adds jobs in their order.
-    pub(super) fn take(&mut self, jobs: Vec<(GroupId, Job)>, wave: bool) {
+    pub(super) fn take(&mut self, jobs: Vec<(GroupId, GenerationJob)>, wave: bool) {
         let (mut free, mut groups) = (Vec::new(), Vec::new());
-        let mut suspects: BTreeMap<GroupId, Vec<Job>> = BTreeMap::new();
+        let mut suspects: BTreeMap<GroupId, Vec<GenerationJob>> = BTreeMap::new();
         for (group, job) in jobs {
-            if self.strikes.standing(&group) == Standing::Alone {
+            if self.strikes.isolation(&group) == Isolation::Alone {
                 suspects.entry(group).or_default().push(job);
             } else {
                 free.push(job);
@@ -124,40 +124,18 @@ impl JobQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::sync::Arc;
-
-    use broker::ids::RequestId;
-    use broker::protocol::turn::Sampling;
-
     use super::*;
     use crate::run_folder::RunFolder;
     use crate::run_folder::crash_marks::OUT;
     use crate::run_folder::tests::config_in;
+    use crate::testing;
+    use std::collections::BTreeSet;
 
-    fn job(group: u8) -> (GroupId, Job) {
-        let sampling = Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: 1,
-            max_context: None,
-            stop: Vec::new(),
-        };
-        let job = Job {
-            request: RequestId([group; 16]),
-            group: GroupId([group; 16]),
-            member: 0,
-            prompt_ids: Arc::from([u32::from(group)]),
-            sampling: Arc::new(sampling),
-            seed: 0,
-            keep: false,
-        };
-        (GroupId([group; 16]), job)
+    fn job(group: u8) -> (GroupId, GenerationJob) {
+        (GroupId([group; 16]), testing::job(group, &[u32::from(group)], 1))
     }
 
-    fn of(job: &Job) -> u8 {
+    fn of(job: &GenerationJob) -> u8 {
         job.request.0[0]
     }
 
@@ -228,7 +206,7 @@ mod tests {
         assert_eq!(deaths, 2 + OUT, "twice with other groups, then alone");
         let strikes = Strikes::open(&folder, "a").unwrap();
         for group in 0..64 {
-            let out = strikes.standing(&GroupId([group; 16])) == Standing::Out;
+            let out = strikes.isolation(&GroupId([group; 16])) == Isolation::Out;
             assert_eq!(out, group == poison, "group {group}");
         }
     }

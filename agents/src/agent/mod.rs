@@ -6,7 +6,6 @@
 //! weights. No code here depends on a role's name: roles are data.
 
 pub mod alarms;
-pub mod answers;
 pub(crate) mod broken;
 pub(crate) mod due;
 pub mod figures;

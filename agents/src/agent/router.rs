@@ -4,7 +4,10 @@
 //! again later gets the same result from a bounded memory. A synchronous wave is held until it is
 //! complete and then computed as one closed batch.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+pub(crate) mod answers;
+mod waves;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
@@ -19,12 +22,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tracing::Span;
 
-use super::answers::{Answers, Replies, estimate, log_work, outcome};
-use super::broken::{self, Broken};
+use self::waves::{WaveBuffer, unpark};
+use super::broken::Broken;
 use super::job_queue::JobQueue;
 use crate::base::log_scope;
 use crate::base::runtime_check;
-use crate::engine::{EngineClient, Finished, Job};
+use crate::engine::{EngineClient, Finished, GenerationJob};
 use crate::run_folder::crash_marks::Strikes;
 use crate::turn::failure;
 use crate::turn::recent::{Bounds, Recent};
@@ -70,25 +73,6 @@ struct Asked {
     /// The number of held ids that its prompt begins with.
     kept: usize,
     frames: Vec<u64>,
-}
-
-#[derive(Default)]
-struct WaveBuffer {
-    jobs: BTreeMap<u64, Job>,
-    /// Requests, not deliveries: a frame may come twice.
-    seen: HashSet<RequestId>,
-}
-
-/// Removes a request's job from the wave that it waits in.
-fn unpark(waves: &mut HashMap<(String, Wave), WaveBuffer>, request: &RequestId) -> Option<Job> {
-    waves.values_mut().find_map(|buffer| {
-        let at = buffer
-            .jobs
-            .iter()
-            .find(|(_, job)| job.request == *request)
-            .map(|(at, _)| *at)?;
-        buffer.jobs.remove(&at)
-    })
 }
 
 pub struct Router {
@@ -212,7 +196,7 @@ impl Router {
                 if prompt.kept > 0 && !self.going_on.contains(&request.role) {
                     self.going_on.insert(request.role.clone());
                 }
-                let job = Job {
+                let job = GenerationJob {
                     request: request.request,
                     group: request.group,
                     member: request.member,
@@ -237,48 +221,8 @@ impl Router {
         Taken::Known(Arc::new(request.failed(failure)))
     }
 
-    /// Holds a wave's jobs until all its requests have come.
-    fn gather(
-        &mut self,
-        reply_to: String,
-        wave: Wave,
-        jobs: Vec<(u64, Job)>,
-        seen: &[RequestId],
-    ) -> Vec<(u64, Arc<TurnResult>)> {
-        self.drop_dead_waves(&reply_to, wave.id);
-        let key = (reply_to, wave);
-        let buffer = self.waves.entry(key.clone()).or_default();
-        buffer.jobs.extend(jobs);
-        buffer.seen.extend(seen);
-        if buffer.seen.len() >= wave.total as usize
-            && let Some(buffer) = self.waves.remove(&key)
-        {
-            return self.submit(buffer.jobs.into_values().collect(), true);
-        }
-        Vec::new()
-    }
-
-    /// Drops waves that stay incomplete. There is one coordinator at a time, with one wave at a
-    /// time: waves of an earlier coordinator, or earlier waves of the present one, never complete.
-    /// No coordinator needs the requests that the present wave did not repeat, so their frames need
-    /// not come again.
-    fn drop_dead_waves(&mut self, reply_to: &str, present: u64) {
-        let others: Vec<WaveBuffer> = self
-            .waves
-            .extract_if(|(asker, wave), _| asker != reply_to || wave.id < present)
-            .map(|(_, buffer)| buffer)
-            .collect();
-        for job in others.into_iter().flat_map(|buffer| buffer.jobs.into_values()) {
-            let frames = self
-                .asked
-                .remove(&job.request)
-                .map_or_else(Vec::new, |asked| asked.frames);
-            frames.into_iter().for_each(|frame| self.settle(frame, 1));
-        }
-    }
-
     /// Has jobs generated in order; returns failures for groups that are put out.
-    fn submit(&mut self, jobs: Vec<Job>, wave: bool) -> Vec<(u64, Arc<TurnResult>)> {
+    fn submit(&mut self, jobs: Vec<GenerationJob>, wave: bool) -> Vec<(u64, Arc<TurnResult>)> {
         let mut grouped = Vec::with_capacity(jobs.len());
         let mut refused = Vec::new();
         for job in jobs {
@@ -318,108 +262,10 @@ impl Router {
             self.engine.submit(jobs, wave, done.clone());
         }
     }
-
-    fn on_finished(&mut self, finished: Vec<(Finished, String)>, ctx: &mut Context<Self>) {
-        broker::fail::point("turn.generated");
-        if self.gives_up(&finished) {
-            return;
-        }
-        log_work(&finished);
-        let (mut ready, mut groups) = (Vec::new(), Vec::new());
-        for (one, text) in finished {
-            let Some(asked) = self.asked.remove(&one.job.request) else {
-                continue;
-            };
-            groups.push(asked.request.group);
-            let remember = one.result.is_ok();
-            let (request, ok) = (&asked.request, remember);
-            log_scope::turn(request.group, request.member, &request.role, request.turn)
-                .in_scope(|| tracing::debug!(ok, "a turn was generated"));
-            let result = Arc::new(asked.request.answered(outcome(one, text, asked.kept)));
-            if remember {
-                let bytes = estimate(&result);
-                self.recent.put(result.request, result.clone(), bytes);
-            }
-            ready.extend(asked.frames.into_iter().map(|frame| (frame, result.clone())));
-        }
-        self.queue.finished(groups);
-        self.answer(ready, ctx);
-        self.work();
-    }
-
-    /// Returns true if these answers make the router give up the engine's weights.
-    fn gives_up(&mut self, finished: &[(Finished, String)]) -> bool {
-        let answers = finished.iter().map(|(one, _)| (one.job.request, &one.result));
-        let Some(version) = self.broken.record(answers) else {
-            return false;
-        };
-        let why = broken::explain(&self.agent, version, broken::IN_SUCCESSION);
-        let why = format!("{why}. Its open requests stay unanswered and come again when it is started");
-        let version = version.to_string();
-        tracing::error!(agent = %self.agent, version, "{why}");
-        // No group is to blame.
-        self.queue.clear();
-        self.gave_up.send_replace(Some(why));
-        true
-    }
-
-    /// Publishes results, a few frames for each coordinator and wave.
-    fn answer(&mut self, ready: Vec<(u64, Arc<TurnResult>)>, ctx: &mut Context<Self>) {
-        let mut places: BTreeMap<(String, Option<Wave>), Answers> = BTreeMap::new();
-        for (frame, result) in ready {
-            let Some(state) = self.frames.get(&frame) else { continue };
-            let place = (state.reply_to.clone(), state.wave);
-            let answers = places.entry(place.clone()).or_default();
-            answers.put(frame, result);
-            if answers.is_full()
-                && let Some(answers) = places.remove(&place)
-            {
-                self.send(place, answers, ctx);
-            }
-        }
-        for (place, answers) in places {
-            self.send(place, answers, ctx);
-        }
-    }
-
-    fn send(&self, place: (String, Option<Wave>), answers: Answers, ctx: &mut Context<Self>) {
-        let Answers { results, frames, .. } = answers;
-        let replies = Replies {
-            bus: self.bus.clone(),
-            topology: self.topology.clone(),
-            agent: self.agent.clone(),
-            reply_to: place.0,
-            wave: place.1,
-        };
-        let addr = ctx.address();
-        log_scope::spawn(async move {
-            if let Err(error) = replies.send(results).await {
-                tracing::debug!(%error, "results were not sent; their requests come again");
-                return;
-            }
-            broker::fail::point("turn.published");
-            for (frame, answers) in frames {
-                let _ = addr.send(RouterMessage::Answered(frame, answers)).await;
-            }
-        });
-    }
-
-    /// Acks a frame when each of its requests was answered.
-    fn settle(&mut self, frame: u64, answers: usize) {
-        let Some(state) = self.frames.get_mut(&frame) else {
-            return;
-        };
-        state.waiting = state.waiting.saturating_sub(answers);
-        if state.waiting == 0
-            && let Some(state) = self.frames.remove(&frame)
-        {
-            log_scope::spawn(async move { state.delivery.ack().await });
-        }
-    }
 }
 
 enum Taken {
-    Job(Job),
+    Job(GenerationJob),
     Known(Arc<TurnResult>),
     UnderWay,
 }

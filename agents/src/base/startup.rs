@@ -17,13 +17,13 @@ use super::log_scope;
 pub const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// The stages of all agents that start now, by name.
-pub type Stages = BTreeMap<AgentName, Stage>;
+pub type Stages = BTreeMap<AgentName, StartupStage>;
 
 static STAGES: LazyLock<watch::Sender<Stages>> = LazyLock::new(watch::Sender::default);
 
 /// The present work of a starting agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stage {
+pub struct StartupStage {
     pub text: String,
     /// The beginning of the start.
     pub since: Instant,
@@ -56,7 +56,7 @@ pub struct Starting {
 
 /// Begins an agent's start. Its log lines are in the current scope.
 pub fn begin(agent: &AgentName) -> Starting {
-    let stage = Stage {
+    let stage = StartupStage {
         text: "opening its model".into(),
         since: Instant::now(),
     };

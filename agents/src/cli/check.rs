@@ -10,7 +10,7 @@ use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
 use rollout::hub_cache::Cache;
 use rollout::tasks::{TaskSource, TasksError};
-use rollout::workflow::program::Place;
+use rollout::workflow::program::ProgramPlace;
 use rollout::workflow::tools::ToolProgram;
 
 use notes::{absent_devices, all_tools, comments, ignored, models, not_here, stock, without_absent};
@@ -133,8 +133,8 @@ fn ungradable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) ->
         .programs()
         .into_iter()
         .filter_map(|program| match program.place {
-            Place::Judge(judge) | Place::Agent(_, judge) => Some((judge, program.roles)),
-            Place::Process(_) | Place::Remote(_) => None,
+            ProgramPlace::Judge(judge) | ProgramPlace::Agent(_, judge) => Some((judge, program.roles)),
+            ProgramPlace::Process(_) | ProgramPlace::Remote(_) => None,
         })
         .collect();
     if judges.is_empty() {
@@ -299,7 +299,7 @@ mod tests {
         let text = CONFIG
             .replace("train_steps = 3", "train_steps = 0")
             .replace("group_size = 4", "group_size = 1")
-            .replace("listener = \"b\"", "listener = \"nobody\"")
+            .replace("listener = \"b\"", "listener = \"stranger\"")
             .replace("heads = 2", "heads = 3")
             .replace("[agents.b]", "[agents.b]\nsampling = { top_p = 0.5 }");
         let error = check_text(&text).unwrap_err();

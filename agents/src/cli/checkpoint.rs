@@ -64,7 +64,7 @@ fn print_snapshot(folder: &RunFolder, name: &str, voided: u64) -> anyhow::Result
         println!("  {voided} groups were still open and start again");
     }
     if path.is_file() {
-        for (agent, saved) in snapshot::Manifest::read(&path)?.agents {
+        for (agent, saved) in snapshot::SnapshotManifest::read(&path)?.agents {
             println!("  {agent}  step {}  {}", saved.step, saved.digest);
         }
     }

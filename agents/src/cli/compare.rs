@@ -84,7 +84,7 @@ fn read(folders: &[RunFolder]) -> anyhow::Result<Side> {
 
 #[cfg(test)]
 mod tests {
-    use super::comparison::{How, SAID};
+    use super::comparison::{IntervalUnits, SAID};
     use super::*;
     use crate::stats;
     use crate::stats::summary::Evaluation;
@@ -123,7 +123,10 @@ mod tests {
         let b = side(vec![last(&[("t", 1.0), ("u", 2.0), ("v", 1.0)])]);
         let found = compare(&a, &b);
         let success = &found.rows[0];
-        assert_eq!((success.metric.as_str(), success.how), ("success", How::PairedTasks));
+        assert_eq!(
+            (success.metric.as_str(), success.how),
+            ("success", IntervalUnits::PairedTasks)
+        );
         assert_eq!(
             success.difference.map(|d| (d.low, d.mean, d.high)),
             Some((1.0, 1.0, 1.0))
@@ -136,7 +139,7 @@ mod tests {
             render(&found)
         );
         let other = side(vec![last(&[("t", 1.0), ("w", 2.0)])]);
-        assert_eq!(compare(&a, &other).rows[0].how, How::OtherTasks);
+        assert_eq!(compare(&a, &other).rows[0].how, IntervalUnits::OtherTasks);
     }
 
     #[test]
@@ -147,6 +150,6 @@ mod tests {
             found.rows[0].difference,
             stats::welch(&[1.0, 2.0, 3.0], &[3.0, 4.0, 5.0])
         );
-        assert_eq!(found.rows[0].how, How::Runs);
+        assert_eq!(found.rows[0].how, IntervalUnits::Runs);
     }
 }

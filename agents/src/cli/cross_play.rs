@@ -8,7 +8,7 @@ use configs::{Mode, RunConfig};
 
 use super::render::table::{Align, Table, difference, interval};
 use crate::base::fault::Usage;
-use crate::eval::cross::{self, Figures, OfRun};
+use crate::eval::cross::{self, CellFigures, OfRun};
 use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry;
 use crate::run_folder::telemetry::Telemetry;
@@ -105,7 +105,7 @@ fn same_recipe(a: &RunConfig, b: &RunConfig) -> anyhow::Result<bool> {
 /// Formats the table.
 #[must_use]
 pub fn render(table: &cross::CrossTable) -> String {
-    let part = |heading: &str, rows: &[(String, Figures)], shown: fn(Option<crate::stats::Interval>) -> String| {
+    let part = |heading: &str, rows: &[(String, CellFigures)], shown: fn(Option<crate::stats::Interval>) -> String| {
         let mut text = Table::new(&[(heading, Align::Left)]);
         table.figures.iter().for_each(|name| text.column(name, Align::Left));
         for (name, figures) in rows {

@@ -49,7 +49,7 @@ pub enum Standing {
 
 /// One check and its result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// The name of the thing that was checked.
     pub what: &'static str,
     pub standing: Standing,
@@ -57,7 +57,7 @@ pub struct Finding {
     pub fix: Option<String>,
 }
 
-impl Finding {
+impl DoctorFinding {
     fn good(what: &'static str, found: impl Into<String>) -> Self {
         Self {
             what,
@@ -117,7 +117,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
 
 /// Reports which libtorch this process has loaded. It is never a required check: without libtorch
 /// the program could not have started.
-fn libtorch() -> Finding {
+fn libtorch() -> DoctorFinding {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let library = |name: &str| {
         let path = maps
@@ -132,9 +132,9 @@ fn libtorch() -> Finding {
             let version = torch_version(folder).map_or_else(String::new, |version| format!("{version}, "));
             let cuda = trainer::device::cuda_library();
             let cuda = cuda.map_or("CPU".to_owned(), |path| format!("with CUDA, {}", path.display()));
-            Finding::good("libtorch", format!("{version}{cuda}, in {}", folder.display()))
+            DoctorFinding::good("libtorch", format!("{version}{cuda}, in {}", folder.display()))
         }
-        None => Finding::problem("libtorch", false, "not loaded", "run `make setup`, then build again"),
+        None => DoctorFinding::problem("libtorch", false, "not loaded", "run `make setup`, then build again"),
     }
 }
 
@@ -149,19 +149,19 @@ fn torch_version(lib: &Path) -> Option<String> {
         .or_else(|| light::full::torch_version(root))
 }
 
-fn gpu() -> Finding {
+fn gpu() -> DoctorFinding {
     match devices::gpus() {
         Some(gpus) => {
             let lines: Vec<String> = gpus.into_iter().map(|gpu| gpu.line).collect();
-            Finding::good("GPU", lines.join("; "))
+            DoctorFinding::good("GPU", lines.join("; "))
         }
-        None if Path::new("/proc/driver/nvidia/version").exists() => Finding::problem(
+        None if Path::new("/proc/driver/nvidia/version").exists() => DoctorFinding::problem(
             "GPU",
             true,
             "a driver is loaded, but nvidia-smi is missing or fails",
             "run nvidia-smi to see its error; start a container with --gpus all",
         ),
-        None => Finding::problem(
+        None => DoctorFinding::problem(
             "GPU",
             false,
             "none; training uses the CPU",
@@ -171,7 +171,7 @@ fn gpu() -> Finding {
 }
 
 /// Checks each device that an agent names, and estimates the memory that its agents need.
-fn devices(config: &RunConfig) -> Vec<Finding> {
+fn devices(config: &RunConfig) -> Vec<DoctorFinding> {
     let apart = memory::by_device(config, Processes::Each);
     let reports = devices::reports(config, Processes::One).into_iter();
     let findings = reports.flat_map(|report| {
@@ -186,25 +186,25 @@ fn devices(config: &RunConfig) -> Vec<Finding> {
             )
         };
         let device = match report.problem() {
-            None => Finding::good("device", format!("{} for {}", report.device, report.agents())),
-            Some(problem) => Finding::problem(
+            None => DoctorFinding::good("device", format!("{} for {}", report.device, report.agents())),
+            Some(problem) => DoctorFinding::problem(
                 "device",
                 true,
                 problem,
                 "set agents.NAME.device to a device of this machine, or train less: agents.NAME.lora, a smaller model",
             ),
         };
-        [device, Finding::good("memory", report.memory() + &apart)]
+        [device, DoctorFinding::good("memory", report.memory() + &apart)]
     });
     findings.collect()
 }
 
 /// Checks that a server's program is installed. It is required only if the URL is `local:`.
-fn server(name: &'static str, places: &[&str], url: Option<&str>) -> Finding {
+fn server(name: &'static str, places: &[&str], url: Option<&str>) -> DoctorFinding {
     let required = url == Some("local:");
     match find_binary(places, name) {
-        Some(path) => Finding::good(name, path.display().to_string()),
-        None => Finding::problem(
+        Some(path) => DoctorFinding::good(name, path.display().to_string()),
+        None => DoctorFinding::problem(
             name,
             required,
             "not installed",
@@ -214,7 +214,7 @@ fn server(name: &'static str, places: &[&str], url: Option<&str>) -> Finding {
 }
 
 /// Connects to the broker. Returns `None` if the URL names no running server (`memory:`, `local:`).
-async fn try_broker(url: Option<&str>) -> Option<Finding> {
+async fn try_broker(url: Option<&str>) -> Option<DoctorFinding> {
     let url = url.filter(|url| !matches!(*url, "memory:" | "local:"))?;
     let shown = redact(url);
     Some(match select::connect(url, "doctor").await {
@@ -222,16 +222,16 @@ async fn try_broker(url: Option<&str>) -> Option<Finding> {
             let health = bus.health();
             bus.close().await;
             match health {
-                broker::bus::BusHealth::Blocked(reason) => Finding::problem(
+                broker::bus::BusHealth::Blocked(reason) => DoctorFinding::problem(
                     "broker",
                     true,
                     format!("{shown} accepts no messages: {reason}"),
                     "free memory or disk space on the broker's host",
                 ),
-                _ => Finding::good("broker", format!("{shown} answers")),
+                _ => DoctorFinding::good("broker", format!("{shown} answers")),
             }
         }
-        Err(error) => Finding::problem(
+        Err(error) => DoctorFinding::problem(
             "broker",
             true,
             format!("{error:#}"),
@@ -241,7 +241,7 @@ async fn try_broker(url: Option<&str>) -> Option<Finding> {
 }
 
 /// Connects to the state store. Returns `None` like [`try_broker`].
-async fn try_store(url: Option<&str>) -> Option<Finding> {
+async fn try_store(url: Option<&str>) -> Option<DoctorFinding> {
     let url = url.filter(|url| !matches!(*url, "memory:" | "local:"))?;
     let shown = redact(url);
     let run = RunId::new("doctor")?;
@@ -250,20 +250,20 @@ async fn try_store(url: Option<&str>) -> Option<Finding> {
         Ok::<_, anyhow::Error>(store.check().await?)
     });
     Some(match tried.await {
-        Ok(Ok(warnings)) if warnings.is_empty() => Finding::good("state store", format!("{shown} answers")),
-        Ok(Ok(warnings)) => Finding {
+        Ok(Ok(warnings)) if warnings.is_empty() => DoctorFinding::good("state store", format!("{shown} answers")),
+        Ok(Ok(warnings)) => DoctorFinding {
             what: "state store",
             standing: Standing::Good,
             found: format!("{shown} answers"),
             fix: Some(warnings.join("; ")),
         },
-        Ok(Err(error)) => Finding::problem(
+        Ok(Err(error)) => DoctorFinding::problem(
             "state store",
             true,
             error.to_string(),
             "run `docker compose up -d redis`, or correct the URL and password",
         ),
-        Err(_) => Finding::problem(
+        Err(_) => DoctorFinding::problem(
             "state store",
             true,
             format!("{shown} did not answer within 5 s"),
@@ -273,7 +273,7 @@ async fn try_store(url: Option<&str>) -> Option<Finding> {
 }
 
 /// Checks that files can be created in the folder of run folders, and removes what it created.
-fn writable(runs: &Path) -> Finding {
+fn writable(runs: &Path) -> DoctorFinding {
     let is_new = !runs.exists();
     let probe = runs.join(format!(".doctor-{}", std::process::id()));
     let tried = std::fs::create_dir_all(runs).and_then(|()| std::fs::write(&probe, b"x"));
@@ -282,8 +282,8 @@ fn writable(runs: &Path) -> Finding {
         let _ = std::fs::remove_dir(runs);
     }
     match tried {
-        Ok(()) => Finding::good("run folder", format!("{} is writable", runs.display())),
-        Err(error) => Finding::problem(
+        Ok(()) => DoctorFinding::good("run folder", format!("{} is writable", runs.display())),
+        Err(error) => DoctorFinding::problem(
             "run folder",
             true,
             format!("{}: {error}", runs.display()),
@@ -294,7 +294,7 @@ fn writable(runs: &Path) -> Finding {
 
 /// Returns the findings as lines for the terminal, each fix below its finding.
 #[must_use]
-pub fn render(findings: &[Finding]) -> String {
+pub fn render(findings: &[DoctorFinding]) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     for finding in findings {

@@ -34,7 +34,7 @@ pub struct ExportArgs {
     /// Weights: the newest checkpoint (`latest`), the newest undamaged one (`last-good`), the one
     /// of step N, or the initial policy (`initial`)
     #[arg(long, value_name = "N|latest|last-good|initial", default_value = "latest")]
-    pub step: Step,
+    pub step: ExportStep,
     /// The folder to create; for a link, the folder that it points to
     #[arg(long, value_name = "FOLDER")]
     pub out: PathBuf,
@@ -56,14 +56,14 @@ pub struct ExportArgs {
 
 /// The checkpoint to export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ExportStep {
     Latest,
     LastGood,
     Initial,
     At(u64),
 }
 
-impl FromStr for Step {
+impl FromStr for ExportStep {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -145,21 +145,21 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
 }
 
 /// Finds the weights. The error for damaged weights has a hint.
-fn choose(run: &RunFolder, agent: &AgentName, step: Step) -> anyhow::Result<Chosen> {
+fn choose(run: &RunFolder, agent: &AgentName, step: ExportStep) -> anyhow::Result<Chosen> {
     let (chosen, hint) = match step {
-        Step::Latest => (
+        ExportStep::Latest => (
             Chosen::newest(run, agent),
             "--step last-good takes the newest undamaged checkpoint",
         ),
-        Step::LastGood => (
+        ExportStep::LastGood => (
             Chosen::last_good(run, agent),
             "--step initial takes the initial policy of the run",
         ),
-        Step::Initial => (
+        ExportStep::Initial => (
             Chosen::initial(run, agent),
             "--step last-good takes the newest undamaged checkpoint",
         ),
-        Step::At(step) => (
+        ExportStep::At(step) => (
             Chosen::step(run, agent, step),
             "--step last-good takes the newest undamaged checkpoint, --step N the one of step N",
         ),

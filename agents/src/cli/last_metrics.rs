@@ -17,12 +17,12 @@ pub struct LastMetrics {
     pub stalled: Option<Map<String, Value>>,
     /// By coordinator.
     #[serde(skip)]
-    pub rates: BTreeMap<String, Rates>,
+    pub rates: BTreeMap<String, CoordinatorRates>,
 }
 
 /// Turns and conversations per second over the newest lines of a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rates {
+pub struct CoordinatorRates {
     pub turns: f64,
     pub conversations: f64,
 }
@@ -65,11 +65,11 @@ pub fn last_metrics(folder: &RunFolder) -> anyhow::Result<LastMetrics> {
 }
 
 /// Returns the rates between the first and the last line.
-fn rates(totals: &[Map<String, Value>]) -> Option<Rates> {
+fn rates(totals: &[Map<String, Value>]) -> Option<CoordinatorRates> {
     let (first, last) = (totals.first()?, totals.last()?);
     let grown = |name: &str| Some(last.get(name)?.as_f64()? - first.get(name)?.as_f64()?);
     let seconds = grown("time/elapsed_s").filter(|seconds| *seconds > 0.0)?;
-    Some(Rates {
+    Some(CoordinatorRates {
         turns: grown("turns")? / seconds,
         conversations: grown("conversations")? / seconds,
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use broker::AgentName;
-use broker::bus::{Bus, Consumer, Outgoing, heard};
+use broker::bus::{Bus, Consumer, Outgoing, verified};
 use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::control::{Beat, Command, RunPhase, RunState, SnapshotDone};
@@ -129,7 +129,7 @@ impl OrderChannel {
         let until = Instant::now() + AGAIN;
         while let Ok(Some(delivery)) = tokio::time::timeout_at(until, self.beats.next()).await {
             delivery.ack().await;
-            match heard::beat(&self.topology, &delivery) {
+            match verified::beat(&self.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
                     self.agents.insert(beat.agent, beat.run);
                 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use broker::AgentName;
-use broker::bus::{Bus, heard};
+use broker::bus::{Bus, verified};
 use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::Topology;
 use configs::RunConfig;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::base::startup::{self, Stage, Stages};
+use crate::base::startup::{self, Stages, StartupStage};
 
 /// Time between two lines if the output is no terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const START_EVERY: Duration = Duration::from_secs(1);
 
 /// The newest heartbeats.
 #[derive(Default)]
-struct Heard {
+struct NewestBeats {
     agents: BTreeMap<AgentName, Heartbeat>,
     coordinators: BTreeMap<String, CoordinatorBeat>,
 }
@@ -39,7 +39,7 @@ pub async fn watch(
     let topology = topology.clone();
     tokio::spawn(async move {
         let mut view = View::new(config);
-        let mut heard = Heard::default();
+        let mut newest = NewestBeats::default();
         let mut stages = startup::stages();
         loop {
             let starting = !stages.borrow().is_empty();
@@ -56,17 +56,17 @@ pub async fn watch(
             };
             let Some(delivery) = delivery else { return };
             delivery.ack().await;
-            match heard::beat(&topology, &delivery) {
+            match verified::beat(&topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
-                    heard.agents.insert(beat.agent.clone(), beat);
+                    newest.agents.insert(beat.agent.clone(), beat);
                 }
                 Ok(Beat::Coordinator(beat)) => {
-                    heard.coordinators.insert(beat.incarnation.clone(), beat);
+                    newest.coordinators.insert(beat.incarnation.clone(), beat);
                 }
                 Err(_) => continue,
             }
             if !starting {
-                view.show(&heard);
+                view.show(&newest);
             }
         }
     });
@@ -142,24 +142,24 @@ impl View {
         }
     }
 
-    fn show(&mut self, heard: &Heard) {
+    fn show(&mut self, newest: &NewestBeats) {
         let lead = self
             .config
             .lead()
-            .and_then(|lead| heard.agents.get(lead))
+            .and_then(|lead| newest.agents.get(lead))
             .map_or(0, |beat| beat.step);
-        let summary = summary(heard, self.started.elapsed(), lead, self.config.run.train_steps);
+        let summary = summary(newest, self.started.elapsed(), lead, self.config.run.train_steps);
         if self.live {
             self.run.set_position(lead);
             self.run.set_message(summary);
             for (name, bar) in &self.agents {
-                if let Some(beat) = heard.agents.get(name) {
+                if let Some(beat) = newest.agents.get(name) {
                     bar.set_message(agent_line(beat));
                 }
             }
         } else if self.last.is_none_or(|at| at.elapsed() >= PLAIN_EVERY) {
             self.last = Some(Instant::now());
-            let agents: Vec<String> = heard
+            let agents: Vec<String> = newest
                 .agents
                 .values()
                 .map(|beat| format!("{}: {}", beat.agent, agent_line(beat)))
@@ -181,14 +181,14 @@ fn say(line: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
-fn stage_text(stage: &Stage) -> String {
+fn stage_text(stage: &StartupStage) -> String {
     format!("{} ({} s)", stage.text, stage.since.elapsed().as_secs())
 }
 
-fn summary(heard: &Heard, elapsed: Duration, step: u64, steps: u64) -> String {
+fn summary(newest: &NewestBeats, elapsed: Duration, step: u64, steps: u64) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-3);
-    let turns: u64 = heard.coordinators.values().map(|beat| beat.turns).sum();
-    let conversations: u64 = heard
+    let turns: u64 = newest.coordinators.values().map(|beat| beat.turns).sum();
+    let conversations: u64 = newest
         .coordinators
         .values()
         .map(|beat| beat.finished_conversations)
@@ -198,7 +198,7 @@ fn summary(heard: &Heard, elapsed: Duration, step: u64, steps: u64) -> String {
     } else {
         "-".into()
     };
-    let evaluates = heard.coordinators.values().any(|beat| beat.evaluating);
+    let evaluates = newest.coordinators.values().any(|beat| beat.evaluating);
     let evaluates = match (evaluates, step) {
         (false, _) => "",
         (true, 0) => "  first evaluation",

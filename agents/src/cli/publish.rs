@@ -20,7 +20,7 @@ use super::{ended, select};
 use crate::base::fault::Usage;
 use crate::run_folder::logs::printable;
 use crate::run_folder::{FolderError, RunFolder};
-use sender::{Manifest, Sent, send};
+use sender::{PublishedTasks, Sent, send};
 
 /// Time between two looks for outcomes.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
@@ -90,7 +90,7 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
     select::block_on(async {
         let bus = select::connect(&url, "publish").await?;
         let manifest = match &folder {
-            Some(folder) => Some(Manifest::open(&folder.published())?),
+            Some(folder) => Some(PublishedTasks::open(&folder.published())?),
             None => None,
         };
         let sent = send(

@@ -16,7 +16,7 @@ use configs::{ModelConfig, RunConfig};
 
 use super::render::recipes::render;
 use crate::run_folder::RunFolder;
-use outcome::{Row, failed, read};
+use outcome::{RecipeRow, failed, read};
 use partners::{Partner, Running};
 
 /// Time between two checks of a running recipe.
@@ -137,11 +137,11 @@ fn play(
     partner: Option<&Partner>,
     base: &Path,
     steps: Option<u64>,
-) -> Row {
+) -> RecipeRow {
     let steps = config.run.train_steps.min(steps.unwrap_or(u64::MAX));
     let began = Instant::now();
     eprintln!("{recipe}: at most {steps} steps");
-    let seconds = |row: Row| Row {
+    let seconds = |row: RecipeRow| RecipeRow {
         seconds: began.elapsed().as_secs_f64(),
         ..row
     };

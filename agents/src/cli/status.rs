@@ -58,18 +58,18 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         loop {
-            let mut heard = match &mut live {
-                Some(live) => Some(live.hear().await),
+            let mut state = match &mut live {
+                Some(live) => Some(live.listen().await),
                 None => None,
             };
             let metrics = last_metrics(&folder)?;
-            if let Some(heard) = &mut heard {
-                heard.take_rates(&metrics.rates);
+            if let Some(state) = &mut state {
+                state.take_rates(&metrics.rates);
             }
             let status = Status {
                 run: folder.run().to_string(),
-                waits: heard.as_ref().map_or_else(Vec::new, |live| waits(live, &config)),
-                live: heard,
+                waits: state.as_ref().map_or_else(Vec::new, |live| waits(live, &config)),
+                live: state,
                 over: over.as_ref().map(|over| over.text().to_owned()),
                 offline: offline.clone(),
                 metrics,

@@ -34,7 +34,7 @@ pub struct TopologyArgs {
 
 #[derive(Debug, Subcommand)]
 enum TopologyCommand {
-    Export(ExportArgs),
+    Export(TopologyExportArgs),
 }
 
 /// Write RabbitMQ and Redis users with minimal permissions for one run
@@ -48,7 +48,7 @@ enum TopologyCommand {
 /// DYAD_PASSWORD_OPERATOR, DYAD_PASSWORD_ONLOOKER, DYAD_TASK_KEY; for a remote participant judge,
 /// DYAD_PASSWORD_PARTICIPANT_JUDGE.
 #[derive(Debug, Args)]
-pub struct ExportArgs {
+pub struct TopologyExportArgs {
     /// The run: its folder, or with --config the id that its processes are given
     #[arg(long, env = "DYAD_RUN")]
     pub run: String,
@@ -119,7 +119,7 @@ pub fn run(args: &TopologyArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl ExportArgs {
+impl TopologyExportArgs {
     fn of(&self) -> anyhow::Result<(RunId, RunConfig)> {
         let Some(path) = &self.config else {
             let folder = RunFolder::find(&self.runs, &self.run)?;

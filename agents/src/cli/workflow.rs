@@ -21,7 +21,7 @@ use rollout::tasks::MARK;
 use rollout::workflow::Workflow;
 
 use contract_check::keeps_contract;
-use engine_answers::Table;
+use engine_answers::AnswerTable;
 use remote::Remote;
 use scripted::Says;
 
@@ -100,7 +100,7 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
     let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))?;
     crate::cli::embedded::system().block_on(async {
-        let table = Table::open(args, &config)?;
+        let table = AnswerTable::open(args, &config)?;
         let remote = Remote::open(args, &*workflow).await?;
         let line = remote.as_ref().map(|remote| remote.line.clone());
         let host = Host::start(workflow.clone(), line);

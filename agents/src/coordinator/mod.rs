@@ -40,7 +40,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::base::log_scope;
-use crate::participant::Line;
+use crate::participant::RemoteConnection;
 
 pub use env::Env;
 pub use input::Mailbox;
@@ -87,7 +87,7 @@ async fn start_parts(env: Env) -> anyhow::Result<(Mailbox, End)> {
         workflows.push(crate::eval::suites::workflow(&env.config, suite)?);
     }
     let workflows: Vec<&dyn Workflow> = workflows.iter().map(AsRef::as_ref).collect();
-    let line = Line::open(&env.bus, &env.topology, &env.incarnation, &workflows).await?;
+    let line = RemoteConnection::open(&env.bus, &env.topology, &env.incarnation, &workflows).await?;
     let mut coordinator = actor::Coordinator::new(env.clone(), line, ended)?;
     if env.alone {
         coordinator.resend_last_round().await?;

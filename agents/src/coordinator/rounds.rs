@@ -26,12 +26,12 @@ pub(crate) struct Rounds {
     decided: Vec<Decided>,
     /// A group of this round came back from a broken play.
     is_patched: bool,
-    /// Groups whose bundles were sent again at the start.
+    /// Groups with bundles that were sent again at the start.
     resent: BTreeSet<GroupId>,
 }
 
 impl Rounds {
-    /// `resent`: groups whose bundles were sent again at the start.
+    /// `resent`: groups with bundles that were sent again at the start.
     pub(crate) fn set_resent(&mut self, resent: BTreeSet<GroupId>) {
         self.resent = resent;
     }

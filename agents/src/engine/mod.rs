@@ -33,7 +33,7 @@ use trainer::engine::PromptScores;
 
 /// One generation to make.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct GenerationJob {
     pub request: RequestId,
     /// The conversation it belongs to.
     pub group: GroupId,
@@ -49,7 +49,7 @@ pub struct Job {
 
 /// The result of a generation.
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct GenerationOutput {
     pub output_ids: Vec<u32>,
     pub logprobs: Vec<f32>,
     pub logprobs_of: LogProbs,
@@ -65,8 +65,8 @@ pub struct Made {
 /// The one answer to a job.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    pub job: Job,
-    pub result: Result<Made, EngineFailure>,
+    pub job: GenerationJob,
+    pub result: Result<GenerationOutput, EngineFailure>,
 }
 
 /// The failure of a job.
@@ -89,7 +89,7 @@ pub struct WeightRefusal {
 #[derive(Debug, Clone)]
 pub struct Visit {
     /// Has no stop texts: the visitor checks the tokens and leaves.
-    pub job: Job,
+    pub job: GenerationJob,
     /// True if its tokens are wanted as they are made, and not only at its end.
     pub watched: bool,
     /// The number of most likely tokens wanted at each position.
@@ -144,7 +144,7 @@ pub trait EngineClient: Send + Sync {
     /// Takes jobs. Answers arrive on `done` in any order. With `wave`, the jobs are computed as one
     /// closed batch in the given order, alone and with empty caches, so that their bits depend on
     /// nothing else.
-    fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>);
+    fn submit(&self, jobs: Vec<GenerationJob>, wave: bool, done: UnboundedSender<Vec<Finished>>);
     /// Takes visits. A visit never delays a wave, or weights, by more than a step.
     fn visit(&self, visits: Vec<Visit>);
     /// Ends a visit: its visitor is gone, or has the last answer. Called once for every visit.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::process::crash_loop;
-use super::{EngineClient, Finished, Job, Visit, WeightRefusal};
+use super::{EngineClient, Finished, GenerationJob, Visit, WeightRefusal};
 use crate::base::log_scope;
 
 type Done = UnboundedSender<Vec<Finished>>;
@@ -33,7 +33,7 @@ struct Routing {
 
 struct Asker {
     done: Done,
-    job: Job,
+    job: GenerationJob,
     /// Engines that went away while they had it.
     losses: u32,
 }
@@ -90,9 +90,9 @@ impl Replicas {
     }
 
     /// Gives each engine a part of the wave as a closed batch. The wave alone decides the parts.
-    fn share_wave(&self, jobs: Vec<Job>, done: &Done) {
+    fn share_wave(&self, jobs: Vec<GenerationJob>, done: &Done) {
         let mut homes: HashMap<GroupId, EngineId> = HashMap::new();
-        let mut parts: BTreeMap<EngineId, Vec<Job>> = BTreeMap::new();
+        let mut parts: BTreeMap<EngineId, Vec<GenerationJob>> = BTreeMap::new();
         for job in jobs {
             let next = homes.len() % self.engines.len();
             let home = *homes.entry(job.group).or_insert(next);
@@ -103,8 +103,8 @@ impl Replicas {
         }
     }
 
-    fn share(&self, jobs: Vec<Job>, done: &Done) {
-        let mut parts: BTreeMap<EngineId, Vec<Job>> = BTreeMap::new();
+    fn share(&self, jobs: Vec<GenerationJob>, done: &Done) {
+        let mut parts: BTreeMap<EngineId, Vec<GenerationJob>> = BTreeMap::new();
         let mut routing = lock(&self.routing);
         for job in jobs {
             let id = routing.router.assign(job.request, job.group, job.member);
@@ -201,7 +201,7 @@ async fn follow_presence(
         let there = *presence.borrow_and_update();
         report_version(&engines, &scoped);
         let is_lost = std::mem::replace(&mut was_there, there) && !there;
-        let (mut parts, mut left): (BTreeMap<EngineId, Vec<Job>>, Vec<_>) = Default::default();
+        let (mut parts, mut left): (BTreeMap<EngineId, Vec<GenerationJob>>, Vec<_>) = Default::default();
         {
             let mut routing = lock(&routing);
             routing.router.is_away(id, !there);
@@ -247,7 +247,7 @@ async fn follow_refusals(
 }
 
 impl EngineClient for Replicas {
-    fn submit(&self, jobs: Vec<Job>, wave: bool, done: Done) {
+    fn submit(&self, jobs: Vec<GenerationJob>, wave: bool, done: Done) {
         if wave {
             self.share_wave(jobs, &done);
         } else {

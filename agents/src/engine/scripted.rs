@@ -12,7 +12,7 @@ use trainer::engine::PromptScores;
 use trainer::model::Weights;
 use trainer::weights::{SinkError, WeightSink};
 
-use super::{EngineClient, Finished, Job, Made, Visit, VisitUpdate, WeightRefusal};
+use super::{EngineClient, Finished, GenerationJob, GenerationOutput, Visit, VisitUpdate, WeightRefusal};
 
 /// Answers at once with one id drawn from `choices` by the seed.
 pub struct ScriptedEngine {
@@ -76,9 +76,9 @@ impl ScriptedEngine {
         })
     }
 
-    fn answer(&self, job: Job, version: WeightVersion) -> Finished {
+    fn answer(&self, job: GenerationJob, version: WeightVersion) -> Finished {
         let choice = (job.seed % self.choices.len().max(1) as u64) as usize;
-        let made = Made {
+        let made = GenerationOutput {
             output_ids: self.choices.get(choice).copied().into_iter().collect(),
             logprobs: vec![self.logprob()],
             logprobs_of: LogProbs::of_own(&job.sampling),
@@ -106,7 +106,7 @@ impl WeightSink for Versions {
 }
 
 impl EngineClient for ScriptedEngine {
-    fn submit(&self, jobs: Vec<Job>, _wave: bool, done: UnboundedSender<Vec<Finished>>) {
+    fn submit(&self, jobs: Vec<GenerationJob>, _wave: bool, done: UnboundedSender<Vec<Finished>>) {
         let version = *self.version.borrow();
         // The receiver is gone only when the agent ends.
         let _ = done.send(jobs.into_iter().map(|job| self.answer(job, version)).collect());

@@ -107,15 +107,15 @@ pub async fn play(run: &RunFolder, tell: impl Fn(&str)) -> anyhow::Result<OfRun>
 }
 
 /// A figure of a row, in each column.
-pub type Figures = BTreeMap<String, Interval>;
+pub type CellFigures = BTreeMap<String, Interval>;
 
 /// Cells and their differences, over runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct CrossTable {
     /// `success` and each agent's reward.
     pub figures: Vec<String>,
-    pub cells: Vec<(String, Figures)>,
-    pub differences: Vec<(String, Figures)>,
+    pub cells: Vec<(String, CellFigures)>,
+    pub differences: Vec<(String, CellFigures)>,
     pub runs: Vec<String>,
     /// The unit that the intervals are over.
     pub over: String,
@@ -139,7 +139,7 @@ pub fn table(runs: &[OfRun], trained: &[AgentName]) -> CrossTable {
         let of_run = |(index, run): (usize, &OfRun)| Some((index.to_string(), run.found.get(cell)?.mean(figure)?));
         runs.iter().enumerate().map(of_run).collect()
     };
-    let row = |value: &dyn Fn(&str) -> Option<Interval>| -> Figures {
+    let row = |value: &dyn Fn(&str) -> Option<Interval>| -> CellFigures {
         let found = figures
             .iter()
             .filter_map(|figure| Some((figure.clone(), value(figure)?)));

@@ -11,7 +11,7 @@ use broker::AgentName;
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
 use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::task::Task;
-use broker::protocol::turn::{Prompt, TurnFrame, TurnOutcome, turn_key};
+use broker::protocol::turn::{TurnFrame, TurnOutcome, TurnPrompt, turn_key};
 use configs::{EngineKind, RunConfig};
 use rollout::group::{GroupRun, MemberEnd, RunSpec};
 use rollout::workflow::unanswered::{unanswered_by, without_room};
@@ -19,11 +19,11 @@ use rollout::workflow::{Workflow, player};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::engines::Seat;
-use crate::agent::answers::outcome;
-use crate::engine::Job;
+use crate::agent::router::answers::outcome;
+use crate::engine::GenerationJob;
 use crate::participant::Host;
 use crate::turn::frames;
-use crate::turn::frames::Wanted;
+use crate::turn::frames::OutgoingTurn;
 use crate::turn::room;
 use crate::turn::sampling::sampling;
 use crate::turn::{failure, image_support};
@@ -44,7 +44,7 @@ pub enum Manner {
 
 /// One task's conversations, in the order of members.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Played {
+pub struct PlayedTask {
     /// The task's id.
     pub task: String,
     pub content: Arc<Task>,
@@ -120,7 +120,7 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     /// The same as [`Player::play`].
-    pub async fn play_in_chunks(&self, tasks: &Tasks, manner: Manner) -> anyhow::Result<Vec<Played>> {
+    pub async fn play_in_chunks(&self, tasks: &Tasks, manner: Manner) -> anyhow::Result<Vec<PlayedTask>> {
         let samples = match manner {
             Manner::Greedy => 1,
             Manner::Sampled { samples, .. } | Manner::AsInTraining { samples } => samples,
@@ -148,7 +148,7 @@ impl<'a> Player<'a> {
     /// # Errors
     /// Fails if the workflow cannot use a task, a role has no player, an engine is gone, or no
     /// request can be sampled. A conversation that fails is part of the result.
-    pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<Played>> {
+    pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<PlayedTask>> {
         for (id, task) in tasks {
             rollout::workflow::check_task(self.workflow.as_ref(), task)
                 .map_err(|reason| anyhow::anyhow!("task {id} cannot be played: {reason}"))?;
@@ -179,7 +179,7 @@ impl<'a> Player<'a> {
                 }
             }
         }
-        let ended = |(run, (id, task)): (GroupRun, &(String, Arc<Task>))| Played {
+        let ended = |(run, (id, task)): (GroupRun, &(String, Arc<Task>))| PlayedTask {
             task: id.clone(),
             content: task.clone(),
             ends: run.finish(),
@@ -250,7 +250,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    fn address(&self, index: usize, one: rollout::group::Wanted, manner: Manner) -> anyhow::Result<Wanted> {
+    fn address(&self, index: usize, one: rollout::group::Wanted, manner: Manner) -> anyhow::Result<OutgoingTurn> {
         let role = &one.key.role;
         let player = player(&self.config.workflow, &*self.workflow, role);
         let player = player.with_context(|| format!("no agent or program plays the role {role}"))?;
@@ -275,13 +275,13 @@ impl<'a> Player<'a> {
             sampling.temperature = player.temperature.or(all).unwrap_or(sampling.temperature);
         }
         let messages = image_support::shown(&*self.workflow, (agent, role), engine, one.ask.messages);
-        Ok(Wanted {
+        Ok(OutgoingTurn {
             agent: agent.clone(),
             group: group(index),
             attempt: ATTEMPT,
             task_order: index as u64,
             key: one.key,
-            prompt: Prompt {
+            prompt: TurnPrompt {
                 held: one.held,
                 sampled: one.sampled,
                 messages,
@@ -317,7 +317,7 @@ impl<'a> Player<'a> {
                 match fitted {
                     Some(Ok((prompt, sampling))) => {
                         asked.insert(request.request, (index, key, prompt.kept));
-                        jobs.push(Job {
+                        jobs.push(GenerationJob {
                             request: request.request,
                             group: request.group,
                             member: request.member,

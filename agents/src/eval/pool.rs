@@ -133,11 +133,11 @@ mod tests {
             "without wrong solutions there is none"
         );
         assert!(!pool.is_chosen() && !path.exists());
-        let mut beside = Pool::open(&config, &path).unwrap().unwrap();
+        let mut other = Pool::open(&config, &path).unwrap().unwrap();
         pool.choose(&config, solutions(10)).unwrap();
         assert_eq!(pool.tasks().len(), 10);
-        beside.look().unwrap();
-        assert_eq!(beside.tasks(), pool.tasks(), "of a coordinator beside it");
+        other.look().unwrap();
+        assert_eq!(other.tasks(), pool.tasks(), "of another coordinator");
         assert!(pool.tasks().iter().all(|(id, _)| id.starts_with("pool/t")));
         let again = Pool::open(&config, &path).unwrap().unwrap();
         assert_eq!(again.tasks(), pool.tasks());

@@ -9,7 +9,7 @@ use rollout::group::{MemberEnd, Rules};
 use rollout::workflow::{Event, Workflow};
 use serde::Serialize;
 
-use super::play::Played;
+use super::play::PlayedTask;
 use crate::stats::figures;
 use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval, repeated};
@@ -54,8 +54,8 @@ impl Conversation {
 
 /// The conversations of a set, each with its figures.
 #[must_use]
-pub fn conversations(rules: &Rules, workflow: &dyn Workflow, played: &[Played], greedy: bool) -> Vec<Conversation> {
-    let of_end = |one: &Played, member: usize, end: &MemberEnd| {
+pub fn conversations(rules: &Rules, workflow: &dyn Workflow, played: &[PlayedTask], greedy: bool) -> Vec<Conversation> {
+    let of_end = |one: &PlayedTask, member: usize, end: &MemberEnd| {
         let mut found = Conversation {
             task: one.task.clone(),
             sample: (!greedy).then_some(member),
@@ -75,7 +75,7 @@ pub fn conversations(rules: &Rules, workflow: &dyn Workflow, played: &[Played], 
         }
         found
     };
-    let of_task = |one: &Played| -> Vec<Conversation> {
+    let of_task = |one: &PlayedTask| -> Vec<Conversation> {
         let ends = one.ends.iter().enumerate();
         ends.map(|(member, end)| of_end(one, member, end)).collect()
     };

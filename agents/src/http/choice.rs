@@ -8,7 +8,7 @@ use rollout::text::{TextCodec, TextStream};
 use serde::Serialize;
 use trainer::engine::PromptScores;
 
-use super::client_request::Stopping;
+use super::stopping::Stopping;
 use super::stops::Stops;
 use crate::engine::{EngineFailure, VisitUpdate};
 

@@ -13,7 +13,7 @@ use super::client_request::ClientRequest;
 use super::gate::Place;
 use super::rates::Charge;
 use crate::base::log_scope;
-use crate::engine::{EngineClient, Job, Visit, VisitUpdate};
+use crate::engine::{EngineClient, GenerationJob, Visit, VisitUpdate};
 
 /// The places and the token charge that a request holds until its generations have ended.
 pub type HeldPlaces = ([Place; 2], Charge);
@@ -55,7 +55,7 @@ impl Generations {
                     continue;
                 }
                 visits.push(Visit {
-                    job: Job {
+                    job: GenerationJob {
                         request,
                         group,
                         member: member as u16,
@@ -160,7 +160,7 @@ mod tests {
     struct Kept(Mutex<Vec<Visit>>);
 
     impl EngineClient for Kept {
-        fn submit(&self, _: Vec<Job>, _: bool, _: UnboundedSender<Vec<Finished>>) {}
+        fn submit(&self, _: Vec<GenerationJob>, _: bool, _: UnboundedSender<Vec<Finished>>) {}
         fn visit(&self, visits: Vec<Visit>) {
             self.0.lock().unwrap().extend(visits);
         }

@@ -120,7 +120,7 @@ impl JsonFields {
         }
     }
 
-    /// Drops the fields whose values are empty.
+    /// Drops the fields with empty values.
     pub fn drop_empty(&mut self) {
         self.map.retain(|_, value| match value {
             Value::Null | Value::Bool(false) => false,

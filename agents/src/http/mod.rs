@@ -26,6 +26,7 @@ pub mod request_error;
 pub mod routes;
 mod size_limits;
 pub mod sse;
+pub mod stopping;
 pub mod stops;
 
 use std::net::SocketAddr;
@@ -47,7 +48,7 @@ use crate::base::log_scope;
 use crate::base::secret::Token;
 use crate::engine::EngineClient;
 use gate::{FrontPhase, RequestGate};
-use rates::Rates;
+use rates::FrontRates;
 
 /// The time that running requests may take to finish when the run ends.
 const GRACE: Duration = Duration::from_secs(4);
@@ -103,13 +104,13 @@ pub struct Front {
     token: Option<Token>,
     /// True if control tokens that a text prompt spells become these tokens.
     control_tokens: bool,
-    /// Set when the log has warned about a prompt whose control tokens stay text.
+    /// Set when the log has warned about a prompt with control tokens that stay text.
     warned: AtomicBool,
     body: u64,
     /// The maximum number of tokens of a prompt and its answer together.
     context: usize,
     gate: RequestGate,
-    rates: Rates,
+    rates: FrontRates,
     /// When it began to serve, in seconds since 1970.
     since: u64,
 }
@@ -156,7 +157,7 @@ pub fn serve(
         body: config.body.0,
         context: config.context,
         gate: RequestGate::new(config.requests, config.generations),
-        rates: Rates::new(config.requests_per_minute, config.tokens_per_minute),
+        rates: FrontRates::new(config.requests_per_minute, config.tokens_per_minute),
         since: 0,
     };
     front.since = front.now();

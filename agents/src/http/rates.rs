@@ -46,13 +46,13 @@ impl Bucket {
 
 /// The rates of one front.
 #[derive(Debug)]
-pub struct Rates {
+pub struct FrontRates {
     requests: Option<Mutex<Bucket>>,
     tokens: Option<Arc<Mutex<Bucket>>>,
     begun: Instant,
 }
 
-impl Rates {
+impl FrontRates {
     /// Creates the rates; `None` stands for no limit.
     #[must_use]
     pub fn new(requests_per_minute: Option<u64>, tokens_per_minute: Option<u64>) -> Self {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_full_minute_rejects_requests_and_names_the_wait() {
-        let rates = Rates::new(Some(2), None);
+        let rates = FrontRates::new(Some(2), None);
         assert!(rates.request_at(after(0)).is_ok() && rates.request_at(after(0)).is_ok());
         let refusal = rates.request_at(after(0)).unwrap_err();
         assert_eq!((refusal.status, refusal.after), (429, 30));
@@ -147,13 +147,13 @@ mod tests {
         // After a long pause no more than a minute's worth is available.
         assert!((0..2).all(|_| rates.request_at(after(6000)).is_ok()));
         assert!(rates.request_at(after(6000)).is_err());
-        let free = Rates::new(None, None);
+        let free = FrontRates::new(None, None);
         assert!((0..1000).all(|_| free.request_at(after(0)).is_ok()));
     }
 
     #[test]
     fn unused_tokens_are_returned() {
-        let rates = Rates::new(None, Some(600));
+        let rates = FrontRates::new(None, Some(600));
         let mut charge = rates.tokens_at(100, 400, after(0)).unwrap();
         let refusal = rates.tokens_at(100, 100, after(0)).unwrap_err();
         assert_eq!((refusal.status, refusal.after), (429, 10));

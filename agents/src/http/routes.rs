@@ -245,7 +245,7 @@ impl Front {
             return Ok(());
         }
         let advice = "with logprobs those of the prompt come too, and the engine of this agent, which is a process of its own or another's \
-                      server, does not give log-probs of prompts: send one without the other, or ask an agent whose engine is embedded";
+                      server, does not give log-probs of prompts: send one without the other, or ask an agent with an embedded engine";
         Err(RequestError::not_done("echo", advice))
     }
 
@@ -331,6 +331,3 @@ fn ids(
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod echo_tests;

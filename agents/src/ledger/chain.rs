@@ -10,7 +10,7 @@ use super::cache::set_chain;
 use super::error::Doing;
 use super::meta::base;
 use super::rows::{Id, signed, unsigned};
-use super::verdict::{SampleVerdict, Verdict, batch_digest};
+use super::verdict::{SampleVerdict, TrainingVerdict, batch_digest};
 use super::{Inspector, LedgerError};
 
 impl Inspector {
@@ -64,7 +64,7 @@ impl Inspector {
                     member: row.get(2)?,
                     role: row.get(3)?,
                     seat: row.get(4)?,
-                    verdict: verdict.map_or(Verdict::Trained, Verdict::Discarded),
+                    verdict: verdict.map_or(TrainingVerdict::Trained, TrainingVerdict::Discarded),
                 };
                 Ok((task, sample))
             })

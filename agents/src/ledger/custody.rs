@@ -1,19 +1,16 @@
-//! Custody of groups: reservations, bundles in parts, the single closing, and overdue reservations.
+//! Custody of groups: bundles in parts, and the single closing.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use broker::codec;
 use broker::ids::{Attempt, Digest, GroupId};
 use broker::protocol::bundle::{Bundle, BundleContent, Sample};
-use broker::protocol::reserve::{Reserve, ReserveVerdict};
-use broker::seal::Seal;
+use broker::protocol::reserve::ReserveVerdict;
 use rusqlite::{OptionalExtension, params};
-use tokio::time::Instant;
 
-use super::cache::Wait;
 use super::error::Doing;
-use super::rows::{Id, signed, unsigned};
+use super::payloads::decode;
+use super::rows::{Id, unsigned};
 use super::{Counts, Ledger, LedgerError, schema};
 
 /// The result of one bundle. All but `Malformed` and `NoRow` are acknowledged; those two mean that
@@ -34,88 +31,15 @@ pub enum Staged {
     Malformed(String),
 }
 
-/// A reservation that has waited for its bundle longer than its bound.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overdue {
-    pub group: GroupId,
-    pub task: String,
-    pub order: u64,
-    /// The task as it was published, for the `reclaim` queue.
-    pub body: Vec<u8>,
-    pub seal: Option<Seal>,
-    /// The number of earlier reports; each report doubles the bound.
-    pub reported: u32,
-}
-
 /// The columns of a group's row that decisions need.
-struct Row {
-    state: i64,
+pub(super) struct CustodyRow {
+    pub(super) state: i64,
     attempt: Option<Id>,
     digest: Option<Id>,
     reason: Option<String>,
 }
 
 impl Ledger {
-    /// Takes custody of groups, one transaction for all. Idempotent. A reserved row is granted
-    /// again even without room, and a closed or dead row reports its state. New rows are granted
-    /// while reserved + ready < `limit`.
-    pub fn reserve(&mut self, requests: &[Reserve], limit: u64) -> Result<Vec<ReserveVerdict>, LedgerError> {
-        self.write(|ledger| {
-            requests
-                .iter()
-                .map(|request| ledger.reserve_one(request, limit))
-                .collect()
-        })
-    }
-
-    fn reserve_one(&mut self, request: &Reserve, limit: u64) -> Result<ReserveVerdict, LedgerError> {
-        if let Some(row) = self.row(request.group)? {
-            if row.state == schema::RESERVED {
-                self.seal_again(request)?;
-            }
-            return Ok(row.verdict());
-        }
-        let counts = &self.cache.counts;
-        if counts.reserved + counts.ready >= limit {
-            return Ok(ReserveVerdict::Later);
-        }
-        self.connection
-            .prepare_cached(
-                "INSERT INTO groups (group_id, task, ord, body, state, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )
-            .and_then(|mut statement| {
-                statement.execute(params![
-                    Id::from(request.group),
-                    request.task,
-                    signed(request.order),
-                    request.body,
-                    schema::RESERVED,
-                    request.seal.map(|seal| seal.0)
-                ])
-            })
-            .doing("written")?;
-        self.cache.counts.reserved += 1;
-        self.cache.orders.insert(request.order);
-        let since = Instant::now();
-        self.cache.waits.insert(request.group, Wait { since, reported: 0 });
-        Ok(ReserveVerdict::Granted)
-    }
-
-    /// Stores a newer seal: the same task in the same place may be sealed with a newer key.
-    fn seal_again(&mut self, request: &Reserve) -> Result<(), LedgerError> {
-        let Some(seal) = request.seal else { return Ok(()) };
-        self.connection
-            .prepare_cached(
-                "UPDATE groups SET seal = ?2 WHERE group_id = ?1 AND ord = ?3 AND body = ?4 AND seal IS NOT ?2",
-            )
-            .and_then(|mut statement| {
-                let group = Id::from(request.group);
-                statement.execute(params![group, seal.0, signed(request.order), request.body])
-            })
-            .doing("written")?;
-        Ok(())
-    }
-
     /// Takes bundles or parts of them, one transaction for all. The first attempt with all parts
     /// here closes its group and removes every other stage. An empty bundle closes it without
     /// samples, and a dead one closes it as dead.
@@ -141,7 +65,7 @@ impl Ledger {
         }
     }
 
-    fn count_late(&mut self, row: &Row, bundle: &Bundle) -> Staged {
+    fn count_late(&mut self, row: &CustodyRow, bundle: &Bundle) -> Staged {
         let same = row.attempt.is_some_and(|id| id.0 == bundle.attempt.0)
             && row.digest.is_some_and(|id| id.0 == bundle.digest.0);
         if same {
@@ -263,13 +187,13 @@ impl Ledger {
             .doing("read")
     }
 
-    fn row(&self, group: GroupId) -> Result<Option<Row>, LedgerError> {
+    pub(super) fn row(&self, group: GroupId) -> Result<Option<CustodyRow>, LedgerError> {
         self.connection
             .prepare_cached("SELECT state, attempt, digest, reason FROM groups WHERE group_id = ?1")
             .and_then(|mut statement| {
                 statement
                     .query_row([Id::from(group)], |row| {
-                        Ok(Row {
+                        Ok(CustodyRow {
                             state: row.get(0)?,
                             attempt: row.get(1)?,
                             digest: row.get(2)?,
@@ -280,108 +204,10 @@ impl Ledger {
             })
             .doing("read")
     }
-
-    /// Returns the first `limit` groups that are closed with samples and have no verdict along the
-    /// surviving lineage, oldest admitted first (ties by group id).
-    pub fn ready(&self, limit: usize) -> Result<Vec<Bundle>, LedgerError> {
-        let groups: Vec<GroupId> = self.cache.ready.iter().take(limit).map(|(_, group)| *group).collect();
-        self.payloads(&groups)
-    }
-
-    /// Returns the groups of [`Ledger::ready`] with their orders, without their samples.
-    #[must_use]
-    pub fn ready_groups(&self) -> Vec<(u64, GroupId)> {
-        self.cache.ready.iter().copied().collect()
-    }
-
-    /// Returns the samples of closed groups, for a replay.
-    ///
-    /// # Errors
-    /// [`LedgerError::NoPayload`] for a group without samples, or after they were pruned.
-    pub fn payloads(&self, groups: &[GroupId]) -> Result<Vec<Bundle>, LedgerError> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT bytes FROM payloads WHERE group_id = ?1")
-            .doing("read")?;
-        groups
-            .iter()
-            .map(|group| {
-                let bytes: Option<Vec<u8>> = statement
-                    .query_row([Id::from(*group)], |row| row.get(0))
-                    .optional()
-                    .doing("read")?;
-                decode(&bytes.ok_or(LedgerError::NoPayload(*group))?)
-            })
-            .collect()
-    }
-
-    /// Returns reservations that at `now` have waited longer than `bound`. Each earlier report
-    /// doubles the bound. A bound of zero returns all reservations at any time, and their next
-    /// report is not delayed. The monotonic clock starts again with the process: rows found at the
-    /// opening wait from then on.
-    pub fn overdue(&mut self, now: Instant, bound: Duration) -> Result<Vec<Overdue>, LedgerError> {
-        let late = |wait: &Wait| {
-            let bound = bound.saturating_mul(1u32.checked_shl(wait.reported).unwrap_or(u32::MAX));
-            bound.is_zero() || now.saturating_duration_since(wait.since) > bound
-        };
-        let mut groups: Vec<GroupId> = self
-            .cache
-            .waits
-            .iter()
-            .filter(|(_, wait)| late(wait))
-            .map(|(group, _)| *group)
-            .collect();
-        groups.sort_unstable();
-        let mut overdue = Vec::with_capacity(groups.len());
-        for group in groups {
-            let Some(wait) = self.cache.waits.get_mut(&group) else {
-                continue;
-            };
-            let reported = wait.reported;
-            // A bound of zero means a new coordinator has asked; that must not lengthen the next
-            // wait.
-            let again = u32::from(!bound.is_zero());
-            *wait = Wait {
-                since: now,
-                reported: reported.saturating_add(again).min(31),
-            };
-            let row = self
-                .connection
-                .prepare_cached("SELECT task, ord, body, seal FROM groups WHERE group_id = ?1")
-                .and_then(|mut statement| {
-                    statement.query_row([Id::from(group)], |row| {
-                        Ok(Overdue {
-                            group,
-                            task: row.get(0)?,
-                            order: unsigned(row.get(1)?),
-                            body: row.get::<_, Option<Vec<u8>>>(2)?.unwrap_or_default(),
-                            seal: row.get::<_, Option<[u8; 32]>>(3)?.map(Seal),
-                            reported,
-                        })
-                    })
-                })
-                .doing("read")?;
-            overdue.push(row);
-        }
-        overdue.sort_by_key(|row| (row.order, row.group));
-        Ok(overdue)
-    }
-
-    /// Returns the lowest position in the run's own task source without a group here.
-    #[must_use]
-    pub fn next_order(&self) -> u64 {
-        self.cache.orders.next()
-    }
-
-    /// Returns the ledger in numbers, from memory.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.cache.counts.clone()
-    }
 }
 
-impl Row {
-    fn verdict(self) -> ReserveVerdict {
+impl CustodyRow {
+    pub(super) fn verdict(self) -> ReserveVerdict {
         match self.state {
             schema::RESERVED => ReserveVerdict::Granted,
             schema::DEAD => ReserveVerdict::Dead {
@@ -442,11 +268,4 @@ fn join(parts: Vec<Bundle>) -> Bundle {
         }
     }
     whole
-}
-
-fn decode(bytes: &[u8]) -> Result<Bundle, LedgerError> {
-    codec::decode_stored(bytes).map_err(|e| LedgerError::Content {
-        what: "a bundle".into(),
-        reason: e.to_string(),
-    })
 }

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, params};
 use super::error::Doing;
 use super::history::Last;
 use super::rows::{Id, signed};
-use super::verdict::{SampleVerdict, Verdict, batch_digest};
+use super::verdict::{SampleVerdict, TrainingVerdict, batch_digest};
 use super::{Cache, Ledger, LedgerError, Lineage, Lineages};
 
 impl Ledger {
@@ -176,7 +176,10 @@ impl Ledger {
         digest: Digest,
         verdicts: &[SampleVerdict],
     ) -> Result<(), LedgerError> {
-        let trained = verdicts.iter().filter(|v| v.verdict == Verdict::Trained).count();
+        let trained = verdicts
+            .iter()
+            .filter(|v| v.verdict == TrainingVerdict::Trained)
+            .count();
         self.connection
             .prepare_cached(
                 "INSERT INTO batches (lineage, step, digest, trained, discarded) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -224,8 +227,8 @@ impl Ledger {
         counts.ready = self.cache.ready.len() as u64;
         for verdict in verdicts {
             match &verdict.verdict {
-                Verdict::Trained => counts.trained += 1,
-                Verdict::Discarded(reason) => *counts.discarded.entry(reason.clone()).or_default() += 1,
+                TrainingVerdict::Trained => counts.trained += 1,
+                TrainingVerdict::Discarded(reason) => *counts.discarded.entry(reason.clone()).or_default() += 1,
             }
         }
     }
@@ -261,6 +264,6 @@ fn discarded<'a>(bundle: &'a Bundle, reason: &'a str) -> impl Iterator<Item = Sa
         member: sample.member,
         role: sample.role.clone(),
         seat: sample.seat,
-        verdict: Verdict::Discarded(reason.to_owned()),
+        verdict: TrainingVerdict::Discarded(reason.to_owned()),
     })
 }

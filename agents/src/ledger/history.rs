@@ -9,7 +9,7 @@ use super::cache::set_chain;
 use super::error::Doing;
 use super::meta::base;
 use super::rows::{Id, signed, unsigned};
-use super::verdict::{Consumed, RecordedBatch, SampleVerdict, Verdict};
+use super::verdict::{Consumed, RecordedBatch, SampleVerdict, TrainingVerdict};
 use super::{Ledger, LedgerError, Lineages};
 
 impl Ledger {
@@ -128,7 +128,7 @@ impl Ledger {
                     seat: row.get(3)?,
                     verdict: row
                         .get::<_, Option<String>>(4)?
-                        .map_or(Verdict::Trained, Verdict::Discarded),
+                        .map_or(TrainingVerdict::Trained, TrainingVerdict::Discarded),
                 })
             })
             .doing("read")?;

@@ -198,9 +198,9 @@ fn prepare(connection: &mut Connection, path: &Path, run: &RunId, agent: &AgentN
     Ok(opening)
 }
 
-/// Rejects samples whose schema this release does not read, before a task is played for them. Each
-/// sample begins with the number of its schema. Releases only write newer schemas, so the oldest
-/// entry of each kind stands for all.
+/// Rejects samples with a schema that this release does not read, before a task is played for
+/// them. Each sample begins with the number of its schema. Releases only write newer schemas, so
+/// the oldest entry of each kind stands for all.
 fn check_release(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     for table in ["payloads", "stages"] {
         let first = format!("SELECT substr(bytes, 1, 2) FROM {table} ORDER BY rowid LIMIT 1");

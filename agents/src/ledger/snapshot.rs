@@ -20,14 +20,14 @@ const FORMAT: u32 = 1;
 
 /// One instant of a run without anything in flight: the checkpoint of each agent that trains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct SnapshotManifest {
     pub format: u32,
     pub run: String,
     pub name: String,
     pub agents: BTreeMap<AgentName, Saved>,
 }
 
-impl Manifest {
+impl SnapshotManifest {
     #[must_use]
     pub fn new(run: &RunId, name: &str, agents: BTreeMap<AgentName, Saved>) -> Self {
         Self {
@@ -168,7 +168,7 @@ fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> 
 /// Checks that every agent's ledger holds the history up to the newest joint snapshot.
 fn fits_snapshot(folder: &RunFolder, ledgers: &BTreeMap<AgentName, Inspector>) -> anyhow::Result<()> {
     let Some(path) = list(folder)?.pop() else { return Ok(()) };
-    let manifest = Manifest::read(&path)?;
+    let manifest = SnapshotManifest::read(&path)?;
     ensure!(
         manifest.run == folder.run().as_str(),
         "{} belongs to run {}, not to {}",

@@ -13,7 +13,7 @@ use broker::protocol::reserve::Reserve;
 use broker::protocol::turn::{LogProbs, VersionSpan};
 use broker::seal::Seal;
 
-use super::{Ledger, SampleVerdict, Verdict};
+use super::{Ledger, SampleVerdict, TrainingVerdict};
 
 pub(crate) fn run() -> RunId {
     RunId::new("test-00000000").unwrap()
@@ -110,7 +110,7 @@ pub(crate) fn trained(index: u64, members: u16) -> Vec<SampleVerdict> {
             member,
             role: "speaker".into(),
             seat: 0,
-            verdict: Verdict::Trained,
+            verdict: TrainingVerdict::Trained,
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use broker::ids::{Digest, GroupId};
 
 /// The fate of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TrainingVerdict {
     Trained,
     /// Carries the reason, for example `stale`.
     Discarded(String),
@@ -18,7 +18,7 @@ pub struct SampleVerdict {
     pub member: u16,
     pub role: String,
     pub seat: u16,
-    pub verdict: Verdict,
+    pub verdict: TrainingVerdict,
 }
 
 /// A recorded batch.
@@ -55,11 +55,11 @@ pub struct Consumed {
     pub sequence: u64,
 }
 
-impl Verdict {
+impl TrainingVerdict {
     pub(super) fn reason(&self) -> Option<&str> {
         match self {
-            Verdict::Trained => None,
-            Verdict::Discarded(reason) => Some(reason),
+            TrainingVerdict::Trained => None,
+            TrainingVerdict::Discarded(reason) => Some(reason),
         }
     }
 }

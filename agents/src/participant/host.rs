@@ -8,12 +8,12 @@ use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Message, TurnOutcome};
 use configs::Missing;
 use rollout::workflow::Workflow;
-use rollout::workflow::program::{Fault, Place, Question, read_answer};
+use rollout::workflow::program::{Fault, ProgramPlace, Question, read_answer};
 use rollout::workflow::unanswered::{said, unanswered};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::judge::Caller;
-use super::remote::Line;
+use super::remote::RemoteConnection;
 use super::tools::Toolbox;
 use super::worker::{ProgramJob, Worker};
 use crate::base::log_scope;
@@ -46,18 +46,18 @@ impl Host {
     /// Starts the programs that the workflow names. A program itself starts with its first
     /// question; remote ones are asked over `line`.
     #[must_use]
-    pub fn start(workflow: Arc<dyn Workflow>, line: Option<Arc<Line>>) -> Self {
+    pub fn start(workflow: Arc<dyn Workflow>, line: Option<Arc<RemoteConnection>>) -> Self {
         let tools = Toolbox::start(workflow.tools());
         Self::with(workflow, tools, line)
     }
 
     /// The programs of another workflow with the same tools, for example with another grader.
     #[must_use]
-    pub fn beside(&self, workflow: Arc<dyn Workflow>, line: Option<Arc<Line>>) -> Self {
+    pub fn with_same_tools(&self, workflow: Arc<dyn Workflow>, line: Option<Arc<RemoteConnection>>) -> Self {
         Self::with(workflow, self.tools.clone(), line)
     }
 
-    fn with(workflow: Arc<dyn Workflow>, tools: Toolbox, line: Option<Arc<Line>>) -> Self {
+    fn with(workflow: Arc<dyn Workflow>, tools: Toolbox, line: Option<Arc<RemoteConnection>>) -> Self {
         let mut by_role = BTreeMap::new();
         for program in workflow
             .programs()
@@ -69,14 +69,20 @@ impl Host {
             for _ in 0..program.workers.max(1) {
                 let jobs = receiver.clone();
                 match (program.place.clone(), line.clone()) {
-                    (Place::Process(file), _) => drop(log_scope::spawn(Worker::new(file, program.clone()).run(jobs))),
-                    (Place::Judge(judge), _) => drop(log_scope::spawn(Caller::new(judge, program.timeout).run(jobs))),
+                    (ProgramPlace::Process(file), _) => {
+                        drop(log_scope::spawn(Worker::new(file, program.clone()).run(jobs)))
+                    }
+                    (ProgramPlace::Judge(judge), _) => {
+                        drop(log_scope::spawn(Caller::new(judge, program.timeout).run(jobs)))
+                    }
                     // Agents are no programs: the filter above removes them.
-                    (Place::Agent(..), _) => {}
-                    (Place::Remote(name), Some(line)) => drop(log_scope::spawn(line.run(name, program.timeout, jobs))),
+                    (ProgramPlace::Agent(..), _) => {}
+                    (ProgramPlace::Remote(name), Some(line)) => {
+                        drop(log_scope::spawn(line.run(name, program.timeout, jobs)))
+                    }
                     // Every question fails: the dropped receiver reports that the program has
                     // ended.
-                    (Place::Remote(name), None) => {
+                    (ProgramPlace::Remote(name), None) => {
                         tracing::error!(participant = %name, "this process has no broker, so it cannot ask the participant");
                     }
                 }

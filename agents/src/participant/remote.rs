@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use broker::bus::{Bus, BusError, BusHealth, Consumer, Delivery, PublishError, heard};
+use broker::bus::{Bus, BusError, BusHealth, Consumer, Delivery, PublishError, verified};
 use broker::protocol::Kind;
 use broker::topology::Topology;
 use bytes::Bytes;
 use configs::{HumanDuration, ParticipantName, Problem, RunConfig};
 use rollout::workflow::Workflow;
-use rollout::workflow::program::Place;
+use rollout::workflow::program::ProgramPlace;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -56,7 +56,7 @@ pub fn unreachable(config: &RunConfig) -> Vec<Problem> {
 }
 
 /// The connection to the remote participants of a run.
-pub struct Line {
+pub struct RemoteConnection {
     bus: Arc<dyn Bus>,
     topology: Topology,
     incarnation: String,
@@ -80,7 +80,7 @@ struct Presence {
     reminded: Option<Instant>,
 }
 
-impl Line {
+impl RemoteConnection {
     /// Declares the queues of the remote participants that `workflows` ask, and begins to listen.
     /// Returns `None` if there are none.
     pub async fn open(
@@ -93,8 +93,8 @@ impl Line {
             .iter()
             .flat_map(|workflow| workflow.programs())
             .filter_map(|program| match program.place {
-                Place::Remote(name) => Some(name),
-                Place::Process(_) | Place::Judge(_) | Place::Agent(..) => None,
+                ProgramPlace::Remote(name) => Some(name),
+                ProgramPlace::Process(_) | ProgramPlace::Judge(_) | ProgramPlace::Agent(..) => None,
             })
             .collect();
         if names.is_empty() {
@@ -259,7 +259,7 @@ impl Line {
             return;
         };
         let of = question.of.as_str();
-        if let Err(error) = heard::answer(&self.topology, delivery, &self.incarnation, of) {
+        if let Err(error) = verified::answer(&self.topology, delivery, &self.incarnation, of) {
             tracing::warn!(%error, "ignored an answer");
             return;
         }

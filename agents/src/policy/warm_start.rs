@@ -6,7 +6,7 @@ use anyhow::Context;
 use broker::AgentName;
 use broker::ids::Digest;
 use broker::protocol::train::TrainBatch;
-use broker::protocol::turn::Prompt;
+use broker::protocol::turn::TurnPrompt;
 use configs::{History, RunConfig, WarmStartConfig};
 use rollout::batch::cross_entropy;
 use rollout::text::TextCodec;
@@ -55,7 +55,7 @@ impl Batches {
     }
 
     fn encode(&self, example: Example) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
-        let prompt = Prompt {
+        let prompt = TurnPrompt {
             held: Vec::new(),
             sampled: 0,
             messages: example.messages,

@@ -56,8 +56,8 @@ pub fn repair(folder: &RunFolder, agent: &AgentName) -> Result<String, ReportErr
     remove(&aside)?;
     let open = rows.iter().filter(|row| row.state == RowState::Reserved).count();
     Ok(format!(
-        "made the ledger of {agent} from the others': {open} groups are open again, {} are closed. What {agent} has \
-         trained on is in its checkpoint{}; samples that waited for training are lost, and a group that only {agent} had closed is \
+        "made the ledger of {agent} from the others': {open} groups are open again, {} are closed. The training of \
+         {agent} is in its checkpoint{}; samples that waited for training are lost, and a group that only {agent} had closed is \
          played and trained on again",
         rows.len() - open,
         checkpoint.map_or(String::new(), |(at, _)| format!(" of step {}", at.step))

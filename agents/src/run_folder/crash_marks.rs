@@ -32,7 +32,7 @@ const RECORD: usize = 17;
 
 /// The way a group is worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Isolation {
     /// Together with other groups.
     Free,
     /// With no other group at the same time.
@@ -94,11 +94,11 @@ impl Strikes {
     }
 
     #[must_use]
-    pub fn standing(&self, group: &GroupId) -> Standing {
+    pub fn isolation(&self, group: &GroupId) -> Isolation {
         match self.records.get(group) {
-            Some(record) if record.strikes >= OUT => Standing::Out,
-            Some(record) if record.strikes > 0 || record.deaths >= SUSPECT => Standing::Alone,
-            _ => Standing::Free,
+            Some(record) if record.strikes >= OUT => Isolation::Out,
+            Some(record) if record.strikes > 0 || record.deaths >= SUSPECT => Isolation::Alone,
+            _ => Isolation::Free,
         }
     }
 
@@ -253,14 +253,24 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let folder = folder(&base);
         for strikes in 0..OUT {
-            let standing = Strikes::open(&folder, "a").unwrap().standing(&group(1));
-            assert_eq!(standing, if strikes == 0 { Standing::Free } else { Standing::Alone });
+            let standing = Strikes::open(&folder, "a").unwrap().isolation(&group(1));
+            assert_eq!(
+                standing,
+                if strikes == 0 {
+                    Isolation::Free
+                } else {
+                    Isolation::Alone
+                }
+            );
             die_with(&folder, &[1]);
         }
         let mut strikes = Strikes::open(&folder, "a").unwrap();
-        assert_eq!(strikes.standing(&group(1)), Standing::Out);
+        assert_eq!(strikes.isolation(&group(1)), Isolation::Out);
         strikes.forget(&group(1));
-        assert_eq!(Strikes::open(&folder, "a").unwrap().standing(&group(1)), Standing::Free);
+        assert_eq!(
+            Strikes::open(&folder, "a").unwrap().isolation(&group(1)),
+            Isolation::Free
+        );
     }
 
     #[test]
@@ -269,17 +279,17 @@ mod tests {
         let folder = folder(&base);
         die_with(&folder, &[1, 2]);
         assert_eq!(
-            Strikes::open(&folder, "a").unwrap().standing(&group(1)),
-            Standing::Free,
+            Strikes::open(&folder, "a").unwrap().isolation(&group(1)),
+            Isolation::Free,
             "one death raises no suspicion"
         );
         die_with(&folder, &[1, 2]);
         let mut strikes = Strikes::open(&folder, "a").unwrap();
-        assert_eq!(strikes.standing(&group(1)), Standing::Alone);
+        assert_eq!(strikes.isolation(&group(1)), Isolation::Alone);
         strikes.begin([group(1)]);
         strikes.end([group(1)]);
-        assert_eq!(strikes.standing(&group(1)), Standing::Free);
-        assert_eq!(strikes.standing(&group(2)), Standing::Alone);
+        assert_eq!(strikes.isolation(&group(1)), Isolation::Free);
+        assert_eq!(strikes.isolation(&group(2)), Isolation::Alone);
     }
 
     #[test]
@@ -291,7 +301,10 @@ mod tests {
             strikes.begin([group(1)]);
             strikes.clear();
         }
-        assert_eq!(Strikes::open(&folder, "a").unwrap().standing(&group(1)), Standing::Free);
+        assert_eq!(
+            Strikes::open(&folder, "a").unwrap().isolation(&group(1)),
+            Isolation::Free
+        );
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub fn commit(path: &Path, cache: &Cache) -> Option<String> {
 
 /// A model that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundModel {
     /// Key path in the configuration, for example `agents.solver.model`.
     pub key: String,
     /// The value in the configuration.
@@ -158,12 +158,12 @@ pub struct Found {
 
 /// Returns the models that the configuration names, in the order of its agents.
 #[must_use]
-pub fn found(config: &RunConfig, cache: &Cache) -> Vec<Found> {
+pub fn found(config: &RunConfig, cache: &Cache) -> Vec<FoundModel> {
     let named = config.agents.iter().filter_map(|(agent, settings)| {
         let ModelConfig::Path(path) = &settings.model else {
             return None;
         };
-        Some(Found {
+        Some(FoundModel {
             key: format!("agents.{agent}.model"),
             model: path.clone(),
             folder: locate_in(path, Reads::of(settings), cache),

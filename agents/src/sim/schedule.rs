@@ -9,7 +9,7 @@ use broker::ids::{Attempt, Digest, GroupId};
 
 use super::process::{self, Process, ProcessId};
 use super::run::{Base, GROUP, Run, task};
-use crate::ledger::{GroupRow, Inspector, RowState, SampleVerdict, Verdict};
+use crate::ledger::{GroupRow, Inspector, RowState, SampleVerdict, TrainingVerdict};
 use broker::protocol::bundle::{Bundle, BundleContent};
 
 /// The most deaths of one process: three deaths alone would put out an innocent task
@@ -285,7 +285,7 @@ fn verdicts(bundle: &Bundle) -> Vec<SampleVerdict> {
         member: sample.member,
         role: sample.role.clone(),
         seat: sample.seat,
-        verdict: Verdict::Trained,
+        verdict: TrainingVerdict::Trained,
     };
     samples.iter().map(verdict).collect()
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use broker::protocol::failure::Failure;
 
-/// The failure of a turn whose prompt cannot be shown to the agent.
+/// The failure of a turn with a prompt that cannot be shown to the agent.
 pub fn prompt(agent: &str, role: &str, why: impl Display) -> Failure {
     Failure::request(format_args!("agent {agent} as {role}: {why}"))
 }

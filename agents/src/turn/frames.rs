@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use broker::AgentName;
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
-use broker::protocol::turn::{Prompt, Sampling, TurnFrame, TurnRequest, Wave};
+use broker::protocol::turn::{Sampling, TurnFrame, TurnPrompt, TurnRequest, Wave};
 
 /// Content size (256 KiB) above which a frame is closed, so that no single message blocks a
 /// channel.
@@ -13,19 +13,19 @@ const FRAME_BYTES: usize = 256 << 10;
 
 /// One generation to request.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct OutgoingTurn {
     pub agent: AgentName,
     pub group: GroupId,
     pub attempt: Attempt,
     /// Admission order of the task: the first part of the sort key.
     pub task_order: u64,
     pub key: TurnKey,
-    pub prompt: Prompt,
+    pub prompt: TurnPrompt,
     pub sampling: Sampling,
     pub seed: u64,
 }
 
-impl Wanted {
+impl OutgoingTurn {
     #[must_use]
     pub fn request(&self) -> RequestId {
         RequestId::new(self.group, self.attempt, &self.key)
@@ -39,9 +39,9 @@ impl Wanted {
 /// Returns the frames of each agent. With `wave`, every frame of an agent carries that wave's id
 /// and the agent's total.
 #[must_use]
-pub fn build(mut wanted: Vec<Wanted>, reply_to: &str, wave: Option<u64>) -> Vec<(AgentName, TurnFrame)> {
-    wanted.sort_by_cached_key(Wanted::sort_key);
-    let mut by_agent: BTreeMap<AgentName, Vec<Wanted>> = BTreeMap::new();
+pub fn build(mut wanted: Vec<OutgoingTurn>, reply_to: &str, wave: Option<u64>) -> Vec<(AgentName, TurnFrame)> {
+    wanted.sort_by_cached_key(OutgoingTurn::sort_key);
+    let mut by_agent: BTreeMap<AgentName, Vec<OutgoingTurn>> = BTreeMap::new();
     for one in wanted {
         by_agent.entry(one.agent.clone()).or_default().push(one);
     }
@@ -113,7 +113,7 @@ impl FrameBuilder {
         }
     }
 
-    fn push(&mut self, one: Wanted, order: u64) {
+    fn push(&mut self, one: OutgoingTurn, order: u64) {
         let request = one.request();
         let prompt = self.prompt(one.prompt);
         let sampling = self.sampling(one.sampling);
@@ -133,7 +133,7 @@ impl FrameBuilder {
         });
     }
 
-    fn prompt(&mut self, prompt: Prompt) -> u32 {
+    fn prompt(&mut self, prompt: TurnPrompt) -> u32 {
         let mark = self.mark(&prompt);
         let alike = self.marked.entry(mark).or_default();
         if let Some(index) = alike.iter().find(|at| self.frame.prompts[**at as usize] == prompt) {
@@ -148,7 +148,7 @@ impl FrameBuilder {
 
     /// Returns a hash that equal prompts share and different prompts seldom share. Reads only the
     /// end of a long list of held ids, where conversations differ.
-    fn mark(&self, prompt: &Prompt) -> u64 {
+    fn mark(&self, prompt: &TurnPrompt) -> u64 {
         const LOOKED_AT: usize = 64;
         let held = &prompt.held;
         let end = &held[held.len().saturating_sub(LOOKED_AT)..];
@@ -170,8 +170,8 @@ mod tests {
     use broker::RoleName;
     use broker::protocol::turn::Message;
 
-    fn wanted(agent: &str, task: u64, member: u16, prompt: &str) -> Wanted {
-        Wanted {
+    fn wanted(agent: &str, task: u64, member: u16, prompt: &str) -> OutgoingTurn {
+        OutgoingTurn {
             agent: AgentName::new(agent).unwrap(),
             group: GroupId([task as u8; 16]),
             attempt: Attempt([7; 16]),
@@ -182,20 +182,12 @@ mod tests {
                 seat: 0,
                 turn: 0,
             },
-            prompt: Prompt {
+            prompt: TurnPrompt {
                 held: vec![],
                 sampled: 0,
                 messages: vec![Message::user(prompt)],
             },
-            sampling: Sampling {
-                temperature: 1.0,
-                top_p: 1.0,
-                top_k: 0,
-                min_p: 0.0,
-                max_new_tokens: 1,
-                max_context: None,
-                stop: vec![],
-            },
+            sampling: crate::testing::sampling(1),
             seed: 1,
         }
     }
@@ -244,7 +236,7 @@ mod tests {
     #[test]
     fn frames_stay_small_and_lose_nothing() {
         let big = "x".repeat(100 << 10);
-        let list: Vec<Wanted> = (0..9).map(|i| wanted("a", i, 0, &format!("{big}{i}"))).collect();
+        let list: Vec<OutgoingTurn> = (0..9).map(|i| wanted("a", i, 0, &format!("{big}{i}"))).collect();
         let frames = build(list, "c", None);
         assert!(frames.len() > 1);
         assert_eq!(frames.iter().map(|(_, f)| f.requests.len()).sum::<usize>(), 9);

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use broker::ids::Digest;
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::History;
 use futures_util::future::join_all;
 use rollout::text::Speech;
@@ -60,7 +60,7 @@ impl Renderer {
     }
 
     /// Returns the ids of each prompt, or the reason it has none, in the order of the prompts.
-    pub async fn render(self: &Arc<Self>, prompts: Arc<[Prompt]>) -> Vec<Result<Rendered, String>> {
+    pub async fn render(self: &Arc<Self>, prompts: Arc<[TurnPrompt]>) -> Vec<Result<Rendered, String>> {
         let text: usize = prompts.iter().map(work).sum();
         if text < TINY {
             return prompts.iter().map(|prompt| self.one(prompt)).collect();
@@ -80,7 +80,7 @@ impl Renderer {
         join_all((0..parts).map(part)).await.into_iter().flatten().collect()
     }
 
-    fn one(&self, prompt: &Prompt) -> Result<Rendered, String> {
+    fn one(&self, prompt: &TurnPrompt) -> Result<Rendered, String> {
         if prompt
             .messages
             .first()
@@ -118,7 +118,7 @@ impl Renderer {
 }
 
 /// Returns the bytes of text plus the fixed cost of a template.
-fn work(prompt: &Prompt) -> usize {
+fn work(prompt: &TurnPrompt) -> usize {
     128 + prompt.messages.iter().map(Message::bytes).sum::<usize>()
 }
 
@@ -153,8 +153,8 @@ mod tests {
         Renderer::new(Arc::new(codec()), history)
     }
 
-    fn prompt(held: &[u32], messages: &[(&str, &str)]) -> Prompt {
-        Prompt {
+    fn prompt(held: &[u32], messages: &[(&str, &str)]) -> TurnPrompt {
+        TurnPrompt {
             held: held.to_vec(),
             // The prompt had two tokens.
             sampled: held.len().saturating_sub(2) as u32,
@@ -170,7 +170,7 @@ mod tests {
         let (renderer, codec) = (renderer(History::Keep), codec());
         let long = "x".repeat(SMALL);
         let (spoken, other) = ([104, 105, 257], [7, 8, 9, 10]);
-        let prompts: Arc<[Prompt]> = [
+        let prompts: Arc<[TurnPrompt]> = [
             prompt(&[], &[("user", &long)]),
             prompt(&spoken, &[("user", &long)]),
             prompt(&other, &[("user", &long)]),
@@ -199,7 +199,7 @@ mod tests {
         let renderer = renderer(History::StripReasoning);
         let ids = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
         let held = ids("12<think>345</think>6");
-        let prompts: Arc<[Prompt]> = [prompt(&held, &[("user", "7")]), prompt(&ids("12"), &[("user", "7")])].into();
+        let prompts: Arc<[TurnPrompt]> = [prompt(&held, &[("user", "7")]), prompt(&ids("12"), &[("user", "7")])].into();
         let rendered: Vec<Rendered> = renderer.render(prompts).await.into_iter().map(Result::unwrap).collect();
         assert_eq!((rendered[0].kept, rendered[1].kept), (2, 2));
         assert_eq!(rendered[0].ids[..3], ids("126"));

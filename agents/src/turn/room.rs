@@ -37,13 +37,8 @@ mod tests {
 
     fn sampling(max_context: Option<u32>) -> Sampling {
         Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: 8,
             max_context,
-            stop: Vec::new(),
+            ..crate::testing::sampling(8)
         }
     }
 

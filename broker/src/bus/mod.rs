@@ -16,10 +16,6 @@ pub mod letter;
 pub mod memory;
 pub mod verified;
 
-// The earlier name. Remove it when the crates above use the new one.
-#[doc(hidden)]
-pub use self::verified as heard;
-
 use std::fmt;
 use std::sync::Arc;
 

@@ -21,10 +21,6 @@ pub enum VerifyError {
     Forged { claimed: String, key: String },
 }
 
-// The earlier name. Remove it when the crates above use the new one.
-#[doc(hidden)]
-pub use self::VerifyError as Disbelief;
-
 /// Reads a heartbeat and checks that its key names its sender.
 ///
 /// # Errors

@@ -116,7 +116,7 @@ pub enum EngineEvent {
         reason: String,
     },
     Finished(Vec<EngineAnswer>),
-    Told(Vec<EngineTold>),
+    Progress(Vec<EngineProgress>),
 }
 
 /// The one answer to a job.
@@ -125,12 +125,12 @@ pub struct EngineAnswer {
     /// [`JobFrame::batch`].
     pub batch: u64,
     pub request: RequestId,
-    pub result: Result<EngineMade, EngineFault>,
+    pub result: Result<EngineOutput, EngineFault>,
 }
 
 /// A finished generation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EngineMade {
+pub struct EngineOutput {
     pub output_ids: Vec<u32>,
     /// One per id.
     pub logprobs: Vec<f32>,
@@ -142,7 +142,7 @@ pub struct EngineMade {
     pub finish: Finish,
 }
 
-bulk_codec!(EngineMade {
+bulk_codec!(EngineOutput {
     bulk output_ids,
     bulk logprobs,
     plain logprobs_of,
@@ -162,7 +162,7 @@ pub struct EngineFault {
 
 /// Progress of a visit since the last report.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EngineTold {
+pub struct EngineProgress {
     pub request: RequestId,
     pub ids: Vec<u32>,
     /// One per id.
@@ -182,7 +182,7 @@ pub struct TopLogprob {
     pub logprob: f32,
 }
 
-bulk_codec!(EngineTold {
+bulk_codec!(EngineProgress {
     plain request,
     bulk ids,
     bulk logprobs,

@@ -69,7 +69,7 @@ impl TrainBatch {
 
 /// The weights of a forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub enum Whose {
+pub enum ForwardWeights {
     /// The trained weights in their present state.
     Trained,
     /// The reference policy's weights.
@@ -164,11 +164,11 @@ pub enum M2poScope {
 /// lp` (Schulman, "Approximating KL divergence", 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Kl {
-    /// `-d`: unbiased, of either sign. As a term of the loss its gradient is 0 in expectation.
+    /// `-d`: unbiased, of either sign. In the loss its gradient is 0 in expectation.
     K1,
     /// `d^2 / 2`: never negative, biased, and with the right gradient in expectation.
     K2,
-    /// `exp(d) - d - 1`: never negative and unbiased. As a term of the loss its gradient is in
+    /// `exp(d) - d - 1`: never negative and unbiased. In the loss its gradient is in
     /// expectation that of KL(other || policy).
     K3,
 }
@@ -203,7 +203,7 @@ pub enum TrainCommand {
     Forward {
         seq: u64,
         batch: TrainBatch,
-        whose: Whose,
+        weights: ForwardWeights,
     },
     /// Writes a checkpoint folder.
     SaveState {

@@ -22,10 +22,6 @@ pub struct TurnPrompt {
     pub messages: Vec<Message>,
 }
 
-// The earlier name. Remove it when the crates above use the new one.
-#[doc(hidden)]
-pub use self::TurnPrompt as Prompt;
-
 bulk_codec!(TurnPrompt {
     bulk held,
     plain sampled,

@@ -5,7 +5,7 @@
 //! training on it would do harm that no later check could see.
 
 use super::bundle::{Bundle, BundleContent, Row, Sample, Segment};
-use super::engine::{EngineMade, EngineTold};
+use super::engine::{EngineOutput, EngineProgress};
 use super::turn::{Generation, LogProbs, ResultFrame, Sampling, TurnFrame, TurnOutcome, VersionSpan};
 use crate::codec::CodecError;
 use configs::RoleName;
@@ -94,7 +94,7 @@ impl Generation {
     }
 }
 
-impl EngineMade {
+impl EngineOutput {
     /// Checks the same as [`Generation::validate`].
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl EngineMade {
     }
 }
 
-impl EngineTold {
+impl EngineProgress {
     /// Checks the same as [`Generation::validate`]. `reported` is the number of the visit's tokens
     /// reported before, and `top` the requested number of most likely tokens.
     ///
@@ -271,7 +271,7 @@ mod tests {
                 text: String::new(),
             };
             assert_eq!(generation.validate().is_ok(), possible, "{logprob}");
-            let made = EngineMade {
+            let made = EngineOutput {
                 output_ids: vec![1],
                 logprobs: vec![logprob],
                 logprobs_of: LogProbs::Sampled,
@@ -281,7 +281,7 @@ mod tests {
                 finish: Finish::Stop,
             };
             assert_eq!(made.validate().is_ok(), possible, "{logprob}");
-            let reported = EngineTold {
+            let reported = EngineProgress {
                 request: RequestId([1; 16]),
                 ids: vec![1],
                 logprobs: vec![logprob],
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn no_likely_token_is_likelier_than_certain() {
-        let reported = |logprob: f32| EngineTold {
+        let reported = |logprob: f32| EngineProgress {
             request: RequestId([1; 16]),
             ids: vec![1],
             logprobs: vec![-0.5],

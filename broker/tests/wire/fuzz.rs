@@ -4,7 +4,7 @@
 use bincode::{Decode, Encode};
 use broker::codec::{self, CodecError};
 use broker::protocol::bundle::{Bundle, BundleContent, Row, Sample};
-use broker::protocol::engine::{EngineCommand, EngineEvent, EngineTold, TopLogprob};
+use broker::protocol::engine::{EngineCommand, EngineEvent, EngineProgress, TopLogprob};
 use broker::protocol::reserve::{ReserveAnswerFrame, ReserveFrame};
 use broker::protocol::task::Task;
 use broker::protocol::train::{TrainCommand, TrainReply};
@@ -242,8 +242,8 @@ fn bundles_that_cannot_be_true_are_refused() {
 
 #[test]
 fn impossible_progress_of_visits_is_rejected() {
-    fn refused(change: impl FnOnce(&mut EngineTold)) -> bool {
-        let mut progress = EngineTold {
+    fn refused(change: impl FnOnce(&mut EngineProgress)) -> bool {
+        let mut progress = EngineProgress {
             request: sample::turn_frame().requests[0].request,
             ids: vec![1, 2],
             logprobs: vec![-0.5, -1.0],

@@ -89,7 +89,7 @@ fn parity_with_trl() {
 }
 
 #[test]
-fn what_an_advantage_is_made_of_is_told() {
+fn what_an_advantage_is_made_of_is_reported() {
     let group = solvers(&[1.0, 0.0, 0.0, 1.0]);
     let loo = comparisons(Advantage::Loo, &group);
     assert_eq!(loo.len(), 4);
@@ -107,7 +107,7 @@ fn what_an_advantage_is_made_of_is_told() {
 }
 
 #[test]
-fn what_is_told_is_what_is_trained() {
+fn the_reported_advantages_are_the_trained_ones() {
     let group = [
         sample(1, "verifier", 0, 30.0),
         sample(0, "solver", 1, 3.0),

@@ -10,7 +10,7 @@ pub const REFILL_CAP: usize = 4;
 
 /// Everything that forming a batch depends on.
 #[derive(Clone, Copy)]
-pub struct Context<'a> {
+pub struct BatchContext<'a> {
     pub config: &'a TrainConfig,
     /// The agent's token limit, for `constant` aggregation.
     pub max_new_tokens: u32,
@@ -64,7 +64,7 @@ impl Discard {
 
 /// The outcome of one sample. `Ok` means that it was trained.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct BatchVerdict {
     pub group: GroupId,
     pub member: u16,
     pub role: String,

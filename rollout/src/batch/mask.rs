@@ -6,7 +6,7 @@ use broker::protocol::bundle::{Bundle, Row, Sample, SampleStatus, Segment};
 use broker::protocol::turn::LogProbs;
 use configs::{LossKind, Stale, TrainConfig, Truncated, ZeroAdvantage};
 
-use super::context::{Context, Discard};
+use super::context::{BatchContext, Discard};
 use super::select::Chosen;
 
 /// A group of the batch with its tokens masked.
@@ -40,7 +40,7 @@ pub(super) struct PreparedRow<'a> {
     pub(super) on_policy: bool,
 }
 
-pub(super) fn prepare<'a>(group: &Chosen<'a>, context: &Context<'_>) -> Prepared<'a> {
+pub(super) fn prepare<'a>(group: &Chosen<'a>, context: &BatchContext<'_>) -> Prepared<'a> {
     let samples = group.samples.iter().zip(&group.advantages.values);
     Prepared {
         bundle: group.bundle,
@@ -48,7 +48,7 @@ pub(super) fn prepare<'a>(group: &Chosen<'a>, context: &Context<'_>) -> Prepared
     }
 }
 
-fn prepare_sample<'a>(sample: &'a Sample, advantage: f64, context: &Context<'_>) -> PreparedSample<'a> {
+fn prepare_sample<'a>(sample: &'a Sample, advantage: f64, context: &BatchContext<'_>) -> PreparedSample<'a> {
     let config = context.config;
     let ages = || {
         sample
@@ -78,7 +78,7 @@ fn prepare_sample<'a>(sample: &'a Sample, advantage: f64, context: &Context<'_>)
 }
 
 /// Returns (trainer steps, tokens) for each version span of a segment.
-fn ages<'s>(segment: &'s Segment, context: &Context<'s>) -> impl Iterator<Item = (u64, usize)> + use<'s> {
+fn ages<'s>(segment: &'s Segment, context: &BatchContext<'s>) -> impl Iterator<Item = (u64, usize)> + use<'s> {
     let staleness = context.staleness;
     segment
         .spans
@@ -130,7 +130,7 @@ fn may_skip(config: &TrainConfig) -> bool {
         && !config.advantage.is_of_batch()
 }
 
-fn prepare_row<'a>(row: &'a Row, context: &Context<'_>) -> PreparedRow<'a> {
+fn prepare_row<'a>(row: &'a Row, context: &BatchContext<'_>) -> PreparedRow<'a> {
     let mut trained = vec![None; row.ids.len()];
     let mut logprobs = row.logprobs.iter();
     for segment in &row.segments {

@@ -27,7 +27,7 @@ use broker::protocol::bundle::Bundle;
 use broker::protocol::train::TrainBatch;
 use configs::LossKind;
 
-pub use context::{Context, Discard, REFILL_CAP, Verdict};
+pub use context::{BatchContext, BatchVerdict, Discard, REFILL_CAP};
 pub use flat::{FlatRow, flatten};
 pub use imitate::{Imitated, imitate};
 pub use stats::{BatchStats, Mean, RoleStats, Spread, Staleness};
@@ -49,7 +49,7 @@ pub struct Batch {
     /// batch.
     pub groups: Vec<GroupId>,
     /// A verdict for every sample of the groups used, including those that `refill` discarded.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<BatchVerdict>,
     pub stats: BatchStats,
 }
 
@@ -61,16 +61,16 @@ pub enum Formed {
     More {
         groups: usize,
         /// Groups of zero advantage. Discard them at once, so that their places in the buffer are
-        /// free, and add their number to [`Context::drawn`].
+        /// free, and add their number to [`BatchContext::drawn`].
         discarded: Vec<GroupId>,
-        verdicts: Vec<Verdict>,
+        verdicts: Vec<BatchVerdict>,
     },
 }
 
 /// Forms a batch of `bundles`: whole bundles of closed groups of one agent, oldest admitted first.
 /// Empty bundles are skipped and do not count. At most `batch_groups` are taken.
 #[must_use]
-pub fn form(bundles: &[Bundle], context: &Context<'_>) -> Formed {
+pub fn form(bundles: &[Bundle], context: &BatchContext<'_>) -> Formed {
     let selection = select::select(bundles, context);
     if let Some(groups) = selection.missing {
         return Formed::More {
@@ -108,7 +108,7 @@ fn roles(groups: &[Prepared<'_>]) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-fn steps(groups: &[Prepared<'_>], roles: &[String], context: &Context<'_>) -> Vec<TrainBatch> {
+fn steps(groups: &[Prepared<'_>], roles: &[String], context: &BatchContext<'_>) -> Vec<TrainBatch> {
     let parts = context.config.minibatches.clamp(1, groups.len().max(1));
     let mut seeds = SplitMix::new(context.seed);
     let mut steps = Vec::new();
@@ -130,7 +130,7 @@ fn steps(groups: &[Prepared<'_>], roles: &[String], context: &Context<'_>) -> Ve
     steps
 }
 
-fn verdicts(selection: &Selection<'_>, groups: &[Prepared<'_>]) -> Vec<Verdict> {
+fn verdicts(selection: &Selection<'_>, groups: &[Prepared<'_>]) -> Vec<BatchVerdict> {
     let of = |group: &Prepared<'_>| {
         let id = group.bundle.group;
         group

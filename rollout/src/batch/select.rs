@@ -4,7 +4,7 @@ use broker::ids::GroupId;
 use broker::protocol::bundle::{Bundle, BundleContent, Sample};
 use configs::{Advantage, ZeroAdvantage};
 
-use super::context::{Context, Discard, REFILL_CAP, Verdict};
+use super::context::{BatchContext, BatchVerdict, Discard, REFILL_CAP};
 use crate::advantage::{self, GroupAdvantages};
 
 /// A group of the batch.
@@ -23,7 +23,7 @@ pub(super) struct Selection<'a> {
     pub(super) missing: Option<usize>,
 }
 
-pub(super) fn select<'a>(bundles: &'a [Bundle], context: &Context<'_>) -> Selection<'a> {
+pub(super) fn select<'a>(bundles: &'a [Bundle], context: &BatchContext<'_>) -> Selection<'a> {
     let config = context.config;
     let refill = config.zero_advantage == ZeroAdvantage::Refill;
     let wanted = config.batch_groups.max(1);
@@ -58,7 +58,7 @@ pub(super) fn select<'a>(bundles: &'a [Bundle], context: &Context<'_>) -> Select
     selection
 }
 
-fn missing(selection: &Selection<'_>, wanted: usize, refill: bool, context: &Context<'_>) -> Option<usize> {
+fn missing(selection: &Selection<'_>, wanted: usize, refill: bool, context: &BatchContext<'_>) -> Option<usize> {
     let short = wanted - selection.groups.len();
     let cap = if refill { REFILL_CAP * wanted } else { usize::MAX };
     let drawn = context.drawn + selection.zero.len() + selection.groups.len();
@@ -79,8 +79,8 @@ fn normalise(kind: Advantage, groups: &mut [Chosen<'_>]) {
     }
 }
 
-pub(super) fn verdict(group: GroupId, sample: &Sample, outcome: Result<(), Discard>) -> Verdict {
-    Verdict {
+pub(super) fn verdict(group: GroupId, sample: &Sample, outcome: Result<(), Discard>) -> BatchVerdict {
+    BatchVerdict {
         group,
         member: sample.member,
         role: sample.role.clone(),
@@ -89,7 +89,7 @@ pub(super) fn verdict(group: GroupId, sample: &Sample, outcome: Result<(), Disca
     }
 }
 
-pub(super) fn zero_verdicts(bundle: &Bundle) -> Vec<Verdict> {
+pub(super) fn zero_verdicts(bundle: &Bundle) -> Vec<BatchVerdict> {
     match &bundle.content {
         BundleContent::Samples(samples) => samples
             .iter()

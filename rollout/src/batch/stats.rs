@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::collapse;
-use super::context::{Context, Discard, Verdict};
+use super::context::{BatchContext, BatchVerdict, Discard};
 use super::mask::{Prepared, PreparedSample};
 use super::select::Selection;
 use broker::protocol::bundle::SampleStatus;
@@ -154,8 +154,8 @@ impl BatchStats {
 pub(super) fn measure(
     selection: &Selection<'_>,
     groups: &[Prepared<'_>],
-    verdicts: &[Verdict],
-    context: &Context<'_>,
+    verdicts: &[BatchVerdict],
+    context: &BatchContext<'_>,
 ) -> BatchStats {
     let mut stats = BatchStats {
         groups: groups.len(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use configs::Aggregation;
 
-use super::context::Context;
+use super::context::BatchContext;
 use super::mask::{Prepared, PreparedSample};
 
 /// Denominators of one optimizer step.
@@ -23,7 +23,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    pub(super) fn new(groups: &[&Prepared<'_>], context: &Context<'_>) -> Self {
+    pub(super) fn new(groups: &[&Prepared<'_>], context: &BatchContext<'_>) -> Self {
         let samples = || groups.iter().flat_map(|group| &group.samples);
         let tokens: usize = samples().map(|s| s.tokens).sum();
         let mut roles = BTreeMap::new();

@@ -8,7 +8,7 @@ use super::normal::wide::narrow_numbers;
 /// Above this, a float does not hold every whole number: digits of the label may be lost.
 const EXACT: f64 = (1u64 << 53) as f64;
 
-/// Returns the label as text, if it is a text or a number whose digits are all known.
+/// Returns the label as text, if it is a text or a number with all digits known.
 pub(super) fn text(label: &Value) -> Option<String> {
     match label {
         Value::String(text) => Some(text.clone()),
@@ -28,7 +28,7 @@ fn spelled(number: &Number) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Returns true for a number whose digits may have been lost when the label was read.
+/// Returns true for a number that may have lost digits when the label was read.
 pub(super) fn is_inexact(label: &Value) -> bool {
     matches!(label, Value::Number(number) if spelled(number).is_none())
 }

@@ -6,17 +6,19 @@
 //! valid. A conversation that never reached a role is valid for it. Otherwise the group closes
 //! empty for all agents, with one reason.
 
+mod judged;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use broker::ids::{Attempt, Digest, GroupId, TurnKey};
-use broker::protocol::bundle::{Bundle, BundleContent, Sample, SampleStatus};
+use broker::protocol::bundle::{Bundle, BundleContent, SampleStatus};
 use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, Generation};
 use broker::{AgentName, RoleName};
 use configs::WorkflowConfig;
 
-use super::parts::{digest, reward_parts};
-use crate::sample;
+use self::judged::Judged;
+use super::parts::digest;
 use crate::workflow::{Outcome, RoleSpec, SeatReward, Workflow, part_weights, shaped};
 
 /// The end of one conversation.
@@ -47,7 +49,7 @@ pub struct Rules {
     pub weights: BTreeMap<RoleName, BTreeMap<String, f64>>,
     /// Roles with answers that are compared by length over the group.
     pub compared: BTreeSet<RoleName>,
-    /// The least number of tokens of a whole turn, for roles whose turns the game bounds.
+    /// The least number of tokens of a whole turn, for roles with turns that the game bounds.
     pub whole_turns: BTreeMap<RoleName, u32>,
     /// The number of conversations of a group that must be valid, for every role.
     pub min_valid: usize,
@@ -203,131 +205,6 @@ fn bundle_of(head: &GroupHead, rules: &Rules, agent: &AgentName, judged: &[Judge
         return head.bundle(0, BundleContent::Empty { reason });
     }
     head.bundle(conversations, BundleContent::Samples(samples))
-}
-
-/// One conversation, seat by seat.
-struct Judged {
-    failed: Option<Failure>,
-    /// Seats in the order of (role, seat).
-    seats: Vec<JudgedSeat>,
-}
-
-struct JudgedSeat {
-    role: RoleName,
-    /// The sample, or the reason why the seat leaves all statistics.
-    sample: Result<Sample, Failure>,
-}
-
-impl Judged {
-    fn of(member: u16, end: &MemberEnd, rules: &Rules) -> Self {
-        let (outcome, turns) = match end {
-            MemberEnd::Failed { failure, .. } => {
-                return Self {
-                    failed: Some(failure.clone()),
-                    seats: Vec::new(),
-                };
-            }
-            // An ungraded seat is in no statistics, and has no reward of 0.
-            MemberEnd::Ended { outcome, .. } if outcome.is_ungraded() => {
-                return Self {
-                    failed: Some(Failure::other("an answer stays without a grade")),
-                    seats: Vec::new(),
-                };
-            }
-            MemberEnd::Ended { outcome, turns } => (outcome, turns),
-        };
-        let mut spoke: BTreeMap<(&RoleName, u16), BTreeMap<u16, &Generation>> = BTreeMap::new();
-        for (key, generation) in turns {
-            spoke
-                .entry((&key.role, key.seat))
-                .or_default()
-                .insert(key.turn, generation);
-        }
-        let is_cut = |reward: &SeatReward| {
-            let mut turns = turns
-                .iter()
-                .filter(|(key, _)| (&key.role, key.seat) == (&reward.role, reward.seat));
-            turns.any(|(key, made)| rules.is_cut(key, made))
-        };
-        let mut rewards: Vec<&SeatReward> = outcome.rewards.iter().collect();
-        rewards.sort_by(|a, b| (&a.role, a.seat).cmp(&(&b.role, b.seat)));
-        let twice = |reward: &SeatReward| {
-            rewards
-                .iter()
-                .filter(|r| (&r.role, r.seat) == (&reward.role, reward.seat))
-                .count()
-                > 1
-        };
-        let judge = |reward: &&SeatReward| {
-            let turns = spoke.get(&(&reward.role, reward.seat));
-            let sample = match twice(reward) {
-                true => Err("the workflow rewarded one seat twice".to_owned()),
-                false => judge_seat(member, reward, turns, is_cut(reward), rules),
-            };
-            JudgedSeat {
-                role: reward.role.clone(),
-                sample: sample.map_err(Failure::other),
-            }
-        };
-        Self {
-            failed: None,
-            seats: rewards.iter().map(judge).collect(),
-        }
-    }
-
-    fn valid_for(&self, role: &RoleName) -> bool {
-        self.failed.is_none() && self.seats.iter().all(|s| s.role != *role || s.sample.is_ok())
-    }
-
-    fn valid(&self) -> bool {
-        self.failed.is_none() && self.seats.iter().all(|s| s.sample.is_ok())
-    }
-}
-
-fn judge_seat(
-    member: u16,
-    reward: &SeatReward,
-    turns: Option<&BTreeMap<u16, &Generation>>,
-    truncated: bool,
-    rules: &Rules,
-) -> Result<Sample, String> {
-    let turns = turns.ok_or("a seat was rewarded that never spoke")?;
-    let value = rules.reward(reward) as f32;
-    if !value.is_finite() || reward.parts.is_empty() {
-        return Err("its reward is missing".into());
-    }
-    let trained = rules
-        .roles
-        .get(&reward.role)
-        .is_some_and(|agent| rules.training.contains(agent));
-    for generation in turns.values() {
-        sample::check(generation, 0).map_err(|error| format!("a generation is broken: {error}"))?;
-        // A partner that is not trained may use greedy decoding.
-        if trained && generation.temperature == 0.0 {
-            return Err("it was sampled greedily".into());
-        }
-        if trained && !generation.logprobs_of.are_of_behaviour() {
-            return Err(format!(
-                "its log-probs are not of what it was sampled from ({}): no ratio can be taken to them",
-                generation.logprobs_of.name()
-            ));
-        }
-    }
-    Ok(Sample {
-        member,
-        role: reward.role.as_str().to_owned(),
-        seat: reward.seat,
-        subkey: reward.subkey.clone(),
-        target: reward.target.clone(),
-        status: if truncated {
-            SampleStatus::Truncated
-        } else {
-            SampleStatus::Completed
-        },
-        reward: value,
-        parts: reward_parts(&reward.parts),
-        rows: sample::rows(turns.values().copied()),
-    })
 }
 
 /// Returns the reason why too few conversations are valid, if that is so.

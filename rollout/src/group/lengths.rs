@@ -7,7 +7,7 @@ use broker::ids::TurnKey;
 use broker::protocol::turn::Generation;
 
 use super::assemble::{MemberEnd, Rules};
-use crate::shaping::{self, Answer};
+use crate::shaping::{self, AnswerLength};
 use crate::workflow::shaped::{CORRECT, LENGTH_PENALTY};
 use crate::workflow::{Outcome, Part, SeatReward};
 
@@ -54,7 +54,7 @@ fn subkeys(members: &[MemberEnd], role: &RoleName) -> BTreeSet<String> {
 }
 
 fn compare(members: &mut [MemberEnd], compared: &Compared<'_>) {
-    let answers: Vec<Answer> = members.iter().flat_map(|member| answers(member, compared)).collect();
+    let answers: Vec<AnswerLength> = members.iter().flat_map(|member| answers(member, compared)).collect();
     let mut penalties = shaping::length_penalty(&answers).into_iter();
     for member in members {
         let MemberEnd::Ended { outcome, .. } = member else {
@@ -71,12 +71,12 @@ fn compare(members: &mut [MemberEnd], compared: &Compared<'_>) {
 }
 
 /// The answers of a conversation that are compared, in the order of its rewards.
-fn answers(member: &MemberEnd, compared: &Compared<'_>) -> Vec<Answer> {
+fn answers(member: &MemberEnd, compared: &Compared<'_>) -> Vec<AnswerLength> {
     let MemberEnd::Ended { outcome, turns } = member else {
         return Vec::new();
     };
     let seats = outcome.rewards.iter().filter(|seat| compared.has(seat));
-    let answer = |seat: &SeatReward| Answer {
+    let answer = |seat: &SeatReward| AnswerLength {
         tokens: sampled(turns, &seat.role, seat.seat),
         right: is_right(outcome, seat),
     };

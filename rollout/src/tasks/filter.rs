@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_has_not_and_what_cannot_be_read_is_told() {
+    fn missing_and_unreadable_fields_of_a_row_are_reported() {
         let row = json!({"level": 4});
         for (text, says) in [
             (

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_or_has_no_place_is_told() {
+    fn what_is_no_image_or_has_no_place_is_reported() {
         for (column, says) in [
             (json!({"bytes": null, "path": "a.png"}), "no bytes"),
             (json!(3), "neither a URL"),

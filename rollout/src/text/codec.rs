@@ -7,7 +7,7 @@ mod thoughts;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::History;
 use serde_json::Value;
 use tokenizers::Tokenizer;
@@ -52,7 +52,7 @@ impl TextCodec {
     /// these ids, then the bridge. The bridge is the end-of-turn token, if the held ids do not end
     /// with it, and the new messages. [`History::StripReasoning`] removes the reasoning of the
     /// previous turn from the held ids.
-    pub fn render(&self, prompt: &Prompt, history: History) -> Result<Vec<u32>, TextError> {
+    pub fn render(&self, prompt: &TurnPrompt, history: History) -> Result<Vec<u32>, TextError> {
         let new = self.render_new(prompt.held.is_empty(), &prompt.messages)?;
         Ok(self.join(prompt, &new, history))
     }
@@ -180,7 +180,7 @@ impl TextCodec {
         self.vocab
     }
 
-    /// Returns the first token whose id a model with `ids` ids does not have.
+    /// Returns the first token with an id that a model with `ids` ids does not have.
     #[must_use]
     pub fn first_beyond(&self, ids: usize) -> Option<(u32, String)> {
         let vocab = self.tokenizer.get_vocab(true).into_iter();

@@ -1,7 +1,7 @@
 //! Compares the renderings of templates in the forms of Qwen2.5, Qwen3 and Llama 3.x with those of
 //! transformers, which `golden/make.py` recorded. Also checks what the codec makes of them.
 
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::History;
 use minijinja::Value as Variable;
 use serde::Deserialize;
@@ -188,8 +188,8 @@ fn without_a_clock_a_template_takes_the_day_it_has() {
 }
 
 /// Returns a prompt that keeps its history unchanged.
-fn plain(held: Vec<u32>, messages: Vec<Message>) -> Prompt {
-    Prompt {
+fn plain(held: Vec<u32>, messages: Vec<Message>) -> TurnPrompt {
+    TurnPrompt {
         held,
         sampled: 0,
         messages,

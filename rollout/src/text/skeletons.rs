@@ -21,22 +21,22 @@ pub(super) struct Skeleton {
 
 /// The rendered part of a chat: the number of leading messages that are left out, and true if the
 /// beginning of an answer follows.
-pub(super) type Part = (usize, bool);
+pub(super) type SkeletonPart = (usize, bool);
 
 /// The role and content of each message, with a mark in place of a content that varies.
-type Key = (Vec<(String, String)>, Part);
+type Key = (Vec<(String, String)>, SkeletonPart);
 
 /// The cached skeletons of one chat template.
 #[derive(Debug, Default)]
 pub(super) struct SkeletonCache(Mutex<HashMap<Key, Arc<Skeleton>>>);
 
 impl SkeletonCache {
-    /// Returns the skeleton of a chat whose contents are marks already. Calls `make` if the cache
-    /// has none.
+    /// Returns the skeleton of a chat that contains marks already. Calls `make` if the cache has
+    /// none.
     pub(super) fn of<E>(
         &self,
         chat: impl Iterator<Item = Message>,
-        part: Part,
+        part: SkeletonPart,
         make: impl FnOnce() -> Result<Skeleton, E>,
     ) -> Result<Arc<Skeleton>, E> {
         let key: Key = (chat.map(|m| (m.role, m.content)).collect(), part);

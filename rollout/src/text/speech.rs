@@ -1,6 +1,6 @@
 //! The codec that an agent's router needs between messages and ids, for every kind of engine.
 
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::History;
 
 use super::{ChatLog, TextCodec, TextError};
@@ -12,7 +12,7 @@ pub trait Speech: Send + Sync {
     fn render_new(&self, first: bool, messages: &[Message]) -> Result<Vec<u32>, TextError>;
     /// Returns the ids that a generation starts from: the held ids, then those of
     /// [`Speech::render_new`].
-    fn join(&self, prompt: &Prompt, new: &[u32], history: History) -> Vec<u32>;
+    fn join(&self, prompt: &TurnPrompt, new: &[u32], history: History) -> Vec<u32>;
     /// Returns the part of the output that a partner may see. The prompt may have begun the
     /// reasoning.
     fn decode(&self, prompt: &[u32], output: &[u32]) -> String;
@@ -25,7 +25,7 @@ impl Speech for TextCodec {
         self.render_new(first, messages)
     }
 
-    fn join(&self, prompt: &Prompt, new: &[u32], history: History) -> Vec<u32> {
+    fn join(&self, prompt: &TurnPrompt, new: &[u32], history: History) -> Vec<u32> {
         self.join(prompt, new, history)
     }
 
@@ -50,7 +50,7 @@ impl Speech for ChatLog {
         Ok(ChatLog::ids(messages))
     }
 
-    fn join(&self, prompt: &Prompt, new: &[u32], _history: History) -> Vec<u32> {
+    fn join(&self, prompt: &TurnPrompt, new: &[u32], _history: History) -> Vec<u32> {
         [&*prompt.held, new].concat()
     }
 

@@ -1,6 +1,6 @@
 //! Codecs for tests.
 
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::TokenizerConfig;
 use serde_json::{Value, json};
 
@@ -26,8 +26,8 @@ pub(super) fn bytes() -> TextCodec {
     bytes_in(tempfile::tempdir().unwrap().path())
 }
 
-pub(super) fn first(messages: &[Message]) -> Prompt {
-    Prompt {
+pub(super) fn first(messages: &[Message]) -> TurnPrompt {
+    TurnPrompt {
         held: Vec::new(),
         sampled: 0,
         messages: messages.to_vec(),

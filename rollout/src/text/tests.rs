@@ -6,7 +6,7 @@ mod reasoning;
 mod stream;
 mod tools;
 
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::{AgentConfig, History, TokenizerConfig};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ fn later_turns_extend_the_held_ids() {
     let codec = bytes();
     let held = [vec![1, 2, 258, 7], vec![257]].concat();
     let next = |held: &[u32], text: &str| {
-        let prompt = Prompt {
+        let prompt = TurnPrompt {
             held: held.to_vec(),
             sampled: 0,
             messages: vec![Message::user(text)],
@@ -94,7 +94,7 @@ fn a_bridge_is_the_template_text_between_turns() {
     for (ended, expected) in [(true, bridge.to_owned()), (false, format!("<|im_end|>{bridge}"))] {
         let mut held = [prompt.clone(), vec![261, 97, 262, 98]].concat();
         held.extend(ended.then_some(260));
-        let next = Prompt {
+        let next = TurnPrompt {
             held: held.clone(),
             sampled: (held.len() - prompt.len()) as u32,
             messages: vec![Message::user("and?")],
@@ -266,7 +266,7 @@ proptest! {
         let plain: Vec<Message> = messages.iter().map(|_| Message::user("a")).collect();
         for held in [vec![], vec![1, 260]] {
             let render = |messages: &[Message]| {
-                let prompt = Prompt { held: held.clone(), sampled: 0, messages: messages.to_vec() };
+                let prompt = TurnPrompt { held: held.clone(), sampled: 0, messages: messages.to_vec() };
                 codec.render(&prompt, History::Keep).unwrap()
             };
             let ids = render(&messages);
@@ -283,7 +283,7 @@ proptest! {
     #[test]
     fn held_ids_are_a_prefix_of_the_next_prompt(held in prop::collection::vec(0..263u32, 1..40), text in "\\PC{0,10}") {
         let codec = chatml();
-        let prompt = Prompt { held: held.clone(), sampled: 0, messages: vec![Message::user(text)] };
+        let prompt = TurnPrompt { held: held.clone(), sampled: 0, messages: vec![Message::user(text)] };
         let ids = codec.render(&prompt, History::Keep).unwrap();
         prop_assert_eq!(&ids[..held.len()], &held[..]);
         prop_assert!(held.ends_with(&[260]) || ids[held.len()] == 260, "the turn is ended");

@@ -9,7 +9,7 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::Message;
 use configs::{GraderConfig, JUDGE, Missing};
 
-use super::program::{Grade, Place, Program, Question};
+use super::program::{Grade, Program, ProgramPlace, Question};
 use super::unanswered::is_missing;
 use super::{Ask, Event, Outcome, Step, Transcript, UNGRADED, ask};
 use crate::grade::Grader;
@@ -40,11 +40,11 @@ impl Grading {
             Some(config) if grader.kind == JUDGE => {
                 let judge = Arc::new(Judge::new(config)?);
                 Some(match &config.agent {
-                    Some(agent) => Place::Agent(agent.clone(), judge),
-                    None => Place::Judge(judge),
+                    Some(agent) => ProgramPlace::Agent(agent.clone(), judge),
+                    None => ProgramPlace::Judge(judge),
                 })
             }
-            _ => Place::read(&grader.kind)?,
+            _ => ProgramPlace::read(&grader.kind)?,
         };
         match place {
             None => Grader::of(grader).map(Self::Rule),
@@ -152,7 +152,7 @@ impl Grades<'_> {
         let program = match self.grading {
             Grading::Rule(grader) => return grader.grade(text, &self.task.label),
             Grading::Program(program) => match &program.place {
-                Place::Agent(_, judge) => return self.judged(judge, program.missing, &own, (role, seat, text)),
+                ProgramPlace::Agent(_, judge) => return self.judged(judge, program.missing, &own, (role, seat, text)),
                 _ => own,
             },
         };

@@ -20,7 +20,7 @@ use crate::judge::Judge;
 
 /// The place of a program or judge that answers.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Place {
+pub enum ProgramPlace {
     /// A file to run: a Python file, a shell script, or any executable.
     Process(String),
     /// A participant, reached over RabbitMQ.
@@ -32,7 +32,7 @@ pub enum Place {
     Agent(AgentName, Arc<Judge>),
 }
 
-impl Place {
+impl ProgramPlace {
     /// Returns true if an agent of the run answers.
     #[must_use]
     pub fn is_agent(&self) -> bool {
@@ -60,7 +60,7 @@ impl Place {
 /// A program and the roles it plays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    pub place: Place,
+    pub place: ProgramPlace,
     pub roles: Vec<RoleName>,
     /// The time limit for one answer.
     pub timeout: HumanDuration,

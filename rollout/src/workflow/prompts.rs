@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_that_nobody_would_see_or_read_are_named() {
+    fn examples_that_would_not_be_seen_or_read_are_named() {
         let (folder, template, _) = shots();
         let over = format!("templates.solver = {template:?}\n");
         let bad = folder.path().join("bad.jsonl");

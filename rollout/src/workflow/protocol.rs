@@ -7,7 +7,7 @@ use broker::{AgentName, RoleName};
 use configs::{Missing, WorkflowConfig};
 
 use super::events::{Event, RoleSpec, Step};
-use super::program::{Place, Program, Question};
+use super::program::{Program, ProgramPlace, Question};
 use super::tools::{self, ToolProgram};
 use crate::grade::Grader;
 
@@ -90,7 +90,7 @@ pub fn player(config: &WorkflowConfig, workflow: &dyn Workflow, role: &RoleName)
         });
     }
     workflow.programs().into_iter().find_map(|program| match program.place {
-        Place::Agent(agent, judge) if program.roles.contains(role) => Some(Player {
+        ProgramPlace::Agent(agent, judge) if program.roles.contains(role) => Some(Player {
             agent,
             temperature: Some(judge.config.temperature as f32),
             missing: Some(program.missing),

@@ -13,7 +13,7 @@ use broker::protocol::turn::Message;
 use configs::{Missing, Problem, WorkflowConfig};
 
 use crate::workflow::program::{
-    DECISIONS, Decision, Earned, Ending, Place, Program, Question, SPOILT, WantedTurn, fits, name,
+    DECISIONS, Decision, Earned, Ending, Program, ProgramPlace, Question, SPOILT, WantedTurn, fits, name,
 };
 use crate::workflow::transcript::{ask, role};
 use crate::workflow::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow, profile};
@@ -36,7 +36,7 @@ impl Process {
     pub(super) fn new(config: &WorkflowConfig) -> Result<Self, Vec<Problem>> {
         let mut problems: Vec<Problem> = profile::unknown(config).into_iter().collect();
         let mut problem = |path: String, message: String| problems.push(Problem { path, message });
-        let place = Place::read(&config.kind).unwrap_or_else(|message| {
+        let place = ProgramPlace::read(&config.kind).unwrap_or_else(|message| {
             problem("workflow.kind".into(), message);
             None
         });
@@ -255,8 +255,8 @@ fn spoilt() -> Step {
 impl Workflow for Process {
     fn kind(&self) -> &'static str {
         match self.program.place {
-            Place::Remote(_) => "remote",
-            Place::Process(_) | Place::Judge(_) | Place::Agent(..) => "process",
+            ProgramPlace::Remote(_) => "remote",
+            ProgramPlace::Process(_) | ProgramPlace::Judge(_) | ProgramPlace::Agent(..) => "process",
         }
     }
 

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_judged_beside_each_other_and_again_if_unreadable() {
+    fn items_are_judged_at_once_and_again_if_unreadable() {
         let workflow = workflow("tries = 2");
         let asks = |events: &[Event]| match workflow.step(&question(), 0, events) {
             Step::Ask(asks) => asks,

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_could_grade_earns_nothing_and_no_zero() {
+    fn an_ungraded_answer_earns_nothing_and_no_zero() {
         let mut graders = graders("judge");
         let judge = serde_json::json!({"url": "http://h/v1", "model": "m"});
         graders.get_mut("correct").unwrap().judge = Some(serde_json::from_value(judge).unwrap());

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agents::base::retry;
-use agents::turn::frames::{self, Wanted};
+use agents::turn::frames::{self, OutgoingTurn};
 use anyhow::{Context, bail, ensure};
 use broker::bus::{Bus, Delivery, Outgoing};
 use broker::codec;
 use broker::ids::{Attempt, Digest, GroupId, RequestId, TurnKey};
 use broker::protocol::Kind;
-use broker::protocol::turn::{Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnResult};
+use broker::protocol::turn::{Message, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnPrompt, TurnResult};
 use broker::store::redis::{RedisOptions, RedisStore};
 use broker::store::{Claim, Committed, Lease, Record, Store};
 use broker::topology::Topology;
@@ -176,14 +176,14 @@ impl Driver {
         }
     }
 
-    fn wanted(&self, case: Case, lease: Lease, nth: usize) -> Wanted {
+    fn wanted(&self, case: Case, lease: Lease, nth: usize) -> OutgoingTurn {
         let key = TurnKey {
             member: (nth >> 16) as u16,
             role: self.role.clone(),
             seat: 0,
             turn: nth as u16,
         };
-        Wanted {
+        OutgoingTurn {
             agent: self.agent.clone(),
             group: lease.group,
             attempt: lease.attempt,
@@ -225,7 +225,7 @@ impl Driver {
 
     /// Sends one frame, waits until all its results are committed, and returns the frame's size.
     async fn exchange(&self, case: Case, leases: &[Lease], nth: usize) -> anyhow::Result<usize> {
-        let wanted: Vec<Wanted> = (0..case.requests)
+        let wanted: Vec<OutgoingTurn> = (0..case.requests)
             .map(|i| self.wanted(case, leases[i % leases.len()], nth * case.requests + i))
             .collect();
         let (done, mut committed) = mpsc::unbounded_channel();
@@ -311,7 +311,7 @@ fn record(result: &TurnResult) -> anyhow::Result<Record> {
 }
 
 /// Returns the `nth` prompt of all. A word and its blank are four bytes, as its id is.
-pub(crate) fn prompt(case: Case, nth: u64) -> Prompt {
+pub(crate) fn prompt(case: Case, nth: u64) -> TurnPrompt {
     let words = case.size / 4;
     match case.prompts {
         Prompts::Text | Prompts::Shared => {
@@ -320,7 +320,7 @@ pub(crate) fn prompt(case: Case, nth: u64) -> Prompt {
             } else {
                 nth
             };
-            Prompt {
+            TurnPrompt {
                 held: Vec::new(),
                 sampled: 0,
                 messages: vec![Message::user(format!("{nth} {}", "o12 ".repeat(words)))],
@@ -329,7 +329,7 @@ pub(crate) fn prompt(case: Case, nth: u64) -> Prompt {
         Prompts::Held => {
             let mut held = vec![20; words];
             held[0] = (nth % 16) as u32 + 20;
-            Prompt {
+            TurnPrompt {
                 held,
                 sampled: 0,
                 messages: vec![Message::user(format!("o1 {nth}"))],

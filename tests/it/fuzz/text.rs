@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::{History, TokenizerConfig};
 use rollout::grade::Grader;
 use rollout::text::{TextCodec, make};
@@ -33,7 +33,7 @@ fn opens(folder: &Path) -> bool {
     let Ok(codec) = TextCodec::open_at(folder, NOW) else {
         return false;
     };
-    let prompt = Prompt {
+    let prompt = TurnPrompt {
         held: Vec::new(),
         sampled: 0,
         messages: messages(),
@@ -81,7 +81,7 @@ fn messages_of_others() {
     let controls = |content: &str| {
         let mut messages = messages();
         messages[1].content = content.into();
-        let prompt = Prompt {
+        let prompt = TurnPrompt {
             held: Vec::new(),
             sampled: 0,
             messages,

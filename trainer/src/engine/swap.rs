@@ -157,11 +157,7 @@ mod tests {
 
     const OPTIONS: EngineOptions = EngineOptions {
         slots: 4,
-        prefill_tokens: 64,
-        prefix_cache: 0,
-        swap: Swap::InPlace,
-        deterministic: false,
-        prepack: true,
+        ..super::super::tests::OPTIONS
     };
 
     #[test]

@@ -6,7 +6,7 @@
 //! `l = p - q`. A token is harmful in the two quadrants where a clip acts: `A > 0` with `l > 0`,
 //! and `A < 0` with `l < 0`.
 
-pub use broker::protocol::train::M2poMode as Mode;
+pub use broker::protocol::train::M2poMode;
 
 use super::policy::policy_between;
 use super::token::Term;
@@ -14,11 +14,12 @@ use super::token::Term;
 /// Squared log-ratios of a scope, as sums, so that scopes can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Moment {
-    /// The number of tokens under the budget: the harmful ones, or all tokens for [`Mode::Mask`].
+    /// The number of tokens under the budget: the harmful ones, or all tokens for
+    /// [`M2poMode::Mask`].
     pub bounded: f64,
     pub sum: f64,
     /// The number of these tokens that keep their gradient, and the sum of their squares. For
-    /// [`Mode::Cap`], all of them and the capped squares.
+    /// [`M2poMode::Cap`], all of them and the capped squares.
     pub kept: f64,
     pub kept_sum: f64,
 }
@@ -29,7 +30,7 @@ pub struct Bounds {
     /// The ratio is clipped to `low..=high`.
     pub low: f64,
     pub high: f64,
-    /// True for tokens that count. [`Mode::Mask`] drops the others, also from the denominator.
+    /// True for tokens that count. [`M2poMode::Mask`] drops the others, also from the denominator.
     pub kept: Vec<bool>,
     pub moment: Moment,
 }
@@ -41,33 +42,33 @@ const WIDEST_HIGH: f64 = 20.0;
 /// Computes the bounds for the tokens of one scope: a minibatch, or a micro-batch in the published
 /// codes. `log_ratios` and `advantages` have one entry per token, all of them trained.
 #[must_use]
-pub fn bounds(mode: Mode, log_ratios: &[f64], advantages: &[f64], budget: f64) -> Bounds {
+pub fn bounds(mode: M2poMode, log_ratios: &[f64], advantages: &[f64], budget: f64) -> Bounds {
     let pairs = log_ratios.iter().zip(advantages);
-    let chosen = pairs.filter(|(l, a)| mode == Mode::Mask || is_harmful(**l, **a));
+    let chosen = pairs.filter(|(l, a)| mode == M2poMode::Mask || is_harmful(**l, **a));
     let mut squares: Vec<f64> = chosen.map(|(l, _)| l * l).collect();
     squares.sort_by(|a, b| b.total_cmp(a));
     let over = !squares.is_empty() && mean(&squares) > budget;
     let (mut low, mut high) = match mode {
-        Mode::Clip => (1.0 - WIDEST_LOW, 1.0 + WIDEST_HIGH),
-        Mode::Cap | Mode::Mask => (0.0, f64::INFINITY),
+        M2poMode::Clip => (1.0 - WIDEST_LOW, 1.0 + WIDEST_HIGH),
+        M2poMode::Cap | M2poMode::Mask => (0.0, f64::INFINITY),
     };
     let mut kept = vec![true; log_ratios.len()];
     let after = match mode {
         _ if !over => squares.clone(),
-        Mode::Clip => {
+        M2poMode::Clip => {
             let first = first_within(&squares, budget);
             let cut = squares[first].sqrt();
             low = low.max((-cut).exp());
             high = high.min(cut.exp());
             squares[first..].to_vec()
         }
-        Mode::Cap => {
+        M2poMode::Cap => {
             let largest = largest_cap(&squares, budget);
             let cut = largest.sqrt();
             (low, high) = ((-cut).exp(), cut.exp());
             squares.iter().map(|square| square.min(largest)).collect()
         }
-        Mode::Mask => {
+        M2poMode::Mask => {
             let dropped = first_within(&squares, budget);
             kept = masked(log_ratios, dropped);
             squares[dropped..].to_vec()
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_golden_case_of_the_clip() {
-        let bounds = bounds(Mode::Clip, &L, &A, 0.01);
+        let bounds = bounds(M2poMode::Clip, &L, &A, 0.01);
         let moment = bounds.moment;
         assert!((moment.sum / moment.bounded - 0.031_316_7).abs() < 1e-7);
         assert!((moment.kept_sum / moment.kept - 0.008_85).abs() < 1e-9 && moment.kept == 4.0);
@@ -163,9 +164,9 @@ mod tests {
 
     #[test]
     fn the_other_two_on_the_same_data() {
-        let cap = bounds(Mode::Cap, &L, &A, 0.01);
+        let cap = bounds(M2poMode::Cap, &L, &A, 0.01);
         assert!((cap.high.ln() - 0.10).abs() < 1e-12 && (cap.low.ln() + 0.10).abs() < 1e-12);
-        let mask = bounds(Mode::Mask, &L, &A, 0.01);
+        let mask = bounds(M2poMode::Mask, &L, &A, 0.01);
         let dropped: Vec<usize> = (0..8).filter(|i| !mask.kept[*i]).collect();
         assert_eq!(dropped, [1, 2, 5, 6]);
         assert_eq!((mask.low, mask.high), (0.0, f64::INFINITY));
@@ -174,16 +175,16 @@ mod tests {
     #[test]
     fn under_the_budget_nothing_happens() {
         let small = L.map(|l| l / 100.0);
-        let clip = bounds(Mode::Clip, &small, &A, 0.01);
+        let clip = bounds(M2poMode::Clip, &small, &A, 0.01);
         assert!((clip.low - 0.05).abs() < 1e-12 && clip.high == 21.0);
-        assert_eq!(bounds(Mode::Cap, &small, &A, 0.01).high, f64::INFINITY);
-        assert!(bounds(Mode::Mask, &small, &A, 0.01).kept.iter().all(|kept| *kept));
-        assert!(bounds(Mode::Clip, &[], &[], 0.01).kept.is_empty());
+        assert_eq!(bounds(M2poMode::Cap, &small, &A, 0.01).high, f64::INFINITY);
+        assert!(bounds(M2poMode::Mask, &small, &A, 0.01).kept.iter().all(|kept| *kept));
+        assert!(bounds(M2poMode::Clip, &[], &[], 0.01).kept.is_empty());
     }
 
     #[test]
     fn derivatives_equal_finite_differences() {
-        for mode in [Mode::Clip, Mode::Cap, Mode::Mask] {
+        for mode in [M2poMode::Clip, M2poMode::Cap, M2poMode::Mask] {
             // The bounds are statistics: they are held constant.
             let bounds = bounds(mode, &L, &A, 0.01);
             for (l, a) in L.iter().zip(A) {
@@ -204,17 +205,17 @@ mod tests {
             let l: Vec<f64> = data.iter().map(|(l, _)| *l).collect();
             let a: Vec<f64> = data.iter().map(|(_, up)| if *up { 1.0 } else { -1.0 }).collect();
             let harmful = |i: usize| a[i] * l[i] > 0.0;
-            let clip = bounds(Mode::Clip, &l, &a, budget);
+            let clip = bounds(M2poMode::Clip, &l, &a, budget);
             let free: Vec<f64> = (0..l.len())
                 .filter(|i| harmful(*i) && !token(&clip, l[*i], a[*i]).clipped)
                 .map(|i| l[i] * l[i])
                 .collect();
             prop_assert!(free.len() <= 1 || mean(&free) <= budget + 1e-9);
-            let cap = bounds(Mode::Cap, &l, &a, budget).high.ln();
+            let cap = bounds(M2poMode::Cap, &l, &a, budget).high.ln();
             let capped: Vec<f64> = (0..l.len()).filter(|i| harmful(*i)).map(|i| (l[i] * l[i]).min(cap * cap)).collect();
             let least = capped.iter().copied().fold(f64::INFINITY, f64::min);
             prop_assert!(mean(&capped) <= budget + 1e-9 || cap * cap <= least + 1e-12);
-            let mask = bounds(Mode::Mask, &l, &a, budget);
+            let mask = bounds(M2poMode::Mask, &l, &a, budget);
             let left: Vec<f64> = (0..l.len()).filter(|i| mask.kept[*i]).map(|i| l[i] * l[i]).collect();
             prop_assert!(left.len() <= 1 || mean(&left) <= budget + 1e-9);
         }

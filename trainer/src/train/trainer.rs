@@ -2,7 +2,7 @@
 //! commands.
 
 use broker::ids::WeightVersion;
-use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
+use broker::protocol::train::{ForwardWeights, Loss, OptimStep, TrainBatch, TrainCommand, TrainReply};
 use tch::{Device, Kind};
 
 use super::checks::{check_answers, check_loss, check_optim};
@@ -224,7 +224,7 @@ impl Trainer {
         match command {
             TrainCommand::ForwardBackward { batch, loss, .. } => self.forward_backward(&batch, &loss),
             TrainCommand::OptimStep { params, .. } => self.optim_step(&params),
-            TrainCommand::Forward { batch, whose, .. } => self.forward(&batch, whose),
+            TrainCommand::Forward { batch, weights, .. } => self.forward(&batch, weights),
             TrainCommand::SaveState { seq, path, meta } => self.save(seq, &path, &meta),
             TrainCommand::LoadState { path, .. } => self.load(&path),
             TrainCommand::Publish { version, .. } => self.publish(version),
@@ -302,11 +302,11 @@ impl Trainer {
         Ok(())
     }
 
-    fn forward(&self, batch: &TrainBatch, whose: Whose) -> Result<TrainReply, Stop> {
+    fn forward(&self, batch: &TrainBatch, weights: ForwardWeights) -> Result<TrainReply, Stop> {
         let rows = rows_of(batch, &self.shape)?;
-        let decoder = match whose {
-            Whose::Trained => self.model.decoder(),
-            Whose::Reference => reference_of(&self.reference)?,
+        let decoder = match weights {
+            ForwardWeights::Trained => self.model.decoder(),
+            ForwardWeights::Reference => reference_of(&self.reference)?,
         };
         match logprobs(
             decoder,

@@ -10,7 +10,8 @@ use broker::protocol::engine::StateId;
 use super::message::MESSAGES;
 use super::{State, delta, full};
 
-/// The number of newest states whose digests are kept. No receiver serves weights older than these.
+/// The number of newest states that are kept as digests. No receiver serves weights older than
+/// these.
 const MOST_DIGESTS: usize = 1024;
 
 /// The newest state, and the deltas to it. States are immutable, so a later step never alters data

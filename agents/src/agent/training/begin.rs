@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::ids::WeightVersion;
-use broker::protocol::train::{Loss, TrainCommand, Whose};
+use broker::protocol::train::{ForwardWeights, Loss, TrainCommand};
 use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
 use trainer::pulse::Pulse;
@@ -242,7 +242,7 @@ impl Training {
             }
         }
         // Weights that only the last step damaged are seen by no later step of this loop.
-        let logprobs = self.logprobs(source.next_batch()?, Whose::Trained).await?;
+        let logprobs = self.logprobs(source.next_batch()?, ForwardWeights::Trained).await?;
         if logprobs.iter().flatten().any(|logprob| !logprob.is_finite()) {
             return Err(self.warm_start_failed(config.steps, f64::NAN).into());
         }

@@ -10,10 +10,10 @@ use broker::AgentName;
 use broker::ids::{Digest, GroupId, WeightVersion};
 use broker::protocol::bundle::Bundle;
 use configs::{LossKind, RunConfig, TrainConfig, ZeroAdvantage};
-use rollout::batch::{Batch, Context, Formed, REFILL_CAP, Verdict as BatchVerdict, form, imitate};
+use rollout::batch::{Batch, BatchContext, BatchVerdict, Formed, REFILL_CAP, form, imitate};
 use rollout::text::TextCodec;
 
-use crate::ledger::{LedgerHandle, Lineages, RecordedBatch, SampleVerdict, Verdict};
+use crate::ledger::{LedgerHandle, Lineages, RecordedBatch, SampleVerdict, TrainingVerdict};
 use crate::policy::Prepared;
 
 /// Forms one agent's batches.
@@ -179,7 +179,7 @@ impl BatchFormer {
         let staleness = |version| self.staleness(current.step, version);
         form(
             &self.examples(bundles),
-            &Context {
+            &BatchContext {
                 config: &self.config,
                 max_new_tokens: self.max_new_tokens,
                 current,
@@ -238,8 +238,8 @@ fn sample_verdict(verdict: BatchVerdict) -> SampleVerdict {
         role: verdict.role,
         seat: verdict.seat,
         verdict: match verdict.outcome {
-            Ok(()) => Verdict::Trained,
-            Err(discard) => Verdict::Discarded(discard.as_str().to_owned()),
+            Ok(()) => TrainingVerdict::Trained,
+            Err(discard) => TrainingVerdict::Discarded(discard.as_str().to_owned()),
         },
     }
 }

@@ -72,10 +72,7 @@ impl Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn version(step: u64) -> WeightVersion {
-        WeightVersion { lineage: 1, step }
-    }
+    use crate::testing::version;
 
     fn refusal(step: u64) -> Option<WeightRefusal> {
         Some(WeightRefusal {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
-use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
+use broker::protocol::train::{ForwardWeights, Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply};
 use configs::{Dtype, LossKind, OptimizerConfig, Ratio};
 use rollout::batch::Batch;
 use trainer::train::{Refusal, TrainError};
@@ -105,7 +105,7 @@ impl Training {
     /// moves them.
     async fn set_start_logprobs(&mut self, minibatches: &mut [TrainBatch]) -> anyhow::Result<()> {
         for minibatch in minibatches {
-            let logprobs = self.logprobs(minibatch.clone(), Whose::Trained).await?;
+            let logprobs = self.logprobs(minibatch.clone(), ForwardWeights::Trained).await?;
             ensure!(
                 minibatch.begin_from(logprobs),
                 "the trainer's log-probs do not match the batch"
@@ -119,15 +119,22 @@ impl Training {
     async fn subtract_kl(&mut self, minibatches: &mut [TrainBatch]) -> anyhow::Result<f64> {
         let mut reference = Vec::with_capacity(minibatches.len());
         for minibatch in minibatches.iter() {
-            reference.push(self.logprobs(minibatch.clone(), Whose::Reference).await?);
+            reference.push(self.logprobs(minibatch.clone(), ForwardWeights::Reference).await?);
         }
         let kl = self.settings.train.kl;
         let mean = trainer::loss::kl_returns(minibatches, &reference, trainer::loss::estimate(kl.kind), kl.coef);
         mean.context("the reference's log-probs do not match the batch")
     }
 
-    pub(super) async fn logprobs(&mut self, batch: TrainBatch, whose: Whose) -> anyhow::Result<Vec<Vec<f32>>> {
-        match self.execute(|seq| TrainCommand::Forward { seq, batch, whose }).await? {
+    pub(super) async fn logprobs(
+        &mut self,
+        batch: TrainBatch,
+        weights: ForwardWeights,
+    ) -> anyhow::Result<Vec<Vec<f32>>> {
+        match self
+            .execute(|seq| TrainCommand::Forward { seq, batch, weights })
+            .await?
+        {
             TrainReply::LogProbs(logprobs) => Ok(logprobs),
             other => bail!("the trainer answered a forward pass with {other:?}"),
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::cli::devices::DeviceReport;
-use crate::run_folder::models::{Found, Reads};
+use crate::run_folder::models::{FoundModel, Reads};
 
 /// A finding about the model, data set or device that `key` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum Finding {
 
 impl Finding {
     /// A finding about a model.
-    pub(super) fn model(found: Found) -> Self {
+    pub(super) fn model(found: FoundModel) -> Self {
         let (key, model) = (found.key, found.model.display());
         let unread = match found.reads {
             Reads::Whole => "",
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn model_finding_names_the_place_or_what_is_missing() {
-        let told = |model: &str, folder: Result<&str, &str>, reads: Reads| {
-            let found = Found {
+        let described = |model: &str, folder: Result<&str, &str>, reads: Reads| {
+            let found = FoundModel {
                 key: "agents.a.model".into(),
                 model: model.into(),
                 folder: folder.map(PathBuf::from).map_err(|why| NotHere::Absent {
@@ -96,9 +96,13 @@ mod tests {
             ),
             ("a/b", Err("nowhere"), "agents.a.model: NOT HERE: nowhere", true),
         ] {
-            assert_eq!(told(model, folder, Reads::Whole), (line.to_owned(), absent), "{model}");
+            assert_eq!(
+                described(model, folder, Reads::Whole),
+                (line.to_owned(), absent),
+                "{model}"
+            );
         }
-        let (line, _) = told("a/b", Ok("/hub/b"), Reads::NoWeights);
+        let (line, _) = described("a/b", Ok("/hub/b"), Reads::NoWeights);
         assert!(line.contains("/hub/b; its weights are not read"), "{line}");
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Side {
 pub struct Comparison {
     pub a: Vec<String>,
     pub b: Vec<String>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<MetricRow>,
     /// Metrics that only one side has.
     pub apart: Vec<String>,
     /// Mean number of tokens that a run trained on.
@@ -30,20 +30,20 @@ pub struct Comparison {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct MetricRow {
     pub metric: String,
     pub a: f64,
     pub b: f64,
     /// The value of b minus the value of a.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Interval>,
-    pub how: How,
+    pub how: IntervalUnits,
 }
 
 /// The units that an interval is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum IntervalUnits {
     /// The same tasks on both sides: a bootstrap of differences.
     PairedTasks,
     /// Different tasks: each side is resampled by itself.
@@ -52,7 +52,7 @@ pub enum How {
     Runs,
 }
 
-impl How {
+impl IntervalUnits {
     pub fn label(self) -> &'static str {
         match self {
             Self::PairedTasks => "tasks, paired",
@@ -82,7 +82,7 @@ pub(crate) fn compare(a: &Side, b: &Side) -> Comparison {
     }
 }
 
-fn row(metric: &str, a: &Side, b: &Side) -> Option<Row> {
+fn row(metric: &str, a: &Side, b: &Side) -> Option<MetricRow> {
     let means = |side: &Side| {
         side.last
             .iter()
@@ -92,9 +92,9 @@ fn row(metric: &str, a: &Side, b: &Side) -> Option<Row> {
     let (of_a, of_b) = (means(a)?, means(b)?);
     let (difference, how) = match (a.last.as_slice(), b.last.as_slice()) {
         ([a], [b]) => over_tasks(a.values.get(metric)?, b.values.get(metric)?),
-        _ => (stats::welch(&of_a, &of_b), How::Runs),
+        _ => (stats::welch(&of_a, &of_b), IntervalUnits::Runs),
     };
-    Some(Row {
+    Some(MetricRow {
         metric: metric.to_owned(),
         a: stats::mean(&of_a),
         b: stats::mean(&of_b),
@@ -103,13 +103,13 @@ fn row(metric: &str, a: &Side, b: &Side) -> Option<Row> {
     })
 }
 
-fn over_tasks(a: &BTreeMap<String, f64>, b: &BTreeMap<String, f64>) -> (Option<Interval>, How) {
+fn over_tasks(a: &BTreeMap<String, f64>, b: &BTreeMap<String, f64>) -> (Option<Interval>, IntervalUnits) {
     if a.keys().eq(b.keys()) {
         let differences: Vec<f64> = a.values().zip(b.values()).map(|(a, b)| b - a).collect();
-        return (stats::paired(&differences), How::PairedTasks);
+        return (stats::paired(&differences), IntervalUnits::PairedTasks);
     }
     let values = |of: &BTreeMap<String, f64>| of.values().copied().collect::<Vec<f64>>();
-    (stats::unpaired(&values(a), &values(b)), How::OtherTasks)
+    (stats::unpaired(&values(a), &values(b)), IntervalUnits::OtherTasks)
 }
 
 /// Adds the tokens of all roles for each task. Votes are not part of the conversation and are left

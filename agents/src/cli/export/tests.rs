@@ -9,7 +9,7 @@ use configs::LoraConfig;
 use trainer::model::{Decoder, Init, ModelShape, Parts, RowBatch, Weights, peft};
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 
-fn args(base: &Path, agent: &str, step: Step) -> ExportArgs {
+fn args(base: &Path, agent: &str, step: ExportStep) -> ExportArgs {
     ExportArgs {
         agent: agent.into(),
         run: RunArg {
@@ -53,7 +53,7 @@ fn initial_run_is_exported_as_model_and_as_adapter() {
         let args = ExportArgs {
             out: base.path().join(out),
             merged,
-            ..args(base.path(), agent, Step::Initial)
+            ..args(base.path(), agent, ExportStep::Initial)
         };
         write(&args).unwrap();
         args.out
@@ -90,7 +90,7 @@ fn base_of_an_adapter_uses_the_pinned_commit() {
         agent.lora = Some(LoraConfig::default());
     }
     let run = RunFolder::create(base.path(), &config, None).unwrap();
-    let args = args(base.path(), "a", Step::Initial);
+    let args = args(base.path(), "a", ExportStep::Initial);
     let said = || format!("{:#}", write(&args).unwrap_err());
     assert!(
         said().contains("`hf download org/model`"),
@@ -137,7 +137,7 @@ fn checkpoint_is_exported_without_training_state() {
         let mut args = ExportArgs {
             out: base.path().join(agent.as_str()),
             merged: true,
-            ..args(base.path(), agent.as_str(), Step::Latest)
+            ..args(base.path(), agent.as_str(), ExportStep::Latest)
         };
         let said = write(&args).unwrap();
         assert!(said.contains("step 4"), "{said}");
@@ -159,12 +159,12 @@ fn checkpoint_is_exported_without_training_state() {
         std::fs::write(run.checkpoints(&agent).join("step-4/state.json"), "{}").unwrap();
         let said = refusal(&args);
         assert!(said.contains("--step last-good"), "{said}");
-        args.step = Step::At(4);
+        args.step = ExportStep::At(4);
         let said = refusal(&args);
         assert!(said.contains("--step last-good"), "{said}");
-        args.step = Step::At(9);
+        args.step = ExportStep::At(9);
         assert!(refusal(&args).contains("kept steps: 3, 4"));
-        args.step = Step::LastGood;
+        args.step = ExportStep::LastGood;
         assert!(write(&args).unwrap().contains("step 3"));
         let provenance: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(args.out.join(EXPORT)).unwrap()).unwrap();
@@ -196,23 +196,23 @@ fn checkpoint_is_exported_without_training_state() {
 #[test]
 fn missing_agent_or_step_lists_the_existing_ones() {
     let base = tempfile::tempdir().unwrap();
-    let error = write(&args(base.path(), "a", Step::Latest)).unwrap_err();
+    let error = write(&args(base.path(), "a", ExportStep::Latest)).unwrap_err();
     assert_eq!(code(&error), 2, "no run: {error:?}");
     RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
-    let said = refusal(&args(base.path(), "stranger", Step::Latest));
+    let said = refusal(&args(base.path(), "stranger", ExportStep::Latest));
     assert!(said.contains("stranger") && said.contains("it has a, b"), "{said}");
-    let said = refusal(&args(base.path(), "a", Step::At(7)));
+    let said = refusal(&args(base.path(), "a", ExportStep::At(7)));
     assert!(said.contains("step 7") && said.contains("kept steps: none"), "{said}");
-    let said = refusal(&args(base.path(), "a", Step::Latest));
+    let said = refusal(&args(base.path(), "a", ExportStep::Latest));
     assert!(said.contains("no checkpoint of agent a"), "{said}");
-    assert!("7".parse::<Step>() == Ok(Step::At(7)) && "newest".parse::<Step>().is_err());
+    assert!("7".parse::<ExportStep>() == Ok(ExportStep::At(7)) && "newest".parse::<ExportStep>().is_err());
 }
 
 #[test]
 fn folder_with_content_is_rejected_unless_it_is_an_export() {
     let base = tempfile::tempdir().unwrap();
     RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
-    let mut args = args(base.path(), "a", Step::Initial);
+    let mut args = args(base.path(), "a", ExportStep::Initial);
     std::fs::create_dir(&args.out).unwrap();
     write(&args).unwrap();
     assert!(refusal(&args).contains("not empty"));

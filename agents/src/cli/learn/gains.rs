@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 
-use super::runs::Played;
+use super::runs::PlayedRun;
 use crate::cli::render::table::{Align, Table, difference};
 use crate::stats;
 use crate::stats::summary;
@@ -13,7 +13,7 @@ use crate::stats::summary::Evaluation;
 /// A figure's means in the first and the last evaluation.
 type Ends = BTreeMap<String, (f64, f64)>;
 
-pub(super) fn table(runs: &[Played]) -> anyhow::Result<String> {
+pub(super) fn table(runs: &[PlayedRun]) -> anyhow::Result<String> {
     let mut seeds = Vec::new();
     for run in runs {
         let mut evaluations = summary::evaluations(&run.folder)?.into_values();

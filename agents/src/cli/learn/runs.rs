@@ -11,14 +11,14 @@ use crate::stats::summary;
 use crate::stats::summary::Evaluation;
 
 /// A run that has ended.
-pub(super) struct Played {
+pub(super) struct PlayedRun {
     pub(super) config: RunConfig,
     pub(super) folder: RunFolder,
     pub(super) seconds: f64,
 }
 
 /// Runs a configuration in a process, with its progress on this terminal.
-pub(super) fn play(config: &RunConfig, base: &Path, name: &str) -> anyhow::Result<Played> {
+pub(super) fn play(config: &RunConfig, base: &Path, name: &str) -> anyhow::Result<PlayedRun> {
     let folder = base.join(name);
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let file = folder.join("config.toml");
@@ -37,7 +37,7 @@ pub(super) fn play(config: &RunConfig, base: &Path, name: &str) -> anyhow::Resul
         "{name} ended with {status}; its run is in {}",
         folder.display()
     );
-    Ok(Played {
+    Ok(PlayedRun {
         config: config.clone(),
         folder: RunFolder::find(&folder, "latest")?,
         seconds: began.elapsed().as_secs_f64(),

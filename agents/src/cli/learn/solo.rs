@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use configs::{RoleName, RunConfig};
 
-use super::runs::{self, Played};
+use super::runs::{self, PlayedRun};
 use crate::report;
 use crate::stats::summary;
 use crate::stats::summary::Evaluation;
@@ -30,7 +30,7 @@ struct Figures {
 
 /// Trains the solver alone once per team, with the same number of tokens, and prints the comparison
 /// after each run.
-pub(super) fn compare(teams: &[Played], base: &Path) -> anyhow::Result<()> {
+pub(super) fn compare(teams: &[PlayedRun], base: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for team in teams {
         let seed = team.config.run.seed;
@@ -72,13 +72,13 @@ fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<Ru
     let batch = config.agents.get(&agent).map_or(1, |agent| agent.train.batch_groups);
     let step = (batch * usize::from(config.workflow.group_size)) as f64 * answer;
     config.run.train_steps = (trained / step).round().max(1.0) as u64;
-    // As many evaluations as the team had over the whole run.
+    // The same number of evaluations as the team had over the whole run.
     config.eval.every =
         (config.run.train_steps * team.eval.every / team.run.train_steps.max(1)).max(team.eval.every.min(1));
     Ok(config)
 }
 
-fn figures(played: &Played, success: &str) -> anyhow::Result<Figures> {
+fn figures(played: &PlayedRun, success: &str) -> anyhow::Result<Figures> {
     let found = runs::last_evaluation(&played.folder)?;
     let first = summary::read(&played.folder)?
         .into_iter()

@@ -33,7 +33,7 @@ pub(crate) async fn send(
     bus: Arc<dyn Bus>,
     topology: &Topology,
     tasks: Vec<Checked>,
-    manifest: Option<&Manifest>,
+    manifest: Option<&PublishedTasks>,
     progress: impl FnOnce(usize) -> ProgressBar,
 ) -> anyhow::Result<Sent> {
     let to = topology.to(&topology.tasks());
@@ -68,12 +68,12 @@ pub(crate) async fn send(
 }
 
 /// The list of confirmed tasks, for `dyad audit`. It is only appended to.
-pub(crate) struct Manifest {
+pub(crate) struct PublishedTasks {
     file: std::fs::File,
     path: PathBuf,
 }
 
-impl Manifest {
+impl PublishedTasks {
     pub(crate) fn open(path: &std::path::Path) -> anyhow::Result<Self> {
         let file = std::fs::OpenOptions::new()
             .create(true)

@@ -11,7 +11,7 @@ use crate::stats::summary;
 
 /// The figures of one recipe.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct RecipeRow {
     pub recipe: String,
     /// The run's folder, or `None` if the run did not begin.
     pub run: Option<PathBuf>,
@@ -41,8 +41,8 @@ pub struct Ends {
     pub training: bool,
 }
 
-pub(super) fn failed(recipe: &str, reason: String) -> Row {
-    Row {
+pub(super) fn failed(recipe: &str, reason: String) -> RecipeRow {
+    RecipeRow {
         recipe: recipe.to_owned(),
         run: None,
         turns: 0.0,
@@ -54,7 +54,7 @@ pub(super) fn failed(recipe: &str, reason: String) -> Row {
 }
 
 /// Reads the figures from the run's metrics and evaluations.
-pub(super) fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<Row> {
+pub(super) fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<RecipeRow> {
     let config = folder.config()?;
     let data = data::read(folder)?;
     let mut evaluations = summary::evaluations(folder)?.into_values();
@@ -92,7 +92,7 @@ pub(super) fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<Row> {
         .map(|one| one.agent.as_str())
         .collect();
     ensure!(idle.is_empty(), "it ended without training {}", idle.join(", "));
-    Ok(Row {
+    Ok(RecipeRow {
         recipe: recipe.to_owned(),
         run: Some(folder.path().to_owned()),
         turns: data.turns() as f64 / data.conversations().max(1) as f64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::table::{Align, Table, difference};
-use crate::cli::compare::comparison::{Comparison, How};
+use crate::cli::compare::comparison::{Comparison, IntervalUnits};
 
 pub fn render(found: &Comparison) -> String {
     let mut table = Table::new(&[
@@ -29,9 +29,9 @@ pub fn render(found: &Comparison) -> String {
         format!("{:.0}", found.trained_tokens.1),
     ]);
     let mut text = format!("a  {}\nb  {}\n\n{table}\n", found.a.join(" "), found.b.join(" "));
-    let hows: BTreeSet<How> = found.rows.iter().map(|row| row.how).collect();
+    let hows: BTreeSet<IntervalUnits> = found.rows.iter().map(|row| row.how).collect();
     text += "95% intervals";
-    text += if hows.contains(&How::Runs) {
+    text += if hows.contains(&IntervalUnits::Runs) {
         " over runs, Welch's t"
     } else {
         " over tasks, bootstrap with 10000 resamples of a fixed seed: training with other seeds may differ more"

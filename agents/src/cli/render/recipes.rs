@@ -1,10 +1,10 @@
 //! The table of `dyad recipes`.
 
 use super::table::{Align, Table};
-use crate::cli::recipes::outcome::{Ends, Row};
+use crate::cli::recipes::outcome::{Ends, RecipeRow};
 
 /// Formats the table. `left` has the recipes that were not run, with a reason if it is unusual.
-pub fn render(rows: &[Row], left: &[(String, Option<String>)]) -> String {
+pub fn render(rows: &[RecipeRow], left: &[(String, Option<String>)]) -> String {
     let mut table = Table::new(&[
         ("recipe", Align::Left),
         ("turns", Align::Right),

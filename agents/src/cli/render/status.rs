@@ -30,13 +30,13 @@ pub fn render(status: &Status, steps: u64) -> String {
         let _ = writeln!(text, "no live state: {reason}\nthe rest is from the run folder");
     }
     text.push_str(&agents(status, steps));
-    if let Some(heard) = &status.live {
+    if let Some(state) = &status.live {
         text.push_str(LEGEND);
         for (name, does) in &status.waits {
             let _ = writeln!(text, "{name}: {does}");
         }
         text.push('\n');
-        text.push_str(&live(heard));
+        text.push_str(&live(state));
     }
     let coordinated = status.live.as_ref().is_some_and(|live| !live.coordinators.is_empty());
     if let Some(stalled) = status.metrics.stalled.as_ref().filter(|_| !coordinated) {
@@ -58,7 +58,7 @@ pub fn render(status: &Status, steps: u64) -> String {
 
 fn agents(status: &Status, steps: u64) -> String {
     let empty = BTreeMap::new();
-    let beats = status.live.as_ref().map_or(&empty, |heard| &heard.agents);
+    let beats = status.live.as_ref().map_or(&empty, |state| &state.agents);
     let mut names: Vec<&String> = beats.keys().chain(status.metrics.train.keys()).collect();
     names.sort();
     names.dedup();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::AgentName;
-use broker::bus::{Bus, Consumer, heard};
+use broker::bus::{Bus, Consumer, verified};
 use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::{Queue, Topology};
 use configs::RunConfig;
 use serde::Serialize;
 
-use crate::cli::last_metrics::{LastMetrics, Rates};
+use crate::cli::last_metrics::{CoordinatorRates, LastMetrics};
 use crate::run_folder::RunFolder;
 
 /// The longest time between two heartbeats of a healthy process. Coordinators other than the first
@@ -52,7 +52,7 @@ pub(crate) struct Listener {
     bus: Arc<dyn Bus>,
     topology: Topology,
     beats: Box<dyn Consumer>,
-    heard: LiveState,
+    state: LiveState,
     queues: Vec<Queue>,
     participants: Vec<AgentName>,
 }
@@ -70,23 +70,23 @@ impl Listener {
             bus,
             topology,
             beats,
-            heard: LiveState::default(),
+            state: LiveState::default(),
         })
     }
 
     /// Receives for a [`PERIOD`], and until every agent and a coordinator sent a heartbeat, at most
     /// for [`LISTEN`].
-    pub(crate) async fn hear(&mut self) -> LiveState {
-        self.heard.agents.clear();
-        self.heard.coordinators.clear();
+    pub(crate) async fn listen(&mut self) -> LiveState {
+        self.state.agents.clear();
+        self.state.coordinators.clear();
         let (bus, queues) = (self.bus.clone(), self.queues.clone());
         let depths = futures_util::future::join_all(queues.iter().map(|queue| bus.depth(queue)));
         let (depths, ()) = tokio::join!(depths, self.receive());
         let named = queues.iter().zip(depths);
-        self.heard.queues = named
+        self.state.queues = named
             .filter_map(|(queue, depth)| Some((queue.name.clone(), depth?)))
             .collect();
-        self.heard.clone()
+        self.state.clone()
     }
 
     async fn receive(&mut self) {
@@ -98,12 +98,12 @@ impl Listener {
                 return;
             };
             delivery.ack().await;
-            match heard::beat(&self.topology, &delivery) {
+            match verified::beat(&self.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
-                    self.heard.agents.insert(beat.agent.to_string(), beat);
+                    self.state.agents.insert(beat.agent.to_string(), beat);
                 }
                 Ok(Beat::Coordinator(beat)) => {
-                    self.heard.coordinators.insert(beat.incarnation.clone(), beat);
+                    self.state.coordinators.insert(beat.incarnation.clone(), beat);
                 }
                 Err(_) => {}
             }
@@ -112,15 +112,15 @@ impl Listener {
 
     /// Returns true if every agent and a coordinator sent a heartbeat.
     fn has_received_all(&self) -> bool {
-        let heard = |name: &AgentName| self.heard.agents.contains_key(name.as_str());
-        self.participants.iter().all(heard) && !self.heard.coordinators.is_empty()
+        let is_known = |name: &AgentName| self.state.agents.contains_key(name.as_str());
+        self.participants.iter().all(is_known) && !self.state.coordinators.is_empty()
     }
 }
 
 impl LiveState {
     /// Takes the rates of the coordinators that sent heartbeats.
-    pub(crate) fn take_rates(&mut self, rates: &BTreeMap<String, Rates>) {
-        let alive: Vec<&Rates> = self.coordinators.keys().filter_map(|name| rates.get(name)).collect();
+    pub(crate) fn take_rates(&mut self, rates: &BTreeMap<String, CoordinatorRates>) {
+        let alive: Vec<&CoordinatorRates> = self.coordinators.keys().filter_map(|name| rates.get(name)).collect();
         if !alive.is_empty() {
             self.turns_per_s = Some(alive.iter().map(|rates| rates.turns).sum());
             self.conversations_per_s = Some(alive.iter().map(|rates| rates.conversations).sum());

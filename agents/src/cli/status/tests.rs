@@ -1,61 +1,42 @@
 use std::collections::BTreeMap;
 
 use broker::bus::memory::MemoryBus;
-use broker::bus::{Bus, Outgoing, heard};
+use broker::bus::{Bus, Outgoing, verified};
 use broker::codec;
 use broker::ids::WeightVersion;
 use broker::protocol::Kind;
-use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat, RunPhase, RunState};
+use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::Topology;
 
 use super::*;
 use crate::run_folder::RunFolder;
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
 use crate::run_folder::tests::config_in;
+use crate::testing;
 
 fn beat(agent: &str) -> Heartbeat {
     Heartbeat {
-        agent: broker::AgentName::new(agent).unwrap(),
-        incarnation: "x".into(),
-        seq: 1,
-        phase: RunPhase::Running,
         version: WeightVersion { lineage: 2, step: 40 },
         step: 40,
         capacity: 16,
         ready: 3,
         reserved: 13,
         closed: 100,
-        serving: true,
-        next_order: 0,
-        run: RunState::default(),
-        saved: None,
-        holding: Vec::new(),
         reward: Some(0.5),
-        pid: 1,
+        ..testing::heartbeat(&broker::AgentName::new(agent).unwrap())
     }
 }
 
 fn coordinator(turns: u64) -> CoordinatorBeat {
     CoordinatorBeat {
-        incarnation: "c1".into(),
         seq: turns,
-        phase: RunPhase::Running,
         open_groups: 4,
         finished_groups: 5,
         finished_conversations: turns / 2,
         dead_tasks: 1,
         turns,
-        run: RunState::default(),
-        drained: false,
-        snapshot: None,
-        snapshot_done: None,
-        hold: None,
-        evaluates_at: None,
-        evaluating: false,
-        evaluated: None,
-        stalled: None,
-        requested: BTreeMap::new(),
         pid: 2,
+        ..testing::coordinator_beat("c1")
     }
 }
 
@@ -89,7 +70,7 @@ async fn live_run_is_shown() {
     let coordinators = [1000, 4000].map(|turns| Beat::Coordinator(coordinator(turns)));
     for said in std::iter::once(Beat::Agent(beat("a"))).chain(coordinators) {
         let message = Outgoing {
-            to: topology.to_control(heard::speaker(&said)),
+            to: topology.to_control(verified::speaker(&said)),
             kind: Kind::Heartbeat,
             message_id: "h".into(),
             correlation_id: None,
@@ -100,11 +81,11 @@ async fn live_run_is_shown() {
         bus.publish(message).await.unwrap();
     }
     let metrics = last_metrics(&folder).unwrap();
-    let mut heard = live.hear().await;
-    heard.take_rates(&metrics.rates);
+    let mut state = live.listen().await;
+    state.take_rates(&metrics.rates);
     let status = Status {
         run: folder.run().to_string(),
-        live: Some(heard),
+        live: Some(state),
         waits: Vec::new(),
         over: None,
         offline: None,
@@ -234,6 +215,6 @@ async fn silent_run_is_answered_within_a_second() {
     let folder = RunFolder::create(base.path(), &config, None).unwrap();
     let mut live = Listener::open(MemoryBus::new(), &folder, &config).await.unwrap();
     let before = tokio::time::Instant::now();
-    assert!(live.hear().await.agents.is_empty());
+    assert!(live.listen().await.agents.is_empty());
     assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
 }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use super::change::Change;
 use crate::base::outgoing::{self, Addressed};
-use crate::cli::publish::sender::Manifest;
+use crate::cli::publish::sender::PublishedTasks;
 use crate::cli::task_rules::Checked;
 
 /// The queue counts as read after this time without a letter.
@@ -259,7 +259,7 @@ async fn requeue(
     let mut fate = "requeued".to_owned();
     if task.id != letter.id {
         fate = format!("requeued as {}", task.id);
-        published.map_or(Ok(()), |path| Manifest::open(path)?.note(&task.id))?;
+        published.map_or(Ok(()), |path| PublishedTasks::open(path)?.note(&task.id))?;
     }
     letter.fate = match delivery.ack().await {
         true => fate,

@@ -17,13 +17,13 @@ use crate::eval::play::{Manner, Player};
 use crate::participant::Host;
 
 /// Engines with the weights that the command names.
-pub(super) struct Table {
+pub(super) struct AnswerTable {
     seats: BTreeMap<AgentName, Seat>,
     /// Holds random models for as long as engines may read them.
     _scratch: Scratch,
 }
 
-impl Table {
+impl AnswerTable {
     /// Starts the engines and prints each agent's weights on stderr. Returns `None` if answers are
     /// scripted.
     ///

@@ -10,19 +10,19 @@ use broker::ids::RunId;
 use broker::topology::{Queue, Topology};
 use configs::ParticipantName;
 use rollout::workflow::Workflow;
-use rollout::workflow::program::Place;
+use rollout::workflow::program::ProgramPlace;
 use tokio::time::Instant;
 
 use super::TestArgs;
 use crate::base::fault::{Unavailable, Usage};
-use crate::participant::Line;
+use crate::participant::RemoteConnection;
 
 /// Time between two checks for listeners.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// The remote participants of a test.
 pub(super) struct Remote {
-    pub(super) line: Arc<Line>,
+    pub(super) line: Arc<RemoteConnection>,
     queues: Queues,
 }
 
@@ -41,8 +41,8 @@ fn names(workflow: &dyn Workflow) -> BTreeSet<ParticipantName> {
     let places = workflow.programs().into_iter().map(|program| program.place);
     places
         .filter_map(|place| match place {
-            Place::Remote(name) => Some(name),
-            Place::Process(_) | Place::Judge(_) | Place::Agent(..) => None,
+            ProgramPlace::Remote(name) => Some(name),
+            ProgramPlace::Process(_) | ProgramPlace::Judge(_) | ProgramPlace::Agent(..) => None,
         })
         .collect()
 }
@@ -81,7 +81,11 @@ impl Remote {
 }
 
 impl Queues {
-    async fn open(&mut self, args: &TestArgs, workflow: &dyn Workflow) -> anyhow::Result<Option<Arc<Line>>> {
+    async fn open(
+        &mut self,
+        args: &TestArgs,
+        workflow: &dyn Workflow,
+    ) -> anyhow::Result<Option<Arc<RemoteConnection>>> {
         self.own.push(self.topology.answers(&self.incarnation));
         let questions = self.names.iter().map(|name| self.topology.questions(name));
         let shared: Vec<Queue> = questions.chain([self.topology.dead()]).collect();
@@ -92,7 +96,8 @@ impl Queues {
         }
         // Declared last: the other queues move their rejected messages to it.
         self.bus.declare_queue(&self.topology.dead()).await?;
-        let Some(line) = Line::open(&self.bus, &self.topology, &self.incarnation, &[workflow]).await? else {
+        let Some(line) = RemoteConnection::open(&self.bus, &self.topology, &self.incarnation, &[workflow]).await?
+        else {
             return Ok(None);
         };
         line.bear_absence(args.wait);

@@ -286,7 +286,7 @@ async fn engines_answer_as_in_training_and_the_seed_draws() {
     let text = std::fs::read_to_string(root().join("configs/signal.toml")).unwrap();
     let mut config = RunConfig::parse(&text, Path::new("signal.toml")).unwrap();
     let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
-    let table = Table::open(&typed(&["--engine"]), &config).unwrap().unwrap();
+    let table = AnswerTable::open(&typed(&["--engine"]), &config).unwrap().unwrap();
     let mut source = rollout::tasks::TaskSource::open(&config.tasks, 0).unwrap().unwrap();
     let task = Arc::new(source.rows().next().unwrap().unwrap());
     let mut said = Vec::new();
@@ -312,8 +312,12 @@ async fn engines_answer_as_in_training_and_the_seed_draws() {
 #[test]
 fn scripted_answers_with_engines_are_rejected() {
     let config = example("process");
-    assert!(Table::open(&typed(&["--say", "solver=5"]), &config).unwrap().is_none());
-    let error = Table::open(&typed(&["--say", "solver=5", "--engine"]), &config)
+    assert!(
+        AnswerTable::open(&typed(&["--say", "solver=5"]), &config)
+            .unwrap()
+            .is_none()
+    );
+    let error = AnswerTable::open(&typed(&["--say", "solver=5", "--engine"]), &config)
         .err()
         .unwrap();
     assert!(error.to_string().contains("--say"), "{error}");

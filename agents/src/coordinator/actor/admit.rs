@@ -96,7 +96,7 @@ impl Coordinator {
         self.reserve(&answered.next);
     }
 
-    /// Asks again for room that was refused, or whose request was lost.
+    /// Asks again for room that was refused, or after its request was lost.
     pub(super) fn retry_admissions(&mut self) {
         let due = self.admission.due(Instant::now());
         self.reserve(&due);

@@ -69,7 +69,7 @@ impl Coordinator {
         match beat {
             Beat::Agent(beat) => {
                 let agent = beat.agent.clone();
-                if self.peers.hear_agent(beat) {
+                if self.peers.take_agent_beat(beat) {
                     self.ask_whole_wave(&agent, ctx);
                 }
             }
@@ -94,7 +94,7 @@ impl Coordinator {
             // up when it receives this one.
             self.send_beat();
         }
-        self.peers.hear_coordinator(beat);
+        self.peers.take_coordinator_beat(beat);
     }
 
     fn leave_run_to(&mut self, other: &CoordinatorBeat) {

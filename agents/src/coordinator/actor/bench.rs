@@ -8,7 +8,7 @@ use broker::bus::memory::MemoryBus;
 use broker::bus::{Bus, Delivery, Outgoing};
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
 use broker::protocol::Kind;
-use broker::protocol::control::{Beat, Heartbeat, RunPhase, RunState};
+use broker::protocol::control::{Beat, Heartbeat};
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Generation, LogProbs, TurnOutcome, TurnResult, VersionSpan};
 use broker::store::memory::MemoryStore;
@@ -26,6 +26,7 @@ use crate::coordinator::play::Open;
 use crate::coordinator::specs::{GroupSpecs, Purpose};
 use crate::run_folder::RunFolder;
 use crate::run_folder::tests::config_in;
+use crate::testing;
 use crate::turn::tasks::Candidate;
 
 pub(in crate::coordinator) struct Bench {
@@ -157,23 +158,8 @@ pub(in crate::coordinator) fn candidate(id: &str, delivery: Delivery) -> Candida
 
 pub(in crate::coordinator) fn beat(agent: &AgentName, reserved: u64) -> Heartbeat {
     Heartbeat {
-        agent: agent.clone(),
-        incarnation: format!("{agent}-1"),
-        seq: 1,
-        phase: RunPhase::Running,
-        version: WeightVersion { lineage: 1, step: 0 },
-        step: 0,
-        capacity: 8,
-        ready: 0,
         reserved,
-        closed: 0,
-        serving: true,
-        next_order: 0,
-        run: RunState::default(),
-        saved: None,
-        holding: Vec::new(),
-        reward: None,
-        pid: 1,
+        ..testing::heartbeat(agent)
     }
 }
 

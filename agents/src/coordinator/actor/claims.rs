@@ -14,7 +14,7 @@ use crate::coordinator::admission::{Admitting, Claiming, store};
 use crate::coordinator::closing::outcome::Ended;
 use crate::coordinator::play::{Open, read_record};
 use crate::coordinator::specs::Purpose;
-use crate::run_folder::crash_marks::{OUT, Standing};
+use crate::run_folder::crash_marks::{Isolation, OUT};
 
 impl Coordinator {
     /// Claims a group, after the snapshot if one is under way.
@@ -66,7 +66,7 @@ impl Coordinator {
         let candidate = admitting.candidate();
         // Failures that an owner before us has decided are in no record.
         let ended = claimed.decided.as_deref().map(Ended::read).unwrap_or_default();
-        let crashed = (self.strikes.standing(&group) == Standing::Out).then(|| {
+        let crashed = (self.strikes.isolation(&group) == Isolation::Out).then(|| {
             Failure::crashed(format_args!(
                 "the coordinator died {OUT} times while it worked on this group"
             ))

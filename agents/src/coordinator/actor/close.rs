@@ -9,7 +9,7 @@ use rollout::group::GroupHead;
 
 use super::{Coordinator, mailbox};
 use crate::coordinator::admission::Admitting;
-use crate::coordinator::closing::{Decided, Finished, send_all};
+use crate::coordinator::closing::{Decided, FinishedGroup, send_all};
 use crate::coordinator::transcripts;
 use crate::ledger::PUBLISHED;
 
@@ -38,7 +38,7 @@ impl Coordinator {
         let empty = self.specs.run_spec(&open.task, &open.task_id, 0);
         // Workflows and graders that read a text may end the process.
         self.strikes.begin([group]);
-        let finished = Finished {
+        let finished = FinishedGroup {
             head,
             lease,
             members: self.play.take_members(&group, empty),

@@ -6,7 +6,6 @@ mod beats;
 mod claims;
 mod close;
 mod evaluate;
-mod results;
 mod run;
 mod snapshot;
 mod turns;
@@ -39,7 +38,7 @@ use super::rounds::Rounds;
 use super::snapshot::Snapshots;
 use super::specs::GroupSpecs;
 use crate::base::runtime_check;
-use crate::participant::Line;
+use crate::participant::RemoteConnection;
 use crate::run_folder::crash_marks::Strikes;
 use crate::run_folder::input_digests;
 use crate::turn::tasks::Feed;
@@ -69,7 +68,7 @@ impl Coordinator {
     /// `line` asks remote participants, if there are any.
     pub(crate) fn new(
         env: Arc<Env>,
-        line: Option<Arc<Line>>,
+        line: Option<Arc<RemoteConnection>>,
         ended: oneshot::Sender<anyhow::Result<()>>,
     ) -> anyhow::Result<Self> {
         input_digests::verify(&env.folder, &env.config)?;

@@ -58,7 +58,7 @@ impl Coordinator {
         }
     }
 
-    /// Stops a run whose groups are all empty: a key is wrong, a program dies, or a filter takes
+    /// Stops a run in which all groups are empty: a key is wrong, a program dies, or a filter takes
     /// everything. No order reaches a run of one process, so it ends.
     fn stop_if_nothing_is_learned(&mut self) {
         let Some(why) = self.figures.take_stall(self.env.config.run.empty_groups) else {

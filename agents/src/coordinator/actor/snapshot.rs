@@ -9,7 +9,7 @@ use super::Coordinator;
 use crate::coordinator::admission::{Admitting, store};
 use crate::coordinator::input::Input;
 use crate::coordinator::snapshot::{SnapshotStep, Surroundings};
-use crate::ledger::snapshot::Manifest;
+use crate::ledger::snapshot::SnapshotManifest;
 
 impl Coordinator {
     pub(super) fn advance_snapshot(&mut self, ctx: &mut Context<Self>) {
@@ -77,7 +77,7 @@ impl Coordinator {
         let trainers = self.env.trainers().into_iter();
         let saved = trainers.filter_map(|agent| Some((agent.clone(), self.peers.saved(&agent)?.clone())));
         let agents: BTreeMap<_, _> = saved.collect();
-        Manifest::new(&self.env.run, name, agents).write(&self.env.folder)
+        SnapshotManifest::new(&self.env.run, name, agents).write(&self.env.folder)
     }
 
     fn end_snapshot(&mut self, error: Option<String>, ctx: &mut Context<Self>) {

@@ -39,7 +39,7 @@ impl Admitting {
         }
     }
 
-    /// A group that was open, and whose rows are reserved already.
+    /// A group that was open, with its rows reserved already.
     #[must_use]
     pub(crate) fn reserved(open: Open) -> Self {
         let order = open.order;

@@ -1,4 +1,4 @@
-//! Claims of groups whose rows are reserved.
+//! Claims of groups with reserved rows.
 
 use broker::ids::GroupId;
 use broker::store::{Claim, Claimed, StoreError};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use broker::bus::letter::{Class, Refusal, Stage, dead_letter};
-use broker::bus::{Delivery, heard};
+use broker::bus::{Delivery, verified};
 use broker::codec;
 use broker::ids::{Digest, GroupId};
 use broker::protocol::Kind;
@@ -17,7 +17,7 @@ use crate::base::log_scope;
 use crate::base::retry;
 use crate::coordinator::env::Env;
 use crate::coordinator::input::{Input, Mailbox};
-use crate::run_folder::crash_marks::{OUT, Standing, Strikes};
+use crate::run_folder::crash_marks::{Isolation, OUT, Strikes};
 use crate::turn::task_check;
 use crate::turn::tasks::Candidate;
 
@@ -119,8 +119,8 @@ fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
 fn marked(env: &Env, delivery: &Delivery, strikes: &Mutex<Strikes>) -> Result<Input, Refusal> {
     let mark = mark_of(delivery);
     let mut strikes = lock(strikes);
-    let standing = strikes.standing(&mark);
-    if standing == Standing::Out {
+    let standing = strikes.isolation(&mark);
+    if standing == Isolation::Out {
         let reason = format!("the coordinator died {OUT} times while it read this message");
         return Err(Refusal::new(Class::Crashed, reason));
     }
@@ -128,7 +128,7 @@ fn marked(env: &Env, delivery: &Delivery, strikes: &Mutex<Strikes>) -> Result<In
     broker::fail::point_of("task.read", &mark);
     let read = task(env, delivery);
     strikes.end([mark]);
-    if standing != Standing::Free {
+    if standing != Isolation::Free {
         strikes.forget(&mark);
     }
     read
@@ -195,7 +195,7 @@ pub(crate) fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
 
 fn answer(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
     let from = |agent: &str| {
-        heard::result(&env.topology, delivery, &env.incarnation, agent)
+        verified::result(&env.topology, delivery, &env.incarnation, agent)
             .map_err(|disbelief| Refusal::new(Class::Forged, disbelief.to_string()))
     };
     match delivery.kind {
@@ -225,8 +225,8 @@ fn beat(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
     let acker = delivery.acker.clone();
     log_scope::spawn(async move { acker.ack().await });
     match delivery.kind {
-        Some(Kind::Command) => heard::command(&env.topology, delivery).map(Input::Command),
-        _ => heard::beat(&env.topology, delivery).map(|beat| Input::Beat(Box::new(beat))),
+        Some(Kind::Command) => verified::command(&env.topology, delivery).map(Input::Command),
+        _ => verified::beat(&env.topology, delivery).map(|beat| Input::Beat(Box::new(beat))),
     }
     .or_else(|error| {
         tracing::warn!(%error, "ignored a control message");

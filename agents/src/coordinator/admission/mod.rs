@@ -254,7 +254,7 @@ impl Admission {
         found
     }
 
-    /// Groups whose reservation was refused or lost, and is to be asked for again now.
+    /// Groups with a refused or lost reservation, which is to be asked for again now.
     #[must_use]
     pub(crate) fn due(&self, now: Instant) -> Vec<GroupId> {
         let due = self.admitting.iter().filter(|(_, admitting)| admitting.is_due(now));

@@ -19,7 +19,7 @@ use crate::coordinator::env::Env;
 use crate::ledger::PUBLISHED;
 
 /// A group that trains, with all of its conversations ended.
-pub struct Finished {
+pub struct FinishedGroup {
     pub head: GroupHead,
     pub lease: Lease,
     pub members: Vec<MemberEnd>,
@@ -45,7 +45,7 @@ pub struct Decided {
     pub(super) letter: Option<Outgoing>,
 }
 
-impl Finished {
+impl FinishedGroup {
     /// Decides the group.
     #[must_use]
     pub fn decide(mut self, env: &Env, rules: &Rules) -> Decided {

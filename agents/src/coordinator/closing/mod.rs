@@ -7,5 +7,5 @@ mod message;
 pub mod outcome;
 mod unplayed;
 
-pub use decided::{Decided, Finished};
+pub use decided::{Decided, FinishedGroup};
 pub use deliver::send_all;

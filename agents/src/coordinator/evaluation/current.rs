@@ -19,7 +19,7 @@ use crate::stats::figures;
 use crate::stats::repeated;
 use crate::stats::summary::Evaluation;
 
-/// The role whose first answers the verifier's pool is chosen from.
+/// The role that gives the first answers from which the verifier's pool is chosen.
 const SOLVER: &str = "solver";
 
 /// The stages of an evaluation, in this order.

@@ -9,7 +9,7 @@ use rollout::group::{MemberEnd, RunSpec};
 use super::group::EvalGroup;
 use crate::coordinator::play::Open;
 use crate::coordinator::specs::{GroupSpecs, Purpose, Suite};
-use crate::eval::play::{self, Played};
+use crate::eval::play::{self, PlayedTask};
 use crate::eval::score::{self, Conversation};
 use crate::stats::summary::Evaluation;
 
@@ -82,7 +82,7 @@ impl Program {
         let Some(suite) = suites.get(at) else { return };
         let before = play::task_id(greedy, step, Some(suite.name()), "");
         let id = open.task_id.strip_prefix(&before).unwrap_or(&open.task_id);
-        let played = Played {
+        let played = PlayedTask {
             task: id.to_owned(),
             content: open.task.clone(),
             ends: members,

@@ -126,15 +126,15 @@ mod tests {
         assert!(found.pinned());
         let steps: Vec<(String, u64)> = found.steps().map(|(agent, step)| (agent.to_string(), step)).collect();
         assert_eq!(steps, [("a".to_owned(), 10), ("b".to_owned(), 7)]);
-        assert!(of_all(&[], &said).pinned(), "nobody was asked, and nothing changed");
+        assert!(of_all(&[], &said).pinned(), "no agent was asked, and nothing changed");
         assert!(
             Versions::new(BTreeMap::from([(name("a"), a)])).pinned(),
-            "nobody said anything"
+            "no agent said anything"
         );
     }
 
     #[test]
-    fn a_token_or_a_cache_of_other_weights_is_told() {
+    fn a_token_or_a_cache_of_other_weights_is_reported() {
         let (old, new, again) = (version(1, 10), version(1, 11), version(2, 10));
         for other in [
             made(&[old, new], old),

@@ -23,7 +23,7 @@ pub(crate) struct ConversationStats {
     most_turns: Option<usize>,
     /// Roles that take turns: neither graders, nor programs, nor tools.
     roles: BTreeSet<RoleName>,
-    /// Roles whose turn may be empty when the context has no room.
+    /// Roles that may take an empty turn when the context has no room.
     left_out: BTreeSet<RoleName>,
     /// Roles that earn something and are played by agents that train.
     trained: BTreeSet<RoleName>,

@@ -31,7 +31,7 @@ pub(crate) struct Counters {
 struct Failures {
     /// Generations that were requested again.
     retried: u64,
-    /// Generations whose conversation was given up.
+    /// Generations of conversations that were given up.
     over: u64,
 }
 

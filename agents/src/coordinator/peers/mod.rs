@@ -56,7 +56,7 @@ impl Peers {
     ///
     /// The run's state in it is for coordinators that start: it gives no orders to those that have
     /// begun.
-    pub(crate) fn hear_agent(&mut self, beat: Heartbeat) -> bool {
+    pub(crate) fn take_agent_beat(&mut self, beat: Heartbeat) -> bool {
         let known = self.agents.get(&beat.agent).map(|(old, _)| old);
         let restarted = known.is_none_or(|old| old.incarnation != beat.incarnation);
         if !restarted && known.is_some_and(|old| old.seq >= beat.seq) {
@@ -70,8 +70,8 @@ impl Peers {
     }
 
     /// Takes the heartbeat of another coordinator.
-    pub(crate) fn hear_coordinator(&mut self, beat: CoordinatorBeat) {
-        self.others.retain(|_, (_, heard)| heard.elapsed() < FORGOTTEN);
+    pub(crate) fn take_coordinator_beat(&mut self, beat: CoordinatorBeat) {
+        self.others.retain(|_, (_, at)| at.elapsed() < FORGOTTEN);
         self.others.insert(beat.incarnation.clone(), (beat, Instant::now()));
     }
 
@@ -81,12 +81,12 @@ impl Peers {
         self.agents.get(agent).map_or(0, |(beat, _)| beat.step)
     }
 
-    /// Returns true if the agent serves and was heard within a lease. An agent that is away still
-    /// has its requests in its queue: repeating them would only make the queue longer.
+    /// Returns true if the agent serves and sent a heartbeat within a lease. An agent that is away
+    /// still has its requests in its queue: repeating them would only make the queue longer.
     #[must_use]
     pub(crate) fn is_alive(&self, agent: &AgentName) -> bool {
-        let heard = self.agents.get(agent);
-        heard.is_some_and(|(beat, at)| beat.serving && at.elapsed() < self.lease)
+        let newest = self.agents.get(agent);
+        newest.is_some_and(|(beat, at)| beat.serving && at.elapsed() < self.lease)
     }
 
     #[must_use]
@@ -116,8 +116,8 @@ impl Peers {
     #[must_use]
     pub(crate) fn all_closed(&self) -> bool {
         let closed = |name: &AgentName| {
-            let heard = self.agents.get(name);
-            self.over.contains(name) || heard.is_some_and(|(beat, _)| beat.phase == RunPhase::Closed)
+            let newest = self.agents.get(name);
+            self.over.contains(name) || newest.is_some_and(|(beat, _)| beat.phase == RunPhase::Closed)
         };
         self.participants.iter().all(closed)
     }
@@ -141,10 +141,7 @@ impl Peers {
 
     /// Heartbeats of other coordinators that were received within `patience`.
     pub(crate) fn others_within(&self, patience: Duration) -> impl Iterator<Item = &CoordinatorBeat> {
-        let alive = self
-            .others
-            .values()
-            .filter(move |(_, heard)| heard.elapsed() < patience);
+        let alive = self.others.values().filter(move |(_, at)| at.elapsed() < patience);
         alive.map(|(beat, _)| beat)
     }
 
@@ -177,19 +174,19 @@ mod tests {
     use crate::coordinator::actor::bench::{Bench, beat};
 
     #[tokio::test(start_paused = true)]
-    async fn an_agent_is_alive_while_it_is_heard() {
+    async fn an_agent_is_alive_while_its_heartbeats_arrive() {
         let bench = Bench::new(|_| {}).await;
         let mut peers = Peers::new(bench.env());
         let agent = AgentName::new("a").unwrap();
         assert!(!peers.is_alive(&agent) && !peers.all_serve());
-        assert!(peers.hear_agent(beat(&agent, 0)), "it begins to serve");
-        assert!(!peers.hear_agent(beat(&agent, 0)), "the heartbeat is an old one");
+        assert!(peers.take_agent_beat(beat(&agent, 0)), "it begins to serve");
+        assert!(!peers.take_agent_beat(beat(&agent, 0)), "the heartbeat is an old one");
         let next = Heartbeat {
             seq: 2,
             step: 7,
             ..beat(&agent, 0)
         };
-        assert!(!peers.hear_agent(next));
+        assert!(!peers.take_agent_beat(next));
         assert_eq!((peers.step(&agent), peers.alive().len()), (7, 1));
         tokio::time::advance(bench.env().config.run.lease.0).await;
         assert!(!peers.is_alive(&agent));

@@ -25,7 +25,7 @@ pub struct Open {
     pub lease: Option<Lease>,
     /// When something was last asked or answered.
     pub moved: Instant,
-    /// Commits of its turns under way. What they write belongs to the group's outcome.
+    /// Commits of its turns under way. Their records belong to the group's outcome.
     pub committing: usize,
     pub closing: bool,
     /// The outcome that an owner before this one has written.
@@ -35,7 +35,7 @@ pub struct Open {
     /// Why the task goes to the dead letters, if it does.
     pub dead: Option<Failure>,
     /// Questions that programs and judges have now, given up with the group. Empty in synchronous
-    /// runs, whose waves wait for every answer.
+    /// runs, where waves wait for every answer.
     pub(super) asking: Vec<Asking>,
 }
 

@@ -113,7 +113,7 @@ impl Play {
             .flatten()
     }
 
-    /// Ends a group whose task goes to the dead letters.
+    /// Ends a group because its task goes to the dead letters.
     pub(crate) fn mark_dead(&mut self, group: GroupId, failure: Failure) {
         self.apply(group, |open| open.mark_dead(failure));
     }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use broker::RoleName;
 use broker::ids::{Attempt, GroupId};
 use broker::protocol::task::Task;
-use broker::protocol::turn::Prompt;
+use broker::protocol::turn::TurnPrompt;
 use configs::RunConfig;
 use rollout::group::{Rules, RunSpec};
 use rollout::workflow::{Player, Workflow, player};
 
 use super::env::Env;
-use crate::participant::{Host, Line};
-use crate::turn::frames::Wanted;
+use crate::participant::{Host, RemoteConnection};
+use crate::turn::frames::OutgoingTurn;
 use crate::turn::image_support;
 use crate::turn::sampling::sampling;
 
@@ -64,7 +64,7 @@ pub struct GroupSpecs {
 
 impl GroupSpecs {
     /// Starts the run's programs and opens its suites. `line` asks remote participants, if any.
-    pub fn open(env: &Env, line: Option<&Arc<Line>>) -> anyhow::Result<Self> {
+    pub fn open(env: &Env, line: Option<&Arc<RemoteConnection>>) -> anyhow::Result<Self> {
         let host = Host::start(env.workflow.clone(), line.cloned());
         let suites = Suite::open_all(&env.config, &host, line)?;
         Ok(Self {
@@ -125,7 +125,7 @@ impl GroupSpecs {
 
     /// The request for a turn. None if no agent plays its role.
     #[must_use]
-    pub fn request(&self, place: &GroupPlace, turn: rollout::group::Wanted) -> Option<Wanted> {
+    pub fn request(&self, place: &GroupPlace, turn: rollout::group::Wanted) -> Option<OutgoingTurn> {
         let GroupPlace { group, purpose, .. } = *place;
         let played = self.player(purpose, &turn.key.role)?;
         let agent = &played.agent;
@@ -140,13 +140,13 @@ impl GroupSpecs {
         let place_of_role = (agent, &turn.key.role);
         let messages = turn.ask.messages;
         let messages = image_support::shown(self.workflow(purpose), place_of_role, settings.engine.kind, messages);
-        Some(Wanted {
+        Some(OutgoingTurn {
             agent: agent.clone(),
             group,
             attempt: place.attempt,
             task_order: place.order,
             key: turn.key,
-            prompt: Prompt {
+            prompt: TurnPrompt {
                 held: turn.held,
                 sampled: turn.sampled,
                 messages,

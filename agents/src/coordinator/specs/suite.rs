@@ -9,7 +9,7 @@ use rollout::group::Rules;
 use rollout::workflow::Workflow;
 
 use crate::eval::suites::{self, Set};
-use crate::participant::{Host, Line};
+use crate::participant::{Host, RemoteConnection};
 
 /// A suite with `every`: it is played at each `every`-th evaluation.
 pub struct Suite {
@@ -23,7 +23,11 @@ pub struct Suite {
 
 impl Suite {
     /// Opens the suites that the configuration wants played during the run.
-    pub fn open_all(config: &RunConfig, host: &Host, line: Option<&Arc<Line>>) -> anyhow::Result<Vec<Self>> {
+    pub fn open_all(
+        config: &RunConfig,
+        host: &Host,
+        line: Option<&Arc<RemoteConnection>>,
+    ) -> anyhow::Result<Vec<Self>> {
         let wanted = config.eval.suites.iter().filter_map(|(name, suite)| {
             let every = suite.every.filter(|every| *every > 0)?;
             Some((name, suite, every))
@@ -39,7 +43,7 @@ impl Suite {
                 name: name.clone(),
                 every,
                 rules: Rules::of(&config.workflow, &*set.workflow, Default::default()),
-                host: Arc::new(host.beside(set.workflow.clone(), line.cloned())),
+                host: Arc::new(host.with_same_tools(set.workflow.clone(), line.cloned())),
                 set,
             })
         };

@@ -1,8 +1,8 @@
 //! How the seats of a group compare, under the configuration of the agents that train on them.
 //!
 //! Agents compute advantages when a batch is formed, from the bundle that the coordinator sends.
-//! [`advantage::comparisons`] of the same bundle gives the same figures when the group closes. What
-//! a batch changes afterwards is named.
+//! [`advantage::comparisons`] of the same bundle gives the same figures when the group closes. A
+//! later change by a batch is named.
 
 use std::collections::BTreeMap;
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_told_as_its_agent_will_train_it() {
+    fn a_seat_is_reported_as_its_agent_will_train_it() {
         let name = AgentName::new("a").unwrap();
         let samples = || BundleContent::Samples(vec![sample(0, 1.0), sample(1, 0.0), sample(2, 0.0)]);
         let loo = comparisons("", samples());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_compared_is_told_why() {
+    fn the_reason_why_a_seat_is_not_compared_is_reported() {
         let name = AgentName::new("a").unwrap();
         let why = |comparisons: &Comparisons, member, agent: Option<&AgentName>| {
             let (found, why) = comparisons.seat(member, agent, &seat());

@@ -1,7 +1,8 @@
 use std::path::Path;
+use std::time::Duration;
 
 use broker::protocol::failure::FailureCode;
-use broker::protocol::turn::Message;
+use broker::protocol::turn::{LogProbs, Message, Sampling};
 use configs::{ModelConfig, Swap, TokenizerConfig};
 use trainer::engine::EngineOptions;
 use trainer::model::ModelShape;
@@ -10,9 +11,11 @@ use trainer::model::{Init, Weights};
 use super::super::VisitUpdate;
 use super::*;
 use crate::run_folder::tests::{config_in, thinking_in};
+use crate::testing::{self, version};
 use broker::ids::GroupId;
 
 mod unsampled;
+mod visitors;
 
 /// Returns an engine with a tiny model with room for 16 tokens.
 fn engine() -> (Arc<EmbeddedEngine>, ModelShape) {
@@ -59,31 +62,14 @@ fn weights(shape: &ModelShape) -> Weights {
     Weights::random(shape, init, 1).unwrap()
 }
 
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
-}
-
-fn job(id: u8, prompt: usize) -> Job {
-    Job {
-        request: RequestId([id; 16]),
+fn job(id: u8, prompt: usize) -> GenerationJob {
+    GenerationJob {
         group: GroupId([1; 16]),
-        member: 0,
-        prompt_ids: vec![65; prompt].into(),
-        sampling: Arc::new(Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: 2,
-            max_context: None,
-            stop: Vec::new(),
-        }),
-        seed: id.into(),
-        keep: false,
+        ..testing::job(id, &vec![65; prompt], 2)
     }
 }
 
-async fn wave(engine: &EmbeddedEngine, jobs: Vec<Job>) -> Vec<(u8, Result<Vec<u32>, EngineFailure>)> {
+async fn wave(engine: &EmbeddedEngine, jobs: Vec<GenerationJob>) -> Vec<(u8, Result<Vec<u32>, EngineFailure>)> {
     let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
     engine.submit(jobs, true, done);
     let list = finished.recv().await.unwrap();
@@ -123,7 +109,7 @@ async fn a_stop_text_in_reasoning_that_the_prompt_began_is_ignored() {
         assert_eq!(text.leaves_open(&prompt), begins);
         let asked = |id: u8, stop: Vec<String>| {
             let job = job(id, 1);
-            Job {
+            GenerationJob {
                 prompt_ids: prompt.clone().into(),
                 sampling: Arc::new(Sampling {
                     max_new_tokens: 12,
@@ -258,36 +244,6 @@ async fn visited(updates: &mut tokio::sync::mpsc::UnboundedReceiver<VisitUpdate>
     panic!("a visit that was not left has an end");
 }
 
-/// They come in the first update, or at the end of a visit that wants nothing else.
-#[tokio::test]
-async fn a_visit_receives_the_log_probs_of_its_prompt_once() {
-    let engine = lasting();
-    assert!(engine.scores_prompts());
-    for (id, tokens, watched) in [(1, 0, false), (2, 0, true), (3, 6, false), (4, 6, true)] {
-        let (one, mut updates) = visit(id, tokens, watched);
-        engine.visit(vec![Visit {
-            prompt_top: Some(2),
-            ..one
-        }]);
-        let mut first = true;
-        let mut made = 0;
-        loop {
-            let news = updates.recv().await.unwrap();
-            assert_eq!(news.prompt.is_some(), std::mem::take(&mut first));
-            // Its prompt has three tokens.
-            let scored = |scores: &trainer::engine::PromptScores| (scores.logprobs.len(), scores.top.len()) == (2, 2);
-            assert!(news.prompt.as_deref().is_none_or(scored));
-            made += news.ids.len();
-            if let Some(end) = news.end {
-                assert_eq!(end, Ok(broker::protocol::turn::Finish::Length));
-                break;
-            }
-        }
-        assert_eq!(made, tokens as usize);
-    }
-    idle(&engine).await;
-}
-
 async fn idle(engine: &EmbeddedEngine) {
     for _ in 0..2000 {
         if engine.pulse().look().work == 0 {
@@ -301,81 +257,6 @@ async fn idle(engine: &EmbeddedEngine) {
 /// Returns an engine without an end of turn, so that a visit lasts; with room for very many tokens.
 fn lasting() -> Arc<EmbeddedEngine> {
     engine_with(1 << 16, Some(Vec::new()), Swap::InPlace).0
-}
-
-#[tokio::test]
-async fn a_wave_is_the_same_with_visitors_who_then_resume() {
-    let jobs = || (10..30).map(|id| job(id, 4)).collect::<Vec<_>>();
-    let alone = lasting();
-    let undisturbed = wave(&alone, jobs()).await;
-    let (first, mut updates) = visit(1, 300, true);
-    alone.visit(vec![first]);
-    let (whole, pieces) = visited(&mut updates).await;
-    assert!(pieces > 100, "tokens arrive as they are made: {pieces}");
-
-    let engine = lasting();
-    let ((watched, mut updates), (other, mut other_updates)) = (visit(1, 300, true), visit(2, 200, false));
-    engine.visit(vec![watched, other]);
-    let mut begun = Vec::new();
-    for _ in 0..5 {
-        begun.extend(updates.recv().await.unwrap().ids);
-        assert_eq!(wave(&engine, jobs()).await, undisturbed, "no visitor delays a wave");
-    }
-    assert!(begun.len() < 300, "the waves came in between");
-    let (rest, _) = visited(&mut updates).await;
-    assert_eq!([begun, rest].concat(), whole, "the same tokens as without waves");
-    let (ids, pieces) = visited(&mut other_updates).await;
-    assert_eq!(
-        (ids.len(), pieces),
-        (200, 1),
-        "a visitor that does not watch receives one update"
-    );
-    idle(&engine).await;
-}
-
-#[tokio::test]
-async fn a_visitor_that_leaves_is_forgotten_and_leaves_no_work() {
-    let engine = lasting();
-    let ((first, mut updates), (second, mut second_updates)) = (visit(1, 60_000, true), visit(2, 4, true));
-    let id = first.job.request;
-    engine.visit(vec![first]);
-    updates.recv().await.unwrap();
-    engine.visit(vec![second]);
-    assert_eq!(visited(&mut second_updates).await.0.len(), 4);
-    engine.leave(id);
-    engine.leave(id);
-    idle(&engine).await;
-    while let Some(update) = updates.recv().await {
-        assert!(update.end.is_none());
-    }
-    let (long, mut updates) = visit(3, 9, false);
-    let refused = Job {
-        prompt_ids: Arc::from([]),
-        ..long.job.clone()
-    };
-    engine.visit(vec![Visit { job: refused, ..long }]);
-    assert!(matches!(updates.recv().await.unwrap().end, Some(Err(failure)) if !failure.retry));
-    idle(&engine).await;
-}
-
-/// Under `drain` new weights wait for jobs in progress, but not for visitors.
-#[tokio::test]
-async fn weights_do_not_wait_for_a_visitor() {
-    let (engine, shape) = engine_with(1 << 16, Some(Vec::new()), Swap::Drain);
-    let (long, mut updates) = visit(1, 60_000, true);
-    let id = long.job.request;
-    engine.visit(vec![long]);
-    updates.recv().await.unwrap();
-    let mut versions = engine.versions();
-    let published = Published::new(weights(&shape), version(7));
-    engine.pulse.take(1);
-    engine.commands.send(Command::Swap(published)).unwrap();
-    versions.changed().await.unwrap();
-    assert_eq!(*versions.borrow_and_update(), version(7));
-    let newer = |update: VisitUpdate| update.spans.iter().any(|span| span.version == version(7));
-    while !newer(updates.recv().await.unwrap()) {}
-    engine.leave(id);
-    idle(&engine).await;
 }
 
 /// When the jobs they waited for have ended and no request comes, they are served all the same.

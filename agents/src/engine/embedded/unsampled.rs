@@ -6,7 +6,8 @@
 use broker::ids::RequestId;
 use trainer::engine::{EngineError, Finished, GenRequest};
 
-use super::{Thread, failed, failure_of};
+use super::failure::{failed, failure_of};
+use super::thread::Thread;
 use crate::engine::EngineFailure;
 
 /// Attempts to compute a wave without the requests that cannot be sampled, some others each time.

@@ -15,7 +15,7 @@ use broker::protocol::turn::{Finish, VersionSpan};
 use trainer::engine::{Aside, Engine, EngineError, Finished, GenRequest, UnderWay};
 use trainer::pulse::Pulse;
 
-use super::failure_of;
+use super::failure::failure_of;
 use crate::engine::{EngineFailure, Visit, VisitUpdate};
 
 /// The visits of an engine.

@@ -15,7 +15,7 @@ use super::probe::Meaning;
 use super::progress::{Next, Progress};
 use super::server::{CallEnd, Reply, Server, ServerCall};
 use super::trouble::{Trouble, clipped};
-use crate::engine::{Job, WeightRefusal};
+use crate::engine::{GenerationJob, WeightRefusal};
 
 /// Requirements and settings for every server of an agent.
 #[derive(Debug, Clone)]
@@ -213,7 +213,7 @@ impl ServerDriver {
     }
 
     /// Makes one call for a job that has a slot, from its current progress.
-    pub(super) async fn piece(&self, job: &Job, progress: &Progress) -> Result<CallResult, Trouble> {
+    pub(super) async fn piece(&self, job: &GenerationJob, progress: &Progress) -> Result<CallResult, Trouble> {
         let none = || Trouble::Gone("it has no weights yet".into());
         let held = self.served.read().await;
         let served = held.clone().ok_or_else(none)?;

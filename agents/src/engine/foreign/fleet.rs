@@ -21,7 +21,9 @@ use super::server::Server;
 use super::trouble::{Trouble, TroubleVerdict};
 use super::visits::ServerVisits;
 use crate::base::log_scope;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal, without_scores};
+use crate::engine::{
+    EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput, Visit, WeightRefusal, without_scores,
+};
 
 /// Successive failures of a call after which its job fails.
 const TRIES: u32 = 5;
@@ -223,7 +225,7 @@ impl Dispatcher {
         }
     }
 
-    async fn make(&self, job: &Job, home: usize) -> Result<Made, EngineFailure> {
+    async fn make(&self, job: &GenerationJob, home: usize) -> Result<GenerationOutput, EngineFailure> {
         self.work(job, home, Progress::default(), |_| {}).await
     }
 
@@ -231,11 +233,11 @@ impl Dispatcher {
     /// last.
     pub(super) async fn work(
         &self,
-        job: &Job,
+        job: &GenerationJob,
         home: usize,
         mut progress: Progress,
         mut report: impl FnMut(&Progress) + Send,
-    ) -> Result<Made, EngineFailure> {
+    ) -> Result<GenerationOutput, EngineFailure> {
         let open = self.text.leaves_open(&job.prompt_ids);
         let (raw, visible) = (
             |ids: &[u32]| self.text.text(ids),
@@ -294,7 +296,7 @@ impl Dispatcher {
 }
 
 impl EngineClient for Fleet {
-    fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
+    fn submit(&self, jobs: Vec<GenerationJob>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
         if wave {
             let failure = EngineFailure {
                 cause: Failure::request(

@@ -23,7 +23,7 @@ use super::http::Http;
 use super::trouble::{Trouble, TroubleVerdict};
 use crate::base::log_scope;
 use crate::engine::process::link::Secret;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
+use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput, Visit, WeightRefusal};
 
 /// The environment variable with the servers' key: outside servers receive no other.
 pub const KEY: &str = "DYAD_OPENAI_KEY";
@@ -84,7 +84,7 @@ impl Openai {
 }
 
 impl ServerPool {
-    async fn make(&self, job: &Job) -> Result<Made, EngineFailure> {
+    async fn make(&self, job: &GenerationJob) -> Result<GenerationOutput, EngineFailure> {
         let never = |cause| EngineFailure { cause, retry: false };
         let chat = ChatLog::messages(&job.prompt_ids).map_err(|error| never(Failure::request(error)))?;
         let body = body(&self.model, job, &chat);
@@ -139,9 +139,9 @@ impl ServerPool {
         answer(&reply?, stop)
     }
 
-    fn made(&self, message: Message, finish: Finish) -> Made {
+    fn made(&self, message: Message, finish: Finish) -> GenerationOutput {
         let output_ids = ChatLog::ids(&[message]);
-        Made {
+        GenerationOutput {
             logprobs: vec![0.0; output_ids.len()],
             logprobs_of: LogProbs::Absent,
             top: Vec::new(),
@@ -158,7 +158,7 @@ impl ServerPool {
     }
 }
 
-fn body(model: &str, job: &Job, chat: &[Message]) -> Value {
+fn body(model: &str, job: &GenerationJob, chat: &[Message]) -> Value {
     let sampling = &job.sampling;
     let mut body = json!({
         "model": model,
@@ -199,7 +199,7 @@ fn answer(reply: &Value, stop: &[String]) -> Result<(Message, Finish), Trouble> 
 }
 
 impl EngineClient for Openai {
-    fn submit(&self, jobs: Vec<Job>, _wave: bool, done: UnboundedSender<Vec<Finished>>) {
+    fn submit(&self, jobs: Vec<GenerationJob>, _wave: bool, done: UnboundedSender<Vec<Finished>>) {
         for job in jobs {
             let (pool, done) = (self.pool.clone(), done.clone());
             log_scope::spawn(async move {

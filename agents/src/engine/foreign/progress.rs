@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::server::{CallEnd, Reply, ServerCall};
 use super::trouble::Trouble;
-use crate::engine::{Job, Made};
+use crate::engine::{GenerationJob, GenerationOutput};
 
 /// Log-probs up to this stand for minus infinity: vLLM writes -9999, SGLang the smallest f32.
 const IMPOSSIBLE: f32 = -9000.0;
@@ -80,7 +80,7 @@ impl Progress {
     ///
     /// # Errors
     /// [`Trouble::TooLong`] when the prompt leaves no room for an answer.
-    pub(super) fn next(&self, job: &Job, context: usize, stop_ids: &Arc<[u32]>) -> Result<Next, Trouble> {
+    pub(super) fn next(&self, job: &GenerationJob, context: usize, stop_ids: &Arc<[u32]>) -> Result<Next, Trouble> {
         let (prompt, made) = (job.prompt_ids.len(), self.ids.len());
         let left = (job.sampling.max_new_tokens as usize).saturating_sub(made);
         let room = context.saturating_sub(prompt + made);
@@ -119,7 +119,7 @@ impl Progress {
     /// Takes a piece that weights of `version` made; returns the reason if the answer has ended.
     pub(super) fn take(
         &mut self,
-        job: &Job,
+        job: &GenerationJob,
         reply: Reply,
         version: WeightVersion,
         reading: &Reading<'_>,
@@ -156,8 +156,8 @@ impl Progress {
 
     /// Returns the whole answer.
     #[must_use]
-    pub(super) fn made(self, version: WeightVersion, finish: Finish) -> Made {
-        Made {
+    pub(super) fn made(self, version: WeightVersion, finish: Finish) -> GenerationOutput {
+        GenerationOutput {
             // A later piece's cache was recomputed, but tokens of an earlier one were sampled from
             // older weights.
             oldest_kv: self.spans.iter().map(|span| span.version).min().unwrap_or(version),

@@ -1,10 +1,9 @@
-use broker::protocol::turn::Sampling;
-
 use super::*;
+use crate::testing::{self, version};
 
 /// Keeps its jobs until the test makes it answer.
 struct Held {
-    given: Mutex<Vec<(Vec<Job>, bool, Done)>>,
+    given: Mutex<Vec<(Vec<GenerationJob>, bool, Done)>>,
     visited: Mutex<Vec<Visit>>,
     version: watch::Sender<WeightVersion>,
     refused: watch::Sender<Option<WeightRefusal>>,
@@ -28,7 +27,7 @@ impl Held {
 
     /// Returns groups and members of its jobs, and true for waves.
     fn seen(&self) -> Vec<(Vec<(u8, u16)>, bool)> {
-        let name = |job: &Job| (job.group.0[0], job.member);
+        let name = |job: &GenerationJob| (job.group.0[0], job.member);
         let given = self.given.lock().unwrap();
         given
             .iter()
@@ -53,7 +52,7 @@ impl Held {
 }
 
 impl EngineClient for Held {
-    fn submit(&self, jobs: Vec<Job>, wave: bool, done: Done) {
+    fn submit(&self, jobs: Vec<GenerationJob>, wave: bool, done: Done) {
         self.given.lock().unwrap().push((jobs, wave, done));
     }
 
@@ -94,30 +93,13 @@ impl EngineClient for Held {
     }
 }
 
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
-}
-
-fn job(group: u8, member: u16) -> Job {
-    let sampling = Sampling {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        min_p: 0.0,
-        max_new_tokens: 1,
-        max_context: None,
-        stop: Vec::new(),
-    };
+fn job(group: u8, member: u16) -> GenerationJob {
     let mut request = [group; 16];
     request[1] = member as u8;
-    Job {
+    GenerationJob {
         request: RequestId(request),
-        group: GroupId([group; 16]),
         member,
-        prompt_ids: Arc::from([u32::from(group)]),
-        sampling: Arc::new(sampling),
-        seed: 0,
-        keep: false,
+        ..testing::job(group, &[u32::from(group)], 1)
     }
 }
 
@@ -173,7 +155,7 @@ async fn an_absent_engines_jobs_are_reassigned_and_a_wave_waits() {
     until(|| held[1].seen().len() == 3).await;
     assert_eq!(held[0].seen(), [(vec![(3, 0)], true)]);
     assert_eq!(held[1].seen()[2], (vec![(1, 0), (1, 1)], false));
-    let losses = |job: Job| lock(&replicas.routing).askers[&job.request].losses;
+    let losses = |job: GenerationJob| lock(&replicas.routing).askers[&job.request].losses;
     assert_eq!([job(1, 0), job(1, 1), job(2, 0)].map(losses), [1, 1, 0]);
     replicas.submit(vec![job(1, 2)], false, done.clone());
     assert_eq!(held[1].seen().len(), 4, "nothing new either");

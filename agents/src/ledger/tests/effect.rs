@@ -42,7 +42,7 @@ fn each_sample_takes_effect_once_along_a_lineage() {
     refused(ledger.record_batch(one + 1, 2, &trained(1, 1)), "fenced");
     assert_eq!(ready(&ledger), [1, 2, 3]);
     let mut stale = trained(1, 1);
-    stale[0].verdict = Verdict::Discarded("stale".into());
+    stale[0].verdict = TrainingVerdict::Discarded("stale".into());
     ledger.record_batch(one, 2, &stale).unwrap();
     let counts = ledger.counts();
     assert_eq!((counts.trained, counts.discarded["stale"], counts.ready), (1, 1, 2));
@@ -127,7 +127,7 @@ fn batches_recorded_upon_another_batch_are_not_retraced() {
         "it is about to train them all"
     );
     let mut stale = trained(1, 1);
-    stale[0].verdict = Verdict::Discarded("stale".into());
+    stale[0].verdict = TrainingVerdict::Discarded("stale".into());
     ledger.record_batch(two, 2, &stale).unwrap();
     assert_eq!(
         ledger.retraced().unwrap(),
@@ -221,7 +221,7 @@ fn consumed_digests_depend_on_order_verdict_and_step() {
         ledger.consumed(v(lineage, 9)).unwrap().digest.to_string()
     };
     let mut discarded = trained(1, 1);
-    discarded[0].verdict = Verdict::Discarded("stale".into());
+    discarded[0].verdict = TrainingVerdict::Discarded("stale".into());
     let digests = [
         digest(&[(1, trained(0, 1)), (2, trained(1, 1))]),
         digest(&[(1, trained(1, 1)), (2, trained(0, 1))]),

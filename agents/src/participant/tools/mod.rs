@@ -17,7 +17,7 @@ use broker::RoleName;
 use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Message, TurnOutcome};
 use configs::{ByteSize, Missing, ToolConfig, ToolFailure};
-use rollout::workflow::program::{Place, Program};
+use rollout::workflow::program::{Program, ProgramPlace};
 use rollout::workflow::tools::{ERROR, ToolPlace, ToolProgram, ToolQuestion};
 use rollout::workflow::unanswered::said;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
@@ -201,7 +201,7 @@ impl Tool {
 
 fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig) -> mpsc::Sender<ProgramJob> {
     let program = Program {
-        place: Place::Process(file.clone()),
+        place: ProgramPlace::Process(file.clone()),
         roles,
         timeout: config.timeout,
         workers: config.workers,

@@ -119,7 +119,7 @@ fn select(folder: &Path, part: &str, wanted: impl Fn(&Transcript) -> bool) -> io
     Ok(found)
 }
 
-/// Calls `visit` with every transcript in `folder` whose line contains `part`.
+/// Calls `visit` with every transcript in `folder` that has `part` in its line.
 pub fn each_transcript(folder: &Path, part: &str, mut visit: impl FnMut(Transcript)) -> io::Result<()> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

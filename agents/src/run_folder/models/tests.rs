@@ -189,7 +189,7 @@ fn found_lists_the_models_of_a_configuration() {
     let parse = |text: &str| RunConfig::parse(text, Path::new("x.toml")).unwrap();
     let models = found(&parse(text), &cache);
     assert_eq!(models.len(), 2);
-    let Found { key, model, folder, .. } = &models[0];
+    let FoundModel { key, model, folder, .. } = &models[0];
     assert_eq!(
         (key.as_str(), model.as_path()),
         ("agents.solver.model", Path::new("Qwen/Qwen3-8B"))

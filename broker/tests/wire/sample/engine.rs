@@ -2,8 +2,8 @@
 
 use broker::ids::RequestId;
 use broker::protocol::engine::{
-    EngineAnswer, EngineCommand, EngineEvent, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, StateId,
-    TopLogprob, WavePart,
+    EngineAnswer, EngineCommand, EngineEvent, EngineFault, EngineJob, EngineOutput, EngineProgress, Ids, JobFrame,
+    StateId, TopLogprob, WavePart,
 };
 use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, LogProbs};
@@ -61,7 +61,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
         cause: Failure::not_finite(version(2, 40), "no logits"),
         retry: true,
     };
-    let made = EngineMade {
+    let made = EngineOutput {
         output_ids: vec![6, 7, 8],
         logprobs: vec![-0.5, -1.25, -0.0],
         logprobs_of: LogProbs::Raw,
@@ -77,7 +77,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
         result,
     };
     let likely = |id, logprob| TopLogprob { id, logprob };
-    let progress = |end| EngineTold {
+    let progress = |end| EngineProgress {
         request,
         ids: vec![6],
         logprobs: vec![-0.5],
@@ -93,7 +93,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
             reason: "no memory".into(),
         },
         EngineEvent::Finished(vec![answer(Ok(made)), answer(Err(fault.clone())), answer(Err(weights))]),
-        EngineEvent::Told(vec![
+        EngineEvent::Progress(vec![
             progress(None),
             progress(Some(Ok(Finish::Length))),
             progress(Some(Err(fault))),

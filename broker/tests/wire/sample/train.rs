@@ -1,8 +1,8 @@
 //! Messages to and from a trainer.
 
 use broker::protocol::train::{
-    Drawn, Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, RoleLoss, SampleParams, Span, Surrogate,
-    TrainBatch, TrainCommand, TrainReply, Whose,
+    Drawn, ForwardWeights, Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, RoleLoss, SampleParams, Span,
+    Surrogate, TrainBatch, TrainCommand, TrainReply,
 };
 use broker::protocol::turn::Finish;
 
@@ -66,7 +66,7 @@ pub(crate) fn train_commands() -> Vec<TrainCommand> {
         TrainCommand::Forward {
             seq: 4,
             batch: batch.clone(),
-            whose: Whose::Reference,
+            weights: ForwardWeights::Reference,
         },
         TrainCommand::SaveState {
             seq: 5,

@@ -208,7 +208,7 @@ proptest! {
         let mut config = config(groups.len());
         (config.minibatches, config.epochs) = (minibatches, 2);
         config.max_staleness = 9;
-        let batch = formed(&groups, &Context { seed, ..context(&config) });
+        let batch = formed(&groups, &BatchContext { seed, ..context(&config) });
         let steps = minibatches.min(groups.len());
         prop_assert_eq!(batch.minibatches.len(), 2 * steps);
         let unweighted = |batches: &[TrainBatch]| {
@@ -223,15 +223,15 @@ proptest! {
         prop_assert_eq!(&unweighted(second), &whole);
         let sizes: Vec<u64> = first.iter().map(|m| m.tokens).collect();
         prop_assert_eq!(sizes.iter().sum::<u64>(), batch.stats.tokens);
-        prop_assert_eq!(&batch, &formed(&groups, &Context { seed, ..context(&config) }));
+        prop_assert_eq!(&batch, &formed(&groups, &BatchContext { seed, ..context(&config) }));
     }
 
     #[test]
     fn every_sample_gets_one_verdict(groups in groups(), refill: bool, skip: bool) {
         let mut config = config(groups.len());
         config.zero_advantage = if refill { ZeroAdvantage::Refill } else if skip { ZeroAdvantage::Skip } else { ZeroAdvantage::Keep };
-        let batch = formed(&groups, &Context { more: false, ..context(&config) });
-        let key = |v: &Verdict| (v.group, v.member, v.role.clone(), v.seat);
+        let batch = formed(&groups, &BatchContext { more: false, ..context(&config) });
+        let key = |v: &BatchVerdict| (v.group, v.member, v.role.clone(), v.seat);
         let mut found: Vec<_> = batch.verdicts.iter().map(key).collect();
         let mut all: Vec<_> = groups.iter().flat_map(|g| samples(g).iter().map(|s| (g.group, s.member, s.role.clone(), s.seat))).collect();
         found.sort();

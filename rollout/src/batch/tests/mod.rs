@@ -2,7 +2,9 @@
 
 mod forest;
 mod imitate;
+mod refill;
 mod roles;
+mod staleness;
 mod weigh;
 mod whole_batch;
 
@@ -10,8 +12,8 @@ use super::*;
 use crate::sample::tests::{generation, version};
 use broker::ids::{Attempt, Digest};
 use broker::protocol::bundle::{BundleContent, Sample, SampleStatus};
-use broker::protocol::turn::{Generation, LogProbs, VersionSpan};
-use configs::{Advantage, Aggregation, RoleName, Stale, TrainConfig, Truncated, ZeroAdvantage};
+use broker::protocol::turn::{Generation, VersionSpan};
+use configs::{Advantage, Aggregation, RoleName, TrainConfig, Truncated, ZeroAdvantage};
 
 /// Returns a sample with one turn for each of `turns`. Prompts are `[1, 2, 3, role, ...]`.
 pub(super) fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample {
@@ -78,8 +80,8 @@ fn config(groups: usize) -> TrainConfig {
 }
 
 /// In these tests, the staleness of a version of lineage 1 is its step. Other lineages are unknown.
-fn context(config: &TrainConfig) -> Context<'_> {
-    Context {
+fn context(config: &TrainConfig) -> BatchContext<'_> {
+    BatchContext {
         config,
         max_new_tokens: 10,
         current: version(0),
@@ -90,7 +92,7 @@ fn context(config: &TrainConfig) -> Context<'_> {
     }
 }
 
-fn formed(bundles: &[Bundle], context: &Context<'_>) -> Batch {
+fn formed(bundles: &[Bundle], context: &BatchContext<'_>) -> Batch {
     match form(bundles, context) {
         Formed::Batch(batch) => *batch,
         Formed::More { groups, .. } => panic!("{groups} more groups are wanted"),
@@ -115,81 +117,6 @@ fn spanned(mut turn: Generation, versions: &[u64]) -> Generation {
     };
     turn.spans = versions.iter().enumerate().map(span).collect();
     turn
-}
-
-/// Returns a solver with 4 tokens of ages 0, 2, 3 and 0 steps, and a fresh one.
-fn aged() -> Bundle {
-    let old = spanned(turn("solver", &[5, 6, 7, 8]), &[0, 2, 3, 0]);
-    bundle(
-        0,
-        vec![
-            sample(0, "solver", 1.0, &[old]),
-            sample(1, "solver", 0.0, &[turn("solver", &[9])]),
-        ],
-    )
-}
-
-#[test]
-fn stale_tokens_are_masked_and_denominators_stay() {
-    let mut config = config(1);
-    config.max_staleness = 2;
-    let batch = formed(&[aged()], &context(&config));
-    assert_eq!(trained(&batch.minibatches[0]), [(5, 3, 0.2, 1.0), (9, 1, 0.2, -1.0)]);
-    assert_eq!(
-        flatten(&batch.minibatches[0])[0].behaviour_lp,
-        [0.0, 0.0, 0.0, 0.0, -0.005, -0.006, 0.0, -0.008]
-    );
-    assert_eq!(
-        (batch.stats.stale_tokens, batch.stats.trained_tokens, batch.stats.tokens),
-        (1, 4, 5)
-    );
-    assert_eq!(
-        (batch.stats.staleness.max, &batch.stats.staleness.histogram[..]),
-        (3, &[1, 0, 0, 1][..])
-    );
-    assert!(batch.verdicts.iter().all(|v| v.outcome.is_ok()));
-
-    config.stale = Stale::DropSample;
-    let batch = formed(&[aged()], &context(&config));
-    // Its reward stays in the other's baseline, and its tokens stay in D.
-    assert_eq!(trained(&batch.minibatches[0]), [(9, 1, 0.2, -1.0)]);
-    assert_eq!(batch.verdicts[0].outcome, Err(Discard::Stale));
-    assert_eq!(batch.stats.discarded[&Discard::Stale], 1);
-
-    config.stale = Stale::Keep;
-    assert_eq!(trained(&formed(&[aged()], &context(&config)).minibatches[0])[0].1, 4);
-    config.stale = Stale::Mask;
-    config.max_staleness = 0;
-    let all_old = bundle(
-        0,
-        vec![
-            sample(0, "solver", 1.0, &[spanned(turn("solver", &[5, 6]), &[1, 2])]),
-            sample(1, "solver", 0.0, &[turn("solver", &[9])]),
-        ],
-    );
-    let batch = formed(&[all_old], &context(&config));
-    assert_eq!(batch.verdicts[0].outcome, Err(Discard::Stale));
-    assert_eq!(batch.minibatches[0].tokens, 3);
-}
-
-#[test]
-fn weights_of_an_unknown_lineage_are_stale() {
-    let mut unknown = turn("solver", &[5]);
-    unknown.spans[0].version.lineage = 9;
-    let groups = [bundle(
-        0,
-        vec![
-            sample(0, "solver", 1.0, &[unknown]),
-            sample(1, "solver", 0.0, &[turn("solver", &[9])]),
-        ],
-    )];
-    let config = config(1);
-    let batch = formed(&groups, &context(&config));
-    assert_eq!(
-        (batch.verdicts[0].outcome, batch.stats.staleness.unknown),
-        (Err(Discard::Stale), 1)
-    );
-    assert_eq!(batch.stats.staleness.mean.get(), Some(0.0));
 }
 
 #[test]
@@ -226,133 +153,6 @@ fn skipping_zero_advantages_changes_no_weight() {
     // With KL a token of advantage 0 still has a gradient, so it is kept.
     config.kl.coef = 0.1;
     assert_eq!(trained(&formed(&groups, &context(&config)).minibatches[0]), kept);
-}
-
-#[test]
-fn a_step_without_samples_is_still_a_step() {
-    let mut config = config(2);
-    config.minibatches = 2;
-    config.zero_advantage = ZeroAdvantage::Skip;
-    let batch = formed(&[solvers(0, 2, false), solvers(1, 2, true)], &context(&config));
-    let mut spans: Vec<_> = batch.minibatches.iter().map(|m| (m.spans.len(), m.tokens)).collect();
-    spans.sort_unstable();
-    assert_eq!(spans, [(0, 4), (3, 4)]);
-}
-
-#[test]
-fn refill_draws_up_to_its_cap_and_then_trains_short() {
-    let mut config = config(2);
-    config.zero_advantage = ZeroAdvantage::Refill;
-    let groups = [solvers(0, 2, false), solvers(1, 2, true), solvers(2, 2, false)];
-    let ids: Vec<_> = groups.iter().map(|g| g.group).collect();
-    match form(&groups, &context(&config)) {
-        Formed::More {
-            groups,
-            discarded,
-            verdicts,
-        } => {
-            assert_eq!((groups, discarded), (1, vec![ids[0], ids[2]]));
-            assert_eq!(verdicts.len(), 4);
-            assert!(verdicts.iter().all(|v| v.outcome == Err(Discard::ZeroAdvantage)));
-        }
-        Formed::Batch(_) => panic!("formed of one group"),
-    }
-    // Two were discarded before. Two groups that differ are enough.
-    let enough = [solvers(1, 2, true), solvers(3, 2, true), solvers(4, 2, true)];
-    let batch = formed(
-        &enough,
-        &Context {
-            drawn: 2,
-            ..context(&config)
-        },
-    );
-    assert_eq!(
-        batch.groups,
-        [enough[0].group, enough[1].group],
-        "the third is for the next batch"
-    );
-    assert_eq!(
-        (batch.stats.refilled, batch.stats.zero_share(), batch.stats.short),
-        (2, 0.5, false)
-    );
-    // 4 x 2 groups are drawn. It trains on the rest, and D counts only those.
-    let batch = formed(
-        &groups[1..],
-        &Context {
-            drawn: 6,
-            ..context(&config)
-        },
-    );
-    assert_eq!(
-        (batch.groups.len(), batch.stats.short, batch.minibatches[0].tokens),
-        (1, true, 4)
-    );
-    assert_eq!(batch.verdicts.len(), 4);
-    // The cap limits the number of requested groups.
-    assert!(matches!(
-        form(
-            &groups[1..2],
-            &Context {
-                drawn: 7,
-                ..context(&config)
-            }
-        ),
-        Formed::Batch(_)
-    ));
-    let nothing = formed(
-        &groups[..1],
-        &Context {
-            drawn: 7,
-            ..context(&config)
-        },
-    );
-    assert!(nothing.minibatches.is_empty() && nothing.groups.is_empty());
-}
-
-#[test]
-fn a_short_batch_waits_unless_nothing_more_comes() {
-    let config = config(3);
-    let empty = Bundle {
-        content: BundleContent::Empty { reason: "dead".into() },
-        ..solvers(7, 2, true)
-    };
-    let groups = [solvers(0, 2, true), empty, solvers(1, 2, true)];
-    assert!(matches!(
-        form(&groups, &context(&config)),
-        Formed::More { groups: 1, .. }
-    ));
-    let batch = formed(
-        &groups,
-        &Context {
-            more: false,
-            ..context(&config)
-        },
-    );
-    assert_eq!((batch.groups.len(), batch.stats.short), (2, true));
-}
-
-#[test]
-fn only_rows_of_the_same_weights_are_on_policy_at_first() {
-    let mut stale_kv = turn("solver", &[5]);
-    stale_kv.oldest_kv = version(1);
-    let mixed = spanned(turn("solver", &[6, 7]), &[0, 1]);
-    let mut cut = turn("solver", &[8]);
-    cut.logprobs_of = LogProbs::Truncated;
-    let samples = vec![
-        sample(0, "solver", 1.0, &[turn("solver", &[4])]),
-        sample(1, "solver", 0.0, &[stale_kv]),
-        sample(2, "solver", 0.0, &[mixed]),
-        sample(3, "solver", 0.0, &[cut]),
-    ];
-    let mut config = config(2);
-    config.minibatches = 2;
-    config.epochs = 2;
-    let batch = formed(&[bundle(0, samples.clone()), bundle(1, samples)], &context(&config));
-    assert_eq!(batch.minibatches.len(), 4);
-    let flags = |b: &TrainBatch| flatten(b).iter().map(|r| r.on_policy[4]).collect::<Vec<_>>();
-    assert_eq!(flags(&batch.minibatches[0]), [true, false, false, false]);
-    assert!(batch.minibatches[1..].iter().all(|m| flags(m) == [false; 4]));
-    assert_eq!(batch.stats.on_policy_rows, 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn staleness_is_told_apart_by_role() {
+fn staleness_is_reported_by_role() {
     let mut config = config(1);
     config.max_staleness = 2;
     let doctor = [spanned(turn("doctor", &[5, 6]), &[1, 2]), turn("doctor", &[8])];

@@ -46,8 +46,9 @@ const BETWEEN: [&str; 9] = [
 /// Bytes before a value in which its denial is looked for.
 const REACH: usize = 64;
 
-/// Returns the part of a text whose last value may be the answer: the whole text, or what precedes
-/// a contrast (`It is 3` of `It is 3, not 5`). Returns `None` if the text denies its last value.
+/// Returns the part of a text in which the last value may be the answer: the whole text, or what
+/// precedes a contrast (`It is 3` of `It is 3, not 5`). Returns `None` if the text denies its last
+/// value.
 pub(crate) fn undenied(text: &str) -> Option<&str> {
     let starts = [last::value(text), last::number(text)];
     let mut starts = starts
@@ -56,7 +57,7 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
         .map(|found| found.as_ptr().addr() - text.as_ptr().addr());
     match starts.find_map(|start| denial(&text[..start])) {
         None => Some(text),
-        // Of several contrasts only one is read, so this is one pass.
+        // Only one of several contrasts is read, so this is one pass.
         Some(before) => before.trim_end().strip_suffix(','),
     }
 }

@@ -161,7 +161,7 @@ fn is_last_paragraph(text: &str) -> bool {
     apart && !(item.starts_with(|c| LETTERS.contains(&c)) && item[1..].starts_with([')', '.', ':']))
 }
 
-/// Returns the last letter in brackets. Of several joined ones none is chosen, nor one that is
+/// Returns the last letter in brackets. None of several joined ones is chosen, nor one that is
 /// denied.
 fn bracketed(text: &str) -> Chosen {
     let bytes = text.as_bytes();

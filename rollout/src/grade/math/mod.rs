@@ -38,7 +38,7 @@ pub(super) use self::quantity::{Quantity, whole};
 use self::same::same;
 use super::answer::{Candidate, Place, announced, denied, last, marks, prose};
 use super::label;
-use super::normal::unit_names::is_beside_number;
+use super::normal::unit_names::is_next_to_number;
 use super::normal::wide::narrow_numbers;
 use super::normal::words::{is_words, plain_words};
 
@@ -122,7 +122,7 @@ fn has_prose(line: &str) -> bool {
     let mut words = line.split([' ', ',', '.', '(', ')', ':', '*']);
     words.any(|word| {
         let letters = word.chars().count() >= 2 && word.chars().all(char::is_alphabetic);
-        letters && !is_beside_number(word)
+        letters && !is_next_to_number(word)
     })
 }
 

@@ -5,11 +5,11 @@ use crate::grade::normal::token::Token;
 
 /// Letters of functions: what stands in brackets behind one is its argument.
 const FUNCTIONS: [char; 9] = ['f', 'g', 'h', 'F', 'G', 'H', 'P', 'E', 'T'];
-/// Named functions whose value a side may be.
+/// Named functions that may give the value of a side.
 const NAMED: [&str; 11] = [
     "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "lg", "det", "gcd",
 ];
-/// Commands whose meaning is not read, and which may have a value.
+/// Commands that are not understood and may have a value.
 const OPAQUE: [&str; 9] = ["lim", "sum", "int", "prod", "iint", "overline", "max", "min", "mathbb"];
 const LONGEST: usize = 14;
 

@@ -75,7 +75,7 @@ const WORDS: [&str; 18] = [
     "si",
     "mathnormal",
 ];
-/// Commands whose group changes only the look of what follows.
+/// Commands with a group that changes only the look of what follows.
 const GROUPS: [&str; 6] = ["color", "textcolor", "hspace", "vspace", "phantom", "hphantom"];
 const DEGREES: [&str; 4] = ["degree", "textdegree", "degrees", "deg"];
 const QUANTITIES: [&str; 3] = ["SI", "qty", "SIrange"];

@@ -2,6 +2,7 @@ use super::super::compare_lengths;
 use super::*;
 use crate::sample::tests::generation;
 use crate::workflow::Part;
+use broker::protocol::bundle::Sample;
 use broker::protocol::turn::LogProbs;
 
 fn role(name: &str) -> RoleName {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_older_releases_keep_beside_rows_is_refused_by_name() {
+    fn what_older_releases_keep_with_rows_is_refused_by_name() {
         for state in [
             r#"{"_data_files": [{"filename": "a.arrow"}], "_indices_data_files": [{"filename": "indices.arrow"}]}"#,
             r#"{"_data_files": [{"filename": "a.arrow", "skip": 2, "take": 4}]}"#,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_are_broken_are_told() {
+    fn broken_states_are_reported() {
         for (state, says) in [
             ("x", "state.json is not what save_to_disk writes"),
             (r#"{"_split": "train"}"#, "_data_files"),

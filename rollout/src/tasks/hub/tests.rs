@@ -119,7 +119,7 @@ fn the_card_says_more_than_names() {
 }
 
 #[test]
-fn the_cache_is_followed_and_what_is_not_read_is_told() {
+fn the_cache_is_followed_and_what_is_not_read_is_reported() {
     let cache = folder(&["snapshots/abc/data/train-00000-of-00001.parquet", "blobs/x"]);
     std::fs::create_dir(cache.path().join("refs")).unwrap();
     std::fs::write(cache.path().join("refs/main"), "abc\n").unwrap();

@@ -1,5 +1,9 @@
 //! Which rows become tasks: sources of files, slices, filters, pass rates.
 
+use broker::protocol::task::Prompt;
+use configs::EvalConfig;
+use serde_json::json;
+
 use super::*;
 
 fn fixture(name: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use broker::protocol::turn::Prompt;
+use broker::protocol::turn::TurnPrompt;
 use configs::History;
 
 use super::{TextCodec, after, message, no_marks};
@@ -49,7 +49,7 @@ impl TextCodec {
     /// and the part that the template wrote before it. Earlier turns lost theirs in their own
     /// prompts. Messages and control tokens stay.
     #[must_use]
-    pub fn join(&self, prompt: &Prompt, new: &[u32], history: History) -> Vec<u32> {
+    pub fn join(&self, prompt: &TurnPrompt, new: &[u32], history: History) -> Vec<u32> {
         let held = match history {
             History::Keep => Cow::Borrowed(&*prompt.held),
             History::StripReasoning => Cow::Owned(self.stripped(&prompt.held, prompt.sampled as usize)),

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::{History, TokenizerConfig};
 use proptest::prelude::*;
 use serde_json::json;
@@ -88,7 +88,7 @@ impl Family {
 
     /// Returns the prompt after an output, and the ids that the messages alone add to it.
     fn next(&self, prompt: &[u32], output: &[u32], messages: &[Message], history: History) -> (Vec<u32>, Vec<u32>) {
-        let next = Prompt {
+        let next = TurnPrompt {
             held: [prompt, output].concat(),
             sampled: output.len() as u32,
             messages: messages.to_vec(),
@@ -237,7 +237,7 @@ fn marks_are_found_in_any_spelling_by_tokens() {
     let output = [spell("a</think>\n\nb>\n"), vec![258]].concat();
     assert_eq!(codec.decode(&prompt, &output), "b>\n");
     assert_eq!(codec.decode(&prompt, &spell("a")), "");
-    let next = Prompt {
+    let next = TurnPrompt {
         held: [&prompt[..], &output].concat(),
         sampled: output.len() as u32,
         messages: vec![Message::user("c")],
@@ -263,7 +263,7 @@ fn words_can_be_marks() {
     assert_eq!(prompt, [2, 0, 2, 8]);
     let output = [3, 4, 0, 2, 1, 2, 7];
     assert_eq!(codec.decode(&prompt, &output), "a");
-    let next = Prompt {
+    let next = TurnPrompt {
         held: [&prompt[..], &output].concat(),
         sampled: 7,
         messages: vec![Message::user("a")],

@@ -1,6 +1,6 @@
 //! Tools in the chat template, and their answers.
 
-use broker::protocol::turn::{Message, Prompt};
+use broker::protocol::turn::{Message, TurnPrompt};
 use configs::History;
 use proptest::prelude::*;
 use serde_json::json;
@@ -98,9 +98,9 @@ proptest! {
             held.extend(output);
             let Some(results) = results.get(turn) else { break };
             let messages: Vec<Message> = results.iter().map(Message::tool).collect();
-            let next = codec.render(&Prompt { held: held.clone(), sampled: 0, messages }, History::Keep).unwrap();
+            let next = codec.render(&TurnPrompt { held: held.clone(), sampled: 0, messages }, History::Keep).unwrap();
             prop_assert!(next.starts_with(&held));
-            let one = codec.render(&Prompt { held: held.clone(), sampled: 0, messages: harmless.clone() }, History::Keep).unwrap();
+            let one = codec.render(&TurnPrompt { held: held.clone(), sampled: 0, messages: harmless.clone() }, History::Keep).unwrap();
             // The end of the turn, the frame of each result, and the beginning of the answer.
             let (own, plain) = (controls(&codec, &next[held.len()..]), controls(&codec, &one[held.len()..]));
             prop_assert_eq!(own.len(), plain.len() + 2 * (results.len() - 1));

@@ -38,7 +38,7 @@ fn parts(seat: &SeatReward) -> Vec<(&'static str, f32)> {
 }
 
 #[test]
-fn lengths_are_parts_beside_the_workflows_own() {
+fn lengths_are_parts_in_addition_to_the_workflows_own() {
     let config = solve_verify(
         "solver = { overlong = { from = 6, to = 8, penalty = 2.0 }, length = { target = 14, weight = 0.5 } }",
         "",

@@ -42,7 +42,7 @@ impl Spec {
     }
 
     /// Returns the tool in the form that chat templates take, which Hugging Face and OpenAI share.
-    /// Leaves out the arguments whose values the task sets (`bound`).
+    /// Leaves out the arguments that the task sets (`bound`).
     pub(crate) fn listed(&self, bound: Option<&Map<String, Value>>) -> Value {
         let is_free = |key: &str| !bound.is_some_and(|bound| bound.contains_key(key));
         let mut parameters = self.parameters.clone();

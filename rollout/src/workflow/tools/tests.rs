@@ -104,7 +104,7 @@ fn calls_of_one_turn_are_parallel_and_read_in_their_order() {
 }
 
 #[test]
-fn what_cannot_be_called_is_told_and_costs_nobody_a_question() {
+fn what_cannot_be_called_is_reported_and_costs_no_question() {
     let solo = solo(|_| {});
     for (text, says) in [
         ("<tool_call>oops</tool_call>", "no JSON object"),

@@ -231,7 +231,7 @@ fn a_conversation_that_uses_all_it_may_is_as_long_as_its_limits() {
 }
 
 #[test]
-fn calls_that_go_wrong_are_told() {
+fn calls_that_go_wrong_are_reported() {
     let workflow = plain();
     for (text, says) in [
         (

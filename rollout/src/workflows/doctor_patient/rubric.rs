@@ -38,7 +38,7 @@ pub(super) struct Rubric {
 /// Judges the replies to questions, in their order. A reply tells a fact if it has the fact's
 /// value. A value that several facts share counts for the fact that was asked for.
 pub(super) fn judge<'a>(facts: &Facts, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Rubric {
-    let (mut told_unasked, mut untold, mut made_up) = (0u32, 0u32, 0u32);
+    let (mut reported_unasked, mut unreported, mut made_up) = (0u32, 0u32, 0u32);
     for (question, reply) in pairs {
         let (question, reply) = (question.to_lowercase(), reply.to_lowercase());
         let (asked, others): (Vec<_>, Vec<_>) = facts.0.iter().partition(|(key, _)| has(&question, key));
@@ -48,14 +48,14 @@ pub(super) fn judge<'a>(facts: &Facts, pairs: impl Iterator<Item = (&'a str, &'a
             .iter()
             .filter(|(_, value)| !elsewhere(value) && has(&reply, value))
             .count();
-        told_unasked += unasked as u32;
-        untold += (asked.len() - given) as u32;
+        reported_unasked += unasked as u32;
+        unreported += (asked.len() - given) as u32;
         made_up += u32::from(given == 0 && !has(&reply, "sorry"));
     }
     let mark = |faults: u32| (1.0 - FAULT * faults as f32).max(0.0);
     Rubric {
-        control: mark(told_unasked),
-        complete: mark(untold),
+        control: mark(reported_unasked),
+        complete: mark(unreported),
         consistent: mark(made_up),
     }
 }

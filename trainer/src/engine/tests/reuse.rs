@@ -1,22 +1,13 @@
 //! Prompts in pieces, and turns that continue from an earlier turn's cache.
 
-use super::{close, drain, full, id, request, version, weights};
+use super::{close, drain, engine, full, id, request, version, weights};
 use crate::engine::*;
-use crate::model::test_shape;
 use broker::protocol::turn::Finish;
 use proptest::prelude::*;
 
-fn engine(options: EngineOptions) -> Engine {
-    Engine::new(&test_shape(), Published::new(weights(1), version(1)), options).unwrap()
-}
-
 const OPTIONS: EngineOptions = EngineOptions {
-    slots: 8,
-    prefill_tokens: 64,
     prefix_cache: 1 << 20,
-    swap: Swap::InPlace,
-    deterministic: false,
-    prepack: true,
+    ..super::OPTIONS
 };
 
 fn prompt(salt: u32, length: u32) -> Vec<u32> {

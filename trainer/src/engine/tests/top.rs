@@ -4,23 +4,9 @@ use std::collections::VecDeque;
 
 use tch::{Device, Kind, Tensor};
 
-use super::{close, drain, id, request, version, weights};
-use crate::engine::{Engine, EngineOptions, Finished, GenRequest};
+use super::{OPTIONS, close, drain, engine, id, request, weights};
+use crate::engine::{Finished, GenRequest};
 use crate::model::{Decoder, RowBatch, test_shape};
-use crate::weights::Published;
-
-const OPTIONS: EngineOptions = EngineOptions {
-    slots: 8,
-    prefill_tokens: 64,
-    prefix_cache: 0,
-    swap: configs::Swap::InPlace,
-    deterministic: false,
-    prepack: true,
-};
-
-fn engine() -> Engine {
-    Engine::new(&test_shape(), Published::new(weights(1), version(1)), OPTIONS).unwrap()
-}
 
 /// log-softmax(logits / temperature) in each place of an output, by one full forward pass:
 /// `[output, vocab]`.
@@ -82,7 +68,7 @@ fn requests() -> Vec<GenRequest> {
 #[test]
 fn the_most_likely_tokens_are_those_of_the_full_log_softmax() {
     let requests = requests();
-    let mut engine = engine();
+    let mut engine = engine(OPTIONS);
     requests
         .iter()
         .for_each(|request| engine.submit(request.clone()).unwrap());
@@ -112,7 +98,7 @@ fn the_most_likely_tokens_are_those_of_the_full_log_softmax() {
 
 #[test]
 fn each_token_reports_the_probability_that_truncation_kept() {
-    let (mut engine, requests) = (engine(), requests());
+    let (mut engine, requests) = (engine(OPTIONS), requests());
     requests
         .iter()
         .for_each(|request| engine.submit(request.clone()).unwrap());
@@ -140,7 +126,7 @@ fn each_token_reports_the_probability_that_truncation_kept() {
 #[test]
 fn a_taken_out_request_keeps_its_most_likely_tokens() {
     let (mut engine, wanted) = (
-        engine(),
+        engine(OPTIONS),
         GenRequest {
             top: 4,
             ..request(1, &[3, 4, 5], 9)

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use broker::ids::WeightVersion;
 use configs::Swap;
 
-use super::request;
+use super::{OPTIONS, request};
 use crate::engine::{Engine, EngineOptions, Finished, GenRequest};
 use crate::model::{Init, Weights, test_shape};
 use crate::weights::Published;
@@ -18,10 +18,8 @@ fn engine_of(slots: usize, prefill_tokens: usize, swap: Swap) -> Engine {
     let options = EngineOptions {
         slots,
         prefill_tokens,
-        prefix_cache: 0,
         swap,
-        deterministic: false,
-        prepack: true,
+        ..OPTIONS
     };
     Engine::new(&test_shape(), weights(1), options).unwrap()
 }

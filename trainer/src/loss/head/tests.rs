@@ -10,6 +10,20 @@ struct Case {
     weights: Vec<f64>,
 }
 
+impl Case {
+    /// Returns the input of a head without an adapter, in chunks of few rows.
+    fn input(&self) -> HeadInput<'_> {
+        HeadInput {
+            hidden: &self.hidden,
+            matrix: &self.matrix,
+            adapter: None,
+            targets: &self.targets,
+            temperatures: &self.temperatures,
+            chunk_elements: 100,
+        }
+    }
+}
+
 /// `[rows, 8]` of standard normal numbers.
 fn normal(rows: i64, stream: u64) -> Tensor {
     let values: Vec<f32> = (0..4 * rows as u64)
@@ -58,14 +72,7 @@ fn autograd(case: &Case, old: &[f32], reference: &[f32], advantage: &[f32]) -> (
 #[test]
 fn gradients_equal_autograd_with_every_term_and_temperature() {
     let case = case(40, 23);
-    let input = HeadInput {
-        hidden: &case.hidden,
-        matrix: &case.matrix,
-        adapter: None,
-        targets: &case.targets,
-        temperatures: &case.temperatures,
-        chunk_elements: 100,
-    };
+    let input = case.input();
     let now = values(&input).unwrap();
     let shift = |i: usize, by: f32| now.logprobs[i] + by * ((i % 5) as f32 - 2.0);
     let old: Vec<f32> = (0..40).map(|i| shift(i, 0.2)).collect();
@@ -104,14 +111,7 @@ fn gradients_equal_autograd_with_every_term_and_temperature() {
 fn chunks_add_up() {
     // 3 rows of logits per chunk.
     let case = case(7, 33);
-    let input = HeadInput {
-        hidden: &case.hidden,
-        matrix: &case.matrix,
-        adapter: None,
-        targets: &case.targets,
-        temperatures: &case.temperatures,
-        chunk_elements: 100,
-    };
+    let input = case.input();
     let whole = (case.hidden.matmul(&case.matrix.tr()) / Tensor::from_slice(&case.temperatures).unsqueeze(1))
         .log_softmax(-1, Kind::Float);
     let got = values(&input).unwrap();

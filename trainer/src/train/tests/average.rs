@@ -1,7 +1,7 @@
 //! The moving average of the weights.
 
 use broker::ids::WeightVersion;
-use broker::protocol::train::Whose;
+use broker::protocol::train::ForwardWeights;
 
 use super::*;
 use crate::train::EmaOptions;
@@ -134,26 +134,26 @@ fn as_the_reference_it_moves_with_the_weights() {
     let mut trainer = averaging(1, true);
     publish(&mut trainer, 1, 0);
     train(&mut trainer, 1);
-    let logprobs = |trainer: &mut Trainer, seq: u64, whose: Whose| match trainer
+    let logprobs = |trainer: &mut Trainer, seq: u64, weights: ForwardWeights| match trainer
         .execute(TrainCommand::Forward {
             seq,
             batch: batch(9),
-            whose,
+            weights,
         })
         .unwrap()
     {
         TrainReply::LogProbs(spans) => spans,
         other => panic!("{other:?}"),
     };
-    let said = logprobs(&mut trainer, 4, Whose::Reference);
-    assert_ne!(said, logprobs(&mut trainer, 5, Whose::Trained));
+    let said = logprobs(&mut trainer, 4, ForwardWeights::Reference);
+    assert_ne!(said, logprobs(&mut trainer, 5, ForwardWeights::Trained));
     let average = trainer
         .average()
         .unwrap()
         .copied(tch::Device::Cpu, tch::Kind::Float)
         .unwrap();
     let mut alone = Trainer::new(shape(false), average, TrainerOptions::default()).unwrap();
-    assert_eq!(said, logprobs(&mut alone, 0, Whose::Trained));
+    assert_eq!(said, logprobs(&mut alone, 0, ForwardWeights::Trained));
 }
 
 /// The reference is updated in its own memory. An adapter's reference follows too, although its
@@ -198,12 +198,12 @@ fn the_reference_follows_where_it_lies() {
             .unwrap();
         let mut alone = fresh(average, TrainerOptions { ema: None, ..options() });
         publish(&mut alone, 0, 0);
-        let said = |trainer: &mut Trainer, seq: u64, whose: Whose| {
+        let said = |trainer: &mut Trainer, seq: u64, weights: ForwardWeights| {
             let batch = batch(9);
-            trainer.execute(TrainCommand::Forward { seq, batch, whose }).unwrap()
+            trainer.execute(TrainCommand::Forward { seq, batch, weights }).unwrap()
         };
-        let follows = said(&mut trainer, 8, Whose::Reference);
-        assert_eq!(follows, said(&mut alone, 1, Whose::Reference), "{dtype:?}");
-        assert_ne!(follows, said(&mut trainer, 9, Whose::Trained), "{dtype:?}");
+        let follows = said(&mut trainer, 8, ForwardWeights::Reference);
+        assert_eq!(follows, said(&mut alone, 1, ForwardWeights::Reference), "{dtype:?}");
+        assert_ne!(follows, said(&mut trainer, 9, ForwardWeights::Trained), "{dtype:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Losses of many tokens through the whole trainer: groups computed together, answers, rejections,
 //! custom losses.
 
-use broker::protocol::train::{M2poMode, M2poScope, Policy, Surrogate, Whose};
+use broker::protocol::train::{ForwardWeights, M2poMode, M2poScope, Policy, Surrogate};
 use tch::Tensor;
 
 use super::*;
@@ -149,13 +149,13 @@ fn advantages_of_tokens_take_the_place_of_the_spans() {
 #[test]
 fn a_forward_pass_uses_the_requested_weights() {
     let mut trainer = trainer(1, options(1000));
-    let forward = |trainer: &mut Trainer, seq, whose| {
+    let forward = |trainer: &mut Trainer, seq, weights| {
         let batch = batch(0);
-        trainer.execute(TrainCommand::Forward { seq, batch, whose })
+        trainer.execute(TrainCommand::Forward { seq, batch, weights })
     };
-    assert!(user(forward(&mut trainer, 0, Whose::Reference).unwrap_err()).contains("reference"));
+    assert!(user(forward(&mut trainer, 0, ForwardWeights::Reference).unwrap_err()).contains("reference"));
     trainer.take_reference().unwrap();
-    let before = forward(&mut trainer, 0, Whose::Trained).unwrap();
+    let before = forward(&mut trainer, 0, ForwardWeights::Trained).unwrap();
     let step = TrainCommand::ForwardBackward {
         seq: 1,
         batch: batch(0),
@@ -165,8 +165,8 @@ fn a_forward_pass_uses_the_requested_weights() {
     trainer
         .execute(TrainCommand::OptimStep { seq: 2, params: OPTIM })
         .unwrap();
-    assert_eq!(forward(&mut trainer, 3, Whose::Reference).unwrap(), before);
-    assert_ne!(forward(&mut trainer, 4, Whose::Trained).unwrap(), before);
+    assert_eq!(forward(&mut trainer, 3, ForwardWeights::Reference).unwrap(), before);
+    assert_ne!(forward(&mut trainer, 4, ForwardWeights::Trained).unwrap(), before);
 }
 
 #[test]

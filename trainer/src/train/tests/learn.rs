@@ -1,7 +1,7 @@
 //! Each loss of many tokens learns: answers of three tokens that repeat the prompt's, in two steps
 //! per batch, so that the second is off-policy.
 
-use broker::protocol::train::{Kl, M2poMode, M2poScope, Policy, Surrogate, Whose};
+use broker::protocol::train::{ForwardWeights, Kl, M2poMode, M2poScope, Policy, Surrogate};
 use tch::{Device, Kind};
 
 use super::*;
@@ -130,8 +130,8 @@ fn learn(loss: Loss, pay: impl Fn(&mut Trainer, &mut TrainBatch, &[f64], u64)) -
 fn relative(trainer: &mut Trainer, batch: &mut TrainBatch, rewards: &[f64], seq: u64) {
     set(batch, &leave_one_out(rewards));
     // Uses the number that the KL's forward pass uses elsewhere.
-    let (batch, whose) = (batch.clone(), Whose::Trained);
-    trainer.execute(TrainCommand::Forward { seq, batch, whose }).unwrap();
+    let (batch, weights) = (batch.clone(), ForwardWeights::Trained);
+    trainer.execute(TrainCommand::Forward { seq, batch, weights }).unwrap();
 }
 
 fn assert_learns(name: &str, (first, last): (f64, f64)) {
@@ -174,18 +174,18 @@ fn reinforce_plus_plus_learns_with_and_without_kl() {
         let mut advantages = rewards.to_vec();
         normalise(&mut advantages);
         set(batch, &advantages);
-        let (batch, whose) = (batch.clone(), Whose::Trained);
-        trainer.execute(TrainCommand::Forward { seq, batch, whose }).unwrap();
+        let (batch, weights) = (batch.clone(), ForwardWeights::Trained);
+        trainer.execute(TrainCommand::Forward { seq, batch, weights }).unwrap();
     });
     assert_learns("reinforce++", plain);
     let priced = |coef: f64| {
         learn(loss, move |trainer, batch, rewards, seq| {
             set(batch, rewards);
-            let (forward, whose) = (batch.clone(), Whose::Reference);
+            let (forward, weights) = (batch.clone(), ForwardWeights::Reference);
             let command = TrainCommand::Forward {
                 seq,
                 batch: forward,
-                whose,
+                weights,
             };
             let TrainReply::LogProbs(reference) = trainer.execute(command).unwrap() else {
                 panic!()

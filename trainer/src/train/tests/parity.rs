@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use broker::protocol::train::{
-    self, Loss, M2poMode, M2poScope, OptimStep, Span, Surrogate, TrainBatch, TrainCommand, TrainReply, Whose,
+    self, ForwardWeights, Loss, M2poMode, M2poScope, OptimStep, Span, Surrogate, TrainBatch, TrainCommand, TrainReply,
 };
 use safetensors::SafeTensors;
 use serde::Deserialize;
@@ -180,7 +180,7 @@ impl Fixture {
                 let forward = TrainCommand::Forward {
                     seq: 0,
                     batch: batch.clone(),
-                    whose: Whose::Reference,
+                    weights: ForwardWeights::Reference,
                 };
                 let TrainReply::LogProbs(reference) = trainer.execute(forward).unwrap() else {
                     panic!()
@@ -232,7 +232,7 @@ fn logprobs_equal() {
         let reply = fixture.trainer().execute(TrainCommand::Forward {
             seq: 0,
             batch: batch.clone(),
-            whose: Whose::Trained,
+            weights: ForwardWeights::Trained,
         });
         let TrainReply::LogProbs(spans) = reply.unwrap() else {
             panic!()

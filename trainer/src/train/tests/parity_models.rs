@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
-use broker::protocol::train::{Loss, Span, TrainBatch, TrainCommand, TrainReply, Whose};
+use broker::protocol::train::{ForwardWeights, Loss, Span, TrainBatch, TrainCommand, TrainReply};
 use configs::{Dtype, Swap};
 use safetensors::SafeTensors;
 use tch::{Device, Kind, Tensor};
@@ -326,7 +326,7 @@ fn sampled(dtype: Dtype, length: u32) -> Vec<f64> {
     let forward = TrainCommand::Forward {
         seq: 0,
         batch: batch.clone(),
-        whose: Whose::Trained,
+        weights: ForwardWeights::Trained,
     };
     let TrainReply::LogProbs(spans) = trainer.execute(forward).unwrap() else {
         panic!()

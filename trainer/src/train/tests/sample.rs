@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
-use broker::protocol::train::{Drawn, SampleParams, Whose};
+use broker::protocol::train::{Drawn, ForwardWeights, SampleParams};
 use configs::{Dtype, Swap};
 use tch::Device;
 
@@ -201,8 +201,10 @@ fn its_logprobs_are_those_of_a_forward_pass_at_its_temperature() {
         spans: prompts().into_iter().zip(&answers).map(span).collect(),
         tokens: 18,
     };
-    let whose = Whose::Trained;
-    let reply = trainer.execute(TrainCommand::Forward { seq: 3, batch, whose }).unwrap();
+    let weights = ForwardWeights::Trained;
+    let reply = trainer
+        .execute(TrainCommand::Forward { seq: 3, batch, weights })
+        .unwrap();
     let TrainReply::LogProbs(found) = reply else {
         panic!("{reply:?}")
     };

@@ -1,7 +1,7 @@
 //! Micro-batches, order, rejections, publishing.
 
 use broker::ids::WeightVersion;
-use broker::protocol::train::{Policy, Span, Whose};
+use broker::protocol::train::{ForwardWeights, Policy, Span};
 use tch::{Device, Kind};
 
 use super::*;
@@ -83,8 +83,8 @@ fn a_second_step_is_clipped_around_the_start_of_the_batch() {
     let mut trainer = trainer(1, options(1000));
     let forward = |trainer: &mut Trainer, seq, batch: &TrainBatch| {
         let batch = batch.clone();
-        let whose = Whose::Trained;
-        match trainer.execute(TrainCommand::Forward { seq, batch, whose }).unwrap() {
+        let weights = ForwardWeights::Trained;
+        match trainer.execute(TrainCommand::Forward { seq, batch, weights }).unwrap() {
             TrainReply::LogProbs(spans) => spans,
             other => panic!("{other:?}"),
         }
@@ -140,7 +140,7 @@ fn the_ratio_of_tokens_sampled_by_these_very_weights_is_one() {
         .execute(TrainCommand::Forward {
             seq: 0,
             batch: batch.clone(),
-            whose: Whose::Trained,
+            weights: ForwardWeights::Trained,
         })
         .unwrap();
     let TrainReply::LogProbs(spans) = reply else {

@@ -64,7 +64,10 @@ async fn refilling_draws_all_ready_groups_before_it_waits() {
     assert_eq!(batch.groups, [group(2), group(4)]);
     assert_eq!(bundles.len(), 2);
     let verdicts = former.verdicts(&batch);
-    let discarded = verdicts.iter().filter(|v| v.verdict != Verdict::Trained).count();
+    let discarded = verdicts
+        .iter()
+        .filter(|v| v.verdict != TrainingVerdict::Trained)
+        .count();
     assert_eq!(
         (verdicts.len(), discarded),
         (10, 6),
@@ -195,7 +198,7 @@ async fn a_recorded_batch_with_other_verdicts_ends_the_retracing() {
         let (_, batch) = before.next(&ledger, at).await.unwrap().expect("a batch");
         let mut verdicts = before.verdicts(&batch);
         if step == 0 {
-            verdicts[0].verdict = Verdict::Discarded("stale".into());
+            verdicts[0].verdict = TrainingVerdict::Discarded("stale".into());
         }
         ledger.record_batch(first.lineage, step + 1, verdicts).await.unwrap();
     }

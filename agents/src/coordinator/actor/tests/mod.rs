@@ -19,6 +19,7 @@ use broker::store::{Claim, Lease, Store};
 use crate::coordinator::actor::bench::{Bench, beat, candidate, committed, result, settle, speaker};
 use crate::coordinator::admission::Admitting;
 use crate::coordinator::input::CommitDone;
+use crate::testing::coordinator_beat;
 
 /// The group was lost and claimed again while a commit was under way. The new claim has read what
 /// the old lease wrote: applied here, it would count twice.
@@ -269,7 +270,7 @@ async fn a_repeated_task_stays_queued_until_custody() {
 /// A beat that has moved says that its owner lives. A beat that has gone back says that the store
 /// has been set back, and the owner may be long gone.
 #[tokio::test]
-async fn an_owner_whose_beat_has_gone_back_is_watched_on() {
+async fn an_owner_with_an_older_beat_is_watched_on() {
     let mut bench = Bench::new(|_| {}).await;
     let (group, _) = bench.open("t").await;
     let open = bench.take_open(&group);
@@ -299,25 +300,8 @@ async fn a_synchronous_run_has_one_coordinator() {
         let mut bench = Bench::new(|config| config.run.mode = configs::Mode::Sync).await;
         bench.coordinator.lifecycle.set_phase(ours);
         let other = CoordinatorBeat {
-            incarnation: "another".into(),
-            seq: 1,
             phase: begun,
-            open_groups: 0,
-            finished_groups: 0,
-            finished_conversations: 0,
-            dead_tasks: 0,
-            turns: 0,
-            run: RunState::default(),
-            drained: false,
-            snapshot: None,
-            snapshot_done: None,
-            hold: None,
-            evaluates_at: None,
-            evaluating: false,
-            evaluated: None,
-            stalled: None,
-            requested: Default::default(),
-            pid: 7,
+            ..coordinator_beat("another")
         };
         bench.coordinator.on_beat(Beat::Coordinator(other), &mut bench.ctx);
         let yields = ours == RunPhase::Starting;
@@ -382,7 +366,7 @@ async fn a_run_is_drained_when_nothing_is_left_twice_in_succession() {
     assert!(!bench.coordinator.drained(), "a group is open");
 }
 
-/// A run whose start fails drops actors that have not begun.
+/// A run that fails to start drops actors that have not begun.
 #[test]
 fn a_coordinator_dropped_before_its_start_does_not_panic() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -157,7 +157,7 @@ async fn a_round_with_an_earlier_group_is_played_from_its_start() {
             broken,
             "nothing is asked before all are back"
         );
-        assert!(coordinator.play.has(&fresh), "what has not begun need not begin anew");
+        assert!(coordinator.play.has(&fresh), "what has not begun need not begin again");
         assert!(!coordinator.rounds.is_patched());
     }
 }

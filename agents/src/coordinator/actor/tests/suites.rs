@@ -1,4 +1,4 @@
-//! A suite whose judge plays no role of the run's own workflow.
+//! A suite with a judge that plays no role of the run's own workflow.
 
 use broker::AgentName;
 use broker::bus::Bus;
@@ -12,7 +12,7 @@ use crate::coordinator::evaluation::EvalGroup;
 use crate::coordinator::play::SILENT;
 use crate::coordinator::specs::Purpose;
 
-/// A run whose grader is a rule, with a suite that the agent `b` judges.
+/// A run with a rule as its grader, with a suite that the agent `b` judges.
 const JUDGED: &str = r#"
     [run]
     name = "judged-suite"
@@ -88,9 +88,9 @@ async fn a_lost_request_of_a_suites_judge_is_asked_again() {
     assert_eq!(first.requests[0].role, "grade-solver");
 
     let mut seq = 0;
-    let mut left = |bench: &mut Bench, heard: bool| {
+    let mut left = |bench: &mut Bench, beats: bool| {
         seq += 1;
-        if heard {
+        if beats {
             let beat = Beat::Agent(Heartbeat { seq, ..beat(&judge, 0) });
             bench.coordinator.on_beat(beat, &mut bench.ctx);
         }

@@ -139,7 +139,7 @@ fn who_earns_nothing_has_no_part_of_what_is_trained_on() {
     assert_eq!(found.get("loss_mask/role_split/patient"), None);
     talk.trained.remove(&role("patient"));
     line(&mut talk, &members).unwrap();
-    assert_eq!(talk.dominant, None, "of one role that is trained nobody is warned");
+    assert_eq!(talk.dominant, None, "a single trained role gives no warning");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_role_that_gains_while_the_team_loses_is_named() {
     line(&mut talk, &window(20, 10, 60)).unwrap();
     assert_eq!(talk.eating, Some(role("patient")));
     line(&mut talk, &window(20, 10, 20)).unwrap();
-    assert_eq!(talk.eating, None, "nobody gains");
+    assert_eq!(talk.eating, None, "no role gains");
     line(&mut talk, &window(90, 90, 60)).unwrap();
     assert_eq!(talk.eating, None);
 }

@@ -1,5 +1,4 @@
 use super::*;
-use broker::protocol::control::RunPhase;
 
 fn name(text: &str) -> AgentName {
     AgentName::new(text).unwrap()
@@ -7,23 +6,13 @@ fn name(text: &str) -> AgentName {
 
 fn beat(agent: &str, step: u64, ready: u64, reserved: u64, closed: u64) -> Heartbeat {
     Heartbeat {
-        agent: name(agent),
-        incarnation: "i".into(),
-        seq: 0,
-        phase: RunPhase::Running,
         version: WeightVersion { lineage: 0, step },
         step,
         capacity: 8 - ready as i64 - reserved as i64,
         ready,
         reserved,
         closed,
-        serving: true,
-        next_order: 0,
-        run: broker::protocol::control::RunState::default(),
-        saved: None,
-        holding: Vec::new(),
-        reward: None,
-        pid: 0,
+        ..crate::testing::heartbeat(&name(agent))
     }
 }
 
@@ -32,7 +21,7 @@ fn gate(mode: Mode) -> Gate {
 }
 
 #[test]
-fn nothing_is_admitted_before_all_were_heard() {
+fn nothing_is_admitted_before_all_sent_a_heartbeat() {
     let mut gate = gate(Mode::Sync);
     gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
     assert_eq!(gate.room(0), 0);
@@ -98,7 +87,7 @@ fn a_round_waits_for_who_plays_with_the_past() {
     assert_eq!(
         (sync.room(0), sync.idle(), sync.still()),
         (0, false, false),
-        "p was not heard"
+        "no heartbeat of p arrived"
     );
     let waits_for = |gate: &Gate| {
         gate.waits_for()
@@ -138,7 +127,7 @@ fn an_evaluation_waits_for_the_due_past_and_its_hold() {
     let now = Instant::now();
     gate.beat(&holding("a", 10), now);
     gate.beat(&holding("b", 0), now);
-    assert_eq!(gate.held("c/1"), None, "p was not heard");
+    assert_eq!(gate.held("c/1"), None, "no heartbeat of p arrived");
     let plays = |version, serving, held: bool| Heartbeat {
         version,
         serving,
@@ -165,7 +154,7 @@ fn an_evaluation_waits_for_the_due_past_and_its_hold() {
 fn nothing_is_reserved_only_when_all_that_was_sent_has_arrived() {
     let mut gate = gate(Mode::Async);
     gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
-    assert!(!gate.nothing_reserved(), "b was not heard");
+    assert!(!gate.nothing_reserved(), "no heartbeat of b arrived");
     gate.beat(&beat("b", 0, 0, 0, 0), Instant::now());
     assert!(gate.nothing_reserved() && gate.settled() && gate.still());
     gate.sent(1);
@@ -191,7 +180,7 @@ fn all_hold_when_each_says_so_and_serves_what_it_made() {
     };
     let now = Instant::now();
     gate.beat(&holding("a", 3, &["c/2"]), now);
-    assert_eq!(gate.held("c/2"), None, "b was not heard");
+    assert_eq!(gate.held("c/2"), None, "no heartbeat of b arrived");
     gate.beat(&holding("b", 5, &[]), now);
     assert_eq!(gate.held("c/2"), None, "b goes on");
     gate.beat(&holding("b", 5, &["c/1"]), now);

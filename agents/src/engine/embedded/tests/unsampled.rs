@@ -1,9 +1,12 @@
 //! Tests of logits that are not finite: the blamed requests, and the fate of their neighbours.
 
+use trainer::engine::EngineError;
+
 use super::*;
+use crate::engine::embedded::failure::failure_of;
 
 /// Returns a job that cannot be sampled: such a temperature makes the logits infinite.
-fn cold(id: u8) -> Job {
+fn cold(id: u8) -> GenerationJob {
     let mut job = job(id, 3);
     Arc::make_mut(&mut job.sampling).temperature = 1e-44;
     job
@@ -16,7 +19,7 @@ fn blames_weights(failure: &EngineFailure) {
     assert_eq!(failure.cause.code, FailureCode::NotFinite { version }, "{failure}");
 }
 
-async fn ids_of(engine: &EmbeddedEngine, jobs: Vec<Job>) -> Vec<(u8, Vec<u32>)> {
+async fn ids_of(engine: &EmbeddedEngine, jobs: Vec<GenerationJob>) -> Vec<(u8, Vec<u32>)> {
     let sampled = wave(engine, jobs).await.into_iter();
     sampled.map(|(id, result)| (id, result.unwrap())).collect()
 }
@@ -88,7 +91,7 @@ async fn every_job_of_an_unsampled_wave_blames_the_weights() {
     let (engine, _) = engine();
     // Each has a different prompt, and a step starts as many as it may compute.
     let jobs: Vec<_> = (0..40)
-        .map(|id| Job {
+        .map(|id| GenerationJob {
             prompt_ids: vec![u32::from(id); 14].into(),
             ..cold(id)
         })

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
+use crate::testing::sampling;
 
 /// The server's answer to one request.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +69,7 @@ async fn server(says: Vec<Says>) -> (String, Arc<Mutex<Vec<String>>>) {
     (url, received)
 }
 
-fn job() -> Job {
+fn job() -> GenerationJob {
     let key = TurnKey {
         member: 0,
         role: broker::RoleName::new("eye").unwrap(),
@@ -77,26 +78,22 @@ fn job() -> Job {
     };
     let group = GroupId([1; 16]);
     let chat = [Message::user("which?").showing(["https://x.org/a.png".to_owned()])];
-    Job {
+    GenerationJob {
         request: RequestId::new(group, Attempt([2; 16]), &key),
         group,
         member: 0,
         prompt_ids: ChatLog::ids(&chat).into(),
         sampling: Arc::new(Sampling {
             temperature: 0.5,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: 7,
-            max_context: None,
             stop: vec!["!".into()],
+            ..sampling(7)
         }),
         seed: u64::MAX,
         keep: false,
     }
 }
 
-async fn made(urls: Vec<String>, patience: u64) -> Result<Made, EngineFailure> {
+async fn made(urls: Vec<String>, patience: u64) -> Result<GenerationOutput, EngineFailure> {
     let config = EngineConfig {
         urls,
         stuck_after: configs::HumanDuration(Duration::from_millis(patience)),

@@ -1,28 +1,20 @@
 //! Tests of server replies, taken up piece by piece.
 
-use broker::ids::GroupId;
 use broker::protocol::turn::Sampling;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::{self, version};
 
-fn job(max_new_tokens: u32, stop: &[&str]) -> Job {
-    Job {
-        request: RequestId([1; 16]),
-        group: GroupId([1; 16]),
-        member: 0,
-        prompt_ids: vec![1, 2, 3].into(),
+fn job(max_new_tokens: u32, stop: &[&str]) -> GenerationJob {
+    let stop = stop.iter().map(|&stop| stop.into()).collect();
+    GenerationJob {
         sampling: Arc::new(Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens,
-            max_context: None,
-            stop: stop.iter().map(|&stop| stop.into()).collect(),
+            stop,
+            ..testing::sampling(max_new_tokens)
         }),
         seed: 7,
-        keep: false,
+        ..testing::job(1, &[1, 2, 3], max_new_tokens)
     }
 }
 
@@ -35,10 +27,6 @@ fn reply(ids: &[u32], end: CallEnd) -> Reply {
         reused: 2,
         top: Vec::new(),
     }
-}
-
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
 }
 
 fn piece(text: &str) -> Vec<u32> {
@@ -60,7 +48,7 @@ const READ: Reading<'_> = Reading {
     ends: &[9],
 };
 
-fn ask(progress: &Progress, job: &Job, context: usize) -> Option<ServerCall> {
+fn ask(progress: &Progress, job: &GenerationJob, context: usize) -> Option<ServerCall> {
     match progress.next(job, context, &[9].into()) {
         Ok(Next::Call(ask)) => Some(*ask),
         _ => None,

@@ -12,7 +12,7 @@ async fn tokens_come_with_true_logprobs_of_the_weights_that_made_them() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
-        let jobs: Vec<Job> = (0..8).map(|id| job(id, 8)).collect();
+        let jobs: Vec<GenerationJob> = (0..8).map(|id| job(id, 8)).collect();
         let mut finished = bench.submit(jobs);
         let mut outputs = Vec::new();
         for _ in 0..8 {
@@ -39,7 +39,7 @@ async fn a_temperature_is_that_of_the_logprobs() {
     for kind in KINDS {
         let bench = Bench::with(kind, 1, |settings| settings.trained_temperature = Some(0.7)).await;
         bench.serve(1).await;
-        let cool = Job {
+        let cool = GenerationJob {
             sampling: Arc::new(Sampling {
                 temperature: 0.7,
                 ..sampling(6)
@@ -60,7 +60,7 @@ async fn stop_texts_and_the_end_of_the_context_end_an_answer() {
         let said = bench.home.text().decode(&job(1, 8).prompt_ids, &free.output_ids);
         let stop: String = said.chars().take(2).collect();
         assert!(!stop.is_empty() && free.output_ids.len() > 2, "{said:?}");
-        let stopping = Job {
+        let stopping = GenerationJob {
             sampling: Arc::new(Sampling {
                 stop: vec![stop],
                 ..sampling(8)
@@ -72,7 +72,7 @@ async fn stop_texts_and_the_end_of_the_context_end_an_answer() {
         assert!(free.output_ids.starts_with(&made.output_ids) && made.output_ids.len() < free.output_ids.len());
 
         // A prompt that leaves less room than the token limit, and one that leaves none.
-        let long = |tokens: usize| Job {
+        let long = |tokens: usize| GenerationJob {
             prompt_ids: vec![65; tokens].into(),
             ..job(2, 8)
         };
@@ -102,7 +102,7 @@ async fn a_stop_text_in_reasoning_from_the_prompt_is_ignored() {
             .unwrap();
         let bench = Bench { home, fakes, fleet };
         bench.serve(1).await;
-        let asked = |stop: Vec<String>| Job {
+        let asked = |stop: Vec<String>| GenerationJob {
             prompt_ids: prompt.clone().into(),
             sampling: Arc::new(Sampling { stop, ..sampling(8) }),
             ..job(1, 8)

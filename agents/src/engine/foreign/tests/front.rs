@@ -43,7 +43,7 @@ fn list<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
 
 /// Compares the most likely tokens of each position, by name, with those of the weights of version
 /// 1.
-fn check_likely(bench: &Bench, made: &Made, top: &[serde_json::Map<String, Value>]) {
+fn check_likely(bench: &Bench, made: &GenerationOutput, top: &[serde_json::Map<String, Value>]) {
     let (model, text) = (Model::open(&bench.home.folder(1)).unwrap(), bench.home.text());
     let number = |logprob: &Value| logprob.as_f64().unwrap() as f32;
     assert_eq!(top.len(), made.output_ids.len());
@@ -98,7 +98,7 @@ async fn the_front_answers_over_foreign_servers_while_they_live() {
             choice["dyad"]["spans"],
             json!([{"weights": "1.1", "start": 0, "end": 40}])
         );
-        let made = Made {
+        let made = GenerationOutput {
             output_ids: list(&choice["token_ids"]),
             logprobs: list(&choice["logprobs"]["token_logprobs"]),
             logprobs_of: broker::protocol::turn::LogProbs::Sampled,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::ids::{GroupId, RequestId, WeightVersion};
+use broker::ids::GroupId;
 use broker::protocol::turn::Sampling;
 use configs::{EngineKind, RandomModel, TokenizerConfig};
 use rollout::text::TextCodec;
@@ -26,7 +26,8 @@ use super::http::Http;
 use super::server::{Server, ServerCall};
 use super::{Pace, sglang, vllm};
 use crate::engine::process::link::Secret;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made};
+use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput};
+use crate::testing::{self, sampling, version};
 
 const KINDS: [EngineKind; 2] = [EngineKind::Sglang, EngineKind::Vllm];
 /// Tokens of a prompt and its answer.
@@ -46,22 +47,6 @@ pub(in crate::engine::foreign) fn ask() -> ServerCall {
         adapter: None,
         top: 0,
     }
-}
-
-fn sampling(max_new_tokens: u32) -> Sampling {
-    Sampling {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        min_p: 0.0,
-        max_new_tokens,
-        max_context: None,
-        stop: Vec::new(),
-    }
-}
-
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
 }
 
 /// Folders of models that differ only in their weights: servers are started with version 0.
@@ -243,18 +228,18 @@ impl Bench {
         }
     }
 
-    fn submit(&self, jobs: Vec<Job>) -> UnboundedReceiver<Vec<Finished>> {
+    fn submit(&self, jobs: Vec<GenerationJob>) -> UnboundedReceiver<Vec<Finished>> {
         let (done, finished) = unbounded_channel();
         self.fleet.submit(jobs, false, done);
         finished
     }
 
-    async fn make(&self, job: Job) -> Result<Made, EngineFailure> {
+    async fn make(&self, job: GenerationJob) -> Result<GenerationOutput, EngineFailure> {
         self.submit(vec![job]).recv().await.unwrap().remove(0).result
     }
 
     /// Compares each log-prob with the weights of its token's version.
-    fn check(&self, job: &Job, made: &Made) {
+    fn check(&self, job: &GenerationJob, made: &GenerationOutput) {
         let mut at = 0;
         for span in &made.spans {
             assert_eq!(span.start, at, "{:?}", made.spans);
@@ -268,7 +253,7 @@ impl Bench {
         );
     }
 
-    fn check_span(&self, model: &Model, job: &Job, made: &Made, places: std::ops::Range<usize>) {
+    fn check_span(&self, model: &Model, job: &GenerationJob, made: &GenerationOutput, places: std::ops::Range<usize>) {
         for place in places {
             let context: Vec<u32> = job
                 .prompt_ids
@@ -283,20 +268,17 @@ impl Bench {
     }
 }
 
-fn job(id: u8, max_new_tokens: u32) -> Job {
-    Job {
-        request: RequestId([id; 16]),
+fn job(id: u8, max_new_tokens: u32) -> GenerationJob {
+    GenerationJob {
         group: GroupId([id / 4; 16]),
         member: id.into(),
-        prompt_ids: vec![72, 101, 108, 108, 111].into(),
-        sampling: Arc::new(sampling(max_new_tokens)),
         seed: 1_000_003 * u64::from(id + 1),
-        keep: false,
+        ..testing::job(id, &[72, 101, 108, 108, 111], max_new_tokens)
     }
 }
 
 /// Returns spans as (step, start, end).
-fn spans(made: &Made) -> Vec<(u64, u32, u32)> {
+fn spans(made: &GenerationOutput) -> Vec<(u64, u32, u32)> {
     made.spans
         .iter()
         .map(|span| (span.version.step, span.start, span.end))

@@ -209,7 +209,7 @@ async fn a_server_that_lost_its_weights_is_checked_again() {
             temperature: 0.7,
             ..sampling(6)
         };
-        let mut finished = bench.submit(vec![Job {
+        let mut finished = bench.submit(vec![GenerationJob {
             sampling: Arc::new(cool),
             ..job(1, 6)
         }]);

@@ -1,5 +1,6 @@
 //! Tests of an agent's HTTP front over its servers.
 
+use broker::ids::WeightVersion;
 use tokio::time::timeout;
 
 use super::*;
@@ -9,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Most likely tokens that every visit requests.
 const TOP: u8 = 3;
 
-fn visit(bench: &Bench, job: Job, watched: bool) -> UnboundedReceiver<VisitUpdate> {
+fn visit(bench: &Bench, job: GenerationJob, watched: bool) -> UnboundedReceiver<VisitUpdate> {
     let (updates, updated) = unbounded_channel();
     let top = TOP;
     bench.fleet.visit(vec![Visit {
@@ -30,8 +31,8 @@ async fn next(updated: &mut UnboundedReceiver<VisitUpdate>) -> VisitUpdate {
 }
 
 /// Returns all updates of a visit, joined, and their number.
-async fn all(mut updated: UnboundedReceiver<VisitUpdate>) -> (Made, usize) {
-    let mut made = Made {
+async fn all(mut updated: UnboundedReceiver<VisitUpdate>) -> (GenerationOutput, usize) {
+    let mut made = GenerationOutput {
         output_ids: Vec::new(),
         logprobs: Vec::new(),
         logprobs_of: broker::protocol::turn::LogProbs::Sampled,
@@ -62,7 +63,7 @@ async fn all(mut updated: UnboundedReceiver<VisitUpdate>) -> (Made, usize) {
 }
 
 /// Compares the most likely tokens of each position with those of the weights of version 1.
-fn check_top(bench: &Bench, job: &Job, made: &Made) {
+fn check_top(bench: &Bench, job: &GenerationJob, made: &GenerationOutput) {
     let model = Model::open(&bench.home.folder(1)).unwrap();
     assert_eq!(made.top.len(), made.output_ids.len());
     for (place, top) in made.top.iter().enumerate() {
@@ -173,7 +174,7 @@ async fn weights_that_let_calls_finish_wait_for_one_piece() {
 async fn a_visit_fails_with_its_servers_or_an_impossible_request() {
     let bench = Bench::new(EngineKind::Vllm).await;
     bench.serve(1).await;
-    let long = Job {
+    let long = GenerationJob {
         prompt_ids: vec![65; CONTEXT].into(),
         ..job(1, 4)
     };

@@ -16,7 +16,7 @@ use super::session::{News, Target};
 use super::{away, wire};
 use crate::base::log_scope;
 use crate::engine::process::crash_loop;
-use crate::engine::{EngineFailure, Finished, Job, Visit, WeightRefusal};
+use crate::engine::{EngineFailure, Finished, GenerationJob, Visit, WeightRefusal};
 
 /// Pauses before rejected weights are announced again, longer each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A request of the router.
 pub(crate) enum EngineInput {
     Jobs {
-        jobs: Vec<Job>,
+        jobs: Vec<GenerationJob>,
         wave: bool,
         done: UnboundedSender<Vec<Finished>>,
     },
@@ -190,7 +190,7 @@ impl EngineDriver {
             News::Event(EngineEvent::Finished(answers)) => {
                 self.outstanding.answer(answers.into_iter().map(wire::made).collect());
             }
-            News::Event(EngineEvent::Told(list)) => {
+            News::Event(EngineEvent::Progress(list)) => {
                 for update in list {
                     let request = update.request;
                     if !self.outstanding.update(update) {

@@ -32,7 +32,7 @@ use super::model_match;
 use super::weight_server;
 use crate::base::log_scope;
 use crate::engine::replicas::Replicas;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Visit, WeightRefusal, without_scores};
+use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, Visit, WeightRefusal, without_scores};
 use crate::policy::Prepared;
 use driver::{EngineDriver, EngineInput, EngineStatus};
 use session::Target;
@@ -149,7 +149,7 @@ fn away() -> EngineFailure {
 }
 
 impl EngineClient for RemoteEngine {
-    fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
+    fn submit(&self, jobs: Vec<GenerationJob>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
         // Its driver ends with this handle, so the channel has a receiver.
         let _ = self.inputs.send(EngineInput::Jobs { jobs, wave, done });
     }

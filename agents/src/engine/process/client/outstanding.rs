@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use broker::ids::RequestId;
-use broker::protocol::engine::{EngineTold, JobFrame};
+use broker::protocol::engine::{EngineProgress, JobFrame};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::wire::{self, Answer};
 use crate::engine::process::crash_loop::LOSSES;
-use crate::engine::{EngineFailure, Finished, Job, Visit};
+use crate::engine::{EngineFailure, Finished, GenerationJob, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
@@ -31,7 +31,7 @@ struct Batch {
 }
 
 struct Asked {
-    job: Job,
+    job: GenerationJob,
     answered: bool,
     /// Sessions that were lost while an engine worked on it.
     losses: u32,
@@ -56,7 +56,7 @@ impl Outstanding {
 
     /// Takes jobs, and returns the number of their batch. A job that was asked before moves to the
     /// new batch.
-    pub(crate) fn take(&mut self, jobs: Vec<Job>, wave: bool, done: Done) -> u64 {
+    pub(crate) fn take(&mut self, jobs: Vec<GenerationJob>, wave: bool, done: Done) -> u64 {
         let batch = self.next;
         self.next += 1;
         for (index, job) in jobs.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Outstanding {
 
     /// Returns the requests for an engine without knowledge of them, in order: number of the batch,
     /// jobs, and true for a wave.
-    pub(crate) fn again(&self) -> impl Iterator<Item = (u64, Vec<&Job>, bool)> {
+    pub(crate) fn again(&self) -> impl Iterator<Item = (u64, Vec<&GenerationJob>, bool)> {
         self.batches.iter().map(|(id, batch)| {
             let wanted = batch.jobs.iter().filter(|asked| batch.wave || !asked.answered);
             (*id, wanted.map(|asked| &asked.job).collect(), batch.wave)
@@ -95,7 +95,7 @@ impl Outstanding {
 
     /// Counts the loss of an engine that worked on all of this. Returns the jobs that have reached
     /// the limit of losses.
-    pub(crate) fn lose(&mut self) -> Vec<&Job> {
+    pub(crate) fn lose(&mut self) -> Vec<&GenerationJob> {
         let mut last = Vec::new();
         let asked = self.batches.values_mut().flat_map(|batch| &mut batch.jobs);
         for asked in asked.filter(|asked| !asked.answered) {
@@ -154,7 +154,7 @@ impl Outstanding {
     }
 
     /// Marks a request as answered.
-    fn settle(&mut self, request: RequestId) -> Option<Job> {
+    fn settle(&mut self, request: RequestId) -> Option<GenerationJob> {
         let (id, index) = self.places.remove(&request)?;
         let batch = self.batches.get_mut(&id)?;
         let asked = batch.jobs.get_mut(index)?;
@@ -174,7 +174,7 @@ impl Outstanding {
 
     /// Sends an update to a visitor. Returns false if no healthy engine can have sent it; the visit
     /// then ends with a failure.
-    pub(crate) fn update(&mut self, news: EngineTold) -> bool {
+    pub(crate) fn update(&mut self, news: EngineProgress) -> bool {
         let request = news.request;
         let Some(visitor) = self.visits.get_mut(&request) else {
             return true;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use broker::codec::CodecError;
 use broker::ids::RequestId;
 use broker::protocol::engine::{
-    EngineAnswer, EngineCommand, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, WavePart,
+    EngineAnswer, EngineCommand, EngineFault, EngineJob, EngineOutput, EngineProgress, Ids, JobFrame, WavePart,
 };
 use broker::protocol::failure::Failure;
 use broker::protocol::turn::Sampling;
 
-use crate::engine::{EngineFailure, Finished, Job, Made, Visit, VisitUpdate};
+use crate::engine::{EngineFailure, Finished, GenerationJob, GenerationOutput, Visit, VisitUpdate};
 
 /// Size in bytes at which a frame is closed.
 const FULL: usize = 4 << 20;
@@ -19,7 +19,7 @@ const FULL: usize = 4 << 20;
 const RECORD: usize = 128;
 
 /// Packs jobs that were asked together into frames, in order.
-pub(crate) fn frames<'a>(batch: u64, jobs: impl IntoIterator<Item = &'a Job>, wave: bool) -> Vec<JobFrame> {
+pub(crate) fn frames<'a>(batch: u64, jobs: impl IntoIterator<Item = &'a GenerationJob>, wave: bool) -> Vec<JobFrame> {
     let (mut frames, mut current) = (Vec::new(), Packing::default());
     for job in jobs {
         if current.bytes >= FULL {
@@ -43,7 +43,7 @@ struct Packing {
 }
 
 impl Packing {
-    fn put(&mut self, job: &Job) {
+    fn put(&mut self, job: &GenerationJob) {
         let known = self.places.get(&job.prompt_ids).copied();
         let prompt = known.unwrap_or_else(|| {
             let place = self.prompts.len() as u32;
@@ -83,11 +83,11 @@ impl Packing {
 }
 
 /// Returns the jobs of a frame; `None` if one refers to a missing prompt or sampling.
-pub(crate) fn jobs(frame: JobFrame) -> Option<Vec<Job>> {
+pub(crate) fn jobs(frame: JobFrame) -> Option<Vec<GenerationJob>> {
     let prompts: Vec<Arc<[u32]>> = frame.prompts.into_iter().map(|prompt| prompt.ids.into()).collect();
     let samplings: Vec<Arc<Sampling>> = frame.samplings.into_iter().map(Arc::new).collect();
     let job = |job: EngineJob| {
-        Some(Job {
+        Some(GenerationJob {
             request: job.request,
             group: job.group,
             member: job.member,
@@ -134,7 +134,7 @@ pub(crate) fn answers(finished: impl IntoIterator<Item = (u64, Finished)>) -> Ve
 }
 
 fn answer(batch: u64, one: Finished) -> EngineAnswer {
-    let made = |made: Made| EngineMade {
+    let made = |made: GenerationOutput| EngineOutput {
         output_ids: made.output_ids,
         logprobs: made.logprobs,
         logprobs_of: made.logprobs_of,
@@ -176,13 +176,13 @@ pub(crate) fn untrue(error: &CodecError) -> EngineFailure {
 pub(crate) struct Answer {
     pub(crate) batch: u64,
     pub(crate) request: RequestId,
-    pub(crate) result: Result<Made, EngineFailure>,
+    pub(crate) result: Result<GenerationOutput, EngineFailure>,
 }
 
 /// Converts an engine's answer. An answer that no healthy engine sends becomes a failure.
 pub(crate) fn made(answer: EngineAnswer) -> Answer {
-    let sound = |made: EngineMade| match made.validate() {
-        Ok(()) => Ok(Made {
+    let sound = |made: EngineOutput| match made.validate() {
+        Ok(()) => Ok(GenerationOutput {
             output_ids: made.output_ids,
             logprobs: made.logprobs,
             logprobs_of: made.logprobs_of,
@@ -201,8 +201,8 @@ pub(crate) fn made(answer: EngineAnswer) -> Answer {
     }
 }
 
-pub(crate) fn update_to_wire(update: VisitUpdate) -> EngineTold {
-    EngineTold {
+pub(crate) fn update_to_wire(update: VisitUpdate) -> EngineProgress {
+    EngineProgress {
         request: update.request,
         ids: update.ids,
         logprobs: update.logprobs,
@@ -212,7 +212,7 @@ pub(crate) fn update_to_wire(update: VisitUpdate) -> EngineTold {
     }
 }
 
-pub(crate) fn update_from_wire(update: EngineTold) -> VisitUpdate {
+pub(crate) fn update_from_wire(update: EngineProgress) -> VisitUpdate {
     VisitUpdate {
         request: update.request,
         ids: update.ids,

@@ -13,14 +13,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::model::Parts;
-use super::pull::{self, Announced};
+use super::pull::{self, AnnouncedWeights};
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::process::client::wire;
 use crate::engine::process::link;
 use crate::engine::process::link::Secret;
 use crate::engine::process::model_match;
 use crate::engine::stuck;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Visit, VisitUpdate, WeightRefusal};
+use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, Visit, VisitUpdate, WeightRefusal};
 
 /// The status and the reason of a rejected request.
 pub(crate) type Rejection = (u16, String);
@@ -31,7 +31,7 @@ pub(crate) struct SessionHost {
     parts: Arc<Parts>,
     inner: Mutex<Inner>,
     /// The weights that the puller must fetch.
-    wanted: watch::Sender<Option<Announced>>,
+    wanted: watch::Sender<Option<AnnouncedWeights>>,
     /// Runs the tasks that pass answers on: a server's worker may end before this process does.
     runtime: Handle,
     updates: UnboundedSender<VisitUpdate>,
@@ -51,7 +51,7 @@ struct Inner {
     /// Jobs at the engine, except waves, with the batch that asked last.
     open: HashMap<RequestId, u64>,
     /// Parts of a wave that is still incomplete.
-    wave: (u64, Vec<Job>),
+    wave: (u64, Vec<GenerationJob>),
     visits: HashSet<RequestId>,
     /// The session's wish for every engine: see [`EngineCommand::Pin`].
     pinned: bool,
@@ -148,7 +148,7 @@ impl SessionHost {
             match command {
                 EngineCommand::Announce(state) => {
                     let url = weights.clone();
-                    self.wanted.send_replace(Some(Announced { state, url }));
+                    self.wanted.send_replace(Some(AnnouncedWeights { state, url }));
                 }
                 EngineCommand::Leave(requests) => requests.into_iter().for_each(|request| inner.leave(request)),
                 EngineCommand::Pin(pinned) => inner.pin(pinned),
@@ -201,7 +201,7 @@ impl SessionHost {
             return Err((409, "the engine has no weights yet".to_owned()));
         };
         inner.visits.extend(jobs.iter().map(|job| job.request));
-        let visit = |(job, (watched, top)): (Job, (&bool, &u8))| Visit {
+        let visit = |(job, (watched, top)): (GenerationJob, (&bool, &u8))| Visit {
             job,
             watched: *watched,
             top: *top,
@@ -321,7 +321,7 @@ fn broken() -> Rejection {
 }
 
 /// Answers a job sent to a process that has no engine.
-fn unready(job: Job) -> Finished {
+fn unready(job: GenerationJob) -> Finished {
     let failure = EngineFailure {
         cause: Failure::engine("the engine has no weights yet"),
         retry: true,
@@ -353,7 +353,7 @@ async fn pass_on_updates(host: Arc<SessionHost>, mut updates: UnboundedReceiver<
         if update.end.is_some() {
             inner.visits.remove(&update.request);
         }
-        inner.say(EngineEvent::Told(vec![wire::update_to_wire(update)]));
+        inner.say(EngineEvent::Progress(vec![wire::update_to_wire(update)]));
     }
 }
 

@@ -26,7 +26,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Announced weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Announced {
+pub(crate) struct AnnouncedWeights {
     pub(crate) state: StateId,
     /// The URL of the trainer's endpoint.
     pub(crate) url: String,
@@ -50,7 +50,7 @@ struct Puller {
 pub(crate) fn run(
     host: Arc<SessionHost>,
     parts: Arc<Parts>,
-    mut wants: watch::Receiver<Option<Announced>>,
+    mut wants: watch::Receiver<Option<AnnouncedWeights>>,
 ) -> anyhow::Result<impl Future<Output = ()>> {
     let mut puller = Puller {
         host,
@@ -93,7 +93,7 @@ impl Puller {
     }
 
     /// Fetches by delta if possible and whole otherwise, a few times; then reports the failure.
-    async fn fetch(&mut self, wanted: &Announced) {
+    async fn fetch(&mut self, wanted: &AnnouncedWeights) {
         let mut whole = false;
         for attempt in 0..TRIES {
             let error = match self.once(wanted, whole).await {
@@ -110,7 +110,7 @@ impl Puller {
         }
     }
 
-    async fn once(&mut self, wanted: &Announced, whole: bool) -> anyhow::Result<()> {
+    async fn once(&mut self, wanted: &AnnouncedWeights, whole: bool) -> anyhow::Result<()> {
         let began = Instant::now();
         let held = self.held.clone().filter(|_| !whole);
         let from = held.as_ref().map(|held| held.id());
@@ -199,7 +199,7 @@ fn is_foreign(given: StateId, new: StateId) -> bool {
 async fn download(
     client: &Client,
     host: &SessionHost,
-    wanted: &Announced,
+    wanted: &AnnouncedWeights,
     held: Option<StateId>,
     form: Form,
 ) -> Result<Option<Vec<u8>>, LinkError> {

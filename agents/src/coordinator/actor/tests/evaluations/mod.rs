@@ -4,8 +4,8 @@ mod several;
 
 use std::time::Duration;
 
-use broker::ids::{GroupId, WeightVersion};
-use broker::protocol::control::{Beat, Command, CoordinatorBeat, Evaluated, Heartbeat, RunPhase, RunState};
+use broker::ids::GroupId;
+use broker::protocol::control::{Beat, Command, CoordinatorBeat, Evaluated, Heartbeat, RunPhase};
 use broker::protocol::turn::Generation;
 use configs::{Mode, RunConfig};
 
@@ -15,10 +15,11 @@ use crate::coordinator::actor::run::LISTEN;
 use crate::coordinator::specs::Purpose;
 use crate::stats::summary;
 use crate::stats::summary::Evaluation;
+use crate::testing::{coordinator_beat, version};
 
 const MOST: Duration = Duration::from_secs(600);
 
-/// A run under way whose first evaluation is due.
+/// A run under way with its first evaluation due.
 async fn bench(change: impl FnOnce(&mut RunConfig)) -> Bench {
     bench_of(true, change).await
 }
@@ -52,25 +53,11 @@ fn plays(incarnation: &str, seq: u64) -> Beat {
 
 fn said(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Evaluated>) -> CoordinatorBeat {
     CoordinatorBeat {
-        incarnation: incarnation.into(),
         seq,
-        phase: RunPhase::Running,
-        open_groups: 0,
-        finished_groups: 0,
-        finished_conversations: 0,
-        dead_tasks: 0,
-        turns: 0,
-        run: RunState::default(),
         drained: true,
-        snapshot: None,
-        snapshot_done: None,
         hold: hold.map(str::to_owned),
-        evaluates_at: None,
-        evaluating: false,
         evaluated,
-        stalled: None,
-        requested: Default::default(),
-        pid: 7,
+        ..coordinator_beat(incarnation)
     }
 }
 
@@ -83,10 +70,10 @@ impl Bench {
             holding: holding.to_vec(),
             ..beat(&name, 0)
         };
-        self.hears(Beat::Agent(beat));
+        self.receives(Beat::Agent(beat));
     }
 
-    fn hears(&mut self, beat: Beat) {
+    fn receives(&mut self, beat: Beat) {
         self.coordinator.on_beat(beat, &mut self.ctx);
     }
 
@@ -145,10 +132,6 @@ impl Bench {
     }
 }
 
-fn version(step: u64) -> WeightVersion {
-    WeightVersion { lineage: 1, step }
-}
-
 #[tokio::test]
 async fn an_evaluation_begins_when_all_hold_and_lets_them_go() {
     let mut bench = bench(|_| {}).await;
@@ -170,12 +153,12 @@ async fn an_evaluation_begins_when_all_hold_and_lets_them_go() {
     }
     assert_eq!(bench.asks(), None, "agents train again");
     let made = Evaluated { step: 0, last: false };
-    assert_eq!(bench.coordinator.evals.newest(), Some(made), "the others are told");
+    assert_eq!(bench.coordinator.evals.newest(), Some(made), "the others are informed");
 }
 
 /// An agent was started again, or its hold ran out: its answers are of other weights.
 #[tokio::test]
-async fn an_evaluation_whose_weights_changed_on_the_way_says_so() {
+async fn an_evaluation_with_weights_that_changed_on_the_way_says_so() {
     let mut bench = bench(|_| {}).await;
     bench.all_hold(2);
     bench.play(|role, made| match role {
@@ -313,7 +296,7 @@ async fn a_snapshot_is_made_in_the_middle_of_an_evaluation() {
 
 /// The lead waits there without being asked.
 #[tokio::test]
-async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
+async fn the_lead_receives_the_step_of_the_next_evaluation() {
     let mut bench = bench(|_| {}).await;
     assert_eq!(bench.coordinator.evaluates_at(), Some(0));
     bench.all_hold(2);
@@ -321,7 +304,7 @@ async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
     bench.play(|_, made| made);
     assert_eq!(bench.coordinator.evaluates_at(), Some(10));
     let made = Evaluated { step: 20, last: false };
-    bench.hears(other("another", 1, None, Some(made)));
+    bench.receives(other("another", 1, None, Some(made)));
     assert_eq!(
         bench.coordinator.evaluates_at(),
         Some(30),
@@ -343,9 +326,9 @@ async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
 
 /// A hold that ran out has cost the most.
 #[tokio::test(start_paused = true)]
-async fn what_a_hold_cost_is_told_though_its_time_was_up() {
+async fn the_cost_of_a_hold_is_reported_though_its_time_was_up() {
     let mut bench = bench(|_| {}).await;
-    assert_eq!(bench.coordinator.evals.holds().duration(), None, "nobody was asked");
+    assert_eq!(bench.coordinator.evals.holds().duration(), None, "no agent was asked");
     bench.all_hold(2);
     tokio::time::advance(MOST).await;
     assert_eq!(bench.coordinator.evals.holds().duration(), Some(MOST), "so far");
@@ -361,12 +344,12 @@ async fn what_a_hold_cost_is_told_though_its_time_was_up() {
     let lines = crate::run_folder::logs::read_json_lines::<serde_json::Value>(
         &bench.coordinator.env.folder.metrics("coordinator-us"),
     );
-    let told: Vec<f64> = lines
+    let reported: Vec<f64> = lines
         .unwrap()
         .iter()
         .filter_map(|line| line["time/held_s"].as_f64())
         .collect();
-    assert_eq!(told, [MOST.as_secs_f64()]);
+    assert_eq!(reported, [MOST.as_secs_f64()]);
 
     bench.coordinator.lifecycle.set_phase(RunPhase::Draining);
     (0..2).for_each(|_| bench.coordinator.on_depth(Some(0)));

@@ -6,15 +6,15 @@ use super::*;
 async fn coordinators_evaluate_one_after_the_other_and_nothing_twice() {
     let mut bench = bench(|_| {}).await;
     let lease = lease(bench.coordinator.env.config.run.lease.0);
-    bench.hears(other("another", 1, Some("another/1"), None));
+    bench.receives(other("another", 1, Some("another/1"), None));
     assert_eq!(bench.asks(), None, "it is left to the other");
     tokio::time::advance(lease).await;
     assert!(bench.asks().is_some(), "which is gone");
-    bench.hears(other("another", 2, Some("another/2"), None));
+    bench.receives(other("another", 2, Some("another/2"), None));
     assert_eq!(bench.asks(), None, "of two that ask at once the lesser name goes on");
     assert!(!bench.coordinator.evals.is_running());
     let made = Evaluated { step: 0, last: false };
-    bench.hears(other("another", 3, None, Some(made)));
+    bench.receives(other("another", 3, None, Some(made)));
     assert_eq!(bench.asks(), None);
     assert!(!bench.coordinator.evals.is_running(), "that one is made");
     assert_eq!(bench.coordinator.evals.newest(), Some(made));
@@ -26,19 +26,19 @@ async fn coordinators_evaluate_one_after_the_other_and_nothing_twice() {
 async fn without_holds_coordinators_play_no_evaluation_twice_either() {
     let mut bench = bench(|config| config.eval.hold = false).await;
     let lease = lease(bench.coordinator.env.config.run.lease.0);
-    bench.hears(plays("another", 1));
+    bench.receives(plays("another", 1));
     assert_eq!(bench.asks(), None);
     assert!(!bench.coordinator.evals.is_running(), "it is left to the other");
     tokio::time::advance(lease).await;
     assert_eq!(bench.asks(), None);
     assert!(bench.coordinator.evals.is_running(), "which is gone");
     // Our incarnation is "us".
-    bench.hears(plays("zoe", 1));
+    bench.receives(plays("zoe", 1));
     assert_eq!(bench.asks(), None);
     assert!(bench.coordinator.evals.is_running(), "the lesser name goes on");
 
     bench.open("t").await;
-    bench.hears(plays("another", 2));
+    bench.receives(plays("another", 2));
     assert_eq!(bench.asks(), None);
     assert!(!bench.coordinator.evals.is_running(), "and the other gives it up");
     let left = bench.coordinator.play.iter().map(|(_, open)| open.purpose);
@@ -47,7 +47,7 @@ async fn without_holds_coordinators_play_no_evaluation_twice_either() {
         "with all that was played of it, and nothing else"
     );
     let made = Evaluated { step: 0, last: false };
-    bench.hears(other("another", 3, None, Some(made)));
+    bench.receives(other("another", 3, None, Some(made)));
     assert_eq!(bench.asks(), None);
     assert!(!bench.coordinator.evals.is_running(), "that one is made");
     assert!(bench.evaluated().is_empty(), "by the other");
@@ -63,7 +63,7 @@ async fn an_evaluation_that_is_given_up_leaves_no_transcripts() {
     bench.play_some(1, |_, made| made);
     assert!(bench.coordinator.evals.is_running());
     assert_eq!(bench.written(), 0, "another may have begun it too");
-    bench.hears(plays("another", 1));
+    bench.receives(plays("another", 1));
     assert_eq!(bench.asks(), None);
     assert!(!bench.coordinator.evals.is_running(), "it is left to the other");
     assert_eq!(bench.written(), 0);
@@ -76,7 +76,7 @@ async fn an_evaluation_that_is_given_up_leaves_no_transcripts() {
     tokio::time::advance(lease).await;
     bench.play_some(1, |_, made| made);
     assert!(bench.coordinator.evals.is_running());
-    assert_eq!(bench.written(), 2, "nobody else can have begun it");
+    assert_eq!(bench.written(), 2, "no other coordinator can have begun it");
     bench.play_some(1, |_, made| made);
     assert_eq!((bench.written(), bench.evaluated().len()), (3, 1));
 
@@ -102,11 +102,11 @@ async fn what_is_over_before_a_lease_is_written_too() {
 #[tokio::test]
 async fn an_evaluation_past_its_hold_is_not_played_twice() {
     let mut bench = bench(|_| {}).await;
-    bench.hears(plays("zoe", 1));
+    bench.receives(plays("zoe", 1));
     assert_eq!(bench.asks(), None, "whatever its name");
     assert!(!bench.coordinator.evals.is_running());
-    bench.hears(other("zoe", 2, None, None));
+    bench.receives(other("zoe", 2, None, None));
     assert!(bench.asks().is_some(), "it gave it up");
-    bench.hears(plays("zoe", 3));
-    assert_eq!(bench.asks(), None, "it had begun before it heard that we ask");
+    bench.receives(plays("zoe", 3));
+    assert_eq!(bench.asks(), None, "it had begun before it received our question");
 }

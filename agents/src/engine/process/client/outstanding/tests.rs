@@ -1,29 +1,12 @@
-use std::sync::Arc;
-
-use broker::ids::{GroupId, WeightVersion};
-use broker::protocol::turn::{Sampling, VersionSpan};
+use broker::ids::WeightVersion;
+use broker::protocol::turn::VersionSpan;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
+use crate::testing;
 
-fn job(id: u8) -> Job {
-    Job {
-        request: RequestId([id; 16]),
-        group: GroupId([id; 16]),
-        member: 0,
-        prompt_ids: Arc::from([1]),
-        sampling: Arc::new(Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            min_p: 0.0,
-            max_new_tokens: 1,
-            max_context: None,
-            stop: Vec::new(),
-        }),
-        seed: 0,
-        keep: false,
-    }
+fn job(id: u8) -> GenerationJob {
+    testing::job(id, &[1], 1)
 }
 
 fn failed(batch: u64, id: u8) -> Answer {
@@ -106,7 +89,7 @@ fn a_job_with_repeated_engine_losses_is_named() {
 
 #[test]
 fn a_visitor_receives_only_valid_updates() {
-    let news = |logprobs: Vec<f32>, start: u32| EngineTold {
+    let news = |logprobs: Vec<f32>, start: u32| EngineProgress {
         request: job(1).request,
         ids: vec![5; logprobs.len()],
         spans: vec![VersionSpan {

@@ -8,10 +8,9 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::tests::{ask, front, front_of, post};
 use super::*;
 use crate::engine::scripted::ScriptedEngine;
-use crate::engine::{EngineClient, Finished, Job, Visit};
+use crate::engine::{EngineClient, Finished, GenerationJob, Visit};
 
 /// Returns a whole completion.
 async fn complete(front: &Data<Front>, body: &Value) -> Value {
@@ -152,7 +151,7 @@ async fn a_choice_may_be_its_prompt_alone() {
 struct Unscored(Arc<ScriptedEngine>);
 
 impl EngineClient for Unscored {
-    fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
+    fn submit(&self, jobs: Vec<GenerationJob>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
         self.0.submit(jobs, wave, done);
     }
     fn visit(&self, visits: Vec<Visit>) {

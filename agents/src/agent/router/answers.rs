@@ -1,9 +1,10 @@
 //! Answers to turn requests: converts engine output into results, collects the results for one
-//! coordinator, and publishes them until they are confirmed.
+//! coordinator, publishes them until they are confirmed, and acks their frames.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use actix::{AsyncContext, Context};
 use broker::AgentName;
 use broker::bus::{Bus, Outgoing, PublishError};
 use broker::codec;
@@ -12,6 +13,8 @@ use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult, Wave};
 use broker::topology::Topology;
 
+use super::{Router, RouterMessage};
+use crate::agent::broken;
 use crate::base::outgoing::{self, Addressed};
 use crate::base::{log_scope, retry};
 use crate::engine::Finished;
@@ -64,7 +67,7 @@ pub(crate) fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutc
 }
 
 /// Logs how many tokens were computed, and how many an earlier turn had computed already.
-pub(super) fn log_work(finished: &[(Finished, String)]) {
+fn log_work(finished: &[(Finished, String)]) {
     let made = || {
         finished
             .iter()
@@ -81,6 +84,106 @@ pub(super) fn estimate(result: &TurnResult) -> usize {
     match &result.outcome {
         TurnOutcome::Done(made) => 160 + 4 * made.prompt_ids.len() + 8 * made.output_ids.len() + made.text.len(),
         TurnOutcome::Failed { failure, .. } => 180 + failure.reason.len(),
+    }
+}
+
+impl Router {
+    pub(super) fn on_finished(&mut self, finished: Vec<(Finished, String)>, ctx: &mut Context<Self>) {
+        broker::fail::point("turn.generated");
+        if self.gives_up(&finished) {
+            return;
+        }
+        log_work(&finished);
+        let (mut ready, mut groups) = (Vec::new(), Vec::new());
+        for (one, text) in finished {
+            let Some(asked) = self.asked.remove(&one.job.request) else {
+                continue;
+            };
+            groups.push(asked.request.group);
+            let remember = one.result.is_ok();
+            let (request, ok) = (&asked.request, remember);
+            log_scope::turn(request.group, request.member, &request.role, request.turn)
+                .in_scope(|| tracing::debug!(ok, "a turn was generated"));
+            let result = Arc::new(asked.request.answered(outcome(one, text, asked.kept)));
+            if remember {
+                let bytes = estimate(&result);
+                self.recent.put(result.request, result.clone(), bytes);
+            }
+            ready.extend(asked.frames.into_iter().map(|frame| (frame, result.clone())));
+        }
+        self.queue.finished(groups);
+        self.answer(ready, ctx);
+        self.work();
+    }
+
+    /// Returns true if these answers make the router give up the engine's weights.
+    fn gives_up(&mut self, finished: &[(Finished, String)]) -> bool {
+        let answers = finished.iter().map(|(one, _)| (one.job.request, &one.result));
+        let Some(version) = self.broken.record(answers) else {
+            return false;
+        };
+        let why = broken::explain(&self.agent, version, broken::IN_SUCCESSION);
+        let why = format!("{why}. Its open requests stay unanswered and come again when it is started");
+        let version = version.to_string();
+        tracing::error!(agent = %self.agent, version, "{why}");
+        // No group is to blame.
+        self.queue.clear();
+        self.gave_up.send_replace(Some(why));
+        true
+    }
+
+    /// Publishes results, a few frames for each coordinator and wave.
+    pub(super) fn answer(&mut self, ready: Vec<(u64, Arc<TurnResult>)>, ctx: &mut Context<Self>) {
+        let mut places: BTreeMap<(String, Option<Wave>), Answers> = BTreeMap::new();
+        for (frame, result) in ready {
+            let Some(state) = self.frames.get(&frame) else { continue };
+            let place = (state.reply_to.clone(), state.wave);
+            let answers = places.entry(place.clone()).or_default();
+            answers.put(frame, result);
+            if answers.is_full()
+                && let Some(answers) = places.remove(&place)
+            {
+                self.send(place, answers, ctx);
+            }
+        }
+        for (place, answers) in places {
+            self.send(place, answers, ctx);
+        }
+    }
+
+    fn send(&self, place: (String, Option<Wave>), answers: Answers, ctx: &mut Context<Self>) {
+        let Answers { results, frames, .. } = answers;
+        let replies = Replies {
+            bus: self.bus.clone(),
+            topology: self.topology.clone(),
+            agent: self.agent.clone(),
+            reply_to: place.0,
+            wave: place.1,
+        };
+        let addr = ctx.address();
+        log_scope::spawn(async move {
+            if let Err(error) = replies.send(results).await {
+                tracing::debug!(%error, "results were not sent; their requests come again");
+                return;
+            }
+            broker::fail::point("turn.published");
+            for (frame, answers) in frames {
+                let _ = addr.send(RouterMessage::Answered(frame, answers)).await;
+            }
+        });
+    }
+
+    /// Acks a frame when each of its requests was answered.
+    pub(super) fn settle(&mut self, frame: u64, answers: usize) {
+        let Some(state) = self.frames.get_mut(&frame) else {
+            return;
+        };
+        state.waiting = state.waiting.saturating_sub(answers);
+        if state.waiting == 0
+            && let Some(state) = self.frames.remove(&frame)
+        {
+            log_scope::spawn(async move { state.delivery.ack().await });
+        }
     }
 }
 

@@ -1,0 +1,158 @@
+//! Lines of a file: what they hold, and what is wrong with them.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn a_dapo_style_line_loads_as_it_is() {
+    let line = json!({
+        "data_source": "math_dapo",
+        "prompt": [{"role": "user", "content": "What is 6 x 7?", "name": "x"}],
+        "reward_model": {"ground_truth": "42", "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": "9a9b6eb4"},
+    });
+    let (_folder, source) = file(&format!("{line}\n\n{line}\n"));
+    let keys = "label = \"reward_model.ground_truth\"\nid = \"extra_info.index\"\nepochs = 2";
+    let tasks = take(&mut open(&format!("{source}{keys}"), 0), 100);
+    assert_eq!(ids(&tasks), ["9a9b6eb4", "9a9b6eb4", "9a9b6eb4#1", "9a9b6eb4#1"]);
+    assert_eq!(
+        (tasks[0].1.prompt.text(), &tasks[0].1.label),
+        ("What is 6 x 7?", &json!("42"))
+    );
+}
+
+/// Rows of one plain file are read again where they stand.
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let (_folder, source) = file("\u{feff}{\"prompt\": \"x\", \"label\": 1}\n{\"prompt\": \"y\", \"label\": 2}\n");
+    let tasks = take(&mut open(&format!("{source}epochs = 1"), 0), 100);
+    let said: Vec<&str> = tasks.iter().map(|(_, task)| task.prompt.text()).collect();
+    assert_eq!(said, ["x", "y"]);
+    // A mark elsewhere is a mistake of the line.
+    let (_folder, source) = file("{\"prompt\": \"x\", \"label\": 1}\n\u{feff}{\"prompt\": \"y\", \"label\": 2}\n");
+    let error = TaskSource::open(&config(&source), 0).err().unwrap().to_string();
+    assert!(error.contains("line 2: not JSON"), "{error}");
+}
+
+#[test]
+fn a_row_lists_its_tools_under_a_key_of_ones_choice() {
+    let row = |tools: serde_json::Value| json!({"prompt": "x", "label": 1, "can": {"use": tools}});
+    let bound = json!([{"name": "search", "bind": {"corpus": "case-17", "top": null}}, {"name": "visit", "bind": null}, "look"]);
+    let lines = format!("{}\n{}\n{}\n", row(bound), row(json!([])), row(json!(null)));
+    let (_folder, source) = file(&lines);
+    let tasks = take(&mut open(&format!("{source}tools = \"can.use\"\nepochs = 1"), 0), 100);
+    let first = &tasks[0].1;
+    assert!(first.offers("search") && first.offers("visit") && first.offers("look") && !first.offers("fly"));
+    assert_eq!(
+        (first.bound("search"), first.bound("look")),
+        (json!({"corpus": "case-17"}).as_object(), None),
+        "a column of structs has null where a row has nothing"
+    );
+    assert_eq!(tasks[1].1.tools.as_deref(), Some(&[][..]));
+    assert!(tasks[2].1.tools.is_none() && tasks[2].1.offers("fly"));
+    // A row that lost its list does not get all tools.
+    let (_folder, lost) = file(&format!("{}\n", json!({"prompt": "x", "label": 1, "can": {}})));
+    let refused = TaskSource::open(&config(&format!("{lost}tools = \"can.use\"")), 0)
+        .map(|_| ())
+        .unwrap_err();
+    let refused = format!("{refused:?}");
+    assert!(
+        refused.contains("can.use") && refused.contains("null for all tools"),
+        "{refused}"
+    );
+    // Without the key, a column of that name belongs to a different program.
+    let other = format!(
+        "{}\n",
+        json!({"prompt": "x", "label": 1, "tools": [{"type": "function"}]})
+    );
+    let (_folder, source) = file(&other);
+    assert!(take(&mut open(&source, 0), 1)[0].1.tools.is_none());
+    let refused = TaskSource::open(&config(&format!("{source}tools = \"tools\"")), 0)
+        .map(|_| ())
+        .unwrap_err();
+    assert!(format!("{refused:?}").contains("{name, bind}"), "{refused:?}");
+}
+
+#[test]
+fn text_prompts_limits_and_shuffles() {
+    let lines: String = (0..20)
+        .map(|i| format!("{{\"q.x\": \"{i}?\", \"a\": [{i}]}}\n"))
+        .collect();
+    let (_folder, source) = file(lines.trim_end());
+    let text = format!("{source}prompt = \"q.x\"\nlabel = \"a.0\"\nlimit = 6\nepochs = 1\n");
+    let plain = take(&mut open(&text, 0), 100);
+    assert_eq!(ids(&plain)[5], "tasks/0/5");
+    assert_eq!(
+        plain.iter().map(|(_, t)| t.label.as_u64().unwrap()).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 5]
+    );
+    let mixed = take(&mut open(&format!("{text}shuffle = true"), 0), 100);
+    let labels: Vec<u64> = mixed.iter().map(|(_, t)| t.label.as_u64().unwrap()).collect();
+    assert_ne!(labels, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(labels.into_iter().collect::<BTreeSet<_>>(), (0..6).collect());
+}
+
+#[test]
+fn errors_name_file_and_line() {
+    let good = "{\"prompt\": \"1+1=\", \"label\": 2}";
+    for (bad, reason) in [
+        ("{", "not JSON"),
+        ("3", "no JSON object"),
+        ("{\"question\": \"x\", \"label\": 1}", "the row has: question, label"),
+        ("{\"prompt\": \"x\"}", "nothing under \"label\""),
+        ("{\"prompt\": null, \"label\": 1}", "nothing under \"prompt\""),
+        ("{\"prompt\": 3, \"label\": 1}", "neither a text nor a list"),
+        ("{\"prompt\": [], \"label\": 1}", "empty"),
+        (
+            "{\"prompt\": [{\"role\": \"root\", \"content\": \"\"}], \"label\": 1}",
+            "\"root\"",
+        ),
+        (
+            "{\"prompt\": [{\"role\": \"user\"}], \"label\": 1}",
+            "message 0 has no content",
+        ),
+        (
+            "{\"prompt\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"1\"}]}], \"label\": 1}",
+            "message 0 has tool_calls, which would be lost",
+        ),
+        (
+            "{\"prompt\": \"cut \\ud83d\", \"label\": 1}",
+            "ensure_ascii=False and errors=\"replace\"",
+        ),
+        ("{\"prompt\": \"x\", \"label\": NaN}", "NaN is no JSON: write null"),
+    ] {
+        let (_folder, source) = file(&format!("{good}\n\n{bad}\n{good}\n"));
+        let error = TaskSource::open(&config(&source), 0).err().unwrap().to_string();
+        assert!(
+            error.contains("tasks.jsonl, line 3: ") && error.contains(reason),
+            "{error}"
+        );
+    }
+    let (_folder, source) = file("\n\n");
+    assert!(
+        TaskSource::open(&config(&source), 0)
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("has no tasks")
+    );
+    let missing = TaskSource::open(&config("source = \"jsonl:/nowhere/x.jsonl\""), 0)
+        .err()
+        .unwrap();
+    assert!(missing.to_string().contains("/nowhere/x.jsonl"));
+}
+
+#[test]
+fn what_stands_under_metadata_goes_with_the_task() {
+    let with = r#"{"prompt": "p", "label": 1, "metadata": {"self_report": "hot", "facts": {"fever": "hot"}}}"#;
+    let (_folder, source) = file(&format!("{with}\n{{\"prompt\": \"p\", \"label\": 1}}\n"));
+    let mut source = TaskSource::open(&config(&source), 0).unwrap().unwrap();
+    let tasks = take(&mut source, 2);
+    assert_eq!(tasks[0].1.metadata["self_report"], "hot");
+    assert_eq!(tasks[0].1.metadata["facts"]["fever"], "hot");
+    assert!(tasks[1].1.metadata.is_empty());
+    let (_folder, source) = file("{\"prompt\": \"p\", \"label\": 1, \"metadata\": \"x\"}\n");
+    let mut source = TaskSource::open(&config(&source), 0).unwrap().unwrap();
+    assert_eq!(take(&mut source, 1)[0].1.metadata["metadata"], "x");
+}
