@@ -7,7 +7,7 @@ use broker::protocol::turn::{Message, Sampling};
 use configs::{LEAST_TEMPERATURE, SamplingConfig};
 use serde_json::{Value, json};
 
-use super::json_fields::{JsonFields, kind};
+use super::json_fields::JsonFields;
 use super::request_error::RequestError;
 use super::stopping::{Stopping, stopping};
 use super::{chat, completions};

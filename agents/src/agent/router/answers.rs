@@ -188,13 +188,13 @@ impl Router {
 }
 
 /// The destination of an agent's results.
-pub struct Replies {
-    pub bus: Arc<dyn Bus>,
-    pub topology: Topology,
-    pub agent: AgentName,
+pub(crate) struct Replies {
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) topology: Topology,
+    pub(crate) agent: AgentName,
     /// The coordinator's incarnation.
-    pub reply_to: String,
-    pub wave: Option<Wave>,
+    pub(crate) reply_to: String,
+    pub(crate) wave: Option<Wave>,
 }
 
 impl Replies {
@@ -204,7 +204,7 @@ impl Replies {
     ///
     /// # Errors
     /// [`PublishError::Closed`]: no result was sent, and the requests come again.
-    pub async fn send(&self, results: Vec<Arc<TurnResult>>) -> Result<(), PublishError> {
+    pub(crate) async fn send(&self, results: Vec<Arc<TurnResult>>) -> Result<(), PublishError> {
         match self.publish(results.clone()).await {
             Err(PublishError::TooLarge { .. }) => {}
             sent => return sent,

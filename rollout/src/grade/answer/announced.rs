@@ -114,7 +114,7 @@ fn without_leading(mut line: &str) -> &str {
     while let Some((word, rest)) = line.split_once(' ')
         && LEADING.contains(&without_marks(word).to_ascii_lowercase().as_str())
     {
-        line = rest.trim_start();
+        line = rest.trim_start_matches([' ', '*', '_']);
     }
     line
 }

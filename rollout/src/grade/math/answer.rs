@@ -5,9 +5,9 @@ use super::brackets::european;
 use super::clock::Clock;
 use super::collection::{collection, without};
 use super::expr::Expr;
-use super::groups::merged;
+use super::groups::{all_merged, merged};
 use super::number::Number;
-use super::pieces::{is_command, is_separator, signed, split, trimmed};
+use super::pieces::{is_command, is_separator, signed, split, trimmed, with_ampersands};
 use super::relation::{self, Relation};
 use crate::grade::normal::lexer::tokens;
 use crate::grade::normal::numeral;
@@ -137,8 +137,13 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
             false => Answer::Words(plain_words(words)),
         });
     }
-    let changed = european(tokens).or_else(|| in_proportion(tokens));
+    let changed = european(tokens)
+        .or_else(|| in_proportion(tokens))
+        .or_else(|| with_ampersands(tokens));
     let tokens = changed.as_deref().unwrap_or(tokens);
+    if let Some(computed) = with_grouped_digits(tokens, context) {
+        return Some(computed);
+    }
     let merged = merged(tokens);
     let tokens = merged.as_deref().unwrap_or(tokens);
     let pieces = split(tokens, is_separator)?;
@@ -175,6 +180,28 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         ]));
     }
     collection(tokens, context).or_else(|| value(tokens))
+}
+
+/// Returns the computation `1,000 + 500 = 1,500`. Its commas group digits, since the sides are
+/// equal that way.
+fn with_grouped_digits(tokens: &[Token], context: Context) -> Option<Answer> {
+    top_level(tokens, |t| relation::op(t).is_some())?;
+    let merged = all_merged(tokens)?;
+    match relation::read(&stripped(&merged), false, context.deeper())? {
+        same @ Answer::Same(_) => Some(same),
+        Answer::Named(Named {
+            name,
+            value,
+            relation,
+            stands,
+        }) if matches!(*value, Answer::Same(_)) => Some(Answer::Named(Named {
+            name,
+            value,
+            relation,
+            stands,
+        })),
+        _ => None,
+    }
 }
 
 /// Returns the chain of inequalities that all must hold: `x > 1 and x < 3`.

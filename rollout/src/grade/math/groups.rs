@@ -32,6 +32,26 @@ pub(super) fn merged(tokens: &[Token]) -> Option<Vec<Token>> {
     Some(merged)
 }
 
+/// Merges all groups of three digits behind commas, if every comma may group digits.
+pub(super) fn all_merged(tokens: &[Token]) -> Option<Vec<Token>> {
+    let mut merged = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        match (token, by_comma(&tokens[at..])) {
+            (Token::Number(first, spaced), Some((digits, used))) if !first.starts_with('0') => {
+                merged.push(Token::Number(digits, *spaced));
+                at += used;
+            }
+            (Token::Symbol(',' | ';'), _) => return None,
+            _ => {
+                merged.push(token.clone());
+                at += 1;
+            }
+        }
+    }
+    (merged.len() < tokens.len()).then_some(merged)
+}
+
 /// Returns the whole part of a group's digits.
 fn whole(digits: &str) -> &str {
     digits.split('.').next().unwrap_or_default()

@@ -1,5 +1,6 @@
 //! Lists of tokens: trimmed, split, merged and signed.
 
+use super::relation;
 use crate::grade::normal::token::Token;
 use crate::grade::normal::wide::is_han;
 
@@ -8,7 +9,7 @@ pub(super) fn is_command(token: &Token, wanted: &str) -> bool {
 }
 
 /// Words between the elements of a list.
-const JOINING: [&str; 11] = [
+const JOINING: [&str; 12] = [
     "and",
     "or",
     "und",
@@ -20,6 +21,7 @@ const JOINING: [&str; 11] = [
     "as well as",
     "and also",
     "&",
+    "\\&",
 ];
 
 pub(super) fn is_separator(token: &Token) -> bool {
@@ -28,6 +30,29 @@ pub(super) fn is_separator(token: &Token) -> bool {
         Token::Text(words) => JOINING.contains(&words.trim().trim_matches(',').trim()),
         _ => false,
     }
+}
+
+/// Returns the tokens with each `&` between two elements as a separator. Next to a relation it
+/// aligns the rows of a display.
+pub(super) fn with_ampersands(tokens: &[Token]) -> Option<Vec<Token>> {
+    let is_ampersand = |token: &Token| *token == Token::Symbol('&') || is_command(token, "&");
+    let element = |at: Option<usize>| {
+        let token = at.and_then(|at| tokens.get(at));
+        token.is_some_and(|token| relation::op(token).is_none())
+    };
+    let mut depth = 0usize;
+    let mut changed = tokens.to_vec();
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Command(name) if name.starts_with("begin ") => depth += 1,
+            Token::Command(name) if name.starts_with("end ") => depth = depth.saturating_sub(1),
+            token if depth == 0 && is_ampersand(token) && element(at.checked_sub(1)) && element(Some(at + 1)) => {
+                changed[at] = Token::Symbol(',');
+            }
+            _ => {}
+        }
+    }
+    (changed != tokens).then_some(changed)
 }
 
 /// Removes full stops and similar signs at both ends.

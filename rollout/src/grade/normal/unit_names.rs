@@ -13,11 +13,11 @@ const GLUED: [&str; 58] = [
     "eV", "keV", "MeV", "psi", "ppm", "mV",
 ];
 /// Units that could be a product of variables if they stood right behind a number.
-const SPACED: [&str; 62] = [
+const SPACED: [&str; 64] = [
     "in", "yen", "won", "mi", "pt", "us", "ms", "ns", "nm", "um", "pm", "am", "ha", "mo", "mos", "wk", "wks", "day",
     "gal", "qt", "tsp", "bar", "atm", "cal", "Pa", "mol", "mM", "Nm", "mA", "kV", "gm", "gms", "sq", "cu", "rad",
     "deg", "pp", "dB", "lux", "ton", "lot", "box", "cup", "jar", "pen", "egg", "cow", "cat", "dog", "hen", "car",
-    "bus", "bag", "can", "boy", "kid", "toy", "key", "row", "set", "pie", "gum",
+    "bus", "bag", "can", "boy", "kid", "man", "men", "toy", "key", "row", "set", "pie", "gum",
 ];
 /// Quotients of units with a single letter.
 const QUOTIENTS: [&str; 17] = [
