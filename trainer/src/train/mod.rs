@@ -10,12 +10,14 @@ mod gradient;
 mod measure;
 mod micro;
 mod options;
+mod ranks;
 mod recompute;
 mod rows;
 mod sample;
 mod state;
 mod trainer;
 mod warm;
+mod work;
 
 pub use client::TrainerClient;
 pub use ema::EmaOptions;

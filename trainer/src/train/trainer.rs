@@ -1,8 +1,9 @@
 //! The embedded trainer: one policy's weights, gradient, optimizer and reference, driven by
 //! commands.
 
+use broker::codec;
 use broker::ids::WeightVersion;
-use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
+use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
 use tch::{Device, Kind};
 
 use super::checks::{check_answers, check_loss, check_optim};
@@ -11,15 +12,24 @@ use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
 use super::ema::Ema;
 use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
+use super::measure::add_moment;
 use super::options::TrainerOptions;
+use super::ranks::{self, Fault, Ranks};
+use super::rows::Row;
+use super::work::{HeadLists, Work};
 use crate::checkpoint::Gate;
+use crate::collective::{Collective, CollectiveError};
+use crate::loss::joint::{self, Reach};
 use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
-use crate::optim::{self, AdamW};
+use crate::optim::AdamW;
 use crate::pulse::Pulse;
 use crate::weights::WeightSink;
 
-/// The embedded trainer: libtorch in this process, on the calling thread.
+/// The embedded trainer: libtorch in this process, on the calling thread. Several of them are ranks
+/// of one trainer if they share a group.
 pub struct Trainer {
+    pub(super) ranks: Ranks,
+    pub(super) parts: ranks::Parts,
     pub(super) shape: ModelShape,
     pub(super) options: TrainerOptions,
     /// The frozen base of `weights`, if they are an adapter.
@@ -50,6 +60,8 @@ pub(super) enum Stop {
     Failed(String),
     /// Something may have changed.
     Broken(String),
+    /// Another rank is lost.
+    Ended(CollectiveError),
 }
 
 impl<R: Into<Refusal>> From<R> for Stop {
@@ -71,7 +83,7 @@ impl Trainer {
     /// # Errors
     /// [`ModelError`] when memory is short, or the weights do not have this shape or are not f32.
     pub fn new(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, ModelError> {
-        Self::build(shape, None, weights, options)
+        Self::build(Ranks::alone(), shape, None, weights, options)
     }
 
     /// Builds a trainer of `adapter` (f32) over `base`. The base has the kind
@@ -86,23 +98,36 @@ impl Trainer {
         adapter: Weights,
         options: TrainerOptions,
     ) -> Result<Self, ModelError> {
-        if base.kind() != kind_of(options.dtype) {
-            let reason = format!(
-                "the base is {:?}, the adapter is trained in {:?}",
-                base.kind(),
-                options.dtype
-            );
-            return Err(ModelError::Shape { reason });
-        }
-        Self::build(shape, Some(base), adapter, options)
+        Self::build(Ranks::alone(), shape, Some(base), adapter, options)
     }
 
-    fn build(
+    /// Builds one rank of a trainer. All ranks have the same shape, base, weights and options; only
+    /// rank 0 takes commands, the others [serve](Self::serve) it. `base` is given for an adapter.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`] and [`Self::with_base`].
+    pub fn in_group(
+        group: Box<dyn Collective>,
         shape: ModelShape,
         base: Option<Weights>,
         weights: Weights,
         options: TrainerOptions,
     ) -> Result<Self, ModelError> {
+        Self::build(Ranks::new(group), shape, base, weights, options)
+    }
+
+    fn build(
+        ranks: Ranks,
+        shape: ModelShape,
+        base: Option<Weights>,
+        weights: Weights,
+        options: TrainerOptions,
+    ) -> Result<Self, ModelError> {
+        if let Some(base) = base.as_ref().filter(|base| base.kind() != kind_of(options.dtype)) {
+            let (found, wanted) = (base.kind(), options.dtype);
+            let reason = format!("the base is {found:?}, the adapter is trained in {wanted:?}");
+            return Err(ModelError::Shape { reason });
+        }
         if base.is_some() != weights.layout().lora().is_some() {
             let reason = "an adapter needs its base, and a whole model takes none".into();
             return Err(ModelError::Shape { reason });
@@ -111,16 +136,25 @@ impl Trainer {
             let reason = format!("weights are trained in f32, these are {:?}", weights.kind());
             return Err(ModelError::Shape { reason });
         }
+        let mut parts = ranks::Parts::new(weights.layout().numel() as i64, &ranks);
+        let weights = if options.shard_optimizer && !ranks.is_alone() {
+            parts.split(weights)?
+        } else {
+            weights
+        };
         let model = Trainable::new(
             &shape,
             base.as_ref(),
             &weights,
             options.dtype,
             options.checkpoint_activations,
+            parts.room(),
         )?;
-        let optimizer = AdamW::new(weights.flat(), optim::ranges(weights.params()))?;
+        let optimizer = parts.optimizer(&weights)?;
         let ema = options.ema.map(|ema| Ema::new(ema, &weights)).transpose()?;
         Ok(Self {
+            ranks,
+            parts,
             shape,
             options,
             base,
@@ -192,9 +226,22 @@ impl Trainer {
     /// [`TrainerOptions::keep_reference`] is set.
     ///
     /// # Errors
-    /// [`ModelError::Torch`] when memory is short.
-    pub fn take_reference(&mut self) -> Result<(), ModelError> {
-        self.reference = Some(self.copy_as_reference()?);
+    /// [`TrainError`] when memory is short or a rank is lost.
+    pub fn take_reference(&mut self) -> Result<(), TrainError> {
+        let seq = self.log.next();
+        self.check_poison()?;
+        let taken = match self.ranks.order_reference() {
+            Ok(()) => self.reference_in_step(),
+            Err(error) => Err(Stop::Ended(error)),
+        };
+        taken.map_err(|stop| self.stopped(seq, stop))
+    }
+
+    pub(super) fn reference_in_step(&mut self) -> Result<(), Stop> {
+        let copy = self
+            .copy_as_reference()
+            .map_err(|error| Stop::Failed(error.to_string()));
+        self.reference = Some(self.ranks.agree(copy)?);
         Ok(())
     }
 
@@ -220,6 +267,16 @@ impl Trainer {
         Ok((copy, decoder))
     }
 
+    /// Runs a command that all ranks run. Its outcome is the same on all of them.
+    pub(super) fn in_step(&mut self, command: TrainCommand) -> Result<TrainReply, Stop> {
+        let changes = !matches!(
+            command,
+            TrainCommand::Forward { .. } | TrainCommand::SaveState { .. } | TrainCommand::Sample { .. }
+        );
+        let outcome = self.run(command);
+        self.ranks.settle(outcome, changes)
+    }
+
     fn run(&mut self, command: TrainCommand) -> Result<TrainReply, Stop> {
         match command {
             TrainCommand::ForwardBackward { batch, loss, .. } => self.forward_backward(&batch, &loss),
@@ -240,45 +297,59 @@ impl Trainer {
             Loss::Policy(policy) if policy.kl_coef != 0.0 => Some(reference_of(&self.reference)?),
             _ => None,
         };
-        let budget = self.options.micro_batch_tokens;
-        match self.model.accumulate(&rows, batch, loss, reference, budget) {
+        let work = self.work(batch, rows);
+        let stats = if reaches_further(loss, &work) {
+            let lists = self.model.head_lists(&work, reference);
+            match self.all_lists(&work, lists.map_err(|error| error.to_string())) {
+                Ok(lists) => {
+                    let members = work.members(&lists);
+                    let (shares, moment) = joint::shares(loss, &members);
+                    let stats = self.model.accumulate_shares(&work, &members, &shares);
+                    self.sum_stats(stats).map(|mut stats| {
+                        add_moment(&mut stats, &moment);
+                        stats
+                    })
+                }
+                Err(fault) => Err(fault),
+            }
+        } else {
+            let stats = self.model.accumulate(&work, loss, reference);
+            self.sum_stats(stats)
+        };
+        match stats {
             Ok(stats) => {
                 self.pending += 1;
                 Ok(TrainReply::Loss(stats))
             }
-            Err(error) => Err(self.half_done(error)),
+            Err(fault) => Err(self.half_done(fault)),
         }
     }
 
     /// Handles a failure after which part of a batch may be in the gradient. If that batch is the
     /// only one there, the gradient is cleared.
-    pub(super) fn half_done(&mut self, error: ModelError) -> Stop {
-        if self.pending == 0 && self.model.clear().is_ok() {
-            Stop::Failed(error.to_string())
-        } else {
-            error.into()
+    pub(super) fn half_done(&mut self, fault: Fault) -> Stop {
+        match fault {
+            Fault::Ended(error) => Stop::Ended(error),
+            Fault::Failed(reason) if self.pending == 0 && self.model.clear().is_ok() => Stop::Failed(reason),
+            Fault::Failed(reason) => Stop::Broken(reason),
         }
     }
 
     fn optim_step(&mut self, params: &OptimStep) -> Result<TrainReply, Stop> {
         check_optim(params)?;
-        let step = |trainer: &mut Self| -> Result<TrainReply, ModelError> {
-            let flat = trainer.weights.flat();
-            let outcome = optim::step(&mut trainer.optimizer, flat, trainer.model.grad(), params)?;
-            trainer.skipped += u64::from(outcome.skipped);
-            if !outcome.skipped {
-                trainer.weights_move();
-                trainer.move_average()?;
-            }
-            trainer.model.follow(&trainer.weights)?;
-            trainer.model.clear()?;
-            trainer.pending = 0;
-            Ok(TrainReply::Step {
-                grad_norm: outcome.grad_norm,
-                skipped: outcome.skipped,
-            })
-        };
-        Ok(step(self)?)
+        let outcome = self.step_optimizer(params)?;
+        self.skipped += u64::from(outcome.skipped);
+        if !outcome.skipped {
+            self.weights_move();
+            self.move_average()?;
+        }
+        self.model.follow(&self.weights)?;
+        self.model.clear()?;
+        self.pending = 0;
+        Ok(TrainReply::Step {
+            grad_norm: outcome.grad_norm,
+            skipped: outcome.skipped,
+        })
     }
 
     /// Updates the average, and the reference that follows it in its own memory.
@@ -308,19 +379,63 @@ impl Trainer {
             Whose::Trained => self.model.decoder(),
             Whose::Reference => reference_of(&self.reference)?,
         };
-        match logprobs(
-            decoder,
-            &rows,
-            batch,
-            self.options.micro_batch_tokens,
-            self.model.pulse(),
-        ) {
-            Ok(spans) => Ok(TrainReply::LogProbs(spans)),
-            Err(error) => Err(Stop::Failed(error.to_string())),
+        let work = self.work(batch, rows);
+        let lists = logprobs(decoder, &work, self.model.pulse()).map_err(|error| error.to_string());
+        let decode = |bytes: &[u8]| codec::decode::<Vec<Vec<f32>>>(bytes);
+        let lists = self.ranks.gather(lists, codec::encode::<Vec<Vec<f32>>>, decode)?;
+        let lists = work
+            .in_order(lists)
+            .ok_or_else(|| Stop::Failed("a rank sent too few log-probs".into()))?;
+        let mut spans: Vec<Vec<f32>> = batch.spans.iter().map(|span| vec![0.0; span.ids.len()]).collect();
+        for (micro, logprobs) in lists.into_iter().enumerate() {
+            for (trained, logprob) in work.tokens(micro).zip(logprobs) {
+                spans[trained.span][trained.offset] = logprob;
+            }
         }
+        Ok(TrainReply::LogProbs(spans))
+    }
+
+    pub(super) fn work<'a>(&self, batch: &'a TrainBatch, rows: Vec<Row>) -> Work<'a> {
+        let budget = self.options.micro_batch_tokens;
+        Work::new(batch, rows, budget, self.ranks.rank(), self.ranks.count())
+    }
+
+    /// The head's values for the whole batch, from those that each rank computed.
+    pub(super) fn all_lists(
+        &self,
+        work: &Work<'_>,
+        mine: Result<Vec<HeadLists>, String>,
+    ) -> Result<Vec<HeadLists>, Fault> {
+        let decode = |bytes: &[u8]| codec::decode::<Vec<HeadLists>>(bytes);
+        let lists = self.ranks.gather(mine, codec::encode::<Vec<HeadLists>>, decode)?;
+        let all = work.in_order(lists);
+        all.ok_or_else(|| Fault::Failed("a rank sent too few log-probs".into()))
+    }
+
+    /// The measurements of all ranks, added in their order.
+    pub(super) fn sum_stats(&self, mine: Result<LossStats, ModelError>) -> Result<LossStats, Fault> {
+        let mine = mine.map_err(|error| error.to_string());
+        let decode = |bytes: &[u8]| codec::decode::<LossStats>(bytes);
+        let parts = self.ranks.gather(mine, codec::encode::<LossStats>, decode)?;
+        let mut parts = parts.into_iter();
+        let mut sum = parts.next().unwrap_or_default();
+        parts.for_each(|part| sum.add(&part));
+        Ok(sum)
     }
 
     fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
+        let reference = self.prepare_publish(version);
+        let reference = self.ranks.agree(reference)?;
+        if reference.is_some() {
+            self.reference = reference;
+        }
+        self.version = Some(version);
+        self.published = true;
+        Ok(TrainReply::Published)
+    }
+
+    /// Does what can fail. Returns the new reference policy, if there is one.
+    fn prepare_publish(&mut self, version: WeightVersion) -> Result<Option<(Weights, Decoder)>, Stop> {
         let failed = |error: ModelError| Stop::Failed(error.to_string());
         // A step with finite gradients can still produce such weights. No engine can sample from
         // them, and no checkpoint may keep them.
@@ -342,12 +457,7 @@ impl Trainer {
             sink.publish(&self.weights, version)
                 .map_err(|error| Stop::Failed(error.to_string()))?;
         }
-        if reference.is_some() {
-            self.reference = reference;
-        }
-        self.version = Some(version);
-        self.published = true;
-        Ok(TrainReply::Published)
+        Ok(reference)
     }
 
     /// The error for a command that ended without a reply.
@@ -360,14 +470,30 @@ impl Trainer {
                 self.poisoned = Some((seq, reason.clone()));
                 TrainError::Poisoned { since: seq, reason }
             }
+            Stop::Ended(error) => {
+                self.ranks.end(error.clone());
+                TrainError::Ended(error)
+            }
         }
     }
 
     pub(super) fn check_poison(&self) -> Result<(), TrainError> {
+        if let Some(error) = self.ranks.ended() {
+            return Err(TrainError::Ended(error.clone()));
+        }
         match self.poisoned.clone() {
             Some((since, reason)) => Err(TrainError::Poisoned { since, reason }),
             None => Ok(()),
         }
+    }
+}
+
+/// Returns true if the loss of one token depends on tokens of other micro-batches.
+fn reaches_further(loss: &Loss, work: &Work<'_>) -> bool {
+    match Reach::of(loss) {
+        Reach::Minibatch => true,
+        Reach::Answer => work.tears_answers(),
+        Reach::Token | Reach::Microbatch => false,
     }
 }
 
@@ -386,10 +512,14 @@ impl TrainerClient for Trainer {
             Err(reason) => return Err(TrainError::User { seq, reason }),
         }
         let loads = matches!(command, TrainCommand::LoadState { .. });
-        if !loads {
+        if !loads || self.ranks.ended().is_some() {
             self.check_poison()?;
         }
-        match self.run(command) {
+        let outcome = match self.ranks.order_command(&command) {
+            Ok(()) => self.in_step(command),
+            Err(error) => Err(Stop::Ended(error)),
+        };
+        match outcome {
             Ok(reply) => {
                 self.log.record(seq, mark, reply.clone());
                 if loads {

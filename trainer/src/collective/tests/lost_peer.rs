@@ -20,7 +20,7 @@ fn wait_for(path: &std::path::Path) {
 
 /// Rank 1 tells that it is here and then waits to be killed or stopped; rank 0 returns the error.
 fn lose(member: &Member, patience: Patience) -> CollectiveError {
-    let group = member.join(SHORT);
+    let group = member.join("group", SHORT);
     group.barrier().unwrap();
     if member.rank == 1 {
         std::fs::write(member.folder.join("here"), "").unwrap();
@@ -103,7 +103,8 @@ fn rank_of_an_earlier_start_meets_nobody() {
         )
         .succeed();
     };
-    let mut meeting = member.meeting(&format!("generation-{}", member.rank), SHORT);
+    let mut meeting = member.meeting("group", SHORT);
+    meeting.name = format!("generation-{}", member.rank);
     meeting.start = SHORT;
     let error = Gloo::join(&meeting).err().unwrap();
     assert!(

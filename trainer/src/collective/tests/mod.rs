@@ -32,13 +32,14 @@ impl Member {
         })
     }
 
-    pub(crate) fn join(&self, timeout: Duration) -> Gloo {
-        Gloo::join(&self.meeting("group", timeout)).unwrap()
+    /// Joins the group of this name; each name has a store of its own.
+    pub(crate) fn join(&self, name: &str, timeout: Duration) -> Gloo {
+        Gloo::join(&self.meeting(name, timeout)).unwrap()
     }
 
     pub(crate) fn meeting(&self, name: &str, timeout: Duration) -> Meeting {
         Meeting {
-            file: self.folder.join("store"),
+            file: self.folder.join(format!("store-{name}")),
             name: name.into(),
             address: "127.0.0.1".into(),
             rank: self.rank,
@@ -49,7 +50,7 @@ impl Member {
     }
 }
 
-/// The ranks of a test. They end with this value.
+/// The processes of a test's ranks. They end with this value.
 pub(crate) struct Started(pub(crate) Vec<Child>);
 
 impl Started {

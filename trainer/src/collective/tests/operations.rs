@@ -88,7 +88,7 @@ fn operations_give_what_their_definitions_say() {
         (2..=3).for_each(|ranks| in_ranks(NAME, ranks));
         return;
     };
-    let group = member.join(Duration::from_secs(60));
+    let group = member.join("group", Duration::from_secs(60));
     operations(&group);
     messages(&group);
     wrong_sizes(&group);
