@@ -10,6 +10,8 @@ mod gradient;
 mod measure;
 mod micro;
 mod options;
+mod passes;
+mod publish;
 mod ranks;
 mod recompute;
 mod rows;

@@ -1,25 +1,20 @@
 //! The embedded trainer: one policy's weights, gradient, optimizer and reference, driven by
 //! commands.
 
-use broker::codec;
 use broker::ids::WeightVersion;
-use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
+use broker::protocol::train::{OptimStep, TrainCommand, TrainReply};
 use tch::{Device, Kind};
 
-use super::checks::{check_answers, check_loss, check_optim};
+use super::checks::check_optim;
 use super::client::TrainerClient;
 use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
 use super::ema::Ema;
 use super::error::{Refusal, TrainError};
-use super::gradient::{Trainable, logprobs, rows_of};
-use super::measure::add_moment;
+use super::gradient::Trainable;
 use super::options::TrainerOptions;
-use super::ranks::{self, Fault, Ranks};
-use super::rows::Row;
-use super::work::{HeadLists, Work};
+use super::ranks::{self, Ranks};
 use crate::checkpoint::Gate;
 use crate::collective::{Collective, CollectiveError};
-use crate::loss::joint::{self, Reach};
 use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
 use crate::optim::AdamW;
 use crate::pulse::Pulse;
@@ -47,7 +42,7 @@ pub struct Trainer {
     pub(super) published: bool,
     /// Stops a save in the middle, in tests.
     pub(super) gate: Option<Gate>,
-    sinks: Vec<Box<dyn WeightSink>>,
+    pub(super) sinks: Vec<Box<dyn WeightSink>>,
     pub(super) log: CommandLog,
     /// The command after which the state is unknown, and the reason.
     pub(super) poisoned: Option<(u64, String)>,
@@ -289,52 +284,6 @@ impl Trainer {
         }
     }
 
-    fn forward_backward(&mut self, batch: &TrainBatch, loss: &Loss) -> Result<TrainReply, Stop> {
-        check_loss(loss)?;
-        check_answers(loss, batch)?;
-        let rows = rows_of(batch, &self.shape)?;
-        let reference = match loss {
-            Loss::Policy(policy) if policy.kl_coef != 0.0 => Some(reference_of(&self.reference)?),
-            _ => None,
-        };
-        let work = self.work(batch, rows);
-        let stats = if reaches_further(loss, &work) {
-            let lists = self.model.head_lists(&work, reference);
-            match self.all_lists(&work, lists.map_err(|error| error.to_string())) {
-                Ok(lists) => {
-                    let members = work.members(&lists);
-                    let (shares, moment) = joint::shares(loss, &members);
-                    let stats = self.model.accumulate_shares(&work, &members, &shares);
-                    self.sum_stats(stats).map(|mut stats| {
-                        add_moment(&mut stats, &moment);
-                        stats
-                    })
-                }
-                Err(fault) => Err(fault),
-            }
-        } else {
-            let stats = self.model.accumulate(&work, loss, reference);
-            self.sum_stats(stats)
-        };
-        match stats {
-            Ok(stats) => {
-                self.pending += 1;
-                Ok(TrainReply::Loss(stats))
-            }
-            Err(fault) => Err(self.half_done(fault)),
-        }
-    }
-
-    /// Handles a failure after which part of a batch may be in the gradient. If that batch is the
-    /// only one there, the gradient is cleared.
-    pub(super) fn half_done(&mut self, fault: Fault) -> Stop {
-        match fault {
-            Fault::Ended(error) => Stop::Ended(error),
-            Fault::Failed(reason) if self.pending == 0 && self.model.clear().is_ok() => Stop::Failed(reason),
-            Fault::Failed(reason) => Stop::Broken(reason),
-        }
-    }
-
     fn optim_step(&mut self, params: &OptimStep) -> Result<TrainReply, Stop> {
         check_optim(params)?;
         let outcome = self.step_optimizer(params)?;
@@ -373,93 +322,6 @@ impl Trainer {
         Ok(())
     }
 
-    fn forward(&self, batch: &TrainBatch, whose: Whose) -> Result<TrainReply, Stop> {
-        let rows = rows_of(batch, &self.shape)?;
-        let decoder = match whose {
-            Whose::Trained => self.model.decoder(),
-            Whose::Reference => reference_of(&self.reference)?,
-        };
-        let work = self.work(batch, rows);
-        let lists = logprobs(decoder, &work, self.model.pulse()).map_err(|error| error.to_string());
-        let decode = |bytes: &[u8]| codec::decode::<Vec<Vec<f32>>>(bytes);
-        let lists = self.ranks.gather(lists, codec::encode::<Vec<Vec<f32>>>, decode)?;
-        let lists = work
-            .in_order(lists)
-            .ok_or_else(|| Stop::Failed("a rank sent too few log-probs".into()))?;
-        let mut spans: Vec<Vec<f32>> = batch.spans.iter().map(|span| vec![0.0; span.ids.len()]).collect();
-        for (micro, logprobs) in lists.into_iter().enumerate() {
-            for (trained, logprob) in work.tokens(micro).zip(logprobs) {
-                spans[trained.span][trained.offset] = logprob;
-            }
-        }
-        Ok(TrainReply::LogProbs(spans))
-    }
-
-    pub(super) fn work<'a>(&self, batch: &'a TrainBatch, rows: Vec<Row>) -> Work<'a> {
-        let budget = self.options.micro_batch_tokens;
-        Work::new(batch, rows, budget, self.ranks.rank(), self.ranks.count())
-    }
-
-    /// The head's values for the whole batch, from those that each rank computed.
-    pub(super) fn all_lists(
-        &self,
-        work: &Work<'_>,
-        mine: Result<Vec<HeadLists>, String>,
-    ) -> Result<Vec<HeadLists>, Fault> {
-        let decode = |bytes: &[u8]| codec::decode::<Vec<HeadLists>>(bytes);
-        let lists = self.ranks.gather(mine, codec::encode::<Vec<HeadLists>>, decode)?;
-        let all = work.in_order(lists);
-        all.ok_or_else(|| Fault::Failed("a rank sent too few log-probs".into()))
-    }
-
-    /// The measurements of all ranks, added in their order.
-    pub(super) fn sum_stats(&self, mine: Result<LossStats, ModelError>) -> Result<LossStats, Fault> {
-        let mine = mine.map_err(|error| error.to_string());
-        let decode = |bytes: &[u8]| codec::decode::<LossStats>(bytes);
-        let parts = self.ranks.gather(mine, codec::encode::<LossStats>, decode)?;
-        let mut parts = parts.into_iter();
-        let mut sum = parts.next().unwrap_or_default();
-        parts.for_each(|part| sum.add(&part));
-        Ok(sum)
-    }
-
-    fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
-        let reference = self.prepare_publish(version);
-        let reference = self.ranks.agree(reference)?;
-        if reference.is_some() {
-            self.reference = reference;
-        }
-        self.version = Some(version);
-        self.published = true;
-        Ok(TrainReply::Published)
-    }
-
-    /// Does what can fail. Returns the new reference policy, if there is one.
-    fn prepare_publish(&mut self, version: WeightVersion) -> Result<Option<(Weights, Decoder)>, Stop> {
-        let failed = |error: ModelError| Stop::Failed(error.to_string());
-        // A step with finite gradients can still produce such weights. No engine can sample from
-        // them, and no checkpoint may keep them.
-        if let Some(tensor) = self.weights.first_not_finite().map_err(failed)? {
-            let tensor = tensor.to_owned();
-            return Err(Refusal::NotFinite { version, tensor }.into());
-        }
-        if version.step == 0
-            && let Some(ema) = &mut self.ema
-        {
-            ema.weights.copy_from(&self.weights).map_err(failed)?;
-        }
-        let reference = if version.step == 0 && self.options.keep_reference {
-            Some(self.copy_as_reference().map_err(failed)?)
-        } else {
-            None
-        };
-        for sink in &mut self.sinks {
-            sink.publish(&self.weights, version)
-                .map_err(|error| Stop::Failed(error.to_string()))?;
-        }
-        Ok(reference)
-    }
-
     /// The error for a command that ended without a reply.
     pub(super) fn stopped(&mut self, seq: u64, stop: Stop) -> TrainError {
         match stop {
@@ -485,15 +347,6 @@ impl Trainer {
             Some((since, reason)) => Err(TrainError::Poisoned { since, reason }),
             None => Ok(()),
         }
-    }
-}
-
-/// Returns true if the loss of one token depends on tokens of other micro-batches.
-fn reaches_further(loss: &Loss, work: &Work<'_>) -> bool {
-    match Reach::of(loss) {
-        Reach::Minibatch => true,
-        Reach::Answer => work.tears_answers(),
-        Reach::Token | Reach::Microbatch => false,
     }
 }
 
@@ -528,6 +381,12 @@ impl TrainerClient for Trainer {
                 Ok(reply)
             }
             Err(stop) => Err(self.stopped(seq, stop)),
+        }
+    }
+
+    fn close(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::warn!(%error, "the other ranks were not told that the trainer has ended");
         }
     }
 }

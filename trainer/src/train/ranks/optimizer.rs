@@ -81,7 +81,8 @@ impl Parts {
         buffer.f_narrow(0, self.stride * self.rank as i64, self.stride)
     }
 
-    /// `block` elements of this rank's `part`, zeros behind its end, and room for all ranks' blocks.
+    /// Returns `block` elements of this rank's `part`, with zeros behind its end, and room for the
+    /// blocks of all ranks.
     fn block_of(&self, part: &Tensor, start: i64, block: i64) -> Result<(Tensor, Tensor), TchError> {
         let options = (part.kind(), part.device());
         let own = Tensor::f_zeros([block], options)?;
@@ -166,8 +167,8 @@ impl Trainer {
         }
     }
 
-    /// The moments of all weights, for rank 0's checkpoint. The other ranks get unfinished ones: they
-    /// only pass their part on.
+    /// Returns the moments of all weights, for rank 0's checkpoint. The other ranks get unfinished
+    /// ones: they only pass their part on.
     pub(in crate::train) fn whole_moments(&self) -> Result<[Tensor; 2], Stop> {
         let (first, second) = self.optimizer.moments();
         if self.parts.weights.is_none() {

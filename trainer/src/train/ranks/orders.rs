@@ -118,6 +118,9 @@ impl Trainer {
     /// # Errors
     /// [`TrainError::Ended`] when another rank is lost.
     pub fn end(&mut self) -> Result<(), TrainError> {
+        if let Some(error) = self.ranks.ended() {
+            return Err(TrainError::Ended(error.clone()));
+        }
         let told = self.ranks.order_end();
         told.map_err(|error| self.stopped(self.log.next(), Stop::Ended(error)))
     }

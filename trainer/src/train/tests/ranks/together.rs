@@ -1,6 +1,10 @@
 //! All ranks agree: on bits, on refusals, on failures and on skipped steps.
 
+use broker::ids::WeightVersion;
+use broker::protocol::train::SampleParams;
+
 use super::*;
+use crate::train::EmaOptions;
 use crate::train::tests::{Loss, TrainCommand, TrainReply, batch, digest, train, user};
 use crate::train::trainer::Stop;
 use crate::train::{TrainError, TrainerClient};
@@ -31,10 +35,74 @@ fn same_bits_again_and_with_the_optimizer_in_parts() {
     assert_eq!(first.0, parts.0, "weights");
     // Only rank 0 gets the moments of all parts.
     assert!(member.rank > 0 || first.1 == parts.1, "moments");
-    std::fs::write(member.folder.join(format!("weights-{}", member.rank)), &first.0).unwrap();
-    drop(member.join("written", TIMEOUT));
-    let other = std::fs::read_to_string(member.folder.join(format!("weights-{}", 1 - member.rank))).unwrap();
+    let other = exchange(&member, "weights", &first.0);
     assert_eq!(first.0, other, "every rank has the same weights");
+}
+
+/// Writes what this rank has, and returns what the other one has.
+fn exchange(member: &Member, name: &str, own: &str) -> String {
+    let path = |rank: usize| member.folder.join(format!("{name}-{rank}"));
+    std::fs::write(path(member.rank), own).unwrap();
+    drop(member.join(name, TIMEOUT));
+    std::fs::read_to_string(path(1 - member.rank)).unwrap()
+}
+
+#[test]
+fn average_reference_and_samples_follow_on_every_rank() {
+    let Some(member) = Member::here() else {
+        return in_ranks(
+            "train::tests::ranks::together::average_reference_and_samples_follow_on_every_rank",
+            2,
+        );
+    };
+    tch::set_num_threads(1);
+    let options = TrainerOptions {
+        keep_reference: true,
+        ema: Some(EmaOptions {
+            decay: 0.9,
+            is_reference: true,
+        }),
+        ..options(true)
+    };
+    let play = |trainer: &mut Trainer| {
+        let version = WeightVersion { lineage: 1, step: 0 };
+        trainer.execute(TrainCommand::Publish { seq: 1, version }).unwrap();
+        (1..4).for_each(|round| train(trainer, round));
+        let (prompts, params) = (vec![vec![3, 5], vec![7]], greedy());
+        let sample = TrainCommand::Sample {
+            seq: 8,
+            prompts,
+            params,
+        };
+        match trainer.execute(sample).unwrap() {
+            TrainReply::Samples { answers, .. } => answers.into_iter().map(|answer| answer.ids).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut ranks = rank_of(&member, "group", Trains::Whole, options.clone());
+    let mut sampled = None;
+    drive(&member, &mut ranks, |trainer| sampled = Some(play(trainer)));
+    let of = |weights: &Weights| weights.digest().unwrap().to_hex().to_string();
+    let average = of(ranks.average().unwrap());
+    let reference = of(&ranks.reference.as_ref().unwrap().0);
+    assert_ne!(average, digest(&ranks), "it moves behind the weights");
+    assert_eq!(average, reference, "and the reference with it");
+    assert_eq!(exchange(&member, "average", &average), average);
+    if let Some(sampled) = sampled {
+        assert_eq!(sampled, play(&mut alone(Trains::Whole, options)));
+    }
+}
+
+fn greedy() -> SampleParams {
+    SampleParams {
+        temperature: 0.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        max_new_tokens: 4,
+        stop_ids: vec![],
+        seed: 1,
+    }
 }
 
 #[test]
