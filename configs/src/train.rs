@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{AlarmsConfig, KlConfig, KlPlace, LossConfig};
+use crate::{AlarmsConfig, DeviceName, KlConfig, KlPlace, LossConfig};
 
 /// `train`: the training of an agent. ARCHITECTURE.md, "What is trained", has the formulas.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -19,6 +19,11 @@ pub struct TrainConfig {
     pub epochs: usize,
     /// Most tokens computed at once. Fewer need less memory; the result is the same.
     pub micro_batch_tokens: usize,
+    /// Devices of the trainer's ranks, one process each, for example `["cuda:0", "cuda:1"]`; the
+    /// first is the agent's `device`. Default: one rank there.
+    pub devices: Vec<DeviceName>,
+    /// State that the ranks split among them instead of each holding all of it.
+    pub shard: Shard,
     /// Most trainer steps between sampling a token and training on it. Older tokens are stale.
     pub max_staleness: u64,
     /// Treatment of stale tokens.
@@ -74,6 +79,8 @@ impl Default for TrainConfig {
             minibatches: 1,
             epochs: 1,
             micro_batch_tokens: 16384,
+            devices: Vec::new(),
+            shard: Shard::None,
             max_staleness: 1,
             stale: Stale::Mask,
             advantage: Advantage::Loo,
@@ -93,6 +100,17 @@ impl Default for TrainConfig {
             alarms: AlarmsConfig::default(),
         }
     }
+}
+
+/// The state that ranks of a trainer split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Shard {
+    /// None: every rank holds everything.
+    #[default]
+    None,
+    /// AdamW's moments (ZeRO-1, arXiv:1910.02054). The result is the same.
+    Optimizer,
 }
 
 /// The baseline and the scale of advantages. `r` is the reward of a conversation.

@@ -66,6 +66,7 @@ const LAYERS: [(&str, &[&str]); 6] = [
         "trainer",
         &[
             "shim",
+            "collective",
             "ordered",
             "rng",
             "linear",

@@ -35,6 +35,7 @@ mod privilege;
 mod processes;
 mod programs;
 mod published;
+mod ranks;
 mod recipes;
 mod recipes_actor;
 mod recipes_pairs;

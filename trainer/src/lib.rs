@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod checkpoint;
+pub mod collective;
 pub mod device;
 pub mod engine;
 mod linear;

@@ -2,8 +2,9 @@
 //!
 //! [`inbox`] receives turn requests, reservations, samples and control messages. [`router`] has
 //! each turn request generated once. [`training`] turns closed groups into batches and batches into
-//! weights. [`heartbeat`] reports the agent's state. [`past_opponent`] serves another agent's past
-//! weights. No code here depends on a role's name: roles are data.
+//! weights, with further processes as its [`ranks`] if it has several devices. [`heartbeat`]
+//! reports the agent's state. [`past_opponent`] serves another agent's past weights. No code here
+//! depends on a role's name: roles are data.
 
 pub mod alarms;
 pub(crate) mod broken;
@@ -16,6 +17,7 @@ mod job_queue;
 mod listen;
 pub mod orders;
 mod past_opponent;
+pub mod ranks;
 pub mod reclaim;
 pub mod router;
 mod served;

@@ -32,6 +32,7 @@ impl TrainerThread {
                     let _ = answer.send(trainer.execute(command));
                     done.done(1);
                 }
+                trainer.close();
             }))?;
         Ok(Self {
             commands,

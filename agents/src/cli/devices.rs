@@ -36,7 +36,8 @@ impl DeviceReport {
     /// Returns the agents of the device, separated by commas.
     pub(super) fn agents(&self) -> String {
         let known = self.needs.agents.iter().map(|(name, _)| name);
-        let names: Vec<&str> = known.chain(&self.needs.unknown).map(AgentName::as_str).collect();
+        let mut names: Vec<&str> = known.chain(&self.needs.unknown).map(AgentName::as_str).collect();
+        names.dedup();
         names.join(", ")
     }
 
@@ -88,7 +89,11 @@ fn parts(name: &AgentName, memory: &Memory) -> String {
         .filter(|(_, bytes)| *bytes > 0)
         .map(|(part, bytes)| format!("{part} {}", amount(bytes)))
         .collect();
-    format!("{name}: {}", parts.join(", "))
+    let rank = match memory.rank {
+        0 => String::new(),
+        rank => format!(", rank {rank} of its trainer"),
+    };
+    format!("{name}{rank}: {}", parts.join(", "))
 }
 
 /// Returns the memory of a device in bytes.

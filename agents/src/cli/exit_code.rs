@@ -8,6 +8,7 @@ use broker::store::StoreError;
 use broker::tls::TlsError;
 use configs::ConfigError;
 use trainer::model::ModelError;
+use trainer::train::TrainError;
 
 use crate::base::fault::{Unavailable, Usage};
 use crate::ledger::LedgerError;
@@ -15,6 +16,8 @@ use crate::run_folder::FolderError;
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
+/// A lost rank of a trainer counts as one: all start again.
+const BUG: u8 = 70;
 const UNAVAILABLE: u8 = 75;
 
 /// Prints the error with its causes and a hint. Returns its exit code.
@@ -56,6 +59,9 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             ModelError::Io { .. } | ModelError::Torch(_) => FAILED,
             _ => USAGE,
         });
+    }
+    if let Some(TrainError::Ended(_)) = cause.downcast_ref::<TrainError>() {
+        return Some(BUG);
     }
     if let Some(error) = cause.downcast_ref::<BusError>() {
         return Some(match error {

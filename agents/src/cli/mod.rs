@@ -46,6 +46,7 @@ mod task_fate;
 pub mod task_rules;
 pub mod tasks;
 pub mod topology;
+pub mod trainer;
 pub mod up;
 pub mod workflow;
 
@@ -75,6 +76,8 @@ enum Command {
     Agent(process::AgentArgs),
     Coordinator(process::CoordinatorArgs),
     Engine(engine::EngineArgs),
+    #[command(hide = true)]
+    Trainer(trainer::TrainerArgs),
     Check(check::CheckArgs),
     Doctor(doctor::DoctorArgs),
     Status(status::StatusArgs),
@@ -121,6 +124,7 @@ pub fn main_with(own: Registry) -> ! {
         Command::Agent(args) => process::agent(&args),
         Command::Coordinator(args) => process::coordinator(&args),
         Command::Engine(args) => engine::run(&args),
+        Command::Trainer(args) => trainer::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Status(args) => status::run(&args),
@@ -210,6 +214,7 @@ mod tests {
             "dyad tasks dead --drop t1 t2",
             "dyad agent --name a --run r-1",
             "dyad engine configs/signal.toml --agent a --listen 127.0.0.1:8101",
+            "dyad trainer --run runs/r-1 --agent a --rank 1 --generation ab12",
             "dyad topology export --run r-1 --config configs/signal.toml --out users",
             "dyad audit --json --run r-1",
             "dyad workflow test configs/programs.toml --task tasks.jsonl --say solver=5 --members 4",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use configs::{AgentConfig, AgentName, DeviceName, Dtype, EngineKind, ModelConfig, RunConfig, TokenizerConfig};
+use configs::{AgentConfig, AgentName, DeviceName, Dtype, EngineKind, ModelConfig, RunConfig, Shard, TokenizerConfig};
 use trainer::loss::head::chunk_elements;
 use trainer::model::{Layout, ModelShape};
 
@@ -19,6 +19,8 @@ const CHUNKS: u64 = 3;
 /// Bytes that an agent's process holds on the agent's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Memory {
+    /// The rank of the agent's trainer that this is; the first is in the agent's own process.
+    pub rank: usize,
     /// The frozen model below an adapter, which agents of one process share.
     pub base: u64,
     /// The weights that its engine computes with, and the copies that training computes with.
@@ -47,16 +49,24 @@ impl Memory {
     /// Returns the bytes of an agent with these settings and a model of this shape.
     #[must_use]
     pub fn of(agent: &AgentConfig, shape: &ModelShape) -> Self {
-        let model = Layout::of(shape).numel() as u64;
-        let (own, base) = match &agent.lora {
-            Some(lora) => (Layout::of_adapter(shape, &lora_shape(lora)).numel() as u64, model),
-            None => (model, 0),
-        };
+        let (own, base) = parameters(agent, shape);
         let memory = Self {
             base: base * copies(agent) * width(agent.dtype),
             ..Self::default()
         };
         memory.serving(agent, shape, own).training(agent, shape, own)
+    }
+
+    /// Returns the bytes of a later rank of the agent's trainer, in a process of its own.
+    #[must_use]
+    pub fn of_rank(agent: &AgentConfig, shape: &ModelShape, rank: usize) -> Self {
+        let (own, base) = parameters(agent, shape);
+        let memory = Self {
+            rank,
+            base: base * width(agent.dtype),
+            ..Self::default()
+        };
+        memory.training(agent, shape, own)
     }
 
     /// Adds what the engine holds. `own` is the number of served parameters, without a base.
@@ -97,9 +107,21 @@ impl Memory {
             // The backward pass returns the gradients of all layers at once.
             self.gradient += own * width;
         }
-        self.optimizer += own * F32 * 2;
+        self.optimizer += match train.shard {
+            Shard::None => own * F32 * 2,
+            Shard::Optimizer => (own * F32 * 2).div_ceil(train.devices.len().max(1) as u64),
+        };
         self.activations += activations(agent, shape);
         self
+    }
+}
+
+/// The numbers of an agent's own parameters and of those in the base below them.
+fn parameters(agent: &AgentConfig, shape: &ModelShape) -> (u64, u64) {
+    let model = Layout::of(shape).numel() as u64;
+    match &agent.lora {
+        Some(lora) => (Layout::of_adapter(shape, &lora_shape(lora)).numel() as u64, model),
+        None => (model, 0),
     }
 }
 
@@ -152,6 +174,10 @@ pub fn by_device(config: &RunConfig, processes: Processes) -> BTreeMap<DeviceNam
             }
         }
         device.agents.push((name.clone(), memory));
+        for (rank, place) in agent.train.devices.iter().enumerate().skip(1) {
+            let memory = Memory::of_rank(agent, &shape, rank);
+            devices.entry(*place).or_default().agents.push((name.clone(), memory));
+        }
     }
     devices
 }
@@ -285,6 +311,21 @@ mod tests {
         let memory = Memory::of(&agent("dtype = \"bf16\"\ndevice = \"cuda:0\""), &shape);
         assert_eq!(memory.base, 2 * Layout::of(&shape).numel() as u64);
         assert!(memory.least() - memory.base < memory.base / 5, "{memory:?}");
+    }
+
+    #[test]
+    fn ranks_split_the_moments_and_hold_no_engine() {
+        let ranks = "dtype = \"bf16\"\ndevice = \"cuda:0\"\ntrain.devices = [\"cuda:0\", \"cuda:1\"]";
+        let mut agent = agent(&format!("{ranks}\ntrain.shard = \"optimizer\""));
+        agent.lora = None;
+        let shape = eight_billion();
+        let own = Layout::of(&shape).numel() as u64;
+        let (first, second) = (Memory::of(&agent, &shape), Memory::of_rank(&agent, &shape, 1));
+        assert_eq!((first.optimizer, second.optimizer), (4 * own, 4 * own));
+        assert_eq!(first.weights - second.weights, 2 * own, "the engine's copy");
+        assert_eq!((second.masters, second.row, second.rank), (4 * own, 0, 1));
+        agent.train.shard = Shard::None;
+        assert_eq!(Memory::of_rank(&agent, &shape, 1).optimizer, 8 * own);
     }
 
     #[test]

@@ -167,6 +167,12 @@ impl RunFolder {
         self.path.join(part).join(format!("{process}.jsonl"))
     }
 
+    /// Returns the folder with the files in which the ranks of trainers meet.
+    #[must_use]
+    pub fn ranks(&self) -> PathBuf {
+        self.path.join("ranks")
+    }
+
     /// `buffer/<agent>.sqlite`
     #[must_use]
     pub fn ledger(&self, agent: &AgentName) -> PathBuf {

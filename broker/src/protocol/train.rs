@@ -325,6 +325,26 @@ impl RoleLoss {
 }
 
 impl LossStats {
+    /// Adds the measurements of another part of the batch.
+    pub fn add(&mut self, other: &Self) {
+        self.loss += other.loss;
+        self.tokens += other.tokens;
+        self.ratio += other.ratio;
+        self.clipped += other.clipped;
+        self.entropy += other.entropy;
+        self.behaviour_kl += other.behaviour_kl;
+        self.reference_kl += other.reference_kl;
+        self.on_policy_gap = self.on_policy_gap.max(other.on_policy_gap);
+        self.off_policy_gap = self.off_policy_gap.max(other.off_policy_gap);
+        self.bounded += other.bounded;
+        self.second_moment += other.second_moment;
+        self.kept += other.kept;
+        self.second_moment_kept += other.second_moment_kept;
+        for (number, role) in (0..).zip(&other.by_role) {
+            self.role(number).add(role);
+        }
+    }
+
     /// Returns the measurements of a role, to be added to.
     pub fn role(&mut self, number: u16) -> &mut RoleLoss {
         let place = usize::from(number);

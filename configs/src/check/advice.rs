@@ -264,7 +264,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["gpus", "num_gpus", "actor_num_gpus_per_node", "tensor_parallel_size"],
-        "not available: a trainer and its engine share one device",
+        "agents.NAME.train.devices, a list for the trainer; an engine has one device",
     ),
 ];
 

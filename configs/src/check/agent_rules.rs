@@ -23,6 +23,7 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
     template_rules::args(&agent.template_args, &mut below);
     engine(agent, &mut below);
     warm_start(agent, &mut below);
+    devices(agent, &mut below);
     if agent.train.enabled {
         below.path.push_str(".train");
         train(&agent.train, &mut below);
@@ -54,6 +55,36 @@ fn engine(agent: &AgentConfig, below: &mut Below) {
         !stuck_after.0.is_zero() && stuck_after.0 < LEAST_STUCK,
         "engine.stuck_after",
         format!("is {stuck_after}: a single step may take longer; write 1s or more, for example 10m, or 0s to turn the check off"),
+    );
+}
+
+/// Checks the ranks of the trainer.
+fn devices(agent: &AgentConfig, below: &mut Below) {
+    let train = &agent.train;
+    below.compared(
+        train.devices.first().is_some_and(|first| *first != agent.device),
+        "train.devices",
+        &["device"],
+        format!(
+            "does not begin with {}: the agent's own process is the first rank; write its device first",
+            agent.device
+        ),
+    );
+    let gpus = train
+        .devices
+        .iter()
+        .filter(|device| **device != DeviceName::Cpu)
+        .count();
+    below.when(
+        gpus > 0 && gpus < train.devices.len(),
+        "train.devices",
+        "mixes CPU and GPUs: every step would wait for the CPU; write devices of one kind",
+    );
+    below.compared(
+        train.devices.len() > 1 && !train.enabled,
+        "train.devices",
+        &["train.enabled"],
+        "is for agents that train: remove it, or write train.enabled = true",
     );
 }
 

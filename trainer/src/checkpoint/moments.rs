@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use safetensors::tensor::Metadata;
@@ -58,8 +59,13 @@ pub(crate) fn write(path: &Path, params: &[ParamSpec], moments: [&Tensor; 2]) ->
     file.flush().map_err(io)
 }
 
-/// Reads both moments into `moments` (`[P]` each, f32).
-pub(crate) fn read(path: &Path, params: &[ParamSpec], moments: [&Tensor; 2]) -> Result<(), CheckpointError> {
+/// Reads the elements in `range` of both moments into `moments` (f32, as long as the range).
+pub(crate) fn read(
+    path: &Path,
+    params: &[ParamSpec],
+    range: Range<i64>,
+    moments: [&Tensor; 2],
+) -> Result<(), CheckpointError> {
     let io = |source| CheckpointError::io("reading", path)(source);
     let content = |reason: String| CheckpointError::content(path, reason);
     let mut file = File::open(path).map_err(io)?;
@@ -83,15 +89,19 @@ pub(crate) fn read(path: &Path, params: &[ParamSpec], moments: [&Tensor; 2]) -> 
                 let found = format!("{name} is {:?} of {:?}", info.shape, info.dtype);
                 return Err(content(format!("{found}, the model asks for {:?} of F32", spec.shape)));
             }
-            let (start, end) = info.data_offsets;
-            let mut bytes = vec![0u8; end - start];
-            file.seek(SeekFrom::Start(8 + length + start as u64)).map_err(io)?;
+            let (offset, numel) = (spec.offset as i64, spec.numel as i64);
+            let (from, to) = (offset.max(range.start), (offset + numel).min(range.end));
+            if from >= to {
+                continue;
+            }
+            let width = Kind::Float.elt_size_in_bytes();
+            let start = info.data_offsets.0 as u64 + (from - offset) as u64 * width as u64;
+            let mut bytes = vec![0u8; (to - from) as usize * width];
+            file.seek(SeekFrom::Start(8 + length + start)).map_err(io)?;
             file.read_exact(&mut bytes).map_err(io)?;
             let copy = || -> Result<(), TchError> {
-                let value = Tensor::f_from_data_size(&bytes, &[spec.numel as i64], Kind::Float)?;
-                moment
-                    .f_narrow(0, spec.offset as i64, spec.numel as i64)?
-                    .f_copy_(&value)
+                let value = Tensor::f_from_data_size(&bytes, &[to - from], Kind::Float)?;
+                moment.f_narrow(0, from - range.start, to - from)?.f_copy_(&value)
             };
             copy().map_err(|error| content(error.to_string()))?;
         }

@@ -6,13 +6,12 @@ use std::path::Path;
 use broker::ids::WeightVersion;
 use configs::Dtype;
 use serde::{Deserialize, Serialize};
-use tch::TchError;
+use tch::{TchError, Tensor};
 
 use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
 use super::moments::bytes_of;
 use crate::model::Weights;
-use crate::optim::AdamW;
 
 pub(crate) const STATE: &str = "state.json";
 const FORMAT: u32 = 1;
@@ -103,15 +102,15 @@ impl TrainerState {
 /// run ids, lineages and the rest of `meta` are left out: equal training has an equal digest.
 pub(crate) fn state_digest(
     weights: &Weights,
-    optimizer: &AdamW,
+    moments: [&Tensor; 2],
+    optimizer_steps: u64,
     average: Option<&Weights>,
     meta: &str,
 ) -> Result<String, TchError> {
     let torch = |error: crate::model::ModelError| TchError::Torch(error.to_string());
     let mut hasher = blake3::Hasher::new_derive_key("dyad trainer state v1");
     hasher.update(weights.digest().map_err(torch)?.as_bytes());
-    let (first, second) = optimizer.moments();
-    for moment in [first, second] {
+    for moment in moments {
         for spec in weights.params() {
             hasher.update(&bytes_of(moment, spec)?);
         }
@@ -119,7 +118,7 @@ pub(crate) fn state_digest(
     if let Some(average) = average {
         hasher.update(average.digest().map_err(torch)?.as_bytes());
     }
-    hasher.update(&optimizer.steps().to_le_bytes());
+    hasher.update(&optimizer_steps.to_le_bytes());
     hasher.update(deterministic_part(meta).as_bytes());
     Ok(hasher.finalize().to_hex().to_string())
 }

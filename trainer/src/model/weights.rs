@@ -214,6 +214,16 @@ impl Weights {
         Ok(())
     }
 
+    /// Copies the weights to the beginning of `room`, which becomes their storage.
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`] when `room` is too small.
+    pub(crate) fn moved_into(self, room: &Tensor) -> Result<Self> {
+        let mut flat = room.f_narrow(0, 0, self.layout.numel() as i64)?;
+        tch::no_grad(|| flat.f_copy_(&self.flat.f_detach()?))?;
+        Ok(Self::made(flat, self.layout))
+    }
+
     /// Copies all values to bytes in the order of the buffer, as `dtype`, little-endian.
     ///
     /// # Errors

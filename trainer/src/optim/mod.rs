@@ -58,6 +58,17 @@ fn norm_in_blocks(grad: &Tensor, block: i64) -> Result<f64, TchError> {
     Ok(norms.into_iter().map(|norm| norm * norm).sum::<f64>().sqrt())
 }
 
+/// The sums of squares of `part`, block by block. The norm of a gradient is the root of the sum
+/// over the blocks of all its parts.
+pub(crate) fn squares(part: &Tensor) -> Result<Vec<f64>, TchError> {
+    let length = part.size1()?;
+    let square = |start: i64| {
+        let norm = global_norm(&part.f_narrow(0, start, NORM_BLOCK.min(length - start))?)?;
+        Ok(norm * norm)
+    };
+    (0..length).step_by(NORM_BLOCK as usize).map(square).collect()
+}
+
 /// Clips the gradient and takes one step of `optimizer`. A gradient that is not finite changes
 /// nothing.
 pub fn step(
@@ -66,7 +77,18 @@ pub fn step(
     grad: &Tensor,
     params: &OptimStep,
 ) -> Result<StepOutcome, TchError> {
-    let grad_norm = global_norm(grad)?;
+    step_at_norm(optimizer, weights, grad, global_norm(grad)?, params)
+}
+
+/// Like [`step`], with the norm of the whole gradient. Only the optimizer's shard of `grad` is
+/// read.
+pub(crate) fn step_at_norm(
+    optimizer: &mut AdamW,
+    weights: &Tensor,
+    grad: &Tensor,
+    grad_norm: f64,
+    params: &OptimStep,
+) -> Result<StepOutcome, TchError> {
     if !grad_norm.is_finite() {
         return Ok(StepOutcome {
             grad_norm,

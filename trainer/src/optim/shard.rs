@@ -30,14 +30,21 @@ impl Shard {
     /// small buffer may be empty.
     #[must_use]
     pub fn of(total: i64, rank: usize, ranks: usize) -> Self {
-        let ranks = i64::try_from(ranks.max(1)).unwrap_or(i64::MAX);
         let rank = i64::try_from(rank).unwrap_or(i64::MAX);
-        let share = total / ranks + i64::from(total % ranks > 0);
-        let each = (share / ALIGN + i64::from(share % ALIGN > 0)) * ALIGN;
+        let each = Self::stride(total, ranks);
         let at = |rank: i64| each.saturating_mul(rank).min(total);
         Self {
             range: at(rank)..at(rank.saturating_add(1)),
         }
+    }
+
+    /// The distance between the beginnings of two parts. A buffer of `ranks` times as many elements
+    /// has parts of equal length.
+    #[must_use]
+    pub fn stride(total: i64, ranks: usize) -> i64 {
+        let ranks = i64::try_from(ranks.max(1)).unwrap_or(i64::MAX);
+        let share = total / ranks + i64::from(total % ranks > 0);
+        (share / ALIGN + i64::from(share % ALIGN > 0)) * ALIGN
     }
 
     #[must_use]
@@ -92,6 +99,7 @@ mod tests {
                 let shard = Shard::of(total, rank, ranks);
                 prop_assert_eq!(shard.range().start, next);
                 prop_assert!(shard.is_empty() || next % ALIGN == 0);
+                prop_assert!(shard.len() <= Shard::stride(total, ranks));
                 prop_assert!(shard.len() <= total / ranks as i64 + ALIGN);
                 next = shard.range().end;
             }

@@ -5,6 +5,7 @@
 pub(crate) mod context;
 pub(crate) mod floats;
 pub(crate) mod fused_adamw;
+pub(crate) mod group;
 mod library;
 mod mapped;
 pub(crate) mod onednn;

@@ -12,4 +12,7 @@ pub trait TrainerClient: Send {
     /// # Errors
     /// [`TrainError`], grouped by the caller's options.
     fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError>;
+
+    /// Ends the trainer after its last command; its other ranks end with it.
+    fn close(&mut self) {}
 }

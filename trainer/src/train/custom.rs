@@ -1,11 +1,12 @@
 //! A custom loss: a closure over the log-probs of a whole minibatch.
 
+use broker::codec;
 use broker::protocol::train::{LossStats, TrainBatch};
 
 use super::error::{Refusal, TrainError};
 use super::gradient::rows_of;
-use super::micro::pack;
 use super::trainer::{Stop, Trainer, reference_of};
+use crate::loss::head::Slope;
 use crate::loss::joint::{Member, Share};
 
 impl Trainer {
@@ -47,15 +48,26 @@ impl Trainer {
     ) -> Result<LossStats, TrainError> {
         let seq = self.log.next();
         self.check_poison()?;
-        self.custom(batch, reference, loss)
-            .map_err(|stop| self.stopped(seq, stop))
+        let outcome = match self.ranks.order_custom(batch, reference) {
+            Ok(()) => self.custom(batch, reference, Some(loss)),
+            Err(error) => Err(Stop::Ended(error)),
+        };
+        let outcome = self.ranks.settle(outcome, true);
+        outcome.map_err(|stop| self.stopped(seq, stop))
     }
 
+    /// Computes this rank's part of a loss that rank 0 was given.
+    pub(super) fn follow_custom(&mut self, batch: &TrainBatch, reference: bool) -> Result<(), Stop> {
+        let outcome = self.custom(batch, reference, None::<fn(&[Member]) -> Vec<Share>>);
+        self.ranks.settle(outcome, true).map(|_: LossStats| ())
+    }
+
+    /// Rank 0 has the `loss`; the others get its shares.
     fn custom(
         &mut self,
         batch: &TrainBatch,
         reference: bool,
-        loss: impl FnOnce(&[Member]) -> Vec<Share>,
+        loss: Option<impl FnOnce(&[Member]) -> Vec<Share>>,
     ) -> Result<LossStats, Stop> {
         let rows = rows_of(batch, &self.shape)?;
         let reference = if reference {
@@ -63,20 +75,61 @@ impl Trainer {
         } else {
             None
         };
-        let packed = pack(&rows, self.options.micro_batch_tokens);
-        let members = self.model.members(&rows, batch, reference, &packed);
-        let members = members.map_err(|error| Stop::Failed(error.to_string()))?;
-        let shares = loss(&members);
-        let (given, wanted) = (shares.len(), members.len());
-        if given != wanted {
-            return Err(Refusal::Shares { given, wanted }.into());
-        }
-        let mut stats = LossStats::default();
-        let done = self
+        let work = self.work(batch, rows);
+        let lists = self
             .model
-            .accumulate_shares(&rows, batch, &packed, &members, &shares, &mut stats);
-        done.map_err(|error| self.half_done(error))?;
+            .head_lists(&work, reference)
+            .map_err(|error| error.to_string());
+        let members = work.members(&self.all_lists(&work, lists)?);
+        let shares = self.shares(loss.map(|loss| loss(&members)), members.len())?;
+        let stats = self.model.accumulate_shares(&work, &members, &shares);
+        let stats = self.sum_stats(stats).map_err(|fault| self.half_done(fault))?;
         self.pending += 1;
         Ok(stats)
+    }
+
+    /// Passes rank 0's shares on.
+    fn shares(&self, own: Option<Vec<Share>>, wanted: usize) -> Result<Vec<Share>, Stop> {
+        let given = own.as_ref().map_or(wanted, Vec::len);
+        if self.ranks.is_alone() && given == wanted {
+            return Ok(own.unwrap_or_default());
+        }
+        let refusal = Refusal::Shares { given, wanted };
+        let bytes = if given == wanted {
+            Ok(codec::encode(
+                &own.unwrap_or_default().iter().map(numbers).collect::<Vec<_>>(),
+            ))
+        } else {
+            Err(refusal.to_string())
+        };
+        let bytes = self.ranks.from_first(bytes);
+        if given != wanted {
+            return Err(refusal.into());
+        }
+        let shares: Vec<Numbers> = codec::decode(&bytes?).map_err(|error| Stop::Failed(error.to_string()))?;
+        Ok(shares.into_iter().map(share).collect())
+    }
+}
+
+/// A share for the way between ranks: value, both slopes, clipped, KL to the reference.
+type Numbers = (f64, f64, f64, bool, f64);
+
+fn numbers(share: &Share) -> Numbers {
+    let slope = share.slope;
+    (
+        share.value,
+        slope.d_logprob,
+        slope.d_entropy,
+        share.clipped,
+        share.reference_kl,
+    )
+}
+
+fn share((value, d_logprob, d_entropy, clipped, reference_kl): Numbers) -> Share {
+    Share {
+        value,
+        slope: Slope { d_logprob, d_entropy },
+        clipped,
+        reference_kl,
     }
 }

@@ -4,6 +4,7 @@ use broker::ids::WeightVersion;
 
 use super::rows::BatchError;
 use crate::checkpoint::CheckpointError;
+use crate::collective::CollectiveError;
 use crate::engine::RequestFault;
 
 /// Why a command has no reply.
@@ -18,6 +19,9 @@ pub enum TrainError {
     /// A command failed half-way. From here on only `LoadState` is accepted.
     #[error("the trainer's state is unknown since command {since} ({reason}); load a checkpoint to continue")]
     Poisoned { since: u64, reason: String },
+    /// Another rank of this trainer is lost. No command is accepted any more.
+    #[error("the trainer's ranks are no longer together: {0}")]
+    Ended(CollectiveError),
 }
 
 /// The fault of a command.

@@ -3,16 +3,17 @@
 //!
 //! A loss of single tokens takes one pass. A loss over an answer or a micro-batch computes the head
 //! twice. A loss over the whole minibatch begins with a pass without gradients over all of it, so
-//! that the result does not depend on the micro-batches.
+//! that the result does not depend on the micro-batches. Each rank computes its own micro-batches.
 
 use broker::protocol::train::{Loss, LossStats, TrainBatch};
 use configs::Dtype;
 use tch::{Kind, Tensor};
 
 use super::measure::{add_moment, measure};
-use super::micro::{Micro, MicroBatch, pack, torn};
+use super::micro::Micro;
 use super::recompute::{self, Kept};
 use super::rows::{BatchError, Limits, Row, flatten};
+use super::work::{HeadLists, Work};
 use crate::loss::head::{self, HeadGrad};
 use crate::loss::joint::{self, Member, Reach, Share};
 use crate::loss::share;
@@ -31,6 +32,8 @@ pub(crate) struct Trainable {
     recompute: bool,
     /// `[P]`, in the order of the weights.
     grad: Tensor,
+    /// The buffer that begins with `grad`. The rest is zero, so that ranks get equal parts.
+    grad_room: Tensor,
     head: HeadPlace,
     /// The weights that the decoder computes with, if they are a copy of another kind.
     compute: Option<Weights>,
@@ -79,13 +82,14 @@ impl HeadPlace {
 
 impl Trainable {
     /// Builds a model that computes in `dtype`; for an adapter this is the kind of its base. The
-    /// gradient is always f32.
+    /// gradient is always f32, in a buffer of `room` elements.
     pub(crate) fn new(
         shape: &ModelShape,
         base: Option<&Weights>,
         weights: &Weights,
         dtype: Dtype,
         recompute: bool,
+        room: i64,
     ) -> Result<Self, ModelError> {
         let compute = match dtype {
             Dtype::F32 => None,
@@ -94,7 +98,8 @@ impl Trainable {
         let bound = compute.as_ref().unwrap_or(weights);
         let (decoder, leaves) = Decoder::trainable(shape, Parts::over(base, bound))?;
         let layout = weights.layout();
-        let grad = weights.flat().f_detach()?.f_zeros_like()?;
+        let grad_room = Tensor::f_zeros([room], (Kind::Float, weights.device()))?;
+        let grad = grad_room.f_narrow(0, 0, layout.numel() as i64)?;
         let head = HeadPlace::of(shape, layout, &grad)?;
         let mut trunk = Vec::new();
         for leaf in leaves {
@@ -110,6 +115,7 @@ impl Trainable {
             trunk,
             recompute,
             grad,
+            grad_room,
             head,
             compute,
             pulse: Pulse::default(),
@@ -133,6 +139,11 @@ impl Trainable {
         &self.grad
     }
 
+    /// The accumulated gradient with the zeros behind it.
+    pub(crate) fn grad_room(&self) -> &Tensor {
+        &self.grad_room
+    }
+
     pub(crate) fn clear(&mut self) -> Result<(), ModelError> {
         let _ = self.grad.f_zero_()?;
         Ok(())
@@ -142,29 +153,19 @@ impl Trainable {
         &self.pulse
     }
 
-    /// Adds the batch's gradient. A loss with a KL term needs `reference`.
+    /// Adds the gradient of this rank's micro-batches, for a loss that reaches no further than one
+    /// of them. A loss with a KL term needs `reference`.
     pub(crate) fn accumulate(
         &mut self,
-        rows: &[Row],
-        batch: &TrainBatch,
+        work: &Work<'_>,
         loss: &Loss,
         reference: Option<&Decoder>,
-        budget: usize,
     ) -> Result<LossStats, ModelError> {
-        let packed = pack(rows, budget);
         let mut stats = LossStats::default();
-        let reach = Reach::of(loss);
-        if reach == Reach::Minibatch || (reach == Reach::Answer && torn(rows, &packed, batch)) {
-            let members = self.members(rows, batch, reference, &packed)?;
-            let (shares, moment) = joint::shares(loss, &members);
-            add_moment(&mut stats, &moment);
-            self.accumulate_shares(rows, batch, &packed, &members, &shares, &mut stats)?;
-            return Ok(stats);
-        }
-        for indices in packed {
-            let micro = Micro::new(&self.decoder, rows, &indices, batch)?;
+        for index in work.own() {
+            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(*index), work.batch)?;
             let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
-            if reach == Reach::Token {
+            if Reach::of(loss) == Reach::Token {
                 self.token_by_token(&micro, loss, reference.as_deref(), &mut stats)?;
             } else {
                 self.together(&micro, loss, reference.as_deref(), &mut stats)?;
@@ -174,46 +175,42 @@ impl Trainable {
         Ok(stats)
     }
 
-    /// Returns all trained tokens of the batch with their log-probs, micro-batch after micro-batch.
-    /// Computes no gradient.
-    pub(crate) fn members(
+    /// Returns the head's values for the trained tokens of this rank's micro-batches. Computes no
+    /// gradient.
+    pub(crate) fn head_lists(
         &self,
-        rows: &[Row],
-        batch: &TrainBatch,
+        work: &Work<'_>,
         reference: Option<&Decoder>,
-        packed: &[MicroBatch],
-    ) -> Result<Vec<Member>, ModelError> {
-        let mut members = Vec::new();
-        for indices in packed {
-            let micro = Micro::new(&self.decoder, rows, indices, batch)?;
+    ) -> Result<Vec<HeadLists>, ModelError> {
+        let mut lists = Vec::new();
+        for index in work.own() {
+            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(*index), work.batch)?;
             let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
-            members.extend(micro.members(&micro.values(&self.decoder)?, reference.as_deref()));
+            let values = micro.values(&self.decoder)?;
+            lists.push((values.logprobs, values.entropies, reference.unwrap_or_default()));
             self.pulse.mark();
         }
-        Ok(members)
+        Ok(lists)
     }
 
-    /// Adds the gradient that `shares` describe: one share for each of `members`, in the order of
-    /// [`Self::members`].
+    /// Adds the gradient that `shares` describe, for this rank's micro-batches. There is one share
+    /// for each of `members`, in the order of [`Work::members`].
     pub(crate) fn accumulate_shares(
         &mut self,
-        rows: &[Row],
-        batch: &TrainBatch,
-        packed: &[MicroBatch],
+        work: &Work<'_>,
         members: &[Member],
         shares: &[Share],
-        stats: &mut LossStats,
-    ) -> Result<(), ModelError> {
-        let mut first = 0;
-        for indices in packed {
-            let micro = Micro::new(&self.decoder, rows, indices, batch)?;
-            let own = first..first + micro.len();
-            first = own.end;
+    ) -> Result<LossStats, ModelError> {
+        let mut stats = LossStats::default();
+        let starts = work.starts();
+        for index in work.own() {
+            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(*index), work.batch)?;
+            let own = starts[*index]..starts[*index] + micro.len();
             let forward = self.forward(&micro)?;
-            self.by_shares(&micro, forward, &members[own.clone()], &shares[own], stats)?;
+            self.by_shares(&micro, forward, &members[own.clone()], &shares[own], &mut stats)?;
             self.pulse.mark();
         }
-        Ok(())
+        Ok(stats)
     }
 
     /// One pass through the head, for losses that need only the token's own log-prob.
@@ -321,24 +318,15 @@ impl Forward {
     }
 }
 
-/// Log-probs of the trained tokens, span by span. Each list is as long as the span's ids; places
-/// outside the mask hold 0.
-pub(crate) fn logprobs(
-    decoder: &Decoder,
-    rows: &[Row],
-    batch: &TrainBatch,
-    budget: usize,
-    pulse: &Pulse,
-) -> Result<Vec<Vec<f32>>, ModelError> {
-    let mut spans: Vec<Vec<f32>> = batch.spans.iter().map(|span| vec![0.0; span.ids.len()]).collect();
-    for indices in pack(rows, budget) {
-        let micro = Micro::new(decoder, rows, &indices, batch)?;
-        for (trained, logprob) in micro.tokens().iter().zip(micro.logprobs(decoder)?) {
-            spans[trained.span][trained.offset] = logprob;
-        }
+/// The log-probs of the trained tokens of this rank's micro-batches.
+pub(crate) fn logprobs(decoder: &Decoder, work: &Work<'_>, pulse: &Pulse) -> Result<Vec<Vec<f32>>, ModelError> {
+    let mut lists = Vec::new();
+    for index in work.own() {
+        let micro = Micro::new(decoder, &work.rows, work.rows_of(*index), work.batch)?;
+        lists.push(micro.logprobs(decoder)?);
         pulse.mark();
     }
-    Ok(spans)
+    Ok(lists)
 }
 
 /// Lays out the rows of a batch, checked against the model's limits.

@@ -48,6 +48,17 @@ pub(crate) fn pack(rows: &[Row], budget: usize) -> Vec<MicroBatch> {
     batches
 }
 
+/// The tokens that a micro-batch counts for in [`pack`].
+pub(crate) fn cost(rows: &[Row], indices: &[usize]) -> usize {
+    let first = indices.first().map_or(0, |index| rows[*index].input.len());
+    let later = indices.windows(2).map(|pair| {
+        let (before, row) = (&rows[pair[0]], &rows[pair[1]]);
+        let known = shared(before, row);
+        row.input.len() - known + known.div_ceil(SHARED_COST)
+    });
+    first + later.sum::<usize>()
+}
+
 /// Groups rows with a common beginning, in the order of their inputs. Sorts the groups by their
 /// longest row.
 fn families(rows: &[Row]) -> Vec<Vec<usize>> {
@@ -130,10 +141,6 @@ impl<'a> Micro<'a> {
         self.tokens.len()
     }
 
-    pub(crate) fn tokens(&self) -> &[Trained] {
-        &self.tokens
-    }
-
     /// The span of the token at `place`.
     pub(crate) fn span(&self, place: usize) -> &'a Span {
         &self.batch.spans[self.tokens[place].span]
@@ -177,23 +184,7 @@ impl<'a> Micro<'a> {
 
     /// The token at `place` with the head's log-prob and entropy.
     pub(crate) fn member(&self, place: usize, logprob: f32, entropy: f32, reference: Option<f32>) -> Member {
-        let (span, offset) = (self.span(place), self.tokens[place].offset);
-        let behaviour = span.behaviour_lp[offset];
-        let own = |values: &[f32], else_: f32| f64::from(values.get(offset).copied().unwrap_or(else_));
-        Member {
-            token: Token {
-                logprob: f64::from(logprob),
-                old: own(&span.old_lp, behaviour),
-                behaviour: f64::from(behaviour),
-                reference: f64::from(reference.unwrap_or(logprob)),
-                advantage: own(&span.advantages, span.advantage),
-                entropy: f64::from(entropy),
-            },
-            weight: f64::from(span.weight),
-            answer: span.answer,
-            span: self.tokens[place].span,
-            offset,
-        }
+        member(self.batch, self.tokens[place], logprob, entropy, reference)
     }
 
     pub(crate) fn members(&self, values: &HeadValues, reference: Option<&[f32]>) -> Vec<Member> {
@@ -201,6 +192,27 @@ impl<'a> Micro<'a> {
         pairs
             .map(|(i, (logprob, entropy))| self.member(i, *logprob, *entropy, reference.map(|lps| lps[i])))
             .collect()
+    }
+}
+
+/// A token of the batch with the head's log-prob and entropy.
+pub(crate) fn member(batch: &TrainBatch, token: Trained, logprob: f32, entropy: f32, reference: Option<f32>) -> Member {
+    let (span, offset) = (&batch.spans[token.span], token.offset);
+    let behaviour = span.behaviour_lp[offset];
+    let own = |values: &[f32], else_: f32| f64::from(values.get(offset).copied().unwrap_or(else_));
+    Member {
+        token: Token {
+            logprob: f64::from(logprob),
+            old: own(&span.old_lp, behaviour),
+            behaviour: f64::from(behaviour),
+            reference: f64::from(reference.unwrap_or(logprob)),
+            advantage: own(&span.advantages, span.advantage),
+            entropy: f64::from(entropy),
+        },
+        weight: f64::from(span.weight),
+        answer: span.answer,
+        span: token.span,
+        offset,
     }
 }
 

@@ -10,12 +10,16 @@ mod gradient;
 mod measure;
 mod micro;
 mod options;
+mod passes;
+mod publish;
+mod ranks;
 mod recompute;
 mod rows;
 mod sample;
 mod state;
 mod trainer;
 mod warm;
+mod work;
 
 pub use client::TrainerClient;
 pub use ema::EmaOptions;

@@ -22,6 +22,9 @@ pub struct TrainerOptions {
     /// Keeps only the input of each layer for the backward pass, which computes the layer again.
     /// Takes much less memory and more time, and gives the same bits.
     pub checkpoint_activations: bool,
+    /// With several ranks, keeps on each only its part of the optimizer's moments (ZeRO-1). Gives
+    /// the same bits.
+    pub shard_optimizer: bool,
     /// The number of checkpoints to keep, at least 1. The newest undamaged one is never removed.
     pub keep_checkpoints: usize,
     /// The folder with the tokenizer's files. Every checkpoint carries them, so that Hugging Face
@@ -45,6 +48,7 @@ impl Default for TrainerOptions {
             keep_reference: false,
             ema: None,
             checkpoint_activations: false,
+            shard_optimizer: false,
             keep_checkpoints: 2,
             tokenizer_folder: None,
             dtype: Dtype::F32,

@@ -1,9 +1,12 @@
 //! Saves and restores a trainer.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
+use tch::{Device, Kind, Tensor};
 
 use super::error::Refusal;
 use super::trainer::{Stop, Trainer};
@@ -20,13 +23,29 @@ const REFERENCE: &str = "reference";
 /// A complete Hugging Face or PEFT folder that other tools can load.
 const AVERAGE: &str = "ema";
 
+/// A verified checkpoint in memory.
+struct Read {
+    state: TrainerState,
+    weights: Weights,
+    /// First and second, of this rank's part.
+    moments: [Tensor; 2],
+    reference: Option<Weights>,
+    average: Option<Weights>,
+}
+
 impl Trainer {
     /// Writes `step-N` under the root `path`; N is the step of the last published version.
     pub(super) fn save(&mut self, seq: u64, path: &str, meta: &str) -> Result<TrainReply, Stop> {
         if self.pending > 0 {
             return Err(Refusal::PendingGradient.into());
         }
-        let digest = state_digest(&self.weights, &self.optimizer, self.average(), meta)
+        let moments = self.whole_moments()?;
+        if !self.ranks.is_first() {
+            // Rank 0 writes for all.
+            return Ok(TrainReply::Saved { digest: String::new() });
+        }
+        let moments = [&moments[0], &moments[1]];
+        let digest = state_digest(&self.weights, moments, self.optimizer.steps(), self.average(), meta)
             .map_err(|e| Stop::Failed(e.to_string()))?;
         let state = TrainerState {
             optimizer_steps: self.optimizer.steps(),
@@ -41,7 +60,7 @@ impl Trainer {
         };
         let keep = self.options.keep_checkpoints;
         let mut store = CheckpointStore::new(Path::new(path), keep).with_gate(self.gate.take());
-        let saved = store.save(state.step, &digest, |folder| self.fill(folder, &state));
+        let saved = store.save(state.step, &digest, |folder| self.fill(folder, &state, moments));
         self.gate = store.into_gate();
         match saved {
             Ok(_) => Ok(TrainReply::Saved { digest }),
@@ -49,13 +68,15 @@ impl Trainer {
         }
     }
 
-    fn fill(&self, folder: &mut NewFolder<'_>, state: &TrainerState) -> Result<(), CheckpointError> {
+    fn fill(
+        &self,
+        folder: &mut NewFolder<'_>,
+        state: &TrainerState,
+        both: [&Tensor; 2],
+    ) -> Result<(), CheckpointError> {
         self.add_model(folder, "", &self.weights)?;
         self.model.pulse().mark();
-        let (first, second) = self.optimizer.moments();
-        folder.add(OPTIMIZER, |path| {
-            moments::write(path, self.weights.params(), [first, second])
-        })?;
+        folder.add(OPTIMIZER, |path| moments::write(path, self.weights.params(), both))?;
         self.model.pulse().mark();
         if state.reference
             && let Some((weights, _)) = &self.reference
@@ -80,10 +101,40 @@ impl Trainer {
     }
 
     /// Loads the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes until
-    /// all of it is read and verified.
+    /// all ranks have read and verified it.
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
-        let found = find(Path::new(path), self.options.fall_back)?;
-        let folder = found.folder.as_path();
+        let folder = self.find(path)?;
+        let read = self.read(&folder);
+        let read = self.ranks.agree(read)?;
+        self.take_over(&read)?;
+        Ok(TrainReply::Loaded { meta: read.state.meta })
+    }
+
+    /// Rank 0 chooses the folder for all.
+    fn find(&self, path: &str) -> Result<PathBuf, Stop> {
+        let found = if self.ranks.is_first() {
+            Some(find(Path::new(path), self.options.fall_back))
+        } else {
+            None
+        };
+        if self.ranks.is_alone()
+            && let Some(found) = found
+        {
+            return Ok(found?.folder);
+        }
+        let bytes = match &found {
+            Some(Ok(found)) => Ok(found.folder.as_os_str().as_bytes().to_vec()),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Ok(Vec::new()),
+        };
+        let bytes = self.ranks.from_first(bytes);
+        if let Some(found) = found {
+            return Ok(found?.folder);
+        }
+        Ok(OsString::from_vec(bytes?).into())
+    }
+
+    fn read(&self, folder: &Path) -> Result<Read, Stop> {
         self.model.pulse().mark();
         let state = TrainerState::read(folder)?;
         let dtype = dtype_name(self.options.dtype);
@@ -95,16 +146,13 @@ impl Trainer {
         self.check_base(folder, &state)?;
         let weights = self.read_model(folder)?;
         self.model.pulse().mark();
-        let (first, second) = {
-            let (first, second) = self.optimizer.moments();
-            // On the CPU: a GPU would hold both the old and the read moments.
-            let fresh = |like: &tch::Tensor| {
-                tch::Tensor::f_zeros(like.size(), (like.kind(), tch::Device::Cpu))
-                    .map_err(|e| Stop::Failed(e.to_string()))
-            };
-            (fresh(first)?, fresh(second)?)
-        };
-        moments::read(&folder.join(OPTIMIZER), self.weights.params(), [&first, &second])?;
+        let own = self.parts.of_moments();
+        // On the CPU: a GPU would hold both the old and the read moments.
+        let fresh =
+            || Tensor::f_zeros([own.len()], (Kind::Float, Device::Cpu)).map_err(|e| Stop::Failed(e.to_string()));
+        let (first, second) = (fresh()?, fresh()?);
+        let both = [&first, &second];
+        moments::read(&folder.join(OPTIMIZER), self.weights.params(), own.range(), both)?;
         self.model.pulse().mark();
         let reference = if state.reference {
             Some(self.read_model(&folder.join(REFERENCE))?)
@@ -116,19 +164,18 @@ impl Trainer {
         } else {
             None
         };
-        self.take_over(&state, &weights, [&first, &second], reference, average)?;
-        Ok(TrainReply::Loaded { meta: state.meta })
+        Ok(Read {
+            state,
+            weights,
+            moments: [first, second],
+            reference,
+            average,
+        })
     }
 
-    fn take_over(
-        &mut self,
-        state: &TrainerState,
-        weights: &Weights,
-        moments: [&tch::Tensor; 2],
-        reference: Option<Weights>,
-        average: Option<Weights>,
-    ) -> Result<(), ModelError> {
-        let reference = match reference {
+    fn take_over(&mut self, read: &Read) -> Result<(), ModelError> {
+        let (state, weights) = (&read.state, &read.weights);
+        let reference = match &read.reference {
             Some(weights) => {
                 let weights = weights.copied_to(self.weights.device(), self.options.dtype)?;
                 let decoder = Decoder::new(&self.shape, Parts::over(self.base.as_ref(), &weights))?;
@@ -139,11 +186,12 @@ impl Trainer {
         self.weights_move();
         self.weights.copy_from(weights)?;
         self.model.follow(&self.weights)?;
-        self.optimizer.restore(moments[0], moments[1], state.optimizer_steps)?;
+        let [first, second] = &read.moments;
+        self.optimizer.restore(first, second, state.optimizer_steps)?;
         self.model.clear()?;
         if let Some(ema) = &mut self.ema {
             // A run that begins to average continues from the current weights.
-            ema.weights.copy_from(average.as_ref().unwrap_or(weights))?;
+            ema.weights.copy_from(read.average.as_ref().unwrap_or(weights))?;
         }
         self.reference = if self.follows_average() {
             Some(self.copy_as_reference()?)

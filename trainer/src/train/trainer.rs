@@ -2,24 +2,29 @@
 //! commands.
 
 use broker::ids::WeightVersion;
-use broker::protocol::train::{ForwardWeights, Loss, OptimStep, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{OptimStep, TrainCommand, TrainReply};
 use tch::{Device, Kind};
 
-use super::checks::{check_answers, check_loss, check_optim};
+use super::checks::check_optim;
 use super::client::TrainerClient;
 use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
 use super::ema::Ema;
 use super::error::{Refusal, TrainError};
-use super::gradient::{Trainable, logprobs, rows_of};
+use super::gradient::Trainable;
 use super::options::TrainerOptions;
+use super::ranks::{self, Ranks};
 use crate::checkpoint::Gate;
+use crate::collective::{Collective, CollectiveError};
 use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
-use crate::optim::{self, AdamW};
+use crate::optim::AdamW;
 use crate::pulse::Pulse;
 use crate::weights::WeightSink;
 
-/// The embedded trainer: libtorch in this process, on the calling thread.
+/// The embedded trainer: libtorch in this process, on the calling thread. Several of them are ranks
+/// of one trainer if they share a group.
 pub struct Trainer {
+    pub(super) ranks: Ranks,
+    pub(super) parts: ranks::Parts,
     pub(super) shape: ModelShape,
     pub(super) options: TrainerOptions,
     /// The frozen base of `weights`, if they are an adapter.
@@ -37,7 +42,7 @@ pub struct Trainer {
     pub(super) published: bool,
     /// Stops a save in the middle, in tests.
     pub(super) gate: Option<Gate>,
-    sinks: Vec<Box<dyn WeightSink>>,
+    pub(super) sinks: Vec<Box<dyn WeightSink>>,
     pub(super) log: CommandLog,
     /// The command after which the state is unknown, and the reason.
     pub(super) poisoned: Option<(u64, String)>,
@@ -50,6 +55,8 @@ pub(super) enum Stop {
     Failed(String),
     /// Something may have changed.
     Broken(String),
+    /// Another rank is lost.
+    Ended(CollectiveError),
 }
 
 impl<R: Into<Refusal>> From<R> for Stop {
@@ -71,7 +78,7 @@ impl Trainer {
     /// # Errors
     /// [`ModelError`] when memory is short, or the weights do not have this shape or are not f32.
     pub fn new(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, ModelError> {
-        Self::build(shape, None, weights, options)
+        Self::build(Ranks::alone(), shape, None, weights, options)
     }
 
     /// Builds a trainer of `adapter` (f32) over `base`. The base has the kind
@@ -86,23 +93,36 @@ impl Trainer {
         adapter: Weights,
         options: TrainerOptions,
     ) -> Result<Self, ModelError> {
-        if base.kind() != kind_of(options.dtype) {
-            let reason = format!(
-                "the base is {:?}, the adapter is trained in {:?}",
-                base.kind(),
-                options.dtype
-            );
-            return Err(ModelError::Shape { reason });
-        }
-        Self::build(shape, Some(base), adapter, options)
+        Self::build(Ranks::alone(), shape, Some(base), adapter, options)
     }
 
-    fn build(
+    /// Builds one rank of a trainer. All ranks have the same shape, base, weights and options; only
+    /// rank 0 takes commands, the others [serve](Self::serve) it. `base` is given for an adapter.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`] and [`Self::with_base`].
+    pub fn in_group(
+        group: Box<dyn Collective>,
         shape: ModelShape,
         base: Option<Weights>,
         weights: Weights,
         options: TrainerOptions,
     ) -> Result<Self, ModelError> {
+        Self::build(Ranks::new(group), shape, base, weights, options)
+    }
+
+    fn build(
+        ranks: Ranks,
+        shape: ModelShape,
+        base: Option<Weights>,
+        weights: Weights,
+        options: TrainerOptions,
+    ) -> Result<Self, ModelError> {
+        if let Some(base) = base.as_ref().filter(|base| base.kind() != kind_of(options.dtype)) {
+            let (found, wanted) = (base.kind(), options.dtype);
+            let reason = format!("the base is {found:?}, the adapter is trained in {wanted:?}");
+            return Err(ModelError::Shape { reason });
+        }
         if base.is_some() != weights.layout().lora().is_some() {
             let reason = "an adapter needs its base, and a whole model takes none".into();
             return Err(ModelError::Shape { reason });
@@ -111,16 +131,25 @@ impl Trainer {
             let reason = format!("weights are trained in f32, these are {:?}", weights.kind());
             return Err(ModelError::Shape { reason });
         }
+        let mut parts = ranks::Parts::new(weights.layout().numel() as i64, &ranks);
+        let weights = if options.shard_optimizer && !ranks.is_alone() {
+            parts.split(weights)?
+        } else {
+            weights
+        };
         let model = Trainable::new(
             &shape,
             base.as_ref(),
             &weights,
             options.dtype,
             options.checkpoint_activations,
+            parts.room(),
         )?;
-        let optimizer = AdamW::new(weights.flat(), optim::ranges(weights.params()))?;
+        let optimizer = parts.optimizer(&weights)?;
         let ema = options.ema.map(|ema| Ema::new(ema, &weights)).transpose()?;
         Ok(Self {
+            ranks,
+            parts,
             shape,
             options,
             base,
@@ -192,9 +221,22 @@ impl Trainer {
     /// [`TrainerOptions::keep_reference`] is set.
     ///
     /// # Errors
-    /// [`ModelError::Torch`] when memory is short.
-    pub fn take_reference(&mut self) -> Result<(), ModelError> {
-        self.reference = Some(self.copy_as_reference()?);
+    /// [`TrainError`] when memory is short or a rank is lost.
+    pub fn take_reference(&mut self) -> Result<(), TrainError> {
+        let seq = self.log.next();
+        self.check_poison()?;
+        let taken = match self.ranks.order_reference() {
+            Ok(()) => self.reference_in_step(),
+            Err(error) => Err(Stop::Ended(error)),
+        };
+        taken.map_err(|stop| self.stopped(seq, stop))
+    }
+
+    pub(super) fn reference_in_step(&mut self) -> Result<(), Stop> {
+        let copy = self
+            .copy_as_reference()
+            .map_err(|error| Stop::Failed(error.to_string()));
+        self.reference = Some(self.ranks.agree(copy)?);
         Ok(())
     }
 
@@ -220,6 +262,16 @@ impl Trainer {
         Ok((copy, decoder))
     }
 
+    /// Runs a command that all ranks run. Its outcome is the same on all of them.
+    pub(super) fn in_step(&mut self, command: TrainCommand) -> Result<TrainReply, Stop> {
+        let changes = !matches!(
+            command,
+            TrainCommand::Forward { .. } | TrainCommand::SaveState { .. } | TrainCommand::Sample { .. }
+        );
+        let outcome = self.run(command);
+        self.ranks.settle(outcome, changes)
+    }
+
     fn run(&mut self, command: TrainCommand) -> Result<TrainReply, Stop> {
         match command {
             TrainCommand::ForwardBackward { batch, loss, .. } => self.forward_backward(&batch, &loss),
@@ -232,53 +284,21 @@ impl Trainer {
         }
     }
 
-    fn forward_backward(&mut self, batch: &TrainBatch, loss: &Loss) -> Result<TrainReply, Stop> {
-        check_loss(loss)?;
-        check_answers(loss, batch)?;
-        let rows = rows_of(batch, &self.shape)?;
-        let reference = match loss {
-            Loss::Policy(policy) if policy.kl_coef != 0.0 => Some(reference_of(&self.reference)?),
-            _ => None,
-        };
-        let budget = self.options.micro_batch_tokens;
-        match self.model.accumulate(&rows, batch, loss, reference, budget) {
-            Ok(stats) => {
-                self.pending += 1;
-                Ok(TrainReply::Loss(stats))
-            }
-            Err(error) => Err(self.half_done(error)),
-        }
-    }
-
-    /// Handles a failure after which part of a batch may be in the gradient. If that batch is the
-    /// only one there, the gradient is cleared.
-    pub(super) fn half_done(&mut self, error: ModelError) -> Stop {
-        if self.pending == 0 && self.model.clear().is_ok() {
-            Stop::Failed(error.to_string())
-        } else {
-            error.into()
-        }
-    }
-
     fn optim_step(&mut self, params: &OptimStep) -> Result<TrainReply, Stop> {
         check_optim(params)?;
-        let step = |trainer: &mut Self| -> Result<TrainReply, ModelError> {
-            let flat = trainer.weights.flat();
-            let outcome = optim::step(&mut trainer.optimizer, flat, trainer.model.grad(), params)?;
-            trainer.skipped += u64::from(outcome.skipped);
-            if !outcome.skipped {
-                trainer.weights_move();
-                trainer.move_average()?;
-            }
-            trainer.model.follow(&trainer.weights)?;
-            trainer.model.clear()?;
-            trainer.pending = 0;
-            Ok(TrainReply::Step {
-                grad_norm: outcome.grad_norm,
-                skipped: outcome.skipped,
-            })
-        };
-        Ok(step(self)?)
+        let outcome = self.step_optimizer(params)?;
+        self.skipped += u64::from(outcome.skipped);
+        if !outcome.skipped {
+            self.weights_move();
+            self.move_average()?;
+        }
+        self.model.follow(&self.weights)?;
+        self.model.clear()?;
+        self.pending = 0;
+        Ok(TrainReply::Step {
+            grad_norm: outcome.grad_norm,
+            skipped: outcome.skipped,
+        })
     }
 
     /// Updates the average, and the reference that follows it in its own memory.
@@ -302,54 +322,6 @@ impl Trainer {
         Ok(())
     }
 
-    fn forward(&self, batch: &TrainBatch, weights: ForwardWeights) -> Result<TrainReply, Stop> {
-        let rows = rows_of(batch, &self.shape)?;
-        let decoder = match weights {
-            ForwardWeights::Trained => self.model.decoder(),
-            ForwardWeights::Reference => reference_of(&self.reference)?,
-        };
-        match logprobs(
-            decoder,
-            &rows,
-            batch,
-            self.options.micro_batch_tokens,
-            self.model.pulse(),
-        ) {
-            Ok(spans) => Ok(TrainReply::LogProbs(spans)),
-            Err(error) => Err(Stop::Failed(error.to_string())),
-        }
-    }
-
-    fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
-        let failed = |error: ModelError| Stop::Failed(error.to_string());
-        // A step with finite gradients can still produce such weights. No engine can sample from
-        // them, and no checkpoint may keep them.
-        if let Some(tensor) = self.weights.first_not_finite().map_err(failed)? {
-            let tensor = tensor.to_owned();
-            return Err(Refusal::NotFinite { version, tensor }.into());
-        }
-        if version.step == 0
-            && let Some(ema) = &mut self.ema
-        {
-            ema.weights.copy_from(&self.weights).map_err(failed)?;
-        }
-        let reference = if version.step == 0 && self.options.keep_reference {
-            Some(self.copy_as_reference().map_err(failed)?)
-        } else {
-            None
-        };
-        for sink in &mut self.sinks {
-            sink.publish(&self.weights, version)
-                .map_err(|error| Stop::Failed(error.to_string()))?;
-        }
-        if reference.is_some() {
-            self.reference = reference;
-        }
-        self.version = Some(version);
-        self.published = true;
-        Ok(TrainReply::Published)
-    }
-
     /// The error for a command that ended without a reply.
     pub(super) fn stopped(&mut self, seq: u64, stop: Stop) -> TrainError {
         match stop {
@@ -360,10 +332,17 @@ impl Trainer {
                 self.poisoned = Some((seq, reason.clone()));
                 TrainError::Poisoned { since: seq, reason }
             }
+            Stop::Ended(error) => {
+                self.ranks.end(error.clone());
+                TrainError::Ended(error)
+            }
         }
     }
 
     pub(super) fn check_poison(&self) -> Result<(), TrainError> {
+        if let Some(error) = self.ranks.ended() {
+            return Err(TrainError::Ended(error.clone()));
+        }
         match self.poisoned.clone() {
             Some((since, reason)) => Err(TrainError::Poisoned { since, reason }),
             None => Ok(()),
@@ -386,10 +365,14 @@ impl TrainerClient for Trainer {
             Err(reason) => return Err(TrainError::User { seq, reason }),
         }
         let loads = matches!(command, TrainCommand::LoadState { .. });
-        if !loads {
+        if !loads || self.ranks.ended().is_some() {
             self.check_poison()?;
         }
-        match self.run(command) {
+        let outcome = match self.ranks.order_command(&command) {
+            Ok(()) => self.in_step(command),
+            Err(error) => Err(Stop::Ended(error)),
+        };
+        match outcome {
             Ok(reply) => {
                 self.log.record(seq, mark, reply.clone());
                 if loads {
@@ -398,6 +381,12 @@ impl TrainerClient for Trainer {
                 Ok(reply)
             }
             Err(stop) => Err(self.stopped(seq, stop)),
+        }
+    }
+
+    fn close(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::warn!(%error, "the other ranks were not told that the trainer has ended");
         }
     }
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::train::{ForwardWeights, Loss, TrainCommand};
-use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
+use configs::{EngineKind, KlReference, OptimizerConfig, Shard, TrainConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
+use trainer::collective::Collective;
+use trainer::model::Weights;
 use trainer::pulse::Pulse;
 use trainer::train::{EmaOptions, Trainer, TrainerOptions};
 use trainer::weights::WeightSink;
@@ -22,7 +24,7 @@ use crate::agent::due::EvaluationWait;
 use crate::agent::past_opponent;
 use crate::agent::past_opponent::Renewing;
 use crate::agent::trainer_thread::TrainerThread;
-use crate::agent::{Agent, broken};
+use crate::agent::{Agent, broken, ranks};
 use crate::base::fault::Usage;
 use crate::base::startup;
 use crate::engine::EngineClient;
@@ -90,7 +92,8 @@ impl Training {
         self.refused = self.refusals(&*engine);
         self.engine = Some(engine.clone());
         self.enter("starting the trainer");
-        let mut trainer = self.trainer(&mut prepared)?;
+        let group = ranks::start(&self.agent, &self.settings).await?;
+        let mut trainer = trainer(&mut prepared, group)?;
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         self.worker = Some(self.worker(trainer)?);
         let parent = match found {
@@ -120,26 +123,6 @@ impl Training {
 
     fn enter(&self, stage: impl Into<String>) {
         startup::enter(&self.agent.name, stage);
-    }
-
-    pub(super) fn trainer(&self, prepared: &mut Prepared) -> anyhow::Result<Trainer> {
-        let options = TrainerOptions {
-            micro_batch_tokens: self.settings.train.micro_batch_tokens,
-            keep_reference: self.settings.train.kl.coef > 0.0,
-            ema: average(&self.settings.train),
-            checkpoint_activations: self.settings.train.checkpoint_activations,
-            keep_checkpoints: self.settings.train.keep_checkpoints,
-            tokenizer_folder: Some(prepared.folder.clone()),
-            dtype: prepared.settings.dtype,
-            base_name: prepared.folder.display().to_string(),
-            fall_back: true,
-            ..TrainerOptions::default()
-        };
-        let (shape, weights) = (prepared.shape.clone(), prepared.trained()?);
-        Ok(match &prepared.base {
-            Some(base) => Trainer::with_base(shape, base.share(), weights, options)?,
-            None => Trainer::new(shape, weights, options)?,
-        })
     }
 
     pub(super) fn worker(&self, trainer: Trainer) -> anyhow::Result<TrainerThread> {
@@ -260,6 +243,34 @@ impl Training {
             _ => broken::lower_warm_start(agent),
         })
     }
+}
+
+/// Builds the trainer of a prepared policy, or one rank of it.
+pub(in crate::agent) fn trainer(
+    prepared: &mut Prepared,
+    group: Option<Box<dyn Collective>>,
+) -> anyhow::Result<Trainer> {
+    let train = &prepared.settings.train;
+    let options = TrainerOptions {
+        micro_batch_tokens: train.micro_batch_tokens,
+        keep_reference: train.kl.coef > 0.0,
+        ema: average(train),
+        checkpoint_activations: train.checkpoint_activations,
+        shard_optimizer: train.shard == Shard::Optimizer,
+        keep_checkpoints: train.keep_checkpoints,
+        tokenizer_folder: Some(prepared.folder.clone()),
+        dtype: prepared.settings.dtype,
+        base_name: prepared.folder.display().to_string(),
+        fall_back: true,
+        ..TrainerOptions::default()
+    };
+    let (shape, weights) = (prepared.shape.clone(), prepared.trained()?);
+    let base = prepared.base.as_ref().map(Weights::share);
+    Ok(match (group, base) {
+        (Some(group), base) => Trainer::in_group(group, shape, base, weights, options)?,
+        (None, Some(base)) => Trainer::with_base(shape, base, weights, options)?,
+        (None, None) => Trainer::new(shape, weights, options)?,
+    })
 }
 
 fn average(train: &TrainConfig) -> Option<EmaOptions> {

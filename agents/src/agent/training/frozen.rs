@@ -9,6 +9,7 @@ use trainer::checkpoint::{self, CheckpointStore};
 use trainer::model::{Weights, peft};
 
 use super::Training;
+use super::trainer;
 use crate::base::log_scope;
 use crate::policy::{Prepared, warn_of_other_base};
 use crate::run_folder::RunFolder;
@@ -25,7 +26,7 @@ impl Training {
         remove_if_exists(&work_folder(&kept))?;
         if !kept.is_dir() {
             self.refuse_in_mid_run(&kept)?;
-            self.worker = Some(self.worker(self.trainer(prepared)?)?);
+            self.worker = Some(self.worker(trainer(prepared, None)?)?);
             self.warm_start(prepared).await?;
             // No engine receives these weights yet. Publishing fails if they have diverged.
             self.publish().await?;

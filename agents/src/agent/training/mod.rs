@@ -37,6 +37,7 @@ use super::past_opponent::Renewing;
 use super::trainer_thread::TrainerThread;
 use crate::engine::EngineClient;
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
+pub(super) use begin::trainer;
 use former::BatchFormer;
 use refused::Refused;
 use step_times::{StepPart, StepTimes};

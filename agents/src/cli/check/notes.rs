@@ -6,6 +6,7 @@ use rollout::tasks::TaskSource;
 
 use super::finding::Finding;
 use crate::cli::devices;
+use crate::cli::devices::DeviceReport;
 use crate::policy::memory::Processes;
 
 /// Returns each named data set, model and device that this machine does not have.
@@ -20,6 +21,16 @@ pub(super) fn not_here(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
 pub(super) fn absent_devices(config: &RunConfig) -> Vec<Finding> {
     let reports = devices::reports(config, Processes::One);
     reports.iter().filter_map(Finding::device).collect()
+}
+
+/// Returns comments with the memory that the run's agents need on each device.
+pub(super) fn memory(config: &RunConfig) -> String {
+    let reports = devices::reports(config, Processes::One);
+    let text: Vec<String> = reports.iter().map(DeviceReport::memory).collect();
+    text.iter()
+        .flat_map(|text| text.lines())
+        .map(|line| format!("# {line}\n"))
+        .collect()
 }
 
 /// Returns where each model is. A missing model is no mistake of the configuration: it may exist on

@@ -343,3 +343,18 @@ fn synchronous_batches_are_whole_rounds() {
         &[],
     );
 }
+
+#[test]
+fn first_rank_is_on_the_device_of_the_agent() {
+    let ranks = |devices: &str| format!("[agents.b]\ntrain.devices = {devices}");
+    expect(&[("[agents.b]", &ranks("[\"cpu\", \"cpu\"]"))], &[]);
+    let problem = ("agents.b.train.devices", "does not begin with cpu");
+    expect(&[("[agents.b]", &ranks("[\"cuda:0\", \"cuda:1\"]"))], &[problem]);
+    let mixed = ("agents.b.train.devices", "mixes CPU and GPUs");
+    expect(&[("[agents.b]", &ranks("[\"cpu\", \"cuda:1\"]"))], &[mixed]);
+    let frozen = ranks("[\"cpu\", \"cpu\"]") + "\ntrain.enabled = false";
+    expect(
+        &[("[agents.b]", &frozen)],
+        &[("agents.b.train.devices", "agents that train")],
+    );
+}

@@ -8,6 +8,7 @@ mod parity;
 mod parity_lora;
 mod parity_losses;
 mod parity_models;
+mod ranks;
 mod recompute;
 mod resume;
 mod roles;

@@ -1,0 +1,64 @@
+//! Why a group of ranks ended.
+
+use std::time::Duration;
+
+pub use crate::shim::group::Operation;
+
+/// Why an operation failed. The group is of no use afterwards.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CollectiveError {
+    /// Some rank never came, or came twice.
+    #[error(
+        "rank {rank} of {world_size} did not meet the others within {waited:?}: {reason}; start all ranks with the \
+         same configuration"
+    )]
+    Join {
+        rank: usize,
+        world_size: usize,
+        waited: Duration,
+        reason: String,
+    },
+    /// Another rank has ended, or its machine cannot be reached.
+    #[error(
+        "{operation} on rank {rank} of {world_size} failed: {reason}; another rank has ended: read its log, then \
+         start all ranks again"
+    )]
+    Peer {
+        operation: Operation,
+        rank: usize,
+        world_size: usize,
+        reason: String,
+    },
+    /// Another rank lives and does not answer.
+    #[error(
+        "{operation} on rank {rank} of {world_size} waited {waited:?} for another rank, which hangs or is too slow: \
+         end all ranks and start them again ({reason})"
+    )]
+    TimedOut {
+        operation: Operation,
+        rank: usize,
+        world_size: usize,
+        waited: Duration,
+        reason: String,
+    },
+    /// This rank passed a tensor that no operation takes, or memory is short.
+    #[error("{operation} on rank {rank} of {world_size} was not begun: {reason}; start all ranks again")]
+    Call {
+        operation: Operation,
+        rank: usize,
+        world_size: usize,
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::AllReduce => "all_reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllGather => "all_gather",
+            Self::Broadcast => "broadcast",
+            Self::Barrier => "barrier",
+        })
+    }
+}

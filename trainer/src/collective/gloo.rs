@@ -1,0 +1,199 @@
+//! Ranks that are connected by c10d's Gloo: over TCP, through host memory.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tch::{Device, TchError, Tensor};
+
+use super::error::{CollectiveError, Operation};
+use super::{Collective, Patience};
+use crate::shim::group;
+
+/// The longest wait for a root that has nothing to say.
+const IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The place where the ranks of a group meet.
+#[derive(Debug, Clone)]
+pub struct Meeting {
+    /// The store: a file on a disk that all ranks share. Gloo creates it.
+    pub file: PathBuf,
+    /// Names the group. Ranks of an earlier start have another name and meet nobody.
+    pub name: String,
+    /// The address that this rank listens on for the others. Gloo's connections are neither
+    /// authenticated nor encrypted: it must be private.
+    pub address: String,
+    pub rank: usize,
+    pub world_size: usize,
+    /// The time in which all ranks must have come.
+    pub start: Duration,
+    /// The time that an operation waits for other ranks.
+    pub timeout: Duration,
+}
+
+/// A member of a Gloo group. Tensors on a GPU go through host memory.
+pub struct Gloo {
+    group: group::Group,
+    rank: usize,
+    world_size: usize,
+    timeout: Duration,
+}
+
+impl Gloo {
+    /// Waits for the other ranks.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Join`].
+    pub fn join(meeting: &Meeting) -> Result<Self, CollectiveError> {
+        let (rank, world_size) = (meeting.rank, meeting.world_size);
+        let begun = Instant::now();
+        let group = group::Group::join(&group::Meeting {
+            file: &meeting.file,
+            prefix: &meeting.name,
+            address: &meeting.address,
+            rank,
+            world_size,
+            start: meeting.start,
+            timeout: meeting.timeout,
+        });
+        let group = group.map_err(|reason| CollectiveError::Join {
+            rank,
+            world_size,
+            waited: begun.elapsed(),
+            reason,
+        })?;
+        Ok(Self {
+            group,
+            rank,
+            world_size,
+            timeout: meeting.timeout,
+        })
+    }
+
+    fn run(
+        &self,
+        operation: Operation,
+        out: Option<&mut Tensor>,
+        input: Option<&Tensor>,
+        root: usize,
+        patience: Patience,
+    ) -> Result<(), CollectiveError> {
+        let timeout = match patience {
+            Patience::Step => self.timeout,
+            Patience::Idle => IDLE,
+        };
+        let begun = Instant::now();
+        let done = self.group.run(operation, out, input, root, timeout);
+        let (rank, world_size, waited) = (self.rank, self.world_size, begun.elapsed());
+        done.map_err(|reason| {
+            if waited >= timeout {
+                CollectiveError::TimedOut {
+                    operation,
+                    rank,
+                    world_size,
+                    waited,
+                    reason,
+                }
+            } else {
+                CollectiveError::Peer {
+                    operation,
+                    rank,
+                    world_size,
+                    reason,
+                }
+            }
+        })
+    }
+
+    /// Calls `run` with a tensor in host memory, which becomes the value of `out`.
+    fn staged(
+        &self,
+        operation: Operation,
+        out: &mut Tensor,
+        run: impl FnOnce(&mut Tensor) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        if out.device() == Device::Cpu && out.is_contiguous() {
+            return run(out);
+        }
+        let mut host = out.f_to_device(Device::Cpu).and_then(|host| host.f_contiguous());
+        let host = host.as_mut().map_err(|error| self.call(operation, error))?;
+        run(host)?;
+        out.f_copy_(host).map_err(|error| self.call(operation, &error))
+    }
+
+    /// The tensor in host memory.
+    fn host(&self, operation: Operation, tensor: &Tensor) -> Result<Tensor, CollectiveError> {
+        let host = tensor.f_to_device(Device::Cpu).and_then(|host| host.f_contiguous());
+        host.map_err(|error| self.call(operation, &error))
+    }
+
+    /// Rejects sizes that would make ranks wait for each other in vain.
+    fn check_parts(&self, operation: Operation, whole: &Tensor, part: &Tensor) -> Result<(), CollectiveError> {
+        let (found, wanted) = (whole.numel(), part.numel() * self.world_size);
+        if found == wanted && whole.kind() == part.kind() {
+            return Ok(());
+        }
+        let reason = format!(
+            "{found} elements of {:?} are not {} parts of {} of {:?}",
+            whole.kind(),
+            self.world_size,
+            part.numel(),
+            part.kind()
+        );
+        Err(self.call(operation, &TchError::Torch(reason)))
+    }
+
+    fn call(&self, operation: Operation, error: &TchError) -> CollectiveError {
+        CollectiveError::Call {
+            operation,
+            rank: self.rank,
+            world_size: self.world_size,
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl Collective for Gloo {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    fn all_reduce(&self, sum: &mut Tensor) -> Result<(), CollectiveError> {
+        let operation = Operation::AllReduce;
+        self.staged(operation, sum, |sum| {
+            self.run(operation, Some(sum), None, 0, Patience::Step)
+        })
+    }
+
+    fn reduce_scatter(&self, part: &mut Tensor, whole: &Tensor) -> Result<(), CollectiveError> {
+        let operation = Operation::ReduceScatter;
+        self.check_parts(operation, whole, part)?;
+        let whole = self.host(operation, whole)?;
+        self.staged(operation, part, |part| {
+            self.run(operation, Some(part), Some(&whole), 0, Patience::Step)
+        })
+    }
+
+    fn all_gather(&self, whole: &mut Tensor, part: &Tensor) -> Result<(), CollectiveError> {
+        let operation = Operation::AllGather;
+        self.check_parts(operation, whole, part)?;
+        let part = self.host(operation, part)?;
+        self.staged(operation, whole, |whole| {
+            self.run(operation, Some(whole), Some(&part), 0, Patience::Step)
+        })
+    }
+
+    fn broadcast(&self, value: &mut Tensor, root: usize, patience: Patience) -> Result<(), CollectiveError> {
+        let operation = Operation::Broadcast;
+        self.staged(operation, value, |value| {
+            self.run(operation, Some(value), None, root, patience)
+        })
+    }
+
+    fn barrier(&self) -> Result<(), CollectiveError> {
+        self.run(Operation::Barrier, None, None, 0, Patience::Step)
+    }
+}

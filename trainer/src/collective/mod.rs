@@ -1,0 +1,69 @@
+//! Several processes that compute one training step: sums and exchanges of tensors in step.
+//!
+//! All ranks of a group make the same calls in the same order. A group with a lost rank is of no
+//! use: every rank gets an error, and all must start again.
+
+mod alone;
+mod bytes;
+mod error;
+mod gloo;
+
+use tch::Tensor;
+
+pub use alone::Alone;
+pub use bytes::{broadcast_bytes, gather_bytes};
+pub use error::{CollectiveError, Operation};
+pub use gloo::{Gloo, Meeting};
+
+/// How long a rank waits for the others in an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// The group's timeout.
+    Step,
+    /// Until the root has something to say. Only a lost connection ends the wait early.
+    Idle,
+}
+
+/// This process's place among the ranks of one trainer. Tensors are dense, and have the same kind
+/// and size on all ranks.
+pub trait Collective: Send {
+    /// From 0.
+    fn rank(&self) -> usize;
+
+    fn world_size(&self) -> usize;
+
+    /// Adds the ranks' tensors, in place. All ranks get the same bits.
+    ///
+    /// # Errors
+    /// [`CollectiveError`]; the group is of no use afterwards. The same holds for all operations.
+    fn all_reduce(&self, sum: &mut Tensor) -> Result<(), CollectiveError>;
+
+    /// Adds the ranks' `whole` tensors (`[ranks * n]`); rank r gets part r of the sum (`[n]`).
+    /// `part` may be a view of this rank's part of `whole`.
+    ///
+    /// # Errors
+    /// See [`Self::all_reduce`].
+    fn reduce_scatter(&self, part: &mut Tensor, whole: &Tensor) -> Result<(), CollectiveError>;
+
+    /// Puts the ranks' parts (`[n]`) one after another into `whole` (`[ranks * n]`). `part` may be
+    /// a view of this rank's part of `whole`.
+    ///
+    /// # Errors
+    /// See [`Self::all_reduce`].
+    fn all_gather(&self, whole: &mut Tensor, part: &Tensor) -> Result<(), CollectiveError>;
+
+    /// Gives the root's tensor to all ranks.
+    ///
+    /// # Errors
+    /// See [`Self::all_reduce`].
+    fn broadcast(&self, value: &mut Tensor, root: usize, patience: Patience) -> Result<(), CollectiveError>;
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    /// See [`Self::all_reduce`].
+    fn barrier(&self) -> Result<(), CollectiveError>;
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

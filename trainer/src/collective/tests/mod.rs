@@ -1,0 +1,93 @@
+//! Groups of real processes: a test starts its own binary again, once for each rank.
+
+mod lost_peer;
+mod operations;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use super::{Gloo, Meeting};
+
+const RANK: &str = "DYAD_TEST_RANK";
+const RANKS: &str = "DYAD_TEST_RANKS";
+const FOLDER: &str = "DYAD_TEST_FOLDER";
+
+/// This process as a rank of a test.
+pub(crate) struct Member {
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    /// Shared by the ranks and the process that started them.
+    pub(crate) folder: PathBuf,
+}
+
+impl Member {
+    /// Returns `None` in the process that starts the ranks.
+    pub(crate) fn here() -> Option<Self> {
+        let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+        Some(Self {
+            rank: number(RANK)?,
+            ranks: number(RANKS)?,
+            folder: std::env::var_os(FOLDER)?.into(),
+        })
+    }
+
+    /// Joins the group of this name; each name has a store of its own.
+    pub(crate) fn join(&self, name: &str, timeout: Duration) -> Gloo {
+        Gloo::join(&self.meeting(name, timeout)).unwrap()
+    }
+
+    pub(crate) fn meeting(&self, name: &str, timeout: Duration) -> Meeting {
+        Meeting {
+            file: self.folder.join(format!("store-{name}")),
+            name: name.into(),
+            address: "127.0.0.1".into(),
+            rank: self.rank,
+            world_size: self.ranks,
+            start: Duration::from_secs(60),
+            timeout,
+        }
+    }
+}
+
+/// The processes of a test's ranks. They end with this value.
+pub(crate) struct Started(pub(crate) Vec<Child>);
+
+impl Started {
+    /// Starts `test`, named by its path in the crate, as each of `ranks`.
+    pub(crate) fn new(test: &str, ranks: usize, folder: &Path) -> Self {
+        let start = |rank: usize| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", test, "--include-ignored", "--nocapture", "--test-threads=1"])
+                .env(RANK, rank.to_string())
+                .env(RANKS, ranks.to_string())
+                .env(FOLDER, folder)
+                .spawn()
+                .unwrap()
+        };
+        Self((0..ranks).map(start).collect())
+    }
+
+    /// Waits for all ranks; each must succeed.
+    pub(crate) fn succeed(mut self) {
+        for (rank, child) in self.0.iter_mut().enumerate() {
+            let status = child.wait().unwrap();
+            assert!(status.success(), "rank {rank} ended with {status}");
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts `test` as each of `ranks` and waits for them.
+pub(crate) fn in_ranks(test: &str, ranks: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    Started::new(test, ranks, folder.path()).succeed();
+}

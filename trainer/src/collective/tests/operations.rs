@@ -1,0 +1,107 @@
+//! Each operation gives what its definition says, at two and three ranks.
+
+use std::time::Duration;
+
+use tch::{Device, Kind, Tensor};
+
+use super::{Member, in_ranks};
+use crate::collective::{Alone, Collective, Gloo, Patience, broadcast_bytes, gather_bytes};
+
+const N: i64 = 1000;
+
+/// Values whose sum depends on the order of additions.
+fn values(rank: usize, count: i64) -> Tensor {
+    ((Tensor::arange(count, (Kind::Float, Device::Cpu)) + 1.0) * (0.1 + rank as f64)).sin()
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f32> {
+    Vec::try_from(tensor).unwrap()
+}
+
+fn operations(group: &Gloo) {
+    let (rank, ranks) = (group.rank(), group.world_size());
+    let whole = N * ranks as i64;
+
+    let mut sum = values(rank, whole);
+    group.all_reduce(&mut sum).unwrap();
+    let exact: Tensor = (0..ranks).map(|rank| values(rank, whole).to_kind(Kind::Double)).sum();
+    assert!((&sum - exact).abs().max().double_value(&[]) < 1e-6);
+
+    let mut part = Tensor::zeros([N], (Kind::Float, Device::Cpu));
+    group.reduce_scatter(&mut part, &values(rank, whole)).unwrap();
+    let own = sum.narrow(0, N * rank as i64, N);
+    assert_eq!(numbers(&part), numbers(&own), "the bits of all_reduce");
+
+    let in_place = values(rank, whole);
+    let mut part = in_place.narrow(0, N * rank as i64, N);
+    group.reduce_scatter(&mut part, &in_place).unwrap();
+    assert_eq!(numbers(&part), numbers(&own), "into a part of its own input");
+
+    for kind in [Kind::Float, Kind::BFloat16, Kind::Double] {
+        let parts: Vec<Tensor> = (0..ranks).map(|rank| values(rank, N).to_kind(kind)).collect();
+        let mut gathered = Tensor::zeros([whole], (kind, Device::Cpu));
+        gathered.narrow(0, N * rank as i64, N).copy_(&parts[rank]);
+        let part = gathered.narrow(0, N * rank as i64, N);
+        group.all_gather(&mut gathered, &part).unwrap();
+        assert!(
+            gathered.equal(&Tensor::cat(&parts, 0)),
+            "{kind:?}, from a part of its own output"
+        );
+    }
+
+    let mut value = values(rank, N);
+    group.broadcast(&mut value, 1, Patience::Idle).unwrap();
+    assert!(value.equal(&values(1, N)));
+    group.barrier().unwrap();
+}
+
+fn messages(group: &Gloo) {
+    let (rank, ranks) = (group.rank(), group.world_size());
+    let message = |rank: usize| vec![rank as u8 + 7; rank * 300];
+    let gathered = gather_bytes(group, message(rank)).unwrap();
+    assert_eq!(gathered, (0..ranks).map(message).collect::<Vec<_>>());
+    for length in [0, 1, 5000] {
+        let mine = if rank == 0 { vec![9; length] } else { vec![1] };
+        assert_eq!(
+            broadcast_bytes(group, mine, 0, Patience::Step).unwrap(),
+            vec![9; length]
+        );
+    }
+}
+
+fn wrong_sizes(group: &Gloo) {
+    let short = Tensor::zeros([N], (Kind::Float, Device::Cpu));
+    let error = group
+        .all_gather(&mut short.shallow_clone(), &short)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("all_gather on rank") && error.contains("not begun"),
+        "{error}"
+    );
+}
+
+#[test]
+fn operations_give_what_their_definitions_say() {
+    const NAME: &str = "collective::tests::operations::operations_give_what_their_definitions_say";
+    let Some(member) = Member::here() else {
+        (2..=3).for_each(|ranks| in_ranks(NAME, ranks));
+        return;
+    };
+    let group = member.join("group", Duration::from_secs(60));
+    operations(&group);
+    messages(&group);
+    wrong_sizes(&group);
+}
+
+#[test]
+fn one_rank_alone_keeps_its_numbers() {
+    let (whole, mut out) = (values(0, N), Tensor::zeros([N], (Kind::Float, Device::Cpu)));
+    Alone.all_reduce(&mut whole.shallow_clone()).unwrap();
+    Alone.reduce_scatter(&mut out, &whole).unwrap();
+    assert!(out.equal(&values(0, N)));
+    Alone.all_gather(&mut whole.shallow_clone(), &(out * 2.0)).unwrap();
+    assert!(whole.equal(&(values(0, N) * 2.0)));
+    assert_eq!(gather_bytes(&Alone, vec![4, 5]).unwrap(), [vec![4, 5]]);
+    assert_eq!(broadcast_bytes(&Alone, vec![6], 0, Patience::Idle).unwrap(), [6]);
+}

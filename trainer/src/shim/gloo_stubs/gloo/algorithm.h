@@ -1,0 +1,2 @@
+// Stub: see ../../group.cpp.
+#pragma once

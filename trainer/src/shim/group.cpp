@@ -1,0 +1,153 @@
+// The C interface of c10d's Gloo group for `group.rs`. No exception crosses it.
+//
+// libtorch ships the headers and the code of c10d, but not the headers of Gloo. c10d's own header
+// uses Gloo's types through pointers only, so the stubs in `gloo_stubs/` are enough. The virtual
+// calls go through `c10d::Backend`: this file refers to no symbol of Gloo.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+namespace {
+
+struct Group {
+  c10::intrusive_ptr<c10d::Backend> backend;
+};
+
+// The numbers of `Operation` in group.rs.
+enum Operation {
+  AllReduce = 0,
+  ReduceScatter = 1,
+  AllGather = 2,
+  Broadcast = 3,
+  Barrier = 4,
+};
+
+// Copies a message with its final zero; a long one is cut.
+void say(const char* message, char* error, size_t room) {
+  if (room == 0) {
+    return;
+  }
+  const size_t length = std::min(std::strlen(message), room - 1);
+  std::memcpy(error, message, length);
+  error[length] = 0;
+}
+
+// Runs `work`; returns 0, or 1 and the exception's message.
+template <typename Work>
+int guarded(char* error, size_t room, Work work) noexcept {
+  try {
+    work();
+    return 0;
+  } catch (const c10::Error& failure) {
+    say(failure.what_without_backtrace(), error, room);
+  } catch (const std::exception& failure) {
+    say(failure.what(), error, room);
+  } catch (...) {
+    say("an exception without a message", error, room);
+  }
+  return 1;
+}
+
+c10::intrusive_ptr<c10d::Work> begin(
+    c10d::Backend& backend,
+    int operation,
+    at::Tensor* out,
+    at::Tensor* in,
+    int root,
+    std::chrono::milliseconds timeout) {
+  std::vector<at::Tensor> one;
+  if (out != nullptr) {
+    one.push_back(*out);
+  }
+  switch (operation) {
+    case AllReduce: {
+      c10d::AllreduceOptions options;
+      options.timeout = timeout;
+      return backend.allreduce(one, options);
+    }
+    case ReduceScatter: {
+      c10d::ReduceScatterOptions options;
+      options.timeout = timeout;
+      return backend._reduce_scatter_base(*out, *in, options);
+    }
+    case AllGather: {
+      c10d::AllgatherOptions options;
+      options.timeout = timeout;
+      return backend._allgather_base(*out, *in, options);
+    }
+    case Broadcast: {
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      options.timeout = timeout;
+      return backend.broadcast(one, options);
+    }
+    default: {
+      c10d::BarrierOptions options;
+      options.timeout = timeout;
+      return backend.barrier(options);
+    }
+  }
+}
+
+} // namespace
+
+extern "C" {
+
+// Meets the other ranks at the store in `file`. On success `*group` is owned by the caller.
+int dyad_group_join(
+    const char* file,
+    const char* prefix,
+    const char* address,
+    int rank,
+    int world_size,
+    int64_t start_ms,
+    int64_t timeout_ms,
+    Group** group,
+    char* error,
+    size_t room) {
+  return guarded(error, room, [&] {
+    const std::chrono::milliseconds start(start_ms);
+    auto whole = c10::make_intrusive<c10d::FileStore>(file, world_size);
+    whole->setTimeout(start);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, whole);
+    auto options = c10d::ProcessGroupGloo::Options::create(start);
+    options->devices.push_back(
+        c10d::ProcessGroupGloo::createDeviceForHostname(address));
+    c10::intrusive_ptr<c10d::Backend> backend =
+        c10::make_intrusive<c10d::ProcessGroupGloo>(
+            store, rank, world_size, options);
+    backend->setTimeout(std::chrono::milliseconds(timeout_ms));
+    *group = new Group{std::move(backend)};
+  });
+}
+
+// Runs one operation and waits for its end. The tensors outlive the call.
+int dyad_group_run(
+    Group* group,
+    int operation,
+    at::Tensor* out,
+    at::Tensor* in,
+    int root,
+    int64_t timeout_ms,
+    char* error,
+    size_t room) {
+  return guarded(error, room, [&] {
+    begin(*group->backend, operation, out, in, root, std::chrono::milliseconds(timeout_ms))
+        ->wait();
+  });
+}
+
+void dyad_group_leave(Group* group) {
+  guarded(nullptr, 0, [&] { delete group; });
+}
+
+} // extern "C"

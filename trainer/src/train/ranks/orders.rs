@@ -1,0 +1,127 @@
+//! Rank 0 passes each command on; the others follow it.
+
+use broker::codec;
+use broker::protocol::train::{TrainBatch, TrainCommand, TrainReply};
+
+use super::Ranks;
+use crate::collective::{CollectiveError, Patience, broadcast_bytes};
+use crate::train::command_log::seq;
+use crate::train::error::TrainError;
+use crate::train::trainer::{Stop, Trainer};
+
+/// What rank 0 tells the others to do.
+#[derive(Debug)]
+enum Order {
+    Command(TrainCommand),
+    /// A loss whose shares rank 0 computes. The flag asks for the reference's log-probs.
+    Custom(TrainBatch, bool),
+    TakeReference,
+    /// The run ends.
+    End,
+}
+
+const COMMAND: u8 = 0;
+const CUSTOM: u8 = 1;
+const REFERENCE: u8 = 2;
+const END: u8 = 3;
+
+impl Ranks {
+    /// Passes `body` on to the other ranks, which wait in [`Self::receive`].
+    fn send(&self, kind: u8, body: impl FnOnce() -> Vec<u8>) -> Result<(), CollectiveError> {
+        if self.is_alone() {
+            return Ok(());
+        }
+        let mut bytes = vec![kind];
+        bytes.extend(body());
+        broadcast_bytes(self.group(), bytes, 0, Patience::Step).map(|_| ())
+    }
+
+    pub(in crate::train) fn order_command(&self, command: &TrainCommand) -> Result<(), CollectiveError> {
+        self.send(COMMAND, || codec::encode(command))
+    }
+
+    pub(in crate::train) fn order_custom(&self, batch: &TrainBatch, reference: bool) -> Result<(), CollectiveError> {
+        self.send(CUSTOM, || {
+            let mut bytes = vec![u8::from(reference)];
+            bytes.extend(codec::encode(batch));
+            bytes
+        })
+    }
+
+    pub(in crate::train) fn order_reference(&self) -> Result<(), CollectiveError> {
+        self.send(REFERENCE, Vec::new)
+    }
+
+    fn order_end(&self) -> Result<(), CollectiveError> {
+        self.send(END, Vec::new)
+    }
+
+    /// Waits for rank 0's next order, however long it takes.
+    fn receive(&self) -> Result<Order, Stop> {
+        let bytes = broadcast_bytes(self.group(), Vec::new(), 0, Patience::Idle).map_err(Stop::Ended)?;
+        parse(&bytes).ok_or_else(|| Stop::Broken("rank 0 sent an order that does not decode".into()))
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Order> {
+    let (kind, body) = bytes.split_first()?;
+    match *kind {
+        COMMAND => codec::decode(body).ok().map(Order::Command),
+        CUSTOM => {
+            let (reference, batch) = body.split_first()?;
+            Some(Order::Custom(codec::decode(batch).ok()?, *reference == 1))
+        }
+        REFERENCE => Some(Order::TakeReference),
+        END => Some(Order::End),
+        _ => None,
+    }
+}
+
+impl Trainer {
+    /// Runs rank 0's commands until it ends the run, on every rank above 0. A command that fails
+    /// fails on all ranks; rank 0 reports it.
+    ///
+    /// # Errors
+    /// [`TrainError::Ended`] when another rank is lost.
+    pub fn serve(&mut self) -> Result<(), TrainError> {
+        loop {
+            let order = match self.ranks.receive() {
+                Ok(order) => order,
+                Err(stop) => return Err(self.stopped(self.log.next(), stop)),
+            };
+            let (seq, outcome) = match order {
+                Order::End => return Ok(()),
+                Order::Command(command) => (seq(&command), self.follow(command)),
+                Order::Custom(batch, reference) => (0, self.follow_custom(&batch, reference)),
+                Order::TakeReference => (0, self.reference_in_step()),
+            };
+            if let Err(stop) = outcome {
+                let error = self.stopped(seq, stop);
+                if matches!(error, TrainError::Ended { .. }) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, command: TrainCommand) -> Result<(), Stop> {
+        let loads = matches!(command, TrainCommand::LoadState { .. });
+        let _: TrainReply = self.in_step(command)?;
+        if loads {
+            self.poisoned = None;
+        }
+        Ok(())
+    }
+
+    /// Tells the other ranks that the run ends. Call it on rank 0, after the last command.
+    ///
+    /// # Errors
+    /// [`TrainError::Ended`] when another rank is lost.
+    pub fn end(&mut self) -> Result<(), TrainError> {
+        if let Some(error) = self.ranks.ended() {
+            return Err(TrainError::Ended(error.clone()));
+        }
+        let told = self.ranks.order_end();
+        told.map_err(|error| self.stopped(self.log.next(), Stop::Ended(error)))
+    }
+}
