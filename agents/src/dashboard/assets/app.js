@@ -460,10 +460,10 @@ function recovered() {
 
 async function route() {
   const hash = location.hash;
-  const secret = /^#token=([^&]+)/.exec(hash);
+  const secret = /^#token=([^&]+)&?(.*)/.exec(hash);
   if (secret) {
     token.set(decodeURIComponent(secret[1]));
-    history.replaceState(null, "", location.pathname + "#/");
+    history.replaceState(null, "", `${location.pathname}#${secret[2] || "/"}`);
     return route();
   }
   page.end?.abort();
@@ -512,6 +512,9 @@ function api(...parts) {
 
 // ---------------------------------------------------------------- runs
 
+/** True once the table was shown: the first page of a dashboard of one run is that run. */
+let begun = false;
+
 async function runsPage() {
   const search = h("input", { type: "search", placeholder: "Filter runs", "aria-label": "Filter runs" });
   const body = h("div", {}, h("p", { class: "soft" }, "Reading the run folders ..."));
@@ -534,6 +537,9 @@ async function runsPage() {
   every(5000, async (signal) => {
     ({ runs } = await get("runs", signal));
     recovered();
+    const [only] = runs;
+    if (runs.length === 1 && !begun) location.replace(to(only.run));
+    begun = true;
     draw();
   });
 }
