@@ -43,6 +43,9 @@ pub struct DashboardArgs {
     /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
+    /// Broker URL, instead of the runs' own
+    #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
+    pub broker: Option<String>,
     /// Name of this host that browsers may use, besides its addresses
     #[arg(long, value_name = "NAME")]
     pub host_name: Vec<String>,
@@ -67,7 +70,11 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args.listen, !args.no_token, args.host_name.clone())?;
     select::block_on(async {
         let mut signals = Signals::listen()?;
-        let served = serve(plan, runs, Arc::new(Answers::default()))?;
+        let answers = Answers {
+            broker: args.broker.clone(),
+            ..Answers::default()
+        };
+        let served = serve(plan, runs, Arc::new(answers))?;
         println!("{}", served.url);
         signals.next().await;
         served.close().await;
@@ -101,6 +108,8 @@ impl DashboardOption {
 struct Answers {
     /// The run of this process.
     own: Option<(RunId, Arc<dyn Bus>)>,
+    /// The broker of all runs, instead of their own.
+    broker: Option<String>,
     listening: Mutex<HashMap<RunId, Arc<Mutex<Listening>>>>,
 }
 
@@ -122,10 +131,20 @@ impl Answers {
         own.map(|(_, bus)| bus.clone())
     }
 
+    /// Returns how the run is over, if it is, as `dyad status` does. Reads files.
+    async fn over(&self, folder: &RunFolder) -> anyhow::Result<Option<Over>> {
+        let folder = folder.clone();
+        let over = log_scope::spawn_blocking(move || ended::over(&folder)).await??;
+        Ok(over.filter(|over| matches!(over, Over::Ended(_)) || self.broker.is_none()))
+    }
+
     async fn connect(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
         match self.own(folder) {
             Some(bus) => Ok(bus),
-            None => select::connect(&select::broker_url(None, Some(folder))?, "dashboard").await,
+            None => {
+                let url = select::broker_url(self.broker.as_deref(), Some(folder))?;
+                select::connect(&url, "dashboard").await
+            }
         }
     }
 }
@@ -154,12 +173,6 @@ impl Listening {
     }
 }
 
-/// Returns how the run is over, if it is. Reads files.
-async fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
-    let folder = folder.clone();
-    log_scope::spawn_blocking(move || ended::over(&folder)).await?
-}
-
 #[async_trait]
 impl CommandAnswers for Answers {
     async fn status(&self, folder: &RunFolder) -> anyhow::Result<Value> {
@@ -170,7 +183,7 @@ impl CommandAnswers for Answers {
         {
             return Ok(status.clone());
         }
-        let over = over(folder).await?;
+        let over = self.over(folder).await?;
         let heard = match &over {
             Some(over) => {
                 listening.leave(self, folder).await;
@@ -198,7 +211,7 @@ impl CommandAnswers for Answers {
     async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts> {
         match self.own(folder) {
             Some(bus) => audit::counts(&bus, folder).await.ok(),
-            None => audit::ask(None, folder).await,
+            None => audit::ask(self.broker.as_deref(), folder).await,
         }
     }
 
@@ -221,7 +234,7 @@ impl CommandAnswers for Answers {
     async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
         let listening = self.listening(folder).await;
         let mut listening = listening.lock().await;
-        if let Some(over) = over(folder).await? {
+        if let Some(over) = self.over(folder).await? {
             anyhow::bail!("{}", over.text());
         }
         let (bus, _) = listening.open(self, folder).await?;

@@ -704,19 +704,20 @@ function coordinatorPanel(live, waits) {
   if (!live) return null;
   const does = waits.filter(([name]) => name === "coordinator").map(([, text]) => text);
   const rates = typeof live.conversations_per_s === "number"
-    ? h("p", { class: "soft" }, num(Math.round(live.conversations_per_s)), " conversations/s, ",
-      num(Math.round(live.turns_per_s)), " turns/s") : null;
+    ? `${figure(Math.round(live.conversations_per_s))} conversations/s, ${figure(Math.round(live.turns_per_s))} turns/s`
+    : null;
   const beats = Object.entries(live.coordinators);
-  const rows = beats.map(([name, beat], at) => [
-    h("td", { class: "id" }, shown(name.slice(0, 8))), beat.phase, figure(beat.open_groups),
-    figure(beat.finished_groups), figure(beat.finished_conversations), figure(beat.turns),
-    figure(beat.dead_tasks), shown(does[at] ?? "")]);
-  const right = (name) => ({ name, right: true });
-  return h("section", {}, h("h2", {}, beats.length > 1 ? "Coordinators" : "Coordinator"), rates,
-    h("div", { class: "panel" }, beats.length === 0
-      ? h("p", { class: "empty" }, shown(does[0] ?? "no heartbeat"))
-      : table(["", "Phase", right("Open"), right("Groups"), right("Conversations"), right("Turns"),
-        right("Dead"), "Does"], rows, "Coordinators")));
+  const one = ([name, beat], at) => h("div", { class: "pad" },
+    h("div", { class: "head" }, h("code", {}, shown(name.slice(0, 8))), h("span", { class: "grow" }),
+      chip(beat.phase, beat.phase === "running" ? "good" : "")),
+    h("p", { class: "soft" }, shown(does[at] ?? "")),
+    h("dl", { class: "grid" }, [["groups open", beat.open_groups], ["groups done", beat.finished_groups],
+      ["conversations", beat.finished_conversations], ["turns", beat.turns], ["tasks dead", beat.dead_tasks],
+    ].map(([key, value]) => [h("dt", {}, key), h("dd", {}, figure(value))])));
+  return h("section", {}, h("h2", {}, beats.length > 1 ? "Coordinators" : "Coordinator",
+    rates ? h("span", { class: "soft" }, ` ${rates}`) : null),
+  h("div", { class: "panel" }, beats.length === 0
+    ? h("p", { class: "empty" }, shown(does[0] ?? "no heartbeat")) : beats.map(one)));
 }
 
 function queuePanel(live) {
@@ -725,7 +726,8 @@ function queuePanel(live) {
   if (queues.length === 0) return null;
   return h("section", {}, h("h2", {}, "Queues"), h("div", { class: "panel" },
     table(["Queue", { name: "Messages ready", right: true }], queues.map(([name, depth]) => [
-        h("td", { class: "id" }, shown(name)), name.endsWith(".dead") && depth > 0
+        h("td", { class: "id", title: name }, shown(name.replace(`dyad.${open.run}.`, "").replace(/\.v1$/, ""))),
+        /\.dead(\.v1)?$/.test(name) && depth > 0
           ? h("a", { href: to(open.run, "letters") }, figure(depth)) : figure(depth)]), "Queues")));
 }
 
@@ -1705,7 +1707,7 @@ async function lettersPage(_rest, _options, signal) {
   h("div", { class: "panel" }, table(["Letter", "Reason", "Where", { name: "Failures", right: true },
     "First"], letters.map((one) => [
     [h("code", {}, shown(one.own ?? one.id)), h("div", { class: "soft" }, shown(one.kind))],
-    [h("div", {}, shown(one.reason)), h("details", {}, h("summary", {}, `${bytes(one.bytes)}`),
+    [h("div", {}, shown(one.reason)), h("details", {}, h("summary", {}, `the message, ${bytes(one.bytes)}`),
       h("pre", {}, shown(body(one)), one.cut ? " ..." : ""))],
     [shown(one.stage), one.class ? h("div", { class: "soft" }, shown(one.class)) : null],
     figure(one.attempts), h("span", { class: "nowrap" }, shown(one.first.slice(0, 19).replace("T", " ")))]),
