@@ -5,6 +5,7 @@ pub mod agent;
 pub mod base;
 pub mod cli;
 pub mod coordinator;
+pub mod dashboard;
 pub mod engine;
 pub mod eval;
 pub mod http;

@@ -104,6 +104,7 @@ const LAYERS: [(&str, &[&str]); 6] = [
             "agent",
             "eval",
             "coordinator",
+            "dashboard",
             "cli",
         ],
     ),

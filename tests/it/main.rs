@@ -9,6 +9,7 @@ mod cadence;
 mod chaos;
 mod converters;
 mod crash_points;
+mod dashboard;
 mod data;
 mod embedded;
 mod engines;

@@ -17,7 +17,7 @@ Look:
   status              Agents, weights, rewards, rates and queues (--watch, --json)
   logs AGENT          Log lines of one process (-f, --level, --conversation)
   conversation, conversations  One by its id, or a task's outcome; the newest ones
-  report              A page of curves and conversations for the browser
+  dashboard, report   Live pages of all runs in the browser; one page of a run, as a file
 Publish:
   publish FILE        Tasks to a run, one JSON object per line
   tasks dead          Tasks that failed, with reasons (--requeue, --drop)

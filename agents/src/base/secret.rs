@@ -122,6 +122,7 @@ pub(crate) fn is_secret(name: &std::ffi::OsStr) -> bool {
         "DYAD_TASK_KEY",
         "DYAD_CLIENT",
         "DYAD_HTTP_TOKEN",
+        "DYAD_DASHBOARD_TOKEN",
         "DYAD_ENGINE_TOKEN",
         "DYAD_OPENAI_KEY",
         configs::JUDGE_KEY,

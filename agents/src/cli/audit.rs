@@ -1,9 +1,11 @@
 //! `dyad audit`: nothing lost, nothing counted twice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use broker::AgentName;
+use broker::bus::Bus;
 use broker::protocol::Kind;
 use broker::topology::Topology;
 use clap::Args;
@@ -40,7 +42,8 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<()> {
         let made = repair::repair(&folder, agent)?;
         println!("{made}");
     }
-    let audit = audit::audit(&folder, ask(args, &folder).as_ref())?;
+    let asked = select::block_on(async { Ok(ask(args.broker.as_deref(), &folder).await) })?;
+    let audit = audit::audit(&folder, asked.as_ref())?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&audit)?);
     } else {
@@ -53,26 +56,29 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<()> {
 
 /// Asks the broker for dead letters and waiting tasks. Returns `None` if no broker answers, for
 /// example after a run with private servers has ended.
-fn ask(args: &AuditArgs, folder: &RunFolder) -> Option<BrokerCounts> {
-    let url = select::broker_url(args.broker.as_deref(), Some(folder)).ok()?;
-    let topology = Topology::new(folder.run().clone());
-    let asked = select::block_on(async {
+pub(super) async fn ask(broker: Option<&str>, folder: &RunFolder) -> Option<BrokerCounts> {
+    let url = select::broker_url(broker, Some(folder)).ok()?;
+    let asked = async {
         let bus = select::connect_within(&url, "audit", Duration::from_secs(2)).await?;
-        let letters = tasks::handle(&bus, &topology, &tasks::Order::List(Vec::new())).await;
-        let queued = bus.depth(&topology.tasks()).await;
+        let counts = counts(&bus, folder).await;
         bus.close().await;
-        anyhow::Ok((letters?, queued.context("the tasks queue was not counted")?))
-    });
-    match asked {
-        Ok((letters, queued)) => Some(BrokerCounts {
-            dead: letters.into_iter().filter(is_task).map(|letter| letter.id).collect(),
-            queued,
-        }),
-        Err(error) => {
-            tracing::debug!(%error, "the dead letters were not counted");
-            None
-        }
-    }
+        counts
+    };
+    asked
+        .await
+        .inspect_err(|error| tracing::debug!(%error, "the dead letters were not counted"))
+        .ok()
+}
+
+/// Counts dead letters and waiting tasks. The letters stay where they are.
+pub(super) async fn counts(bus: &Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Result<BrokerCounts> {
+    let topology = Topology::new(folder.run().clone());
+    let letters = tasks::handle(bus, &topology, &tasks::Order::List(Vec::new())).await?;
+    let queued = bus.depth(&topology.tasks()).await;
+    Ok(BrokerCounts {
+        dead: letters.into_iter().filter(is_task).map(|letter| letter.id).collect(),
+        queued: queued.context("the tasks queue was not counted")?,
+    })
 }
 
 /// Returns true if the letter is a task. A letter without a type came from a foreign publisher,

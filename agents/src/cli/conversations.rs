@@ -1,14 +1,13 @@
 //! `dyad conversations`: lists conversations by reward and role.
 
 use std::collections::VecDeque;
-use std::str::FromStr;
 
 use clap::Args;
 
 use super::render::table::{Align, Table};
 use super::select::RunArg;
 use crate::base::fault::Usage;
-use crate::run_folder::logs::{Transcript, each_transcript, one_line, printable};
+use crate::run_folder::logs::{RewardBound, Transcript, each_transcript, one_line, printable};
 
 /// List conversations with their tasks and rewards
 #[derive(Debug, Args)]
@@ -18,7 +17,7 @@ pub struct ConversationsArgs {
     pub last: usize,
     /// Only conversations with such a reward, for example '>0.5', '<=0' or '=1'
     #[arg(long, value_name = "BOUND", allow_hyphen_values = true)]
-    pub reward: Option<Bound>,
+    pub reward: Option<RewardBound>,
     /// Only this role's rewards
     #[arg(long, value_name = "ROLE")]
     pub role: Option<String>,
@@ -27,46 +26,6 @@ pub struct ConversationsArgs {
     pub json: bool,
     #[command(flatten)]
     pub run: RunArg,
-}
-
-/// Returns true if a reward keeps a bound.
-type Comparison = fn(&f64, &f64) -> bool;
-
-/// A bound of a reward.
-#[derive(Debug, Clone, Copy)]
-pub struct Bound {
-    compare: Comparison,
-    value: f64,
-}
-
-impl FromStr for Bound {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let kinds: [(&str, Comparison); 5] = [
-            (">=", f64::ge),
-            ("<=", f64::le),
-            (">", f64::gt),
-            ("<", f64::lt),
-            ("=", f64::eq),
-        ];
-        let text = text.trim();
-        let found = kinds
-            .into_iter()
-            .find_map(|(sign, compare)| Some((compare, text.strip_prefix(sign)?)));
-        let (compare, number) = found.ok_or("write >, >=, <, <= or = and a number, for example '>0.5'")?;
-        let value = number
-            .trim()
-            .parse()
-            .map_err(|_| format!("{number:?} is not a number"))?;
-        Ok(Self { compare, value })
-    }
-}
-
-impl Bound {
-    fn holds(self, reward: f64) -> bool {
-        (self.compare)(&reward, &self.value)
-    }
 }
 
 pub fn run(args: &ConversationsArgs) -> anyhow::Result<()> {
@@ -191,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(args(reward, role).wants(&found), wanted, "{reward:?} {role:?}");
         }
-        assert!("0.5".parse::<Bound>().is_err() && ">x".parse::<Bound>().is_err());
+        assert!("0.5".parse::<RewardBound>().is_err() && ">x".parse::<RewardBound>().is_err());
         let text = args(None, None).table(&VecDeque::from([found]));
         assert!(text.contains("listener/1 0.250  speaker 1.000"), "{text}");
     }

@@ -9,6 +9,7 @@ use anyhow::Context;
 use broker::topology::Topology;
 use configs::RunConfig;
 
+use super::dashboard::DashboardOption;
 use crate::agent::router;
 use crate::base::ids;
 use crate::base::signals::Signals;
@@ -42,7 +43,11 @@ pub fn system() -> actix::SystemRunner {
 }
 
 /// Runs `config` to its end in this process. The results are in the folder.
-pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Result<()> {
+pub async fn embedded(
+    config: Arc<RunConfig>,
+    folder: RunFolder,
+    pages: Option<&DashboardOption>,
+) -> anyhow::Result<()> {
     let urls = Connection {
         broker: config.run.broker.clone(),
         state: config.run.state.clone(),
@@ -58,6 +63,11 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     let servers = servers.keep();
     let run = folder.run().clone();
     let bus = connect::bus(&urls.broker).await?;
+    // In-process: other processes cannot reach messages in memory.
+    let pages = pages
+        .map(|pages| pages.serve(&folder, Some(bus.clone())))
+        .transpose()?
+        .flatten();
     let store = connect::store(&urls.state, &run).await?;
     let topology = Topology::new(run.clone());
     let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
@@ -145,6 +155,9 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
             _ = tidy => {}
             () = signals.next() => {}
         }
+    }
+    if let Some(pages) = pages {
+        pages.close().await;
     }
     bus.close().await;
     servers.stop().await;

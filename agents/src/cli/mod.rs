@@ -10,6 +10,7 @@ pub mod compose;
 pub mod conversation;
 pub mod conversations;
 pub mod cross_play;
+pub mod dashboard;
 mod devices;
 pub mod doctor;
 pub mod drain;
@@ -82,6 +83,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Status(status::StatusArgs),
     Logs(logs::LogsArgs),
+    Dashboard(dashboard::DashboardArgs),
     Publish(publish::PublishArgs),
     Tasks(tasks::TasksArgs),
     Topology(topology::TopologyArgs),
@@ -129,6 +131,7 @@ pub fn main_with(own: Registry) -> ! {
         Command::Doctor(args) => doctor::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Logs(args) => logs::run(&args),
+        Command::Dashboard(args) => dashboard::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Tasks(args) => tasks::run(&args),
         Command::Topology(args) => topology::run(&args),
@@ -197,6 +200,9 @@ mod tests {
         for call in [
             "dyad run configs/signal.toml --seed 3",
             "dyad logs a -f --level debug --conversation ab01/3",
+            "dyad dashboard latest --listen 127.0.0.1:0 --no-token",
+            "dyad run --dashboard configs/signal.toml",
+            "dyad up configs/signal.toml --dashboard=127.0.0.1:0",
             "dyad publish - --run latest --wait",
             "dyad conversations --last 5 --reward >0.5 --role speaker",
             "dyad learn configs/arithmetic.toml --seeds 3",

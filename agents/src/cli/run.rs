@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use configs::RunConfig;
 
+use super::dashboard::DashboardOption;
 use super::host_check;
 use super::overrides::{Overrides, Resume};
 use crate::base::fault::Usage;
@@ -26,6 +27,8 @@ pub struct RunArgs {
     pub resume: Resume,
     #[command(flatten)]
     pub overrides: Overrides,
+    #[command(flatten)]
+    pub dashboard: DashboardOption,
 }
 
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -43,8 +46,11 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     lines.stderr = Some("warn");
     lines.whole_run = true;
     let _telemetry = telemetry::init(lines)?;
-    let outcome =
-        crate::cli::embedded::system().block_on(crate::cli::embedded::embedded(Arc::new(config), folder.clone()));
+    let outcome = crate::cli::embedded::system().block_on(crate::cli::embedded::embedded(
+        Arc::new(config),
+        folder.clone(),
+        Some(&args.dashboard),
+    ));
     // The run's outcome matters more than an error of the summary.
     outcome.and(super::run_summary::print(&folder))
 }

@@ -6,13 +6,15 @@ mod waits;
 use std::time::Duration;
 
 use clap::Args;
+use configs::RunConfig;
 
 use super::ended::{self, Over};
 use super::last_metrics::last_metrics;
 use super::render;
 use super::select::{self, RunArg};
+use crate::run_folder::RunFolder;
 use crate::run_folder::logs::printable;
-use listener::{Listener, Status};
+use listener::{Listener, LiveState, Status};
 use waits::waits;
 
 /// Time between two views of `--watch`, besides the time to receive heartbeats.
@@ -58,22 +60,11 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         loop {
-            let mut state = match &mut live {
+            let beats = match &mut live {
                 Some(live) => Some(live.listen().await),
                 None => None,
             };
-            let metrics = last_metrics(&folder)?;
-            if let Some(state) = &mut state {
-                state.take_rates(&metrics.rates);
-            }
-            let status = Status {
-                run: folder.run().to_string(),
-                waits: state.as_ref().map_or_else(Vec::new, |live| waits(live, &config)),
-                live: state,
-                over: over.as_ref().map(|over| over.text().to_owned()),
-                offline: offline.clone(),
-                metrics,
-            };
+            let status = assemble(&folder, &config, over.as_ref(), beats, offline.clone())?;
             if args.json {
                 println!("{}", serde_json::to_string_pretty(&status)?);
                 return Ok(());
@@ -91,6 +82,28 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
             }
             tokio::time::sleep(REFRESH).await;
         }
+    })
+}
+
+/// Returns the state of a run: what was received, and what its files say.
+pub(super) fn assemble(
+    folder: &RunFolder,
+    config: &RunConfig,
+    over: Option<&Over>,
+    mut received: Option<LiveState>,
+    offline: Option<String>,
+) -> anyhow::Result<Status> {
+    let metrics = last_metrics(folder)?;
+    if let Some(received) = &mut received {
+        received.take_rates(&metrics.rates);
+    }
+    Ok(Status {
+        run: folder.run().to_string(),
+        waits: received.as_ref().map_or_else(Vec::new, |live| waits(live, config)),
+        live: received,
+        over: over.map(|over| over.text().to_owned()),
+        offline,
+        metrics,
     })
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::RunConfig;
 
+use super::dashboard::DashboardOption;
 use super::host_check;
 use super::overrides::{Overrides, Resume};
 use crate::policy::memory::Processes;
@@ -21,6 +22,8 @@ pub struct UpArgs {
     pub resume: Resume,
     #[command(flatten)]
     pub overrides: Overrides,
+    #[command(flatten)]
+    pub dashboard: DashboardOption,
 }
 
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
@@ -44,7 +47,14 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(crate::cli::supervise::supervise(&config, &folder));
+    let outcome = runtime.block_on(async {
+        let dashboard = args.dashboard.serve(&folder, None)?;
+        let outcome = crate::cli::supervise::supervise(&config, &folder).await;
+        if let Some(dashboard) = dashboard {
+            dashboard.close().await;
+        }
+        outcome
+    });
     // The run's outcome matters more than an error of the summary.
     outcome.and(super::run_summary::print(&folder))
 }

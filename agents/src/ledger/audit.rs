@@ -5,7 +5,7 @@ use std::path::Path;
 
 use broker::ids::{Attempt, Digest, GroupId, WeightVersion};
 use broker::protocol::control::RunState;
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use serde::Serialize;
 
 use super::cache::{load_lineages, set_chain};
@@ -171,26 +171,30 @@ impl Inspector {
         let mut statement = self
             .connection
             .prepare(&format!(
-                "SELECT group_id, task, state, attempt, digest, samples, reason, {conversations} FROM groups ORDER BY seq"
+                "SELECT {GROUP_COLUMNS}, {conversations} FROM groups ORDER BY seq"
             ))
             .doing("read")?;
-        let rows = statement
-            .query_map([], |row| {
-                let attempt: Option<Id> = row.get(3)?;
-                let digest: Option<Id> = row.get(4)?;
-                Ok(GroupRow {
-                    group: GroupId(row.get::<_, Id>(0)?.0),
-                    task: row.get(1)?,
-                    state: RowState::of(row.get(2)?),
-                    winner: attempt.zip(digest).map(|(a, d)| (Attempt(a.0), Digest(d.0))),
-                    samples: unsigned(row.get(5)?),
-                    reason: row.get(6)?,
-                    conversations: row.get::<_, Option<i64>>(7)?.map(unsigned),
-                })
-            })
-            .doing("read")?;
+        let rows = statement.query_map([], group_row).doing("read")?;
         rows.collect::<Result<_, _>>().doing("read")
     }
+}
+
+/// The columns of [`group_row`], before `conversations`.
+pub(super) const GROUP_COLUMNS: &str = "group_id, task, state, attempt, digest, samples, reason";
+
+/// Reads a row of [`GROUP_COLUMNS`] and `conversations`.
+pub(super) fn group_row(row: &Row<'_>) -> rusqlite::Result<GroupRow> {
+    let attempt: Option<Id> = row.get(3)?;
+    let digest: Option<Id> = row.get(4)?;
+    Ok(GroupRow {
+        group: GroupId(row.get::<_, Id>(0)?.0),
+        task: row.get(1)?,
+        state: RowState::of(row.get(2)?),
+        winner: attempt.zip(digest).map(|(a, d)| (Attempt(a.0), Digest(d.0))),
+        samples: unsigned(row.get(5)?),
+        reason: row.get(6)?,
+        conversations: row.get::<_, Option<i64>>(7)?.map(unsigned),
+    })
 }
 
 impl Ledger {

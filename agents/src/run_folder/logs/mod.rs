@@ -5,6 +5,7 @@ mod earned;
 mod numbers;
 mod prompt_text;
 mod reader;
+mod reward_bound;
 mod transcripts;
 mod view;
 
@@ -13,5 +14,6 @@ pub use earned::{Compared, Credited, Earned, EarnedPart};
 pub use light::printable::{one_line, printable};
 pub use prompt_text::prompt_text;
 pub use reader::{Tail, read_json_lines};
+pub use reward_bound::RewardBound;
 pub use transcripts::{Transcript, TranscriptTurn, Transcripts, conversations_of, each_transcript, find_conversation};
 pub use view::{LogFilter, LogLine, render_line};

@@ -1,0 +1,323 @@
+//! `dyad dashboard`: shows runs in the browser.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use broker::bus::Bus;
+use broker::ids::RunId;
+use broker::topology::Topology;
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::ended::{self, Over};
+use super::status::listener::Listener;
+use super::{audit, select, status, tasks};
+use crate::base::log_scope;
+use crate::base::signals::Signals;
+use crate::dashboard::{ADDRESS, CommandAnswers, Plan, Runs, Served, serve};
+use crate::report::task_accounts::BrokerCounts;
+use crate::run_folder::RunFolder;
+
+/// The time for which a status is repeated: several pages ask at once.
+const KEPT: Duration = Duration::from_secs(1);
+/// The longest body of a dead letter that is shown.
+const LONGEST: usize = 64 << 10;
+
+/// Show runs in the browser
+///
+/// Prints the URL, which holds the token, and serves until it is interrupted. It only reads.
+/// `DYAD_DASHBOARD_TOKEN` sets the token; an address that other machines reach needs it.
+#[derive(Debug, Args)]
+pub struct DashboardArgs {
+    /// The run: `latest`, its id or the beginning of it, or its folder; without it all runs
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
+    pub listen: SocketAddr,
+    /// Folder that holds the run folders
+    #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
+    pub runs: PathBuf,
+    /// Broker URL, instead of the runs' own
+    #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
+    pub broker: Option<String>,
+    /// Name of this host that browsers may use, besides its addresses
+    #[arg(long, value_name = "NAME")]
+    pub host_name: Vec<String>,
+    /// Answer without a token to every user of this machine
+    #[arg(long)]
+    pub no_token: bool,
+}
+
+/// The option `--dashboard` of commands that start a run.
+#[derive(Debug, Clone, Args)]
+pub struct DashboardOption {
+    /// Show the run in the browser; the first line printed is the URL
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = ADDRESS)]
+    pub dashboard: Option<SocketAddr>,
+}
+
+pub fn run(args: &DashboardArgs) -> anyhow::Result<()> {
+    let runs = match &args.run {
+        Some(which) => Runs::only(RunFolder::find(&args.runs, which)?),
+        None => Runs::below(&args.runs),
+    };
+    let plan = Plan::new(args.listen, !args.no_token, args.host_name.clone())?;
+    select::block_on(async {
+        let mut signals = Signals::listen()?;
+        let answers = Answers {
+            broker: args.broker.clone(),
+            ..Answers::default()
+        };
+        let served = serve(plan, runs, Arc::new(answers))?;
+        println!("{}", served.url);
+        signals.next().await;
+        served.close().await;
+        Ok(())
+    })
+}
+
+impl DashboardOption {
+    /// Serves the pages of one run and prints their URL. `bus` holds the messages of a run in this
+    /// process.
+    ///
+    /// # Errors
+    /// The token is weak, or the address cannot be listened on.
+    pub fn serve(&self, folder: &RunFolder, bus: Option<Arc<dyn Bus>>) -> anyhow::Result<Option<Served>> {
+        let Some(address) = self.dashboard else {
+            return Ok(None);
+        };
+        let answers = Answers {
+            own: bus.map(|bus| (folder.run().clone(), bus)),
+            ..Answers::default()
+        };
+        let plan = Plan::new(address, true, Vec::new())?;
+        let served = serve(plan, Runs::only(folder.clone()), Arc::new(answers))?;
+        println!("{}", served.url);
+        Ok(Some(served))
+    }
+}
+
+/// The answers of `dyad status`, `dyad audit` and `dyad tasks dead`.
+#[derive(Default)]
+struct Answers {
+    /// The run of this process.
+    own: Option<(RunId, Arc<dyn Bus>)>,
+    /// The broker of all runs, instead of their own.
+    broker: Option<String>,
+    listening: Mutex<HashMap<RunId, Arc<Mutex<Listening>>>>,
+}
+
+/// A run's messages, and its last status.
+#[derive(Default)]
+struct Listening {
+    live: Option<(Arc<dyn Bus>, Listener)>,
+    last: Option<(Instant, Value)>,
+}
+
+impl Answers {
+    async fn listening(&self, folder: &RunFolder) -> Arc<Mutex<Listening>> {
+        let mut listening = self.listening.lock().await;
+        listening.entry(folder.run().clone()).or_default().clone()
+    }
+
+    fn own(&self, folder: &RunFolder) -> Option<Arc<dyn Bus>> {
+        let own = self.own.as_ref().filter(|(run, _)| run == folder.run());
+        own.map(|(_, bus)| bus.clone())
+    }
+
+    /// Returns how the run is over, if it is, as `dyad status` does. Reads files.
+    async fn over(&self, folder: &RunFolder) -> anyhow::Result<Option<Over>> {
+        let folder = folder.clone();
+        let over = log_scope::spawn_blocking(move || ended::over(&folder)).await??;
+        Ok(over.filter(|over| matches!(over, Over::Ended(_)) || self.broker.is_none()))
+    }
+
+    async fn connect(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
+        match self.own(folder) {
+            Some(bus) => Ok(bus),
+            None => {
+                let url = select::broker_url(self.broker.as_deref(), Some(folder))?;
+                select::connect(&url, "dashboard").await
+            }
+        }
+    }
+}
+
+impl Listening {
+    /// Listens to the run, from now on or already.
+    async fn open(&mut self, answers: &Answers, folder: &RunFolder) -> anyhow::Result<&mut (Arc<dyn Bus>, Listener)> {
+        let live = match self.live.take() {
+            Some(live) => live,
+            None => {
+                let bus = answers.connect(folder).await?;
+                let listener = Listener::open(bus.clone(), folder, &folder.config()?).await?;
+                (bus, listener)
+            }
+        };
+        Ok(self.live.insert(live))
+    }
+
+    /// Ends the connection to a run that is over.
+    async fn leave(&mut self, answers: &Answers, folder: &RunFolder) {
+        if let Some((bus, _)) = self.live.take()
+            && answers.own(folder).is_none()
+        {
+            bus.close().await;
+        }
+    }
+}
+
+#[async_trait]
+impl CommandAnswers for Answers {
+    async fn status(&self, folder: &RunFolder) -> anyhow::Result<Value> {
+        let listening = self.listening(folder).await;
+        let mut listening = listening.lock().await;
+        if let Some((at, status)) = &listening.last
+            && at.elapsed() < KEPT
+        {
+            return Ok(status.clone());
+        }
+        let over = self.over(folder).await?;
+        let heard = match &over {
+            Some(over) => {
+                listening.leave(self, folder).await;
+                Err(anyhow::anyhow!("{}", over.text()))
+            }
+            None => match listening.open(self, folder).await {
+                Ok((_, listener)) => Ok(listener.listen().await),
+                Err(error) => Err(error),
+            },
+        };
+        let (heard, offline) = match heard {
+            Ok(heard) => (Some(heard), None),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
+        let folder = folder.clone();
+        let status = log_scope::spawn_blocking(move || {
+            let status = status::assemble(&folder, &folder.config()?, over.as_ref(), heard, offline)?;
+            anyhow::Ok(serde_json::to_value(status)?)
+        });
+        let status = status.await??;
+        listening.last = Some((Instant::now(), status.clone()));
+        Ok(status)
+    }
+
+    async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts> {
+        match self.own(folder) {
+            Some(bus) => audit::counts(&bus, folder).await.ok(),
+            None => audit::ask(self.broker.as_deref(), folder).await,
+        }
+    }
+
+    async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>> {
+        let topology = Topology::new(folder.run().clone());
+        let order = tasks::Order::List(Vec::new());
+        // Letters return to their queue when the connection that read them ends.
+        let letters = match self.own(folder) {
+            Some(bus) => tasks::handle(&bus, &topology, &order).await?,
+            None => {
+                let bus = self.connect(folder).await?;
+                let letters = tasks::handle(&bus, &topology, &order).await;
+                bus.close().await;
+                letters?
+            }
+        };
+        Ok(letters.iter().map(letter).collect())
+    }
+
+    async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
+        let listening = self.listening(folder).await;
+        let mut listening = listening.lock().await;
+        if let Some(over) = self.over(folder).await? {
+            anyhow::bail!("{}", over.text());
+        }
+        let (bus, _) = listening.open(self, folder).await?;
+        Ok(bus.clone())
+    }
+}
+
+fn letter(letter: &tasks::Letter) -> Value {
+    let body = String::from_utf8_lossy(&letter.body);
+    let is_long = body.len() > LONGEST;
+    let body: String = if is_long {
+        body.chars().take(LONGEST / 4).collect()
+    } else {
+        body.into_owned()
+    };
+    json!({
+        "id": letter.id,
+        "own": letter.own,
+        "kind": letter.kind,
+        "reason": letter.reason,
+        "class": letter.class,
+        "stage": letter.stage,
+        "first": letter.first,
+        "attempts": letter.attempts,
+        "queue": letter.queue,
+        "key": letter.key,
+        "user": letter.user,
+        "mover": letter.mover,
+        "bytes": letter.body.len(),
+        "body": body,
+        "cut": is_long,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::bus::memory::MemoryBus;
+
+    use super::super::ended::tests::ended_run;
+    use super::*;
+    use crate::run_folder::tests::config_in;
+
+    #[tokio::test]
+    async fn ended_run_has_a_status_and_no_messages() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = ended_run(base.path());
+        let answers = Answers::default();
+        let status = answers.status(&folder).await.unwrap();
+        assert!(status["over"].as_str().unwrap().contains("eval.stop_at reached"));
+        assert!(status["live"].is_null());
+        let error = answers.bus(&folder).await.err().unwrap();
+        assert!(error.to_string().contains("eval.stop_at reached"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn run_of_this_process_is_heard_in_its_memory() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let bus: Arc<dyn Bus> = MemoryBus::new();
+        let names = folder.config().unwrap().participants();
+        bus.declare(&Topology::new(folder.run().clone()), &names).await.unwrap();
+        let answers = Answers {
+            own: Some((folder.run().clone(), bus.clone())),
+            ..Answers::default()
+        };
+        let status = answers.status(&folder).await.unwrap();
+        assert!(status["live"]["queues"].as_object().unwrap().len() > 2, "{status}");
+        assert!(answers.letters(&folder).await.unwrap().is_empty());
+        assert!(Arc::ptr_eq(&answers.bus(&folder).await.unwrap(), &bus));
+    }
+
+    #[test]
+    fn long_body_of_a_letter_is_cut() {
+        let long = tasks::Letter {
+            id: "t1".into(),
+            body: vec![b'x'; LONGEST + 1].into(),
+            ..tasks::Letter::default()
+        };
+        let shown = letter(&long);
+        assert_eq!(
+            (shown["cut"].as_bool(), shown["bytes"].as_u64()),
+            (Some(true), Some(LONGEST as u64 + 1))
+        );
+        assert_eq!(shown["body"].as_str().unwrap().len(), LONGEST / 4);
+    }
+}

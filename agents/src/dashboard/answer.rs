@@ -1,0 +1,123 @@
+//! Answers of the API: JSON with a limit of size, and errors as `{"error": ...}`.
+
+use std::fmt;
+
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpResponse, ResponseError};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::base::log_scope;
+use crate::run_folder::FolderError;
+
+/// The largest answer in bytes.
+const LARGEST: usize = 4 << 20;
+
+/// The answer of a handler.
+pub(crate) type Answer = Result<HttpResponse, ApiError>;
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub(crate) status: u16,
+    pub(crate) message: String,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: u16, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn missing(message: impl Into<String>) -> Self {
+        Self::new(404, message)
+    }
+
+    pub(crate) fn wrong(message: impl Into<String>) -> Self {
+        Self::new(400, message)
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status_code());
+        if self.status == 401 {
+            response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
+        }
+        response
+            .content_type("application/json")
+            .body(json!({"error": self.message}).to_string())
+    }
+}
+
+impl From<anyhow::Error> for ApiError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::new(500, format!("{error:#}"))
+    }
+}
+
+impl From<FolderError> for ApiError {
+    fn from(error: FolderError) -> Self {
+        Self::from(anyhow::Error::from(error))
+    }
+}
+
+impl From<std::io::Error> for ApiError {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(500, format!("a file of the run cannot be read: {error}"))
+    }
+}
+
+/// Answers with JSON.
+///
+/// # Errors
+/// The answer is larger than an answer may be.
+pub(crate) fn json(value: &impl Serialize) -> Answer {
+    body(value).map(response)
+}
+
+/// Answers with the result of blocking work.
+pub(crate) async fn blocking<T: Serialize>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Answer {
+    let made = log_scope::spawn_blocking(move || body(&work()?)).await;
+    made.map_err(|_| ApiError::new(500, "the answer was not finished"))?
+        .map(response)
+}
+
+fn body(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+    let body = serde_json::to_vec(value).map_err(|error| ApiError::new(500, error.to_string()))?;
+    if body.len() > LARGEST {
+        let message = format!(
+            "the answer has {} bytes, of at most {LARGEST}: ask for less",
+            body.len()
+        );
+        return Err(ApiError::new(413, message));
+    }
+    Ok(body)
+}
+
+fn response(body: Vec<u8>) -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_answers_are_refused() {
+        assert!(json(&"x".repeat(LARGEST - 2)).is_ok());
+        assert_eq!(json(&"x".repeat(LARGEST)).unwrap_err().status, 413);
+    }
+}

@@ -1,0 +1,352 @@
+//! Conversations: pages of summaries, one with its ledgers' verdicts, and the members of a group.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use broker::ids::GroupId;
+use serde::{Deserialize, Serialize};
+
+use super::custody::{self, Custody};
+use crate::dashboard::answer::ApiError;
+use crate::dashboard::lines::Backward;
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::{RewardBound, Transcript, TranscriptTurn, find_conversation};
+
+/// The most summaries of an answer.
+const MOST: usize = 200;
+/// Bytes of transcripts that one answer reads; the next one goes on from there.
+const READ: u64 = 24 << 20;
+/// Characters of a turn in a summary.
+const SHOWN: usize = 200;
+
+/// What is asked for.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Query {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    /// Text in a task or a turn.
+    q: Option<String>,
+    role: Option<String>,
+    /// A bound such as `>0.5`.
+    reward: Option<String>,
+    /// `train` or `eval`.
+    kind: Option<String>,
+    status: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Page {
+    conversations: Vec<Summary>,
+    /// The cursor of the next page; `None` if everything was read.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Summary {
+    conversation: String,
+    task: String,
+    step: u64,
+    status: String,
+    eval: bool,
+    turns: usize,
+    /// The reward of each seat.
+    rewards: BTreeMap<String, Option<f64>>,
+    /// The agent of each seat.
+    agents: BTreeMap<String, String>,
+    /// The beginning of the last turn.
+    last: String,
+}
+
+/// Which conversations are wanted.
+#[derive(Debug, Default)]
+struct Filter {
+    text: String,
+    role: Option<String>,
+    reward: Option<RewardBound>,
+    eval: Option<bool>,
+    status: Option<String>,
+}
+
+impl Filter {
+    fn of(query: &Query) -> Result<Self, ApiError> {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let reward = given(&query.reward).map(|text| text.parse::<RewardBound>());
+        let eval = match given(&query.kind).as_deref() {
+            None => None,
+            Some("train") => Some(false),
+            Some("eval") => Some(true),
+            Some(_) => return Err(ApiError::wrong("kind is `train` or `eval`")),
+        };
+        Ok(Self {
+            text: given(&query.q).unwrap_or_default().to_lowercase(),
+            role: given(&query.role),
+            reward: reward
+                .transpose()
+                .map_err(|why| ApiError::wrong(format!("reward: {why}")))?,
+            eval,
+            status: given(&query.status),
+        })
+    }
+
+    fn wants(&self, transcript: &Transcript) -> bool {
+        let is_role = |seat: &str| {
+            let role = seat.split('/').next();
+            self.role.as_deref().is_none_or(|wanted| role == Some(wanted))
+        };
+        let earns = |parts: &BTreeMap<String, f64>| {
+            let total = parts.get("total");
+            self.reward
+                .is_none_or(|bound| total.is_some_and(|total| bound.holds(*total)))
+        };
+        let mut rewards = transcript.rewards.iter();
+        let any = self.role.is_none() && self.reward.is_none();
+        self.eval.is_none_or(|eval| transcript.eval == eval)
+            && self.status.as_ref().is_none_or(|status| transcript.status == *status)
+            && (any || rewards.any(|(seat, parts)| is_role(seat) && earns(parts)))
+            && self.has_text(transcript)
+    }
+
+    fn has_text(&self, transcript: &Transcript) -> bool {
+        let has = |text: &str| text.to_lowercase().contains(&self.text);
+        self.text.is_empty()
+            || transcript.conversation.starts_with(&self.text)
+            || has(&transcript.task)
+            || transcript.turns.iter().any(|turn| has(&turn.text))
+    }
+}
+
+/// A transcripts file that is read from its end.
+struct Source {
+    name: String,
+    lines: Backward,
+    /// The newest conversation that was read and not taken, and the offset of its line.
+    waiting: Option<(u64, Transcript)>,
+    /// The offset before which nothing was taken.
+    rest: u64,
+}
+
+impl Source {
+    /// Reads until a conversation waits.
+    fn fill(&mut self) -> io::Result<()> {
+        while self.waiting.is_none() {
+            let Some((at, line)) = self.lines.next_line()? else {
+                self.rest = 0;
+                return Ok(());
+            };
+            match serde_json::from_slice(&line) {
+                Ok(transcript) => self.waiting = Some((at, transcript)),
+                Err(_) => self.rest = at,
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Transcript> {
+        let (at, transcript) = self.waiting.take()?;
+        self.rest = at;
+        Some(transcript)
+    }
+}
+
+/// Returns a page of conversations, the newest first.
+pub(crate) fn page(folder: &RunFolder, query: &Query) -> Result<Page, ApiError> {
+    let filter = Filter::of(query)?;
+    let limit = query.limit.unwrap_or(50).clamp(1, MOST);
+    let cursor = query.cursor.as_deref().map(Cursor::parse).transpose()?;
+    let mut sources = sources(folder.files("transcripts")?, cursor.as_ref())?;
+    let rest = |sources: &[Source]| -> u64 { sources.iter().map(|source| source.rest).sum() };
+    let begun = rest(&sources);
+    let mut found = Vec::new();
+    let mut is_over = false;
+    while found.len() < limit {
+        for source in &mut sources {
+            source.fill()?;
+        }
+        // Several coordinators write at the same time: steps order their conversations.
+        let step = |source: &&mut Source| source.waiting.as_ref().map(|(_, transcript)| transcript.step);
+        let Some(transcript) = sources.iter_mut().max_by_key(step).and_then(Source::take) else {
+            is_over = true;
+            break;
+        };
+        if filter.wants(&transcript) {
+            found.push(summary(transcript));
+        }
+        if begun.saturating_sub(rest(&sources)) > READ {
+            break;
+        }
+    }
+    let next = (!is_over).then(|| Cursor::of(&sources).to_string());
+    Ok(Page {
+        conversations: found,
+        next,
+    })
+}
+
+fn sources(files: Vec<PathBuf>, cursor: Option<&Cursor>) -> Result<Vec<Source>, ApiError> {
+    let mut sources = Vec::new();
+    for path in files {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let before = match cursor {
+            // A file that is newer than the cursor has only newer conversations.
+            Some(cursor) => match cursor.0.get(&name) {
+                Some(offset) => Some(*offset),
+                None => continue,
+            },
+            None => None,
+        };
+        let lines = Backward::open(&path, before)?;
+        sources.push(Source {
+            name,
+            rest: lines.offset(),
+            lines,
+            waiting: None,
+        });
+    }
+    Ok(sources)
+}
+
+/// How far each file was read: `NAME@OFFSET,NAME@OFFSET`.
+#[derive(Debug, PartialEq, Eq)]
+struct Cursor(BTreeMap<String, u64>);
+
+impl Cursor {
+    fn of(sources: &[Source]) -> Self {
+        Self(
+            sources
+                .iter()
+                .map(|source| (source.name.clone(), source.rest))
+                .collect(),
+        )
+    }
+
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        let part = |part: &str| {
+            let (name, offset) = part.rsplit_once('@')?;
+            Some((name.to_owned(), offset.parse().ok()?))
+        };
+        let parts: Option<BTreeMap<_, _>> = text.split(',').map(part).collect();
+        parts
+            .map(Self)
+            .ok_or_else(|| ApiError::wrong("the cursor is none of ours"))
+    }
+}
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(|(name, offset)| format!("{name}@{offset}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+fn seat(turn: &TranscriptTurn) -> String {
+    match turn.seat {
+        0 => turn.role.clone(),
+        seat => format!("{}/{seat}", turn.role),
+    }
+}
+
+/// Returns the reward of each seat; a value that is not finite is `None`.
+fn totals(transcript: &Transcript) -> BTreeMap<String, Option<f64>> {
+    let total = |(seat, parts): (&String, &BTreeMap<String, f64>)| {
+        let total = parts.get("total").copied().filter(|total| total.is_finite());
+        (seat.clone(), total)
+    };
+    transcript.rewards.iter().map(total).collect()
+}
+
+fn summary(transcript: Transcript) -> Summary {
+    let last = transcript
+        .turns
+        .last()
+        .map(|turn| turn.text.chars().take(SHOWN).collect());
+    Summary {
+        rewards: totals(&transcript),
+        agents: transcript
+            .turns
+            .iter()
+            .map(|turn| (seat(turn), turn.agent.clone()))
+            .collect(),
+        turns: transcript.turns.len(),
+        last: last.unwrap_or_default(),
+        conversation: transcript.conversation,
+        task: transcript.task,
+        step: transcript.step,
+        status: transcript.status,
+        eval: transcript.eval,
+    }
+}
+
+/// One conversation, as `dyad conversation --json` prints it, with the verdicts on its samples.
+#[derive(Debug, Serialize)]
+pub(crate) struct Whole {
+    transcript: Transcript,
+    custody: Custody,
+    /// The members of its group that are written.
+    members: Vec<Member>,
+}
+
+#[derive(Debug, Serialize)]
+struct Member {
+    member: u16,
+    status: String,
+    rewards: BTreeMap<String, Option<f64>>,
+}
+
+/// The members of a group that are written, with the verdicts on all of its samples.
+#[derive(Debug, Serialize)]
+pub(crate) struct Group {
+    group: String,
+    task: String,
+    members: Vec<Transcript>,
+    custody: Custody,
+}
+
+pub(crate) fn one(folder: &RunFolder, group: &str, member: &str) -> Result<Whole, ApiError> {
+    let missing = || ApiError::missing("no such conversation is written; run.transcripts selects which are");
+    let member: u16 = member.parse().map_err(|_| missing())?;
+    let (group, members) = members(folder, group)?;
+    let rewards = |(member, transcript): &(u16, Transcript)| Member {
+        member: *member,
+        status: transcript.status.clone(),
+        rewards: totals(transcript),
+    };
+    let shown = members.iter().map(rewards).collect();
+    let mut found = members.into_iter().filter(|(number, _)| *number == member);
+    let (_, transcript) = found.next().ok_or_else(missing)?;
+    Ok(Whole {
+        transcript,
+        custody: custody::read(folder, group)?,
+        members: shown,
+    })
+}
+
+pub(crate) fn group(folder: &RunFolder, group: &str) -> Result<Group, ApiError> {
+    let (id, members) = members(folder, group)?;
+    let Some((_, first)) = members.first() else {
+        return Err(ApiError::missing(
+            "no conversation of this group is written; run.transcripts selects which are",
+        ));
+    };
+    Ok(Group {
+        group: id.to_string(),
+        task: first.task.clone(),
+        custody: custody::read(folder, id)?,
+        members: members.into_iter().map(|(_, transcript)| transcript).collect(),
+    })
+}
+
+/// Returns the written members of a group by number. One that was written twice counts once.
+fn members(folder: &RunFolder, group: &str) -> Result<(GroupId, Vec<(u16, Transcript)>), ApiError> {
+    let id = GroupId::from_hex(group).ok_or_else(|| ApiError::missing("a group is 32 hexadecimal digits"))?;
+    let found = find_conversation(&folder.path().join("transcripts"), &format!("{id}/"))?;
+    let numbered = found.into_iter().filter_map(|transcript| {
+        let (_, member) = transcript.conversation.split_once('/')?;
+        Some((member.parse().ok()?, transcript))
+    });
+    let numbered: BTreeMap<u16, Transcript> = numbered.collect();
+    Ok((id, numbered.into_iter().collect()))
+}
+
+#[cfg(test)]
+mod tests;

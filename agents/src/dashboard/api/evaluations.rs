@@ -1,0 +1,168 @@
+//! Evaluations over steps, their changes, and the tasks of the first and the last one.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::dashboard::answer::ApiError;
+use crate::run_folder::RunFolder;
+use crate::stats::over_tasks;
+use crate::stats::summary::{self, Evaluation, MetricChange};
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Evaluations {
+    evaluations: Vec<Shown>,
+    changes: Vec<Change>,
+    tasks: Tasks,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    step: u64,
+    last: bool,
+    pinned: Option<bool>,
+    /// The versions of each agent, as `lineage.step`.
+    versions: BTreeMap<String, Vec<String>>,
+    figures: BTreeMap<String, Mean>,
+}
+
+/// The mean over tasks with its 95% interval.
+#[derive(Debug, Serialize)]
+struct Mean {
+    mean: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    tasks: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Change {
+    metric: String,
+    before: f64,
+    after: f64,
+    gain: f64,
+    low: f64,
+    high: f64,
+    tasks: usize,
+}
+
+/// A figure's value for each task.
+#[derive(Debug, Default, Serialize)]
+struct Tasks {
+    metric: String,
+    first_step: u64,
+    last_step: u64,
+    first: BTreeMap<String, f64>,
+    last: BTreeMap<String, f64>,
+}
+
+/// Reads the evaluations; the tasks are those of `metric`, or of `success`.
+pub(crate) fn read(folder: &RunFolder, metric: Option<&str>) -> Result<Evaluations, ApiError> {
+    let evaluations = summary::evaluations(folder)?;
+    let changes = summary::read(folder)?;
+    let tasks = tasks(&evaluations, metric);
+    Ok(Evaluations {
+        evaluations: evaluations.into_values().map(shown).collect(),
+        changes: changes.into_iter().map(change).collect(),
+        tasks,
+    })
+}
+
+fn shown(one: Evaluation) -> Shown {
+    let mean = |(name, values): (&String, &BTreeMap<String, f64>)| {
+        let values: Vec<f64> = values.values().copied().collect();
+        let interval = over_tasks(&values);
+        let figure = Mean {
+            mean: one.mean(name)?,
+            low: interval.map(|interval| interval.low),
+            high: interval.map(|interval| interval.high),
+            tasks: values.len(),
+        };
+        Some((name.clone(), figure))
+    };
+    let figures = one.values.iter().filter_map(mean).collect();
+    let versions = one.versions.iter().map(|(agent, versions)| {
+        let versions = versions.iter().map(ToString::to_string).collect();
+        (agent.to_string(), versions)
+    });
+    Shown {
+        step: one.step,
+        last: one.last,
+        pinned: one.pinned,
+        versions: versions.collect(),
+        figures,
+    }
+}
+
+fn change(change: MetricChange) -> Change {
+    Change {
+        metric: change.metric,
+        before: change.before,
+        after: change.after,
+        gain: change.gain,
+        low: change.low,
+        high: change.high,
+        tasks: change.tasks,
+    }
+}
+
+fn tasks(evaluations: &BTreeMap<u64, Evaluation>, metric: Option<&str>) -> Tasks {
+    let (Some((first_step, first)), Some((last_step, last))) =
+        (evaluations.first_key_value(), evaluations.last_key_value())
+    else {
+        return Tasks::default();
+    };
+    let metric = metric.filter(|name| last.values.contains_key(*name));
+    let default = || {
+        last.values
+            .keys()
+            .find(|name| *name == "success")
+            .or(last.values.keys().next())
+    };
+    let metric = metric
+        .map(str::to_owned)
+        .or_else(|| default().cloned())
+        .unwrap_or_default();
+    let values = |one: &Evaluation| one.values.get(&metric).cloned().unwrap_or_default();
+    Tasks {
+        first_step: *first_step,
+        last_step: *last_step,
+        first: values(first),
+        last: values(last),
+        metric,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evaluation(step: u64, values: &[(&str, f64)]) -> Evaluation {
+        let values = values
+            .iter()
+            .map(|(task, value)| ((*task).to_owned(), *value))
+            .collect();
+        Evaluation {
+            step,
+            values: [("success".to_owned(), values), ("other".to_owned(), BTreeMap::new())].into(),
+            ..Evaluation::default()
+        }
+    }
+
+    #[test]
+    fn success_is_shown_unless_another_figure_is_asked_for() {
+        let one = evaluation(0, &[("t1", 0.0), ("t2", 1.0)]);
+        let all = [(0, one.clone()), (4, evaluation(4, &[("t1", 1.0)]))].into();
+        let found = tasks(&all, None);
+        assert_eq!(
+            (found.metric.as_str(), found.first_step, found.last_step),
+            ("success", 0, 4)
+        );
+        assert_eq!((found.first.len(), found.last.len()), (2, 1));
+        assert_eq!(tasks(&all, Some("other")).metric, "other");
+        assert_eq!(tasks(&all, Some("no such")).metric, "success");
+        let figures = shown(one).figures;
+        assert!((figures["success"].mean - 0.5).abs() < 1e-12 && figures["success"].tasks == 2);
+        assert!(!figures.contains_key("other"), "a figure without a task has no mean");
+    }
+}

@@ -1,0 +1,89 @@
+//! The front end: five files in the binary.
+
+use actix_web::HttpResponse;
+
+/// A file: its path, type and content.
+type Asset = (&'static str, &'static str, &'static [u8]);
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// All files. The vendored ones are uPlot 1.6.31, with its licence in the source.
+pub(crate) const ASSETS: [Asset; 5] = [
+    ("/", HTML, include_bytes!("assets/index.html")),
+    ("/app.css", CSS, include_bytes!("assets/app.css")),
+    ("/app.js", SCRIPT, include_bytes!("assets/app.js")),
+    ("/uplot.min.css", CSS, include_bytes!("assets/uplot.min.css")),
+    ("/uplot.iife.min.js", SCRIPT, include_bytes!("assets/uplot.iife.min.js")),
+];
+
+/// Answers with the file of a path.
+pub(crate) fn answer(path: &str) -> HttpResponse {
+    match ASSETS.iter().find(|(known, _, _)| *known == path) {
+        Some((_, kind, content)) => HttpResponse::Ok().content_type(*kind).body(*content),
+        None => HttpResponse::NotFound().finish(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(path: &str) -> &'static str {
+        let (_, _, content) = ASSETS.iter().find(|(known, _, _)| *known == path).unwrap();
+        std::str::from_utf8(content).unwrap()
+    }
+
+    /// Foreign text must never become markup or code.
+    #[test]
+    fn script_uses_no_call_that_makes_markup_or_code_of_text() {
+        let script = text("/app.js");
+        for forbidden in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+            "javascript:",
+            "srcdoc",
+            "setHTML",
+            "createContextualFragment",
+            "DOMParser",
+            "importScripts",
+            "import(",
+        ] {
+            assert!(!script.contains(forbidden), "{forbidden}");
+        }
+        let handlers = script.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
+            let is_event = word
+                .strip_prefix("on")
+                .is_some_and(|rest| ["click", "error", "load", "input", "change", "focus", "toggle"].contains(&rest));
+            is_event
+        });
+        assert_eq!(handlers.count(), 0);
+    }
+
+    #[test]
+    fn front_end_names_no_other_address() {
+        for path in ["/", "/app.js", "/app.css"] {
+            let known = "http://www.w3.org/2000/svg";
+            let page = text(path).replace(known, "");
+            for foreign in ["http://", "https://", "@import", "url(", "//cdn"] {
+                assert!(!page.contains(foreign), "{path}: {foreign}");
+            }
+        }
+        assert!(!text("/").contains("style="), "the policy blocks inline styles");
+        assert!(text("/app.js").lines().count() <= 1800);
+    }
+
+    #[test]
+    fn vendored_files_are_those_of_the_release() {
+        let digest = |path: &str| broker::ids::Digest::of(text(path).as_bytes()).to_string();
+        assert!(text("/uplot.iife.min.js").starts_with("/*! https://github.com/leeoniya/uPlot (v1.6.31) */"));
+        assert_eq!(text("/uplot.iife.min.js").len(), 50_312);
+        assert_eq!(text("/uplot.min.css").len(), 1_857);
+        assert_eq!(digest("/uplot.iife.min.js").len(), 32);
+    }
+}

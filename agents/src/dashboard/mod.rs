@@ -1,0 +1,191 @@
+//! `dyad dashboard`: pages of runs for the browser. It only reads.
+//!
+//! [`guard`] checks every request. [`assets`] holds the front end, five files in the binary.
+//! [`routes`] connects the paths of the JSON API with the readers in [`api`]. They read files by
+//! offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers. [`stream`] sends
+//! committed turns while they happen, thinned by [`sampler`]. What commands print with `--json`
+//! comes from the commands, through [`CommandAnswers`].
+
+pub(crate) mod answer;
+mod api;
+mod assets;
+mod figures;
+mod guard;
+mod lines;
+mod redact;
+mod routes;
+mod runs;
+mod sampler;
+mod stream;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use actix_web::middleware::from_fn;
+use actix_web::web::Data;
+use actix_web::{App, HttpServer};
+use anyhow::Context;
+use async_trait::async_trait;
+use broker::bus::Bus;
+use serde_json::Value;
+
+use crate::base::fault::Usage;
+use crate::base::log_scope;
+use crate::base::secret::{Token, secret_in};
+use crate::report::task_accounts::BrokerCounts;
+use crate::run_folder::RunFolder;
+use guard::Guard;
+pub use runs::Runs;
+
+/// Environment variable with the token; without it a random one is made.
+pub const VARIABLE: &str = "DYAD_DASHBOARD_TOKEN";
+/// The address without `--listen`.
+pub const ADDRESS: &str = "127.0.0.1:7070";
+/// The most open connections.
+const CONNECTIONS: usize = 64;
+/// The time within which a request's head must arrive.
+const HEAD: Duration = Duration::from_secs(5);
+
+/// The answers of commands, and the messages of live runs.
+#[async_trait]
+pub trait CommandAnswers: Send + Sync {
+    /// Returns what `dyad status --json` prints.
+    async fn status(&self, folder: &RunFolder) -> anyhow::Result<Value>;
+    /// Returns the broker's counts for the audit, or `None` if no broker answers.
+    async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts>;
+    /// Returns the letters of `dyad tasks dead`. They stay in their queue.
+    async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>>;
+    /// Connects to the messages of a live run.
+    async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>>;
+}
+
+/// The settings of a dashboard, checked before anything is started.
+pub struct Plan {
+    address: SocketAddr,
+    guard: Guard,
+    /// The token as text, for the URL.
+    secret: Option<String>,
+}
+
+impl Plan {
+    /// Checks the settings. `hosts` are names that a request may use besides addresses.
+    ///
+    /// # Errors
+    /// The token is weak, or other machines reach the address and the token is random or missing.
+    pub fn new(address: SocketAddr, with_token: bool, hosts: Vec<String>) -> Result<Self, Usage> {
+        let given = secret_in(VARIABLE)?;
+        let is_private = address.ip().to_canonical().is_loopback();
+        if !is_private && (given.is_none() || !with_token) {
+            let message =
+                format!("{address} is reached by other machines, so the dashboard needs the token of {VARIABLE}");
+            return Err(Usage::new(message).hint(format!(
+                "set {VARIABLE} (`openssl rand -hex 32` makes a good one), or listen on 127.0.0.1"
+            )));
+        }
+        let secret = with_token.then(|| given.unwrap_or_else(random));
+        let token = secret
+            .as_deref()
+            .map(|secret| Token::new(VARIABLE, secret))
+            .transpose()?;
+        Ok(Self {
+            address,
+            guard: Guard::new(token, hosts),
+            secret,
+        })
+    }
+}
+
+/// Returns 244 random bits as text.
+fn random() -> String {
+    let half = || uuid::Uuid::new_v4().simple().to_string();
+    half() + &half()
+}
+
+/// The state that answers need. It is a cache: a new process reads the same files again.
+pub(crate) struct Server {
+    guard: Guard,
+    runs: Runs,
+    commands: Arc<dyn CommandAnswers>,
+    cards: api::runs::Cards,
+    figures: figures::Cache,
+    letters: api::letters::Cache,
+    streams: stream::Places,
+}
+
+/// A dashboard that is being served.
+pub struct Served {
+    /// The URL for the browser, with the token.
+    pub url: String,
+    server: ServerHandle,
+}
+
+/// Begins to serve. Must be called in a runtime.
+///
+/// # Errors
+/// Fails if the address cannot be listened on.
+pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyhow::Result<Served> {
+    let Plan { address, guard, secret } = plan;
+    let state = Data::new(Server {
+        guard,
+        runs,
+        commands,
+        cards: api::runs::Cards::default(),
+        figures: figures::Cache::default(),
+        letters: api::letters::Cache::default(),
+        streams: stream::Places::default(),
+    });
+    let app = move || {
+        App::new()
+            .app_data(state.clone())
+            .wrap(from_fn(guard::check))
+            .wrap(guard::headers())
+            .configure(routes::routes)
+    };
+    let server = HttpServer::new(app)
+        .workers(1)
+        .max_connections(CONNECTIONS)
+        .client_request_timeout(HEAD)
+        // A client that disconnects is noticed, and its stream ends.
+        .h1_allow_half_closed(false)
+        .tcp_nodelay(true)
+        .disable_signals()
+        .shutdown_timeout(1)
+        .bind(address)
+        .with_context(|| {
+            format!("the dashboard cannot listen on {address}: is the port taken? port 0 takes a free one")
+        })?;
+    let address = server.addrs().first().copied().unwrap_or(address);
+    let server = server.run();
+    let handle = server.handle();
+    log_scope::spawn(server);
+    let token = secret.map(|secret| format!("#token={secret}")).unwrap_or_default();
+    Ok(Served {
+        url: format!("http://{address}/{token}"),
+        server: handle,
+    })
+}
+
+impl Served {
+    pub async fn close(&self) {
+        self.server.stop(false).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_that_others_reach_needs_a_token_of_its_own() {
+        let plan = |address: &str, with_token| Plan::new(address.parse().unwrap(), with_token, vec![]);
+        let private = plan("127.0.0.1:0", true).unwrap();
+        assert!(private.secret.is_some_and(|secret| secret.len() == 64));
+        assert!(plan("[::1]:0", false).unwrap().secret.is_none());
+        for open in ["0.0.0.0:7070", "192.168.0.4:7070", "[::]:7070"] {
+            let error = plan(open, true).err().unwrap();
+            assert!(error.message.contains(VARIABLE), "{error}");
+        }
+    }
+}
