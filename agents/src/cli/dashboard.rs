@@ -55,7 +55,7 @@ pub struct DashboardArgs {
 }
 
 /// The option `--dashboard` of commands that start a run.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct DashboardOption {
     /// Show the run in the browser; the first line printed is the URL
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = ADDRESS)]

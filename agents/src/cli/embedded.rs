@@ -43,10 +43,15 @@ pub fn system() -> actix::SystemRunner {
 }
 
 /// Runs `config` to its end in this process. The results are in the folder.
-pub async fn embedded(
+pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Result<()> {
+    with_pages(config, folder, &DashboardOption::default()).await
+}
+
+/// Does the same, and shows the run in the browser if that is asked for.
+pub(super) async fn with_pages(
     config: Arc<RunConfig>,
     folder: RunFolder,
-    pages: Option<&DashboardOption>,
+    pages: &DashboardOption,
 ) -> anyhow::Result<()> {
     let urls = Connection {
         broker: config.run.broker.clone(),
@@ -64,10 +69,7 @@ pub async fn embedded(
     let run = folder.run().clone();
     let bus = connect::bus(&urls.broker).await?;
     // In-process: other processes cannot reach messages in memory.
-    let pages = pages
-        .map(|pages| pages.serve(&folder, Some(bus.clone())))
-        .transpose()?
-        .flatten();
+    let pages = pages.serve(&folder, Some(bus.clone()))?;
     let store = connect::store(&urls.state, &run).await?;
     let topology = Topology::new(run.clone());
     let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)

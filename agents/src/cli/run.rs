@@ -46,11 +46,8 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     lines.stderr = Some("warn");
     lines.whole_run = true;
     let _telemetry = telemetry::init(lines)?;
-    let outcome = crate::cli::embedded::system().block_on(crate::cli::embedded::embedded(
-        Arc::new(config),
-        folder.clone(),
-        Some(&args.dashboard),
-    ));
+    let played = crate::cli::embedded::with_pages(Arc::new(config), folder.clone(), &args.dashboard);
+    let outcome = crate::cli::embedded::system().block_on(played);
     // The run's outcome matters more than an error of the summary.
     outcome.and(super::run_summary::print(&folder))
 }

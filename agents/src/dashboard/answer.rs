@@ -95,6 +95,13 @@ pub(crate) async fn blocking<T: Serialize>(work: impl FnOnce() -> Result<T, ApiE
         .map(response)
 }
 
+/// Finishes work that a client which disconnects must not interrupt: it holds connections to a
+/// broker, or takes letters off a queue for a moment.
+pub(crate) async fn whole<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, ApiError> {
+    let made = log_scope::spawn(work).await;
+    made.map_err(|_| ApiError::new(500, "the answer was not finished"))
+}
+
 fn body(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
     let body = serde_json::to_vec(value).map_err(|error| ApiError::new(500, error.to_string()))?;
     if body.len() > LARGEST {

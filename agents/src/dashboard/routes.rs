@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Server;
-use super::answer::{Answer, ApiError, blocking, json};
+use super::answer::{Answer, ApiError, blocking, json, whole};
 use super::api::{conversations, evaluations, facts, logs, series};
 use super::redact::redacted;
 use super::runs::now_ms;
@@ -68,7 +68,7 @@ async fn run_facts(server: Data<Server>, run: Path<String>) -> Answer {
 
 async fn status(server: Data<Server>, run: Path<String>) -> Answer {
     let folder = server.runs.find(&run)?;
-    json(&server.commands.status(&folder).await?)
+    json(&whole(async move { server.commands.status(&folder).await }).await??)
 }
 
 /// The curves that are asked for.
@@ -134,7 +134,8 @@ async fn log_lines(server: Data<Server>, path: Path<(String, String)>, query: Qu
 
 async fn run_audit(server: Data<Server>, run: Path<String>) -> Answer {
     let folder = server.runs.find(&run)?;
-    let counts = server.commands.counts(&folder).await;
+    let asked = folder.clone();
+    let counts = whole(async move { server.commands.counts(&asked).await }).await?;
     blocking(move || {
         let audit = audit::audit(&folder, counts.as_ref()).map_err(anyhow::Error::from)?;
         Ok(json!({
@@ -149,7 +150,7 @@ async fn run_audit(server: Data<Server>, run: Path<String>) -> Answer {
 
 async fn letters(server: Data<Server>, run: Path<String>) -> Answer {
     let folder = server.runs.find(&run)?;
-    json(&server.letters.read(server.commands.as_ref(), &folder).await)
+    json(&whole(async move { server.letters.read(server.commands.as_ref(), &folder).await }).await?)
 }
 
 async fn configuration(server: Data<Server>, run: Path<String>) -> Answer {
@@ -174,7 +175,8 @@ async fn turns(server: Data<Server>, run: Path<String>, query: Query<Topics>) ->
         return Err(ApiError::wrong("the stream has one topic: turns"));
     }
     let offline = |error: anyhow::Error| ApiError::new(503, format!("{error:#}"));
-    let bus = server.commands.bus(&folder).await.map_err(offline)?;
     let topology = Topology::new(folder.run().clone());
-    stream::turns(bus, &topology, &server.streams).await
+    let places = server.streams.clone();
+    let bus = whole(async move { server.commands.bus(&folder).await }).await?;
+    stream::turns(bus.map_err(offline)?, &topology, &places).await
 }

@@ -52,7 +52,7 @@ pub(crate) async fn run(variant: &str, folder: &Path) -> anyhow::Result<()> {
     let conversations = config.workflow.group_size as u64 * trained_groups(&config);
     let run = RunFolder::create(&config.run.folder, &config, None)?;
     let begun = Instant::now();
-    agents::cli::embedded::embedded(Arc::new(config), run, None).await?;
+    agents::cli::embedded::embedded(Arc::new(config), run).await?;
     println!("{} {conversations}", begun.elapsed().as_secs_f64());
     Ok(())
 }
