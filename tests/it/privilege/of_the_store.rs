@@ -3,7 +3,6 @@
 use tests::fleet::RUN;
 use tests::secured::{OTHER, Secured};
 
-use super::*;
 use crate::program;
 
 #[test]
