@@ -5,7 +5,8 @@ use broker::protocol::train::{LossStats, TrainBatch};
 
 use super::error::{Refusal, TrainError};
 use super::gradient::rows_of;
-use super::trainer::{Stop, Trainer, reference_of};
+use super::stop::Stop;
+use super::trainer::{Trainer, reference_of};
 use crate::loss::head::Slope;
 use crate::loss::joint::{Member, Share};
 

@@ -4,7 +4,8 @@ use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 
 use super::error::Refusal;
-use super::trainer::{Stop, Trainer};
+use super::stop::Stop;
+use super::trainer::Trainer;
 use crate::model::{Decoder, ModelError, Weights};
 
 impl Trainer {

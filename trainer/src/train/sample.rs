@@ -7,7 +7,8 @@ use broker::protocol::train::{Drawn, SampleParams, TrainReply};
 use configs::Swap;
 
 use super::error::Refusal;
-use super::trainer::{Stop, Trainer};
+use super::stop::Stop;
+use super::trainer::Trainer;
 use crate::engine::{Engine, EngineError, EngineOptions, Finished, GenRequest, RequestFault};
 use crate::model::ModelShape;
 use crate::sampling::SamplingParams;

@@ -9,7 +9,8 @@ use broker::protocol::train::TrainReply;
 use tch::{Device, Kind, Tensor};
 
 use super::error::Refusal;
-use super::trainer::{Stop, Trainer};
+use super::stop::Stop;
+use super::trainer::Trainer;
 use crate::checkpoint::state::{STATE, dtype_name, state_digest};
 use crate::checkpoint::{
     AdaptedBase, CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments, tokenizer,

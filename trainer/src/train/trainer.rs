@@ -13,8 +13,9 @@ use super::error::{Refusal, TrainError};
 use super::gradient::Trainable;
 use super::options::TrainerOptions;
 use super::ranks::{self, Ranks};
+use super::stop::Stop;
 use crate::checkpoint::Gate;
-use crate::collective::{Collective, CollectiveError};
+use crate::collective::Collective;
 use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
 use crate::optim::AdamW;
 use crate::pulse::Pulse;
@@ -46,29 +47,6 @@ pub struct Trainer {
     pub(super) log: CommandLog,
     /// The command after which the state is unknown, and the reason.
     pub(super) poisoned: Option<(u64, String)>,
-}
-
-/// Why a command ended without a reply.
-pub(super) enum Stop {
-    Refused(Refusal),
-    /// Nothing changed.
-    Failed(String),
-    /// Something may have changed.
-    Broken(String),
-    /// Another rank is lost.
-    Ended(CollectiveError),
-}
-
-impl<R: Into<Refusal>> From<R> for Stop {
-    fn from(reason: R) -> Self {
-        Self::Refused(reason.into())
-    }
-}
-
-impl From<ModelError> for Stop {
-    fn from(error: ModelError) -> Self {
-        Self::Broken(error.to_string())
-    }
 }
 
 impl Trainer {

@@ -1,14 +1,15 @@
 //! The ranks of one trainer. All run the same commands in step, and each computes its part.
 
-mod optimizer;
 mod orders;
+mod parts;
 
 use broker::codec::{self, CodecError};
 
-use super::trainer::Stop;
+use super::stop::Stop;
 use crate::collective::{Alone, Collective, CollectiveError, Patience, broadcast_bytes, gather_bytes};
 
-pub(super) use optimizer::Parts;
+pub(super) use orders::Order;
+pub(super) use parts::Parts;
 
 /// This trainer's place in its group.
 pub(super) struct Ranks {

@@ -1,17 +1,15 @@
-//! Rank 0 passes each command on; the others follow it.
+//! Orders: what rank 0 tells the other ranks to do.
 
 use broker::codec;
-use broker::protocol::train::{TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{TrainBatch, TrainCommand};
 
 use super::Ranks;
 use crate::collective::{CollectiveError, Patience, broadcast_bytes};
-use crate::train::command_log::seq;
-use crate::train::error::TrainError;
-use crate::train::trainer::{Stop, Trainer};
+use crate::train::stop::Stop;
 
 /// What rank 0 tells the others to do.
 #[derive(Debug)]
-enum Order {
+pub(in crate::train) enum Order {
     Command(TrainCommand),
     /// A loss whose shares rank 0 computes. The flag asks for the reference's log-probs.
     Custom(TrainBatch, bool),
@@ -52,12 +50,12 @@ impl Ranks {
         self.send(REFERENCE, Vec::new)
     }
 
-    fn order_end(&self) -> Result<(), CollectiveError> {
+    pub(in crate::train) fn order_end(&self) -> Result<(), CollectiveError> {
         self.send(END, Vec::new)
     }
 
     /// Waits for rank 0's next order, however long it takes.
-    fn receive(&self) -> Result<Order, Stop> {
+    pub(in crate::train) fn receive(&self) -> Result<Order, Stop> {
         let bytes = broadcast_bytes(self.group(), Vec::new(), 0, Patience::Idle).map_err(Stop::Ended)?;
         parse(&bytes).ok_or_else(|| Stop::Broken("rank 0 sent an order that does not decode".into()))
     }
@@ -74,54 +72,5 @@ fn parse(bytes: &[u8]) -> Option<Order> {
         REFERENCE => Some(Order::TakeReference),
         END => Some(Order::End),
         _ => None,
-    }
-}
-
-impl Trainer {
-    /// Runs rank 0's commands until it ends the run, on every rank above 0. A command that fails
-    /// fails on all ranks; rank 0 reports it.
-    ///
-    /// # Errors
-    /// [`TrainError::Ended`] when another rank is lost.
-    pub fn serve(&mut self) -> Result<(), TrainError> {
-        loop {
-            let order = match self.ranks.receive() {
-                Ok(order) => order,
-                Err(stop) => return Err(self.stopped(self.log.next(), stop)),
-            };
-            let (seq, outcome) = match order {
-                Order::End => return Ok(()),
-                Order::Command(command) => (seq(&command), self.follow(command)),
-                Order::Custom(batch, reference) => (0, self.follow_custom(&batch, reference)),
-                Order::TakeReference => (0, self.reference_in_step()),
-            };
-            if let Err(stop) = outcome {
-                let error = self.stopped(seq, stop);
-                if matches!(error, TrainError::Ended { .. }) {
-                    return Err(error);
-                }
-            }
-        }
-    }
-
-    fn follow(&mut self, command: TrainCommand) -> Result<(), Stop> {
-        let loads = matches!(command, TrainCommand::LoadState { .. });
-        let _: TrainReply = self.in_step(command)?;
-        if loads {
-            self.poisoned = None;
-        }
-        Ok(())
-    }
-
-    /// Tells the other ranks that the run ends. Call it on rank 0, after the last command.
-    ///
-    /// # Errors
-    /// [`TrainError::Ended`] when another rank is lost.
-    pub fn end(&mut self) -> Result<(), TrainError> {
-        if let Some(error) = self.ranks.ended() {
-            return Err(TrainError::Ended(error.clone()));
-        }
-        let told = self.ranks.order_end();
-        told.map_err(|error| self.stopped(self.log.next(), Stop::Ended(error)))
     }
 }

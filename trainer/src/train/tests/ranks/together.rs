@@ -5,8 +5,8 @@ use broker::protocol::train::SampleParams;
 
 use super::*;
 use crate::train::EmaOptions;
+use crate::train::stop::Stop;
 use crate::train::tests::{Loss, TrainCommand, TrainReply, batch, digest, train, user};
-use crate::train::trainer::Stop;
 use crate::train::{TrainError, TrainerClient};
 
 /// Trains for a few steps and returns this rank's weights and moments.

@@ -1,0 +1,58 @@
+//! The ranks above 0: they run what rank 0 runs.
+
+use broker::protocol::train::{TrainCommand, TrainReply};
+
+use super::command_log::seq;
+use super::error::TrainError;
+use super::ranks::Order;
+use super::stop::Stop;
+use super::trainer::Trainer;
+
+impl Trainer {
+    /// Runs rank 0's commands until it ends the run, on every rank above 0. A command that fails
+    /// fails on all ranks; rank 0 reports it.
+    ///
+    /// # Errors
+    /// [`TrainError::Ended`] when another rank is lost.
+    pub fn serve(&mut self) -> Result<(), TrainError> {
+        loop {
+            let order = match self.ranks.receive() {
+                Ok(order) => order,
+                Err(stop) => return Err(self.stopped(self.log.next(), stop)),
+            };
+            let (seq, outcome) = match order {
+                Order::End => return Ok(()),
+                Order::Command(command) => (seq(&command), self.follow(command)),
+                Order::Custom(batch, reference) => (0, self.follow_custom(&batch, reference)),
+                Order::TakeReference => (0, self.reference_in_step()),
+            };
+            if let Err(stop) = outcome {
+                let error = self.stopped(seq, stop);
+                if matches!(error, TrainError::Ended { .. }) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, command: TrainCommand) -> Result<(), Stop> {
+        let loads = matches!(command, TrainCommand::LoadState { .. });
+        let _: TrainReply = self.in_step(command)?;
+        if loads {
+            self.poisoned = None;
+        }
+        Ok(())
+    }
+
+    /// Tells the other ranks that the run ends. Call it on rank 0, after the last command.
+    ///
+    /// # Errors
+    /// [`TrainError::Ended`] when another rank is lost.
+    pub fn end(&mut self) -> Result<(), TrainError> {
+        if let Some(error) = self.ranks.ended() {
+            return Err(TrainError::Ended(error.clone()));
+        }
+        let told = self.ranks.order_end();
+        told.map_err(|error| self.stopped(self.log.next(), Stop::Ended(error)))
+    }
+}
