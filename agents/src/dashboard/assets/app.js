@@ -21,6 +21,8 @@ function fill(element, attributes, children) {
       element.addEventListener(key, value);
     } else if (key === "class" && Array.isArray(value)) {
       element.setAttribute("class", value.filter(Boolean).join(" "));
+    } else if (key === "title" || key === "aria-label") {
+      element.setAttribute(key, plain(String(value)));
     } else {
       element.setAttribute(key, value === true ? "" : String(value));
     }
@@ -436,7 +438,7 @@ async function every(ms, work) {
       } catch (error) {
         if (error.name === "AbortError" || signal.aborted) return;
         failed(error);
-        if (error.status !== 0) return;
+        if (error.status >= 400 && error.status < 500) return;
       }
     }
     await pause(ms, signal);
@@ -1146,7 +1148,7 @@ function membersTable(group, members, names, custody, sorting, choose, chosen, d
     sorting.down = sorting.by === by ? !sorting.down : by !== "member";
     sorting.by = by;
     draw();
-  } }, agent ? who(agent, text) : text, sorting.by === by ? (sorting.down ? " ↓" : " ↑") : ""));
+  } }, agent ? who(agent, text) : shown(text), sorting.by === by ? (sorting.down ? " ↓" : " ↑") : ""));
   const hasAdvantage = (seat) => members.some((one) => one.earned?.[seat]?.compared);
   const agentsOf = Object.fromEntries(names.map((seat) => [seat, agentOf(members[0], seat)]));
   const isEval = members[0]?.eval;
