@@ -139,7 +139,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     }
     let changed = european(tokens)
         .or_else(|| in_proportion(tokens))
-        .or_else(|| with_ampersands(tokens));
+        .or_else(|| with_ampersands(tokens, |token| relation::op(token).is_some()));
     let tokens = changed.as_deref().unwrap_or(tokens);
     if let Some(computed) = with_grouped_digits(tokens, context) {
         return Some(computed);

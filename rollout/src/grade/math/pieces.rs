@@ -1,6 +1,5 @@
 //! Lists of tokens: trimmed, split, merged and signed.
 
-use super::relation;
 use crate::grade::normal::token::Token;
 use crate::grade::normal::wide::is_han;
 
@@ -34,11 +33,11 @@ pub(super) fn is_separator(token: &Token) -> bool {
 
 /// Returns the tokens with each `&` between two elements as a separator. Next to a relation it
 /// aligns the rows of a display.
-pub(super) fn with_ampersands(tokens: &[Token]) -> Option<Vec<Token>> {
+pub(super) fn with_ampersands(tokens: &[Token], is_relation: impl Fn(&Token) -> bool) -> Option<Vec<Token>> {
     let is_ampersand = |token: &Token| *token == Token::Symbol('&') || is_command(token, "&");
     let element = |at: Option<usize>| {
         let token = at.and_then(|at| tokens.get(at));
-        token.is_some_and(|token| relation::op(token).is_none())
+        token.is_some_and(|token| !is_relation(token))
     };
     let mut depth = 0usize;
     let mut changed = tokens.to_vec();
