@@ -7,6 +7,7 @@
 #   machine.sh servers     RabbitMQ and Redis; dyad starts their binaries privately
 #   machine.sh clients     for tests only: Python's pika and openai in tests/.venv, and faketime,
 #                          which fakes the time
+#   machine.sh browser     Chromium, for the tests that draw pages; not required
 #   machine.sh field       for long tests only: litellm, langchain and lm-eval in tests/.venv-field
 #
 # Several may be given. When nothing is missing, the script does and prints nothing. As root or with
@@ -120,8 +121,15 @@ install_packages() {
     fi
 }
 
+# Installs Chromium if that is possible. Tests that draw pages say so where it is missing.
+get_browser() {
+    have chromium || have chromium-browser || have google-chrome && return
+    (wanted=(chromium) && install_packages) || say "no Chromium: tests will draw no pages, and say so"
+}
+
 for need in "$@"; do
     case $need in
+        browser) ;;
         rust | build | servers | clients | field | venv) "need_$need" ;;
         *) say "unknown: $need" && exit 2 ;;
     esac
@@ -131,5 +139,6 @@ for need in "$@"; do
     case $need in
         clients) make_venv tests/.venv tests/setup/requirements.txt ;;
         field) make_venv tests/.venv-field tests/setup/field.txt ;;
+        browser) get_browser ;;
     esac
 done
