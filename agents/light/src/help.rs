@@ -38,6 +38,6 @@ Operate:
   pause, resume, drain  Start no new groups; continue; finish tasks and open groups, then end
   compose, topology export  The run's containers; users with minimal permissions
 
-For developers: recipes, learn; dyad starts trainer. First run: dyad run signal (a minute)
+For developers: recipes, learn, trainer (dyad starts it). First run: dyad run signal (a minute)
 Select a run with --run: `latest` (the default), its id or the beginning of it, or its folder.
 Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable.";

@@ -6,7 +6,7 @@ use clap::Args;
 use configs::AgentName;
 
 use super::process::telemetry_of;
-use crate::agent::ranks;
+use crate::agent::training::ranks;
 use crate::base::signals::Signals;
 use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry;

@@ -16,6 +16,7 @@ use trainer::weights::WeightSink;
 
 use super::Training;
 use super::former::BatchFormer;
+use super::ranks;
 use super::refused::Refused;
 use super::save::version_of;
 use super::step_times::StepTimes;
@@ -24,7 +25,7 @@ use crate::agent::due::EvaluationWait;
 use crate::agent::past_opponent;
 use crate::agent::past_opponent::Renewing;
 use crate::agent::trainer_thread::TrainerThread;
-use crate::agent::{Agent, broken, ranks};
+use crate::agent::{Agent, broken};
 use crate::base::fault::Usage;
 use crate::base::startup;
 use crate::engine::EngineClient;
@@ -246,10 +247,7 @@ impl Training {
 }
 
 /// Builds the trainer of a prepared policy, or one rank of it.
-pub(in crate::agent) fn trainer(
-    prepared: &mut Prepared,
-    group: Option<Box<dyn Collective>>,
-) -> anyhow::Result<Trainer> {
+pub(super) fn trainer(prepared: &mut Prepared, group: Option<Box<dyn Collective>>) -> anyhow::Result<Trainer> {
     let train = &prepared.settings.train;
     let options = TrainerOptions {
         micro_batch_tokens: train.micro_batch_tokens,

@@ -1,9 +1,7 @@
 // The pages of `dyad dashboard`. They read the JSON API of the same address and show it.
 // All text of models, tasks and logs enters the page as text nodes.
 "use strict";
-
 // ---------------------------------------------------------------- elements
-
 /** Makes an element. Attributes are plain values; `class` may be a list. */
 function h(name, attributes, ...children) {
   return fill(document.createElement(name), attributes, children);

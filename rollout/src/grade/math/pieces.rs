@@ -31,24 +31,23 @@ pub(super) fn is_separator(token: &Token) -> bool {
     }
 }
 
-/// Returns the tokens with each `&` between two elements as a separator. Next to a relation it
-/// aligns the rows of a display.
+/// Returns the tokens with each `&` between two elements as a separator. Next to a relation it only
+/// aligns the rows of a display, and is left out.
 pub(super) fn with_ampersands(tokens: &[Token], is_relation: impl Fn(&Token) -> bool) -> Option<Vec<Token>> {
     let is_ampersand = |token: &Token| *token == Token::Symbol('&') || is_command(token, "&");
-    let element = |at: Option<usize>| {
-        let token = at.and_then(|at| tokens.get(at));
-        token.is_some_and(|token| !is_relation(token))
-    };
+    let aligns = |at: Option<usize>| at.and_then(|at| tokens.get(at)).is_none_or(&is_relation);
     let mut depth = 0usize;
-    let mut changed = tokens.to_vec();
+    let mut changed = Vec::with_capacity(tokens.len());
     for (at, token) in tokens.iter().enumerate() {
         match token {
             Token::Command(name) if name.starts_with("begin ") => depth += 1,
             Token::Command(name) if name.starts_with("end ") => depth = depth.saturating_sub(1),
-            token if depth == 0 && is_ampersand(token) && element(at.checked_sub(1)) && element(Some(at + 1)) => {
-                changed[at] = Token::Symbol(',');
-            }
             _ => {}
+        }
+        if depth > 0 || !is_ampersand(token) {
+            changed.push(token.clone());
+        } else if !aligns(at.checked_sub(1)) && !aligns(Some(at + 1)) {
+            changed.push(Token::Symbol(','));
         }
     }
     (changed != tokens).then_some(changed)

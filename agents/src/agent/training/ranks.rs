@@ -18,8 +18,8 @@ use configs::{AgentConfig, RunConfig};
 use tokio::sync::oneshot;
 use trainer::collective::{Collective, Gloo, Meeting};
 
-use super::Agent;
-use super::training::trainer;
+use super::begin::trainer;
+use crate::agent::Agent;
 use crate::base::fault::{Usage, leave, no_such_agent};
 use crate::base::log_scope;
 use crate::base::signals::SUPERVISED;
