@@ -193,7 +193,8 @@ fn foreign_requests_are_refused_and_secrets_stay() {
     let program = program();
     let folder = program.play("run", &config().save(&program), &[]);
     let run = id(&folder);
-    let urls = format!("{{\"broker\":\"amqp://u:{SECRET}@127.0.0.1:1/%2f\",\"state\":\"redis://:{SECRET}@127.0.0.1:2\"}}");
+    let urls =
+        format!("{{\"broker\":\"amqp://u:{SECRET}@127.0.0.1:1/%2f\",\"state\":\"redis://:{SECRET}@127.0.0.1:2\"}}");
     std::fs::write(folder.join("connection.json"), urls).unwrap();
     let text = std::fs::read_to_string(folder.join("config.toml")).unwrap();
     let broker = format!("broker = \"amqp://u:{SECRET}@127.0.0.1:1/%2f\"");
