@@ -9,6 +9,7 @@
 pub(crate) mod answer;
 mod api;
 mod assets;
+mod command_answers;
 mod figures;
 mod guard;
 mod lines;
@@ -27,15 +28,11 @@ use actix_web::middleware::from_fn;
 use actix_web::web::Data;
 use actix_web::{App, HttpServer};
 use anyhow::Context;
-use async_trait::async_trait;
-use broker::bus::Bus;
-use serde_json::Value;
 
 use crate::base::fault::Usage;
 use crate::base::log_scope;
 use crate::base::secret::{Token, secret_in};
-use crate::report::task_accounts::BrokerCounts;
-use crate::run_folder::RunFolder;
+pub use command_answers::CommandAnswers;
 use guard::Guard;
 pub use runs::Runs;
 
@@ -47,19 +44,6 @@ pub const ADDRESS: &str = "127.0.0.1:7070";
 const CONNECTIONS: usize = 64;
 /// The time within which a request's head must arrive.
 const HEAD: Duration = Duration::from_secs(5);
-
-/// The answers of commands, and the messages of live runs.
-#[async_trait]
-pub trait CommandAnswers: Send + Sync {
-    /// Returns what `dyad status --json` prints.
-    async fn status(&self, folder: &RunFolder) -> anyhow::Result<Value>;
-    /// Returns the broker's counts for the audit, or `None` if no broker answers.
-    async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts>;
-    /// Returns the letters of `dyad tasks dead`. They stay in their queue.
-    async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>>;
-    /// Connects to the messages of a live run.
-    async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>>;
-}
 
 /// The settings of a dashboard, checked before anything is started.
 pub struct Plan {

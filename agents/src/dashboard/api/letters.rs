@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::dashboard::CommandAnswers;
+use crate::dashboard::command_answers::CommandAnswers;
 use crate::dashboard::runs::now_ms;
 use crate::run_folder::RunFolder;
 

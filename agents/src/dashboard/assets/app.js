@@ -312,7 +312,7 @@ function strip(values, baseline, mine, label) {
     heights.set(key, level + 1);
     const [x, y] = [place(one.reward), floor - 5 - level * step];
     const own = one.member === mine;
-    return svg("circle", { cx: x, cy: y, r: own ? 5 : 3.6, fill: own ? "var(--own)" : "var(--own)",
+    return svg("circle", { cx: x, cy: y, r: own ? 5 : 3.6, fill: "var(--own)",
       "fill-opacity": mine === undefined || own ? 1 : 0.4, stroke: own ? "var(--text)" : "none",
       "stroke-width": 1.5 }, svg("title", {}, `member ${one.member}: reward ${one.reward}`));
   });
@@ -454,9 +454,7 @@ function failed(error) {
   else main.prepend(message("bad", shown(text)));
 }
 
-function recovered() {
-  main.querySelector(":scope > .message.bad")?.remove();
-}
+const recovered = () => main.querySelector(":scope > .message.bad")?.remove();
 
 async function route() {
   const hash = location.hash;
@@ -1103,9 +1101,7 @@ async function groupPage([group], _options, signal) {
   page.keys.n = () => first && (location.hash = conversationLink(first.conversation));
 }
 
-function memberOf(transcript) {
-  return Number(transcript.conversation.split("/")[1]);
-}
+const memberOf = (transcript) => Number(transcript.conversation.split("/")[1]);
 
 function spread(members, seat) {
   const values = members.map((one) => ({ member: memberOf(one), reward: one.rewards?.[seat]?.total,
@@ -1185,9 +1181,7 @@ function memberVerdicts(custody, names, agentsOf, member) {
     verdictChip(verdict)));
 }
 
-function tokensOf(transcript) {
-  return transcript.turns.reduce((sum, turn) => sum + (turn.tokens ?? 0), 0);
-}
+const tokensOf = (transcript) => transcript.turns.reduce((sum, turn) => sum + (turn.tokens ?? 0), 0);
 
 /** Two members, turn by turn, with words that only one of them has. */
 function difference(members, chosen) {

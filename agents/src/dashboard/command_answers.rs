@@ -1,0 +1,23 @@
+//! What the pages need of the command line.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use broker::bus::Bus;
+use serde_json::Value;
+
+use crate::report::task_accounts::BrokerCounts;
+use crate::run_folder::RunFolder;
+
+/// The answers of commands, and the messages of live runs.
+#[async_trait]
+pub trait CommandAnswers: Send + Sync {
+    /// Returns what `dyad status --json` prints.
+    async fn status(&self, folder: &RunFolder) -> anyhow::Result<Value>;
+    /// Returns the broker's counts for the audit, or `None` if no broker answers.
+    async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts>;
+    /// Returns the letters of `dyad tasks dead`. They stay in their queue.
+    async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>>;
+    /// Connects to the messages of a live run.
+    async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>>;
+}
