@@ -39,7 +39,7 @@ pub(super) fn draw(probs: &Tensor, draws: &[&Draw], places: &[i64]) -> Result<Ve
     };
     let totals = sums.f_narrow(1, sums.size()[1] - 1, 1)?.f_contiguous()?;
     let mut ids = inverted(&sums, &totals, &uniforms)?;
-    if draws.iter().any(|draw| is_greedy(&draw)) {
+    if draws.iter().any(is_greedy) {
         let (_, likeliest) = probs.f_max_dim(-1, true)?;
         ids = likeliest.f_where_self(&uniforms.f_lt(0.0)?, &ids)?;
     }
@@ -62,7 +62,7 @@ fn inverted(sums: &Tensor, totals: &Tensor, uniforms: &Tensor) -> Result<Tensor>
     // Below the total even when the product rounds up to it.
     let below = totals.f_mul_scalar(1.0 - f64::EPSILON)?;
     let targets = totals.f_mul(uniforms)?.f_minimum(&below)?;
-    let ids = sums.f_searchsorted(&targets, false, true, "right", None::<Tensor>)?;
+    let ids = targets.f_searchsorted(sums, false, true, "right", None::<Tensor>)?;
     Ok(ids.f_clamp(0, sums.size()[1] - 1)?)
 }
 

@@ -103,7 +103,7 @@ impl Trainer {
         } else {
             Err(refusal.to_string())
         };
-        let bytes = self.ranks.from_first(bytes);
+        let bytes = self.ranks.of_first(bytes);
         if given != wanted {
             return Err(refusal.into());
         }

@@ -128,7 +128,7 @@ impl Trainer {
             Some(Err(error)) => Err(error.to_string()),
             None => Ok(Vec::new()),
         };
-        let bytes = self.ranks.from_first(bytes);
+        let bytes = self.ranks.of_first(bytes);
         if let Some(found) = found {
             return Ok(found?.folder);
         }

@@ -101,7 +101,7 @@ impl Ranks {
     }
 
     /// Gives rank 0's bytes, or the reason why there are none, to all ranks.
-    pub(super) fn from_first(&self, mine: Result<Vec<u8>, String>) -> Result<Vec<u8>, Fault> {
+    pub(super) fn of_first(&self, mine: Result<Vec<u8>, String>) -> Result<Vec<u8>, Fault> {
         if self.is_alone() {
             return mine.map_err(Fault::Failed);
         }
@@ -122,10 +122,7 @@ impl Ranks {
             return outcome;
         }
         let decode = |bytes: &[u8]| codec::decode::<(u8, String)>(bytes);
-        let outcomes = match self.gather(Ok(status(&outcome)), codec::encode::<(u8, String)>, decode) {
-            Ok(outcomes) => outcomes,
-            Err(fault) => return Err(fault.into()),
-        };
+        let outcomes = self.gather(Ok(status(&outcome)), codec::encode::<(u8, String)>, decode)?;
         let reason = |kind: u8| {
             let found = outcomes.iter().enumerate().find(|(_, (other, _))| *other == kind);
             found.map(|(rank, (_, reason))| format!("rank {rank}: {reason}"))
