@@ -57,10 +57,8 @@ mod tests {
             assert!(!script.contains(forbidden), "{forbidden}");
         }
         let handlers = script.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
-            let is_event = word
-                .strip_prefix("on")
-                .is_some_and(|rest| ["click", "error", "load", "input", "change", "focus", "toggle"].contains(&rest));
-            is_event
+            word.strip_prefix("on")
+                .is_some_and(|rest| ["click", "error", "load", "input", "change", "focus", "toggle"].contains(&rest))
         });
         assert_eq!(handlers.count(), 0);
     }
