@@ -175,7 +175,7 @@ fn the_clients_that_people_have_talk_to_a_training_agent() {
     let program = program();
     let config = without_end()
         .set("defaults.agent.model.random.tokenizer", "bytes")
-        .set("agents.a.http.listen", "127.0.0.1:0");
+        .set("defaults.agent.http.listen", "127.0.0.1:0");
     let _run = start(&program, &config, &[]);
     let python = std::env::var_os("DYAD_FIELD_PYTHON").unwrap_or_else(|| "tests/.venv-field/bin/python".into());
     let output = Command::new(python)

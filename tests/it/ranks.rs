@@ -1,4 +1,4 @@
-//! An agent whose trainer has several ranks, as processes of their own.
+//! A trainer of several ranks, as processes of their own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

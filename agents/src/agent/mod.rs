@@ -2,7 +2,7 @@
 //!
 //! [`inbox`] receives turn requests, reservations, samples and control messages. [`router`] has
 //! each turn request generated once. [`training`] turns closed groups into batches and batches into
-//! weights, with further processes as its [`training::ranks`] if it has several devices. [`heartbeat`]
+//! weights; [`training::ranks`] are its further processes if it has several devices. [`heartbeat`]
 //! reports the agent's state. [`past_opponent`] serves another agent's past weights. No code here
 //! depends on a role's name: roles are data.
 

@@ -184,7 +184,7 @@ impl CommandAnswers for Answers {
             return Ok(status.clone());
         }
         let over = self.over(folder).await?;
-        let heard = match &over {
+        let beats = match &over {
             Some(over) => {
                 listening.leave(self, folder).await;
                 Err(anyhow::anyhow!("{}", over.text()))
@@ -194,13 +194,13 @@ impl CommandAnswers for Answers {
                 Err(error) => Err(error),
             },
         };
-        let (heard, offline) = match heard {
-            Ok(heard) => (Some(heard), None),
+        let (live, offline) = match beats {
+            Ok(live) => (Some(live), None),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         let folder = folder.clone();
         let status = log_scope::spawn_blocking(move || {
-            let status = status::assemble(&folder, &folder.config()?, over.as_ref(), heard, offline)?;
+            let status = status::assemble(&folder, &folder.config()?, over.as_ref(), live, offline)?;
             anyhow::Ok(serde_json::to_value(status)?)
         });
         let status = status.await??;

@@ -1,4 +1,4 @@
-//! What the pages need of the command line.
+//! The answers of commands that pages show, as a trait that `cli` implements.
 
 use std::sync::Arc;
 

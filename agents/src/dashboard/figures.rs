@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::lines;
 use crate::run_folder::{FolderError, RunFolder};
 
-/// Runs whose figures are kept.
+/// The number of runs with figures in memory.
 const KEPT: usize = 3;
 
 /// The kind of a line, the agent or process that it is about, and the name of the figure.

@@ -110,7 +110,7 @@ async fn group(server: Data<Server>, path: Path<(String, String)>) -> Answer {
     blocking(move || conversations::group(&folder, &group)).await
 }
 
-/// The figure whose tasks are asked for.
+/// The figure of a request for tasks.
 #[derive(Deserialize)]
 struct Metric {
     metric: Option<String>,
@@ -163,7 +163,7 @@ async fn configuration(server: Data<Server>, run: Path<String>) -> Answer {
     .await
 }
 
-/// What a stream carries.
+/// The topics of a stream.
 #[derive(Deserialize)]
 struct Topics {
     topics: String,

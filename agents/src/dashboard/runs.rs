@@ -20,7 +20,7 @@ pub struct Runs {
     only: Option<RunFolder>,
 }
 
-/// What a run does, as far as its files tell.
+/// The state of a run, according to its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {

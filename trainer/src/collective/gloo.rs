@@ -17,7 +17,7 @@ const IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 pub struct Meeting {
     /// The store: a file on a disk that all ranks share. Gloo creates it.
     pub file: PathBuf,
-    /// Names the group. Ranks of an earlier start have another name and meet nobody.
+    /// Names the group. Ranks of an earlier start have another name and cannot join.
     pub name: String,
     /// The address that this rank listens on for the others. Gloo's connections are neither
     /// authenticated nor encrypted: it must be private.

@@ -1,5 +1,5 @@
-//! Turns logits into tokens: libtorch computes probabilities; a GPU draws from them, or the host where
-//! tokens are truncated or listed.
+//! Turns logits into tokens. libtorch computes probabilities. A GPU draws from its own; the host
+//! draws on CPUs, and where tokens are truncated or listed.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -61,7 +61,7 @@ pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Choices> {
     chosen(logits, draws, |draw| on_device && draw::is_simple(draw))
 }
 
-/// Chooses tokens. Those that `on_device` returns true for are drawn where the logits are.
+/// Chooses tokens. If `on_device` returns true, the draw happens where the logits are.
 fn chosen(logits: &Tensor, draws: &[Draw], on_device: impl Fn(&Draw) -> bool) -> Result<Choices> {
     let rows = logits.size2()?.0 as usize;
     // One row for each temperature: draws that share logits but not a temperature need separate

@@ -52,7 +52,7 @@ impl Trainer {
         if let Some(error) = self.ranks.ended() {
             return Err(TrainError::Ended(error.clone()));
         }
-        let told = self.ranks.order_end();
-        told.map_err(|error| self.stopped(self.log.next(), Stop::Ended(error)))
+        let sent = self.ranks.order_end();
+        sent.map_err(|error| self.stopped(self.log.next(), Stop::Ended(error)))
     }
 }

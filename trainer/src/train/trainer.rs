@@ -364,7 +364,7 @@ impl TrainerClient for Trainer {
 
     fn close(&mut self) {
         if let Err(error) = self.end() {
-            tracing::warn!(%error, "the other ranks were not told that the trainer has ended");
+            tracing::warn!(%error, "the other ranks did not receive the end of the trainer; they end by their timeout");
         }
     }
 }

@@ -7,8 +7,9 @@
 //!
 //! [`begin`] restores a checkpoint or begins with the first weights. [`frozen`] applies the warm
 //! start of a policy that is not trained. [`foreign`] connects SGLang's or vLLM's servers.
-//! [`former`] forms the next batch, [`step`] trains it, [`step_times`] accounts for its time, [`save`] makes its weights permanent.
-//! [`refused`] limits how often rejected weights are sent again.
+//! [`former`] forms the next batch, [`step`] trains it, [`step_times`] accounts for its time, and
+//! [`save`] makes its weights permanent. [`refused`] limits how often rejected weights are sent
+//! again. [`ranks`] starts and watches the trainer's further processes.
 
 mod begin;
 mod foreign;

@@ -3,7 +3,7 @@
 //! The first rank is the agent's own process. It starts the others as `dyad trainer`, meets them in
 //! a file of the run's folder, and watches them. If one ends before the trainer does, the agent's
 //! process ends too, and the supervisor starts all of them again. Each start has another
-//! generation, so that ranks of an earlier start meet nobody.
+//! generation, so that ranks of an earlier start cannot join.
 
 use std::io;
 use std::os::unix::process::CommandExt;

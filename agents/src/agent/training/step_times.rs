@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use broker::protocol::train::TrainCommand;
 
-/// What a trainer does during a step.
+/// A part of a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepPart {
     /// The checkpoint after the step before.

@@ -20,7 +20,7 @@ const READ: u64 = 24 << 20;
 /// Characters of a turn in a summary.
 const SHOWN: usize = 200;
 
-/// What is asked for.
+/// The filters, order and page of a request.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Query {
     limit: Option<usize>,

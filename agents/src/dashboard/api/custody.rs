@@ -1,4 +1,4 @@
-//! What the ledgers on this machine say about a group.
+//! The state and verdicts of a group in the ledgers on this machine.
 
 use std::collections::BTreeMap;
 

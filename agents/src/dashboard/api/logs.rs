@@ -20,7 +20,7 @@ const LONGEST: usize = 16 << 10;
 /// The longest line that is parsed.
 const LINE: usize = 1 << 20;
 
-/// What is asked for.
+/// The filters and the place of a request.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Query {
     limit: Option<usize>,

@@ -41,7 +41,7 @@ pub(crate) struct Card {
 /// Sizes and times of the files that a card is made of.
 type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
-/// Cards of runs whose files did not change.
+/// Cards of runs, until their files change.
 #[derive(Default)]
 pub(crate) struct Cards(Mutex<HashMap<PathBuf, (Stamp, Card)>>);
 

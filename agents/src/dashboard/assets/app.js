@@ -1,7 +1,9 @@
 // The pages of `dyad dashboard`. They read the JSON API of the same address and show it.
 // All text of models, tasks and logs enters the page as text nodes.
 "use strict";
+
 // ---------------------------------------------------------------- elements
+
 /** Makes an element. Attributes are plain values; `class` may be a list. */
 function h(name, attributes, ...children) {
   return fill(document.createElement(name), attributes, children);
@@ -342,7 +344,7 @@ function seatName(turn) {
   return turn.seat ? `${turn.role}/${turn.seat}` : turn.role;
 }
 
-/** What the ledgers say about one seat of one member. */
+/** The verdict of the ledgers on one seat of one member. */
 function verdictOf(custody, agent, member, seat) {
   const ledger = custody?.agents?.[agent];
   if (!ledger) return null;

@@ -9,7 +9,7 @@ use crate::collective::{Alone, Collective, Gloo, Patience, broadcast_bytes, gath
 
 const N: i64 = 1000;
 
-/// Values whose sum depends on the order of additions.
+/// Values with a sum that depends on the order of additions.
 fn values(rank: usize, count: i64) -> Tensor {
     ((Tensor::arange(count, (Kind::Float, Device::Cpu)) + 1.0) * (0.1 + rank as f64)).sin()
 }

@@ -7,11 +7,11 @@ use super::Ranks;
 use crate::collective::{CollectiveError, Patience, broadcast_bytes};
 use crate::train::stop::Stop;
 
-/// What rank 0 tells the others to do.
+/// An order of rank 0 to the others.
 #[derive(Debug)]
 pub(in crate::train) enum Order {
     Command(TrainCommand),
-    /// A loss whose shares rank 0 computes. The flag asks for the reference's log-probs.
+    /// A loss with shares from rank 0. The flag asks for the reference's log-probs.
     Custom(TrainBatch, bool),
     TakeReference,
     /// The run ends.

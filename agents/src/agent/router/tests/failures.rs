@@ -9,6 +9,14 @@ use trainer::weights::Published;
 use super::*;
 use crate::engine::embedded::EmbeddedEngine;
 
+/// Checks that two turn requests come again, and that none was answered.
+async fn two_come_again(bus: &MemoryBus, topology: &Topology) {
+    let left = async |queue| bus.depth(&queue).await;
+    assert_eq!(left(topology.turns(&agent())).await, Some(2), "they come again");
+    let answered = left(topology.results("new")).await;
+    assert_eq!(answered, Some(0), "no request is answered");
+}
+
 /// Without an answer the request would come again, and its result would be too large again, for
 /// ever.
 #[test]
@@ -82,13 +90,7 @@ fn a_stopped_agent_begins_no_more_jobs() {
         bench.ask("new", None, &[2]).await;
         bench.ask("new", Some(Wave { id: 1, total: 1 }), &[3]).await;
         drop(bench.asked);
-        let left = async |queue| bench.bus.depth(&queue).await;
-        assert_eq!(left(bench.topology.turns(&agent())).await, Some(2), "they come again");
-        assert_eq!(
-            left(bench.topology.results("new")).await,
-            Some(0),
-            "no request is answered"
-        );
+        two_come_again(&bench.bus, &bench.topology).await;
         assert_eq!(std::fs::read(&bench.marks).unwrap(), marked, "no group is begun");
     });
 }
@@ -129,12 +131,6 @@ fn weights_with_infinite_logits_end_the_agent_unanswered() {
         let mut acked = bench.acked.subscribe();
         acked.wait_for(|acked| *acked == 2).await.unwrap();
         drop(bench.asked);
-        let left = async |queue| bench.bus.depth(&queue).await;
-        assert_eq!(left(bench.topology.turns(&agent())).await, Some(2), "they come again");
-        assert_eq!(
-            left(bench.topology.results("new")).await,
-            Some(0),
-            "no request is answered"
-        );
+        two_come_again(&bench.bus, &bench.topology).await;
     });
 }

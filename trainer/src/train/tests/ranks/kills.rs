@@ -91,7 +91,7 @@ fn as_rank(member: &Member) {
     }
 }
 
-/// The final weights of a run whose rank 1 gets `signal`, if any.
+/// The final weights of a run. Rank 1 gets `signal`, if any.
 fn weights_after(test: &str, signal: Option<&str>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

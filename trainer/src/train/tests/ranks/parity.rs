@@ -108,7 +108,7 @@ fn custom(tokens: &[Token]) -> Vec<Share> {
     tokens.iter().map(share).collect()
 }
 
-/// What a step made.
+/// The results of a step.
 struct Made {
     stats: broker::protocol::train::LossStats,
     norm: f64,

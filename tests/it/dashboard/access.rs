@@ -1,0 +1,108 @@
+//! Refused requests, and secrets that no answer shows.
+
+use super::{Pages, config, id, serve};
+use crate::program;
+
+const SECRET: &str = "hunter2-of-the-broker";
+
+#[test]
+fn foreign_requests_are_refused_and_secrets_stay() {
+    let program = program();
+    let folder = program.play("run", &config().save(&program), &[]);
+    let run = id(&folder);
+    let urls =
+        format!("{{\"broker\":\"amqp://u:{SECRET}@127.0.0.1:1/%2f\",\"state\":\"redis://:{SECRET}@127.0.0.1:2\"}}");
+    std::fs::write(folder.join("connection.json"), urls).unwrap();
+    let text = std::fs::read_to_string(folder.join("config.toml")).unwrap();
+    let broker = format!("broker = \"amqp://u:{SECRET}@127.0.0.1:1/%2f\"");
+    std::fs::write(
+        folder.join("config.toml"),
+        text.replace("broker = \"memory:\"", &broker),
+    )
+    .unwrap();
+    let running = serve(&program, &run, &[]);
+    let pages = Pages::of(&running);
+    assert_eq!(pages.token.len(), 64);
+
+    let status = |method: &str, path: &str, host: &str, token: &str| pages.request(method, path, host, token).status;
+    let (api, own) = ("/api/runs", pages.address.as_str());
+    assert_eq!(status("GET", api, own, &pages.token), 200);
+    assert_eq!(status("GET", api, own, "wrong"), 401);
+    assert_eq!(status("GET", &format!("{api}?token={}", pages.token), own, ""), 401);
+    for path in [api, "/", "/app.js", "/healthz"] {
+        assert_eq!(status("GET", path, "evil.example", &pages.token), 403, "{path}");
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        assert_eq!(status(method, api, own, &pages.token), 405, "{method}");
+    }
+    for path in [
+        "/",
+        "/app.js",
+        "/app.css",
+        "/uplot.iife.min.js",
+        "/uplot.min.css",
+        "/healthz",
+    ] {
+        let reply = pages.request("GET", path, own, "");
+        assert_eq!(reply.status, 200, "{path}");
+        for header in [
+            "content-security-policy: default-src 'none'",
+            "nosniff",
+            "x-frame-options: deny",
+        ] {
+            assert!(reply.head.contains(header), "{path}: {}", reply.head);
+        }
+    }
+
+    let mut paths: Vec<String> = [
+        "facts",
+        "status",
+        "series?name=*",
+        "series/names",
+        "conversations",
+        "evaluations",
+        "logs",
+    ]
+    .iter()
+    .chain(&[
+        "audit",
+        "letters",
+        "config",
+        "logs/a",
+        "logs/b",
+        "logs/run",
+        "stream?topics=turns",
+    ])
+    .map(|part| format!("/api/runs/{run}/{part}"))
+    .collect();
+    paths.push(api.to_owned());
+    for part in [
+        "..",
+        "%2e%2e",
+        "..%2f..",
+        "%2e%2e%2fetc%2fpasswd",
+        "connection.json",
+        ".",
+        "%00",
+        "a%2f..%2fb",
+    ] {
+        for made in [
+            format!("/{part}"),
+            format!("/api/runs/{part}/facts"),
+            format!("/api/runs/{run}/{part}"),
+            format!("/api/runs/{run}/logs/{part}"),
+            format!("/api/runs/{run}/logs/..%2f{part}"),
+            format!("/api/runs/{run}/groups/{part}"),
+            format!("/api/runs/{run}/conversations/{part}/0"),
+        ] {
+            let reply = pages.get(&made);
+            assert!([400, 404].contains(&reply.status), "{made}: {}", reply.status);
+            paths.push(made);
+        }
+    }
+    for path in paths {
+        let reply = pages.get(&path);
+        assert!(!reply.body.contains(SECRET), "{path} shows a password");
+        assert!(!reply.body.contains(&pages.token), "{path} shows the token");
+    }
+}

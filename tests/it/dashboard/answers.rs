@@ -1,0 +1,130 @@
+//! The answers over a finished and a live run.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+use tests::program::wait_for;
+
+use super::{PATIENCE, Pages, config, id, printed, serve};
+use crate::program;
+
+#[test]
+fn finished_run_is_shown_as_its_commands_print_it() {
+    let program = program();
+    let folder = program.play("run", &config().save(&program), &[]);
+    let run = id(&folder);
+    let running = serve(&program, "latest", &[]);
+    let pages = Pages::of(&running);
+    let api = |path: &str| pages.json(&format!("/api/runs/{run}/{path}"));
+
+    assert_eq!(api("status"), printed(&program, &["status"])[0]);
+    assert_eq!(api("audit")["audit"], printed(&program, &["audit"])[0]);
+    assert_eq!(api("audit")["violations"], serde_json::json!([]));
+    let listed = api("conversations?limit=200");
+    let listed = listed["conversations"].as_array().unwrap();
+    assert!(listed.len() > 60, "{} conversations", listed.len());
+    let trained = listed.iter().find(|one| one["eval"] == false).unwrap();
+    let conversation = trained["conversation"].as_str().unwrap();
+    let shown = api(&format!("conversations/{conversation}"));
+    assert_eq!(
+        shown["transcript"],
+        printed(&program, &["conversation", conversation])[0]
+    );
+    let verdicts = shown["custody"]["agents"]["a"]["verdicts"].as_array().unwrap();
+    assert_eq!(verdicts.len(), 8, "one for each member: {verdicts:?}");
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict["reason"].is_null() && verdict["step"].as_u64() > Some(0))
+    );
+    let group = api(&format!("groups/{}", conversation.split('/').next().unwrap()));
+    assert_eq!(group["members"].as_array().unwrap().len(), 8);
+    let rest = api("conversations?limit=3");
+    let next = api(&format!(
+        "conversations?limit=3&cursor={}",
+        rest["next"].as_str().unwrap()
+    ));
+    assert_ne!(rest["conversations"][2], next["conversations"][0]);
+
+    let curve = &api("series?name=train:reward/mean")["series"];
+    let lines = tests::program::metrics(&folder, "train");
+    for one in curve.as_array().unwrap() {
+        let of_agent = lines.iter().filter(|line| line["agent"] == one["of"]);
+        let values: Vec<&Value> = of_agent.map(|line| &line["reward/mean"]).collect();
+        assert_eq!(one["mean"].as_array().unwrap().iter().collect::<Vec<_>>(), values);
+    }
+    assert_eq!(curve.as_array().unwrap().len(), 2);
+    assert!(api("series/names")["names"].as_array().unwrap().len() > 20);
+
+    let evaluations = api("evaluations");
+    let last = evaluations["evaluations"].as_array().unwrap().last().unwrap();
+    let status = api("status");
+    assert_eq!(last["figures"]["success"]["mean"], status["metrics"]["eval"]["success"]);
+    let logs = api("logs");
+    for log in logs["logs"].as_array().unwrap() {
+        let name = log["process"].as_str().unwrap();
+        let lines = api(&format!("logs/{name}?level=trace"));
+        let lines: Vec<Value> = lines["lines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["line"].clone())
+            .collect();
+        assert_eq!(lines, printed(&program, &["logs", name]), "{name}");
+    }
+    assert!(api("config")["toml"].as_str().unwrap().contains("group_size = 8"));
+    assert!(api("letters")["offline"].as_str().is_some());
+    let runs = pages.json("/api/runs");
+    assert_eq!(runs["runs"][0]["run"], run.as_str());
+    assert_eq!(runs["runs"][0]["step"], 4);
+    let stream = pages.get(&format!("/api/runs/{run}/stream?topics=turns"));
+    assert_eq!(stream.status, 503, "an ended run has no turns: {}", stream.body);
+}
+
+#[test]
+fn live_run_prints_its_pages_first_and_streams_turns() {
+    let program = program();
+    let endless = config()
+        .set("run.train_steps", 1_000_000)
+        .without("eval")
+        .save(&program);
+    let runs = program.runs();
+    let mut running = program.start(&[
+        "run",
+        &endless,
+        "--folder",
+        runs.to_str().unwrap(),
+        "--dashboard=127.0.0.1:0",
+    ]);
+    let pages = Pages::of(&running);
+    let run = id(&program.run_folder());
+    let mut stream = TcpStream::connect(&pages.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!(
+        "GET /api/runs/{run}/stream?topics=turns HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+        pages.address, pages.token
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let (mut text, mut part) = (String::new(), [0; 4096]);
+    while !(text.contains("event: turn\n") && text.contains("event: rate\n")) {
+        let read = stream.read(&mut part).unwrap();
+        assert!(read > 0 && running.running(), "{text}{}", running.log());
+        text += &String::from_utf8_lossy(&part[..read]);
+    }
+    assert!(
+        text.contains("\"role\":\"speaker\"") || text.contains("\"role\":\"listener\""),
+        "{text}"
+    );
+    let status = wait_for("both agents", PATIENCE, || {
+        let status = pages.json(&format!("/api/runs/{run}/status"));
+        let agents = status["live"]["agents"].as_object()?.len();
+        (agents == 2).then_some(status)
+    });
+    assert!(status["live"]["queues"].as_object().unwrap().len() > 2, "{status}");
+    assert_eq!(pages.json(&format!("/api/runs/{run}/facts"))["state"], "live");
+    assert_eq!(
+        pages.json(&format!("/api/runs/{run}/letters"))["letters"],
+        serde_json::json!([])
+    );
+}

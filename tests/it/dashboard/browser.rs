@@ -1,0 +1,105 @@
+//! Pages in Chromium, with hostile text.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use tests::program::json_folder;
+
+use super::{Pages, config, id, serve};
+use crate::program;
+
+/// Texts that would do harm as markup, code, control sequences or reordered text.
+fn hostile() -> Vec<String> {
+    let marks = [
+        "<img src=x onerror=\"document.title='owned'\">",
+        "<script>document.title='owned'</script>",
+        "\"><svg onload=document.title='owned'>",
+        "'><iframe srcdoc=\"<script>parent.document.title='owned'</script>\">",
+        "javascript:document.title='owned'",
+        "</title><script>document.title='owned'</script>",
+        "{{constructor.constructor('document.title=1')()}}",
+        "\u{202e}desrever\u{202c} \u{200b}hidden\u{7}\u{1b}[31m",
+    ];
+    marks.iter().map(|mark| (*mark).to_owned()).collect()
+}
+
+/// Returns the browser, where one is installed.
+fn chromium() -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    std::env::split_paths(&folders)
+        .find_map(|folder| names.iter().map(|name| folder.join(name)).find(|path| path.is_file()))
+}
+
+#[test]
+fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
+    let Some(chromium) = chromium() else {
+        eprintln!("no Chromium on this machine: the pages were not drawn");
+        return;
+    };
+    let program = program();
+    let folder = program.play("run", &config().save(&program), &[]);
+    let run = id(&folder);
+    let group = "ab010000000000000000000000000000";
+    let mut first = json_folder(&folder.join("transcripts")).remove(0);
+    let text = hostile().join(" | ");
+    for name in ["task", "status", "prompt", "label"] {
+        first[name] = text.as_str().into();
+    }
+    first["conversation"] = format!("{group}/0").into();
+    first["turns"][0]["text"] = text.as_str().into();
+    first["turns"][0]["finish"] = text.as_str().into();
+    first["step"] = 1_000_000.into();
+    first["rewards"] = serde_json::json!({text.as_str(): {text.as_str(): 1.0, "total": 1.0}});
+    std::fs::write(folder.join("transcripts/z.jsonl"), format!("{first}\n")).unwrap();
+    let line = serde_json::json!({"time": text, "level": text, "message": text, text.as_str(): text});
+    std::fs::write(folder.join("logs/z.jsonl"), format!("{line}\n")).unwrap();
+
+    let running = serve(&program, &run, &["--no-token"]);
+    let pages = Pages::of(&running);
+    let profile = program.home().join("browser");
+    let draw = |path: &str, width: u32, dark: bool| -> String {
+        let mut command = Command::new(&chromium);
+        command
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--virtual-time-budget=6000",
+                "--dump-dom",
+            ])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .arg(format!("--window-size={width},900"))
+            .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)))
+            .arg(format!("http://{}/#/r/{run}/{path}", pages.address));
+        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let conversation = format!("c/{group}/0");
+    let groups = format!("g/{group}");
+    for (path, expected) in [
+        ("", "entropy, nats per token"),
+        (conversation.as_str(), "&lt;script&gt;"),
+        (groups.as_str(), "&lt;img src=x onerror="),
+        ("conversations", "&lt;svg onload="),
+        ("charts/learning", "Reward in training"),
+        ("evaluations", "95% interval"),
+        ("logs/z", "\\u202e"),
+        ("audit", "Nothing lost, nothing counted twice."),
+        ("letters", "The queue cannot be read"),
+        ("config", "train_steps"),
+        ("live", "No live turns"),
+    ] {
+        for (width, dark) in [(1280, false), (400, true)] {
+            let page = draw(path, width, dark);
+            let body = page.split("<body>").nth(1).unwrap_or_default();
+            assert!(body.contains(expected), "{path} at {width} lacks {expected:?}:\n{body}");
+            let theme = if dark { "dark" } else { "light" };
+            assert!(page.contains(&format!("data-theme=\"{theme}\"")), "{path}: {theme}");
+            assert!(!page.contains("<title>owned"), "{path}: a script ran");
+            for made in ["<img", "<script>", "<iframe", "onload=\"", "\u{202e}", "\u{1b}"] {
+                assert!(!body.contains(made), "{path}: foreign text became {made:?}");
+            }
+        }
+    }
+}

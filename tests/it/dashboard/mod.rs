@@ -1,0 +1,116 @@
+//! The dashboard over a finished and a live run: what it answers, refuses and shows in a browser.
+
+mod access;
+mod answers;
+mod browser;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::program::{Program, Running, wait_for};
+use tests::small::Small;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A dashboard's address and token.
+struct Pages {
+    address: String,
+    token: String,
+}
+
+/// The status, the head and the body of an answer.
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Pages {
+    /// Waits for the URL, which is the first line that the program prints.
+    fn of(running: &Running) -> Self {
+        let url = wait_for("the dashboard's URL", PATIENCE, || {
+            let log = running.log();
+            let (first, _) = log.split_once('\n')?;
+            Some(first.to_owned())
+        });
+        let rest = url.strip_prefix("http://").unwrap_or_else(|| panic!("{url}"));
+        let (address, token) = rest.split_once('/').unwrap();
+        Self {
+            address: address.to_owned(),
+            token: token.strip_prefix("#token=").unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn send(&self, request: &str) -> Reply {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text}"));
+        Reply {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head: head.to_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+
+    fn request(&self, method: &str, path: &str, host: &str, token: &str) -> Reply {
+        self.send(&format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        ))
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.request("GET", path, &self.address, &self.token)
+    }
+
+    fn json(&self, path: &str) -> Value {
+        let reply = self.get(path);
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+        assert!(reply.head.contains("content-type: application/json"), "{}", reply.head);
+        serde_json::from_str(&reply.body).unwrap()
+    }
+}
+
+/// A signal game that writes every conversation and evaluates twice.
+fn config() -> Small {
+    Small::new()
+        .set("run.transcripts", "all")
+        .set("run.train_steps", 4)
+        .set("workflow.group_size", 8)
+        .set("eval.every", 2)
+        .set("eval.source", "generator:signal")
+        .set("eval.tasks", 4)
+        .set("eval.params.objects", 16)
+}
+
+fn serve(program: &Program, run: &str, more: &[&str]) -> Running {
+    let runs = program.runs();
+    let args = [
+        "dashboard",
+        run,
+        "--listen",
+        "127.0.0.1:0",
+        "--runs",
+        runs.to_str().unwrap(),
+    ];
+    program.start(&[&args, more].concat())
+}
+
+/// Returns what a command prints with `--json`.
+fn printed(program: &Program, args: &[&str]) -> Vec<Value> {
+    let runs = program.runs();
+    let output = program.output(&[args, &["--json", "--runs", runs.to_str().unwrap()]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    values.map(Result::unwrap).collect()
+}
+
+fn id(run: &Path) -> String {
+    run.file_name().unwrap().to_str().unwrap().to_owned()
+}
