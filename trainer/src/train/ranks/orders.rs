@@ -1,4 +1,4 @@
-//! Orders: what rank 0 tells the other ranks to do.
+//! Orders: the messages of rank 0 to the other ranks.
 
 use broker::codec;
 use broker::protocol::train::{TrainBatch, TrainCommand};
