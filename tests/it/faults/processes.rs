@@ -119,6 +119,29 @@ fn late_bundles_of_a_replaced_zombie_coordinator_count_once() {
     world.end_well();
 }
 
+/// A coordinator is halted and loses its connection; the run ends without it. Its last heartbeats
+/// say that groups are reserved, and no other heartbeat will come.
+#[test]
+fn a_coordinator_halted_until_the_run_is_over_ends_too() {
+    let points = "group.decided=1*off->stop";
+    let mut world = World::with(crate::DYAD, 2, &[("c1", points)]);
+    world.publish(20);
+    world
+        .fleet
+        .wait_for_log("c1", "failpoint group.decided: Stop", PATIENCE);
+    world.broker.cut();
+    let fleet = &world.fleet;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until("the other processes to end", PATIENCE, || {
+                ["a", "b", "c2"].iter().all(|label| fleet.codes(label) == [Some(0)])
+            });
+            fleet.signal("c1", "CONT");
+        });
+        world.end_well();
+    });
+}
+
 /// An agent cut off for several leases; then its connections work again or are cut.
 #[test]
 fn an_agent_cut_off_for_longer_than_its_leases_loses_nothing() {

@@ -24,6 +24,7 @@ use crate::coordinator::env::Env;
 use crate::coordinator::input::CommitDone;
 use crate::coordinator::play::Open;
 use crate::coordinator::specs::{GroupSpecs, Purpose};
+use crate::ledger::{ENDED, Ledger};
 use crate::run_folder::RunFolder;
 use crate::run_folder::tests::config_in;
 use crate::testing;
@@ -80,6 +81,26 @@ impl Bench {
         for agent in self.coordinator.env.participants() {
             let beat = Beat::Agent(beat(&agent, reserved));
             self.coordinator.on_beat(beat, &mut self.ctx);
+        }
+    }
+
+    /// Both agents send a heartbeat more.
+    pub(in crate::coordinator) fn beats_again(&mut self) {
+        for agent in self.coordinator.env.participants() {
+            let next = Heartbeat {
+                seq: 2,
+                ..beat(&agent, 0)
+            };
+            self.coordinator.on_beat(Beat::Agent(next), &mut self.ctx);
+        }
+    }
+
+    /// The ledgers of both agents say that they have ended.
+    pub(in crate::coordinator) fn end_agents(&self) {
+        let env = &self.coordinator.env;
+        for agent in env.participants() {
+            let mut ledger = Ledger::open(&env.folder.ledger(&agent), &env.run, &agent).unwrap();
+            ledger.set_note(ENDED, "1").unwrap();
         }
     }
 

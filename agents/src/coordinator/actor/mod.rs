@@ -155,6 +155,7 @@ impl Coordinator {
         if !stopping && self.clock.take_lease_turn(self.env.config.run.lease.0) {
             self.renew_leases(ctx);
             self.ask_again(ctx);
+            self.close_if_run_is_over();
         }
         if !stopping {
             self.retry_admissions();

@@ -58,6 +58,18 @@ impl Coordinator {
         }
     }
 
+    /// Closes the run if it has ended without this coordinator, which was halted or cut off
+    /// meanwhile: no agent is alive, and the ledger of one says that it has ended.
+    pub(super) fn close_if_run_is_over(&mut self) {
+        let begun = (RunPhase::Running..RunPhase::Closed).contains(&self.lifecycle.phase());
+        if begun && self.peers.alive().is_empty() {
+            self.peers.look_for_ended(&self.env);
+            if self.peers.any_ended() {
+                self.enter(RunPhase::Closed);
+            }
+        }
+    }
+
     /// Stops a run in which all groups are empty: a key is wrong, a program dies, or a filter takes
     /// everything. No order reaches a run of one process, so it ends.
     fn stop_if_nothing_is_learned(&mut self) {

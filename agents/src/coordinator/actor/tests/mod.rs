@@ -344,6 +344,30 @@ async fn a_new_coordinator_learns_the_runs_state_from_the_agents() {
     );
 }
 
+/// A coordinator that was halted or cut off while the run ended receives no heartbeat that says so.
+#[tokio::test(start_paused = true)]
+async fn a_coordinator_notices_a_run_that_ended_without_it() {
+    for phase in [RunPhase::Running, RunPhase::Paused, RunPhase::Draining] {
+        let mut bench = Bench::new(|_| {}).await;
+        bench.beats(2);
+        bench.coordinator.lifecycle.set_phase(phase);
+        let now = |bench: &mut Bench| {
+            bench.coordinator.close_if_run_is_over();
+            bench.coordinator.lifecycle.phase()
+        };
+        let lease = bench.env().config.run.lease.0;
+        tokio::time::advance(lease * 2).await;
+        assert_eq!(now(&mut bench), phase, "no agent has ended: they may start again");
+        bench.end_agents();
+        bench.beats_again();
+        assert_eq!(now(&mut bench), phase, "the agents are alive");
+        tokio::time::advance(lease * 2).await;
+        assert_eq!(now(&mut bench), RunPhase::Closed);
+        bench.coordinator.advance_phase();
+        assert!(bench.coordinator.lifecycle.has_ended(), "it waits for no agent");
+    }
+}
+
 /// A drained run has nothing left in its queues, here or reserved, twice in succession.
 #[tokio::test]
 async fn a_run_is_drained_when_nothing_is_left_twice_in_succession() {
