@@ -32,6 +32,12 @@ PROGRAMS = ROOT / "target/mutants/build"
 Guard = namedtuple("Guard", "name crate code becomes test")
 GUARDS = [
     Guard(
+        "run.over", "agents",
+        "if begun && self.peers.alive().is_empty() {",
+        "if begun && self.peers.alive().is_empty() && !OFF {",
+        "agents lib a_coordinator_notices_a_run_that_ended_without_it",
+    ),
+    Guard(
         "ledger.dedupe", "agents",
         "if row.state != schema::RESERVED {",
         "if row.state != schema::RESERVED && !OFF {",

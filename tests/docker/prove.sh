@@ -5,7 +5,7 @@
 #   tests/docker/prove.sh            the image around target/debug/dyad (make build);
 #                                    DYAD_BINARY=path for another
 #   tests/docker/prove.sh --users    with a user for each process (compose.users.yaml)
-#   tests/docker/prove.sh --compose  agents with other names, by `dyad compose`
+#   tests/docker/prove.sh --compose  agents with other names and an engine of its own, by `dyad compose`
 #   tests/docker/prove.sh --full     the image as the Dockerfile builds it (about 10 minutes)
 #   KEEP=1 tests/docker/prove.sh     leave everything running to look at
 #
@@ -35,8 +35,8 @@ fail() {
 }
 
 if docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
-for tool in docker "${compose[0]}"; do
-    command -v "$tool" >/dev/null || fail "$tool is missing (apt-get install docker.io docker-compose)"
+for tool in docker "${compose[0]}" curl; do
+    command -v "$tool" >/dev/null || fail "$tool is missing (apt-get install docker.io docker-compose curl)"
 done
 docker info >/dev/null 2>&1 || fail "no Docker engine answers"
 
@@ -153,6 +153,8 @@ stand_in_debian
 image_of_dyad
 
 rabbitmq_port=$(free_port)
+dashboard_port=$(free_port)
+dashboard_password=proof$RANDOM$RANDOM$RANDOM$RANDOM
 cat >"$work/env" <<END
 RABBITMQ_USER=dyad
 RABBITMQ_PASSWORD=proof$RANDOM$RANDOM
@@ -160,6 +162,9 @@ REDIS_PASSWORD=proof$RANDOM$RANDOM
 RABBITMQ_PORT=$rabbitmq_port
 RABBITMQ_CONSOLE_PORT=$(free_port)
 REDIS_PORT=$(free_port)
+DASHBOARD_PORT=$dashboard_port
+DASHBOARD_PASSWORD=$dashboard_password
+DYAD_ENGINE_TOKEN=proof$RANDOM$RANDOM$RANDOM$RANDOM
 DYAD_RUN=proof$$
 END
 
@@ -168,6 +173,14 @@ mkdir "$work/configs"
 sed -e 's/^train_steps = .*/train_steps = 3000/' -e '/^stop_at/d' "$root/configs/signal.toml" >"$work/configs/signal.toml"
 [ -z "$override" ] || sed -i -e 's/^\[agents\.a\]/[agents.left]/; s/^\[agents\.b\]/[agents.right]/' \
     -e 's/= "a"/= "left"/g; s/= "b"/= "right"/g' "$work/configs/signal.toml"
+[ -z "$override" ] || cat >>"$work/configs/signal.toml" <<'END'
+
+[agents.left.engine]
+kind = "dyad"
+urls = ["http://engine-left:8101"]
+weights_listen = "0.0.0.0:8100"
+weights_url = "http://agent-left:8100"
+END
 chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
 {
     echo "services:"
@@ -216,6 +229,25 @@ wait_beyond() { # wait_beyond STEP SECONDS: training goes on
     say "at step $now"
 }
 wait_beyond 0 60
+if [ -n "$override" ]; then
+    compose logs --no-color engine-left | grep -q . || fail "engine-left logs nothing"
+    say "engine-left generates: agent left has no engine of its own"
+fi
+
+say "the dashboard"
+compose --profile dashboard up -d --no-build dashboard >"$work/up.log" 2>&1 || { cat "$work/up.log" >&2; fail "dashboard"; }
+answer() { # answer CURL-OPTION...: the HTTP status of /api/runs; its body is in $work/answer
+    curl -s -o "$work/answer" -w '%{http_code}' "$@" "http://127.0.0.1:$dashboard_port/api/runs" || true
+}
+token=(-H "Authorization: Bearer $dashboard_password")
+until=$((SECONDS + 30))
+until [ "$(answer "${token[@]}")" = 200 ]; do
+    [ "$SECONDS" -lt "$until" ] || { compose logs dashboard >&2; fail "the dashboard does not answer"; }
+    sleep 0.5
+done
+grep -q "proof$$" "$work/answer" || fail "the dashboard does not list the run: $(head -c 300 "$work/answer")"
+[ "$(answer)" = 401 ] || fail "the dashboard answers without a token"
+say "it lists the run, and refuses callers without a token"
 
 if [ -z "$full" ]; then
     # shellcheck source=/dev/null

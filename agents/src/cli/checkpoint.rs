@@ -1,8 +1,10 @@
 //! `dyad checkpoint`: a joint snapshot of all agents.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use broker::bus::Bus;
 use broker::protocol::control::{Command, RunPhase};
 use clap::Args;
 use tokio::time::Instant;
@@ -25,43 +27,60 @@ pub struct CheckpointArgs {
 
 pub fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
     let folder = RunFolder::find(&args.to.runs, &args.to.run)?;
-    let name = snapshot::new_name(&folder)?;
-    let command = Command::Checkpoint {
-        snapshot: name.clone(),
-        patience_ms: u64::try_from(args.within.0.as_millis()).unwrap_or(u64::MAX),
-    };
-    let done = select::block_on(async {
-        let mut channel = OrderChannel::open(&args.to, &folder).await?;
-        // Bundles arrive and checkpoints are written after the time for open groups.
-        let until = Instant::now() + args.within.0 + Duration::from_secs(180);
-        loop {
-            channel.exchange(&command).await?;
-            if let Some(done) = channel.snapshots.remove(&name) {
-                return Ok(done);
-            }
-            channel.require_coordinator()?;
-            if channel.newest().is_some_and(|run| run.phase == RunPhase::Closed) {
-                bail!(Usage::new("the run has closed: its last checkpoints are its snapshot"));
-            }
-            if Instant::now() > until {
-                bail!(
-                    "no snapshot after {:?}: `dyad logs coordinator` shows the reason",
-                    args.within.0
-                );
-            }
-        }
+    let url = select::broker_url(args.to.broker.as_deref(), Some(&folder))?;
+    let taken = select::block_on(async {
+        let bus = select::connect(&url, "order").await?;
+        take(bus, &folder, args.within.0).await
     })?;
-    if let Some(error) = done.error {
-        bail!("no snapshot: {error}");
-    }
-    print_snapshot(&folder, &name, done.voided)
+    print_snapshot(&folder, &taken)
 }
 
-fn print_snapshot(folder: &RunFolder, name: &str, voided: u64) -> anyhow::Result<()> {
-    let path = snapshot::path(folder, name);
+/// A joint snapshot that was taken.
+pub(super) struct SnapshotTaken {
+    pub(super) name: String,
+    /// Groups that were still open and start again.
+    pub(super) voided: u64,
+}
+
+/// Orders a joint snapshot and waits for it. `within`: the time for open groups to finish.
+///
+/// # Errors
+/// The run has closed, or makes no snapshot in time.
+pub(super) async fn take(bus: Arc<dyn Bus>, folder: &RunFolder, within: Duration) -> anyhow::Result<SnapshotTaken> {
+    let name = snapshot::new_name(folder)?;
+    let command = Command::Checkpoint {
+        snapshot: name.clone(),
+        patience_ms: u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
+    };
+    let mut channel = OrderChannel::open(bus, folder).await?;
+    // Bundles arrive and checkpoints are written after the time for open groups.
+    let until = Instant::now() + within + Duration::from_secs(180);
+    loop {
+        channel.exchange(&command).await?;
+        if let Some(done) = channel.snapshots.remove(&name) {
+            return match done.error {
+                Some(error) => Err(anyhow::anyhow!("no snapshot: {error}")),
+                None => Ok(SnapshotTaken {
+                    name,
+                    voided: done.voided,
+                }),
+            };
+        }
+        channel.require_coordinator()?;
+        if channel.newest().is_some_and(|run| run.phase == RunPhase::Closed) {
+            bail!(Usage::new("the run has closed: its last checkpoints are its snapshot"));
+        }
+        if Instant::now() > until {
+            bail!("no snapshot after {within:?}: `dyad logs coordinator` shows the reason");
+        }
+    }
+}
+
+fn print_snapshot(folder: &RunFolder, taken: &SnapshotTaken) -> anyhow::Result<()> {
+    let path = snapshot::path(folder, &taken.name);
     println!("{}", path.display());
-    if voided > 0 {
-        println!("  {voided} groups were still open and start again");
+    if taken.voided > 0 {
+        println!("  {} groups were still open and start again", taken.voided);
     }
     if path.is_file() {
         for (agent, saved) in snapshot::SnapshotManifest::read(&path)?.agents {

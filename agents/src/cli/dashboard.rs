@@ -1,5 +1,7 @@
 //! `dyad dashboard`: shows runs in the browser.
 
+mod changes;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +21,7 @@ use super::status::listener::Listener;
 use super::{audit, select, status, tasks};
 use crate::base::log_scope;
 use crate::base::signals::Signals;
-use crate::dashboard::{ADDRESS, CommandAnswers, Plan, Runs, Served, serve};
+use crate::dashboard::{ADDRESS, ChangeRefused, CommandAnswers, PageChange, Plan, Runs, Served, serve};
 use crate::report::task_accounts::BrokerCounts;
 use crate::run_folder::RunFolder;
 
@@ -30,8 +32,9 @@ const LONGEST: usize = 64 << 10;
 
 /// Show runs in the browser
 ///
-/// Prints the URL, which holds the token, and serves until it is interrupted. It only reads.
-/// `DYAD_DASHBOARD_TOKEN` sets the token; an address that other machines reach needs it.
+/// Prints the URL, which holds the token, and serves until it is interrupted. It only reads, unless
+/// --write is given. `DYAD_DASHBOARD_TOKEN` sets the token; an address that other machines reach
+/// needs it.
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
     /// The run: `latest`, its id or the beginning of it, or its folder; without it all runs
@@ -43,9 +46,18 @@ pub struct DashboardArgs {
     /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
+    /// Let pages publish tasks, handle dead letters, and pause, resume, drain or checkpoint a run
+    #[arg(long)]
+    pub write: bool,
     /// Broker URL, instead of the runs' own
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
+    /// Broker URL with the publisher's user, where each process has its own
+    #[arg(long, env = "DYAD_BROKER_PUBLISHER", hide_env_values = true, value_name = "URL")]
+    pub publisher: Option<String>,
+    /// Broker URL with the operator's user, for dead letters and orders
+    #[arg(long, env = "DYAD_BROKER_OPERATOR", hide_env_values = true, value_name = "URL")]
+    pub operator: Option<String>,
     /// Name of this host that browsers may use, besides its addresses
     #[arg(long, value_name = "NAME")]
     pub host_name: Vec<String>,
@@ -67,11 +79,13 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<()> {
         Some(which) => Runs::only(RunFolder::find(&args.runs, which)?),
         None => Runs::below(&args.runs),
     };
-    let plan = Plan::new(args.listen, !args.no_token, args.host_name.clone())?;
+    let plan = Plan::new(args.listen, !args.no_token, args.host_name.clone())?.writing(args.write);
     select::block_on(async {
         let mut signals = Signals::listen()?;
         let answers = Answers {
             broker: args.broker.clone(),
+            publisher: args.publisher.clone(),
+            operator: args.operator.clone(),
             ..Answers::default()
         };
         let served = serve(plan, runs, Arc::new(answers))?;
@@ -110,6 +124,9 @@ struct Answers {
     own: Option<(RunId, Arc<dyn Bus>)>,
     /// The broker of all runs, instead of their own.
     broker: Option<String>,
+    /// The same broker with the publisher's and the operator's user.
+    publisher: Option<String>,
+    operator: Option<String>,
     listening: Mutex<HashMap<RunId, Arc<Mutex<Listening>>>>,
 }
 
@@ -141,11 +158,14 @@ impl Answers {
     async fn connect(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
         match self.own(folder) {
             Some(bus) => Ok(bus),
-            None => {
-                let url = select::broker_url(self.broker.as_deref(), Some(folder))?;
-                select::connect(&url, "dashboard").await
-            }
+            None => self.connect_as(None, folder).await,
         }
+    }
+
+    /// Connects to a run's broker, with the given user's URL if there is one.
+    async fn connect_as(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
+        let given = user.or(self.broker.as_ref()).map(String::as_str);
+        select::connect(&select::broker_url(given, Some(folder))?, "dashboard").await
     }
 }
 
@@ -218,16 +238,7 @@ impl CommandAnswers for Answers {
     async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>> {
         let topology = Topology::new(folder.run().clone());
         let order = tasks::Order::List(Vec::new());
-        // Letters return to their queue when the connection that read them ends.
-        let letters = match self.own(folder) {
-            Some(bus) => tasks::handle(&bus, &topology, &order).await?,
-            None => {
-                let bus = self.connect(folder).await?;
-                let letters = tasks::handle(&bus, &topology, &order).await;
-                bus.close().await;
-                letters?
-            }
-        };
+        let letters = self.handle_letters(folder, &topology, &order).await?;
         Ok(letters.iter().map(letter).collect())
     }
 
@@ -239,6 +250,12 @@ impl CommandAnswers for Answers {
         }
         let (bus, _) = listening.open(self, folder).await?;
         Ok(bus.clone())
+    }
+
+    async fn change(&self, folder: &RunFolder, change: PageChange) -> Result<Value, ChangeRefused> {
+        self.make(folder, change)
+            .await
+            .map_err(|error| changes::refused(&error))
     }
 }
 

@@ -1,11 +1,8 @@
 //! `dyad drain`: finishes the published tasks and open groups, then ends the run.
 
-use std::time::Duration;
-
-use broker::protocol::control::{Command, RunPhase};
 use clap::Args;
 
-use super::orders::{PATIENCE, To, order};
+use super::orders::{PhaseOrder, To, order};
 
 /// Finish published tasks and open groups, then end the run
 #[derive(Debug, Args)]
@@ -18,19 +15,10 @@ pub struct DrainArgs {
 }
 
 pub fn run(args: &DrainArgs) -> anyhow::Result<()> {
-    let (until, patience) = if args.wait {
-        (RunPhase::Closed, Duration::MAX)
+    let wanted = if args.wait {
+        PhaseOrder::DrainAndWait
     } else {
-        (RunPhase::Draining, PATIENCE)
+        PhaseOrder::Drain
     };
-    order(&args.to, &Command::Drain, move |run| run.phase >= until, &[], patience)?;
-    println!(
-        "{}",
-        if args.wait {
-            "closed"
-        } else {
-            "draining: open groups are finished, then the run ends"
-        }
-    );
-    Ok(())
+    order(&args.to, wanted)
 }

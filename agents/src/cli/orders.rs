@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -22,7 +23,7 @@ use crate::run_folder::RunFolder;
 /// Time between two sends: an order may be lost, because heartbeats and orders are not durable.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Time to wait for confirmation. A live run sends heartbeats at least every second.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The run to reach, and its broker.
 #[derive(Debug, Args)]
@@ -38,48 +39,104 @@ pub struct To {
     pub broker: Option<String>,
 }
 
-/// Sends an order until every agent reports a state in which it is carried out and stored on disk.
-pub(super) fn order(
-    to: &To,
-    command: &Command,
-    kept: impl Fn(RunState) -> bool,
-    too_late: &[RunPhase],
-    patience: Duration,
-) -> anyhow::Result<()> {
+/// An order that moves a run to another phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PhaseOrder {
+    Pause,
+    Resume,
+    Drain,
+    /// As `Drain`, and done when the run has closed.
+    DrainAndWait,
+}
+
+impl PhaseOrder {
+    fn command(self) -> Command {
+        match self {
+            Self::Pause => Command::Pause,
+            Self::Resume => Command::Resume,
+            Self::Drain | Self::DrainAndWait => Command::Drain,
+        }
+    }
+
+    /// Returns true if a run in this phase has carried the order out.
+    fn is_done(self, phase: RunPhase) -> bool {
+        match self {
+            Self::Pause => phase == RunPhase::Paused,
+            Self::Resume => phase == RunPhase::Running,
+            Self::Drain => phase >= RunPhase::Draining,
+            Self::DrainAndWait => phase == RunPhase::Closed,
+        }
+    }
+
+    fn is_too_late(self, phase: RunPhase) -> bool {
+        matches!(self, Self::Pause | Self::Resume) && phase >= RunPhase::Draining
+    }
+
+    fn patience(self) -> Duration {
+        match self {
+            Self::DrainAndWait => Duration::MAX,
+            _ => PATIENCE,
+        }
+    }
+
+    /// Returns the sentence for an order that was carried out.
+    pub(super) fn report(self) -> &'static str {
+        match self {
+            Self::Pause => "paused: no new groups until `dyad resume`",
+            Self::Resume => "running",
+            Self::Drain => "draining: open groups are finished, then the run ends",
+            Self::DrainAndWait => "closed",
+        }
+    }
+}
+
+/// Carries out an order as a command, and prints the result.
+pub(super) fn order(to: &To, order: PhaseOrder) -> anyhow::Result<()> {
     let folder = RunFolder::find(&to.runs, &to.run)?;
     ended::require_open(&folder)?;
+    let url = select::broker_url(to.broker.as_deref(), Some(&folder))?;
+    select::block_on(async { give(select::connect(&url, "order").await?, &folder, order).await })?;
+    println!("{}", order.report());
+    Ok(())
+}
+
+/// Sends an order until every agent reports a state in which it is carried out and stored on disk.
+///
+/// # Errors
+/// The run is past it, or does not confirm it in time.
+pub(super) async fn give(bus: Arc<dyn Bus>, folder: &RunFolder, order: PhaseOrder) -> anyhow::Result<()> {
     let participants = folder.config()?.participants();
-    select::block_on(async {
-        let mut channel = OrderChannel::open(to, &folder).await?;
-        let begun = Instant::now();
-        loop {
-            channel.exchange(command).await?;
-            if channel.all_report(&participants, &kept) {
-                return Ok(());
-            }
-            channel.require_coordinator()?;
-            if let Some(run) = channel.newest().filter(|run| too_late.contains(&run.phase)) {
-                let phase = format!("{:?}", run.phase).to_lowercase();
-                bail!(Usage::new(format!("too late: the run is already {phase}")));
-            }
-            if begun.elapsed() > patience {
-                let silent: Vec<&str> = channel
-                    .unconfirmed(&participants, &kept)
-                    .map(AgentName::as_str)
-                    .collect();
-                bail!(Unavailable {
-                    message: format!(
-                        "the order was sent, but these agents did not confirm it within {patience:?}: {}",
-                        silent.join(", ")
-                    ),
-                    hint: Some(
-                        "`dyad status` shows which agents are up; the others carry out the order when they come back"
-                            .into()
-                    ),
-                });
-            }
+    let mut channel = OrderChannel::open(bus, folder).await?;
+    let begun = Instant::now();
+    loop {
+        channel.exchange(&order.command()).await?;
+        let done = |run: RunState| order.is_done(run.phase);
+        if channel.all_report(&participants, &done) {
+            return Ok(());
         }
-    })
+        channel.require_coordinator()?;
+        if let Some(run) = channel.newest().filter(|run| order.is_too_late(run.phase)) {
+            let phase = format!("{:?}", run.phase).to_lowercase();
+            bail!(Usage::new(format!("too late: the run is already {phase}")));
+        }
+        if begun.elapsed() > order.patience() {
+            let silent: Vec<&str> = channel
+                .unconfirmed(&participants, &done)
+                .map(AgentName::as_str)
+                .collect();
+            bail!(Unavailable {
+                message: format!(
+                    "the order was sent, but these agents did not confirm it within {:?}: {}",
+                    order.patience(),
+                    silent.join(", ")
+                ),
+                hint: Some(
+                    "`dyad status` shows which agents are up; the others carry out the order when they come back"
+                        .into()
+                ),
+            });
+        }
+    }
 }
 
 /// Sends orders and receives heartbeats.
@@ -94,12 +151,17 @@ pub(super) struct OrderChannel {
     given: u64,
 }
 
+/// Returns a number that no other channel of this machine has: a dashboard opens several.
+fn number() -> u64 {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    let nth = OPENED.fetch_add(1, Ordering::Relaxed) % 1000;
+    u64::from(std::process::id()) * 1000 + nth
+}
+
 impl OrderChannel {
-    pub(super) async fn open(to: &To, folder: &RunFolder) -> anyhow::Result<Self> {
-        let url = select::broker_url(to.broker.as_deref(), Some(folder))?;
-        let bus = select::connect(&url, "order").await?;
+    pub(super) async fn open(bus: Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Result<Self> {
         let topology = Topology::new(folder.run().clone());
-        let queue = topology.control(&format!("order-{}", std::process::id()));
+        let queue = topology.control(&format!("order-{}", number()));
         bus.declare_queue(&queue).await?;
         Ok(Self {
             beats: bus.consume(&queue, 256).await?,

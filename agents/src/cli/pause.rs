@@ -1,9 +1,8 @@
 //! `dyad pause`: no new groups until `dyad resume`.
 
-use broker::protocol::control::{Command, RunPhase, RunState};
 use clap::Args;
 
-use super::orders::{PATIENCE, To, order};
+use super::orders::{PhaseOrder, To, order};
 
 /// Start no new groups until `dyad resume`
 ///
@@ -15,14 +14,5 @@ pub struct PauseArgs {
 }
 
 pub fn run(args: &PauseArgs) -> anyhow::Result<()> {
-    let done = |run: RunState| run.phase == RunPhase::Paused;
-    order(
-        &args.to,
-        &Command::Pause,
-        done,
-        &[RunPhase::Draining, RunPhase::Closed],
-        PATIENCE,
-    )?;
-    println!("paused: no new groups until `dyad resume`");
-    Ok(())
+    order(&args.to, PhaseOrder::Pause)
 }

@@ -1,9 +1,8 @@
 //! `dyad resume`: ends a pause.
 
-use broker::protocol::control::{Command, RunPhase, RunState};
 use clap::Args;
 
-use super::orders::{PATIENCE, To, order};
+use super::orders::{PhaseOrder, To, order};
 
 /// Continue after a pause
 #[derive(Debug, Args)]
@@ -13,14 +12,5 @@ pub struct ResumeArgs {
 }
 
 pub fn run(args: &ResumeArgs) -> anyhow::Result<()> {
-    let done = |run: RunState| run.phase == RunPhase::Running;
-    order(
-        &args.to,
-        &Command::Resume,
-        done,
-        &[RunPhase::Draining, RunPhase::Closed],
-        PATIENCE,
-    )?;
-    println!("running");
-    Ok(())
+    order(&args.to, PhaseOrder::Resume)
 }

@@ -1,4 +1,4 @@
-//! The front end: five files in the binary.
+//! The front end: six files in the binary.
 
 use actix_web::HttpResponse;
 
@@ -10,10 +10,11 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All files. The vendored ones are uPlot 1.6.31, with its licence in the source.
-pub(crate) const ASSETS: [Asset; 5] = [
+pub(crate) const ASSETS: [Asset; 6] = [
     ("/", HTML, include_bytes!("assets/index.html")),
     ("/app.css", CSS, include_bytes!("assets/app.css")),
     ("/app.js", SCRIPT, include_bytes!("assets/app.js")),
+    ("/changes.js", SCRIPT, include_bytes!("assets/changes.js")),
     ("/uplot.min.css", CSS, include_bytes!("assets/uplot.min.css")),
     ("/uplot.iife.min.js", SCRIPT, include_bytes!("assets/uplot.iife.min.js")),
 ];
@@ -38,7 +39,7 @@ mod tests {
     /// Foreign text must never become markup or code.
     #[test]
     fn script_uses_no_call_that_makes_markup_or_code_of_text() {
-        let script = text("/app.js");
+        let script = [text("/app.js"), text("/changes.js")].concat();
         for forbidden in [
             "innerHTML",
             "outerHTML",
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn front_end_names_no_other_address() {
-        for path in ["/", "/app.js", "/app.css"] {
+        for path in ["/", "/app.js", "/changes.js", "/app.css"] {
             let known = "http://www.w3.org/2000/svg";
             let page = text(path).replace(known, "");
             for foreign in ["http://", "https://", "@import", "url(", "//cdn"] {

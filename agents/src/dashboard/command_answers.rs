@@ -20,4 +20,42 @@ pub trait CommandAnswers: Send + Sync {
     async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>>;
     /// Connects to the messages of a live run.
     async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>>;
+    /// Makes a change as its command does. Returns the command's result.
+    async fn change(&self, folder: &RunFolder, change: PageChange) -> Result<Value, ChangeRefused>;
+}
+
+/// A change that a page asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PageChange {
+    /// `dyad publish` of JSON lines; with `check` nothing is sent.
+    Publish {
+        lines: String,
+        check: bool,
+    },
+    /// `dyad tasks dead --requeue` of these letters.
+    Requeue {
+        ids: Vec<String>,
+    },
+    /// `dyad tasks dead --requeue` of one letter with `--edit` and `--as`.
+    Edit {
+        id: String,
+        task: Option<String>,
+        as_id: Option<String>,
+    },
+    /// `dyad tasks dead --drop` of these letters.
+    Drop {
+        ids: Vec<String>,
+    },
+    Pause,
+    Resume,
+    Drain,
+    Checkpoint,
+}
+
+/// Why a change was not made, in the words of the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeRefused {
+    /// The HTTP status.
+    pub status: u16,
+    pub message: String,
 }

@@ -20,22 +20,42 @@ pub(crate) struct Guard {
     token: Option<Token>,
     /// Names of this server besides addresses and localhost.
     hosts: Vec<String>,
+    /// Pages may change runs.
+    writes: bool,
+}
+
+/// The parts of a request's head that the rules read.
+#[derive(Debug, Clone, Copy, Default)]
+struct RequestHead<'a> {
+    path: &'a str,
+    host: Option<&'a [u8]>,
+    authorization: Option<&'a [u8]>,
+    content_type: Option<&'a [u8]>,
+    origin: Option<&'a [u8]>,
 }
 
 impl Guard {
     pub(crate) fn new(token: Option<Token>, hosts: Vec<String>) -> Self {
-        Self { token, hosts }
+        Self {
+            token,
+            hosts,
+            writes: false,
+        }
+    }
+
+    pub(crate) fn writing(mut self, writes: bool) -> Self {
+        self.writes = writes;
+        self
+    }
+
+    /// Returns true if pages may change runs.
+    pub(crate) fn writes(&self) -> bool {
+        self.writes
     }
 
     /// Checks one request. The front end needs no token, because it holds no data.
-    fn allow(
-        &self,
-        method: &Method,
-        path: &str,
-        host: Option<&[u8]>,
-        authorization: Option<&[u8]>,
-    ) -> Result<(), ApiError> {
-        let host = String::from_utf8_lossy(host.unwrap_or_default());
+    fn allow(&self, method: &Method, head: RequestHead<'_>) -> Result<(), ApiError> {
+        let host = String::from_utf8_lossy(head.host.unwrap_or_default());
         if !self.is_known(&host) {
             return Err(ApiError::new(
                 403,
@@ -43,14 +63,34 @@ impl Guard {
             ));
         }
         if method != Method::GET {
-            return Err(ApiError::new(405, "the dashboard only reads: use GET"));
+            self.allow_change(method, &host, head)?;
         }
-        let shows = |token: &Token| token.is_shown(authorization);
-        if path.starts_with("/api/") && !self.token.as_ref().is_none_or(shows) {
+        let shows = |token: &Token| token.is_shown(head.authorization);
+        if head.path.starts_with("/api/") && !self.token.as_ref().is_none_or(shows) {
             return Err(ApiError::new(
                 401,
                 "the token is missing or wrong: send the header `Authorization: Bearer TOKEN` with the token of the printed URL",
             ));
+        }
+        Ok(())
+    }
+
+    /// Checks a request that changes something. A foreign page can send neither a form of this type
+    /// nor, without an answer to OPTIONS, a request of this type.
+    fn allow_change(&self, method: &Method, host: &str, head: RequestHead<'_>) -> Result<(), ApiError> {
+        if !self.writes || method != Method::POST {
+            return Err(ApiError::new(
+                405,
+                "the dashboard only reads: start it with --write to change runs",
+            ));
+        }
+        let kind = head.content_type.unwrap_or_default();
+        if !kind.starts_with(b"application/json") {
+            return Err(ApiError::new(415, "send JSON with the type application/json"));
+        }
+        let own = |origin: &[u8]| origin.ends_with(format!("://{host}").as_bytes());
+        if !head.origin.is_none_or(own) {
+            return Err(ApiError::new(403, "the request comes from another site"));
         }
         Ok(())
     }
@@ -70,10 +110,14 @@ pub(crate) async fn check(
     let allowed = match request.app_data::<Data<Server>>() {
         Some(server) => {
             let head = |name| request.headers().get(name).map(header::HeaderValue::as_bytes);
-            let (host, authorization) = (head(header::HOST), head(header::AUTHORIZATION));
-            server
-                .guard
-                .allow(request.method(), request.path(), host, authorization)
+            let head = RequestHead {
+                path: request.path(),
+                host: head(header::HOST),
+                authorization: head(header::AUTHORIZATION),
+                content_type: head(header::CONTENT_TYPE),
+                origin: head(header::ORIGIN),
+            };
+            server.guard.allow(request.method(), head)
         }
         None => Err(ApiError::new(500, "the server has no state")),
     };
@@ -103,8 +147,17 @@ mod tests {
 
     fn status(guard: &Guard, method: &Method, path: &str, host: &str, token: &str) -> u16 {
         let header = format!("Bearer {token}");
-        let allowed = guard.allow(method, path, Some(host.as_bytes()), Some(header.as_bytes()));
-        allowed.map_or_else(|error| error.status, |()| 200)
+        let head = RequestHead {
+            path,
+            host: Some(host.as_bytes()),
+            authorization: Some(header.as_bytes()),
+            ..RequestHead::default()
+        };
+        status_of(guard, method, head)
+    }
+
+    fn status_of(guard: &Guard, method: &Method, head: RequestHead<'_>) -> u16 {
+        guard.allow(method, head).map_or_else(|error| error.status, |()| 200)
     }
 
     #[test]
@@ -131,9 +184,80 @@ mod tests {
     }
 
     #[test]
+    fn changes_need_write_json_own_origin_and_token() {
+        let guard = Guard::new(Some(Token::new("T", SECRET).unwrap()), Vec::new()).writing(true);
+        let header = format!("Bearer {SECRET}");
+        let good = RequestHead {
+            path: "/api/runs/r/orders",
+            host: Some(b"localhost:7070"),
+            authorization: Some(header.as_bytes()),
+            content_type: Some(b"application/json"),
+            origin: Some(b"http://localhost:7070"),
+        };
+        let post = |head| status_of(&guard, &Method::POST, head);
+        assert_eq!(post(good), 200);
+        let form = Some(b"application/x-www-form-urlencoded".as_slice());
+        for (head, status) in [
+            (
+                RequestHead {
+                    content_type: form,
+                    ..good
+                },
+                415,
+            ),
+            (
+                RequestHead {
+                    content_type: None,
+                    ..good
+                },
+                415,
+            ),
+            (
+                RequestHead {
+                    origin: Some(b"https://evil.example"),
+                    ..good
+                },
+                403,
+            ),
+            (
+                RequestHead {
+                    origin: Some(b"null"),
+                    ..good
+                },
+                403,
+            ),
+            (
+                RequestHead {
+                    authorization: None,
+                    ..good
+                },
+                401,
+            ),
+            (
+                RequestHead {
+                    host: Some(b"evil.example"),
+                    ..good
+                },
+                403,
+            ),
+        ] {
+            assert_eq!(post(head), status, "{head:?}");
+        }
+        for method in [Method::OPTIONS, Method::PUT, Method::DELETE] {
+            assert_eq!(status_of(&guard, &method, good), 405, "{method}");
+        }
+        let reads = Guard::new(None, Vec::new());
+        assert_eq!(status_of(&reads, &Method::POST, good), 405, "without --write");
+    }
+
+    #[test]
     fn without_a_token_only_the_host_counts() {
         let guard = Guard::new(None, Vec::new());
-        assert!(guard.allow(&Method::GET, "/api/runs", Some(b"localhost"), None).is_ok());
-        assert!(guard.allow(&Method::GET, "/api/runs", None, None).is_err());
+        assert_eq!(status(&guard, &Method::GET, "/api/runs", "localhost", ""), 200);
+        let nameless = RequestHead {
+            path: "/api/runs",
+            ..RequestHead::default()
+        };
+        assert_eq!(status_of(&guard, &Method::GET, nameless), 403);
     }
 }

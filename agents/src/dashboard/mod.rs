@@ -1,14 +1,15 @@
-//! `dyad dashboard`: pages of runs for the browser. It only reads.
+//! `dyad dashboard`: pages of runs for the browser. It only reads, except with `--write`.
 //!
-//! [`guard`] checks every request. [`assets`] holds the front end, five files in the binary.
+//! [`guard`] checks every request. [`assets`] holds the front end, six files in the binary.
 //! [`routes`] connects the paths of the JSON API with the readers in [`api`]. They read files by
 //! offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers. [`stream`] sends
 //! committed turns while they happen, thinned by [`sampler`]. What commands print with `--json`
-//! comes from the commands, through [`CommandAnswers`].
+//! comes from the commands, through [`CommandAnswers`]; [`changes`] are made by them too.
 
 pub(crate) mod answer;
 mod api;
 mod assets;
+mod changes;
 mod command_answers;
 mod figures;
 mod guard;
@@ -32,7 +33,7 @@ use anyhow::Context;
 use crate::base::fault::Usage;
 use crate::base::log_scope;
 use crate::base::secret::{Token, secret_in};
-pub use command_answers::CommandAnswers;
+pub use command_answers::{ChangeRefused, CommandAnswers, PageChange};
 use guard::Guard;
 pub use runs::Runs;
 
@@ -78,6 +79,13 @@ impl Plan {
             guard: Guard::new(token, hosts),
             secret,
         })
+    }
+
+    /// Lets pages change runs: publish tasks, handle dead letters, give orders.
+    #[must_use]
+    pub fn writing(mut self, writes: bool) -> Self {
+        self.guard = self.guard.writing(writes);
+        self
     }
 }
 

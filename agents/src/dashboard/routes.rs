@@ -11,7 +11,7 @@ use super::answer::{Answer, ApiError, blocking, json, whole};
 use super::api::{conversations, evaluations, facts, logs, series};
 use super::redact::redacted;
 use super::runs::now_ms;
-use super::{assets, stream};
+use super::{assets, changes, stream};
 use crate::report::audit;
 
 /// Registers the paths.
@@ -40,7 +40,8 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
                 .route("/audit", web::get().to(run_audit))
                 .route("/letters", web::get().to(letters))
                 .route("/config", web::get().to(configuration))
-                .route("/stream", web::get().to(turns)),
+                .route("/stream", web::get().to(turns))
+                .configure(changes::routes),
         )
         .default_service(web::to(unknown));
 }
@@ -63,7 +64,7 @@ async fn all_runs(server: Data<Server>) -> Answer {
 
 async fn run_facts(server: Data<Server>, run: Path<String>) -> Answer {
     let folder = server.runs.find(&run)?;
-    blocking(move || facts::read(&folder)).await
+    blocking(move || facts::read(&folder, server.guard.writes())).await
 }
 
 async fn status(server: Data<Server>, run: Path<String>) -> Answer {

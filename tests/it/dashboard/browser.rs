@@ -1,5 +1,6 @@
 //! Pages in Chromium, with hostile text.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -8,19 +9,43 @@ use tests::program::json_folder;
 use super::{Pages, config, id, serve};
 use crate::program;
 
-/// Texts that would do harm as markup, code, control sequences or reordered text.
-fn hostile() -> Vec<String> {
-    let marks = [
-        "<img src=x onerror=\"document.title='owned'\">",
-        "<script>document.title='owned'</script>",
-        "\"><svg onload=document.title='owned'>",
-        "'><iframe srcdoc=\"<script>parent.document.title='owned'</script>\">",
-        "javascript:document.title='owned'",
-        "</title><script>document.title='owned'</script>",
-        "{{constructor.constructor('document.title=1')()}}",
-        "\u{202e}desrever\u{202c} \u{200b}hidden\u{7}\u{1b}[31m",
+/// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
+/// the canary.
+fn hostile(canary: &TcpListener) -> Vec<String> {
+    let harm = "document.title='owned'";
+    let url = format!("http://{}/", canary.local_addr().unwrap());
+    let elements = [
+        format!("<img src={url} onerror=\"{harm}\">"),
+        format!("<script>{harm}</script>"),
+        format!("<script src={url}></script>"),
+        format!("<svg onload={harm}>"),
+        format!("<iframe srcdoc=\"<script>parent.{harm}</script>\">"),
+        format!("<iframe src={url}>"),
+        format!("<body onload={harm}>"),
+        format!("<video src={url} onerror={harm}>"),
+        format!("<audio autoplay src={url}>"),
+        format!("<input autofocus onfocus={harm}>"),
+        format!("<details open ontoggle={harm}>"),
+        format!("<object data={url}>"),
+        format!("<embed src={url}>"),
+        format!("<link rel=stylesheet href={url}>"),
+        format!("<style>@import '{url}';</style>"),
+        format!("<base href={url}>"),
+        format!("<meta http-equiv=refresh content=\"0;url={url}\">"),
+        format!("<form action={url}><button autofocus>"),
+        format!("<a href=\"javascript:{harm}\">x</a>"),
+        format!("<math href=\"javascript:{harm}\">"),
+        format!("<template><script>{harm}</script></template>"),
+        format!("<select autofocus onfocus={harm}>"),
+        "{{constructor.constructor('document.title=1')()}}".to_owned(),
+        format!("javascript:{harm}"),
+        "\u{202e}desrever\u{202c} \u{200b}hidden\u{7}\u{1b}[31m".to_owned(),
     ];
-    marks.iter().map(|mark| (*mark).to_owned()).collect()
+    let breaks = ["", "\">", "'>", "</script>", "</title>", "</textarea>", "-->", "]]>"];
+    let texts = elements
+        .iter()
+        .flat_map(|element| breaks.map(|end| format!("{end}{element}")));
+    texts.collect()
 }
 
 /// Returns the browser, where one is installed.
@@ -42,7 +67,10 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     let run = id(&folder);
     let group = "ab010000000000000000000000000000";
     let mut first = json_folder(&folder.join("transcripts")).remove(0);
-    let text = hostile().join(" | ");
+    let canary = TcpListener::bind("127.0.0.1:0").unwrap();
+    let texts = hostile(&canary);
+    assert_eq!(texts.len(), 200);
+    let text = texts.join(" | ");
     for name in ["task", "status", "prompt", "label"] {
         first[name] = text.as_str().into();
     }
@@ -55,7 +83,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     let line = serde_json::json!({"time": text, "level": text, "message": text, text.as_str(): text});
     std::fs::write(folder.join("logs/z.jsonl"), format!("{line}\n")).unwrap();
 
-    let running = serve(&program, &run, &["--no-token"]);
+    let running = serve(&program, &run, &["--no-token", "--write"]);
     let pages = Pages::of(&running);
     let profile = program.home().join("browser");
     let draw = |path: &str, width: u32, dark: bool| -> String {
@@ -80,8 +108,8 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     for (path, expected) in [
         ("", "entropy, nats per token"),
         (conversation.as_str(), "&lt;script&gt;"),
-        (groups.as_str(), "&lt;img src=x onerror="),
-        ("conversations", "&lt;svg onload="),
+        (groups.as_str(), "&lt;img src=http"),
+        ("conversations", "&lt;img src=http"),
         ("charts/learning", "Reward in training"),
         ("evaluations", "95% interval"),
         ("logs/z", "\\u202e"),
@@ -89,6 +117,8 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         ("letters", "The queue cannot be read"),
         ("config", "train_steps"),
         ("live", "No live turns"),
+        ("publish", "judged by the workflow signal"),
+        ("orders", "Then the run ends."),
     ] {
         for (width, dark) in [(1280, false), (400, true)] {
             let page = draw(path, width, dark);
@@ -102,4 +132,6 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             }
         }
     }
+    canary.set_nonblocking(true).unwrap();
+    assert!(canary.accept().is_err(), "a page asked another server");
 }

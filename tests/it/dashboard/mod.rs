@@ -3,6 +3,7 @@
 mod access;
 mod answers;
 mod browser;
+mod changes;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -67,6 +68,16 @@ impl Pages {
 
     fn get(&self, path: &str) -> Reply {
         self.request("GET", path, &self.address, &self.token)
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (host, token, body) = (&self.address, &self.token, body.to_string());
+        let reply = self.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        ));
+        (reply.status, serde_json::from_str(&reply.body).unwrap())
     }
 
     fn json(&self, path: &str) -> Value {

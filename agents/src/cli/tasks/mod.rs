@@ -14,7 +14,7 @@ use super::select::{self, RunArg};
 use super::{publish, task_rules};
 use crate::base::fault::Usage;
 use crate::run_folder::RunFolder;
-use change::Change;
+pub(super) use change::Change;
 pub use letters::{Letter, Order, handle};
 
 /// Manage a run's tasks
@@ -135,7 +135,7 @@ impl DeadArgs {
 
 impl Order {
     /// Returns whether letters were asked for by id, and the ids that do not exist.
-    fn named_and_missing(&self, letters: &[Letter]) -> (bool, Vec<String>) {
+    pub(super) fn named_and_missing(&self, letters: &[Letter]) -> (bool, Vec<String>) {
         let asked = match self {
             Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => ids.as_slice(),
             Order::Change(change) => std::slice::from_ref(&change.letter),

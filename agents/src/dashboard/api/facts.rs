@@ -15,6 +15,8 @@ pub(crate) struct Facts {
     state: State,
     reason: Option<String>,
     config: Game,
+    /// Pages may change the run.
+    writes: bool,
 }
 
 /// The parts of the configuration that pages show.
@@ -39,7 +41,7 @@ struct Player {
 }
 
 /// Reads the facts of a run.
-pub(crate) fn read(folder: &RunFolder) -> Result<Facts, ApiError> {
+pub(crate) fn read(folder: &RunFolder, writes: bool) -> Result<Facts, ApiError> {
     let (state, reason) = state(folder)?;
     let mut info = folder.info()?;
     // A path of the machine that started the run says nothing here.
@@ -49,6 +51,7 @@ pub(crate) fn read(folder: &RunFolder) -> Result<Facts, ApiError> {
         state,
         reason,
         config: game(&folder.config()?),
+        writes,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Dead letters. A read takes all of them off the queue for a moment, so reads are rare.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -46,5 +46,10 @@ impl Cache {
         };
         known.insert(folder.path().to_owned(), (Instant::now(), letters.clone()));
         letters
+    }
+
+    /// Reads the letters again at the next request: they have changed.
+    pub(crate) async fn forget(&self, run: &Path) {
+        self.0.lock().await.remove(run);
     }
 }

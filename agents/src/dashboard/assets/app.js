@@ -1,4 +1,5 @@
-// The pages of `dyad dashboard`. They read the JSON API of the same address and show it.
+// The pages of `dyad dashboard`. They read the JSON API of the same address and show it; with
+// `--write` they change runs too.
 // All text of models, tasks and logs enters the page as text nodes.
 "use strict";
 
@@ -139,10 +140,12 @@ class Failure extends Error {
   }
 }
 
-async function get(path, signal) {
+const get = (path, signal) => ask(path, { headers: headers(), signal, cache: "no-store" });
+
+async function ask(path, options) {
   let answer;
   try {
-    answer = await fetch(`api/${path}`, { headers: headers(), signal, cache: "no-store" });
+    answer = await fetch(`api/${path}`, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Failure(0, "The dashboard does not answer. Is `dyad dashboard` still running?");
@@ -380,13 +383,15 @@ const frame = document.getElementById("frame");
 const notice = document.getElementById("notice");
 
 /** The open run: its id and the facts that most pages need. */
-const open = { run: null, config: null, info: null, state: null };
+const open = { run: null, config: null, info: null, state: null, writes: false };
 
 const PAGES = [
   ["", "Overview", "o"], ["live", "Live", "l"], ["conversations", "Conversations", "c"],
   ["charts", "Charts", "m"], ["evaluations", "Evaluations", "e"], ["logs", "Logs", "s"],
   ["audit", "Audit", "a"], ["letters", "Dead letters", "d"], ["config", "Configuration", "f"],
 ];
+const WRITING = [["publish", "Publish", "b"], ["orders", "Orders", "x"]];
+const pages = () => PAGES.concat(open.writes ? WRITING : []);
 
 function drawBar(current) {
   const dark = document.documentElement.dataset.theme === "dark";
@@ -397,7 +402,7 @@ function drawBar(current) {
       dark ? "Light" : "Dark"),
     h("button", { class: "bare", "aria-label": "Keys", click: () => help.showModal() }, "?"));
   frame.classList.toggle("alone", !open.run);
-  replace(nav, open.run ? PAGES.map(([path, name]) => h("a", {
+  replace(nav, open.run ? pages().map(([path, name]) => h("a", {
     href: path ? to(open.run, path) : to(open.run), "aria-current": current === path ? "page" : undefined,
   }, name)) : []);
   const now = nav.querySelector("[aria-current]");
@@ -501,9 +506,8 @@ async function route() {
 
 /** Reads the facts of a run that all its pages need. */
 async function enter(run, signal) {
-  const facts = await get(`runs/${seg(run)}/facts`, signal);
-  Object.assign(open, { run, config: facts.config, info: facts.info, state: facts.state });
-  agents = Object.keys(facts.config.agents);
+  Object.assign(open, { run, ...await get(`runs/${seg(run)}/facts`, signal) });
+  agents = Object.keys(open.config.agents);
 }
 
 function api(...parts) {
@@ -1676,7 +1680,8 @@ async function auditPage(_rest, _options, signal) {
 
 // ---------------------------------------------------------------- dead letters
 
-async function lettersPage(_rest, _options, signal) {
+async function lettersPage(rest, options, signal) {
+  page.reread = () => setTimeout(() => signal.aborted || lettersPage(rest, options, signal), 1500);
   replace(main, h("p", { class: "soft" }, "Reading the dead letters ..."));
   const { letters, offline, at_ms } = await get(api("letters"), signal);
   const head = h("div", { class: "head" }, h("h1", {}, "Dead letters"),
@@ -1704,10 +1709,10 @@ async function lettersPage(_rest, _options, signal) {
     "First"], letters.map((one) => [
     [h("code", {}, shown(one.own ?? one.id)), h("div", { class: "soft" }, shown(one.kind))],
     [h("div", {}, shown(one.reason)), h("details", {}, h("summary", {}, `the message, ${bytes(one.bytes)}`),
-      h("pre", {}, shown(body(one)), one.cut ? " ..." : ""))],
+      h("pre", {}, shown(body(one)), one.cut ? " ..." : "")), open.writes ? letterActions(one, body(one)) : null],
     [shown(one.stage), one.class ? h("div", { class: "soft" }, shown(one.class)) : null],
     figure(one.attempts), h("span", { class: "nowrap" }, shown(one.first.slice(0, 19).replace("T", " ")))]),
-  "Dead letters")), h("p", { class: "soft" }, "To publish one again or remove it: ",
+  "Dead letters")), open.writes ? null : h("p", { class: "soft" }, "To publish one again or remove it: ",
     h("code", {}, "dyad tasks dead --requeue ID"), ", ", h("code", {}, "--drop ID"), "."));
 }
 
@@ -1747,12 +1752,12 @@ async function configPage(_rest, _options, signal) {
 const VIEWS = {
   "": overviewPage, live: livePage, conversations: conversationsPage, c: conversationPage, g: groupPage,
   charts: chartsPage, evaluations: evaluationsPage, logs: logsPage, audit: auditPage,
-  letters: lettersPage, config: configPage,
+  letters: lettersPage, config: configPage, publish: publishPage, orders: ordersPage,
 };
 
 const help = document.getElementById("help");
 replace(help, h("h1", {}, "Keys"), h("p", {}), h("dl", { class: "grid" }, [
-  ["g then r", "runs"], ...PAGES.map(([, name, key]) => [`g then ${key}`, name.toLowerCase()]),
+  ["g then r", "runs"], ...[...PAGES, ...WRITING].map(([, name, key]) => [`g then ${key}`, name.toLowerCase()]),
   ["j  k", "next and previous conversation"], ["n  p", "next and previous member of the group"],
   ["u", "the group of a conversation"], ["/", "search"], ["space", "pause live conversations"],
   ["?", "this list"],
@@ -1769,7 +1774,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " " && event.target.tagName === "BUTTON") return;
   let action = page.keys[event.key];
   if (Date.now() - after < 1500) {
-    const found = PAGES.find(([, , key]) => key === event.key);
+    const found = pages().find(([, , key]) => key === event.key);
     if (event.key === "r") action = () => (location.hash = "#/");
     else if (found && open.run) {
       action = () => (location.hash = found[0] ? to(open.run, found[0]) : to(open.run));

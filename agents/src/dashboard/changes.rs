@@ -1,0 +1,172 @@
+//! Changes that pages ask for: tasks to publish, dead letters to handle, orders to the run.
+//!
+//! The commands make them; here a request is read, and a change that cannot be taken back is
+//! confirmed by the run's id.
+
+use actix_web::web::{self, Data, Json, JsonConfig, Path, Query, ServiceConfig};
+use actix_web::{HttpRequest, error::InternalError};
+use serde::Deserialize;
+
+use super::Server;
+use super::answer::{Answer, ApiError, json, whole};
+use super::command_answers::{ChangeRefused, PageChange};
+
+/// The largest request in bytes.
+const LARGEST: usize = 4 << 20;
+
+/// Registers the paths below a run.
+pub(crate) fn routes(config: &mut ServiceConfig) {
+    config
+        .app_data(JsonConfig::default().limit(LARGEST).error_handler(unreadable))
+        .route("/tasks", web::post().to(tasks))
+        .route("/letters/requeue", web::post().to(requeue))
+        .route("/letters/edit", web::post().to(edit))
+        .route("/letters/drop", web::post().to(drop_letters))
+        .route("/orders", web::post().to(orders));
+}
+
+fn unreadable(error: actix_web::error::JsonPayloadError, _: &HttpRequest) -> actix_web::Error {
+    let answer = ApiError::wrong(format!("the request cannot be read: {error}"));
+    let response = actix_web::ResponseError::error_response(&answer);
+    InternalError::from_response(error, response).into()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lines {
+    /// JSON lines, a task on each.
+    lines: String,
+}
+
+#[derive(Deserialize)]
+struct Checking {
+    /// 1: nothing is sent.
+    #[serde(default)]
+    check: u8,
+}
+
+async fn tasks(server: Data<Server>, run: Path<String>, query: Query<Checking>, body: Json<Lines>) -> Answer {
+    let change = PageChange::Publish {
+        lines: body.into_inner().lines,
+        check: query.check == 1,
+    };
+    make(server, &run, change).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ids {
+    ids: Vec<String>,
+    /// The run's id, where letters are dropped.
+    confirm: Option<String>,
+}
+
+async fn requeue(server: Data<Server>, run: Path<String>, body: Json<Ids>) -> Answer {
+    let ids = named(body.into_inner().ids)?;
+    make(server, &run, PageChange::Requeue { ids }).await
+}
+
+async fn drop_letters(server: Data<Server>, run: Path<String>, body: Json<Ids>) -> Answer {
+    let Ids { ids, confirm } = body.into_inner();
+    confirmed(&run, confirm.as_deref())?;
+    let ids = named(ids)?;
+    make(server, &run, PageChange::Drop { ids }).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Edited {
+    id: String,
+    /// The task to publish instead, as JSON.
+    task: Option<String>,
+    /// The task's new id.
+    as_id: Option<String>,
+}
+
+async fn edit(server: Data<Server>, run: Path<String>, body: Json<Edited>) -> Answer {
+    let Edited { id, task, as_id } = body.into_inner();
+    make(server, &run, PageChange::Edit { id, task, as_id }).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ordered {
+    order: OrderName,
+    /// The run's id, for `drain`.
+    confirm: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OrderName {
+    Pause,
+    Resume,
+    Drain,
+    Checkpoint,
+}
+
+async fn orders(server: Data<Server>, run: Path<String>, body: Json<Ordered>) -> Answer {
+    let Ordered { order, confirm } = body.into_inner();
+    let change = match order {
+        OrderName::Pause => PageChange::Pause,
+        OrderName::Resume => PageChange::Resume,
+        OrderName::Drain => {
+            confirmed(&run, confirm.as_deref())?;
+            PageChange::Drain
+        }
+        OrderName::Checkpoint => PageChange::Checkpoint,
+    };
+    make(server, &run, change).await
+}
+
+/// An empty list means all letters to the commands, and a mistake here.
+fn named(ids: Vec<String>) -> Result<Vec<String>, ApiError> {
+    if ids.is_empty() {
+        return Err(ApiError::wrong("name the letters in `ids`"));
+    }
+    Ok(ids)
+}
+
+fn confirmed(run: &str, confirm: Option<&str>) -> Result<(), ApiError> {
+    if confirm == Some(run) {
+        return Ok(());
+    }
+    let message = "this cannot be taken back: confirm it with the run's id in `confirm`";
+    Err(ApiError::wrong(message))
+}
+
+async fn make(server: Data<Server>, run: &str, change: PageChange) -> Answer {
+    let folder = server.runs.find(run)?;
+    let looks = matches!(change, PageChange::Publish { check: true, .. });
+    if !looks {
+        tracing::info!(%run, change = change.name(), "a page changes the run");
+    }
+    let letters = server.clone();
+    let path = folder.path().to_owned();
+    let made = whole(async move { server.commands.change(&folder, change).await }).await?;
+    if !looks {
+        letters.letters.forget(&path).await;
+    }
+    json(&made?)
+}
+
+impl PageChange {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Publish { .. } => "publish",
+            Self::Requeue { .. } => "requeue",
+            Self::Edit { .. } => "edit",
+            Self::Drop { .. } => "drop",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Drain => "drain",
+            Self::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+impl From<ChangeRefused> for ApiError {
+    fn from(refused: ChangeRefused) -> Self {
+        Self::new(refused.status, refused.message)
+    }
+}

@@ -1,0 +1,142 @@
+//! Changes by pages of `dyad dashboard --write`: publishing, dead letters, orders.
+
+use std::path::Path;
+
+use broker::bus::Bus;
+use broker::protocol::Kind;
+use serde_json::{Value, json};
+use tests::letters::{broker_of, connect, message, topology};
+use tests::program::{Program, json_lines, wait_until};
+use tests::small::Small;
+
+use super::{PATIENCE, Pages, id, serve};
+use crate::program;
+
+/// Dead letters that are looked at again and again.
+const LETTERS: usize = 1000;
+const LOOKS: usize = 20;
+
+/// A run on published tasks alone, with a batch that eight tasks fill.
+fn queued() -> Small {
+    Small::of("configs/signal.toml")
+        .replace("tasks.source", "queue")
+        .without("tasks.params")
+        .replace("run.mode", "async")
+        .set("run.transcripts", "all")
+        .replace("run.train_steps", 1_000_000)
+        .replace("workflow.group_size", 4)
+        .replace("defaults.agent.train.batch_groups", 4)
+}
+
+fn publish_poison(run: &Path) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let bus = connect(&broker_of(run).unwrap()).await;
+        let topology = topology(&id(run));
+        let to = topology.to(&topology.tasks());
+        for n in 0..LETTERS {
+            let body = format!("{{\"prompt\": \"o99\", \"id\": \"bad-{n}\"}}");
+            let task = message(to.clone(), Kind::Task, &format!("bad-{n}"), body);
+            bus.publish(task).await.unwrap();
+        }
+        bus.close().await;
+    });
+}
+
+fn live(program: &Program) -> (tests::program::Running, std::path::PathBuf) {
+    let running = program.launch("up", &queued().save(program), &[]);
+    let run = program.run_folder();
+    wait_until("the run to be running", PATIENCE, || {
+        let lines = json_lines(&run.join("logs/coordinator.jsonl"));
+        lines.iter().any(|line| line["message"] == "the run is running")
+    });
+    (running, run)
+}
+
+#[test]
+fn pages_publish_handle_dead_letters_and_give_orders() {
+    let program = program();
+    let (mut up, run) = live(&program);
+    let name = id(&run);
+    let running = serve(&program, &name, &["--write"]);
+    let pages = Pages::of(&running);
+    let api = |path: &str| format!("/api/runs/{name}/{path}");
+    let post = |path: &str, body: Value| pages.post(&api(path), &body);
+    assert_eq!(pages.json(&api("facts"))["writes"], true);
+
+    // A bad line: the words of `dyad publish`.
+    let bad = "{\"prompt\": \"o1\", \"label\": \"o1\"}\n{\"prompt\": \"o99\", \"label\": \"o99\"}\n";
+    let file = program.file("bad.jsonl", bad);
+    let runs = program.runs();
+    let command = program.fail(2, &["publish", &file, "--run", &name, "--runs", runs.to_str().unwrap()]);
+    for path in ["tasks?check=1", "tasks"] {
+        let (status, answer) = post(path, json!({"lines": bad}));
+        assert_eq!(status, 400, "{answer}");
+        let words = answer["error"].as_str().unwrap();
+        assert!(command.contains(words), "{words}\n--- but the command says\n{command}");
+    }
+
+    // Good lines: judged, sent, played.
+    let good: String = (0..4)
+        .map(|n| format!("{{\"prompt\": \"o{n}\", \"label\": \"o{n}\", \"id\": \"mine-{n}\"}}\n"))
+        .collect();
+    let (status, answer) = post("tasks?check=1", json!({"lines": good}));
+    assert_eq!((status, &answer["valid"]), (200, &json!(4)), "{answer}");
+    let (status, answer) = post("tasks", json!({"lines": good}));
+    assert_eq!((status, &answer["confirmed"]), (200, &json!(4)), "{answer}");
+    let group = answer["tasks"][0]["group"].as_str().unwrap().to_owned();
+    wait_until("the published group to be played", PATIENCE, || {
+        let reply = pages.get(&api(&format!("groups/{group}")));
+        reply.status == 200 && reply.body.contains("mine-0")
+    });
+
+    // Looking takes nothing away, and an unknown id changes nothing.
+    publish_poison(&run);
+    let letters = || pages.json(&api("letters"))["letters"].as_array().unwrap().len();
+    wait_until("all dead letters", PATIENCE, || {
+        post("letters/requeue", json!({"ids": ["no-such-letter"]}));
+        letters() == LETTERS
+    });
+    for _ in 0..LOOKS {
+        let (status, answer) = post("letters/requeue", json!({"ids": ["no-such-letter"]}));
+        assert_eq!((status, &answer["missing"]), (200, &json!(["no-such-letter"])));
+        assert_eq!(letters(), LETTERS);
+    }
+    let (status, answer) = post("letters/drop", json!({"ids": ["bad-1"]}));
+    assert_eq!(status, 400, "not confirmed: {answer}");
+    let (status, answer) = post("letters/drop", json!({"ids": ["bad-1"], "confirm": name}));
+    assert_eq!(
+        (status, &answer["letters"][0]["fate"]),
+        (200, &json!("dropped")),
+        "{answer}"
+    );
+    let task = "{\"prompt\": \"o5\", \"label\": \"o5\"}";
+    let (status, answer) = post("letters/edit", json!({"id": "bad-2", "task": task, "as_id": "mended"}));
+    assert_eq!(
+        (status, &answer["letters"][0]["fate"]),
+        (200, &json!("requeued as mended")),
+        "{answer}"
+    );
+    assert_eq!(letters(), LETTERS - 2);
+
+    // Orders.
+    for (order, phase) in [("pause", "paused"), ("resume", "running")] {
+        let (status, answer) = post("orders", json!({"order": order}));
+        assert_eq!(status, 200, "{answer}");
+        wait_until(phase, PATIENCE, || {
+            let status = pages.json(&api("status"));
+            status["live"]["agents"]["a"]["run"]["phase"] == phase
+        });
+    }
+    let (status, _) = post("orders", json!({"order": "drain"}));
+    assert_eq!(status, 400, "not confirmed");
+    let (status, answer) = post("orders", json!({"order": "drain", "confirm": name}));
+    assert_eq!(status, 200, "{answer}");
+    up.finish(PATIENCE);
+    let (status, answer) = post("orders", json!({"order": "pause"}));
+    assert_eq!(status, 400);
+    assert!(answer["error"].as_str().unwrap().contains("ended at"), "{answer}");
+}
