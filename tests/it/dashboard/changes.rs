@@ -1,12 +1,13 @@
 //! Changes by pages of `dyad dashboard --write`: publishing, dead letters, orders.
 
 use std::path::Path;
+use std::time::Instant;
 
 use broker::bus::Bus;
 use broker::protocol::Kind;
 use serde_json::{Value, json};
 use tests::letters::{broker_of, connect, message, topology};
-use tests::program::{Program, json_lines, wait_until};
+use tests::program::{Program, json_lines, signal, wait_until};
 use tests::small::Small;
 
 use super::{PATIENCE, Pages, id, serve};
@@ -92,6 +93,20 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         let reply = pages.get(&api(&format!("groups/{group}")));
         reply.status == 200 && reply.body.contains("mine-0")
     });
+
+    // A halted agent is silent, and the page says which process waits for it.
+    let [halted] = up.pids("b")[..] else {
+        panic!("{:?}", up.pids("b"))
+    };
+    signal("STOP", halted);
+    let since = Instant::now();
+    wait_until("agent b to be silent", PATIENCE, || {
+        let status = pages.json(&api("status"));
+        let waits = status["waits"].to_string();
+        status["live"]["agents"]["b"].is_null() && waits.contains("no heartbeat")
+    });
+    println!("silent after {:.1} s", since.elapsed().as_secs_f32());
+    signal("CONT", halted);
 
     // Looking takes nothing away, and an unknown id changes nothing.
     publish_poison(&run);

@@ -659,8 +659,8 @@ function alarms(metrics) {
 
 function agentCard(name, beat, line, does, isLive) {
   const config = open.config.agents[name];
-  const phase = !isLive ? null : !beat ? chip("silent", "bad")
-    : chip(beat.holding?.length ? "holding" : beat.phase, beat.phase === "running" ? "good" : "");
+  const now = beat?.holding?.length ? "holding" : beat?.phase === "running" ? beat.run.phase : beat?.phase;
+  const phase = !isLive ? null : chip(now ?? "silent", !now ? "bad" : now === "running" ? "good" : "");
   const step = beat?.step ?? line?.step;
   const rows = [["step", step === undefined ? "–" : `${step} / ${open.config.steps}`]];
   if (beat) {
