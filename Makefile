@@ -2,7 +2,7 @@
 # at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel demo learn recipes up test test-long chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu gpu-pack bench build check-fresh clean
+.PHONY: help setup wheel demo learn recipes up test test-long test-vllm chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu gpu-pack bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -82,6 +82,11 @@ test-long: build ## what is slow and rarely fails: commands of pages, other peop
 	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
 	$(phase) "long tests" "about 20 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
+
+test-vllm: build ## trains over real vLLM servers on the CPU (Python of its own, 6.4 GB once); ARGS='swap_modes' for some
+	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers venv
+	$(phase) "python and model" "6.4 GB once, then nothing" tests/vllm/environment.sh
+	$(phase) "vllm" "about 20 minutes on 2 cores" tests/vllm/run.py $(ARGS)
 
 chaos: build ## random kills and faults; CONVERSATIONS=300 FAULTS=30 SEED=1 PAUSE=0 (seconds between faults)
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

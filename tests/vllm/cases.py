@@ -6,12 +6,11 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from runs import Run, expect, vllm
-from servers import SMOLLM, free_port, request
+from servers import SMOLLM, Server, free_port, request
 
 F32 = ("--dtype", "float32")
 # The smallest blocks of the prefix cache on a CPU; 128 tokens by default.
 WHOLE = (*F32, "--block-size", "32")
-PROCESSED = (*F32, "--logprobs-mode", "processed_logprobs")
 ADAPTERS = (*F32, "--enable-lora", "--max-lora-rank", "8", "--max-loras", "2")
 
 
@@ -45,16 +44,16 @@ def swap_modes(bench):
     """New weights abort the calls under way (in_place, retract), or wait for them (drain)."""
     server = bench.servers.get(bench.model, *WHOLE)
     for swap in ("in_place", "retract", "drain"):
-        before = server.count("request_success_total", 'finished_reason="abort"')
+        before = server.aborted()
         engine = vllm(server, swap=swap)
-        with bench.run(f"swap-{swap}", steps=10, tokens=100, staleness=2, a=engine) as run:
+        with bench.run(f"swap-{swap}", steps=10, tokens=200, staleness=2, a=engine) as run:
             books = run.expect_success(10)
-        aborts = server.count("request_success_total", 'finished_reason="abort"') - before
-        print(f"    {swap}: {aborts:.0f} calls aborted in {books['conversations']} conversations", flush=True)
+        orders, ended = (now - then for now, then in zip(server.aborted(), before))
+        print(f"    {swap}: {orders} orders ended {ended} calls; {books['conversations']} conversations", flush=True)
         if swap == "drain":
-            expect(not aborts, f"expected no call to be aborted, but {aborts} were")
+            expect(not orders, f"expected no order to abort calls, but there were {orders}")
         else:
-            expect(aborts, "expected weights to arrive while calls were under way")
+            expect(ended, "expected weights to arrive while calls were under way")
 
 
 def server_killed(bench):
@@ -84,7 +83,7 @@ def prefix_cache(bench):
         status, text = request(server.url + "/v1/completions", body)
         choice = json.loads(text)["choices"][0] if status == 200 else {}
         # An aborted call has no token.
-        return (choice.get("logprobs") or {}).get("top_logprobs", [None])[0]
+        return ((choice.get("logprobs") or {}).get("top_logprobs") or [None])[0]
 
     compared = {}
     with bench.run("prefix", steps=8, tokens=40, a=vllm(server)) as run:
@@ -105,16 +104,23 @@ def prefix_cache(bench):
 
 
 def temperature(bench):
-    """Training at temperature 0.7 is refused with raw log-probs, and works with processed ones."""
+    """Temperature 0.7 is refused with raw log-probs; `dyad up` waits until the server has the flag."""
+    flag, refused = "--logprobs-mode processed_logprobs", dict(steps=4, temperature=0.7)
     server = bench.servers.get(bench.model, *WHOLE)
-    with bench.run("raw", steps=4, temperature=0.7, a=vllm(server)) as run:
+    with bench.run("raw", command="run", a=vllm(server), **refused) as run:
         code = run.wait()
-        expect(code != 0, "expected the run to end with an error, but its exit code is 0")
-        flag = "--logprobs-mode processed_logprobs"
+        expect(code == 1, f"expected dyad run to end with exit code 1, but it is {code}")
         expect(flag in run.output(), f"expected {flag!r} in the output: {run.output()[-2000:]}")
+    processed = bench.servers.get(bench.model, *WHOLE, *flag.split())
+    processed.kill()
+    with bench.run("repaired", a=vllm(processed), **refused) as run:
+        bare = Server(bench.home, bench.model, *WHOLE)
+        bare.port, bare.url = processed.port, processed.url
+        bare.start()
+        run.until(lambda: flag in run.output(), "a refusal")
         expect(not run.trained("a"), "expected no batch")
-    server = bench.servers.get(bench.model, *PROCESSED)
-    with bench.run("processed", steps=4, temperature=0.7, a=vllm(server)) as run:
+        bare.kill()
+        processed.start()
         run.expect_success(4)
 
 

@@ -10,6 +10,7 @@ is 1 if a case failed.
 """
 
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -48,6 +49,9 @@ def main(names):
     if unknown:
         print(f"no case is called {', '.join(unknown)}; known are: {', '.join(known)}", file=sys.stderr)
         return 2
+    # Servers and runs end with this program, whatever ends it.
+    for end in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(end, lambda *_: sys.exit(130))
     bench, failed = Bench(), []
     try:
         for name in names or known:

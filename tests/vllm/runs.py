@@ -28,7 +28,7 @@ params = {{ objects = 4 }}
 kind = "signal"
 group_size = {group_size}
 roles = {{ speaker = "a", listener = "b" }}
-params = {{ symbols = 4 }}
+params = {{ symbols = 4, max_new_tokens = {tokens} }}
 [defaults.agent]
 {model}
 sampling = {{ temperature = {temperature}, max_new_tokens = {tokens} }}
@@ -80,15 +80,15 @@ def random_model(home):
 
 
 class Run:
-    """One run of `dyad up`, in a folder of its own."""
+    """One run of `dyad up` or `dyad run`, in a folder of its own."""
 
-    def __init__(self, home, model, **changes):
+    def __init__(self, home, model, command="up", **changes):
         home.mkdir(parents=True)
         self.home = home
         config = CONFIG.format(**{**DEFAULTS, **changes}, model=f'model.path = "{model}"')
         (home / "run.toml").write_text(config)
         with open(home / "up.log", "w") as out:
-            self.process = subprocess.Popen([DYAD, "up", "run.toml"], cwd=home, stdout=out, stderr=out)
+            self.process = subprocess.Popen([DYAD, command, "run.toml"], cwd=home, stdout=out, stderr=out)
 
     def __enter__(self):
         return self

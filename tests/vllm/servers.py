@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -47,15 +48,18 @@ class Server:
     """One `vllm serve`, which can be killed and started again at the same address."""
 
     def __init__(self, home, model, *flags):
-        self.home, self.model, self.flags = home, model, flags
+        self.model, self.flags = model, flags
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.log = home / f"vllm-{self.port}.log"
         self.process = None
 
     def start(self):
         command = [VENV / "bin/vllm", "serve", self.model, "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--enforce-eager", "--max-logprobs", "20", *self.flags]
-        with open(self.home / f"vllm-{self.port}.log", "a") as log:
+        command += ["--enforce-eager", "--max-logprobs", "20", "--enable-log-requests"]
+        # On a CPU, vLLM 0.32 ends when a prompt with a seed is computed in several pieces.
+        command += ["--no-enable-chunked-prefill", *self.flags]
+        with open(self.log, "a") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, env={**os.environ, **ENVIRONMENT}, start_new_session=True
             )
@@ -63,7 +67,7 @@ class Server:
         while not self.is_well():
             if self.process.poll() is not None or time.monotonic() > end:
                 self.kill()
-                raise RuntimeError(f"vLLM did not start: {log.name}")
+                raise RuntimeError(f"vLLM did not start: {self.log}")
             time.sleep(0.5)
         return self
 
@@ -91,11 +95,16 @@ class Server:
         """Returns the names of its model and adapters."""
         return [model["id"] for model in json.loads(request(self.url + "/v1/models")[1])["data"]]
 
-    def count(self, name, label=""):
+    def count(self, name):
         """Returns the sum of a counter of its /metrics."""
         lines = request(self.url + "/metrics")[1].splitlines()
-        counted = [line for line in lines if line.startswith(f"vllm:{name}") and label in line]
-        return sum(float(line.split()[-1]) for line in counted)
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm:{name}{{"))
+
+    def aborted(self):
+        """Returns how often all calls were aborted, and how many calls that ended."""
+        text = self.log.read_text()
+        ended = re.findall(r"Aborted request\(s\) (\S+)\.", text)
+        return text.count('"POST /abort_requests '), sum(len(ids.split(",")) for ids in ended)
 
 
 class Servers:
