@@ -2,7 +2,7 @@
 # at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel demo learn recipes up test test-long test-vllm chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu gpu-pack bench build check-fresh clean
+.PHONY: help setup wheel demo learn recipes up test test-long test-vllm test-sglang chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu gpu-pack bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -85,8 +85,13 @@ test-long: build ## what is slow and rarely fails: commands of pages, other peop
 
 test-vllm: build ## trains over real vLLM servers on the CPU (Python of its own, 6.4 GB once); ARGS='swap_modes' for some
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers venv
-	$(phase) "python and model" "6.4 GB once, then nothing" tests/vllm/environment.sh
-	$(phase) "vllm" "about 20 minutes on 2 cores" tests/vllm/run.py $(ARGS)
+	$(phase) "python and model" "6.4 GB once, then nothing" tests/foreign/environment.sh vllm
+	$(phase) "vllm" "about 25 minutes on 2 cores" tests/foreign/run.py vllm $(ARGS)
+
+test-sglang: build ## the same over real SGLang servers (Python of its own, 11 GB once, and that of test-vllm)
+	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers venv
+	$(phase) "python and model" "18 GB once, then nothing" tests/foreign/environment.sh sglang
+	$(phase) "sglang" "about 25 minutes on 2 cores" tests/foreign/run.py sglang $(ARGS)
 
 chaos: build ## random kills and faults; CONVERSATIONS=300 FAULTS=30 SEED=1 PAUSE=0 (seconds between faults)
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

@@ -1,9 +1,9 @@
-"""The gap between vLLM's log-probs and dyad's, for the same 10,000 tokens of SmolLM2-135M."""
+"""The gap between a server's log-probs and dyad's, for the same 10,000 tokens of SmolLM2-135M."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from runs import dyad, expect
+from runs import dyad, engine, expect
 from servers import SMOLLM, free_port, request
 
 TOKENS, LENGTH = 10_000, 100
@@ -11,12 +11,12 @@ PROMPTS = ["Tell me about the moon.", "Write a short story.", "How do I bake bre
 
 
 def log_prob_gap(bench):
-    """vLLM's log-probs of 10,000 sampled tokens are those of dyad's own engine."""
+    """The log-probs of 10,000 sampled tokens are those of dyad's own engine."""
     for theirs, ours in (("float32", "f32"), ("bfloat16", "f32"), ("bfloat16", "bf16")):
         gaps = sorted(gaps_between(bench, theirs, ours))
         mean, p99 = sum(gaps) / len(gaps), gaps[int(len(gaps) * 0.99)]
         print(
-            f"    vLLM {theirs}, dyad {ours}: {len(gaps)} tokens, mean {mean:.1e}, 99% {p99:.1e}, max {gaps[-1]:.1e}",
+            f"    server {theirs}, dyad {ours}: {len(gaps)} tokens, mean {mean:.1e}, 99% {p99:.1e}, max {gaps[-1]:.1e}",
             flush=True,
         )
         bound = 1e-3 if theirs == "float32" else 1.0
@@ -25,10 +25,10 @@ def log_prob_gap(bench):
 
 def gaps_between(bench, theirs, ours):
     """Samples over an agent's server and scores the same tokens in another agent's own engine."""
-    server = bench.servers.get(SMOLLM, "--dtype", theirs, "--max-model-len", "512")
+    server = bench.servers.get(SMOLLM, "short", theirs)
     ports = {agent: free_port() for agent in "ab"}
     http = {agent: f'http.listen = "127.0.0.1:{port}"' for agent, port in ports.items()}
-    a = f'engine = {{ kind = "vllm", urls = ["{server.url}"] }}\ntrain.enabled = false\n{http["a"]}'
+    a = f'{engine(server)}\ntrain.enabled = false\n{http["a"]}'
     b = f'dtype = "{ours}"\nlora = {{ rank = 1 }}\n{http["b"]}'
     name = f"gap-{theirs}-{ours}"
     with bench.run(name, model=SMOLLM, lead="b", steps=1000, tokens=1, a=a, b=b) as run:

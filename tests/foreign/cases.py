@@ -1,23 +1,16 @@
-"""Cases of training over real vLLM servers. Each is a function of the bench."""
+"""Cases of training over real servers. Each is a function of the bench."""
 
 import json
-import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-from runs import Run, expect, vllm
-from servers import SMOLLM, Server, free_port, request
-
-F32 = ("--dtype", "float32")
-# The smallest blocks of the prefix cache on a CPU; 128 tokens by default.
-WHOLE = (*F32, "--block-size", "32")
-ADAPTERS = (*F32, "--enable-lora", "--max-lora-rank", "8", "--max-loras", "2")
+from runs import engine, expect
+from servers import KINDS, SMOLLM, free_port, request
 
 
 def whole_weights(bench):
     """An agent trains whole weights over a server."""
-    server = bench.servers.get(bench.model, *WHOLE)
-    with bench.run("whole", steps=4, a=vllm(server)) as run:
+    server = bench.servers.get(bench.model, "whole")
+    with bench.run("whole", steps=4, a=engine(server)) as run:
         run.expect_success(4)
     label = server.label()
     expect("-a-1.4-" in label, f"expected the weights of step 4 in the server, but they are {label}")
@@ -28,13 +21,13 @@ def whole_weights(bench):
 
 def two_adapters(bench):
     """Two agents train adapters over one server."""
-    server = bench.servers.get(bench.model, *ADAPTERS)
+    server = bench.servers.get(bench.model, "adapters")
     lora = 'lora = { rank = 8, alpha = 16.0, targets = ["attn", "mlp"] }'
-    with bench.run("adapters", steps=6, common=lora, a=vllm(server), b=vllm(server)) as run:
+    with bench.run("adapters", steps=6, common=lora, a=engine(server), b=engine(server)) as run:
         run.expect_success(6)
         count = len(run.trained("b"))
         expect(count >= 4, f"expected b to train as well, but it has {count} batches")
-    names = server.models()
+    names = server.adapters()
     for agent in "ab":
         expect(any(f"-{agent}-1." in name for name in names), f"expected an adapter of {agent} among {names}")
     expect(server.label() == "default", "expected the base to stay as it was")
@@ -42,14 +35,13 @@ def two_adapters(bench):
 
 def swap_modes(bench):
     """New weights abort the calls under way (in_place, retract), or wait for them (drain)."""
-    server = bench.servers.get(bench.model, *WHOLE)
+    server = bench.servers.get(bench.model, "whole")
     for swap in ("in_place", "retract", "drain"):
-        before = server.aborted()
-        engine = vllm(server, swap=swap)
-        with bench.run(f"swap-{swap}", steps=10, tokens=200, staleness=2, a=engine) as run:
+        before = server.orders(), server.aborted()
+        with bench.run(f"swap-{swap}", steps=10, tokens=200, staleness=2, a=engine(server, swap=swap)) as run:
             books = run.expect_success(10)
-        orders, ended = (now - then for now, then in zip(server.aborted(), before))
-        print(f"    {swap}: {orders} orders ended {ended} calls; {books['conversations']} conversations", flush=True)
+        orders, ended = server.orders() - before[0], server.aborted() - before[1]
+        print(f"    {swap}: {orders} orders, {ended} calls aborted in {books['conversations']} conversations", flush=True)
         if swap == "drain":
             expect(not orders, f"expected no order to abort calls, but there were {orders}")
         else:
@@ -58,8 +50,8 @@ def swap_modes(bench):
 
 def server_killed(bench):
     """A server is killed in mid-run and started again: nothing is lost, its weights are sent again."""
-    server = bench.servers.get(bench.model, *WHOLE)
-    with bench.run("killed", steps=12, tokens=40, a=vllm(server)) as run:
+    server = bench.servers.get(bench.model, "whole")
+    with bench.run("killed", steps=12, tokens=40, a=engine(server)) as run:
         run.until(lambda: len(run.trained("a")) >= 3, "three batches")
         server.kill()
         at = len(run.trained("a"))
@@ -73,30 +65,20 @@ def server_killed(bench):
 
 def prefix_cache(bench):
     """After every change of weights, cached prompts give the numbers of new ones."""
-    server = bench.servers.get(bench.model, *WHOLE)
+    server = bench.servers.get(bench.model, "whole")
     prompt = [8 + i % 400 for i in range(100)]
-    hits = server.count("prefix_cache_hits_total")
-
-    def likely(**more):
-        body = {"model": str(bench.model), "prompt": prompt, "max_tokens": 1, "logprobs": 5, "temperature": 1.0}
-        body |= {"return_tokens_as_token_ids": True, **more}
-        status, text = request(server.url + "/v1/completions", body)
-        choice = json.loads(text)["choices"][0] if status == 200 else {}
-        # An aborted call has no token.
-        return ((choice.get("logprobs") or {}).get("top_logprobs") or [None])[0]
-
-    compared = {}
-    with bench.run("prefix", steps=8, tokens=40, a=vllm(server)) as run:
+    hits, compared = server.cached(), {}
+    with bench.run("prefix", steps=8, tokens=40, a=engine(server)) as run:
         while run.is_alive():
             label = server.label()
-            cached, new = likely(), likely(cache_salt=uuid.uuid4().hex)
+            cached, new = server.likely(prompt, reuse=True), server.likely(prompt, reuse=False)
             if label != server.label() or not cached or not new or not label.startswith("dyad-"):
                 continue
             gap = max(abs(cached[name] - new.get(name, cached[name])) for name in cached)
             expect(gap < 1e-4, f"expected equal numbers with {label}, but they differ by {gap}")
             compared[label] = cached
         run.expect_success(8)
-    hits = server.count("prefix_cache_hits_total") - hits
+    hits = server.cached() - hits
     numbers = {json.dumps(cached) for cached in compared.values()}
     expect(len(numbers) >= 3, f"expected a comparison with three versions, but there were {list(compared)}")
     expect(hits >= 96 * len(compared), f"expected the prompt to be found in the cache, but {hits} tokens were")
@@ -105,31 +87,29 @@ def prefix_cache(bench):
 
 def temperature(bench):
     """Temperature 0.7 is refused with raw log-probs; `dyad up` waits until the server has the flag."""
-    flag, refused = "--logprobs-mode processed_logprobs", dict(steps=4, temperature=0.7)
-    server = bench.servers.get(bench.model, *WHOLE)
-    with bench.run("raw", command="run", a=vllm(server), **refused) as run:
+    refused = dict(steps=4, temperature=0.7)
+    raw = bench.servers.get(bench.model, "raw")
+    with bench.run("raw", command="run", a=engine(raw), **refused) as run:
         code = run.wait()
         expect(code == 1, f"expected dyad run to end with exit code 1, but it is {code}")
-        expect(flag in run.output(), f"expected {flag!r} in the output: {run.output()[-2000:]}")
-    processed = bench.servers.get(bench.model, *WHOLE, *flag.split())
-    processed.kill()
-    with bench.run("repaired", a=vllm(processed), **refused) as run:
-        bare = Server(bench.home, bench.model, *WHOLE)
-        bare.port, bare.url = processed.port, processed.url
-        bare.start()
-        run.until(lambda: flag in run.output(), "a refusal")
+        expect(raw.FIX in run.output(), f"expected {raw.FIX!r} in the output: {run.output()[-2000:]}")
+    with bench.run("repaired", a=engine(raw), **refused) as run:
+        run.until(lambda: raw.FIX in run.output(), "a refusal")
         expect(not run.trained("a"), "expected no batch")
-        bare.kill()
+        raw.kill()
+        processed = KINDS[raw.kind](bench.home, bench.model, "processed", "float32")
+        processed.port, processed.url = raw.port, raw.url
         processed.start()
         run.expect_success(4)
+    processed.kill()
 
 
 def stop_texts_and_visitors(bench):
     """While an agent trains, its HTTP front answers over the server; stop texts end its answers."""
-    server = bench.servers.get(bench.model, *WHOLE)
+    server = bench.servers.get(bench.model, "whole")
     port = free_port()
     front = f"http://127.0.0.1:{port}/v1"
-    http = f'{vllm(server)}\nhttp.listen = "127.0.0.1:{port}"'
+    http = f'{engine(server)}\nhttp.listen = "127.0.0.1:{port}"'
 
     def complete(**more):
         body = {"model": "a", "prompt": "o1", "max_tokens": 100, "logprobs": 20, "return_token_ids": True, **more}
@@ -174,23 +154,24 @@ def stop_texts_and_visitors(bench):
 
 def thousand_conversations(bench):
     """1,000 conversations and more: none is lost or counted twice."""
-    server = bench.servers.get(bench.model, *WHOLE)
-    with bench.run("thousand", steps=32, group_size=8, tokens=8, a=vllm(server)) as run:
+    server = bench.servers.get(bench.model, "whole")
+    with bench.run("thousand", steps=32, group_size=8, tokens=8, a=engine(server)) as run:
         books = run.expect_success(32)
     expect(books["conversations"] >= 1000, f"expected 1,000 conversations: {books}")
     print(f"    {books['conversations']} conversations", flush=True)
 
 
 def wrong_model(bench):
-    """A server with another model is refused: the run ends and names the server."""
-    server = bench.servers.get(SMOLLM, *F32)
-    for name, more in (("trained", ""), ("frozen", "\ntrain.enabled = false")):
-        frozen = dict(a="", b=vllm(server) + more) if more else dict(a=vllm(server))
-        with bench.run(f"wrong-{name}", steps=4, **frozen) as run:
+    """A server with another model is refused before it gets weights, with the reason."""
+    server = bench.servers.get(SMOLLM, "short")
+    for name, frozen in (("trained", False), ("frozen", True)):
+        agents = dict(lead="b", a=engine(server) + "\ntrain.enabled = false") if frozen else dict(a=engine(server))
+        with bench.run(f"wrong-{name}", command="run", steps=4, **agents) as run:
             code = run.wait()
-            expect(code != 0, f"{name}: expected the run to end with an error, but its exit code is 0")
-            expect(server.url in run.output(), f"{name}: expected the server's URL: {run.output()[-2000:]}")
-            print(f"    {name}: exit code {code}: {run.output().strip().splitlines()[-1][:300]}", flush=True)
+            expect(code == 1, f"{name}: expected exit code 1, but it is {code}")
+            for part in (server.url, "another model"):
+                expect(part in run.output(), f"{name}: expected {part!r} in: {run.output()[-2000:]}")
+    expect(server.is_well() and server.label() == "default", "expected the server to stay as it was")
 
 
 CASES = [

@@ -16,7 +16,7 @@ WORDS = [f"{kind}{i}" for kind in "os" for i in range(4)] + [f"w{i}" for i in ra
 
 CONFIG = """
 [run]
-name = "vllm"
+name = "foreign"
 seed = 3
 mode = "{mode}"
 train_steps = {steps}
@@ -58,10 +58,10 @@ def expect(condition, message):
         raise Failed(message)
 
 
-def vllm(*servers, swap="in_place"):
+def engine(*servers, swap="in_place"):
     """Returns the engine setting of an agent on these servers."""
     urls = json.dumps([server.url for server in servers])
-    return f'engine = {{ kind = "vllm", urls = {urls}, swap = "{swap}" }}'
+    return f'engine = {{ kind = "{servers[0].kind}", urls = {urls}, swap = "{swap}" }}'
 
 
 def dyad(home, *args):
