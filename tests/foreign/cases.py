@@ -27,7 +27,7 @@ def two_adapters(bench):
         run.expect_success(6)
         count = len(run.trained("b"))
         expect(count >= 4, f"expected b to train as well, but it has {count} batches")
-    names = server.adapters()
+    names = server.models()
     for agent in "ab":
         expect(any(f"-{agent}-1." in name for name in names), f"expected an adapter of {agent} among {names}")
     expect(server.label() == "default", "expected the base to stay as it was")

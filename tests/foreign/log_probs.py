@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from runs import dyad, engine, expect
 from servers import SMOLLM, free_port, request
@@ -12,33 +13,37 @@ PROMPTS = ["Tell me about the moon.", "Write a short story.", "How do I bake bre
 
 def log_prob_gap(bench):
     """The log-probs of 10,000 sampled tokens are those of dyad's own engine."""
-    for theirs, ours in (("float32", "f32"), ("bfloat16", "f32"), ("bfloat16", "bf16")):
-        gaps = sorted(gaps_between(bench, theirs, ours))
-        mean, p99 = sum(gaps) / len(gaps), gaps[int(len(gaps) * 0.99)]
-        print(
-            f"    server {theirs}, dyad {ours}: {len(gaps)} tokens, mean {mean:.1e}, 99% {p99:.1e}, max {gaps[-1]:.1e}",
-            flush=True,
-        )
-        bound = 1e-3 if theirs == "float32" else 1.0
-        expect(gaps[-1] < bound, f"expected every gap below {bound}, but the largest is {gaps[-1]}")
+    for theirs, own in (("float32", ["f32"]), ("bfloat16", ["f32", "bf16"])):
+        server = bench.servers.get(SMOLLM, "short", theirs)
+        sampled = None
+        for ours in own:
+            with paused(bench, f"gap-{theirs}-{ours}", server, ours) as (run, ports):
+                with ThreadPoolExecutor(32) as pool:
+                    sampled = sampled or list(pool.map(lambda i: sample(ports["a"], i), range(TOKENS // LENGTH)))
+                gaps = sorted(gap for answer in sampled for gap in gaps_of(ports["b"], *answer))
+            mean, p99, most = sum(gaps) / len(gaps), gaps[int(len(gaps) * 0.99)], gaps[-1]
+            print(
+                f"    {server.kind} {theirs}, dyad {ours}: {len(gaps)} tokens, "
+                f"mean {mean:.1e}, 99% {p99:.1e}, largest {most:.1e}",
+                flush=True,
+            )
+            bound = 1e-3 if theirs == "float32" else 1.0
+            expect(most < bound, f"expected every gap below {bound}, but the largest is {most}")
 
 
-def gaps_between(bench, theirs, ours):
-    """Samples over an agent's server and scores the same tokens in another agent's own engine."""
-    server = bench.servers.get(SMOLLM, "short", theirs)
+@contextmanager
+def paused(bench, name, server, ours):
+    """A paused run, which answers visitors: agent a over the server, b in its own engine."""
     ports = {agent: free_port() for agent in "ab"}
     http = {agent: f'http.listen = "127.0.0.1:{port}"' for agent, port in ports.items()}
-    a = f'{engine(server)}\ntrain.enabled = false\n{http["a"]}'
+    a = f"{engine(server)}\ntrain.enabled = false\n{http['a']}"
+    # An adapter that hardly trains changes nothing, and needs less memory than whole weights.
     b = f'dtype = "{ours}"\nlora = {{ rank = 1 }}\n{http["b"]}'
-    name = f"gap-{theirs}-{ours}"
-    with bench.run(name, model=SMOLLM, lead="b", steps=1000, tokens=1, a=a, b=b) as run:
-        # Visitors are answered in a paused run, and its weights stay.
-        run.until(lambda: any("the run is running" in line for line in run.log("coordinator*")), "a running run")
-        paused = dyad(run.home, "pause")
-        expect(paused.returncode == 0, f"expected the run to pause: {paused.stderr}")
-        with ThreadPoolExecutor(16) as pool:
-            sampled = list(pool.map(lambda i: sample(ports["a"], i), range(TOKENS // LENGTH)))
-        return [gap for answer in sampled for gap in gaps_of(ports["b"], *answer)]
+    with bench.run(name, model=SMOLLM, lead="b", steps=1000, tokens=1, lr=1e-12, a=a, b=b) as run:
+        run.until(lambda: "the run is running" in run.log("coordinator*"), "a running run")
+        ended = dyad(run.home, "pause")
+        expect(ended.returncode == 0, f"expected the run to pause: {ended.stderr}")
+        yield run, ports
 
 
 def answered(port, body):

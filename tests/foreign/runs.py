@@ -38,13 +38,13 @@ batch_groups = 4
 max_staleness = {staleness}
 entropy = 0.1
 checkpoint_every = 2
-optimizer = {{ lr = 1e-2 }}
+optimizer = {{ lr = {lr} }}
 [agents.a]
 {a}
 [agents.b]
 {b}
 """
-DEFAULTS = dict(mode="async", lead="a", group_size=4, tokens=16, temperature=1.0, staleness=1, common="", b="")
+DEFAULTS = dict(mode="async", lead="a", group_size=4, tokens=16, temperature=1.0, staleness=1, lr=1e-2, common="", b="")
 RANDOM = f"""model.random = {{ layers = 2, hidden = 64, heads = 2, kv_heads = 2, head_dim = 32, intermediate = 128, \
 tied = false, max_context = 256, embedding_std = 1.0, matrix_std = 0.2, tokenizer.words = {json.dumps(WORDS)} }}"""
 

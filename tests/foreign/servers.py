@@ -80,6 +80,10 @@ class Server:
         """Returns the name of the weights that it serves."""
         return json.loads(request(self.url + self.INFO)[1])["weight_version"]
 
+    def models(self):
+        """Returns the names of its model and adapters."""
+        return [model["id"] for model in json.loads(request(self.url + "/v1/models")[1])["data"]]
+
     def count(self, name):
         """Returns the sum of a counter of its /metrics."""
         lines = request(self.url + "/metrics")[1].splitlines()
@@ -120,13 +124,14 @@ class Vllm(Server):
         # On a CPU, vLLM 0.32 ends when a prompt with a seed is computed in several pieces.
         return [*command, "--no-enable-chunked-prefill", *self.VARIANTS[self.variant]]
 
-    def adapters(self):
-        return [model["id"] for model in json.loads(request(self.url + "/v1/models")[1])["data"]]
-
     def aborted(self):
         """Returns how many calls were aborted."""
         ended = re.findall(r"Aborted request\(s\) (\S+)\.", self.log.read_text())
         return sum(len(ids.split(",")) for ids in ended)
+
+    def answered(self):
+        """Returns how many calls were answered."""
+        return self.count("request_success_total")
 
     def cached(self):
         """Returns how many prompt tokens came from the prefix cache."""
@@ -168,11 +173,11 @@ class Sglang(Server):
         # By default its cache takes most of the machine's memory.
         return [*command, "--max-total-tokens", "65536", *self.VARIANTS[self.variant]]
 
-    def adapters(self):
-        return [model["id"] for model in json.loads(request(self.url + "/v1/models")[1])["data"]]
-
     def aborted(self):
         return int(self.count("num_aborted_requests_total"))
+
+    def answered(self):
+        return self.count("num_requests_total")
 
     def cached(self):
         return self.count("cached_tokens_total")
