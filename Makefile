@@ -2,7 +2,7 @@
 # at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel demo learn recipes up test test-long test-vllm test-sglang chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu gpu-pack bench build check-fresh clean
+.PHONY: help setup wheel demo learn recipes up test test-long test-vllm test-sglang chaos fuzz mutants lint parity agreement bench-engine bench-engines bench-train bench-gpu gpu-pack bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -142,6 +142,13 @@ bench-engine: build ## tokens per second beside transformers' generate(), one th
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example engine_work
 	$(phase) "bench" "about a quarter of an hour" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
+
+bench-engines: build ## the engine beside vLLM, transformers and llama.cpp on SmolLM2-135M (Python of test-vllm)
+	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
+	$(phase) "python and model" "6.4 GB once, then nothing" tests/foreign/environment.sh vllm
+	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example engine_work
+	$(phase) "bench" "about half an hour" tests/.venv-vllm/bin/python trainer/bench/engines.py target/debug/examples/engine_work \
+	    tests/.venv-vllm/smollm2 $(ARGS)
 
 bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f32 (Python of its own, 5 GB once)
 	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
