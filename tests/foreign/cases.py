@@ -38,8 +38,8 @@ def swap_modes(bench):
     server = bench.servers.get(bench.model, "whole")
     for swap in ("in_place", "retract", "drain"):
         before = server.orders(), server.aborted()
-        with bench.run(f"swap-{swap}", steps=10, tokens=200, staleness=2, a=engine(server, swap=swap)) as run:
-            books = run.expect_success(10)
+        with bench.run(f"swap-{swap}", steps=8, tokens=100, staleness=2, a=engine(server, swap=swap)) as run:
+            books = run.expect_success(8)
         orders, ended = server.orders() - before[0], server.aborted() - before[1]
         print(f"    {swap}: {orders} orders, {ended} calls aborted in {books['conversations']} conversations", flush=True)
         if swap == "drain":

@@ -5,15 +5,17 @@
     tests/foreign/run.py sglang two_adapters swap_modes these cases
     tests/foreign/run.py vllm --list                    their names
 
-DYAD_BINARY names another dyad than target/debug/dyad. Files stay in target/foreign. The exit code
-is 1 if a case failed.
+DYAD_BINARY names another dyad than target/debug/dyad. The exit code is 1 if a case failed; its
+files stay in target/foreign.
 """
 
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
+from pathlib import Path
 
 import cases
 import log_probs
@@ -30,9 +32,9 @@ class Bench:
     """Everything that cases need: a folder, the random model and servers."""
 
     def __init__(self, kind):
-        self.home = ROOT / "target/foreign" / kind
-        shutil.rmtree(self.home, ignore_errors=True)
-        self.home.mkdir(parents=True)
+        parent = ROOT / "target/foreign"
+        parent.mkdir(parents=True, exist_ok=True)
+        self.home = Path(tempfile.mkdtemp(dir=parent, prefix=f"{kind}-"))
         self.model = random_model(self.home)
         self.servers = Servers(self.home, kind)
 
@@ -74,8 +76,11 @@ def main(kind, names):
                 print(f"    FAILED: {traceback.format_exc()}", flush=True)
     finally:
         bench.servers.close()
-    print(f"failed: {', '.join(failed) or 'none'}; files in {bench.home}")
-    return 1 if failed else 0
+    if failed:
+        print(f"failed: {', '.join(failed)}; files are in {bench.home}")
+        return 1
+    shutil.rmtree(bench.home)
+    return 0
 
 
 if __name__ == "__main__":

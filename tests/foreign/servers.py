@@ -155,8 +155,7 @@ class Sglang(Server):
         "whole": [],
         "raw": [],
         "processed": [],
-        "adapters": "--enable-lora --max-lora-rank 8 --lora-target-modules all".split()
-        + "--max-loras-per-batch 4 --max-loaded-loras 4".split(),
+        "adapters": "--enable-lora --max-lora-rank 8 --lora-target-modules all --max-loras-per-batch 4".split(),
         "short": ["--context-length", "512"],
     }
 
