@@ -2,7 +2,7 @@
 # at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel demo learn recipes up test test-long chaos fuzz mutants lint parity agreement bench-engine bench-train bench-gpu gpu-pack bench build check-fresh clean
+.PHONY: help setup wheel demo learn recipes up test test-long test-vllm test-sglang chaos fuzz mutants lint parity agreement bench-engine bench-engines bench-train bench-gpu gpu-pack bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -83,6 +83,16 @@ test-long: build ## what is slow and rarely fails: commands of pages, other peop
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
 	$(phase) "long tests" "about 20 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
 
+test-vllm: build ## trains over real vLLM servers on the CPU (Python of its own, 6.4 GB once); ARGS='swap_modes' for some
+	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers venv
+	$(phase) "python and model" "6.4 GB once, then nothing" tests/foreign/environment.sh vllm
+	$(phase) "vllm" "about 25 minutes on 2 cores" tests/foreign/run.py vllm $(ARGS)
+
+test-sglang: build ## the same over real SGLang servers (Python of its own, 11 GB once, and that of test-vllm)
+	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers venv
+	$(phase) "python and model" "18 GB once, then nothing" tests/foreign/environment.sh sglang
+	$(phase) "sglang" "about 25 minutes on 2 cores" tests/foreign/run.py sglang $(ARGS)
+
 chaos: build ## random kills and faults; CONVERSATIONS=300 FAULTS=30 SEED=1 PAUSE=0 (seconds between faults)
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
@@ -132,6 +142,13 @@ bench-engine: build ## tokens per second beside transformers' generate(), one th
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example engine_work
 	$(phase) "bench" "about a quarter of an hour" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
+
+bench-engines: build ## the engine beside vLLM, transformers and llama.cpp on SmolLM2-135M (Python of test-vllm)
+	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
+	$(phase) "python and model" "6.4 GB once, then nothing" tests/foreign/environment.sh vllm
+	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example engine_work
+	$(phase) "bench" "about half an hour" tests/.venv-vllm/bin/python trainer/bench/engines.py target/debug/examples/engine_work \
+	    tests/.venv-vllm/smollm2 $(ARGS)
 
 bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f32 (Python of its own, 5 GB once)
 	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, RwLock, Semaphore, SemaphorePermit, watch};
 use super::Pace;
 use super::probe::Meaning;
 use super::progress::{Next, Progress};
-use super::server::{CallEnd, Reply, Server, ServerCall};
+use super::server::{CallEnd, Reply, Server, ServerCall, another_model};
 use super::trouble::{Trouble, clipped};
 use crate::engine::{GenerationJob, WeightRefusal};
 
@@ -282,10 +282,8 @@ impl ServerDriver {
 
 /// Checks that a reply can be the answer to a call.
 fn judge(reply: &Reply, ask: &ServerCall, vocab: usize) -> Result<(), Trouble> {
-    if let Some(id) = reply.ids.iter().find(|id| **id as usize >= vocab) {
-        return Err(Trouble::Malformed(format!(
-            "it made the token {id}, but the model has {vocab} tokens: it serves another model"
-        )));
+    if let Some(id) = reply.unknown_id(vocab) {
+        return Err(Trouble::Malformed(another_model(id, vocab)));
     }
     if reply.ids.is_empty() && reply.end != CallEnd::Aborted {
         return Err(Trouble::Malformed("it ended an answer without a token".into()));
@@ -306,17 +304,6 @@ fn judge(reply: &Reply, ask: &ServerCall, vocab: usize) -> Result<(), Trouble> {
     }
     if reply.top.iter().any(Vec::is_empty) {
         return Err(Trouble::Malformed("it reported no likely tokens for a position".into()));
-    }
-    if let Some(id) = reply
-        .top
-        .iter()
-        .flatten()
-        .map(|(id, _)| id)
-        .find(|id| **id as usize >= vocab)
-    {
-        return Err(Trouble::Malformed(format!(
-            "it reports the token {id}, but the model has {vocab} tokens: it serves another model"
-        )));
     }
     let alternatives = reply.top.iter().flatten().map(|(_, logprob)| logprob);
     let mut logprobs = reply.logprobs.iter().chain(alternatives);

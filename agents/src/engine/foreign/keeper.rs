@@ -152,7 +152,7 @@ impl ServerDriver {
                 settings.max_new_tokens
             )));
         }
-        let meaning = probe(server, &settings.probes, &settings.stop_ids).await?;
+        let meaning = probe(server, &settings.probes, &settings.stop_ids, settings.vocab).await?;
         tracing::info!(model = about.model, context, ?meaning, "{}", self.name());
         may_train(meaning, settings.trained_temperature, server.fix_for_raw())?;
         Ok((context, meaning))

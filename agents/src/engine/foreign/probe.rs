@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use broker::protocol::turn::{LogProbs, Sampling};
 
-use super::server::{Server, ServerCall};
+use super::server::{Server, ServerCall, another_model};
 use super::trouble::Trouble;
 
 /// The meaning of log-probs.
@@ -55,16 +55,22 @@ const SLACK: f32 = 0.3;
 /// Probes several prompts until one decides.
 ///
 /// # Errors
-/// The server does not answer as documented, or its numbers are not log-probs.
+/// The server does not answer as documented, its numbers are not log-probs, or it makes tokens
+/// outside the vocabulary. The last is an error before weights are sent: vLLM ends when it reads
+/// those of another model.
 pub(super) async fn probe(
     server: &dyn Server,
     prompts: &[Vec<u32>],
     stop_ids: &Arc<[u32]>,
+    vocab: usize,
 ) -> Result<Meaning, Trouble> {
     for (place, prompt) in prompts.iter().enumerate() {
         let mut top = Vec::new();
         for temperature in [1.0, 0.5] {
             let reply = server.generate(&ask(place, prompt, temperature, stop_ids)).await?;
+            if let Some(id) = reply.unknown_id(vocab) {
+                return Err(Trouble::Unfit(another_model(id, vocab)));
+            }
             let none = || Trouble::Malformed("the most likely tokens were requested, but it reports none".into());
             top.push(reply.top.into_iter().next().ok_or_else(none)?);
         }

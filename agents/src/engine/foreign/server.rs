@@ -56,6 +56,20 @@ pub struct Reply {
     pub top: Vec<Vec<(u32, f32)>>,
 }
 
+impl Reply {
+    /// Returns a token that a model with `vocab` tokens does not have.
+    pub(super) fn unknown_id(&self, vocab: usize) -> Option<u32> {
+        let likely = self.top.iter().flatten().map(|(id, _)| *id);
+        let mut ids = self.ids.iter().copied().chain(likely);
+        ids.find(|id| *id as usize >= vocab)
+    }
+}
+
+/// Returns the error text for a token that the agent's model does not have.
+pub(super) fn another_model(id: u32, vocab: usize) -> String {
+    format!("it reports the token {id}, but the model has {vocab} tokens: it serves another model")
+}
+
 /// A server's description of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {

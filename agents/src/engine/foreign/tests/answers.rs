@@ -185,6 +185,25 @@ async fn an_unsuitable_server_is_rejected_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_another_vocabulary_is_rejected_before_it_gets_weights() {
+    let home = Home::new();
+    for kind in KINDS {
+        let fake = Fake::start(kind, &home.folder(0));
+        let settings = Settings {
+            vocab: 4,
+            ..home.settings()
+        };
+        let started = Fleet::start(vec![client(&fake, kind, None)], settings, home.text(), None).await;
+        let error = started.map(drop).unwrap_err().to_string();
+        assert!(
+            error.contains("another model") && error.contains(&fake.url()),
+            "{error}"
+        );
+        assert!(fake.loads().is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partner_that_never_trains_uses_the_weights_in_place() {
     for kind in KINDS {
         let home = Home::new();

@@ -1,7 +1,7 @@
 //! vLLM, over its OpenAI routes and those of its development mode.
 //!
-//! The interface is that of release 0.33, from its documentation and sources; no server was
-//! available. It uses `/health`, `/v1/models`, `/v1/completions` with ids, `/v1/load_lora_adapter`
+//! The interface is that of releases 0.32, which `make test-vllm` runs, and 0.33, from its
+//! documentation and sources. It uses `/health`, `/v1/models`, `/v1/completions` with ids, `/v1/load_lora_adapter`
 //! and `/v1/unload_lora_adapter` (VLLM_ALLOW_RUNTIME_LORA_UPDATING=1). Whole weights
 //! (VLLM_SERVER_DEV_MODE=1) also use `/abort_requests`, `/collective_rpc` with `reload_weights`,
 //! `/reset_prefix_cache`, `/update_weight_version` and `/weight_info`. [`wire`] has the bodies.
@@ -56,7 +56,17 @@ impl Vllm {
 fn needs_dev_mode(trouble: Trouble) -> Trouble {
     match trouble {
         Trouble::Missing(said) => Trouble::Missing(format!(
-            "{said}; whole weights need release 0.33 or later, started with VLLM_SERVER_DEV_MODE=1"
+            "{said}; whole weights need release 0.32 or later, started with VLLM_SERVER_DEV_MODE=1"
+        )),
+        other => other,
+    }
+}
+
+/// Adds a hint: the server's own error says that a worker failed, and no more.
+fn may_be_another_model(trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Failing(said) => Trouble::Failing(format!(
+            "{said}; was it started with this agent's model? Its log has the reason"
         )),
         other => other,
     }
@@ -123,7 +133,9 @@ impl Server for Vllm {
         // accepted.
         self.say_label("loading").await?;
         let body = json!({ "method": "reload_weights", "kwargs": { "weights_path": folder } });
-        self.post_in_dev_mode("/collective_rpc", &body).await?;
+        self.post_in_dev_mode("/collective_rpc", &body)
+            .await
+            .map_err(may_be_another_model)?;
         self.forget_prefixes().await?;
         self.say_label(label).await
     }
