@@ -5,7 +5,7 @@
 #   tests/docker/prove.sh            the image around target/debug/dyad (make build);
 #                                    DYAD_BINARY=path for another
 #   tests/docker/prove.sh --users    with a user for each process (compose.users.yaml)
-#   tests/docker/prove.sh --compose  agents with other names and an engine of its own, by `dyad compose`
+#   tests/docker/prove.sh --compose  agents with other names and an engine, by `dyad compose`
 #   tests/docker/prove.sh --full     the image as the Dockerfile builds it (about 10 minutes)
 #   KEEP=1 tests/docker/prove.sh     leave everything running to look at
 #
