@@ -1,9 +1,9 @@
 //! SGLang, over its native routes.
 //!
-//! The interface is that of release 0.5.23, from its documentation and sources; no server was
-//! available. It uses `/health`, `/model_info`, `/server_info`, `/generate`, `/abort_request`,
-//! `/update_weights_from_disk`, `/load_lora_adapter` and `/unload_lora_adapter`. [`wire`] has the
-//! bodies.
+//! The interface is that of release 0.5.23. `make test-sglang` runs it with whole weights; the
+//! routes for adapters are from its documentation and sources. It uses `/health`, `/model_info`,
+//! `/server_info`, `/generate`, `/abort_request`, `/update_weights_from_disk`,
+//! `/load_lora_adapter` and `/unload_lora_adapter`. [`wire`] has the bodies.
 //!
 //! `/pause_generation` is not used: without calls in progress there is nothing to pause, and an
 //! agent that died between a pause and `/continue_generation` would leave a server that never

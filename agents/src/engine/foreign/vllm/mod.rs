@@ -1,10 +1,12 @@
 //! vLLM, over its OpenAI routes and those of its development mode.
 //!
 //! The interface is that of releases 0.32, which `make test-vllm` runs, and 0.33, from its
-//! documentation and sources. It uses `/health`, `/v1/models`, `/v1/completions` with ids, `/v1/load_lora_adapter`
-//! and `/v1/unload_lora_adapter` (VLLM_ALLOW_RUNTIME_LORA_UPDATING=1). Whole weights
-//! (VLLM_SERVER_DEV_MODE=1) also use `/abort_requests`, `/collective_rpc` with `reload_weights`,
-//! `/reset_prefix_cache`, `/update_weight_version` and `/weight_info`. [`wire`] has the bodies.
+//! documentation and sources. It uses `/health`, `/v1/models`, `/v1/completions` with ids,
+//! `/v1/load_lora_adapter` and `/v1/unload_lora_adapter` (VLLM_ALLOW_RUNTIME_LORA_UPDATING=1).
+//! Whole weights (VLLM_SERVER_DEV_MODE=1) also use `/abort_requests`, `/collective_rpc` with
+//! `reload_weights`, `/reset_prefix_cache`, `/update_weight_version` and `/weight_info`. [`wire`]
+//! has the bodies. Release 0.32 reports no versions with an answer: its label is asked for
+//! afterwards.
 //!
 //! `/pause` is not used, for the same reason as SGLang's.
 
