@@ -47,10 +47,11 @@ def router(bench):
     for kind in kinds:
         before = [server.answered() for server in servers]
         with Router(bench.home, servers, kind) as between:
-            b = engine(between) + "\ntrain.enabled = false"
+            a = engine(between) + "\ntrain.enabled = false"
             if kind == "openai":
-                b = b.replace(', swap = "in_place"', "") + f'\nmodel = {{ served = "{bench.model}" }}'
-            with bench.run(f"router-{kind}", steps=4, a="", b=b) as run:
+                a = a.replace(', swap = "in_place"', "") + f'\nmodel = {{ served = "{bench.model}" }}'
+            # The speaker: the router rejects empty messages, which listeners may get.
+            with bench.run(f"router-{kind}", steps=4, lead="b", a=a) as run:
                 run.expect_success(4)
         counts = [server.answered() - then for server, then in zip(servers, before)]
         expect(all(counts), f"{kind}: expected calls at both servers, but they answered {counts}")

@@ -23,7 +23,7 @@ import router
 from runs import ROOT, Failed, Run, random_model
 from servers import KINDS, Servers
 
-CASES = [*cases.CASES, router.router, log_probs.log_prob_gap]
+CASES = [*cases.CASES, router.router, log_probs.log_prob_gap_f32, log_probs.log_prob_gap_bf16]
 # Cases that a server cannot pass on a CPU, with the reason.
 LEFT_OUT = {("sglang", "two_adapters"): "SGLang 0.5.23 makes adapters on CUDA devices only"}
 

@@ -84,7 +84,7 @@ class Run:
 
     def __init__(self, home, model, command="up", **changes):
         home.mkdir(parents=True)
-        self.home = home
+        self.home, self.lead = home, changes.get("lead", "a")
         config = CONFIG.format(**{**DEFAULTS, **changes}, model=f'model.path = "{model}"')
         (home / "run.toml").write_text(config)
         with open(home / "up.log", "w") as out:
@@ -148,9 +148,9 @@ class Run:
         """Checks the end of a run: exit code, batches, log-probs and books. Returns the books."""
         code = self.wait()
         expect(code == 0, f"expected exit code 0, but it was {code}: {self.output()[-3000:]}")
-        lines = self.trained("a")
-        expect(len(lines) == steps, f"expected {steps} batches of a, but there are {len(lines)}")
-        gaps = [line["mismatch/on_policy_gap"] for line in lines + self.trained("b")]
+        lines = self.trained(self.lead)
+        expect(len(lines) == steps, f"expected {steps} batches of {self.lead}, but there are {len(lines)}")
+        gaps = [line["mismatch/on_policy_gap"] for agent in "ab" for line in self.trained(agent)]
         expect(max(gaps) <= gap, f"expected log-probs within {gap} of the trainer's, but the gaps are {gaps}")
         expect(any(gaps), "expected tokens of the newest weights, but there are none")
         audit = json.loads(self.command("audit"))

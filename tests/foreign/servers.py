@@ -96,7 +96,7 @@ class Server:
 
 class Vllm(Server):
     kind, INFO, ABORT = "vllm", "/weight_info", "/abort_requests"
-    # What makes its log-probs those of raw logits or of the sampled distribution.
+    # The flag for log-probs of the sampled distribution; without it they are of raw logits.
     FIX = "--logprobs-mode processed_logprobs"
     VARIANTS = {
         # The smallest blocks of the prefix cache on a CPU; 128 tokens by default.

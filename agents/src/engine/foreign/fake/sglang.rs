@@ -149,7 +149,13 @@ async fn update(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
     if body["abort_all_requests"] == true {
         shared.aborts.send_modify(|aborts| *aborts += 1);
     }
-    let done = shared.load(Path::new(body["model_path"].as_str().unwrap()));
+    let loaded = shared.load(Path::new(body["model_path"].as_str().unwrap()));
+    let done = match loaded {
+        Ok(()) if super::takes_one(&shared.keeps) => Err(
+            "Weights were updated, but the cache was not flushed because requests are still running or queued.".into(),
+        ),
+        loaded => loaded,
+    };
     if done.is_ok() {
         shared.held.lock().unwrap().label = body["weight_version"].as_str().unwrap().to_owned();
     }

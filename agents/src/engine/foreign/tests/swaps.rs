@@ -179,17 +179,21 @@ async fn adapters_do_not_pile_up_in_a_server() {
     }
 }
 
-/// vLLM returns 200 even if it did not empty its cache.
+/// vLLM returns 200 even if it did not empty its cache; SGLang returns 400, with the new weights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weights_serve_only_after_the_old_cache_is_emptied() {
-    let bench = Bench::new(EngineKind::Vllm).await;
-    bench.serve(1).await;
-    *bench.fake().shared.keeps.lock().unwrap() = 1;
-    bench.serve(2).await;
-    assert_eq!(bench.fake().torn(), 0, "no label covered an old cache");
-    assert_eq!(bench.fake().loads().len(), 3, "it was tried again");
-    let made = bench.make(job(1, 4)).await.unwrap();
-    bench.check(&job(1, 4), &made);
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        *bench.fake().shared.keeps.lock().unwrap() = 1;
+        bench.serve(2).await;
+        assert_eq!(bench.fake().torn(), 0, "no label covered an old cache");
+        assert_eq!(bench.fake().loads().len(), 3, "it was tried again");
+        let refusal = bench.fleet.refusals().borrow().clone();
+        assert!(refusal.is_none(), "{refusal:?}");
+        let made = bench.make(job(1, 4)).await.unwrap();
+        bench.check(&job(1, 4), &made);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,8 @@
 //! `/v1/load_lora_adapter` and `/v1/unload_lora_adapter` (VLLM_ALLOW_RUNTIME_LORA_UPDATING=1).
 //! Whole weights (VLLM_SERVER_DEV_MODE=1) also use `/abort_requests`, `/collective_rpc` with
 //! `reload_weights`, `/reset_prefix_cache`, `/update_weight_version` and `/weight_info`. [`wire`]
-//! has the bodies.
+//! has the bodies. Release 0.32 reports no versions with an answer: its label is asked for
+//! afterwards.
 //!
 //! `/pause` is not used, for the same reason as SGLang's.
 
