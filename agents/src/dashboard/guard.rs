@@ -9,22 +9,19 @@ use actix_web::{Error, ResponseError};
 
 use super::Server;
 use super::answer::ApiError;
-use crate::base::secret::{Token, is_own_name};
+use crate::base::request_guard::{RequestDenied, RequestGuard};
+use crate::base::secret::Token;
 
 /// No script but ours runs, and no request leaves for another address.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 /// The rules for requests.
-pub(crate) struct Guard {
-    token: Option<Token>,
-    /// Names of this server besides addresses and localhost.
-    hosts: Vec<String>,
-}
+pub(crate) struct Guard(RequestGuard);
 
 impl Guard {
     pub(crate) fn new(token: Option<Token>, hosts: Vec<String>) -> Self {
-        Self { token, hosts }
+        Self(RequestGuard::new(token, hosts))
     }
 
     /// Checks one request. The front end needs no token, because it holds no data.
@@ -35,8 +32,9 @@ impl Guard {
         host: Option<&[u8]>,
         authorization: Option<&[u8]>,
     ) -> Result<(), ApiError> {
-        let host = String::from_utf8_lossy(host.unwrap_or_default());
-        if !self.is_known(&host) {
+        let is_secret = path.starts_with("/api/") || path == "/metrics";
+        let denied = self.0.allow(host, is_secret.then_some(authorization));
+        if denied == Err(RequestDenied::Host) {
             return Err(ApiError::new(
                 403,
                 "the request names an unknown host: use the address, localhost, or a name of --host-name",
@@ -45,20 +43,12 @@ impl Guard {
         if method != Method::GET {
             return Err(ApiError::new(405, "the dashboard only reads: use GET"));
         }
-        let shows = |token: &Token| token.is_shown(authorization);
-        if path.starts_with("/api/") && !self.token.as_ref().is_none_or(shows) {
-            return Err(ApiError::new(
+        denied.map_err(|_| {
+            ApiError::new(
                 401,
                 "the token is missing or wrong: send the header `Authorization: Bearer TOKEN` with the token of the printed URL",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Returns true for a host that no foreign page can name.
-    fn is_known(&self, host: &str) -> bool {
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        is_own_name(host) || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+            )
+        })
     }
 }
 
@@ -115,6 +105,7 @@ mod tests {
         assert_eq!(get("/api/runs", "127.0.0.1:7070", SECRET), 200);
         assert_eq!(get("/api/runs", "BOX.local:7070", SECRET), 200);
         assert_eq!(get("/api/runs", "127.0.0.1:7070", "wrong"), 401);
+        assert_eq!(get("/metrics", "127.0.0.1:7070", "wrong"), 401);
         assert_eq!(get("/", "localhost:7070", "wrong"), 200);
         assert_eq!(get("/healthz", "[::1]:7070", ""), 200);
         for forged in ["evil.example:7070", "", "127.0.0.1.evil.example"] {

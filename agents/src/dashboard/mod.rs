@@ -3,7 +3,8 @@
 //! [`guard`] checks every request. [`assets`] holds the front end, five files in the binary.
 //! [`routes`] connects the paths of the JSON API with the readers in [`api`]. They read files by
 //! offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers. [`stream`] sends
-//! committed turns while they happen, thinned by [`sampler`]. What commands print with `--json`
+//! committed turns while they happen, thinned by [`sampler`]. [`watch`] shows queues and silent
+//! processes to Prometheus. What commands print with `--json`
 //! comes from the commands, through [`CommandAnswers`].
 
 pub(crate) mod answer;
@@ -18,6 +19,7 @@ mod routes;
 mod runs;
 mod sampler;
 mod stream;
+pub(crate) mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -96,6 +98,7 @@ pub(crate) struct Server {
     figures: figures::Cache,
     letters: api::letters::Cache,
     streams: stream::Places,
+    watched: watch::Watched,
 }
 
 /// A dashboard that is being served.
@@ -119,6 +122,7 @@ pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyho
         figures: figures::Cache::default(),
         letters: api::letters::Cache::default(),
         streams: stream::Places::default(),
+        watched: watch::Watched::default(),
     });
     let app = move || {
         App::new()
@@ -157,6 +161,8 @@ impl Served {
     }
 }
 
+#[cfg(test)]
+mod series_reference;
 #[cfg(test)]
 mod tests {
     use super::*;
