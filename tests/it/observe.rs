@@ -38,13 +38,12 @@ fn installed(name: &str) -> Option<PathBuf> {
 /// A Prometheus that reads a run each second.
 struct Prometheus {
     child: Child,
-    url: String,
-    promtool: PathBuf,
+    address: String,
 }
 
 impl Prometheus {
     /// `pages` is the address of the run's dashboard.
-    fn start(binary: &Path, promtool: PathBuf, program: &Program, pages: &str) -> Self {
+    fn start(binary: &Path, program: &Program, pages: &str) -> Self {
         let rules = rules_file();
         let config = format!(
             "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
@@ -52,7 +51,7 @@ impl Prometheus {
              scrape_configs:\n\
              - job_name: dyad\n\
              \x20 honor_labels: true\n\
-             \x20 file_sd_configs: [{{files: [\"{runs}/*/prometheus.json\"], refresh_interval: 1s}}]\n\
+             \x20 file_sd_configs: [{{files: [\"{runs}/prometheus/*.json\"], refresh_interval: 1s}}]\n\
              - job_name: dyad-dashboard\n\
              \x20 honor_labels: true\n\
              \x20 authorization: {{credentials: {TOKEN}}}\n\
@@ -73,26 +72,18 @@ impl Prometheus {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        Self {
-            child,
-            url: format!("http://{address}"),
-            promtool,
-        }
+        Self { child, address }
     }
 
-    /// Returns the values of an expression now.
+    /// Returns the values of an expression now; none before it answers.
     fn values(&self, expression: &str) -> Vec<Value> {
-        let output = Command::new(&self.promtool)
-            .args(["query", "instant", "-o", "json", &self.url, expression])
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(!errors.contains("bad_data"), "{expression}: {errors}");
-        match serde_json::from_str(&text) {
-            Ok(Value::Array(values)) => values,
-            _ => Vec::new(),
-        }
+        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let Some((status, body)) = ask(&self.address, &format!("/api/v1/query?query={encoded}")) else {
+            return Vec::new();
+        };
+        assert_ne!(status, 400, "{expression}: {body}");
+        let answer: Value = serde_json::from_str(&body).unwrap_or_default();
+        answer["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 }
 
@@ -145,15 +136,22 @@ fn alert_expressions() -> Vec<String> {
     found
 }
 
-/// Returns the body of an answer.
-fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+/// Returns status and body of an answer, or nothing if no server is there.
+fn ask(address: &str, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.0 200"), "{path}: {head}");
-    body.to_owned()
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_owned()))
+}
+
+/// Returns the body of a good answer.
+fn get(address: &str, path: &str) -> String {
+    let (status, body) = ask(address, path).unwrap();
+    assert_eq!(status, 200, "{path}: {body}");
+    body
 }
 
 /// Returns component and address of each entry of `prometheus.json`.
@@ -220,16 +218,17 @@ fn prometheus_has_a_value_for_every_expression_of_dashboard_and_alerts() {
         return;
     };
     let rules = rules_file();
-    let checked = Command::new(&promtool)
-        .args(["check", "rules"])
-        .arg(&rules)
-        .output()
-        .unwrap();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let tool = |arguments: [&str; 2], file: &Path| {
+        let output = Command::new(&promtool).args(arguments).arg(file).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+    };
+    tool(["check", "rules"], &rules);
+    tool(["test", "rules"], &rules.with_extension("test.yml"));
 
     let program = program();
     let mut running = start(&program);
-    let prometheus = Prometheus::start(&binary, promtool.clone(), &program, &pages(&running));
+    let prometheus = Prometheus::start(&binary, &program, &pages(&running));
     let run = program.run_folder();
     wait_until("20 steps of both agents", PATIENCE, || {
         ["a", "b"].iter().all(|agent| batches(&run, agent) >= STEPS)
@@ -252,7 +251,7 @@ fn prometheus_has_a_value_for_every_expression_of_dashboard_and_alerts() {
     // A rate needs two samples, and the first evaluation comes after some steps.
     wait_for("values of every expression", Duration::from_secs(40), || {
         empty.retain(|expression| prometheus.values(expression).is_empty());
-        if !empty.is_empty() {
+        if (1..8).contains(&empty.len()) {
             eprintln!("no value yet: {empty:#?}");
         }
         empty.is_empty().then_some(())

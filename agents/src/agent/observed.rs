@@ -3,28 +3,13 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use broker::AgentName;
-use configs::{AlarmsConfig, RunConfig};
+use configs::AlarmsConfig;
 use rollout::batch::{Batch, RoleStats};
 
 use super::alarms::Alarm;
 use super::figures::BatchOutcome;
-use crate::observe::Observer;
 use crate::observe::series::AllSeries;
 use crate::observe::series::training::TrainingSeries;
-
-/// Sets what stays the same for the life of an agent.
-pub(crate) fn describe(observer: &Observer, name: &AgentName, config: &RunConfig) {
-    let (Some(series), Some(agent)) = (observer.series(), config.agents.get(name)) else {
-        return;
-    };
-    if agent.train.enabled {
-        let standing = &series.standing;
-        standing.target.of([name.as_str()]).set(config.steps_of(name) as f64);
-        let oldest = standing.max_staleness.of([name.as_str()]);
-        oldest.set(agent.train.max_staleness as f64);
-    }
-}
 
 /// A trained batch and what is known of it.
 pub(super) struct TrainedBatch<'a> {
@@ -136,12 +121,14 @@ fn bytes(ledger: &Path) -> u64 {
 mod tests {
     use std::collections::BTreeMap;
 
+    use broker::AgentName;
     use broker::ids::RunId;
     use broker::protocol::control::Heartbeat;
     use broker::protocol::train::{LossStats, RoleLoss};
     use rollout::batch::{BatchStats, Discard, Mean};
 
     use super::*;
+    use crate::observe::Observer;
     use crate::observe::series::engine::GeneratedTokens;
     use crate::testing;
 

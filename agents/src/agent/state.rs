@@ -16,7 +16,6 @@ use tokio::sync::{Notify, watch};
 
 use super::due::Due;
 use super::holds::Holds;
-use super::observed;
 use crate::base::fault::no_such_agent;
 use crate::ledger::{self, LedgerHandle};
 use crate::observe::Observer;
@@ -99,7 +98,9 @@ impl Agent {
             run,
             ..AgentStatus::default()
         });
-        observed::describe(&env.observer, &env.name, &env.config);
+        if let Some(series) = env.observer.series() {
+            series.standing.describe(&env.name, &env.config);
+        }
         Ok(Arc::new(Self {
             window: window(&settings.train),
             name: env.name,

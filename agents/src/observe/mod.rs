@@ -1,8 +1,8 @@
 //! Metrics for Prometheus: one registry for each process, handed to its actors.
 //!
 //! [`Observer`] is the handle that actors get. Without an address to listen on it holds nothing, so
-//! that nothing is counted. [`series`] declares every series, through [`table`], which keeps what
-//! the page `METRICS.md` lists. [`bus`] counts messages, [`process`] reads the operating system.
+//! that nothing is counted. [`series`] declares every series, through [`table`], which makes
+//! the list `observe/series.txt`. [`bus`] counts messages, [`process`] reads the operating system.
 //! [`server`] answers requests and [`targets`] says where, in the run folder.
 
 pub(crate) mod bus;

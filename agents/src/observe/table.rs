@@ -1,22 +1,30 @@
-//! The table of a process's series: what is registered here is what the page lists.
+//! The table of a process's series: what is registered here is what `observe/series.txt` lists.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::encoding::{EncodeMetric, prometheus_text};
+#[cfg(test)]
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
+
+/// Bounds for the time of a turn, a generation or a request, in seconds.
+pub(crate) const TURN_SECONDS: &[f64] = &[0.05, 0.2, 1.0, 5.0, 20.0, 60.0];
+/// Bounds for a call of the broker, the store or a disk, in seconds.
+pub(crate) const CALL_SECONDS: &[f64] = &[0.001, 0.005, 0.02, 0.1, 0.5, 2.0];
 
 /// A number that only grows.
 pub(crate) type Total = Counter<f64, AtomicU64>;
 /// A number that rises and falls.
 pub(crate) type Level = Gauge<f64, AtomicU64>;
 
-/// One metric: a row of the page's table.
+/// One metric: a row of the list that a test compares.
+#[cfg(test)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeriesRow {
     pub(crate) name: String,
@@ -75,9 +83,10 @@ pub(crate) fn set_total(counter: &Total, total: f64) {
     counter.inner().store(total.to_bits(), Ordering::Relaxed);
 }
 
-/// The registry of a process, with the rows of the page.
+/// The registry of a process.
 pub(crate) struct SeriesTable {
     registry: Registry,
+    #[cfg(test)]
     rows: Vec<SeriesRow>,
 }
 
@@ -87,6 +96,7 @@ impl SeriesTable {
         let labels = [(Cow::Borrowed("run"), Cow::Owned(run.to_owned()))];
         Self {
             registry: Registry::with_labels(labels.into_iter()),
+            #[cfg(test)]
             rows: Vec::new(),
         }
     }
@@ -95,6 +105,7 @@ impl SeriesTable {
     pub(crate) fn of_several_runs() -> Self {
         Self {
             registry: Registry::default(),
+            #[cfg(test)]
             rows: Vec::new(),
         }
     }
@@ -148,18 +159,21 @@ impl SeriesTable {
         M: EncodeMetric + TypedMetric + std::fmt::Debug + Send + Sync + 'static,
     {
         let family = Family::<LabelSet<N>, M, Blank>::new_with_constructor(Blank(bounds));
-        let (kind, suffix) = kind(M::TYPE);
-        self.rows.push(SeriesRow {
-            name: format!("{name}{suffix}"),
-            kind,
-            labels: labels.to_vec(),
-            meaning,
-        });
+        #[cfg(test)]
+        {
+            let (kind, suffix) = kind(M::TYPE);
+            self.rows.push(SeriesRow {
+                name: format!("{name}{suffix}"),
+                kind,
+                labels: labels.to_vec(),
+                meaning,
+            });
+        }
         self.registry.register(name, meaning, family.clone());
         Labelled { labels, family }
     }
 
-    /// The rows of the page, in the order of registration.
+    /// All metrics, in the order of registration.
     #[cfg(test)]
     pub(crate) fn rows(&self) -> &[SeriesRow] {
         &self.rows
@@ -167,6 +181,7 @@ impl SeriesTable {
 }
 
 /// Returns the word for a type, and what the text format adds to the names of such metrics.
+#[cfg(test)]
 fn kind(kind: MetricType) -> (&'static str, &'static str) {
     match kind {
         MetricType::Counter => ("counter", "_total"),

@@ -1,9 +1,13 @@
 //! `prometheus.json` in the run folder: the addresses of a run's metrics, in the form of
 //! Prometheus' `file_sd_configs`. Each process writes its own entry and removes it at its end.
+//!
+//! Prometheus takes a `*` in the last part of a path only. `prometheus/RUN.json`, next to the run
+//! folders, therefore leads to the file of each run that has an address.
 
 use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +17,8 @@ use crate::run_folder::RunFolder;
 /// The file's name, and that of the file that locks it.
 const NAME: &str = "prometheus.json";
 const LOCK: &str = "prometheus.lock";
+/// The folder of links, next to the run folders.
+const LINKS: &str = "prometheus";
 
 /// One entry of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +60,28 @@ fn change(folder: &RunFolder, component: &str, address: Option<SocketAddr>) -> i
     targets.sort_by(|a, b| a.labels.component.cmp(&b.labels.component));
     let new = path.with_extension("json.new");
     fs::write(&new, serde_json::to_vec_pretty(&targets)?)?;
-    fs::rename(new, path)
+    fs::rename(new, path)?;
+    link(folder, !targets.is_empty())
+}
+
+/// Makes or removes the link to the run's file.
+fn link(folder: &RunFolder, is_wanted: bool) -> io::Result<()> {
+    let (Some(runs), Some(own)) = (folder.path().parent(), folder.path().file_name()) else {
+        return Ok(());
+    };
+    let links = runs.join(LINKS);
+    let link = links.join(format!("{}.json", folder.run()));
+    if is_wanted {
+        fs::create_dir_all(&links)?;
+    }
+    let changed = match is_wanted {
+        true => symlink(Path::new("..").join(own).join(NAME), link),
+        false => fs::remove_file(link),
+    };
+    match changed {
+        Err(error) if [io::ErrorKind::AlreadyExists, io::ErrorKind::NotFound].contains(&error.kind()) => Ok(()),
+        changed => changed,
+    }
 }
 
 /// Reads the entries. A file that a person has broken counts as empty.
@@ -101,6 +128,11 @@ mod tests {
             .collect();
         assert_eq!(found, [("b", "127.0.0.1:2"), ("coordinator", "127.0.0.1:1")]);
         assert_eq!(written[0].labels.run, folder.run().to_string());
+        let link = base.path().join("prometheus").join(format!("{}.json", folder.run()));
+        assert_eq!(read(&link).unwrap(), written);
+        remove(&folder, "b").unwrap();
+        remove(&folder, "coordinator").unwrap();
+        assert!(!link.exists() && !link.is_symlink(), "nothing is left to read");
     }
 
     #[test]

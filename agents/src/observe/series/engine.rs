@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::observe::table::{Labelled, Level, SeriesTable, Total};
+use crate::observe::table::{Labelled, Level, SeriesTable, TURN_SECONDS, Total};
 
 #[derive(Clone)]
 pub(crate) struct EngineSeries {
@@ -32,7 +32,7 @@ impl EngineSeries {
             seconds: table.histogram(
                 "dyad_engine_request_seconds",
                 ["agent", "role"],
-                super::TURN,
+                TURN_SECONDS,
                 "from a turn's arrival at the agent to its last token",
             ),
         }

@@ -2,7 +2,7 @@
 
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::observe::table::{Labelled, Level, SeriesTable, Total};
+use crate::observe::table::{CALL_SECONDS, Labelled, Level, SeriesTable, TURN_SECONDS, Total};
 
 pub(crate) struct BusSeries {
     pub(crate) publish: Labelled<Histogram, 1>,
@@ -16,7 +16,7 @@ impl BusSeries {
             publish: table.histogram(
                 "dyad_bus_publish_seconds",
                 ["plane"],
-                super::CALL,
+                CALL_SECONDS,
                 "from a durable publish to its confirm",
             ),
             messages: table.counter(
@@ -46,7 +46,7 @@ impl HttpSeries {
             seconds: table.histogram(
                 "dyad_http_request_seconds",
                 ["agent", "route"],
-                super::TURN,
+                TURN_SECONDS,
                 "to the head of the answer",
             ),
         }

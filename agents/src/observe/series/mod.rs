@@ -16,11 +16,6 @@ use process::ProcessSeries;
 use standing::StandingSeries;
 use training::TrainingSeries;
 
-/// Bounds for the time of a turn, a generation or a request, in seconds.
-const TURN: &[f64] = &[0.05, 0.2, 1.0, 5.0, 20.0, 60.0];
-/// Bounds for a call of the broker, the store or a disk, in seconds.
-const CALL: &[f64] = &[0.001, 0.005, 0.02, 0.1, 0.5, 2.0];
-
 /// The series of a process. A process of `dyad run` has those of agents and coordinator.
 pub(crate) struct AllSeries {
     pub(crate) process: ProcessSeries,

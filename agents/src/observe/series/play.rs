@@ -2,7 +2,7 @@
 
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::observe::table::{Labelled, Level, SeriesTable, Total};
+use crate::observe::table::{CALL_SECONDS, Labelled, Level, SeriesTable, TURN_SECONDS, Total};
 
 /// Bounds for the turns of a conversation.
 const TURNS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
@@ -53,7 +53,7 @@ impl PlaySeries {
             turn_seconds: table.histogram(
                 "dyad_turn_seconds",
                 ["agent", "role"],
-                super::TURN,
+                TURN_SECONDS,
                 "from asking for a turn to its commit",
             ),
             stale: table.counter("dyad_results_stale", [], "results that came too late"),
@@ -65,17 +65,22 @@ impl PlaySeries {
             commit: table.histogram(
                 "dyad_commit_seconds",
                 [],
-                super::CALL,
+                CALL_SECONDS,
                 "a group's part of a commit in the state store",
             ),
             leases_lost: table.counter("dyad_leases_lost", [], "groups whose lease was lost"),
             grader: table.histogram(
                 "dyad_grader_seconds",
                 ["grader", "outcome"],
-                super::TURN,
+                TURN_SECONDS,
                 "answers of programs and judges, by role",
             ),
-            tool: table.histogram("dyad_tool_call_seconds", ["tool", "outcome"], super::TURN, "tool calls"),
+            tool: table.histogram(
+                "dyad_tool_call_seconds",
+                ["tool", "outcome"],
+                TURN_SECONDS,
+                "tool calls",
+            ),
             eval_value: table.gauge(
                 "dyad_eval_value",
                 ["suite", "figure"],

@@ -1,9 +1,11 @@
 //! Where an agent stands: what its heartbeat says.
 
+use broker::AgentName;
 use broker::protocol::control::{Heartbeat, RunPhase};
+use configs::RunConfig;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::observe::table::{Labelled, Level, SeriesTable, Total, set_total};
+use crate::observe::table::{CALL_SECONDS, Labelled, Level, SeriesTable, Total, set_total};
 
 /// The phases of a run, in their order.
 const PHASES: [(RunPhase, &str); 5] = [
@@ -17,8 +19,8 @@ const PHASES: [(RunPhase, &str); 5] = [
 pub(crate) struct StandingSeries {
     phase: Labelled<Level, 2>,
     steps: Labelled<Total, 1>,
-    pub(crate) target: Labelled<Level, 1>,
-    pub(crate) max_staleness: Labelled<Level, 1>,
+    target: Labelled<Level, 1>,
+    max_staleness: Labelled<Level, 1>,
     weights: Labelled<Level, 2>,
     groups: Labelled<Level, 2>,
     engine_up: Labelled<Level, 1>,
@@ -51,10 +53,23 @@ impl StandingSeries {
             commit: table.histogram(
                 "dyad_ledger_commit_seconds",
                 ["agent"],
-                super::CALL,
+                CALL_SECONDS,
                 "commits of the ledger",
             ),
             bytes: table.gauge("dyad_ledger_bytes", ["agent"], "size of the ledger with its log"),
+        }
+    }
+
+    /// Sets what stays the same for the life of an agent.
+    pub(crate) fn describe(&self, name: &AgentName, config: &RunConfig) {
+        let Some(train) = config.agents.get(name).map(|agent| &agent.train) else {
+            return;
+        };
+        if train.enabled {
+            let steps = config.steps_of(name) as f64;
+            self.target.of([name.as_str()]).set(steps);
+            let oldest = self.max_staleness.of([name.as_str()]);
+            oldest.set(train.max_staleness as f64);
         }
     }
 
