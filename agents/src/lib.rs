@@ -10,6 +10,7 @@ pub mod engine;
 pub mod eval;
 pub mod http;
 pub mod ledger;
+pub mod observe;
 pub mod participant;
 pub mod policy;
 pub mod report;

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentConfig, AgentName, ByteSize, EvalConfig, GraderConfig, HumanDuration, ParticipantName, REMOTE, TasksConfig,
-    ToolConfig, WorkflowConfig,
+    AgentConfig, AgentName, ByteSize, EvalConfig, GraderConfig, HumanDuration, MetricsConfig, ParticipantName, REMOTE,
+    TasksConfig, ToolConfig, WorkflowConfig,
 };
 
 /// The resolved configuration of one run, with every default filled in.
@@ -91,6 +91,9 @@ pub struct RunSection {
     /// Silence after which an agent or coordinator counts as gone.
     #[serde(default = "default_lease")]
     pub lease: HumanDuration,
+    /// Metrics of each process for Prometheus; default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsConfig>,
 }
 
 /// Treatment of the groups that are left when a run ends.

@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 18] = [
+const HOMES: [(&str, &[&str]); 19] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
@@ -34,6 +34,7 @@ const HOMES: [(&str, &[&str]); 18] = [
     ("actix-web", &["agents"]),
     ("rusqlite", &["agents"]),
     ("reqwest", &["agents"]),
+    ("prometheus-client", &["agents"]),
     ("zstd", &["trainer", "rollout"]),
     ("parquet", &["rollout"]),
     ("arrow-array", &["rollout"]),

@@ -14,6 +14,7 @@ const LAYERS: [(&str, &[&str]); 6] = [
             "past",
             "http",
             "loss",
+            "metrics",
             "alarms",
             "train",
             "agent",
@@ -93,6 +94,7 @@ const LAYERS: [(&str, &[&str]); 6] = [
         &[
             "base",
             "run_folder",
+            "observe",
             "ledger",
             "turn",
             "policy",

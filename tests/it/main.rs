@@ -26,6 +26,7 @@ mod login;
 mod malformed;
 mod no_room;
 mod not_finite;
+mod observe;
 mod orders;
 mod own_workflow;
 mod pages;

@@ -8,6 +8,7 @@
 #   machine.sh clients     for tests only: Python's pika and openai in tests/.venv, and faketime,
 #                          which fakes the time
 #   machine.sh browser     Chromium, for the tests that draw pages; not required
+#   machine.sh prometheus  Prometheus, for the test that reads metrics; not required
 #   machine.sh field       for long tests only: litellm, langchain and lm-eval in tests/.venv-field
 #
 # Several may be given. When nothing is missing, the script does and prints nothing. As root or with
@@ -127,9 +128,16 @@ get_browser() {
     (wanted=(chromium) && install_packages) || say "no Chromium: tests will draw no pages, and say so"
 }
 
+# Installs Prometheus if that is possible; it stays off like the other servers.
+get_prometheus() {
+    have prometheus && have promtool && return
+    (wanted=(prometheus) servers=(prometheus) && install_packages) ||
+        say "no Prometheus: a test will read no metrics, and say so"
+}
+
 for need in "$@"; do
     case $need in
-        browser) ;;
+        browser | prometheus) ;;
         rust | build | servers | clients | field | venv) "need_$need" ;;
         *) say "unknown: $need" && exit 2 ;;
     esac
@@ -140,5 +148,6 @@ for need in "$@"; do
         clients) make_venv tests/.venv tests/setup/requirements.txt ;;
         field) make_venv tests/.venv-field tests/setup/field.txt ;;
         browser) get_browser ;;
+        prometheus) get_prometheus ;;
     esac
 done

@@ -23,9 +23,18 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     let (mut changed, mut status, mut version) =
         (agent.changed.subscribe(), agent.status.subscribe(), engine.versions());
+    let standing = agent.observer.series().map(|series| {
+        let standing = series.standing.of_agent(agent.name.as_str());
+        (standing, engine.presence())
+    });
     log_scope::spawn(async move {
         for seq in 0.. {
-            if let Err(error) = beat(&agent, engine.as_ref(), seq).await {
+            let shown = |beat: &Heartbeat| {
+                if let Some((standing, presence)) = &standing {
+                    standing.set(beat, *presence.borrow());
+                }
+            };
+            if let Err(error) = beat(&agent, engine.as_ref(), seq, shown).await {
                 tracing::warn!(%error, "cannot send a heartbeat: the agent tries again within half a second");
             }
             tokio::time::sleep(SHORTEST_PAUSE).await;
@@ -40,14 +49,15 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     });
 }
 
-async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Result<()> {
+/// Sends one heartbeat, after `shown` has seen it.
+async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64, shown: impl Fn(&Heartbeat)) -> anyhow::Result<()> {
     // The order matters: read the counts, then the step, then the engine's version. A batch raises
     // the step before its verdicts free capacity, and the engine gets the weights later. So a
     // heartbeat that shows the freed capacity shows the raised step too.
     let (counts, next_order) = agent.ledger.standing().await?;
     let status = agent.status.borrow().clone();
     let version = *engine.versions().borrow();
-    let beat = Beat::Agent(Heartbeat {
+    let beat = Heartbeat {
         agent: agent.name.clone(),
         incarnation: agent.incarnation.clone(),
         seq,
@@ -66,7 +76,9 @@ async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Res
         holding: status.holding,
         reward: status.reward,
         pid: std::process::id(),
-    });
+    };
+    shown(&beat);
+    let beat = Beat::Agent(beat);
     let message = Outgoing {
         to: agent.topology.to_control(Speaker::Agent(&agent.name)),
         kind: Kind::Heartbeat,

@@ -59,6 +59,13 @@ impl JobQueue {
         self.suspects.extend(alone);
     }
 
+    /// Returns how many jobs the engine has, and how many wait for it.
+    pub(super) fn load(&self) -> (usize, usize) {
+        let free = self.free.iter().map(|((jobs, _), _)| jobs.len());
+        let suspects = self.suspects.iter().map(|((jobs, _), _)| jobs.len());
+        (self.working.values().sum(), free.chain(suspects).sum())
+    }
+
     /// Returns the jobs to hand to the engine now.
     pub(super) fn next(&mut self) -> Option<Batch> {
         if self.alone {

@@ -29,6 +29,8 @@ pub(crate) async fn listen(
     settings: &AgentConfig,
     engine: Arc<dyn EngineClient>,
 ) -> anyhow::Result<Addr<router::Router>> {
+    let observed = agent.observer.series();
+    let observed = observed.map(|series| series.engine.of_agent(agent.name.as_str()));
     let router = router::Router::new(
         agent.name.clone(),
         agent.topology.clone(),
@@ -38,6 +40,7 @@ pub(crate) async fn listen(
         agent.broken.clone(),
         Strikes::open(&agent.folder, agent.name.as_str()).context("opening the crash marks of groups in the engine")?,
     )
+    .observed_by(observed)
     .start();
     inbox::control(agent.clone()).await?;
     if settings.train.enabled {

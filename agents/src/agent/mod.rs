@@ -15,6 +15,7 @@ pub(crate) mod holds;
 pub mod inbox;
 mod job_queue;
 mod listen;
+mod observed;
 pub mod orders;
 mod past_opponent;
 pub mod reclaim;
@@ -63,7 +64,7 @@ async fn start_parts(env: AgentEnv) -> anyhow::Result<Started> {
     let plan = http::Plan::of(&env.name, &settings)?;
     let prepared = crate::policy::prepare(&env.folder, &env.name, &settings, env.config.run.seed).await?;
     let (text, vocab) = (prepared.text.clone(), prepared.shape.vocab);
-    let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
+    let ledger = LedgerHandle::open_observed(&env.folder.ledger(&env.name), &env.run, &env.name, &env.observer)?;
     let agent = Agent::new(env, &settings, text.clone(), ledger).await?;
     // Declares its own queues only: its broker user has no access to the other agents' queues. The
     // coordinator declares all.
@@ -79,7 +80,18 @@ async fn start_parts(env: AgentEnv) -> anyhow::Result<Started> {
     }
     let router = listen(&agent, &settings, engine.clone()).await?;
     let speech = (text, vocab);
-    let serve = |plan| http::serve(plan, &agent.name, &agent.run, engine.clone(), speech, settings.sampling);
+    let observer = agent.observer.clone();
+    let serve = |plan| {
+        http::serve(
+            plan,
+            &agent.name,
+            &agent.run,
+            engine.clone(),
+            speech,
+            settings.sampling,
+            observer,
+        )
+    };
     let front = plan.map(serve).transpose()?;
     let front_to_close = front.clone();
     let (broken, router_to_stop) = (agent.broken.subscribe(), router.clone());

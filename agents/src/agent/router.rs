@@ -9,6 +9,7 @@ mod waves;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 use broker::AgentName;
@@ -28,6 +29,7 @@ use super::job_queue::JobQueue;
 use crate::base::log_scope;
 use crate::base::runtime_check;
 use crate::engine::{EngineClient, Finished, GenerationJob};
+use crate::observe::series::engine::AgentEngine;
 use crate::run_folder::crash_marks::Strikes;
 use crate::turn::failure;
 use crate::turn::recent::{Bounds, Recent};
@@ -73,6 +75,8 @@ struct Asked {
     /// The number of held ids that its prompt begins with.
     kept: usize,
     frames: Vec<u64>,
+    /// When it came, if that is shown.
+    came: Option<Instant>,
 }
 
 pub struct Router {
@@ -96,6 +100,8 @@ pub struct Router {
     /// True once no job may begin: requests come again after a restart.
     stopped: bool,
     done: Option<UnboundedSender<Vec<Finished>>>,
+    /// The series of its engine, if they are shown.
+    observed: Option<AgentEngine>,
     /// The scope of its log lines: an actor's context has none of its own.
     scope: Span,
 }
@@ -128,8 +134,15 @@ impl Router {
             gave_up,
             stopped: false,
             done: None,
+            observed: None,
             scope: Span::current(),
         }
+    }
+
+    /// The same router, which counts its work in these series.
+    #[must_use]
+    pub(crate) fn observed_by(self, observed: Option<AgentEngine>) -> Self {
+        Self { observed, ..self }
     }
 
     fn on_frame(
@@ -211,6 +224,7 @@ impl Router {
                         request,
                         kept: prompt.kept,
                         frames: vec![frame],
+                        came: self.observed.is_some().then(Instant::now),
                     },
                 );
                 return Taken::Job(job);
@@ -260,6 +274,10 @@ impl Router {
         let Some(done) = self.done.clone() else { return };
         while let Some((jobs, wave)) = self.queue.next() {
             self.engine.submit(jobs, wave, done.clone());
+        }
+        if let Some(observed) = &self.observed {
+            let (running, waiting) = self.queue.load();
+            observed.set_load(running, waiting);
         }
     }
 }

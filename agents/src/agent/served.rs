@@ -15,7 +15,7 @@ use crate::ledger::LedgerHandle;
 
 /// Starts the agent: ledger, servers, then its queues. Its weight version never changes.
 pub(super) async fn start(env: AgentEnv, settings: &AgentConfig, model: &str) -> anyhow::Result<Started> {
-    let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
+    let ledger = LedgerHandle::open_observed(&env.folder.ledger(&env.name), &env.run, &env.name, &env.observer)?;
     let agent = Agent::new(env, settings, Arc::new(ChatLog), ledger).await?;
     agent
         .bus

@@ -18,6 +18,7 @@ use super::due::Due;
 use super::holds::Holds;
 use crate::base::fault::no_such_agent;
 use crate::ledger::{self, LedgerHandle};
+use crate::observe::Observer;
 use crate::run_folder::RunFolder;
 
 /// The surroundings of an agent: its configuration, bus and folder.
@@ -30,6 +31,7 @@ pub struct AgentEnv {
     pub folder: RunFolder,
     /// Differs at every start.
     pub incarnation: String,
+    pub observer: Observer,
 }
 
 /// The agent's state, apart from its ledger and its engine.
@@ -59,6 +61,7 @@ pub struct Agent {
     pub topology: Topology,
     pub folder: RunFolder,
     pub incarnation: String,
+    pub observer: Observer,
     pub text: Arc<dyn Speech>,
     pub ledger: LedgerHandle,
     /// Groups that may be reserved or ready at once: (max_staleness + 1) * batch.
@@ -95,6 +98,9 @@ impl Agent {
             run,
             ..AgentStatus::default()
         });
+        if let Some(series) = env.observer.series() {
+            series.standing.describe(&env.name, &env.config);
+        }
         Ok(Arc::new(Self {
             window: window(&settings.train),
             name: env.name,
@@ -104,6 +110,7 @@ impl Agent {
             topology: env.topology,
             folder: env.folder,
             incarnation: env.incarnation,
+            observer: env.observer,
             text,
             ledger,
             changed,

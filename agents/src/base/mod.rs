@@ -7,6 +7,7 @@ pub mod log_scope;
 pub(crate) mod outgoing;
 #[cfg(test)]
 pub(crate) mod ports;
+pub(crate) mod request_guard;
 pub mod retry;
 pub mod runtime_check;
 pub mod secret;

@@ -123,6 +123,7 @@ pub(crate) fn is_secret(name: &std::ffi::OsStr) -> bool {
         "DYAD_CLIENT",
         "DYAD_HTTP_TOKEN",
         "DYAD_DASHBOARD_TOKEN",
+        "DYAD_METRICS_TOKEN",
         "DYAD_ENGINE_TOKEN",
         "DYAD_OPENAI_KEY",
         configs::JUDGE_KEY,

@@ -13,6 +13,7 @@ use super::dashboard::DashboardOption;
 use crate::agent::router;
 use crate::base::ids;
 use crate::base::signals::Signals;
+use crate::observe::{Metering, MetricsPlan};
 use crate::run_folder::connect;
 use crate::run_folder::connect::Servers;
 use crate::run_folder::{Connection, RunFolder};
@@ -61,13 +62,16 @@ pub(super) async fn with_pages(
     if !problems.is_empty() {
         return Err(crate::base::fault::problems_error(&problems));
     }
+    let plan = MetricsPlan::of(&config)?;
     folder.set_continued()?;
     let mut signals = Signals::listen()?;
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
     folder.set_connection(&urls)?;
     let servers = servers.keep();
     let run = folder.run().clone();
-    let bus = connect::bus(&urls.broker).await?;
+    let metering = Metering::begin(plan, &folder, "run")?;
+    let observer = metering.observer.clone();
+    let bus = observer.watch_bus(connect::bus(&urls.broker).await?);
     // In-process: other processes cannot reach messages in memory.
     let pages = pages.serve(&folder, Some(bus.clone()))?;
     let store = connect::store(&urls.state, &run).await?;
@@ -85,6 +89,7 @@ pub(super) async fn with_pages(
             topology: topology.clone(),
             folder: folder.clone(),
             incarnation: ids::incarnation(),
+            observer: observer.clone(),
         };
         async move {
             agent::start(env)
@@ -103,6 +108,7 @@ pub(super) async fn with_pages(
         incarnation: ids::incarnation(),
         seal: None,
         alone: true,
+        observer: observer.clone(),
     };
     let starting = async {
         let agents = futures_util::future::try_join_all(starts).await?;
@@ -115,11 +121,13 @@ pub(super) async fn with_pages(
     let (agents, (coordinator, mut end)) = match started {
         Ok(started) => started,
         Err(error) => {
+            metering.close().await;
             bus.close().await;
             servers.stop().await;
             return Err(error);
         }
     };
+    observer.set_ready();
     let mut coordinated = false;
     let fronts: Vec<_> = agents.iter().filter_map(|started| started.front.clone()).collect();
     let routers: Vec<_> = agents.iter().map(|started| started.router.clone()).collect();
@@ -161,6 +169,7 @@ pub(super) async fn with_pages(
     if let Some(pages) = pages {
         pages.close().await;
     }
+    metering.close().await;
     bus.close().await;
     servers.stop().await;
     outcome

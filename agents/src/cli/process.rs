@@ -17,6 +17,7 @@ use tokio::sync::OnceCell;
 use crate::base::ids;
 use crate::base::signals::Signals;
 use crate::ledger::completion;
+use crate::observe::{Metering, MetricsPlan, Observer};
 use crate::run_folder::{Connection, RunFolder};
 use crate::run_folder::{connect, telemetry};
 use crate::{agent, coordinator, http};
@@ -132,15 +133,21 @@ impl Which {
 pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
     let process = args.which.open(false)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "agent", Some(&args.name)))?;
+    let plan = MetricsPlan::of(&process.config)?;
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
+        let metering = Metering::begin(plan, &process.folder, args.name.as_str())?;
         let started = OnceCell::new();
         tokio::select! {
-            ended = play_agent(&args.name, process, &started) => return ended,
+            ended = play_agent(&args.name, process, &metering.observer, &started) => {
+                metering.close().await;
+                return ended;
+            }
             // Unfinished work is delivered again. A stop takes the same path as a crash, because
             // that path is the tested one.
             () = signals.next() => tracing::info!("received a stop signal"),
         }
+        metering.close().await;
         if let Some((router, front)) = started.get() {
             let tidy = async {
                 let _ = router.send(agent::router::RouterMessage::Stop).await;
@@ -160,8 +167,13 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
 /// The parts of a started agent that a stop needs.
 type Playing = (Addr<agent::router::Router>, Option<Arc<http::ServedFront>>);
 
-async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playing>) -> anyhow::Result<()> {
-    let bus = connect::bus(&process.urls.broker).await?;
+async fn play_agent(
+    name: &AgentName,
+    process: Process,
+    observer: &Observer,
+    started: &OnceCell<Playing>,
+) -> anyhow::Result<()> {
+    let bus = observer.watch_bus(connect::bus(&process.urls.broker).await?);
     let run = process.folder.run().clone();
     let agent = agent::start(agent::AgentEnv {
         name: name.clone(),
@@ -171,8 +183,10 @@ async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playi
         topology: Topology::new(run),
         folder: process.folder.clone(),
         incarnation: ids::incarnation(),
+        observer: observer.clone(),
     })
     .await?;
+    observer.set_ready();
     // Only this function sets the cell, and only once.
     let _ = started.set((agent.router.clone(), agent.front.clone()));
     let outcome = agent.end.await.context("the main task ended")?;
@@ -188,13 +202,19 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
         tracing::info!("every agent has ended; nothing to do");
         return Ok(());
     }
+    let plan = MetricsPlan::of(&process.config)?;
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
+        let metering = Metering::begin(plan, &process.folder, "coordinator")?;
         let started = OnceCell::new();
         tokio::select! {
-            ended = play_coordinator(process, &started) => return ended,
+            ended = play_coordinator(process, &metering.observer, &started) => {
+                metering.close().await;
+                return ended;
+            }
             () = signals.next() => tracing::info!("received a stop signal; releasing open groups"),
         }
+        metering.close().await;
         let Some((mailbox, bus)) = started.get() else {
             return Ok(());
         };
@@ -210,8 +230,12 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
 /// The parts of a started coordinator that a stop needs.
 type Coordinating = (coordinator::Mailbox, Arc<dyn Bus>);
 
-async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) -> anyhow::Result<()> {
-    let bus = connect::bus(&process.urls.broker).await?;
+async fn play_coordinator(
+    process: Process,
+    observer: &Observer,
+    started: &OnceCell<Coordinating>,
+) -> anyhow::Result<()> {
+    let bus = observer.watch_bus(connect::bus(&process.urls.broker).await?);
     let run = process.folder.run().clone();
     let store = connect::store(&process.urls.state, &run).await?;
     let workflow = rollout::workflows::build(&process.config.workflow, &process.config.graders, &process.config.tools)
@@ -236,8 +260,10 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
         incarnation,
         seal: seal_key()?,
         alone: false,
+        observer: observer.clone(),
     };
     let (mailbox, end) = coordinator::start(env).await?;
+    observer.set_ready();
     // Only this function sets the cell, and only once.
     let _ = started.set((mailbox, bus.clone()));
     let outcome = end.await.context("the coordinator ended early")?;

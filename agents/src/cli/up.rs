@@ -8,6 +8,7 @@ use configs::RunConfig;
 use super::dashboard::DashboardOption;
 use super::host_check;
 use super::overrides::{Overrides, Resume};
+use crate::observe::one_port_for_many;
 use crate::policy::memory::Processes;
 
 /// Run one process per agent and coordinator on this machine
@@ -31,6 +32,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         let mut config = super::run::settled(config, Processes::Each)?;
         host_check::require(&config, Processes::Each)?;
+        one_port_for_many(&config)?;
         // Processes share no memory: embedded services become private servers.
         for url in [&mut config.run.broker, &mut config.run.state] {
             if url == "memory:" {
@@ -43,6 +45,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let (config, folder) = args
         .resume
         .or_begin(args.config.as_deref(), &args.overrides, Processes::Each, begin)?;
+    one_port_for_many(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

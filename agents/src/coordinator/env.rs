@@ -13,6 +13,7 @@ use configs::RunConfig;
 use rollout::workflow::Workflow;
 
 use crate::ledger::completion;
+use crate::observe::Observer;
 use crate::run_folder::RunFolder;
 use crate::turn::past::Past;
 
@@ -35,6 +36,7 @@ pub struct Env {
     /// True if the whole run is in this process: there is no other coordinator, and the bus ends
     /// with the process.
     pub alone: bool,
+    pub observer: Observer,
 }
 
 impl Env {

@@ -9,7 +9,8 @@ use actix_web::{Error, ResponseError};
 
 use super::Server;
 use super::answer::ApiError;
-use crate::base::secret::{Token, is_own_name};
+use crate::base::request_guard::{RequestDenied, RequestGuard};
+use crate::base::secret::Token;
 
 /// No script but ours runs, and no request leaves for another address.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -17,9 +18,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 /// The rules for requests.
 pub(crate) struct Guard {
-    token: Option<Token>,
-    /// Names of this server besides addresses and localhost.
-    hosts: Vec<String>,
+    rules: RequestGuard,
     /// Pages may change runs.
     writes: bool,
 }
@@ -37,8 +36,7 @@ struct RequestHead<'a> {
 impl Guard {
     pub(crate) fn new(token: Option<Token>, hosts: Vec<String>) -> Self {
         Self {
-            token,
-            hosts,
+            rules: RequestGuard::new(token, hosts),
             writes: false,
         }
     }
@@ -55,29 +53,28 @@ impl Guard {
 
     /// Checks one request. The front end needs no token, because it holds no data.
     fn allow(&self, method: &Method, head: RequestHead<'_>) -> Result<(), ApiError> {
-        let host = String::from_utf8_lossy(head.host.unwrap_or_default());
-        if !self.is_known(&host) {
+        let is_secret = head.path.starts_with("/api/") || head.path == "/metrics";
+        let denied = self.rules.allow(head.host, is_secret.then_some(head.authorization));
+        if denied == Err(RequestDenied::Host) {
             return Err(ApiError::new(
                 403,
                 "the request names an unknown host: use the address, localhost, or a name of --host-name",
             ));
         }
         if method != Method::GET {
-            self.allow_change(method, &host, head)?;
+            self.allow_change(method, head)?;
         }
-        let shows = |token: &Token| token.is_shown(head.authorization);
-        if head.path.starts_with("/api/") && !self.token.as_ref().is_none_or(shows) {
-            return Err(ApiError::new(
+        denied.map_err(|_| {
+            ApiError::new(
                 401,
                 "the token is missing or wrong: send the header `Authorization: Bearer TOKEN` with the token of the printed URL",
-            ));
-        }
-        Ok(())
+            )
+        })
     }
 
     /// Checks a request that changes something. A foreign page can send neither a form of this type
     /// nor, without an answer to OPTIONS, a request of this type.
-    fn allow_change(&self, method: &Method, host: &str, head: RequestHead<'_>) -> Result<(), ApiError> {
+    fn allow_change(&self, method: &Method, head: RequestHead<'_>) -> Result<(), ApiError> {
         if !self.writes || method != Method::POST {
             return Err(ApiError::new(
                 405,
@@ -88,17 +85,12 @@ impl Guard {
         if !kind.starts_with(b"application/json") {
             return Err(ApiError::new(415, "send JSON with the type application/json"));
         }
+        let host = String::from_utf8_lossy(head.host.unwrap_or_default());
         let own = |origin: &[u8]| origin.ends_with(format!("://{host}").as_bytes());
         if !head.origin.is_none_or(own) {
             return Err(ApiError::new(403, "the request comes from another site"));
         }
         Ok(())
-    }
-
-    /// Returns true for a host that no foreign page can name.
-    fn is_known(&self, host: &str) -> bool {
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        is_own_name(host) || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
@@ -168,6 +160,7 @@ mod tests {
         assert_eq!(get("/api/runs", "127.0.0.1:7070", SECRET), 200);
         assert_eq!(get("/api/runs", "BOX.local:7070", SECRET), 200);
         assert_eq!(get("/api/runs", "127.0.0.1:7070", "wrong"), 401);
+        assert_eq!(get("/metrics", "127.0.0.1:7070", "wrong"), 401);
         assert_eq!(get("/", "localhost:7070", "wrong"), 200);
         assert_eq!(get("/healthz", "[::1]:7070", ""), 200);
         for forged in ["evil.example:7070", "", "127.0.0.1.evil.example"] {

@@ -3,8 +3,9 @@
 //! [`guard`] checks every request. [`assets`] holds the front end, six files in the binary.
 //! [`routes`] connects the paths of the JSON API with the readers in [`api`]. They read files by
 //! offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers. [`stream`] sends
-//! committed turns while they happen, thinned by [`sampler`]. What commands print with `--json`
-//! comes from the commands, through [`CommandAnswers`]; [`changes`] are made by them too.
+//! committed turns while they happen, thinned by [`sampler`]. [`watch`] shows queues and silent
+//! processes to Prometheus. What commands print with `--json` comes from the commands, through
+//! [`CommandAnswers`]; [`changes`] are made by them too.
 
 pub(crate) mod answer;
 mod api;
@@ -19,6 +20,7 @@ mod routes;
 mod runs;
 mod sampler;
 mod stream;
+pub(crate) mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -104,6 +106,7 @@ pub(crate) struct Server {
     figures: figures::Cache,
     letters: api::letters::Cache,
     streams: stream::Places,
+    watched: watch::Watched,
 }
 
 /// A dashboard that is being served.
@@ -127,6 +130,7 @@ pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyho
         figures: figures::Cache::default(),
         letters: api::letters::Cache::default(),
         streams: stream::Places::default(),
+        watched: watch::Watched::default(),
     });
     let app = move || {
         App::new()
@@ -165,6 +169,8 @@ impl Served {
     }
 }
 
+#[cfg(test)]
+mod series_reference;
 #[cfg(test)]
 mod tests {
     use super::*;

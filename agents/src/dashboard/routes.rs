@@ -11,7 +11,7 @@ use super::answer::{Answer, ApiError, blocking, json, whole};
 use super::api::{conversations, evaluations, facts, logs, series};
 use super::redact::redacted;
 use super::runs::now_ms;
-use super::{assets, changes, stream};
+use super::{assets, changes, stream, watch};
 use crate::report::audit;
 
 /// Registers the paths.
@@ -24,6 +24,7 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
             "/healthz",
             web::get().to(|| async { HttpResponse::Ok().json(json!({"status": "ok"})) }),
         )
+        .route("/metrics", web::get().to(watch::metrics))
         .route("/api/runs", web::get().to(all_runs))
         .service(
             web::scope("/api/runs/{run}")

@@ -21,6 +21,7 @@ pub mod gate;
 pub mod generations;
 pub mod json_fields;
 mod logprobs;
+mod observed;
 pub mod rates;
 pub mod request_error;
 pub mod routes;
@@ -35,6 +36,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use actix_web::dev::ServerHandle;
+use actix_web::middleware::from_fn;
 use actix_web::web::Data;
 use actix_web::{App, HttpServer};
 use anyhow::Context;
@@ -47,7 +49,9 @@ use crate::base::fault::Usage;
 use crate::base::log_scope;
 use crate::base::secret::Token;
 use crate::engine::EngineClient;
+use crate::observe::Observer;
 use gate::{FrontPhase, RequestGate};
+use observed::FrontRequests;
 use rates::FrontRates;
 
 /// The time that running requests may take to finish when the run ends.
@@ -142,6 +146,7 @@ pub fn serve(
     engine: Arc<dyn EngineClient>,
     (text, vocab): (Arc<TextCodec>, usize),
     sampling: SamplingConfig,
+    observer: Observer,
 ) -> anyhow::Result<Arc<ServedFront>> {
     let Plan { config, address, token } = plan;
     let mut front = Front {
@@ -163,7 +168,15 @@ pub fn serve(
     front.since = front.now();
     let front = Data::new(front);
     let app_data = front.clone();
-    let server = HttpServer::new(move || App::new().app_data(app_data.clone()).configure(routes::routes))
+    let requests = Data::new(FrontRequests::new(observer, agent));
+    let app = move || {
+        App::new()
+            .app_data(app_data.clone())
+            .app_data(requests.clone())
+            .wrap(from_fn(observed::count))
+            .configure(routes::routes)
+    };
+    let server = HttpServer::new(app)
         .workers(1)
         .max_connections(config.requests.saturating_add(SPARE_CONNECTIONS))
         .client_request_timeout(HEAD)

@@ -10,6 +10,7 @@ use broker::ids::{GroupId, RunId, WeightVersion};
 use broker::protocol::bundle::Bundle;
 use broker::protocol::control::RunState;
 use broker::protocol::reserve::{Reserve, ReserveVerdict};
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -18,6 +19,7 @@ use super::{
     Staged,
 };
 use crate::base::log_scope;
+use crate::observe::Observer;
 
 /// The largest number of waiting calls; further callers wait for room.
 const QUEUE: usize = 4096;
@@ -46,13 +48,29 @@ impl LedgerHandle {
 
     /// Opens like [`LedgerHandle::open`], with options.
     pub fn open_with(path: &Path, run: &RunId, agent: &AgentName, options: LedgerOptions) -> Result<Self, LedgerError> {
-        let ledger = Ledger::open_with(path, run, agent, options)?;
+        Self::start(Ledger::open_with(path, run, agent, options)?, agent, path, None)
+    }
+
+    /// Opens like [`LedgerHandle::open`], and shows how long commits take.
+    pub fn open_observed(
+        path: &Path,
+        run: &RunId,
+        agent: &AgentName,
+        observer: &Observer,
+    ) -> Result<Self, LedgerError> {
+        let ledger = Ledger::open_with(path, run, agent, LedgerOptions::default())?;
+        let series = observer.series();
+        let commits = series.map(|series| series.standing.ledger_commits(agent.as_str()));
+        Self::start(ledger, agent, path, commits)
+    }
+
+    fn start(ledger: Ledger, agent: &AgentName, path: &Path, commits: Option<Histogram>) -> Result<Self, LedgerError> {
         let (calls, waiting) = mpsc::channel(QUEUE);
         let (ended, guard) = tokio::sync::watch::channel(());
         std::thread::Builder::new()
             .name(format!("ledger-{agent}"))
             .spawn(log_scope::inherit(move || {
-                write_all(ledger, waiting);
+                write_all(ledger, waiting, commits.as_ref());
                 drop(guard);
             }))
             .map_err(|e| LedgerError::Open {
@@ -74,7 +92,7 @@ impl LedgerHandle {
         tokio::spawn(async move {
             while let Some(first) = waiting.recv().await {
                 let calls = gather(first, &mut waiting);
-                write_group(&mut ledger, calls);
+                write_group(&mut ledger, calls, None);
             }
             drop(guard);
         });
@@ -218,10 +236,10 @@ impl LedgerHandle {
 }
 
 /// Runs waiting calls in one transaction and answers after the commit.
-fn write_all(mut ledger: Ledger, mut waiting: mpsc::Receiver<Call>) {
+fn write_all(mut ledger: Ledger, mut waiting: mpsc::Receiver<Call>, commits: Option<&Histogram>) {
     while let Some(first) = waiting.blocking_recv() {
         let calls = gather(first, &mut waiting);
-        write_group(&mut ledger, calls);
+        write_group(&mut ledger, calls, commits);
     }
 }
 
@@ -236,14 +254,19 @@ fn gather(first: Call, waiting: &mut mpsc::Receiver<Call>) -> Vec<Call> {
     calls
 }
 
-fn write_group(ledger: &mut Ledger, calls: Vec<Call>) {
+/// Shows in `commits` how long the commit takes.
+fn write_group(ledger: &mut Ledger, calls: Vec<Call>, commits: Option<&Histogram>) {
     if let Err(error) = ledger.begin_group() {
         // No call was run; each caller receives the error.
         ledger.broken = Some(error);
         ledger.grouped = true;
     }
     let answers: Vec<Answer> = calls.into_iter().map(|call| call(ledger)).collect();
+    let begun = std::time::Instant::now();
     let committed = ledger.end_group();
+    if let Some(commits) = commits {
+        commits.observe(begun.elapsed().as_secs_f64());
+    }
     if let Err(error) = &committed {
         tracing::error!(error = %error, error_label = error.label(), "ledger commit failed");
     }

@@ -15,6 +15,7 @@ use crate::agent::{self, Agent};
 use crate::coordinator;
 use crate::engine::scripted::ScriptedEngine;
 use crate::ledger::{Durability, Ledger, LedgerError, LedgerHandle, LedgerOptions};
+use crate::observe::Observer;
 use broker::AgentName;
 use broker::ids::WeightVersion;
 
@@ -85,6 +86,7 @@ async fn begin(who: ProcessId, run: Run, bus: Arc<SimBus>, incarnation: String) 
                 incarnation,
                 seal: None,
                 alone: false,
+                observer: Observer::default(),
             };
             let started = coordinator::start(env).await.unwrap();
             // The end of the actor is not used here; it lives as long as the runtime.
@@ -104,6 +106,7 @@ async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: Stri
         topology: run.topology.clone(),
         folder: run.folder.clone(),
         incarnation,
+        observer: Observer::default(),
     };
     let ledger = open(&run, &name);
     let settings = run.config.agents[&name].clone();

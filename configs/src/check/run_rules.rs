@@ -59,6 +59,17 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             run.message_cap
         ),
     );
+    if let Some(metrics) = &run.metrics {
+        report.when(
+            metrics.address().is_none(),
+            "run.metrics.listen",
+            &[],
+            format!(
+                "{:?} is not an address: write an IP address and a port, for example \"127.0.0.1:0\"",
+                metrics.listen
+            ),
+        );
+    }
     lead(config, report);
 }
 

@@ -15,16 +15,19 @@ use agents::run_folder::RunFolder;
 use anyhow::{Context, ensure};
 use configs::{ModelConfig, RunConfig};
 
-use super::figures::{load, spread};
+use super::figures::{self, load, spread};
 use super::peer;
 
 /// Each step has 16 groups of 16 conversations: over 20,000 in all.
-const STEPS: u64 = 80;
+pub(crate) const STEPS: u64 = 80;
 const VARIANTS: [(&str, &str); 3] = [
     ("signal", "configs/signal.toml, training its 2 layers of 64"),
     ("small", "the same with a model of 1 layer of 8"),
     ("silent", "that, without transcripts"),
 ];
+
+/// The variant `small` that shows its metrics.
+pub(crate) const OBSERVED: &str = "observed";
 
 fn config(variant: &str, folder: &Path, steps: u64) -> anyhow::Result<RunConfig> {
     let mut config = peer::scripted()?;
@@ -42,6 +45,10 @@ fn config(variant: &str, folder: &Path, steps: u64) -> anyhow::Result<RunConfig>
     if variant == "silent" {
         config.run.transcripts = configs::TranscriptPolicy::None;
     }
+    if variant == OBSERVED {
+        let listen = "127.0.0.1:0".to_owned();
+        config.run.metrics = Some(configs::MetricsConfig { listen });
+    }
     Ok(config)
 }
 
@@ -53,7 +60,11 @@ pub(crate) async fn run(variant: &str, folder: &Path) -> anyhow::Result<()> {
     let run = RunFolder::create(&config.run.folder, &config, None)?;
     let begun = Instant::now();
     agents::cli::embedded::embedded(Arc::new(config), run).await?;
-    println!("{} {conversations}", begun.elapsed().as_secs_f64());
+    println!(
+        "{} {conversations} {}",
+        begun.elapsed().as_secs_f64(),
+        figures::own_cpu_seconds()
+    );
     Ok(())
 }
 
@@ -62,11 +73,18 @@ fn trained_groups(config: &RunConfig) -> u64 {
     config.run.train_steps * lead.map_or(0, |agent| agent.train.batch_groups as u64)
 }
 
-fn child(variant: &str) -> anyhow::Result<(f64, f64)> {
-    let folder = tempfile::tempdir()?;
+/// The figures of one run.
+pub(crate) struct Played {
+    pub(crate) seconds: f64,
+    pub(crate) conversations: f64,
+    pub(crate) cpu_seconds: f64,
+}
+
+/// Plays a run in a process of its own, with its run folder in `folder`. `variant` is `NAME/STEPS`.
+pub(crate) fn child(variant: &str, folder: &Path) -> anyhow::Result<Played> {
     let output = Command::new(std::env::current_exe()?)
         .args(["embedded", variant])
-        .arg(folder.path())
+        .arg(folder)
         .stderr(Stdio::inherit())
         .output()?;
     ensure!(
@@ -75,8 +93,15 @@ fn child(variant: &str) -> anyhow::Result<(f64, f64)> {
         output.status
     );
     let text = String::from_utf8(output.stdout)?;
-    let (seconds, conversations) = text.trim().split_once(' ').context("no figures")?;
-    Ok((seconds.parse()?, conversations.parse()?))
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [seconds, conversations, cpu_seconds] = words[..] else {
+        anyhow::bail!("no figures: {text}");
+    };
+    Ok(Played {
+        seconds: seconds.parse()?,
+        conversations: conversations.parse()?,
+        cpu_seconds: cpu_seconds.parse()?,
+    })
 }
 
 /// Runs every variant several times, interleaved, and prints their rates.
@@ -89,10 +114,10 @@ pub(crate) fn compare(rounds: usize) -> anyhow::Result<()> {
     let mut whole = 0.0;
     for _ in 0..rounds {
         for ((name, _), rates) in VARIANTS.iter().zip(&mut rates) {
-            let (start, few) = child(&format!("{name}/1"))?;
-            let (seconds, many) = child(&format!("{name}/{STEPS}"))?;
-            whole = many;
-            rates.push((many - few) / (seconds - start));
+            let play = |steps: u64| child(&format!("{name}/{steps}"), tempfile::tempdir()?.path());
+            let (start, whole_run) = (play(1)?, play(STEPS)?);
+            whole = whole_run.conversations;
+            rates.push((whole - start.conversations) / (whole_run.seconds - start.seconds));
         }
     }
     for ((_, what), rates) in VARIANTS.iter().zip(&rates) {

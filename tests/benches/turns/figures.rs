@@ -66,6 +66,13 @@ impl Cpu {
     }
 }
 
+/// Returns the processor time of this process so far.
+pub(crate) fn own_cpu_seconds() -> f64 {
+    let own = std::process::id();
+    let ticks = processes().into_iter().find(|(pid, ..)| *pid == own);
+    ticks.map_or(f64::NAN, |(.., ticks)| ticks as f64 / TICKS_PER_SECOND)
+}
+
 /// Returns (pid, parent, ticks of user and system time) of every process.
 fn processes() -> Vec<(u32, u32, u64)> {
     let folders = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -11,12 +11,15 @@
 //! prompts as text can be faster. Samples are interleaved (ours, bare, ours, bare ...), so that the
 //! ratio stays valid on a machine with drifting speed.
 //!
-//! `cargo bench -p tests --bench turns -- [seconds per sample] [rounds] [part]`; part is `turns` or
-//! `embedded`.
+//! The last part is the cost of metrics: the embedded run with and without them, side by side.
+//!
+//! `cargo bench -p tests --bench turns -- [seconds per sample] [rounds] [part]`; part is `turns`,
+//! `embedded` or `metrics`.
 
 mod bare;
 mod embedded;
 mod figures;
+mod observed;
 mod ours;
 mod peer;
 
@@ -128,11 +131,17 @@ fn bench(words: &[&str]) -> anyhow::Result<()> {
     let mut numbers = words.iter().filter_map(|word| word.parse::<f64>().ok());
     let length = Duration::from_secs_f64(numbers.next().unwrap_or(2.0));
     let rounds = numbers.next().map_or(3, |rounds| rounds as usize);
-    if !words.contains(&"embedded") {
+    let parts = ["turns", "embedded", "metrics"];
+    let all = !parts.iter().any(|part| words.contains(part));
+    let wants = |part: &str| all || words.contains(&part);
+    if wants("turns") {
         runtime()?.block_on(turns(length, rounds))?;
     }
-    if !words.contains(&"turns") {
+    if wants("embedded") {
         embedded::compare(rounds)?;
+    }
+    if wants("metrics") {
+        observed::compare(rounds)?;
     }
     Ok(())
 }

@@ -88,6 +88,7 @@ pub(crate) async fn agent(url: &str, folder: &Path) -> anyhow::Result<()> {
         topology: Topology::new(run),
         folder,
         incarnation: agents::base::ids::incarnation(),
+        observer: agents::observe::Observer::default(),
     })
     .await?;
     serve().await?;

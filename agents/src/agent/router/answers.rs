@@ -18,6 +18,7 @@ use crate::agent::broken;
 use crate::base::outgoing::{self, Addressed};
 use crate::base::{log_scope, retry};
 use crate::engine::Finished;
+use crate::observe::series::engine::GeneratedTokens;
 
 /// A result frame is closed above this estimate, in bytes.
 const FRAME_BYTES: usize = 256 << 10;
@@ -100,6 +101,14 @@ impl Router {
                 continue;
             };
             groups.push(asked.request.group);
+            if let (Some(observed), Some(came), Ok(made)) = (&mut self.observed, asked.came, &one.result) {
+                let tokens = GeneratedTokens {
+                    prompt: one.job.prompt_ids.len(),
+                    cached: made.reused,
+                    generated: made.output_ids.len(),
+                };
+                observed.count(&asked.request.role, &tokens, came.elapsed());
+            }
             let remember = one.result.is_ok();
             let (request, ok) = (&asked.request, remember);
             log_scope::turn(request.group, request.member, &request.role, request.turn)

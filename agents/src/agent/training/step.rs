@@ -14,6 +14,7 @@ use super::Training;
 use super::objective;
 use super::step_times::StepPart;
 use crate::agent::figures::BatchOutcome;
+use crate::agent::observed::TrainedBatch;
 use crate::agent::{alarms, broken, figures};
 use crate::base::fault::Usage;
 
@@ -150,10 +151,23 @@ impl Training {
         let mut line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
             .with("collapse/alarms", alarms.len());
         figures::log_batch(self.version.step, batch, outcome, self.times.wait(), began.elapsed());
-        for (name, seconds) in self.times.end(Instant::now()) {
-            line.set(name, seconds);
+        let times = self.times.end(Instant::now());
+        for (name, seconds) in &times {
+            line.set(name, *seconds);
         }
         self.metrics.write(line);
+        if let Some(series) = self.agent.observer.series() {
+            let trained = TrainedBatch {
+                agent: self.agent.name.as_str(),
+                batch,
+                outcome,
+                watched: &self.settings.train.alarms,
+                alarms: &alarms,
+                times: &times,
+                ledger: &self.agent.folder.ledger(&self.agent.name),
+            };
+            trained.show(series);
+        }
     }
 
     pub(super) async fn forward_backward(&mut self, batch: TrainBatch, loss: Loss) -> anyhow::Result<LossStats> {

@@ -74,7 +74,10 @@ impl Coordinator {
 
     fn take(&mut self, candidate: Candidate) -> Option<GroupId> {
         let group = GroupId::new(&self.env.run, &candidate.id);
+        let own = candidate.order.is_some();
         let taken = self.admission.take(group, candidate, self.play.has(&group));
+        let outcome = if taken.group.is_some() { "admitted" } else { "duplicate" };
+        self.figures.observed().task(own, outcome);
         taken.ack.into_iter().for_each(ack);
         taken.group
     }

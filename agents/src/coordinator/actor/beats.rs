@@ -18,11 +18,13 @@ use crate::coordinator::peers::yields_run;
 impl Coordinator {
     pub(super) fn send_beat(&mut self) {
         let (seq, counters) = (self.clock.next_beat(), self.figures.counters());
+        let (phase, held) = (self.lifecycle.phase(), self.held_groups());
+        self.figures.observed().beat(phase, held, counters.stale_results);
         let beat = Beat::Coordinator(CoordinatorBeat {
             incarnation: self.env.incarnation.clone(),
             seq,
-            phase: self.lifecycle.phase(),
-            open_groups: self.held_groups(),
+            phase,
+            open_groups: held,
             finished_groups: counters.groups,
             finished_conversations: counters.conversations,
             dead_tasks: counters.dead_tasks,

@@ -25,6 +25,7 @@ use crate::coordinator::input::CommitDone;
 use crate::coordinator::play::Open;
 use crate::coordinator::specs::{GroupSpecs, Purpose};
 use crate::ledger::{ENDED, Ledger};
+use crate::observe::Observer;
 use crate::run_folder::RunFolder;
 use crate::run_folder::tests::config_in;
 use crate::testing;
@@ -64,6 +65,7 @@ impl Bench {
             incarnation: "us".into(),
             seal: None,
             alone,
+            observer: Observer::default(),
         };
         let (ended, end) = tokio::sync::oneshot::channel();
         Self {

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::{Coordinator, mailbox};
 use crate::coordinator::admission::{Admitting, Claiming, store};
 use crate::coordinator::closing::outcome::Ended;
+use crate::coordinator::figures::observed::GroupEnd;
 use crate::coordinator::play::{Open, read_record};
 use crate::coordinator::specs::Purpose;
 use crate::run_folder::crash_marks::{Isolation, OUT};
@@ -108,6 +109,7 @@ impl Coordinator {
 
     /// Forgets what is stored of a group and begins a new attempt. Its rows stay reserved.
     pub(super) fn void(&mut self, group: GroupId, admitting: Admitting, lease: Lease, ctx: &mut Context<Self>) {
+        self.figures.observed().group(GroupEnd::Voided);
         self.admission.begin_claim(group, admitting);
         store::void_and_claim(&self.env, mailbox(ctx), group, lease);
     }
@@ -126,6 +128,7 @@ impl Coordinator {
         }
         let Some(open) = self.play.remove(&group) else { return };
         tracing::warn!(%group, task = open.task_id, "lost hold of a group; claiming it again");
+        self.figures.observed().lease_lost();
         if open.trains() {
             self.rounds.patch();
             self.claim(group, Admitting::reserved(open), ctx);

@@ -10,6 +10,7 @@ use rollout::group::GroupHead;
 use super::{Coordinator, mailbox};
 use crate::coordinator::admission::Admitting;
 use crate::coordinator::closing::{Decided, FinishedGroup, send_all};
+use crate::coordinator::figures::observed::GroupEnd;
 use crate::coordinator::transcripts;
 use crate::ledger::PUBLISHED;
 
@@ -66,18 +67,25 @@ impl Coordinator {
         if decided.was_decided() {
             return;
         }
-        if decided.is_dead() {
-            self.figures.count_dead_task();
-        }
         let group = decided.group();
+        let own = self.play.get(&group).is_some_and(|open| open.order < PUBLISHED);
+        if decided.is_dead() {
+            self.figures.count_dead_task(own);
+        }
         if let Some(open) = self.play.get(&group) {
             let (step, assembled) = (self.lead_step(), decided.assembled());
             let written = transcripts::of_group(&self.specs, group, open, &members, step, Some(assembled));
             written.iter().for_each(|one| self.figures.write_transcript(one));
             self.figures.add_conversations(&members, self.specs.rules(), step);
         }
-        let own = self.play.get(&group).is_some_and(|open| open.order < PUBLISHED);
-        self.figures.count_group(&decided.assembled().summary, own);
+        let summary = &decided.assembled().summary;
+        self.figures.count_group(summary, own);
+        let end = match (decided.is_dead(), &summary.empty) {
+            (true, _) => GroupEnd::Dead,
+            (false, Some(_)) => GroupEnd::Empty,
+            (false, None) => GroupEnd::Closed,
+        };
+        self.figures.observed().group(end);
     }
 
     /// Takes back the groups of a broken round that have begun. Call it between waves.

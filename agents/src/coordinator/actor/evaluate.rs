@@ -194,6 +194,8 @@ impl Coordinator {
             .iter()
             .for_each(|one| self.figures.write_transcript(one));
         let (evaluation, line) = report.into_parts();
+        let held = line.get("time/held_s").and_then(serde_json::Value::as_f64);
+        self.figures.observed().evaluation(&evaluation, held);
         self.figures.write(line);
         self.figures.flush_transcripts();
         self.evals.write(&evaluation);

@@ -204,7 +204,7 @@ impl Handler<Input> for Coordinator {
             Input::Command(command) => self.on_command(command),
             Input::Depth(depth) => self.on_depth(depth),
             Input::Stop(done) => self.stop(done),
-            Input::Refused => self.figures.count_dead_task(),
+            Input::Refused => self.figures.count_dead_task(false),
             Input::Nothing => {}
         }
         self.proceed(ctx);

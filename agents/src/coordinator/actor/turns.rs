@@ -20,7 +20,7 @@ use crate::coordinator::admission::queues::ack;
 use crate::coordinator::input::CommitDone;
 use crate::coordinator::play::commit::{CommitStep, commit_all};
 use crate::coordinator::play::onlookers::{share, shared_turn};
-use crate::coordinator::play::{AgentFrame, CommitEnd, GroupResults, ProgramTurn, Step, record, send_frame};
+use crate::coordinator::play::{AgentFrame, CommitEnd, GroupResults, Open, ProgramTurn, Step, record, send_frame};
 use crate::coordinator::specs::{GroupPlace, Purpose};
 use crate::turn::frames::{self, OutgoingTurn};
 
@@ -89,6 +89,7 @@ impl Coordinator {
         let wave = self.is_sync().then(|| self.play.next_wave());
         let asked = programs.iter().map(ProgramTurn::request);
         let missing: HashSet<RequestId> = wanted.iter().map(OutgoingTurn::request).chain(asked).collect();
+        self.figures.observed().asked(missing.iter());
         let frames = frames::build(wanted, &self.env.incarnation, wave);
         self.send_frames(&frames, ctx);
         if wave.is_some() {
@@ -106,7 +107,7 @@ impl Coordinator {
     pub(super) fn ask_programs(&mut self, programs: Vec<ProgramTurn>, ctx: &mut Context<Self>) {
         for turn in programs {
             let (group, keeps) = (turn.group, !turn.is_tool() && !self.is_sync());
-            let question = turn.ask(mailbox(ctx));
+            let question = turn.ask(mailbox(ctx), self.env.observer.clone());
             if keeps {
                 self.play.keep_question(&group, question);
             }
@@ -227,7 +228,9 @@ impl Coordinator {
         for (key, result) in results {
             let open = self.play.get(&group);
             let player = open.and_then(|open| self.specs.player(open.purpose, &key.role));
+            let trains = open.is_some_and(Open::trains);
             let _scope = log_scope::turn_of(player.as_ref().map(|player| &player.agent), group, &key).entered();
+            self.figures.observed().result(&key.role, &result, trains);
             match result.outcome {
                 TurnOutcome::Done(generation) => shared.extend(self.apply_answer(group, key, generation)),
                 TurnOutcome::Failed { failure, retry } => self.apply_failure(group, &key, failure, retry),

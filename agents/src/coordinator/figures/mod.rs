@@ -1,6 +1,7 @@
 //! The coordinator's counters and statistics, and the files of metrics and transcripts.
 
 pub(crate) mod conversation_stats;
+pub(crate) mod observed;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,6 +12,7 @@ use rollout::group::{GroupSummary, MemberEnd, Rules};
 use tokio::time::Instant;
 
 use self::conversation_stats::ConversationStats;
+use self::observed::ObservedPlay;
 use super::env::Env;
 use crate::run_folder::logs::{Transcript, Transcripts};
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
@@ -48,6 +50,7 @@ pub(crate) struct Figures {
     metrics: MetricsWriter,
     transcripts: Transcripts,
     started: Instant,
+    observed: ObservedPlay,
 }
 
 impl Figures {
@@ -63,6 +66,7 @@ impl Figures {
             metrics: MetricsWriter::open(&env.folder.metrics(process), Some(&events))?,
             transcripts: Transcripts::open(&env.folder.transcripts(process))?,
             started: Instant::now(),
+            observed: ObservedPlay::new(&env.observer, &env.config),
         })
     }
 
@@ -71,13 +75,20 @@ impl Figures {
         self.counters
     }
 
+    /// The series for Prometheus.
+    pub(crate) fn observed(&mut self) -> &mut ObservedPlay {
+        &mut self.observed
+    }
+
     /// Counts results that change nothing.
     pub(crate) fn count_stale(&mut self, results: usize) {
         self.counters.stale_results += results as u64;
     }
 
-    pub(crate) fn count_dead_task(&mut self) {
+    /// `own`: the task is of the run's own source.
+    pub(crate) fn count_dead_task(&mut self, own: bool) {
         self.counters.dead_tasks += 1;
+        self.observed.task(own, "dead");
     }
 
     /// Counts a committed turn of a group that trains.
@@ -95,10 +106,12 @@ impl Figures {
         } else {
             failures.retried += 1;
         }
+        self.observed.failure(role, code, over);
     }
 
     /// Counts a decided group; `own`: its task is of the run's own source.
     pub(crate) fn count_group(&mut self, summary: &GroupSummary, own: bool) {
+        self.observed.conversations(summary);
         self.counters.groups += 1;
         self.counters.conversations += summary.conversations as u64;
         for (failure, count) in &summary.failed {
@@ -144,6 +157,7 @@ impl Figures {
     /// Adds a group's conversations to their statistics, and writes a line once a batch is
     /// complete.
     pub(crate) fn add_conversations(&mut self, members: &[MemberEnd], rules: &Rules, step: u64) {
+        self.observed.members(members);
         let is_cut = |key: &_, made: &_| rules.is_cut(key, made);
         self.conversations.add(members, |seat| rules.reward(seat), is_cut);
         if let Some(line) = self.conversations.line(step) {

@@ -1,6 +1,7 @@
 //! Commits results to the store before anything is made of them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use broker::bus::Delivery;
 use broker::ids::GroupId;
@@ -42,7 +43,12 @@ impl CommitStep {
     async fn commit(self, env: &Env) -> CommitDone {
         let outcome = match self.lease {
             Some(lease) if !self.records.is_empty() => {
-                retry::settle("commit", || env.store.commit(lease, &self.records)).await
+                let begun = Instant::now();
+                let committed = retry::settle("commit", || env.store.commit(lease, &self.records)).await;
+                if let Some(series) = env.observer.series() {
+                    series.play.commit.of([]).observe(begun.elapsed().as_secs_f64());
+                }
+                committed
             }
             _ => Ok(vec![Committed::New; self.records.len()]),
         };

@@ -1,13 +1,15 @@
 //! Turns that programs of the user take: asked in this process, and committed as all turns are.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
-use broker::protocol::turn::{Message, TurnResult};
+use broker::protocol::turn::{Message, TurnOutcome, TurnResult};
 use tokio::task::AbortHandle;
 
 use crate::base::log_scope;
 use crate::coordinator::input::{Input, Mailbox};
+use crate::observe::Observer;
 use crate::participant::{Host, TOOL};
 
 /// A question for a program.
@@ -33,14 +35,16 @@ impl ProgramTurn {
     }
 
     /// Asks the program. The answer comes back as [`Input::Answered`].
-    pub(crate) fn ask(self, mailbox: Mailbox) -> AbortHandle {
+    pub(crate) fn ask(self, mailbox: Mailbox, observer: Observer) -> AbortHandle {
         let scope = log_scope::turn(self.group, self.key.member, self.key.role.as_str(), self.key.turn);
-        let asked = scope.in_scope(|| log_scope::spawn(self.answer(mailbox)));
+        let asked = scope.in_scope(|| log_scope::spawn(self.answer(mailbox, observer)));
         asked.abort_handle()
     }
 
-    async fn answer(self, mailbox: Mailbox) {
+    async fn answer(self, mailbox: Mailbox, observer: Observer) {
+        let begun = Instant::now();
         let outcome = self.host.ask(&self.key.role, &self.messages).await;
+        self.show(&observer, &outcome, begun);
         let result = TurnResult {
             request: self.request(),
             group: self.group,
@@ -53,6 +57,20 @@ impl ProgramTurn {
         };
         // The coordinator is gone only when the process ends.
         let _ = mailbox.send(Input::Answered(Box::new(result))).await;
+    }
+
+    /// Shows how long the answer took.
+    fn show(&self, observer: &Observer, outcome: &TurnOutcome, begun: Instant) {
+        let Some(series) = observer.series().map(|series| &series.play) else {
+            return;
+        };
+        let times = if self.is_tool() { &series.tool } else { &series.grader };
+        let outcome = match outcome {
+            TurnOutcome::Done(_) => "answered",
+            TurnOutcome::Failed { .. } => "failed",
+        };
+        let times = times.of([self.key.role.as_str(), outcome]);
+        times.observe(begun.elapsed().as_secs_f64());
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::engine::process::link;
 use crate::http::{self, Plan, ServedFront};
+use crate::observe::Observer;
 
 /// Returns the front of an agent with a bench's servers as engines.
 fn front(bench: &Bench) -> Arc<ServedFront> {
@@ -21,7 +22,16 @@ fn front(bench: &Bench) -> Arc<ServedFront> {
     let (engine, run) = (bench.fleet.clone(), broker::ids::RunId::new("r").unwrap());
     let text = bench.home.text();
     let speech = (text.clone(), text.vocab_size());
-    http::serve(plan, agent, &run, engine, speech, SamplingConfig::default()).unwrap()
+    http::serve(
+        plan,
+        agent,
+        &run,
+        engine,
+        speech,
+        SamplingConfig::default(),
+        Observer::default(),
+    )
+    .unwrap()
 }
 
 /// Returns status and body of a completion behind the prompt of [`job`], from the first agent.

@@ -1,0 +1,100 @@
+//! An agent's engine, as its router sees it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::observe::table::{Labelled, Level, SeriesTable, TURN_SECONDS, Total};
+
+#[derive(Clone)]
+pub(crate) struct EngineSeries {
+    running: Labelled<Level, 1>,
+    waiting: Labelled<Level, 1>,
+    prompt: Labelled<Total, 2>,
+    cached: Labelled<Total, 2>,
+    generated: Labelled<Total, 2>,
+    seconds: Labelled<Histogram, 2>,
+}
+
+impl EngineSeries {
+    pub(super) fn register(table: &mut SeriesTable) -> Self {
+        Self {
+            running: table.gauge("dyad_engine_requests_running", ["agent"], "turns at the engine"),
+            waiting: table.gauge("dyad_engine_requests_waiting", ["agent"], "turns held back before it"),
+            prompt: table.counter("dyad_engine_prompt_tokens", ["agent", "role"], "tokens of prompts"),
+            cached: table.counter(
+                "dyad_engine_prompt_tokens_cached",
+                ["agent", "role"],
+                "those that an earlier turn had computed",
+            ),
+            generated: table.counter("dyad_engine_generation_tokens", ["agent", "role"], "sampled tokens"),
+            seconds: table.histogram(
+                "dyad_engine_request_seconds",
+                ["agent", "role"],
+                TURN_SECONDS,
+                "from a turn's arrival at the agent to its last token",
+            ),
+        }
+    }
+
+    pub(crate) fn of_agent(&self, agent: &str) -> AgentEngine {
+        AgentEngine {
+            agent: agent.to_owned(),
+            running: self.running.of([agent]),
+            waiting: self.waiting.of([agent]),
+            series: self.clone(),
+            roles: HashMap::new(),
+        }
+    }
+}
+
+/// The series of one agent's engine; those of each role are kept.
+pub(crate) struct AgentEngine {
+    agent: String,
+    running: Level,
+    waiting: Level,
+    series: EngineSeries,
+    roles: HashMap<String, RoleWork>,
+}
+
+struct RoleWork {
+    prompt: Total,
+    cached: Total,
+    generated: Total,
+    seconds: Histogram,
+}
+
+/// The tokens of a generation.
+pub(crate) struct GeneratedTokens {
+    pub(crate) prompt: usize,
+    pub(crate) cached: usize,
+    pub(crate) generated: usize,
+}
+
+impl AgentEngine {
+    /// Sets the numbers of turns at the engine and before it.
+    pub(crate) fn set_load(&self, running: usize, waiting: usize) {
+        self.running.set(running as f64);
+        self.waiting.set(waiting as f64);
+    }
+
+    /// Counts a generation of a role.
+    pub(crate) fn count(&mut self, role: &str, tokens: &GeneratedTokens, took: Duration) {
+        if !self.roles.contains_key(role) {
+            let labels = [self.agent.as_str(), role];
+            let work = RoleWork {
+                prompt: self.series.prompt.of(labels),
+                cached: self.series.cached.of(labels),
+                generated: self.series.generated.of(labels),
+                seconds: self.series.seconds.of(labels),
+            };
+            self.roles.insert(role.to_owned(), work);
+        }
+        let Some(work) = self.roles.get(role) else { return };
+        work.prompt.inc_by(tokens.prompt as f64);
+        work.cached.inc_by(tokens.cached as f64);
+        work.generated.inc_by(tokens.generated as f64);
+        work.seconds.observe(took.as_secs_f64());
+    }
+}

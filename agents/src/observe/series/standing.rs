@@ -1,0 +1,137 @@
+//! Where an agent stands: what its heartbeat says.
+
+use broker::AgentName;
+use broker::protocol::control::{Heartbeat, RunPhase};
+use configs::RunConfig;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::observe::table::{CALL_SECONDS, Labelled, Level, SeriesTable, Total, set_total};
+
+/// The phases of a run, in their order.
+const PHASES: [(RunPhase, &str); 5] = [
+    (RunPhase::Starting, "starting"),
+    (RunPhase::Running, "running"),
+    (RunPhase::Paused, "paused"),
+    (RunPhase::Draining, "draining"),
+    (RunPhase::Closed, "closed"),
+];
+
+pub(crate) struct StandingSeries {
+    phase: Labelled<Level, 2>,
+    steps: Labelled<Total, 1>,
+    target: Labelled<Level, 1>,
+    max_staleness: Labelled<Level, 1>,
+    weights: Labelled<Level, 2>,
+    groups: Labelled<Level, 2>,
+    engine_up: Labelled<Level, 1>,
+    commit: Labelled<Histogram, 1>,
+    bytes: Labelled<Level, 1>,
+}
+
+impl StandingSeries {
+    pub(super) fn register(table: &mut SeriesTable) -> Self {
+        Self {
+            phase: table.gauge(
+                "dyad_run_phase",
+                ["component", "phase"],
+                "1 for the phase that an agent or `coordinator` is in, else 0",
+            ),
+            steps: table.counter("dyad_train_steps", ["agent"], "batches trained"),
+            target: table.gauge("dyad_train_steps_target", ["agent"], "batches at the run's end"),
+            max_staleness: table.gauge("dyad_max_staleness_steps", ["agent"], "`train.max_staleness`"),
+            weights: table.gauge(
+                "dyad_weights_step",
+                ["agent", "at"],
+                "step of the weights at the `trainer` and at the `engine`",
+            ),
+            groups: table.gauge(
+                "dyad_buffer_groups",
+                ["agent", "state"],
+                "groups `ready` to train on, `reserved`, and free `capacity`",
+            ),
+            engine_up: table.gauge("dyad_engine_up", ["agent"], "1 if the engine answers"),
+            commit: table.histogram(
+                "dyad_ledger_commit_seconds",
+                ["agent"],
+                CALL_SECONDS,
+                "commits of the ledger",
+            ),
+            bytes: table.gauge("dyad_ledger_bytes", ["agent"], "size of the ledger with its log"),
+        }
+    }
+
+    /// Sets what stays the same for the life of an agent.
+    pub(crate) fn describe(&self, name: &AgentName, config: &RunConfig) {
+        let Some(train) = config.agents.get(name).map(|agent| &agent.train) else {
+            return;
+        };
+        if train.enabled {
+            let steps = config.steps_of(name) as f64;
+            self.target.of([name.as_str()]).set(steps);
+            let oldest = self.max_staleness.of([name.as_str()]);
+            oldest.set(train.max_staleness as f64);
+        }
+    }
+
+    /// Returns the commit times of an agent's ledger.
+    pub(crate) fn ledger_commits(&self, agent: &str) -> Histogram {
+        self.commit.of([agent])
+    }
+
+    pub(crate) fn phases(&self, component: &str) -> PhaseLevels {
+        PhaseLevels(PHASES.map(|(phase, word)| (phase, self.phase.of([component, word]))))
+    }
+
+    pub(crate) fn of_agent(&self, agent: &str) -> AgentStanding {
+        AgentStanding {
+            phases: self.phases(agent),
+            steps: self.steps.of([agent]),
+            at_trainer: self.weights.of([agent, "trainer"]),
+            at_engine: self.weights.of([agent, "engine"]),
+            ready: self.groups.of([agent, "ready"]),
+            reserved: self.groups.of([agent, "reserved"]),
+            capacity: self.groups.of([agent, "capacity"]),
+            engine_up: self.engine_up.of([agent]),
+        }
+    }
+
+    pub(crate) fn set_ledger_bytes(&self, agent: &str, bytes: u64) {
+        self.bytes.of([agent]).set(bytes as f64);
+    }
+}
+
+/// The phase of one component, as a set of gauges of which one is 1.
+pub(crate) struct PhaseLevels([(RunPhase, Level); PHASES.len()]);
+
+impl PhaseLevels {
+    pub(crate) fn set(&self, phase: RunPhase) {
+        for (other, level) in &self.0 {
+            level.set(f64::from(u8::from(*other == phase)));
+        }
+    }
+}
+
+/// The series of one agent's heartbeat.
+pub(crate) struct AgentStanding {
+    phases: PhaseLevels,
+    steps: Total,
+    at_trainer: Level,
+    at_engine: Level,
+    ready: Level,
+    reserved: Level,
+    capacity: Level,
+    engine_up: Level,
+}
+
+impl AgentStanding {
+    pub(crate) fn set(&self, beat: &Heartbeat, is_engine_up: bool) {
+        self.phases.set(beat.phase);
+        set_total(&self.steps, beat.step as f64);
+        self.at_trainer.set(beat.step as f64);
+        self.at_engine.set(beat.version.step as f64);
+        self.ready.set(beat.ready as f64);
+        self.reserved.set(beat.reserved as f64);
+        self.capacity.set(beat.capacity as f64);
+        self.engine_up.set(f64::from(u8::from(is_engine_up)));
+    }
+}

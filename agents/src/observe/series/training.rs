@@ -1,0 +1,102 @@
+//! Training: the last batch's figures, and totals over batches.
+
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::observe::table::{Labelled, Level, SeriesTable, Total};
+
+/// Bounds for the parts of a training step, in seconds.
+const STEP: &[f64] = &[0.01, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0];
+/// Bounds for the age of a sample, in steps.
+const AGE: &[f64] = &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0];
+
+pub(crate) struct TrainingSeries {
+    pub(crate) step_seconds: Labelled<Histogram, 2>,
+    pub(crate) last_step: Labelled<Level, 1>,
+    pub(crate) tokens: Labelled<Total, 3>,
+    pub(crate) samples: Labelled<Total, 4>,
+    pub(crate) reward_mean: Labelled<Level, 2>,
+    pub(crate) reward_std: Labelled<Level, 2>,
+    pub(crate) reward_part: Labelled<Level, 3>,
+    pub(crate) advantage_zero: Labelled<Level, 1>,
+    pub(crate) loss: Labelled<Level, 1>,
+    pub(crate) entropy: Labelled<Level, 2>,
+    pub(crate) kl: Labelled<Level, 2>,
+    pub(crate) clipped: Labelled<Level, 1>,
+    pub(crate) grad_norm: Labelled<Level, 1>,
+    pub(crate) learning_rate: Labelled<Level, 1>,
+    pub(crate) gap: Labelled<Level, 2>,
+    pub(crate) skipped: Labelled<Total, 1>,
+    pub(crate) alarm: Labelled<Level, 2>,
+    pub(crate) staleness: Labelled<Histogram, 2>,
+}
+
+impl TrainingSeries {
+    pub(super) fn register(table: &mut SeriesTable) -> Self {
+        Self {
+            step_seconds: table.histogram(
+                "dyad_train_step_seconds",
+                ["agent", "part"],
+                STEP,
+                "a step's time by part; `wait` is for the batch",
+            ),
+            last_step: table.gauge(
+                "dyad_train_last_step_timestamp_seconds",
+                ["agent"],
+                "end of the last batch, seconds since 1970",
+            ),
+            tokens: table.counter(
+                "dyad_train_tokens",
+                ["agent", "role", "outcome"],
+                "sampled tokens, `trained` or `untrained`",
+            ),
+            samples: table.counter(
+                "dyad_train_samples",
+                ["agent", "role", "outcome", "reason"],
+                "samples, `trained` or `discarded`",
+            ),
+            reward_mean: table.gauge("dyad_reward_mean", ["agent", "role"], "mean reward, last batch"),
+            reward_std: table.gauge("dyad_reward_std", ["agent", "role"], "its standard deviation"),
+            reward_part: table.gauge(
+                "dyad_reward_part_mean",
+                ["agent", "role", "part"],
+                "a reward part before its weight",
+            ),
+            advantage_zero: table.gauge(
+                "dyad_advantage_zero_ratio",
+                ["agent"],
+                "share of groups without a difference in reward",
+            ),
+            loss: table.gauge("dyad_loss", ["agent"], "loss of the last batch"),
+            entropy: table.gauge("dyad_entropy_nats", ["agent", "role"], "entropy per token"),
+            kl: table.gauge(
+                "dyad_kl_nats",
+                ["agent", "of"],
+                "KL per token to the `reference` and to the `behaviour` policy",
+            ),
+            clipped: table.gauge("dyad_clipped_ratio", ["agent"], "share of clipped tokens"),
+            grad_norm: table.gauge("dyad_grad_norm", ["agent"], "largest norm before clipping"),
+            learning_rate: table.gauge("dyad_learning_rate", ["agent"], "learning rate"),
+            gap: table.gauge(
+                "dyad_logprob_gap",
+                ["agent", "policy"],
+                "largest gap of engine and trainer, `on` equal weights and `off` them",
+            ),
+            skipped: table.counter(
+                "dyad_optimizer_skipped_steps",
+                ["agent"],
+                "steps skipped: the gradient was not finite",
+            ),
+            alarm: table.gauge(
+                "dyad_alarm",
+                ["agent", "alarm"],
+                "1 if a figure is outside `train.alarms`",
+            ),
+            staleness: table.histogram(
+                "dyad_staleness_steps",
+                ["agent", "role"],
+                AGE,
+                "age of each sample's oldest token",
+            ),
+        }
+    }
+}

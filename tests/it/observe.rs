@@ -1,0 +1,287 @@
+//! Metrics of a live run, read by a real Prometheus: every expression of the shipped dashboard and
+//! alerts has a value.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::ports;
+use tests::program::{Program, Running, signal, wait_for, wait_until};
+use tests::small::Small;
+use tests::trace::batches;
+
+use crate::program;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const STEPS: usize = 20;
+
+/// Series that a healthy game of signals cannot have, each with the reason.
+const WITHOUT_VALUE: [(&str, &str); 4] = [
+    ("dyad_http_requests_total", "no client asks an agent"),
+    ("dyad_grader_seconds", "the game has no program and no judge"),
+    ("dyad_tool_call_seconds", "the game has no tool"),
+    ("outcome=\"retried\"", "no generation fails"),
+];
+
+/// Returns a program of Debian's package, where it is installed.
+fn installed(name: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
+
+/// A Prometheus that reads a run each second.
+struct Prometheus {
+    child: Child,
+    address: String,
+}
+
+impl Prometheus {
+    /// `pages` is the address of the run's dashboard.
+    fn start(binary: &Path, program: &Program, pages: &str) -> Self {
+        let rules = rules_file();
+        let config = format!(
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
+             rule_files: [{rules}]\n\
+             scrape_configs:\n\
+             - job_name: dyad\n\
+             \x20 honor_labels: true\n\
+             \x20 file_sd_configs: [{{files: [\"{runs}/prometheus/*.json\"], refresh_interval: 1s}}]\n\
+             - job_name: dyad-dashboard\n\
+             \x20 honor_labels: true\n\
+             \x20 authorization: {{credentials: {TOKEN}}}\n\
+             \x20 scrape_interval: 2s\n\
+             \x20 scrape_timeout: 2s\n\
+             \x20 static_configs: [{{targets: [\"{pages}\"]}}]\n",
+            rules = rules.display(),
+            runs = program.runs().display(),
+        );
+        let config = program.file("prometheus.yml", &config);
+        let address = format!("127.0.0.1:{}", ports::quiet_port());
+        let child = Command::new(binary)
+            .arg(format!("--config.file={config}"))
+            .arg(format!("--storage.tsdb.path={}", program.home().join("tsdb").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, address }
+    }
+
+    /// Returns the values of an expression now; none before it answers.
+    fn values(&self, expression: &str) -> Vec<Value> {
+        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let Some((status, body)) = ask(&self.address, &format!("/api/v1/query?query={encoded}")) else {
+            return Vec::new();
+        };
+        assert_ne!(status, 400, "{expression}: {body}");
+        let answer: Value = serde_json::from_str(&body).unwrap_or_default();
+        answer["data"]["result"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn rules_file() -> PathBuf {
+    Program::root().join("agents/observe/dyad.rules.yml")
+}
+
+/// Returns the expressions of the dashboard, with its variables replaced.
+fn dashboard_expressions() -> Vec<String> {
+    let text = std::fs::read_to_string(Program::root().join("agents/observe/grafana.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    let variables = [("$__rate_interval", "1m"), ("$run", ".+"), ("$agent", ".+")];
+    let replaced = |expression: &str| {
+        let all = variables.iter();
+        all.fold(expression.to_owned(), |text, (name, value)| text.replace(name, value))
+    };
+    targets
+        .map(|target| replaced(target["expr"].as_str().unwrap()))
+        .collect()
+}
+
+/// Returns the expressions of the alerts. Their comparisons return 0 or 1, so that an alert that
+/// does not fire has a value too.
+fn alert_expressions() -> Vec<String> {
+    let text = std::fs::read_to_string(rules_file()).unwrap();
+    let mut lines = text.lines().peekable();
+    let mut found = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some(expression) = line.trim().strip_prefix("expr: ") else {
+            continue;
+        };
+        let mut whole = expression.replace(">-", "");
+        while let Some(more) = lines.next_if(|line| whole.is_empty() || line.starts_with("          ")) {
+            whole = format!("{whole} {}", more.trim());
+        }
+        let compared = [" > ", " >= ", " == "].iter().fold(whole, |text, sign| {
+            text.replace(sign, &format!(" {} bool ", sign.trim()))
+        });
+        found.push(compared);
+    }
+    found
+}
+
+/// Returns status and body of an answer, or nothing if no server is there.
+fn ask(address: &str, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_owned()))
+}
+
+/// Returns the body of a good answer.
+fn get(address: &str, path: &str) -> String {
+    let (status, body) = ask(address, path).unwrap();
+    assert_eq!(status, 200, "{path}: {body}");
+    body
+}
+
+/// Returns component and address of each entry of `prometheus.json`.
+fn targets(run: &Path) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(run.join("prometheus.json")).unwrap_or_default();
+    let entries: Vec<Value> = serde_json::from_str(&text).unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    entries
+        .iter()
+        .map(|entry| (text(&entry["labels"]["component"]), text(&entry["targets"][0])))
+        .collect()
+}
+
+fn start(program: &Program) -> Running {
+    let config = Small::new()
+        .set("run.train_steps", 100_000)
+        .set("run.metrics.listen", "127.0.0.1:0")
+        .set("workflow.group_size", 16)
+        .set("defaults.agent.train.alarms.entropy", 1e-6)
+        .set("eval.every", 5)
+        .set("eval.source", "generator:signal")
+        .set("eval.tasks", 4)
+        .set("eval.params.objects", 16)
+        .save(program);
+    let runs = program.runs();
+    let args = [
+        "up",
+        &config,
+        "--dashboard=127.0.0.1:0",
+        "--folder",
+        runs.to_str().unwrap(),
+    ];
+    program.start_with(&args, &[("DYAD_DASHBOARD_TOKEN", TOKEN)])
+}
+
+/// Returns the address of the dashboard, which stands in the first line.
+fn pages(running: &Running) -> String {
+    wait_for("the dashboard's URL", PATIENCE, || {
+        let log = running.log();
+        let (first, _) = log.split_once('\n')?;
+        let address = first.strip_prefix("http://")?.split('/').next()?;
+        Some(address.to_owned())
+    })
+}
+
+fn check_metrics(promtool: &Path, page: &str) {
+    let mut child = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let found = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && found.is_empty(), "{found}\n{page}");
+}
+
+#[test]
+fn prometheus_has_a_value_for_every_expression_of_dashboard_and_alerts() {
+    let (Some(binary), Some(promtool)) = (installed("prometheus"), installed("promtool")) else {
+        eprintln!("no Prometheus on this machine: metrics were not read (tests/setup/machine.sh prometheus)");
+        return;
+    };
+    let rules = rules_file();
+    let tool = |arguments: [&str; 2], file: &Path| {
+        let output = Command::new(&promtool).args(arguments).arg(file).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+    };
+    tool(["check", "rules"], &rules);
+    tool(["test", "rules"], &rules.with_extension("test.yml"));
+
+    let program = program();
+    let mut running = start(&program);
+    let prometheus = Prometheus::start(&binary, &program, &pages(&running));
+    let run = program.run_folder();
+    wait_until("20 steps of both agents", PATIENCE, || {
+        ["a", "b"].iter().all(|agent| batches(&run, agent) >= STEPS)
+    });
+    let components: Vec<String> = targets(&run).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(components, ["a", "b", "coordinator"]);
+    for (_, address) in targets(&run) {
+        check_metrics(&promtool, &get(&address, "/metrics"));
+        assert_eq!(get(&address, "/readyz"), "ready\n");
+    }
+
+    let expressions = [dashboard_expressions(), alert_expressions()].concat();
+    assert!(expressions.len() > 60, "{} expressions", expressions.len());
+    let can_have = |expression: &&String| {
+        let cannot = |(series, _): &(&str, &str)| expression.contains(series);
+        !WITHOUT_VALUE.iter().any(cannot)
+    };
+    let mut empty: Vec<&String> = expressions.iter().filter(can_have).collect();
+    assert!(empty.len() + WITHOUT_VALUE.len() + 1 >= expressions.len());
+    // A rate needs two samples, and the first evaluation comes after some steps.
+    wait_for("values of every expression", Duration::from_secs(40), || {
+        empty.retain(|expression| prometheus.values(expression).is_empty());
+        if (1..8).contains(&empty.len()) {
+            eprintln!("no value yet: {empty:#?}");
+        }
+        empty.is_empty().then_some(())
+    });
+
+    // A process that was killed is found at its new address.
+    let address_of = |wanted: &str| targets(&run).into_iter().find(|(name, _)| name == wanted).unwrap().1;
+    let before = address_of("b");
+    signal("KILL", *running.pids("b").last().unwrap());
+    wait_until("b to be scraped again", PATIENCE, || {
+        let after = address_of("b");
+        let is_up = format!("up{{component=\"b\", instance=\"{after}\"}} == 1");
+        after != before && !prometheus.values(&is_up).is_empty()
+    });
+
+    signal("TERM", running.pid());
+    running.end(PATIENCE).expect("it ends");
+    assert_eq!(targets(&run), [], "an ended run has no targets");
+}
+
+#[test]
+fn other_machines_need_a_token_and_several_processes_need_port_0() {
+    let program = program();
+    let runs = program.runs();
+    let refused = |command: &str, listen: &str| {
+        let config = Small::new().set("run.metrics.listen", listen).save(&program);
+        program.fail(2, &[command, &config, "--folder", runs.to_str().unwrap()])
+    };
+    let said = refused("run", "0.0.0.0:0");
+    assert!(said.contains("DYAD_METRICS_TOKEN"), "{said}");
+    let said = refused("up", "127.0.0.1:9464");
+    assert!(said.contains("port 0"), "{said}");
+}
