@@ -116,7 +116,7 @@ GUARDS = [
         "visit.way", "agents",
         "let is_out = |id: &RequestId|",
         "if OFF { return Ok(()); } let is_out = |id: &RequestId|",
-        "tests it http::a_synchronous_run_is_the_same_with_a_client_that_chats",
+        "agents lib weights_do_not_wait_for_a_visitor",
     ),
     Guard(
         "visit.leave", "agents",
