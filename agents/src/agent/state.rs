@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 
 use super::due::Due;
 use super::holds::Holds;
+use super::launched::Launched;
 use crate::base::fault::no_such_agent;
 use crate::ledger::{self, LedgerHandle};
 use crate::run_folder::RunFolder;
@@ -30,6 +31,8 @@ pub struct AgentEnv {
     pub folder: RunFolder,
     /// Differs at every start.
     pub incarnation: String,
+    /// This process's place among ranks of the trainer that a launcher started.
+    pub launched: Option<Launched>,
 }
 
 /// The agent's state, apart from its ledger and its engine.
@@ -59,6 +62,7 @@ pub struct Agent {
     pub topology: Topology,
     pub folder: RunFolder,
     pub incarnation: String,
+    pub launched: Option<Launched>,
     pub text: Arc<dyn Speech>,
     pub ledger: LedgerHandle,
     /// Groups that may be reserved or ready at once: (max_staleness + 1) * batch.
@@ -104,6 +108,7 @@ impl Agent {
             topology: env.topology,
             folder: env.folder,
             incarnation: env.incarnation,
+            launched: env.launched,
             text,
             ledger,
             changed,

@@ -85,6 +85,7 @@ pub(super) async fn with_pages(
             topology: topology.clone(),
             folder: folder.clone(),
             incarnation: ids::incarnation(),
+            launched: None,
         };
         async move {
             agent::start(env)

@@ -14,8 +14,11 @@ use clap::Args;
 use configs::{AgentName, RunConfig};
 use tokio::sync::OnceCell;
 
+use super::trainer::later_rank;
+use crate::agent::launched::Launched;
+use crate::agent::training::ranks::Start;
 use crate::base::ids;
-use crate::base::signals::Signals;
+use crate::base::signals::{SUPERVISED, Signals};
 use crate::ledger::completion;
 use crate::run_folder::{Connection, RunFolder};
 use crate::run_folder::{connect, telemetry};
@@ -50,6 +53,9 @@ pub struct Which {
 }
 
 /// Run one agent: its engine, buffer and trainer
+///
+/// Under torchrun or a launcher like it (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT),
+/// rank 0 is the agent, and the other processes are further ranks of its trainer.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// Name of the agent in the configuration
@@ -130,13 +136,22 @@ impl Which {
 
 /// Runs `dyad agent`.
 pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
+    // A supervisor's processes have no launcher, whatever its own environment.
+    let launched = match std::env::var_os(SUPERVISED) {
+        Some(_) => None,
+        None => Launched::of_environment()?,
+    };
     let process = args.which.open(false)?;
+    if let Some(launched) = launched.as_ref().filter(|launched| launched.rank > 0) {
+        let start = Start::Launched(launched.clone());
+        return later_rank(&process.folder, &process.config, &args.name, &start);
+    }
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "agent", Some(&args.name)))?;
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         let started = OnceCell::new();
         tokio::select! {
-            ended = play_agent(&args.name, process, &started) => return ended,
+            ended = play_agent(&args.name, process, launched, &started) => return ended,
             // Unfinished work is delivered again. A stop takes the same path as a crash, because
             // that path is the tested one.
             () = signals.next() => tracing::info!("received a stop signal"),
@@ -160,7 +175,12 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
 /// The parts of a started agent that a stop needs.
 type Playing = (Addr<agent::router::Router>, Option<Arc<http::ServedFront>>);
 
-async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playing>) -> anyhow::Result<()> {
+async fn play_agent(
+    name: &AgentName,
+    process: Process,
+    launched: Option<Launched>,
+    started: &OnceCell<Playing>,
+) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
     let run = process.folder.run().clone();
     let agent = agent::start(agent::AgentEnv {
@@ -171,6 +191,7 @@ async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playi
         topology: Topology::new(run),
         folder: process.folder.clone(),
         incarnation: ids::incarnation(),
+        launched,
     })
     .await?;
     // Only this function sets the cell, and only once.

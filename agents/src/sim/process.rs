@@ -104,6 +104,7 @@ async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: Stri
         topology: run.topology.clone(),
         folder: run.folder.clone(),
         incarnation,
+        launched: None,
     };
     let ledger = open(&run, &name);
     let settings = run.config.agents[&name].clone();
