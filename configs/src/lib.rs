@@ -45,7 +45,7 @@ pub use suites::SuiteConfig;
 pub use tasks::{CurriculumConfig, MixConfig, Stopping, TasksConfig, Unmeasured};
 pub use tools::{ToolConfig, ToolFailure, ToolLimits};
 pub use train::{
-    Advantage, EmaConfig, OptimizerConfig, Schedule, Shard, Stale, TrainConfig, Truncated, WarmStartConfig,
+    Advantage, EmaConfig, Offload, OptimizerConfig, Schedule, Shard, Stale, TrainConfig, Truncated, WarmStartConfig,
     ZeroAdvantage,
 };
 pub use units::{ByteSize, Date, DeviceName, HumanDuration};

@@ -24,6 +24,8 @@ pub struct TrainConfig {
     pub devices: Vec<DeviceName>,
     /// State that the ranks split among them instead of each holding all of it.
     pub shard: Shard,
+    /// State kept in host memory instead of on the device.
+    pub offload: Offload,
     /// Most trainer steps between sampling a token and training on it. Older tokens are stale.
     pub max_staleness: u64,
     /// Treatment of stale tokens.
@@ -81,6 +83,7 @@ impl Default for TrainConfig {
             micro_batch_tokens: 16384,
             devices: Vec::new(),
             shard: Shard::None,
+            offload: Offload::None,
             max_staleness: 1,
             stale: Stale::Mask,
             advantage: Advantage::Loo,
@@ -102,14 +105,29 @@ impl Default for TrainConfig {
     }
 }
 
-/// The state that ranks of a trainer split.
+/// The state that ranks of a trainer split. The result is the same, up to rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Shard {
     /// None: every rank holds everything.
     #[default]
     None,
-    /// AdamW's moments (ZeRO-1, arXiv:1910.02054). The result is the same.
+    /// The f32 weights and AdamW's moments (ZeRO-1, arXiv:1910.02054).
+    Optimizer,
+    /// Also the gradient (ZeRO-2). Needs `checkpoint_activations`.
+    Gradient,
+    /// Also the weights (ZeRO-3). Not for adapters.
+    Full,
+}
+
+/// The state that a trainer keeps in host memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Offload {
+    /// None.
+    #[default]
+    None,
+    /// The f32 weights and AdamW's moments.
     Optimizer,
 }
 

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tests::fleet::{Fleet, RUN};
+use tests::ports::quiet_port;
 use tests::program::{Program, Running, signal, wait_until};
+use tests::servers::Servers;
 use tests::trace::{audit, batches, digests};
 
 use crate::program;
@@ -58,6 +61,77 @@ fn ranks_train_the_same_with_and_without_shards() {
     assert!(!digests_of.is_empty());
     assert_eq!(digests(&whole), digests_of);
     trained_all(&sharded);
+}
+
+/// The variables of a rank, as torchrun sets them for ranks of one host.
+fn variables(rank: &'static str, port: &str) -> [(&'static str, String); 5] {
+    [
+        ("RANK", rank.to_owned()),
+        ("LOCAL_RANK", rank.to_owned()),
+        ("WORLD_SIZE", "2".to_owned()),
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", port.to_owned()),
+    ]
+}
+
+/// The addresses that listen at a port, from the kernel's table, in its hexadecimal form.
+fn listening(port: u16) -> Vec<String> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let rows = tables.iter().flat_map(|table| table.lines().skip(1));
+    let places = rows.filter_map(|row| {
+        let mut fields = row.split_whitespace().skip(1);
+        let (place, state) = (fields.next()?, fields.nth(1)?);
+        (state == "0A").then_some(place)
+    });
+    let end = format!(":{port:04X}");
+    places
+        .filter_map(|place| Some(place.strip_suffix(&end)?.to_owned()))
+        .collect()
+}
+
+#[test]
+fn launched_ranks_train_as_those_that_the_agent_starts() {
+    let (program, clean, servers) = (program(), program(), Servers::start());
+    let path = config(&program, "optimizer");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (broker, state, runs) = (servers.rabbit.url(), servers.redis.url(), program.runs());
+    let urls = format!(
+        "broker = \"{broker}\"\nstate = \"{state}\"\nfolder = \"{}\"\n",
+        runs.display()
+    );
+    let text = text.replace("broker = \"memory:\"\nstate = \"memory:\"\n", &urls);
+    let text = text
+        .replace("seed = 0", "seed = 5")
+        .replace("train_steps = 1500", "train_steps = 16");
+    let path = program.file("launched.toml", &text);
+
+    let port = quiet_port();
+    let of = |rank| variables(rank, &port.to_string());
+    let (first, second) = (of("0"), of("1"));
+    let first: Vec<(&str, &str, &str)> = first.iter().map(|(name, value)| ("a", *name, value.as_str())).collect();
+    let second: Vec<(&str, &str)> = second.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let fleet = Fleet::start_with(&program, Path::new(&path), 1, &first);
+    let mut rank = program.start_with(&["agent", "--name", "a", "--config", &path, "--run", RUN], &second);
+    wait_until("the ranks to meet", PATIENCE, || !listening(port).is_empty());
+    assert_eq!(listening(port), ["0100007F"], "on loopback only");
+    fleet.finish(PATIENCE);
+    rank.finish(PATIENCE);
+    trained_all(fleet.run());
+    assert_eq!(digests(fleet.run()), digests(&undisturbed(&clean, "optimizer")));
+}
+
+#[test]
+fn half_set_variables_of_a_launcher_are_refused() {
+    let program = program();
+    let path = config(&program, "none");
+    let mut agent = program.command(&["agent", "--name", "a", "--config", &path, "--run", RUN]);
+    let said = tests::program::fail(2, agent.env("RANK", "1").env("WORLD_SIZE", "2"));
+    assert!(said.contains("LOCAL_RANK, MASTER_ADDR, MASTER_PORT are not"), "{said}");
+    let single = config(&program, "optimizer").clone();
+    let text = std::fs::read_to_string(&single).unwrap();
+    let single = program.file("single.toml", &text.replace("[\"cpu\", \"cpu\"]", "[]"));
+    let said = program.fail(2, &["check", &single]);
+    assert!(said.contains("train.shard") && said.contains("several ranks"), "{said}");
 }
 
 /// Sends rank 1 a signal in the middle of a run, and compares with an undisturbed one.

@@ -2,9 +2,9 @@
 //!
 //! [`inbox`] receives turn requests, reservations, samples and control messages. [`router`] has
 //! each turn request generated once. [`training`] turns closed groups into batches and batches into
-//! weights; [`training::ranks`] are its further processes if it has several devices. [`heartbeat`]
-//! reports the agent's state. [`past_opponent`] serves another agent's past weights. No code here
-//! depends on a role's name: roles are data.
+//! weights; [`training::ranks`] are its further processes if it has several devices, which a
+//! launcher may start ([`launched`]). [`heartbeat`] reports the agent's state. [`past_opponent`]
+//! serves another agent's past weights. No code here depends on a role's name: roles are data.
 
 pub mod alarms;
 pub(crate) mod broken;
@@ -14,6 +14,7 @@ pub mod heartbeat;
 pub(crate) mod holds;
 pub mod inbox;
 mod job_queue;
+pub mod launched;
 mod listen;
 mod observed;
 pub mod orders;

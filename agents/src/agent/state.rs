@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 
 use super::due::Due;
 use super::holds::Holds;
+use super::launched::Launched;
 use crate::base::fault::no_such_agent;
 use crate::ledger::{self, LedgerHandle};
 use crate::observe::Observer;
@@ -32,6 +33,8 @@ pub struct AgentEnv {
     /// Differs at every start.
     pub incarnation: String,
     pub observer: Observer,
+    /// This process's place among ranks of the trainer that a launcher started.
+    pub launched: Option<Launched>,
 }
 
 /// The agent's state, apart from its ledger and its engine.
@@ -62,6 +65,7 @@ pub struct Agent {
     pub folder: RunFolder,
     pub incarnation: String,
     pub observer: Observer,
+    pub launched: Option<Launched>,
     pub text: Arc<dyn Speech>,
     pub ledger: LedgerHandle,
     /// Groups that may be reserved or ready at once: (max_staleness + 1) * batch.
@@ -111,6 +115,7 @@ impl Agent {
             folder: env.folder,
             incarnation: env.incarnation,
             observer: env.observer,
+            launched: env.launched,
             text,
             ledger,
             changed,

@@ -36,7 +36,9 @@ impl DeviceReport {
     /// Returns the agents of the device, separated by commas.
     pub(super) fn agents(&self) -> String {
         let known = self.needs.agents.iter().map(|(name, _)| name);
-        let mut names: Vec<&str> = known.chain(&self.needs.unknown).map(AgentName::as_str).collect();
+        let hosted = self.needs.hosted.iter().map(|(name, ..)| name);
+        let all = known.chain(&self.needs.unknown).chain(hosted);
+        let mut names: Vec<&str> = all.map(AgentName::as_str).collect();
         names.dedup();
         names.join(", ")
     }
@@ -50,7 +52,9 @@ impl DeviceReport {
         let least = self.needs.least();
         let total = self.total.filter(|total| least > *total)?;
         Some(format!(
-            "device {device} of {agents}: weights, gradient and optimizer need {}, and it has {}",
+            "device {device} of {agents}: weights, gradient and optimizer need {}, and it has {}; try \
+             train.checkpoint_activations = true, train.shard = \"optimizer\" with several train.devices, or \
+             train.offload = \"optimizer\"",
             amount(least),
             amount(total)
         ))
@@ -67,6 +71,11 @@ impl DeviceReport {
             amount(self.needs.least() + training),
         )];
         lines.extend(self.needs.agents.iter().map(|(name, memory)| parts(name, memory)));
+        let hosted = self.needs.hosted.iter();
+        lines.extend(hosted.map(|(name, rank, device, bytes)| {
+            let (rank, bytes) = (of_rank(*rank), amount(*bytes));
+            format!("{name}{rank}: {bytes} of optimizer state for {device}")
+        }));
         let unknown = self.needs.unknown.iter();
         lines.extend(unknown.map(|name| format!("{name}: unknown, its model is not on this machine")));
         lines.join("\n")
@@ -89,11 +98,14 @@ fn parts(name: &AgentName, memory: &Memory) -> String {
         .filter(|(_, bytes)| *bytes > 0)
         .map(|(part, bytes)| format!("{part} {}", amount(bytes)))
         .collect();
-    let rank = match memory.rank {
+    format!("{name}{}: {}", of_rank(memory.rank), parts.join(", "))
+}
+
+fn of_rank(rank: usize) -> String {
+    match rank {
         0 => String::new(),
         rank => format!(", rank {rank} of its trainer"),
-    };
-    format!("{name}{rank}: {}", parts.join(", "))
+    }
 }
 
 /// Returns the memory of a device in bytes.
@@ -190,7 +202,7 @@ mod tests {
         report.total = Some(1 << 10);
         let problem = report.problem().unwrap();
         assert!(
-            problem.contains("need") && problem.ends_with("and it has 1.0 KiB"),
+            problem.contains("and it has 1.0 KiB; try") && problem.contains("train.offload"),
             "{problem}"
         );
         let table = report.memory();

@@ -90,6 +90,7 @@ pub(super) async fn with_pages(
             folder: folder.clone(),
             incarnation: ids::incarnation(),
             observer: observer.clone(),
+            launched: None,
         };
         async move {
             agent::start(env)

@@ -14,8 +14,11 @@ use clap::Args;
 use configs::{AgentName, RunConfig};
 use tokio::sync::OnceCell;
 
+use super::trainer::later_rank;
+use crate::agent::launched::Launched;
+use crate::agent::training::ranks::Start;
 use crate::base::ids;
-use crate::base::signals::Signals;
+use crate::base::signals::{SUPERVISED, Signals};
 use crate::ledger::completion;
 use crate::observe::{Metering, MetricsPlan, Observer};
 use crate::run_folder::{Connection, RunFolder};
@@ -51,6 +54,9 @@ pub struct Which {
 }
 
 /// Run one agent: its engine, buffer and trainer
+///
+/// Under torchrun or a launcher like it (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT),
+/// rank 0 is the agent, and the other processes are further ranks of its trainer.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// Name of the agent in the configuration
@@ -131,7 +137,16 @@ impl Which {
 
 /// Runs `dyad agent`.
 pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
+    // A supervisor's processes have no launcher, whatever its own environment.
+    let launched = match std::env::var_os(SUPERVISED) {
+        Some(_) => None,
+        None => Launched::of_environment()?,
+    };
     let process = args.which.open(false)?;
+    if let Some(launched) = launched.as_ref().filter(|launched| launched.rank > 0) {
+        let start = Start::Launched(launched.clone());
+        return later_rank(&process.folder, &process.config, &args.name, &start);
+    }
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "agent", Some(&args.name)))?;
     let plan = MetricsPlan::of(&process.config)?;
     crate::cli::embedded::system().block_on(async {
@@ -139,7 +154,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         let metering = Metering::begin(plan, &process.folder, args.name.as_str())?;
         let started = OnceCell::new();
         tokio::select! {
-            ended = play_agent(&args.name, process, &metering.observer, &started) => {
+            ended = play_agent(&args.name, process, launched, &metering.observer, &started) => {
                 metering.close().await;
                 return ended;
             }
@@ -170,6 +185,7 @@ type Playing = (Addr<agent::router::Router>, Option<Arc<http::ServedFront>>);
 async fn play_agent(
     name: &AgentName,
     process: Process,
+    launched: Option<Launched>,
     observer: &Observer,
     started: &OnceCell<Playing>,
 ) -> anyhow::Result<()> {
@@ -184,6 +200,7 @@ async fn play_agent(
         folder: process.folder.clone(),
         incarnation: ids::incarnation(),
         observer: observer.clone(),
+        launched,
     })
     .await?;
     observer.set_ready();

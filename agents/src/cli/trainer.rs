@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use configs::AgentName;
+use configs::{AgentName, RunConfig};
 
 use super::process::telemetry_of;
-use crate::agent::training::ranks;
+use crate::agent::launched::Launched;
+use crate::agent::training::ranks::{self, Start};
+use crate::base::fault::Usage;
 use crate::base::signals::Signals;
 use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry;
@@ -15,7 +17,8 @@ use crate::run_folder::telemetry::Telemetry;
 /// Run one more rank of an agent's trainer
 ///
 /// An agent with several train.devices starts one for each device after the first, and again
-/// whenever it starts itself. The rank ends with the agent's process.
+/// whenever it starts itself. The rank ends with the agent's process. Without --rank it takes its
+/// place from the variables of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT.
 #[derive(Debug, Args)]
 pub struct TrainerArgs {
     /// The run's folder
@@ -25,28 +28,58 @@ pub struct TrainerArgs {
     #[arg(long)]
     pub agent: AgentName,
     /// Place in train.devices, from 1
-    #[arg(long)]
-    pub rank: usize,
+    #[arg(long, requires = "generation")]
+    pub rank: Option<usize>,
     /// Start of the agent that this rank belongs to
-    #[arg(long)]
-    pub generation: String,
+    #[arg(long, requires = "rank")]
+    pub generation: Option<String>,
 }
 
+/// Runs `dyad trainer`.
 pub fn run(args: &TrainerArgs) -> anyhow::Result<()> {
-    // The kernel then ends this process with the agent's, even while it is stopped.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let start = start(args)?;
+    if let Start::Child { .. } = start {
+        // The kernel then ends this process with the agent's, even while it is stopped.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    }
     let folder = RunFolder::open(&args.run)?;
     let config = folder.config()?;
+    later_rank(&folder, &config, &args.agent, &start)
+}
+
+/// Takes part in an agent's training as a later rank, until the trainer or a signal ends it.
+pub(super) fn later_rank(
+    folder: &RunFolder,
+    config: &RunConfig,
+    name: &AgentName,
+    start: &Start,
+) -> anyhow::Result<()> {
     let _telemetry = telemetry::init(Telemetry {
-        file: Some(folder.log(&format!("{}.rank{}", args.agent, args.rank))),
+        file: Some(folder.log(&format!("{name}.rank{}", start.rank()))),
         stderr: Some("warn"),
-        ..telemetry_of(&folder, "trainer", Some(&args.agent))
+        ..telemetry_of(folder, "trainer", Some(name))
     })?;
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         tokio::select! {
-            ended = ranks::serve(&folder, &config, &args.agent, args.rank, &args.generation) => ended,
+            ended = ranks::serve(folder, config, name, start) => ended,
             () = signals.next() => Ok(()),
         }
     })
+}
+
+fn start(args: &TrainerArgs) -> anyhow::Result<Start> {
+    if let (Some(rank), Some(generation)) = (args.rank, &args.generation) {
+        let generation = generation.clone();
+        return Ok(Start::Child { rank, generation });
+    }
+    match Launched::of_environment()? {
+        Some(launched) if launched.rank > 0 => Ok(Start::Launched(launched)),
+        Some(_) => Err(Usage::new("RANK is 0: the first rank is the agent, so start `dyad agent` for it").into()),
+        None => {
+            let problem = "this rank has no place: --rank is missing, and so are the variables of torchrun";
+            let hint = "an agent with several train.devices starts its ranks itself; torchrun starts `dyad agent`";
+            Err(Usage::new(problem).hint(hint).into())
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use configs::{AgentConfig, AgentName, DeviceName, Dtype, EngineKind, ModelConfig, RunConfig, Shard, TokenizerConfig};
+use configs::{
+    AgentConfig, AgentName, DeviceName, Dtype, EngineKind, ModelConfig, Offload, RunConfig, Shard, TokenizerConfig,
+};
 use trainer::loss::head::chunk_elements;
 use trainer::model::{Layout, ModelShape};
 
@@ -16,7 +18,7 @@ const F32: u64 = 4;
 /// Tensors in f32 that a chunk of the loss holds at once: logits, their softmax, their gradient.
 const CHUNKS: u64 = 3;
 
-/// Bytes that an agent's process holds on the agent's device.
+/// Bytes that an agent's process holds, on its device if not stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Memory {
     /// The rank of the agent's trainer that this is; the first is in the agent's own process.
@@ -27,6 +29,8 @@ pub struct Memory {
     pub weights: u64,
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
+    /// The f32 weights, their average and the moments, if the host's memory has them.
+    pub host: u64,
     /// The gradient.
     pub gradient: u64,
     /// The two moments of AdamW.
@@ -39,8 +43,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the bytes that training cannot do without: everything but activations and keys and
-    /// values.
+    /// Returns the bytes on the device that training cannot do without: everything but activations
+    /// and keys and values.
     #[must_use]
     pub fn least(&self) -> u64 {
         self.base + self.weights + self.masters + self.gradient + self.optimizer
@@ -93,27 +97,105 @@ impl Memory {
         if !train.enabled {
             return self;
         }
-        let width = width(agent.dtype);
-        if agent.dtype == Dtype::Bf16 {
-            self.weights += own * width;
-        }
+        let (width, layout) = (width(agent.dtype), Split::of(agent));
         // The reference policy of the KL.
         if train.kl.coef > 0.0 {
             self.weights += own * width;
         }
-        self.masters += own * F32 * (1 + u64::from(train.ema.is_some()));
-        self.gradient += own * F32;
+        if agent.dtype == Dtype::Bf16 {
+            self.weights += layout.weights(shape, own, width);
+        }
+        if !layout.apart {
+            self.masters += own * F32;
+        } else if layout.computes_in_f32 {
+            self.weights += layout.weights(shape, own, F32);
+        }
+        let average = own * F32 * u64::from(train.ema.is_some());
+        let masters = average + own * F32 * u64::from(layout.apart);
+        let (masters, optimizer) = (layout.share(masters), layout.share(own * F32 * 2));
+        if train.offload == Offload::Optimizer {
+            self.host += masters + optimizer;
+        } else {
+            self.masters += masters;
+            self.optimizer += optimizer;
+        }
+        self.gradient += layout.gradient(agent, shape, own);
         if !train.checkpoint_activations {
             // The backward pass returns the gradients of all layers at once.
             self.gradient += own * width;
         }
-        self.optimizer += match train.shard {
-            Shard::None => own * F32 * 2,
-            Shard::Optimizer => (own * F32 * 2).div_ceil(train.devices.len().max(1) as u64),
-        };
         self.activations += activations(agent, shape);
         self
     }
+}
+
+/// How the ranks of a trainer hold its f32 state.
+#[derive(Debug, Clone, Copy)]
+struct Split {
+    /// Ranks that the state is split among.
+    ranks: u64,
+    /// True if the gradient is split too.
+    gradient: bool,
+    /// True if the weights to compute with are split too.
+    weights: bool,
+    /// True if the f32 weights are not the ones that the model computes with.
+    apart: bool,
+    /// True if the weights of all ranks are in f32: for an adapter, or in an f32 run.
+    computes_in_f32: bool,
+}
+
+impl Split {
+    fn of(agent: &AgentConfig) -> Self {
+        let train = &agent.train;
+        let ranks = match train.shard {
+            Shard::None => 1,
+            Shard::Optimizer | Shard::Gradient | Shard::Full => train.devices.len().max(1) as u64,
+        };
+        let computes_in_f32 = agent.lora.is_some() || agent.dtype == Dtype::F32;
+        let gradient = matches!(train.shard, Shard::Gradient | Shard::Full) && ranks > 1;
+        Self {
+            ranks,
+            gradient,
+            weights: train.shard == Shard::Full && ranks > 1,
+            apart: train.offload == Offload::Optimizer || gradient || (ranks > 1 && !computes_in_f32),
+            computes_in_f32,
+        }
+    }
+
+    /// The bytes of a gradient of `own` elements: all of it, or a rank's part with the parts of the
+    /// model that are not split yet.
+    fn gradient(self, agent: &AgentConfig, shape: &ModelShape, own: u64) -> u64 {
+        if !self.gradient {
+            return own * F32;
+        }
+        let open = match agent.lora {
+            Some(_) => own,
+            None => window(shape, own),
+        };
+        self.share(own * F32) + open * F32
+    }
+
+    /// The bytes of `own` weights to compute with, `width` bytes each: all of them, or a rank's part
+    /// with the parts of the model that are there together.
+    fn weights(self, shape: &ModelShape, own: u64, width: u64) -> u64 {
+        if self.weights {
+            self.share(own * width) + window(shape, own) * width
+        } else {
+            own * width
+        }
+    }
+
+    /// A rank's part of these bytes.
+    fn share(self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.ranks)
+    }
+}
+
+/// The parameters of the embedding, the head and one layer.
+fn window(shape: &ModelShape, own: u64) -> u64 {
+    let matrix = (shape.vocab * shape.hidden) as u64;
+    let outer = if shape.tied { matrix } else { 2 * matrix };
+    outer + own.saturating_sub(outer) / shape.layers.max(1) as u64
 }
 
 /// The numbers of an agent's own parameters and of those in the base below them.
@@ -141,13 +223,17 @@ pub struct OnDevice {
     pub agents: Vec<(AgentName, Memory)>,
     /// Agents with a model that is not on this machine.
     pub unknown: Vec<AgentName>,
+    /// State of trainers on other devices: agent, rank, device and bytes. Only the CPU has it.
+    pub hosted: Vec<(AgentName, usize, DeviceName, u64)>,
 }
 
 impl OnDevice {
     /// Returns the bytes that the agents cannot do without.
     #[must_use]
     pub fn least(&self) -> u64 {
-        self.agents.iter().map(|(_, memory)| memory.least()).sum()
+        let agents: u64 = self.agents.iter().map(|(_, memory)| memory.least()).sum();
+        let hosted: u64 = self.hosted.iter().map(|(_, _, _, bytes)| bytes).sum();
+        agents + hosted
     }
 }
 
@@ -160,9 +246,8 @@ pub fn by_device(config: &RunConfig, processes: Processes) -> BTreeMap<DeviceNam
         if matches!(agent.model, ModelConfig::Served(_)) || !config.plays(name) {
             continue;
         }
-        let device = devices.entry(agent.device).or_default();
         let Some(shape) = shape(&agent.model) else {
-            device.unknown.push(name.clone());
+            devices.entry(agent.device).or_default().unknown.push(name.clone());
             continue;
         };
         let mut memory = Memory::of(agent, &shape);
@@ -173,10 +258,15 @@ pub fn by_device(config: &RunConfig, processes: Processes) -> BTreeMap<DeviceNam
                 bases.push(agent);
             }
         }
-        device.agents.push((name.clone(), memory));
-        for (rank, place) in agent.train.devices.iter().enumerate().skip(1) {
-            let memory = Memory::of_rank(agent, &shape, rank);
-            devices.entry(*place).or_default().agents.push((name.clone(), memory));
+        let mut all = vec![(agent.device, memory)];
+        let later = agent.train.devices.iter().enumerate().skip(1);
+        all.extend(later.map(|(rank, place)| (*place, Memory::of_rank(agent, &shape, rank))));
+        for (place, memory) in all {
+            devices.entry(place).or_default().agents.push((name.clone(), memory));
+            if memory.host > 0 {
+                let hosted = (name.clone(), memory.rank, place, memory.host);
+                devices.entry(DeviceName::Cpu).or_default().hosted.push(hosted);
+            }
         }
     }
     devices
@@ -323,9 +413,45 @@ mod tests {
         let (first, second) = (Memory::of(&agent, &shape), Memory::of_rank(&agent, &shape, 1));
         assert_eq!((first.optimizer, second.optimizer), (4 * own, 4 * own));
         assert_eq!(first.weights - second.weights, 2 * own, "the engine's copy");
-        assert_eq!((second.masters, second.row, second.rank), (4 * own, 0, 1));
+        assert_eq!((second.masters, second.row, second.rank), (2 * own, 0, 1));
+        // Copies of 2 bytes to serve and to train with, the gradient, and half of 12 bytes.
+        agent.train.checkpoint_activations = true;
+        assert_eq!(Memory::of(&agent, &shape).least(), (2 + 2 + 4 + 6) * own);
+        agent.train.shard = Shard::Gradient;
+        let split = Memory::of_rank(&agent, &shape, 1);
+        let open = split.gradient - 2 * own;
+        // Embedding, head and one of 36 layers in f32.
+        let matrices = 2 * 4 * (shape.vocab * shape.hidden) as u64;
+        assert!((matrices..matrices + own / 8).contains(&open), "{open}");
+        agent.train.shard = Shard::Full;
+        let full = Memory::of_rank(&agent, &shape, 1);
+        assert_eq!((full.gradient, full.optimizer), (split.gradient, 4 * own));
+        assert_eq!(
+            split.weights - full.weights,
+            own - open / 2,
+            "half of them, and the open parts"
+        );
         agent.train.shard = Shard::None;
         assert_eq!(Memory::of_rank(&agent, &shape, 1).optimizer, 8 * own);
+    }
+
+    #[test]
+    fn offload_moves_12_bytes_to_the_host() {
+        let ranks = "dtype = \"bf16\"\ndevice = \"cuda:0\"\ntrain.checkpoint_activations = true";
+        let mut agent = agent(&format!("{ranks}\ntrain.offload = \"optimizer\""));
+        agent.lora = None;
+        let shape = eight_billion();
+        let own = Layout::of(&shape).numel() as u64;
+        let memory = Memory::of(&agent, &shape);
+        // Copies of 2 bytes to serve and to train with, and the gradient.
+        assert_eq!((memory.least(), memory.host), (8 * own, 12 * own));
+        agent.train.devices = vec![DeviceName::Cuda(0), DeviceName::Cuda(1)];
+        agent.train.shard = Shard::Optimizer;
+        let memory = Memory::of_rank(&agent, &shape, 1);
+        assert_eq!((memory.least(), memory.host), (6 * own, 6 * own));
+        agent.dtype = Dtype::F32;
+        let memory = Memory::of_rank(&agent, &shape, 1);
+        assert_eq!((memory.least(), memory.host), (8 * own, 6 * own));
     }
 
     #[test]

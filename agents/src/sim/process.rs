@@ -107,6 +107,7 @@ async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: Stri
         folder: run.folder.clone(),
         incarnation,
         observer: Observer::default(),
+        launched: None,
     };
     let ledger = open(&run, &name);
     let settings = run.config.agents[&name].clone();

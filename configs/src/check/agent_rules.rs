@@ -6,7 +6,8 @@ use super::below::Below;
 use super::report::Report;
 use super::{loss_rules, model_rules, sampling_rules, template_rules};
 use crate::{
-    AgentConfig, AgentName, AlarmsConfig, DeviceName, LossKind, OptimizerConfig, RunConfig, Schedule, TrainConfig,
+    AgentConfig, AgentName, AlarmsConfig, DeviceName, LossKind, OptimizerConfig, RunConfig, Schedule, Shard,
+    TrainConfig,
 };
 
 /// Least value of `stuck_after`. One step of a healthy engine may take this long on a busy machine.
@@ -85,6 +86,24 @@ fn devices(agent: &AgentConfig, below: &mut Below) {
         "train.devices",
         &["train.enabled"],
         "is for agents that train: remove it, or write train.enabled = true",
+    );
+    below.compared(
+        train.shard != Shard::None && train.devices.is_empty(),
+        "train.shard",
+        &["train.devices"],
+        "needs several ranks to split the state among: write train.devices, for example [\"cuda:0\", \"cuda:1\"], or remove it",
+    );
+    below.compared(
+        matches!(train.shard, Shard::Gradient | Shard::Full) && !train.checkpoint_activations,
+        "train.shard",
+        &["train.checkpoint_activations"],
+        "splits the gradient of one layer after another: write train.checkpoint_activations = true, or train.shard = \"optimizer\"",
+    );
+    below.compared(
+        train.shard == Shard::Full && agent.lora.is_some(),
+        "train.shard",
+        &["lora"],
+        "does not split the base of an adapter: write train.shard = \"gradient\", or remove lora",
     );
 }
 

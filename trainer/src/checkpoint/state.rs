@@ -6,12 +6,11 @@ use std::path::Path;
 use broker::ids::WeightVersion;
 use configs::Dtype;
 use serde::{Deserialize, Serialize};
-use tch::{TchError, Tensor};
+use tch::Kind;
 
 use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
-use super::moments::bytes_of;
-use crate::model::Weights;
+use crate::model::{ModelError, ParamSource, param_digest};
 
 pub(crate) const STATE: &str = "state.json";
 const FORMAT: u32 = 1;
@@ -101,22 +100,21 @@ impl TrainerState {
 /// steps, and the value of `deterministic` in the caller's `meta` (a JSON object). Paths, times,
 /// run ids, lineages and the rest of `meta` are left out: equal training has an equal digest.
 pub(crate) fn state_digest(
-    weights: &Weights,
-    moments: [&Tensor; 2],
+    weights: &dyn ParamSource,
+    moments: [&dyn ParamSource; 2],
     optimizer_steps: u64,
-    average: Option<&Weights>,
+    average: Option<&dyn ParamSource>,
     meta: &str,
-) -> Result<String, TchError> {
-    let torch = |error: crate::model::ModelError| TchError::Torch(error.to_string());
+) -> Result<String, ModelError> {
     let mut hasher = blake3::Hasher::new_derive_key("dyad trainer state v1");
-    hasher.update(weights.digest().map_err(torch)?.as_bytes());
+    hasher.update(param_digest(weights, Kind::Float)?.as_bytes());
     for moment in moments {
-        for spec in weights.params() {
-            hasher.update(&bytes_of(moment, spec)?);
+        for spec in weights.layout().params() {
+            hasher.update(&moment.bytes_as(spec, Kind::Float)?);
         }
     }
     if let Some(average) = average {
-        hasher.update(average.digest().map_err(torch)?.as_bytes());
+        hasher.update(param_digest(average, Kind::Float)?.as_bytes());
     }
     hasher.update(&optimizer_steps.to_le_bytes());
     hasher.update(deterministic_part(meta).as_bytes());

@@ -1,6 +1,6 @@
 //! A group of one rank.
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use super::error::{CollectiveError, Operation};
 use super::{Collective, Patience};
@@ -24,11 +24,13 @@ impl Collective for Alone {
 
     fn reduce_scatter(&self, part: &mut Tensor, whole: &Tensor) -> Result<(), CollectiveError> {
         part.f_copy_(whole)
-            .map_err(|error| call(Operation::ReduceScatter, &error))
+            .map_err(|error| CollectiveError::of_call(self, Operation::ReduceScatter, &error))
     }
 
     fn all_gather(&self, whole: &mut Tensor, part: &Tensor) -> Result<(), CollectiveError> {
-        whole.f_copy_(part).map_err(|error| call(Operation::AllGather, &error))
+        whole
+            .f_copy_(part)
+            .map_err(|error| CollectiveError::of_call(self, Operation::AllGather, &error))
     }
 
     fn broadcast(&self, _: &mut Tensor, _: usize, _: Patience) -> Result<(), CollectiveError> {
@@ -37,14 +39,5 @@ impl Collective for Alone {
 
     fn barrier(&self) -> Result<(), CollectiveError> {
         Ok(())
-    }
-}
-
-fn call(operation: Operation, error: &TchError) -> CollectiveError {
-    CollectiveError::Call {
-        operation,
-        rank: 0,
-        world_size: 1,
-        reason: error.to_string(),
     }
 }

@@ -14,7 +14,7 @@ pub fn gather_bytes(group: &dyn Collective, mine: Vec<u8>) -> Result<Vec<Vec<u8>
     if ranks == 1 {
         return Ok(vec![mine]);
     }
-    let torch = |error: TchError| call(group, Operation::AllGather, &error);
+    let torch = |error: TchError| CollectiveError::of_call(group, Operation::AllGather, &error);
     let mut lengths = Tensor::f_zeros([ranks as i64], (Kind::Int64, tch::Device::Cpu)).map_err(torch)?;
     group.all_gather(&mut lengths, &length_of(&mine).map_err(torch)?)?;
     let lengths: Vec<i64> = Vec::try_from(&lengths).map_err(torch)?;
@@ -43,7 +43,7 @@ pub fn broadcast_bytes(
     if group.world_size() == 1 {
         return Ok(bytes);
     }
-    let torch = |error: TchError| call(group, Operation::Broadcast, &error);
+    let torch = |error: TchError| CollectiveError::of_call(group, Operation::Broadcast, &error);
     let mut length = length_of(&bytes).map_err(torch)?;
     group.broadcast(&mut length, root, patience)?;
     let length = length.f_int64_value(&[0]).map_err(torch)? as usize;
@@ -58,13 +58,4 @@ pub fn broadcast_bytes(
 
 fn length_of(bytes: &[u8]) -> Result<Tensor, TchError> {
     Tensor::f_from_slice(&[bytes.len() as i64])
-}
-
-fn call(group: &dyn Collective, operation: Operation, error: &TchError) -> CollectiveError {
-    CollectiveError::Call {
-        operation,
-        rank: group.rank(),
-        world_size: group.world_size(),
-        reason: error.to_string(),
-    }
 }

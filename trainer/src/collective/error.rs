@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tch::TchError;
+
+use super::Collective;
 pub use crate::shim::group::Operation;
 
 /// Why an operation failed. The group is of no use afterwards.
@@ -49,6 +52,18 @@ pub enum CollectiveError {
         world_size: usize,
         reason: String,
     },
+}
+
+impl CollectiveError {
+    /// The error for a call that failed on this rank before its operation began.
+    pub(crate) fn of_call(group: &dyn Collective, operation: Operation, error: &TchError) -> Self {
+        Self::Call {
+            operation,
+            rank: group.rank(),
+            world_size: group.world_size(),
+            reason: error.to_string(),
+        }
+    }
 }
 
 impl std::fmt::Display for Operation {

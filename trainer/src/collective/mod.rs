@@ -5,15 +5,17 @@
 
 mod alone;
 mod bytes;
+mod c10d;
 mod error;
-mod gloo;
+mod shared;
 
 use tch::Tensor;
 
 pub use alone::Alone;
 pub use bytes::{broadcast_bytes, gather_bytes};
+pub use c10d::{C10d, Meeting, Store};
 pub use error::{CollectiveError, Operation};
-pub use gloo::{Gloo, Meeting};
+pub use shared::Shared;
 
 /// How long a rank waits for the others in an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

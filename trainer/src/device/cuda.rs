@@ -6,6 +6,8 @@ use super::error::{DeviceError, LIBRARY_VARIABLE};
 use crate::shim;
 
 const LIBRARY: &str = "libtorch_cuda.so";
+/// Groups over NCCL (`shim/nccl.cpp`).
+const NCCL: &str = "libdyad_nccl.so";
 /// Libraries in the same folder that libtorch opens by bare name when it needs them: kernels
 /// compiled at run time, and solvers. libtorch_cpu looks in its own folder only.
 const LAZY: [&str; 2] = ["libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so"];
@@ -36,6 +38,17 @@ pub(super) fn open() -> Result<(), DeviceError> {
             Err(DeviceError::NotFound { looked })
         }
     }
+}
+
+/// Opens the library of groups over NCCL. The set-up compiles it to libtorch_cuda's folder.
+pub(super) fn open_nccl() -> Result<(), DeviceError> {
+    let found = places().into_iter().find(|path| path.is_file());
+    let path = found.unwrap_or_default().with_file_name(NCCL);
+    if !path.is_file() {
+        let path = path.display().to_string();
+        return Err(DeviceError::NoNccl { path });
+    }
+    dlopen(&path)
 }
 
 /// The places to look in: the file named by the environment, the folder of the loaded CPU library

@@ -58,6 +58,15 @@ pub fn init(want: Want) -> Result<Device, DeviceError> {
     }
 }
 
+/// Opens the library of groups over NCCL. Call it after [`init`] with a GPU.
+///
+/// # Errors
+/// [`DeviceError::NoNccl`] if the set-up has not compiled it, [`DeviceError::Open`].
+pub fn open_nccl() -> Result<(), DeviceError> {
+    static NCCL: OnceLock<Result<(), DeviceError>> = OnceLock::new();
+    NCCL.get_or_init(cuda::open_nccl).clone()
+}
+
 /// Returns the CUDA half of libtorch that [`init`] would open, or `None` if it is not installed.
 #[must_use]
 pub fn cuda_library() -> Option<PathBuf> {
@@ -93,5 +102,14 @@ mod tests {
         assert_eq!(tch::get_num_threads(), 1);
         assert_eq!(init(Want::Cpu), Ok(Device::Cpu));
         assert_eq!(init(Want::Cuda(0)), Err(DeviceError::TooLate));
+    }
+
+    #[test]
+    fn missing_library_of_nccl_says_what_to_do() {
+        let error = DeviceError::NoNccl { path: "x.so".into() }.to_string();
+        assert!(
+            error.contains("make setup GPU=1") && error.contains("DYAD_NCCL=0"),
+            "{error}"
+        );
     }
 }

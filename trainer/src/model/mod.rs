@@ -4,14 +4,15 @@
 //! [`Decoder`] binds the two and computes. One thread owns a model: views share storage, so an
 //! in-place change through one view is visible through all of them.
 //!
-//! The folders build on each other in this order: `shape`, `weights`, `files`, `adapters`,
-//! `forward`, `cache`.
+//! The folders build on each other in this order: `shape`, `param_source`, `weights`, `files`,
+//! `adapters`, `forward`, `cache`.
 
 mod adapters;
 mod cache;
 mod error;
 mod files;
 mod forward;
+mod param_source;
 mod shape;
 mod weights;
 
@@ -19,9 +20,11 @@ pub use adapters::peft;
 pub use cache::Reading;
 pub(crate) use cache::{KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, lay_out};
 pub use error::{ModelError, Result};
+pub(crate) use files::save_model;
 pub use files::{SHARD_BYTES, has_weights};
 pub use forward::{Decoder, Leaf, Parts, RowBatch};
 pub(crate) use forward::{LEAST_SHARED, Scored, common, is_head, part_of};
+pub(crate) use param_source::{ParamSource, digest as param_digest};
 pub use shape::{
     Architecture, Biases, Layout, LoraShape, ModelShape, Module, ParamKind, ParamSpec, Rope, RopeScaling, Targets, Yarn,
 };

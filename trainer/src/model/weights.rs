@@ -8,6 +8,7 @@ use configs::Dtype;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::error::{ModelError, Result};
+use crate::model::param_source::{self, ParamSource};
 use crate::model::shape::{Layout, LoraShape, ModelShape, ParamKind, ParamSpec};
 use crate::rng;
 pub(super) use finite::is_finite;
@@ -214,14 +215,23 @@ impl Weights {
         Ok(())
     }
 
-    /// Copies the weights to the beginning of `room`, which becomes their storage.
+    /// Copies the weights to the beginning of `room`, which becomes their storage and decides the
+    /// kind.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when `room` is too small.
     pub(crate) fn moved_into(self, room: &Tensor) -> Result<Self> {
-        let mut flat = room.f_narrow(0, 0, self.layout.numel() as i64)?;
-        tch::no_grad(|| flat.f_copy_(&self.flat.f_detach()?))?;
-        Ok(Self::made(flat, self.layout))
+        let moved = Self::at_start_of(room, Arc::clone(&self.layout))?;
+        tch::no_grad(|| moved.flat.shallow_clone().f_copy_(&self.flat.f_detach()?))?;
+        Ok(moved)
+    }
+
+    /// The weights that the beginning of `room` holds.
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`] when `room` is too small.
+    pub(crate) fn at_start_of(room: &Tensor, layout: Arc<Layout>) -> Result<Self> {
+        Ok(Self::made(room.f_narrow(0, 0, layout.numel() as i64)?, layout))
     }
 
     /// Copies all values to bytes in the order of the buffer, as `dtype`, little-endian.
@@ -253,18 +263,6 @@ impl Weights {
         Ok(Self::made(flat, layout))
     }
 
-    /// The bytes of one parameter as `kind`, little-endian.
-    pub(super) fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
-        let values = self
-            .flat
-            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
-            .f_detach()?
-            .f_to_device_(Device::Cpu, kind, false, false)?;
-        let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
-        values.f_copy_data_u8(&mut bytes, spec.numel)?;
-        Ok(bytes)
-    }
-
     /// BLAKE3 over names, shapes and bytes of all parameters: equal for equal models only.
     ///
     /// # Errors
@@ -275,13 +273,7 @@ impl Weights {
 
     /// The [`Self::digest`] of the same weights in another kind, without a copy of them all.
     pub(crate) fn digest_as(&self, kind: Kind) -> Result<blake3::Hash> {
-        let mut hasher = blake3::Hasher::new_derive_key("dyad weights v1");
-        for spec in self.params() {
-            let head = format!("{} {:?} {kind:?}\n", spec.name, spec.shape);
-            hasher.update(head.as_bytes());
-            hasher.update(&self.bytes_as(spec, kind)?);
-        }
-        Ok(hasher.finalize())
+        param_source::digest(self, kind)
     }
 
     /// The [`Self::digest`] of frozen weights, for example of a base under adapters. It is computed
@@ -295,6 +287,27 @@ impl Weights {
         }
         let digest = self.digest()?;
         Ok(*self.frozen.get_or_init(|| digest))
+    }
+}
+
+impl ParamSource for Weights {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn kind(&self) -> Kind {
+        self.flat.kind()
+    }
+
+    fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
+        let values = self
+            .flat
+            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
+            .f_detach()?
+            .f_to_device_(Device::Cpu, kind, false, false)?;
+        let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
+        values.f_copy_data_u8(&mut bytes, spec.numel)?;
+        Ok(bytes)
     }
 }
 

@@ -7,7 +7,7 @@ mod shard;
 
 pub use adamw::AdamW;
 pub use decay::ranges;
-pub use shard::Shard;
+pub use shard::{Shard, Stretch, stretches};
 
 use broker::protocol::train::OptimStep;
 use tch::{Device, Kind, TchError, Tensor};
@@ -69,64 +69,32 @@ pub(crate) fn squares(part: &Tensor) -> Result<Vec<f64>, TchError> {
     (0..length).step_by(NORM_BLOCK as usize).map(square).collect()
 }
 
-/// Clips the gradient and takes one step of `optimizer`. A gradient that is not finite changes
-/// nothing.
-pub fn step(
-    optimizer: &mut AdamW,
-    weights: &Tensor,
-    grad: &Tensor,
-    params: &OptimStep,
-) -> Result<StepOutcome, TchError> {
-    step_at_norm(optimizer, weights, grad, global_norm(grad)?, params)
-}
-
-/// Like [`step`], with the norm of the whole gradient. Only the optimizer's shard of `grad` is
-/// read.
-pub(crate) fn step_at_norm(
-    optimizer: &mut AdamW,
-    weights: &Tensor,
-    grad: &Tensor,
-    grad_norm: f64,
-    params: &OptimStep,
-) -> Result<StepOutcome, TchError> {
-    if !grad_norm.is_finite() {
-        return Ok(StepOutcome {
-            grad_norm,
-            skipped: true,
-        });
-    }
-    optimizer.step(weights, grad, clip_factor(grad_norm, params.clip_norm), params)?;
-    Ok(StepOutcome {
-        grad_norm,
-        skipped: false,
-    })
+/// The factor for a gradient of this norm, or `None` if the step must be skipped: a gradient that
+/// is not finite changes nothing.
+#[must_use]
+pub(crate) fn scale_of(grad_norm: f64, params: &OptimStep) -> Option<f64> {
+    grad_norm.is_finite().then(|| clip_factor(grad_norm, params.clip_norm))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn params(clip_norm: f64) -> OptimStep {
-        OptimStep {
+    #[test]
+    fn step_with_a_gradient_that_is_not_finite_is_skipped() {
+        let params = OptimStep {
             lr: 0.1,
             beta1: 0.9,
             beta2: 0.99,
             eps: 1e-8,
             weight_decay: 0.0,
-            clip_norm,
-        }
-    }
-
-    #[test]
-    fn a_gradient_that_is_not_finite_changes_nothing() {
-        let weights = Tensor::from_slice(&[1f32, 2.0]);
-        let mut optimizer = AdamW::new(&weights, vec![]).unwrap();
+            clip_norm: 1.0,
+        };
         for bad in [f32::NAN, f32::INFINITY] {
-            let outcome = step(&mut optimizer, &weights, &Tensor::from_slice(&[0.5, bad]), &params(1.0)).unwrap();
-            assert!(outcome.skipped);
+            let norm = global_norm(&Tensor::from_slice(&[0.5, bad])).unwrap();
+            assert_eq!(scale_of(norm, &params), None);
         }
-        assert_eq!(Vec::<f32>::try_from(&weights).unwrap(), [1.0, 2.0]);
-        assert_eq!(optimizer.steps(), 0);
+        assert_eq!(scale_of(0.5, &params), Some(1.0));
     }
 
     #[test]

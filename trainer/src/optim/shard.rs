@@ -62,28 +62,32 @@ impl Shard {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    /// Cuts the part into neighbouring stretches; true for those that decay. `decay` lists the
-    /// decaying ranges in order.
-    pub(super) fn stretches(&self, decay: &[Range<i64>]) -> Vec<(Range<i64>, bool)> {
-        let mut stretches = Vec::new();
-        let mut next = self.range.start;
-        let mut push = |range: Range<i64>, decays: bool| {
-            if range.start < range.end {
-                stretches.push((range, decays));
-            }
-        };
-        for range in decay {
-            let (start, end) = (range.start.max(next), range.end.min(self.range.end));
-            if start < end {
-                push(next..start, false);
-                push(start..end, true);
-                next = end;
-            }
+/// A stretch of an owner's buffers, and true if it decays.
+pub type Stretch = (Range<i64>, bool);
+
+/// Cuts a piece of the flat buffer into neighbouring stretches. They are counted from the beginning
+/// of the piece. `decay` lists the decaying ranges of the whole buffer, in order.
+#[must_use]
+pub fn stretches(piece: &Range<i64>, decay: &[Range<i64>]) -> Vec<Stretch> {
+    let mut stretches = Vec::new();
+    let mut next = piece.start;
+    let mut push = |range: Range<i64>, decays: bool| {
+        if range.start < range.end {
+            stretches.push((range.start - piece.start..range.end - piece.start, decays));
         }
-        push(next..self.range.end, false);
-        stretches
+    };
+    for range in decay {
+        let (start, end) = (range.start.max(next), range.end.min(piece.end));
+        if start < end {
+            push(next..start, false);
+            push(start..end, true);
+            next = end;
+        }
     }
+    push(next..piece.end, false);
+    stretches
 }
 
 #[cfg(test)]
@@ -115,17 +119,17 @@ mod tests {
             cuts.sort_unstable();
             let decay: Vec<Range<i64>> = cuts.chunks_exact(2).map(|ends| ends[0]..ends[1]).collect();
             for rank in 0..ranks {
-                let shard = Shard::of(total, rank, ranks);
-                let mut next = shard.range().start;
-                for (range, decays) in shard.stretches(&decay) {
+                let piece = Shard::of(total, rank, ranks).range();
+                let mut next = 0;
+                for (range, decays) in stretches(&piece, &decay) {
                     prop_assert_eq!(range.start, next);
                     prop_assert!(range.start < range.end);
                     for i in range.clone() {
-                        prop_assert_eq!(decays, decay.iter().any(|d| d.contains(&i)));
+                        prop_assert_eq!(decays, decay.iter().any(|d| d.contains(&(piece.start + i))));
                     }
                     next = range.end;
                 }
-                prop_assert_eq!(next, shard.range().end);
+                prop_assert_eq!(next, piece.end - piece.start);
             }
         }
     }

@@ -1,4 +1,7 @@
-// The C interface of c10d's Gloo group for `group.rs`. No exception crosses it.
+// The C interface of c10d's groups for `group.rs`. No exception crosses it.
+//
+// A group has a Gloo member for tensors in host memory. With a GPU it has an NCCL member too, which
+// `nccl.cpp` makes: only that file needs CUDA's headers.
 //
 // libtorch ships the headers and the code of c10d, but not the headers of Gloo. c10d's own header
 // uses Gloo's types through pointers only, so the stubs in `gloo_stubs/` are enough. The virtual
@@ -9,18 +12,31 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace {
 
 struct Group {
-  c10::intrusive_ptr<c10d::Backend> backend;
+  c10::intrusive_ptr<c10d::Backend> host;
+  // Null without a GPU.
+  c10::intrusive_ptr<c10d::Backend> gpu;
+
+  c10d::Backend& of(const at::Tensor* tensor) {
+    const bool on_gpu = tensor != nullptr && tensor->is_cuda() && gpu != nullptr;
+    return on_gpu ? *gpu : *host;
+  }
 };
+
+// The type of `dyad_nccl_new` in nccl.cpp.
+using NewNccl = int(c10d::Store*, int, int, int64_t, int, c10d::Backend**, char*, size_t);
 
 // The numbers of `Operation` in group.rs.
 enum Operation {
@@ -98,35 +114,77 @@ c10::intrusive_ptr<c10d::Work> begin(
   }
 }
 
+c10::intrusive_ptr<c10d::Store> open_store(
+    const char* file,
+    const char* host,
+    uint16_t port,
+    int listener,
+    int world_size,
+    std::chrono::milliseconds timeout) {
+  if (file != nullptr) {
+    auto store = c10::make_intrusive<c10d::FileStore>(file, world_size);
+    store->setTimeout(timeout);
+    return store;
+  }
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.numWorkers = world_size;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  if (listener >= 0) {
+    options.isServer = true;
+    // Without a socket of its caller the store would listen on every address.
+    options.masterListenFd = listener;
+  }
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
 } // namespace
 
 extern "C" {
 
-// Meets the other ranks at the store in `file`. On success `*group` is owned by the caller.
+// Meets the other ranks at a store: in `file` if it is not null, else at `host`:`port`. The owner of
+// `listener`, a listening socket there, holds that store; the others pass -1. `new_nccl` is null
+// without a GPU. On success `*group` is owned by the caller.
 int dyad_group_join(
     const char* file,
+    const char* host,
+    uint16_t port,
+    int listener,
     const char* prefix,
     const char* address,
     int rank,
     int world_size,
     int64_t start_ms,
     int64_t timeout_ms,
+    NewNccl* new_nccl,
+    int device,
     Group** group,
     char* error,
     size_t room) {
   return guarded(error, room, [&] {
     const std::chrono::milliseconds start(start_ms);
-    auto whole = c10::make_intrusive<c10d::FileStore>(file, world_size);
-    whole->setTimeout(start);
-    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, whole);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(
+        prefix, open_store(file, host, port, listener, world_size, start));
     auto options = c10d::ProcessGroupGloo::Options::create(start);
     options->devices.push_back(
         c10d::ProcessGroupGloo::createDeviceForHostname(address));
     c10::intrusive_ptr<c10d::Backend> backend =
         c10::make_intrusive<c10d::ProcessGroupGloo>(
-            store, rank, world_size, options);
+            c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, world_size, options);
     backend->setTimeout(std::chrono::milliseconds(timeout_ms));
-    *group = new Group{std::move(backend)};
+    auto made = std::make_unique<Group>();
+    made->host = std::move(backend);
+    if (new_nccl != nullptr) {
+      auto nccl = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
+      c10d::Backend* gpu = nullptr;
+      char reason[512] = "";
+      if (new_nccl(nccl.get(), rank, world_size, timeout_ms, device, &gpu, reason, sizeof(reason)) != 0) {
+        throw std::runtime_error(reason);
+      }
+      made->gpu = c10::intrusive_ptr<c10d::Backend>::reclaim(gpu);
+    }
+    *group = made.release();
   });
 }
 
@@ -141,7 +199,7 @@ int dyad_group_run(
     char* error,
     size_t room) {
   return guarded(error, room, [&] {
-    begin(*group->backend, operation, out, in, root, std::chrono::milliseconds(timeout_ms))
+    begin(group->of(out), operation, out, in, root, std::chrono::milliseconds(timeout_ms))
         ->wait();
   });
 }

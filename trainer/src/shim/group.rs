@@ -1,6 +1,8 @@
-//! c10d's Gloo group: several processes that add and exchange tensors in step (`group.cpp`).
+//! c10d's groups: several processes that add and exchange tensors in step (`group.cpp`).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::net::TcpListener;
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -9,18 +11,25 @@ use std::time::Duration;
 use tch::Tensor;
 use torch_sys::C_tensor;
 
+use super::library::symbol;
+
 /// The longest message that an exception leaves, in bytes.
 const MESSAGE: usize = 2048;
 
 unsafe extern "C" {
     fn dyad_group_join(
         file: *const c_char,
+        host: *const c_char,
+        port: u16,
+        listener: c_int,
         prefix: *const c_char,
         address: *const c_char,
         rank: c_int,
         world_size: c_int,
         start_ms: i64,
         timeout_ms: i64,
+        new_nccl: *mut c_void,
+        device: c_int,
         group: *mut *mut c_void,
         error: *mut c_char,
         room: usize,
@@ -49,10 +58,22 @@ pub enum Operation {
     Barrier = 4,
 }
 
+/// The store where the ranks of a group meet.
+#[derive(Debug)]
+pub(crate) enum Store<'a> {
+    /// A file that all ranks can write.
+    File(&'a Path),
+    /// A server. One rank is it, with a socket that listens at this address.
+    Server {
+        host: &'a str,
+        port: u16,
+        listener: Option<TcpListener>,
+    },
+}
+
 /// The place where the ranks of a group meet.
 pub(crate) struct Meeting<'a> {
-    /// The store: a file that all ranks can write.
-    pub(crate) file: &'a Path,
+    pub(crate) store: Store<'a>,
     /// Ranks with different prefixes never meet.
     pub(crate) prefix: &'a str,
     /// The address that this rank listens on.
@@ -63,6 +84,8 @@ pub(crate) struct Meeting<'a> {
     pub(crate) start: Duration,
     /// The time that an operation may wait for other ranks.
     pub(crate) timeout: Duration,
+    /// The GPU of tensors that go through NCCL.
+    pub(crate) gpu: Option<usize>,
 }
 
 /// This process's member of a group.
@@ -75,23 +98,40 @@ impl Group {
     /// Waits for the other ranks.
     ///
     /// # Errors
-    /// The message of c10d or Gloo.
-    pub(crate) fn join(meeting: &Meeting<'_>) -> Result<Self, String> {
+    /// The message of c10d, Gloo or NCCL.
+    pub(crate) fn join(meeting: Meeting<'_>) -> Result<Self, String> {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|error| error.to_string());
-        let file = text(meeting.file.as_os_str().as_bytes())?;
         let (prefix, address) = (text(meeting.prefix.as_bytes())?, text(meeting.address.as_bytes())?);
+        let (file, host, port, listener) = match meeting.store {
+            Store::File(file) => (Some(text(file.as_os_str().as_bytes())?), CString::default(), 0, None),
+            Store::Server { host, port, listener } => (None, text(host.as_bytes())?, port, listener),
+        };
+        let file = file.as_ref().map_or(std::ptr::null(), |file| file.as_ptr());
+        let new_nccl = match meeting.gpu {
+            Some(_) => symbol(c"dyad_nccl_new").ok_or("libdyad_nccl.so is not open")?,
+            None => std::ptr::null_mut(),
+        };
+        // The store closes the socket.
+        let listener = listener.map_or(-1, IntoRawFd::into_raw_fd);
         let mut group: *mut c_void = std::ptr::null_mut();
-        // SAFETY: the three strings end with zero and outlive the call, which copies them. `group`
-        // is written on success only.
+        // SAFETY: the strings end with zero and outlive the call, which copies them; `file` may be
+        // null. `listener` is -1 or a socket that the call takes over. `new_nccl` is null or
+        // `dyad_nccl_new`, with the signature of `NewNccl` in group.cpp: both come from the same
+        // sources. `group` is written on success only.
         guarded(|error, room| unsafe {
             dyad_group_join(
-                file.as_ptr(),
+                file,
+                host.as_ptr(),
+                port,
+                listener,
                 prefix.as_ptr(),
                 address.as_ptr(),
                 number(meeting.rank),
                 number(meeting.world_size),
                 milliseconds(meeting.start),
                 milliseconds(meeting.timeout),
+                new_nccl,
+                number(meeting.gpu.unwrap_or_default()),
                 &raw mut group,
                 error,
                 room,
@@ -101,7 +141,8 @@ impl Group {
     }
 
     /// Runs one operation and waits for its end. Every rank must make the same call, with dense
-    /// tensors of the same kind and size on the CPU. `out` is written; `input` may be a part of it.
+    /// tensors of the same kind and size, on the CPU or all on the group's GPU. `out` is written;
+    /// `input` may be a part of it.
     ///
     /// # Errors
     /// The message of c10d or Gloo. The group is of no use afterwards.
@@ -116,9 +157,10 @@ impl Group {
         let out = out.map_or(std::ptr::null_mut(), |tensor| tensor.as_mut_ptr());
         let input = input.map_or(std::ptr::null_mut(), |tensor| tensor.as_ptr().cast_mut());
         // SAFETY: the group lives as long as `self`. Both pointers are null or tensors that outlive
-        // the call, and a null one is not read: `collective::gloo` passes the tensors that the
+        // the call, and a null one is not read: `collective::c10d` passes the tensors that the
         // operation needs. The call returns when c10d no longer uses the tensors' memory, or with
-        // an error; c10d itself then keeps what it still uses.
+        // an error; c10d itself then keeps what it still uses. An NCCL operation may go on: it is in
+        // order with the default stream, and c10d keeps its memory until its end.
         guarded(|error, room| unsafe {
             let (operation, root) = (operation as c_int, number(root));
             let timeout = milliseconds(timeout);

@@ -5,8 +5,9 @@ use broker::protocol::train::{LossStats, TrainBatch};
 
 use super::error::{Refusal, TrainError};
 use super::gradient::rows_of;
+use super::reference::reference_of;
 use super::stop::Stop;
-use super::trainer::{Trainer, reference_of};
+use super::trainer::Trainer;
 use crate::loss::head::Slope;
 use crate::loss::joint::{Member, Share};
 
@@ -77,10 +78,7 @@ impl Trainer {
             None
         };
         let work = self.work(batch, rows);
-        let lists = self
-            .model
-            .head_lists(&work, reference)
-            .map_err(|error| error.to_string());
+        let lists = self.met(self.model.head_lists(&work, reference))?;
         let members = work.members(&self.all_lists(&work, lists)?);
         let shares = self.shares(loss.map(|loss| loss(&members)), members.len())?;
         let stats = self.model.accumulate_shares(&work, &members, &shares);

@@ -9,18 +9,20 @@ use broker::protocol::train::{Loss, LossStats, TrainBatch};
 use configs::Dtype;
 use tch::{Kind, Tensor};
 
+use super::gradient_store::GradientStore;
 use super::measure::{add_moment, measure};
 use super::micro::Micro;
 use super::recompute::{self, Kept};
 use super::rows::{BatchError, Limits, Row, flatten};
 use super::work::{HeadLists, Work};
+use crate::collective::CollectiveError;
 use crate::loss::head::{self, HeadGrad};
 use crate::loss::joint::{self, Member, Reach, Share};
 use crate::loss::share;
-use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, Weights, is_head, part_of};
+use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, Weights, is_head, kind_of, part_of};
 use crate::pulse::Pulse;
 
-/// A model with one flat buffer that its backward pass accumulates in.
+/// A model and the memory that its backward pass accumulates in.
 #[derive(Debug)]
 pub(crate) struct Trainable {
     decoder: Decoder,
@@ -30,10 +32,7 @@ pub(crate) struct Trainable {
     /// If true, only the inputs of layers are kept, and the backward pass computes each layer
     /// again.
     recompute: bool,
-    /// `[P]`, in the order of the weights.
-    grad: Tensor,
-    /// The buffer that begins with `grad`. The rest is zero, so that ranks get equal parts.
-    grad_room: Tensor,
+    gradient: GradientStore,
     head: HeadPlace,
     /// The weights that the decoder computes with, if they are a copy of another kind.
     compute: Option<Weights>,
@@ -41,7 +40,7 @@ pub(crate) struct Trainable {
     pulse: Pulse,
 }
 
-/// The views of the flat gradient that hold the head's gradient.
+/// The views of the gradient that hold the head's.
 #[derive(Debug)]
 enum HeadPlace {
     /// The output matrix, which is the embedding when tied.
@@ -54,10 +53,10 @@ enum HeadPlace {
 }
 
 impl HeadPlace {
-    fn of(shape: &ModelShape, layout: &Layout, grad: &Tensor) -> Result<Self, ModelError> {
+    fn of(shape: &ModelShape, layout: &Layout, gradient: &GradientStore) -> Result<Self, ModelError> {
         let view = |name: &str| -> Result<Tensor, ModelError> {
             let spec = layout.get(name)?;
-            let flat = grad.f_narrow(0, spec.offset as i64, spec.numel as i64)?;
+            let flat = gradient.place(spec.offset, spec.numel)?;
             Ok(flat.f_view(spec.shape.as_slice())?)
         };
         match layout.lora() {
@@ -82,31 +81,34 @@ impl HeadPlace {
 
 impl Trainable {
     /// Builds a model that computes in `dtype`; for an adapter this is the kind of its base. The
-    /// gradient is always f32, in a buffer of `room` elements.
+    /// gradient is always f32, in the order of `layout`. `weights` may have another layout.
     pub(crate) fn new(
         shape: &ModelShape,
+        layout: &Layout,
         base: Option<&Weights>,
         weights: &Weights,
         dtype: Dtype,
         recompute: bool,
-        room: i64,
+        gradient: GradientStore,
     ) -> Result<Self, ModelError> {
-        let compute = match dtype {
-            Dtype::F32 => None,
-            Dtype::Bf16 => Some(weights.copied_to(weights.device(), dtype)?),
+        let compute = if weights.kind() == kind_of(dtype) {
+            None
+        } else {
+            Some(weights.copied_to(weights.device(), dtype)?)
         };
         let bound = compute.as_ref().unwrap_or(weights);
-        let (decoder, leaves) = Decoder::trainable(shape, Parts::over(base, bound))?;
-        let layout = weights.layout();
-        let grad_room = Tensor::f_zeros([room], (Kind::Float, weights.device()))?;
-        let grad = grad_room.f_narrow(0, 0, layout.numel() as i64)?;
-        let head = HeadPlace::of(shape, layout, &grad)?;
+        let (mut decoder, leaves) = Decoder::trainable(shape, Parts::over(base, bound))?;
+        if let Some(fetch) = gradient.fetch() {
+            decoder.fetch_with(fetch);
+        }
+        let head = HeadPlace::of(shape, layout, &gradient)?;
         let mut trunk = Vec::new();
-        for leaf in leaves {
-            match part_of(layout, leaf.offset, shape.layers) {
+        for mut leaf in leaves {
+            leaf.offset = layout.get(&leaf.name)?.offset;
+            match part_of(&leaf.name, shape.layers) {
                 Some(part) => trunk.push((part, leaf)),
                 // The head computes this gradient in closed form.
-                None if is_head(layout, leaf.offset) => {}
+                None if is_head(&leaf.name) => {}
                 None => return Err(ModelError::shape("a trained parameter belongs to no part of the model")),
             }
         }
@@ -114,8 +116,7 @@ impl Trainable {
             decoder,
             trunk,
             recompute,
-            grad,
-            grad_room,
+            gradient,
             head,
             compute,
             pulse: Pulse::default(),
@@ -130,23 +131,23 @@ impl Trainable {
         self.decoder.follow()
     }
 
-    pub(crate) fn decoder(&self) -> &Decoder {
-        &self.decoder
-    }
-
-    /// The accumulated gradient, `[P]`.
+    /// The accumulated gradient: `[P]`, or this rank's pieces if the ranks split it.
     pub(crate) fn grad(&self) -> &Tensor {
-        &self.grad
+        self.gradient.own()
     }
 
-    /// The accumulated gradient with the zeros behind it.
-    pub(crate) fn grad_room(&self) -> &Tensor {
-        &self.grad_room
+    /// The accumulated gradient with the zeros behind it, if this rank has all of it.
+    pub(crate) fn grad_room(&self) -> Option<&Tensor> {
+        self.gradient.room()
+    }
+
+    /// The error of a rank that was lost during a backward pass.
+    pub(crate) fn lost(&self) -> Option<CollectiveError> {
+        self.gradient.lost()
     }
 
     pub(crate) fn clear(&mut self) -> Result<(), ModelError> {
-        let _ = self.grad.f_zero_()?;
-        Ok(())
+        Ok(self.gradient.clear()?)
     }
 
     pub(crate) fn pulse(&self) -> &Pulse {
@@ -162,17 +163,38 @@ impl Trainable {
         reference: Option<&Decoder>,
     ) -> Result<LossStats, ModelError> {
         let mut stats = LossStats::default();
-        for index in work.own() {
-            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(*index), work.batch)?;
+        self.passes(work, |model, index| {
+            let micro = Micro::new(&model.decoder, &work.rows, work.rows_of(index), work.batch)?;
             let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
             if Reach::of(loss) == Reach::Token {
-                self.token_by_token(&micro, loss, reference.as_deref(), &mut stats)?;
+                model.token_by_token(&micro, loss, reference.as_deref(), &mut stats)
             } else {
-                self.together(&micro, loss, reference.as_deref(), &mut stats)?;
+                model.together(&micro, loss, reference.as_deref(), &mut stats)
             }
+        })?;
+        Ok(stats)
+    }
+
+    /// Calls `compute` with each of this rank's micro-batches. All ranks make as many passes as the
+    /// one with the most micro-batches, whatever happens here: the others may wait for this rank's
+    /// part of a gradient.
+    fn passes(
+        &mut self,
+        work: &Work<'_>,
+        mut compute: impl FnMut(&mut Self, usize) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let mut outcome = Ok(());
+        for pass in 0..work.passes() {
+            self.gradient.begin_pass(true);
+            if outcome.is_ok()
+                && let Some(index) = work.own().get(pass)
+            {
+                outcome = compute(self, *index);
+            }
+            self.gradient.end_pass();
             self.pulse.mark();
         }
-        Ok(stats)
+        outcome
     }
 
     /// Returns the head's values for the trained tokens of this rank's micro-batches. Computes no
@@ -183,14 +205,45 @@ impl Trainable {
         reference: Option<&Decoder>,
     ) -> Result<Vec<HeadLists>, ModelError> {
         let mut lists = Vec::new();
-        for index in work.own() {
-            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(*index), work.batch)?;
+        self.looks(work, |index| {
+            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(index), work.batch)?;
             let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
             let values = micro.values(&self.decoder)?;
             lists.push((values.logprobs, values.entropies, reference.unwrap_or_default()));
+            Ok(())
+        })?;
+        Ok(lists)
+    }
+
+    /// Returns the log-probs of the trained tokens of this rank's micro-batches.
+    pub(crate) fn logprobs(&self, work: &Work<'_>) -> Result<Vec<Vec<f32>>, ModelError> {
+        let mut lists = Vec::new();
+        self.looks(work, |index| {
+            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(index), work.batch)?;
+            lists.push(micro.logprobs(&self.decoder)?);
+            Ok(())
+        })?;
+        Ok(lists)
+    }
+
+    /// The same as [`Self::passes`], without gradients.
+    fn looks(
+        &self,
+        work: &Work<'_>,
+        mut compute: impl FnMut(usize) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let mut outcome = Ok(());
+        for pass in 0..work.passes() {
+            self.gradient.begin_pass(false);
+            if outcome.is_ok()
+                && let Some(index) = work.own().get(pass)
+            {
+                outcome = compute(*index);
+            }
+            self.gradient.end_pass();
             self.pulse.mark();
         }
-        Ok(lists)
+        outcome
     }
 
     /// Adds the gradient that `shares` describe, for this rank's micro-batches. There is one share
@@ -203,13 +256,13 @@ impl Trainable {
     ) -> Result<LossStats, ModelError> {
         let mut stats = LossStats::default();
         let starts = work.starts();
-        for index in work.own() {
-            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(*index), work.batch)?;
-            let own = starts[*index]..starts[*index] + micro.len();
-            let forward = self.forward(&micro)?;
-            self.by_shares(&micro, forward, &members[own.clone()], &shares[own], &mut stats)?;
-            self.pulse.mark();
-        }
+        self.passes(work, |model, index| {
+            let micro = Micro::new(&model.decoder, &work.rows, work.rows_of(index), work.batch)?;
+            let own = starts[index]..starts[index] + micro.len();
+            let forward = model.forward(&micro)?;
+            let (members, shares) = (&members[own.clone()], &shares[own]);
+            model.by_shares(&micro, forward, members, shares, &mut stats)
+        })?;
         Ok(stats)
     }
 
@@ -275,18 +328,20 @@ impl Trainable {
     }
 
     fn backward(&mut self, micro: &Micro<'_>, forward: Forward, d_states: &Tensor) -> Result<(), ModelError> {
+        self.gradient.completed(None);
         if self.trunk.is_empty() {
             return Ok(());
         }
-        let add = |leaf: &Leaf, grad: &Tensor| -> Result<(), ModelError> {
-            let _no_grad = tch::no_grad_guard();
-            let mut sum = self.grad.f_narrow(0, leaf.offset as i64, leaf.numel as i64)?;
-            let _ = sum.f_add_(&grad.f_reshape([-1])?)?;
-            Ok(())
-        };
+        let (gradient, trunk) = (&self.gradient, &self.trunk);
         let states = match forward {
             Forward::Graph(states) => states,
-            Forward::Kept(kept) => return recompute::backward(&self.decoder, micro, kept, &self.trunk, d_states, add),
+            Forward::Kept(kept) => {
+                return recompute::backward(&self.decoder, micro, kept, trunk, d_states, |part, grads| {
+                    grads.iter().try_for_each(|(leaf, grad)| gradient.add(leaf, grad))?;
+                    gradient.completed(Some(part));
+                    Ok(())
+                });
+            }
         };
         let leaves: Vec<&Tensor> = self.trunk.iter().map(|(_, leaf)| &leaf.tensor).collect();
         // tch has no backward pass with a given upstream gradient; this sum has exactly that
@@ -298,7 +353,7 @@ impl Trainable {
         self.trunk
             .iter()
             .zip(&grads)
-            .try_for_each(|((_, leaf), grad)| add(leaf, grad))
+            .try_for_each(|((_, leaf), grad)| self.gradient.add(leaf, grad))
     }
 }
 
@@ -318,7 +373,8 @@ impl Forward {
     }
 }
 
-/// The log-probs of the trained tokens of this rank's micro-batches.
+/// The log-probs of the trained tokens of this rank's micro-batches, under weights that this rank
+/// has.
 pub(crate) fn logprobs(decoder: &Decoder, work: &Work<'_>, pulse: &Pulse) -> Result<Vec<Vec<f32>>, ModelError> {
     let mut lists = Vec::new();
     for index in work.own() {

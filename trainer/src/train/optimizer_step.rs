@@ -1,72 +1,112 @@
-//! The optimizer step: with several ranks one sum of the gradient, one norm, and either all of
-//! AdamW on each rank or ZeRO-1 (Rajbhandari et al., arXiv:1910.02054, stage 1).
+//! The optimizer step: one sum of the ranks' gradients, one norm, AdamW on what this rank owns, and
+//! the new weights of all ranks (ZeRO, Rajbhandari et al., arXiv:1910.02054, stages 1 to
+//! 3).
 //!
-//! With ZeRO-1 each rank keeps the moments of its part, steps its part of the weights, and receives
-//! the others' parts. Both ways give the same bits.
+//! Ranks that split nothing add their whole gradients and step everything. Ranks that split the
+//! optimizer's state receive the sum of their own pieces, step these, and gather the weights in the
+//! dtype of the computation. Both ways give the same bits.
 
 use broker::codec;
 use broker::protocol::train::OptimStep;
-use tch::{Device, TchError, Tensor};
+use tch::{TchError, Tensor};
 
+use super::layout::Computing;
 use super::ranks::Fault;
 use super::stop::Stop;
 use super::trainer::Trainer;
+use crate::collective::{Collective, CollectiveError, Operation};
 use crate::model::ModelError;
-use crate::optim::{self, StepOutcome};
-
-/// Elements of each rank's moments that are gathered at once.
-const BLOCK: i64 = 1 << 22;
+use crate::optim::{self, Shard, StepOutcome};
 
 impl Trainer {
     /// Clips the sum of the ranks' gradients and takes one step of AdamW with it.
     pub(in crate::train) fn step_optimizer(&mut self, params: &OptimStep) -> Result<StepOutcome, Stop> {
-        let torch = |error: TchError| Stop::from(ModelError::from(error));
-        if self.ranks.is_alone() {
-            let (flat, grad) = (self.weights.flat(), self.model.grad());
-            return optim::step(&mut self.optimizer, flat, grad, params).map_err(torch);
-        }
         let _no_grad = tch::no_grad_guard();
         self.sum_gradient()?;
-        let norm = self.gradient_norm()?;
-        let (flat, grad) = (self.weights.flat(), self.model.grad());
-        let outcome = optim::step_at_norm(&mut self.optimizer, flat, grad, norm, params);
-        let outcome = self.ranks.agree(outcome.map_err(torch))?;
-        if let (Some(room), false) = (self.parts.split_weights(), outcome.skipped) {
-            let own = self.parts.own(room).map_err(torch)?;
-            self.ranks
-                .group()
-                .all_gather(&mut room.shallow_clone(), &own)
-                .map_err(Stop::Ended)?;
+        let grad_norm = self.gradient_norm()?;
+        let Some(scale) = optim::scale_of(grad_norm, params) else {
+            return Ok(StepOutcome {
+                grad_norm,
+                skipped: true,
+            });
+        };
+        let stepped = self.step_own(scale, params).map_err(torch);
+        let computing = self.ranks.agree(stepped)?;
+        if !self.parts.is_whole() {
+            self.share(&computing).map_err(Stop::Ended)?;
             self.model.pulse().mark();
         }
-        Ok(outcome)
+        Ok(StepOutcome {
+            grad_norm,
+            skipped: false,
+        })
     }
 
-    /// Adds the ranks' gradients. With an optimizer in parts, only this rank's part becomes the
-    /// sum.
+    /// Steps what this rank owns. Returns its new weights as the model computes with them.
+    fn step_own(&mut self, scale: f64, params: &OptimStep) -> Result<Tensor, TchError> {
+        let computing = match &self.computing {
+            Computing::Window { own, .. } => own.shallow_clone(),
+            Computing::Whole(room) => match self.parts.view(room)? {
+                Some(view) => view,
+                None => self.parts.zeros(room.kind(), room.device())?,
+            },
+        };
+        let grad = self.own_gradient()?;
+        self.owned.step(&grad, scale, params, &computing)?;
+        Ok(computing)
+    }
+
+    /// Gives the new weights of this rank to all, or with ZeRO-3 those that all always have.
+    fn share(&self, computing: &Tensor) -> Result<(), CollectiveError> {
+        let group = self.ranks.group();
+        match &self.computing {
+            Computing::Whole(room) => self.parts.gather(group, computing, room),
+            Computing::Window { window, .. } => {
+                let call = |error: TchError| CollectiveError::of_call(group, Operation::AllGather, &error);
+                for ((stretch, room), cut) in window.rooms().zip(self.parts.cuts()) {
+                    if !stretch.is_layer(self.shape.layers) {
+                        let piece = computing.f_narrow(0, cut.place, cut.stride).map_err(call)?;
+                        group.all_gather(&mut room.shallow_clone(), &piece)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds the ranks' gradients. Ranks that split the state get the sum of their own pieces only.
     fn sum_gradient(&self) -> Result<(), Stop> {
-        let (group, room) = (self.ranks.group(), self.model.grad_room());
-        let summed = if self.parts.split_weights().is_none() {
-            group.all_reduce(&mut self.model.grad().shallow_clone())
-        } else {
-            let mut own = self
-                .parts
-                .own(room)
-                .map_err(|error| Stop::from(ModelError::from(error)))?;
-            group.reduce_scatter(&mut own, room)
+        let group = self.ranks.group();
+        let summed = match self.model.grad_room() {
+            _ if self.ranks.is_alone() => return Ok(()),
+            // The backward passes have added the pieces.
+            None => return Ok(()),
+            Some(_) if self.parts.is_whole() => group.all_reduce(&mut self.model.grad().shallow_clone()),
+            Some(room) => {
+                let mut own = self.own_gradient().map_err(torch)?;
+                group.reduce_scatter(&mut own, room)
+            }
         };
         self.model.pulse().mark();
         summed.map_err(Stop::Ended)
     }
 
+    /// The gradient of what this rank owns, as long as its buffers.
+    fn own_gradient(&self) -> Result<Tensor, TchError> {
+        let view = match self.model.grad_room() {
+            Some(room) => self.parts.view(room)?,
+            None => None,
+        };
+        Ok(view.unwrap_or_else(|| self.model.grad().shallow_clone()))
+    }
+
     /// The norm of the whole gradient: each rank adds the squares of its part, block by block, and
     /// all ranks add the blocks in the same order.
     fn gradient_norm(&self) -> Result<f64, Stop> {
-        let range = self.parts.shard().range();
-        let part = self.model.grad().f_narrow(0, range.start, range.end - range.start);
-        let squares = part
-            .and_then(|part| optim::squares(&part))
-            .map_err(|error| error.to_string());
+        if self.ranks.is_alone() {
+            return optim::global_norm(self.model.grad()).map_err(torch);
+        }
+        let squares = self.own_squares().map_err(|error| error.to_string());
         let decode = |bytes: &[u8]| codec::decode::<Vec<f64>>(bytes);
         let blocks = self.ranks.gather(squares, codec::encode::<Vec<f64>>, decode);
         match blocks {
@@ -76,34 +116,16 @@ impl Trainer {
         }
     }
 
-    /// Returns the moments of all weights, for rank 0's checkpoint. The other ranks get unfinished
-    /// ones: they only pass their part on.
-    pub(in crate::train) fn whole_moments(&self) -> Result<[Tensor; 2], Stop> {
-        let (first, second) = self.optimizer.moments();
-        if self.parts.split_weights().is_none() {
-            return Ok([first.shallow_clone(), second.shallow_clone()]);
+    fn own_squares(&self) -> Result<Vec<f64>, TchError> {
+        if !self.parts.is_whole() {
+            return self.parts.squares(&self.own_gradient()?);
         }
-        Ok([self.whole(first)?, self.whole(second)?])
+        let grad = self.model.grad();
+        let even = Shard::of(grad.size1()?, self.ranks.rank(), self.ranks.count());
+        optim::squares(&grad.f_narrow(0, even.range().start, even.len())?)
     }
+}
 
-    /// Gathers the parts of a buffer into host memory, a block of each at a time.
-    fn whole(&self, part: &Tensor) -> Result<Tensor, Stop> {
-        let torch = |error: TchError| Stop::Failed(ModelError::from(error).to_string());
-        let parts = &self.parts;
-        let length = if self.ranks.is_first() { parts.total() } else { 0 };
-        let whole = Tensor::f_zeros([length], (part.kind(), Device::Cpu)).map_err(torch);
-        let whole = self.ranks.agree(whole)?;
-        let mut kept = Ok(());
-        for start in (0..parts.stride()).step_by(BLOCK as usize) {
-            let block = BLOCK.min(parts.stride() - start);
-            let (own, mut all) = self.ranks.agree(parts.block_of(part, start, block).map_err(torch))?;
-            self.ranks.group().all_gather(&mut all, &own).map_err(Stop::Ended)?;
-            self.model.pulse().mark();
-            if self.ranks.is_first() && kept.is_ok() {
-                kept = parts.keep_block(&whole, &all, start, block).map_err(torch);
-            }
-        }
-        kept?;
-        Ok(whole)
-    }
+fn torch(error: TchError) -> Stop {
+    ModelError::from(error).into()
 }

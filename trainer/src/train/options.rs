@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use configs::Dtype;
+use configs::{Dtype, Offload, Shard};
 
 use super::ema::EmaOptions;
 use crate::model::SHARD_BYTES;
@@ -22,9 +22,11 @@ pub struct TrainerOptions {
     /// Keeps only the input of each layer for the backward pass, which computes the layer again.
     /// Takes much less memory and more time, and gives the same bits.
     pub checkpoint_activations: bool,
-    /// With several ranks, keeps on each only its part of the optimizer's moments (ZeRO-1). Gives
-    /// the same bits.
-    pub shard_optimizer: bool,
+    /// The state that several ranks split instead of each holding all of it.
+    pub shard: Shard,
+    /// The state that is kept in host memory. It goes through the device in each step, and gives
+    /// the same bits on a CPU.
+    pub offload: Offload,
     /// The number of checkpoints to keep, at least 1. The newest undamaged one is never removed.
     pub keep_checkpoints: usize,
     /// The folder with the tokenizer's files. Every checkpoint carries them, so that Hugging Face
@@ -48,7 +50,8 @@ impl Default for TrainerOptions {
             keep_reference: false,
             ema: None,
             checkpoint_activations: false,
-            shard_optimizer: false,
+            shard: Shard::None,
+            offload: Offload::None,
             keep_checkpoints: 2,
             tokenizer_folder: None,
             dtype: Dtype::F32,

@@ -7,9 +7,10 @@ use super::checks::{check_answers, check_loss};
 use super::gradient::{logprobs, rows_of};
 use super::measure::add_moment;
 use super::ranks::Fault;
+use super::reference::reference_of;
 use super::rows::Row;
 use super::stop::Stop;
-use super::trainer::{Trainer, reference_of};
+use super::trainer::Trainer;
 use super::work::{HeadLists, Work};
 use crate::loss::joint::{self, Reach};
 use crate::model::ModelError;
@@ -27,7 +28,7 @@ impl Trainer {
         let work = self.work(batch, rows);
         let stats = if reaches_further(loss, &work) {
             let lists = self.model.head_lists(&work, reference);
-            match self.all_lists(&work, lists.map_err(|error| error.to_string())) {
+            match self.met(lists).and_then(|lists| self.all_lists(&work, lists)) {
                 Ok(lists) => {
                     let members = work.members(&lists);
                     let (shares, moment) = joint::shares(loss, &members);
@@ -65,12 +66,12 @@ impl Trainer {
     /// Returns the log-probs of the trained tokens, which each rank computes for its micro-batches.
     pub(super) fn forward(&self, batch: &TrainBatch, weights: ForwardWeights) -> Result<TrainReply, Stop> {
         let rows = rows_of(batch, &self.shape)?;
-        let decoder = match weights {
-            ForwardWeights::Trained => self.model.decoder(),
-            ForwardWeights::Reference => reference_of(&self.reference)?,
-        };
         let work = self.work(batch, rows);
-        let lists = logprobs(decoder, &work, self.model.pulse()).map_err(|error| error.to_string());
+        let lists = match weights {
+            ForwardWeights::Trained => self.model.logprobs(&work),
+            ForwardWeights::Reference => logprobs(reference_of(&self.reference)?, &work, self.model.pulse()),
+        };
+        let lists = self.met(lists)?;
         let decode = |bytes: &[u8]| codec::decode::<Vec<Vec<f32>>>(bytes);
         let lists = self.ranks.gather(lists, codec::encode::<Vec<Vec<f32>>>, decode)?;
         let lists = work
@@ -102,9 +103,17 @@ impl Trainer {
         all.ok_or_else(|| Fault::Failed("a rank sent too few log-probs".into()))
     }
 
+    /// The outcome of this rank's passes, unless another rank was lost in them.
+    pub(super) fn met<T>(&self, outcome: Result<T, ModelError>) -> Result<Result<T, String>, Fault> {
+        match self.model.lost() {
+            Some(error) => Err(Fault::Ended(error)),
+            None => Ok(outcome.map_err(|error| error.to_string())),
+        }
+    }
+
     /// The measurements of all ranks, added in their order.
     pub(super) fn sum_stats(&self, mine: Result<LossStats, ModelError>) -> Result<LossStats, Fault> {
-        let mine = mine.map_err(|error| error.to_string());
+        let mine = self.met(mine)?;
         let decode = |bytes: &[u8]| codec::decode::<LossStats>(bytes);
         let parts = self.ranks.gather(mine, codec::encode::<LossStats>, decode)?;
         let mut parts = parts.into_iter();

@@ -4,9 +4,11 @@ use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 
 use super::error::Refusal;
+use super::layout::Computing;
+use super::reference::Reference;
 use super::stop::Stop;
 use super::trainer::Trainer;
-use crate::model::{Decoder, ModelError, Weights};
+use crate::model::{ModelError, Weights};
 
 impl Trainer {
     /// Hands the weights to the sinks. All ranks do it, or none.
@@ -22,26 +24,41 @@ impl Trainer {
     }
 
     /// Does what can fail. Returns the new reference policy, if there is one.
-    fn prepare_publish(&mut self, version: WeightVersion) -> Result<Option<(Weights, Decoder)>, Stop> {
+    fn prepare_publish(&mut self, version: WeightVersion) -> Result<Option<Reference>, Stop> {
         let failed = |error: ModelError| Stop::Failed(error.to_string());
+        let copied = self.weights_on_first()?;
+        let split = matches!(self.computing, Computing::Window { .. });
+        // With split weights only rank 0 has something to publish.
+        let weights = match &copied {
+            None if split => None,
+            None => Some(&self.weights),
+            copied => copied.as_ref(),
+        };
         // A step with finite gradients can still produce such weights. No engine can sample from
         // them, and no checkpoint may keep them.
-        if let Some(tensor) = self.weights.first_not_finite().map_err(failed)? {
-            let tensor = tensor.to_owned();
-            return Err(Refusal::NotFinite { version, tensor }.into());
-        }
-        if version.step == 0
-            && let Some(ema) = &mut self.ema
-        {
-            ema.weights.copy_from(&self.weights).map_err(failed)?;
+        let tensor = weights.map_or(Ok(None), Weights::first_not_finite).map_err(failed)?;
+        let checked = match tensor {
+            Some(tensor) => Err(Refusal::NotFinite {
+                version,
+                tensor: tensor.to_owned(),
+            }
+            .into()),
+            None => Ok(()),
+        };
+        self.ranks.agree(checked)?;
+        if version.step == 0 {
+            self.owned
+                .restart_average()
+                .map_err(|error| failed(ModelError::from(error)))?;
         }
         let reference = if version.step == 0 && self.options.keep_reference {
-            Some(self.copy_as_reference().map_err(failed)?)
+            Some(self.copy_as_reference()?)
         } else {
             None
         };
+        let weights = copied.as_ref().unwrap_or(&self.weights);
         for sink in &mut self.sinks {
-            sink.publish(&self.weights, version)
+            sink.publish(weights, version)
                 .map_err(|error| Stop::Failed(error.to_string()))?;
         }
         Ok(reference)

@@ -43,15 +43,15 @@ pub(super) fn forward(decoder: &Decoder, micro: &Micro<'_>, trunk: &[(usize, Lea
     })
 }
 
-/// Computes the gradient of each leaf and passes it to `add`. `upstream` is the gradient of
-/// [`Kept::states`].
+/// Computes the gradients of a part's leaves and passes them to `add`, part after part from the
+/// last. `upstream` is the gradient of [`Kept::states`].
 pub(super) fn backward(
     decoder: &Decoder,
     micro: &Micro<'_>,
     kept: Kept,
     trunk: &[(usize, Leaf)],
     upstream: &Tensor,
-    mut add: impl FnMut(&Leaf, &Tensor) -> Result<(), ModelError>,
+    mut add: impl FnMut(usize, &[(&Leaf, Tensor)]) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     let turns = decoder.turns(micro.rows())?;
     let (mut inputs, mut upstream) = (kept.inputs, upstream.shallow_clone());
@@ -75,9 +75,8 @@ pub(super) fn backward(
         if grads.len() > own.len() {
             upstream = grads.swap_remove(own.len());
         }
-        for (leaf, grad) in own.into_iter().zip(&grads) {
-            add(leaf, grad)?;
-        }
+        let grads: Vec<(&Leaf, Tensor)> = own.into_iter().zip(grads).collect();
+        add(part, &grads)?;
     }
     Ok(())
 }

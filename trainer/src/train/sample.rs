@@ -7,10 +7,11 @@ use broker::protocol::train::{Drawn, SampleParams, TrainReply};
 use configs::Swap;
 
 use super::error::Refusal;
+use super::layout::Computing;
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::engine::{Engine, EngineError, EngineOptions, Finished, GenRequest, RequestFault};
-use crate::model::ModelShape;
+use crate::model::{ModelShape, Weights};
 use crate::sampling::SamplingParams;
 use crate::weights::Published;
 
@@ -32,11 +33,15 @@ impl Trainer {
         judge(&self.shape, params)?;
         let requests = requests(prompts, params);
         answerable(&self.shape, &requests)?;
-        let answers = if requests.is_empty() {
+        let copied = self.weights_on_first()?;
+        let elsewhere = matches!(self.computing, Computing::Window { .. }) && copied.is_none();
+        let answers = if requests.is_empty() || elsewhere {
             Vec::new()
         } else {
             // The engine is dropped with its weights and cache: training needs the memory.
-            let answers = self.engine().and_then(|mut engine| engine.run_wave(requests));
+            let answers = self
+                .engine(copied.as_ref())
+                .and_then(|mut engine| engine.run_wave(requests));
             answers.map_err(failed)?
         };
         Ok(TrainReply::Samples {
@@ -50,8 +55,10 @@ impl Trainer {
         self.published = false;
     }
 
-    fn engine(&self) -> Result<Engine, EngineError> {
-        let copy = self.weights.copied_to(self.weights.device(), self.options.dtype)?;
+    /// An engine over a copy of `weights`, or of those that this rank has.
+    fn engine(&self, weights: Option<&Weights>) -> Result<Engine, EngineError> {
+        let copy = weights.unwrap_or(&self.weights);
+        let copy = copy.copied_to(self.weights.device(), self.options.dtype)?;
         let weights = Published::new(copy, self.version.unwrap_or_default());
         let mut engine = match &self.base {
             Some(base) => Engine::with_base(&self.shape, base.share(), weights, OPTIONS)?,

@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use super::error::Refusal;
+use super::layout::Computing;
+use super::pieces::{Buffer, Pieces};
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::checkpoint::state::{STATE, dtype_name, state_digest};
 use crate::checkpoint::{
     AdaptedBase, CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments, tokenizer,
 };
-use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, peft};
+use crate::model::{ModelError, ModelShape, ParamSource, Weights, peft, save_model};
 
 /// The file of a model that is written first.
 const MODEL: &str = "config.json";
@@ -40,53 +42,64 @@ impl Trainer {
         if self.pending > 0 {
             return Err(Refusal::PendingGradient.into());
         }
-        let moments = self.whole_moments()?;
         if !self.ranks.is_first() {
-            // Rank 0 writes for all.
+            self.pass_pieces()?;
             return Ok(TrainReply::Saved { digest: String::new() });
         }
-        let moments = [&moments[0], &moments[1]];
-        let digest = state_digest(&self.weights, moments, self.optimizer.steps(), self.average(), meta)
-            .map_err(|e| Stop::Failed(e.to_string()))?;
+        let mut store = CheckpointStore::new(Path::new(path), self.options.keep_checkpoints);
+        store = store.with_gate(self.gate.take());
+        let pieces = Pieces::of(self);
+        let saved = self.write(&pieces, &mut store, seq, meta);
+        let ended = pieces.end();
+        self.gate = store.into_gate();
+        ended.map_err(Stop::Ended)?;
+        let digest = saved.map_err(Stop::Failed)?;
+        Ok(TrainReply::Saved { digest })
+    }
+
+    /// Writes a checkpoint and returns its digest, or the reason why there is none.
+    fn write(&self, pieces: &Pieces<'_>, store: &mut CheckpointStore, seq: u64, meta: &str) -> Result<String, String> {
+        let steps = self.owned.optimizer.steps();
+        let stored = |buffer| pieces.stored(buffer);
+        let (masters, first, second) = (stored(Buffer::Masters), stored(Buffer::First), stored(Buffer::Second));
+        let average = self.owned.average.as_ref().map(|_| stored(Buffer::Average));
+        let of_average = average.as_ref().map(|average| average as &dyn ParamSource);
+        let digest =
+            state_digest(&masters, [&first, &second], steps, of_average, meta).map_err(|error| error.to_string())?;
         let state = TrainerState {
-            optimizer_steps: self.optimizer.steps(),
+            optimizer_steps: steps,
             skipped_steps: self.skipped,
             seq,
             published: self.published,
             reference: self.reference.is_some() && !self.follows_average(),
-            average: self.ema.is_some(),
-            base: self.adapted().map_err(|e| Stop::Failed(e.to_string()))?,
+            average: average.is_some(),
+            base: self.adapted().map_err(|error| error.to_string())?,
             dtype: dtype_name(self.options.dtype).into(),
             ..TrainerState::new(self.version, digest.clone(), meta)
         };
-        let keep = self.options.keep_checkpoints;
-        let mut store = CheckpointStore::new(Path::new(path), keep).with_gate(self.gate.take());
-        let saved = store.save(state.step, &digest, |folder| self.fill(folder, &state, moments));
-        self.gate = store.into_gate();
-        match saved {
-            Ok(_) => Ok(TrainReply::Saved { digest }),
-            Err(error) => Err(Stop::Failed(error.to_string())),
-        }
+        let saved = store.save(state.step, &digest, |folder| self.fill(folder, &state, pieces));
+        saved.map(|_| digest).map_err(|error| error.to_string())
     }
 
     fn fill(
         &self,
         folder: &mut NewFolder<'_>,
         state: &TrainerState,
-        both: [&Tensor; 2],
+        pieces: &Pieces<'_>,
     ) -> Result<(), CheckpointError> {
-        self.add_model(folder, "", &self.weights)?;
+        self.add_model(folder, "", &pieces.stored(Buffer::Masters))?;
         self.model.pulse().mark();
-        folder.add(OPTIMIZER, |path| moments::write(path, self.weights.params(), both))?;
+        let (first, second) = (pieces.stored(Buffer::First), pieces.stored(Buffer::Second));
+        folder.add(OPTIMIZER, |path| moments::write(path, [&first, &second]))?;
         self.model.pulse().mark();
         if state.reference
-            && let Some((weights, _)) = &self.reference
+            && let Some(reference) = &self.reference
         {
-            self.add_model(folder, REFERENCE, weights)?;
+            self.add_model(folder, REFERENCE, &reference.weights)?;
         }
         self.add_tokenizer(folder, "")?;
-        if let Some(average) = self.average() {
-            self.add_model(folder, AVERAGE, average)?;
+        if state.average {
+            self.add_model(folder, AVERAGE, &pieces.stored(Buffer::Average))?;
             self.model.pulse().mark();
             self.add_tokenizer(folder, AVERAGE)?;
         }
@@ -147,20 +160,20 @@ impl Trainer {
         self.check_base(folder, &state)?;
         let weights = self.read_model(folder)?;
         self.model.pulse().mark();
-        let own = self.parts.of_moments();
         // On the CPU: a GPU would hold both the old and the read moments.
-        let fresh =
-            || Tensor::f_zeros([own.len()], (Kind::Float, Device::Cpu)).map_err(|e| Stop::Failed(e.to_string()));
+        let zeros = || self.parts.zeros(Kind::Float, Device::Cpu);
+        let fresh = || zeros().map_err(|error| Stop::Failed(error.to_string()));
         let (first, second) = (fresh()?, fresh()?);
         let both = [&first, &second];
-        moments::read(&folder.join(OPTIMIZER), self.weights.params(), own.range(), both)?;
+        let (params, pieces) = (self.layout.params(), self.parts.pieces());
+        moments::read(&folder.join(OPTIMIZER), params, &pieces, both)?;
         self.model.pulse().mark();
         let reference = if state.reference {
             Some(self.read_model(&folder.join(REFERENCE))?)
         } else {
             None
         };
-        let average = if state.average && self.ema.is_some() {
+        let average = if state.average && self.owned.average.is_some() {
             Some(self.read_model(&folder.join(AVERAGE))?)
         } else {
             None
@@ -174,25 +187,36 @@ impl Trainer {
         })
     }
 
-    fn take_over(&mut self, read: &Read) -> Result<(), ModelError> {
+    fn take_over(&mut self, read: &Read) -> Result<(), Stop> {
         let (state, weights) = (&read.state, &read.weights);
+        let torch = |error: TchError| Stop::from(ModelError::from(error));
         let reference = match &read.reference {
             Some(weights) => {
                 let weights = weights.copied_to(self.weights.device(), self.options.dtype)?;
-                let decoder = Decoder::new(&self.shape, Parts::over(self.base.as_ref(), &weights))?;
-                Some((weights, decoder))
+                Some(self.reference_of_copy(weights)?)
             }
             None => None,
         };
         self.weights_move();
-        self.weights.copy_from(weights)?;
+        match &self.computing {
+            Computing::Whole(_) => self.weights.copy_from(weights)?,
+            Computing::Window { window, own } => {
+                window.fill(weights.flat()).map_err(torch)?;
+                self.parts.take(weights.flat(), own).map_err(torch)?;
+            }
+        }
+        if self.owned.is_apart() {
+            self.parts.take(weights.flat(), &self.owned.masters).map_err(torch)?;
+        }
         self.model.follow(&self.weights)?;
         let [first, second] = &read.moments;
-        self.optimizer.restore(first, second, state.optimizer_steps)?;
+        let restored = self.owned.optimizer.restore(first, second, state.optimizer_steps);
+        restored.map_err(torch)?;
         self.model.clear()?;
-        if let Some(ema) = &mut self.ema {
+        if let Some(average) = &self.owned.average {
             // A run that begins to average continues from the current weights.
-            ema.weights.copy_from(read.average.as_ref().unwrap_or(weights))?;
+            let from = read.average.as_ref().unwrap_or(weights);
+            self.parts.take(from.flat(), average).map_err(torch)?;
         }
         self.reference = if self.follows_average() {
             Some(self.copy_as_reference()?)
@@ -233,7 +257,7 @@ impl Trainer {
             path: folder.to_path_buf(),
             reason,
         };
-        if let Some(lora) = self.weights.layout().lora() {
+        if let Some(lora) = self.layout.lora() {
             let (found, adapter) = peft::load(folder, &self.shape).map_err(|error| other(error.to_string()))?;
             if found != *lora {
                 return Err(other(format!("it is {found:?}, this trainer has {lora:?}")));
@@ -255,17 +279,22 @@ impl Trainer {
     }
 
     /// Adds a model, or an adapter in PEFT's form.
-    fn add_model(&self, folder: &mut NewFolder<'_>, under: &str, weights: &Weights) -> Result<(), CheckpointError> {
+    fn add_model(
+        &self,
+        folder: &mut NewFolder<'_>,
+        under: &str,
+        weights: &dyn ParamSource,
+    ) -> Result<(), CheckpointError> {
         let target = folder.path().join(under);
         let adapts = weights.layout().lora().is_some();
         let mut names = Vec::new();
         // The first write creates all files; then each is sealed.
         folder.add(&below(under, if adapts { peft::CONFIG } else { MODEL }), |_| {
             let written = if adapts {
-                peft::save(&target, weights, &self.options.base_name)
+                peft::save_from(&target, weights, &self.options.base_name)
                     .map(|()| vec![peft::CONFIG.to_owned(), peft::TENSORS.to_owned()])
             } else {
-                weights.save_as(&self.shape, &target, weights.kind(), self.options.shard_bytes)
+                save_model(weights, &self.shape, &target, weights.kind(), self.options.shard_bytes)
             };
             names = written.map_err(|error| tensors_error(&target, &error))?;
             Ok(())

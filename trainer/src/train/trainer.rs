@@ -1,6 +1,8 @@
 //! The embedded trainer: one policy's weights, gradient, optimizer and reference, driven by
 //! commands.
 
+use std::sync::Arc;
+
 use broker::ids::WeightVersion;
 use broker::protocol::train::{OptimStep, TrainCommand, TrainReply};
 use tch::{Device, Kind};
@@ -8,16 +10,17 @@ use tch::{Device, Kind};
 use super::checks::check_optim;
 use super::client::TrainerClient;
 use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
-use super::ema::Ema;
-use super::error::{Refusal, TrainError};
+use super::error::TrainError;
 use super::gradient::Trainable;
+use super::layout::{Computing, Held};
 use super::options::TrainerOptions;
+use super::owned::Owned;
 use super::ranks::{self, Ranks};
+use super::reference::Reference;
 use super::stop::Stop;
 use crate::checkpoint::Gate;
 use crate::collective::Collective;
-use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
-use crate::optim::AdamW;
+use crate::model::{Layout, ModelError, ModelShape, Weights, kind_of};
 use crate::pulse::Pulse;
 use crate::weights::WeightSink;
 
@@ -26,18 +29,22 @@ use crate::weights::WeightSink;
 pub struct Trainer {
     pub(super) ranks: Ranks,
     pub(super) parts: ranks::Parts,
+    /// The layout of the trained weights.
+    pub(super) layout: Arc<Layout>,
+    pub(super) computing: Computing,
     pub(super) shape: ModelShape,
     pub(super) options: TrainerOptions,
     /// The frozen base of `weights`, if they are an adapter.
     pub(super) base: Option<Weights>,
+    /// The weights to compute with. They are the masters in f32, or if these are apart, a copy in
+    /// the dtype of the computation, of which ranks may have one layer at a time.
     pub(super) weights: Weights,
+    pub(super) owned: Owned,
     pub(super) model: Trainable,
     /// The number of batches in the gradient that no step has used yet.
     pub(super) pending: u64,
-    pub(super) optimizer: AdamW,
     pub(super) skipped: u64,
-    pub(super) reference: Option<(Weights, Decoder)>,
-    pub(super) ema: Option<Ema>,
+    pub(super) reference: Option<Reference>,
     pub(super) version: Option<WeightVersion>,
     /// True if the weights are those of `version`: no step has changed them since.
     pub(super) published: bool,
@@ -109,35 +116,37 @@ impl Trainer {
             let reason = format!("weights are trained in f32, these are {:?}", weights.kind());
             return Err(ModelError::Shape { reason });
         }
-        let mut parts = ranks::Parts::new(weights.layout().numel() as i64, &ranks);
-        let weights = if options.shard_optimizer && !ranks.is_alone() {
-            parts.split(weights)?
-        } else {
-            weights
-        };
+        let Held {
+            layout,
+            parts,
+            weights,
+            computing,
+            owned,
+            gradient,
+        } = Held::new(&shape, weights, &options, &ranks)?;
         let model = Trainable::new(
             &shape,
+            &layout,
             base.as_ref(),
             &weights,
             options.dtype,
             options.checkpoint_activations,
-            parts.room(),
+            gradient,
         )?;
-        let optimizer = parts.optimizer(&weights)?;
-        let ema = options.ema.map(|ema| Ema::new(ema, &weights)).transpose()?;
         Ok(Self {
             ranks,
             parts,
+            layout,
+            computing,
             shape,
             options,
             base,
             weights,
+            owned,
             model,
             pending: 0,
-            optimizer,
             skipped: 0,
             reference: None,
-            ema,
             version: None,
             published: false,
             gate: None,
@@ -163,7 +172,8 @@ impl Trainer {
         &self.shape
     }
 
-    /// The live weights. Change them only through commands.
+    /// The live weights, in the dtype of the computation if `shard` or `offload` keep the f32 ones
+    /// apart. With `shard = full` not all of them are here. Change them only through commands.
     #[must_use]
     pub fn weights(&self) -> &Weights {
         &self.weights
@@ -172,7 +182,7 @@ impl Trainer {
     /// The number of optimizer steps taken, without skipped ones.
     #[must_use]
     pub fn optimizer_steps(&self) -> u64 {
-        self.optimizer.steps()
+        self.owned.optimizer.steps()
     }
 
     /// The number of steps skipped because the gradient was not finite.
@@ -187,7 +197,7 @@ impl Trainer {
         self.version
     }
 
-    /// Copies the trained weights (for an adapter, only the adapter) in f32 to the CPU.
+    /// Copies [`Self::weights`] (for an adapter, only the adapter) in f32 to the CPU.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when memory is short.
@@ -211,33 +221,17 @@ impl Trainer {
     }
 
     pub(super) fn reference_in_step(&mut self) -> Result<(), Stop> {
-        let copy = self
-            .copy_as_reference()
-            .map_err(|error| Stop::Failed(error.to_string()));
+        let copy = self.copy_as_reference();
         self.reference = Some(self.ranks.agree(copy)?);
         Ok(())
     }
 
-    /// The average of the trained weights, if kept ([`TrainerOptions::ema`]). For an adapter, the
-    /// average of the adapter.
+    /// The average of the trained weights, if kept ([`TrainerOptions::ema`]) and not split among
+    /// ranks. For an adapter, the average of the adapter.
     #[must_use]
-    pub fn average(&self) -> Option<&Weights> {
-        self.ema.as_ref().map(|ema| &ema.weights)
-    }
-
-    /// Returns true if the reference policy is the average, which moves with the weights.
-    pub(super) fn follows_average(&self) -> bool {
-        self.options.ema.is_some_and(|ema| ema.is_reference)
-    }
-
-    pub(super) fn copy_as_reference(&self) -> Result<(Weights, Decoder), ModelError> {
-        let source = self
-            .average()
-            .filter(|_| self.follows_average())
-            .unwrap_or(&self.weights);
-        let copy = source.copied_to(self.weights.device(), self.options.dtype)?;
-        let decoder = Decoder::new(&self.shape, Parts::over(self.base.as_ref(), &copy))?;
-        Ok((copy, decoder))
+    pub fn average(&self) -> Option<Weights> {
+        let average = self.owned.average.as_ref().filter(|_| self.parts.is_whole())?;
+        Weights::at_start_of(average, Arc::clone(&self.layout)).ok()
     }
 
     /// Runs a command that all ranks run. Its outcome is the same on all of them.
@@ -279,27 +273,6 @@ impl Trainer {
         })
     }
 
-    /// Updates the average, and the reference that follows it in its own memory.
-    fn move_average(&mut self) -> Result<(), ModelError> {
-        let Some(ema) = &mut self.ema else {
-            return Ok(());
-        };
-        ema.follow(&self.weights)?;
-        if ema.options.is_reference
-            && let Some((weights, decoder)) = &mut self.reference
-        {
-            weights.copy_from(&ema.weights)?;
-            if self.base.is_some() {
-                // Bound again, because a decoder keeps copies of the adapter's change to
-                // neighbouring modules.
-                *decoder = decoder.rebound(Parts::over(self.base.as_ref(), weights))?;
-            } else {
-                decoder.follow()?;
-            }
-        }
-        Ok(())
-    }
-
     /// The error for a command that ended without a reply.
     pub(super) fn stopped(&mut self, seq: u64, stop: Stop) -> TrainError {
         match stop {
@@ -326,11 +299,6 @@ impl Trainer {
             None => Ok(()),
         }
     }
-}
-
-pub(super) fn reference_of(reference: &Option<(Weights, Decoder)>) -> Result<&Decoder, Refusal> {
-    let (_, decoder) = reference.as_ref().ok_or(Refusal::NoReference)?;
-    Ok(decoder)
 }
 
 impl TrainerClient for Trainer {

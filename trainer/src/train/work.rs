@@ -40,6 +40,11 @@ impl<'a> Work<'a> {
         &self.dealt[self.rank]
     }
 
+    /// The number of micro-batches of the rank with the most.
+    pub(crate) fn passes(&self) -> usize {
+        self.dealt.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
     pub(crate) fn rows_of(&self, micro: usize) -> &[usize] {
         &self.packed[micro]
     }

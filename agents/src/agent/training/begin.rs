@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::train::{ForwardWeights, Loss, TrainCommand};
-use configs::{EngineKind, KlReference, OptimizerConfig, Shard, TrainConfig};
+use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
 use trainer::collective::Collective;
 use trainer::model::Weights;
@@ -254,7 +254,8 @@ pub(super) fn trainer(prepared: &mut Prepared, group: Option<Box<dyn Collective>
         keep_reference: train.kl.coef > 0.0,
         ema: average(train),
         checkpoint_activations: train.checkpoint_activations,
-        shard_optimizer: train.shard == Shard::Optimizer,
+        shard: train.shard,
+        offload: train.offload,
         keep_checkpoints: train.keep_checkpoints,
         tokenizer_folder: Some(prepared.folder.clone()),
         dtype: prepared.settings.dtype,

@@ -358,3 +358,12 @@ fn first_rank_is_on_the_device_of_the_agent() {
         &[("agents.b.train.devices", "agents that train")],
     );
 }
+
+#[test]
+fn shards_need_ranks_that_split_them() {
+    let shard = "[agents.b]\ntrain.shard = \"optimizer\"";
+    let problem = ("agents.b.train.shard", "needs several ranks");
+    expect(&[("[agents.b]", shard)], &[problem]);
+    let ranks = format!("{shard}\ntrain.devices = [\"cpu\", \"cpu\"]");
+    expect(&[("[agents.b]", &ranks)], &[]);
+}

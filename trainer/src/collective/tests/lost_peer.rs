@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tch::{Device, Kind, Tensor};
 
 use super::{Member, Started};
-use crate::collective::{Collective, CollectiveError, Gloo, Patience};
+use crate::collective::{C10d, Collective, CollectiveError, Patience};
 
 const SHORT: Duration = Duration::from_secs(2);
 
@@ -106,7 +106,7 @@ fn rank_of_an_earlier_start_meets_nobody() {
     let mut meeting = member.meeting("group", SHORT);
     meeting.name = format!("generation-{}", member.rank);
     meeting.start = SHORT;
-    let error = Gloo::join(&meeting).err().unwrap();
+    let error = C10d::join(&meeting).err().unwrap();
     assert!(
         matches!(error, CollectiveError::Join { world_size: 2, .. }),
         "{error:?}"

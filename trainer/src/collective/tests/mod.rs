@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use super::{Gloo, Meeting};
+use super::{C10d, Meeting, Store};
 
 const RANK: &str = "DYAD_TEST_RANK";
 const RANKS: &str = "DYAD_TEST_RANKS";
@@ -33,19 +33,20 @@ impl Member {
     }
 
     /// Joins the group of this name; each name has a store of its own.
-    pub(crate) fn join(&self, name: &str, timeout: Duration) -> Gloo {
-        Gloo::join(&self.meeting(name, timeout)).unwrap()
+    pub(crate) fn join(&self, name: &str, timeout: Duration) -> C10d {
+        C10d::join(&self.meeting(name, timeout)).unwrap()
     }
 
     pub(crate) fn meeting(&self, name: &str, timeout: Duration) -> Meeting {
         Meeting {
-            file: self.folder.join(format!("store-{name}")),
+            store: Store::File(self.folder.join(format!("store-{name}"))),
             name: name.into(),
             address: "127.0.0.1".into(),
             rank: self.rank,
             world_size: self.ranks,
             start: Duration::from_secs(60),
             timeout,
+            gpu: None,
         }
     }
 }

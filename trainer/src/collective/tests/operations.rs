@@ -1,11 +1,12 @@
 //! Each operation gives what its definition says, at two and three ranks.
 
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 
 use super::{Member, in_ranks};
-use crate::collective::{Alone, Collective, Gloo, Patience, broadcast_bytes, gather_bytes};
+use crate::collective::{Alone, C10d, Collective, Patience, Store, broadcast_bytes, gather_bytes};
 
 const N: i64 = 1000;
 
@@ -18,7 +19,7 @@ fn numbers(tensor: &Tensor) -> Vec<f32> {
     Vec::try_from(tensor).unwrap()
 }
 
-fn operations(group: &Gloo) {
+fn operations(group: &C10d) {
     let (rank, ranks) = (group.rank(), group.world_size());
     let whole = N * ranks as i64;
 
@@ -55,7 +56,7 @@ fn operations(group: &Gloo) {
     group.barrier().unwrap();
 }
 
-fn messages(group: &Gloo) {
+fn messages(group: &C10d) {
     let (rank, ranks) = (group.rank(), group.world_size());
     let message = |rank: usize| vec![rank as u8 + 7; rank * 300];
     let gathered = gather_bytes(group, message(rank)).unwrap();
@@ -69,7 +70,7 @@ fn messages(group: &Gloo) {
     }
 }
 
-fn wrong_sizes(group: &Gloo) {
+fn wrong_sizes(group: &C10d) {
     let short = Tensor::zeros([N], (Kind::Float, Device::Cpu));
     let error = group
         .all_gather(&mut short.shallow_clone(), &short)
@@ -92,6 +93,41 @@ fn operations_give_what_their_definitions_say() {
     operations(&group);
     messages(&group);
     wrong_sizes(&group);
+}
+
+/// Both ranks meet at a server that one of them is.
+#[test]
+fn ranks_meet_at_a_server_that_listens_on_its_own_address() {
+    const NAME: &str = "collective::tests::operations::ranks_meet_at_a_server_that_listens_on_its_own_address";
+    let Some(member) = Member::here() else {
+        return in_ranks(NAME, 2);
+    };
+    let place = member.folder.join("address");
+    let address: SocketAddr = if member.rank == 0 {
+        // Nothing else takes a port that was free a moment ago.
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        std::fs::write(place.with_extension("new"), free.to_string()).unwrap();
+        std::fs::rename(place.with_extension("new"), &place).unwrap();
+        free
+    } else {
+        while !place.exists() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::fs::read_to_string(&place).unwrap().parse().unwrap()
+    };
+    let mut meeting = member.meeting("group", Duration::from_secs(60));
+    let here = member.rank == 0;
+    meeting.store = Store::Server { address, here };
+    let group = C10d::join(&meeting).unwrap();
+    if here {
+        let everywhere = TcpListener::bind(("127.0.0.2", address.port()));
+        assert!(
+            everywhere.is_ok(),
+            "another address of this host is free: {everywhere:?}"
+        );
+    }
+    operations(&group);
+    group.barrier().unwrap();
 }
 
 #[test]

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
 use crate::model::error::{ModelError, Result};
-use crate::model::files::{TensorFile, io, json_file, write_atomically};
+use crate::model::files::{TensorFile, io, json_file, write_atomically, write_tensors};
+use crate::model::param_source::ParamSource;
 use crate::model::shape::{Layout, LoraShape, ModelShape, Module, ParamSpec, Targets};
 use crate::model::weights::Weights;
 
@@ -150,6 +151,14 @@ fn targets(file: &TensorFile, path: &Path) -> Result<Targets> {
 /// # Errors
 /// [`ModelError::Io`], [`ModelError::Shape`] when the weights are a whole model.
 pub fn save(folder: &Path, adapter: &Weights, base: &str) -> Result<()> {
+    save_from(folder, adapter, base)
+}
+
+/// [`save`] for parameters that are anywhere.
+///
+/// # Errors
+/// The same as for [`save`].
+pub(crate) fn save_from(folder: &Path, adapter: &dyn ParamSource, base: &str) -> Result<()> {
     let lora = adapter
         .layout()
         .lora()
@@ -179,7 +188,8 @@ pub fn save(folder: &Path, adapter: &Weights, base: &str) -> Result<()> {
     let text = format!("{config:#}\n");
     write_atomically(&folder.join(CONFIG), |file| Ok(file.write_all(text.as_bytes())?))?;
     write_atomically(&folder.join(TENSORS), |file| {
-        adapter.write_tensors(adapter.params(), adapter.kind(), file, |name| format!("{PREFIX}{name}"))
+        let params = adapter.layout().params();
+        write_tensors(adapter, params, adapter.kind(), file, |name| format!("{PREFIX}{name}"))
     })
 }
 

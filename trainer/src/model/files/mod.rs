@@ -11,4 +11,6 @@ mod tied_head;
 pub(super) use atomic_write::{io, write_atomically};
 pub use load::has_weights;
 pub use save::SHARD_BYTES;
+pub(crate) use save::save_model;
+pub(super) use save::write_tensors;
 pub(super) use tensor_file::TensorFile;

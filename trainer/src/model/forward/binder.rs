@@ -16,6 +16,8 @@ use crate::model::weights::Weights;
 pub struct Leaf {
     /// Shares the buffer's storage. Backward accumulates in its `.grad`.
     pub tensor: Tensor,
+    /// The first parameter of the range.
+    pub name: String,
     /// In elements, from the beginning of the buffer.
     pub offset: usize,
     pub numel: usize,
@@ -92,6 +94,7 @@ impl<'a> Binder<'a> {
         let tensor = view.f_detach()?.f_set_requires_grad(true)?;
         leaves.push(Leaf {
             tensor: tensor.shallow_clone(),
+            name: first.to_owned(),
             offset,
             numel: tensor.numel(),
         });

@@ -10,6 +10,7 @@ use super::layer::{Layer, rms_norm};
 use super::parts::Parts;
 use super::rope_table::{RopeRows, RopeTable};
 use super::row_batch::{FamilyHeads, RowBatch, Stretches};
+use super::trunk::Fetch;
 use crate::loss::head::HeadAdapter;
 use crate::model::error::Result;
 use crate::model::shape::ModelShape;
@@ -25,6 +26,7 @@ pub struct Decoder {
     pub(in crate::model) norm: Tensor,
     pub(in crate::model) head: Head,
     pub(in crate::model) rope: RopeTable,
+    pub(super) fetch: Option<Fetch>,
 }
 
 impl Decoder {
@@ -72,6 +74,7 @@ impl Decoder {
             norm: bound.norm,
             head: bound.head,
             rope,
+            fetch: None,
         }
     }
 
@@ -152,7 +155,8 @@ impl Decoder {
     ) -> Result<Tensor> {
         let rope = self.rope.rows(&batch.positions, batch.longest)?;
         let mut x = Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?;
-        for layer in &self.layers {
+        for (index, layer) in self.layers.iter().enumerate() {
+            self.fetch(index);
             x = self.layer(layer, batch, &rope, &x, &mut keep)?;
         }
         Ok(x)

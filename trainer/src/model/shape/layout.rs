@@ -153,6 +153,18 @@ impl Layout {
         self.numel += numel;
     }
 
+    /// The same parameters at other places of a buffer of `numel` elements. Parameters may share a
+    /// place if they are not needed at the same time.
+    #[must_use]
+    pub(crate) fn relocated(&self, numel: usize, place: impl Fn(&ParamSpec) -> usize) -> Self {
+        let mut layout = self.clone();
+        layout.numel = numel;
+        for spec in &mut layout.params {
+            spec.offset = place(spec);
+        }
+        layout
+    }
+
     /// All parameters in the order of the buffer.
     #[must_use]
     pub fn params(&self) -> &[ParamSpec] {

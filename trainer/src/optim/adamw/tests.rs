@@ -1,6 +1,7 @@
 //! AdamW: the textbook, the fused kernel, parts of the buffer.
 
 use super::super::blocks::CPU_BLOCK;
+use super::super::shard::{Shard, stretches};
 use super::*;
 
 const PARAMS: OptimStep = OptimStep {
@@ -48,23 +49,31 @@ fn read(tensor: &Tensor) -> Vec<f32> {
     tensor.try_into().unwrap()
 }
 
+/// The optimizer of a part of a buffer, and the part's range.
+fn owner(range: Range<i64>, decay: &[Range<i64>]) -> (AdamW, Range<i64>) {
+    let zeros = || Tensor::zeros([range.end - range.start], (Kind::Float, Device::Cpu));
+    let owner = AdamW::new(zeros(), zeros(), stretches(&range, decay), Device::Cpu);
+    (owner, range)
+}
+
 /// Takes four steps with an owner for each part. Returns the weights and the parts' moments,
 /// joined.
 fn stepped(ranks: usize, fused: bool, scale: f64) -> [Vec<f32>; 3] {
     let weights = single(&values(0));
-    let owner = |rank| {
-        let mut owner = AdamW::of_shard(&weights, &DECAY, Shard::of(COUNT as i64, rank, ranks)).unwrap();
+    let part = |rank| {
+        let (mut owner, range) = owner(Shard::of(COUNT as i64, rank, ranks).range(), &DECAY);
         owner.set_fused(fused);
-        owner
+        (owner, range)
     };
-    let mut owners: Vec<AdamW> = (0..ranks).map(owner).collect();
+    let mut owners: Vec<(AdamW, Range<i64>)> = (0..ranks).map(part).collect();
     for salt in 1..5 {
         let grad = single(&values(salt));
-        for owner in &mut owners {
-            owner.step(&weights, &grad, scale, &PARAMS).unwrap();
+        for (owner, range) in &mut owners {
+            let own = |whole: &Tensor| whole.narrow(0, range.start, range.end - range.start);
+            owner.step(&own(&weights), &own(&grad), scale, &PARAMS).unwrap();
         }
     }
-    let moment = |of: fn(&AdamW) -> &Tensor| owners.iter().flat_map(|owner| read(of(owner))).collect();
+    let moment = |of: fn(&AdamW) -> &Tensor| owners.iter().flat_map(|(owner, _)| read(of(owner))).collect();
     [
         read(&weights),
         moment(|owner| owner.moments().0),
@@ -117,9 +126,30 @@ fn parts_of_the_fused_kernel_are_those_of_the_whole() {
 fn an_empty_part_is_stepped_too() {
     let weights = Tensor::from_slice(&[1f32, 2.0]);
     for fused in [false, true] {
-        let mut owner = AdamW::of_shard(&weights, &[], Shard::of(2, 1, 2)).unwrap();
+        let (mut owner, _) = owner(2..2, &[]);
         owner.set_fused(fused);
-        owner.step(&weights, &weights, 1.0, &PARAMS).unwrap();
-        assert_eq!((read(&weights), owner.steps()), (vec![1.0, 2.0], 1));
+        let none = weights.narrow(0, 0, 0);
+        owner.step(&none, &none, 1.0, &PARAMS).unwrap();
+        owner.step_staged(&none, &none, 1.0, &PARAMS, |_, _| Ok(())).unwrap();
+        assert_eq!((read(&weights), owner.steps()), (vec![1.0, 2.0], 2));
+    }
+}
+
+#[test]
+fn state_in_host_memory_has_the_bits_of_a_step_in_place() {
+    tch::set_num_threads(1);
+    let whole = stepped(1, false, 0.3);
+    for stage in [CPU_BLOCK, 1 << 26] {
+        let (mut owner, _) = owner(0..COUNT as i64, &DECAY);
+        owner.set_stage(stage);
+        let (weights, copy) = (single(&values(0)), single(&values(9)));
+        for salt in 1..5 {
+            let grad = single(&values(salt));
+            let keep = |start: i64, block: &Tensor| copy.f_narrow(0, start, block.size1()?)?.f_copy_(block);
+            owner.step_staged(&weights, &grad, 0.3, &PARAMS, keep).unwrap();
+        }
+        let (first, second) = owner.moments();
+        assert_eq!([read(&weights), read(first), read(second)], whole, "{stage}");
+        assert_eq!(read(&copy), whole[0], "{stage}");
     }
 }

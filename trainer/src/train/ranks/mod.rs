@@ -6,14 +6,14 @@ mod parts;
 use broker::codec::{self, CodecError};
 
 use super::stop::Stop;
-use crate::collective::{Alone, Collective, CollectiveError, Patience, broadcast_bytes, gather_bytes};
+use crate::collective::{Alone, Collective, CollectiveError, Patience, Shared, broadcast_bytes, gather_bytes};
 
 pub(super) use orders::Order;
-pub(super) use parts::Parts;
+pub(super) use parts::{Cut, Parts};
 
 /// This trainer's place in its group.
 pub(super) struct Ranks {
-    group: Box<dyn Collective>,
+    group: Shared,
     /// The reason why the group ended.
     ended: Option<CollectiveError>,
 }
@@ -48,6 +48,7 @@ const BROKEN: u8 = 3;
 
 impl Ranks {
     pub(super) fn new(group: Box<dyn Collective>) -> Self {
+        let group = Shared::new(group);
         Self { group, ended: None }
     }
 
@@ -91,7 +92,7 @@ impl Ranks {
             return Ok(vec![mine.map_err(Fault::Failed)?]);
         }
         let mine: Result<Vec<u8>, String> = mine.map(|part| encode(&part));
-        let parts = gather_bytes(self.group.as_ref(), codec::encode(&mine))?;
+        let parts = gather_bytes(&self.group, codec::encode(&mine))?;
         let part = |(rank, bytes): (usize, &Vec<u8>)| -> Result<T, Fault> {
             let failed = |reason: String| Fault::Failed(format!("rank {rank}: {reason}"));
             let part: Result<Vec<u8>, String> = codec::decode(bytes).map_err(|error| failed(error.to_string()))?;
@@ -105,7 +106,7 @@ impl Ranks {
         if self.is_alone() {
             return mine.map_err(Fault::Failed);
         }
-        let bytes = broadcast_bytes(self.group.as_ref(), codec::encode(&mine), 0, Patience::Step)?;
+        let bytes = broadcast_bytes(&self.group, codec::encode(&mine), 0, Patience::Step)?;
         let first: Result<Vec<u8>, String> = codec::decode(&bytes).map_err(|error| Fault::Failed(error.to_string()))?;
         first.map_err(|reason| Fault::Failed(format!("rank 0: {reason}")))
     }
@@ -142,8 +143,8 @@ impl Ranks {
         }
     }
 
-    pub(super) fn group(&self) -> &dyn Collective {
-        self.group.as_ref()
+    pub(super) fn group(&self) -> &Shared {
+        &self.group
     }
 }
 

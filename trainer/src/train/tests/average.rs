@@ -37,12 +37,12 @@ fn values(weights: &Weights) -> Vec<f32> {
 fn the_average_is_the_closed_form() {
     let mut trainer = averaging(1, false);
     let mut seen = vec![values(trainer.weights())];
-    assert_eq!(values(trainer.average().unwrap()), seen[0], "it begins as the weights");
+    assert_eq!(values(&trainer.average().unwrap()), seen[0], "it begins as the weights");
     for round in 0..5 {
         train(&mut trainer, round);
         seen.push(values(trainer.weights()));
     }
-    let got = values(trainer.average().unwrap());
+    let got = values(&trainer.average().unwrap());
     for (i, got) in got.iter().enumerate() {
         let mut wanted = f64::from(seen[0][i]);
         for weights in &seen[1..] {
@@ -58,7 +58,7 @@ fn it_begins_again_at_version_0_and_a_skipped_step_keeps_it() {
     let mut trainer = averaging(1, false);
     train(&mut trainer, 0);
     publish(&mut trainer, 2, 0);
-    let begun = values(trainer.average().unwrap());
+    let begun = values(&trainer.average().unwrap());
     assert_eq!(begun, values(trainer.weights()), "a warm start is behind it");
     let mut broken = batch(1);
     for span in &mut broken.spans {
@@ -77,7 +77,7 @@ fn it_begins_again_at_version_0_and_a_skipped_step_keeps_it() {
         .execute(TrainCommand::OptimStep { seq: 4, params: OPTIM })
         .unwrap();
     assert!(matches!(reply, TrainReply::Step { skipped: true, .. }));
-    assert_eq!(values(trainer.average().unwrap()), begun);
+    assert_eq!(values(&trainer.average().unwrap()), begun);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn it_is_saved_as_a_model_of_its_own_and_restored_bit_for_bit() {
     let folder = root.path().join("step-3");
     let saved = ModelShape::load(&folder.join("ema")).unwrap();
     let average = Weights::load(&saved, &folder.join("ema")).unwrap();
-    assert_eq!(values(&average), values(straight.average().unwrap()));
+    assert_eq!(values(&average), values(&straight.average().unwrap()));
     assert!(!folder.join("reference").exists(), "the average is the reference");
 
     let mut second = averaging(99, true);
@@ -116,7 +116,7 @@ fn it_is_saved_as_a_model_of_its_own_and_restored_bit_for_bit() {
             .for_each(|trainer| train(trainer, round))
     });
     assert_eq!(digest(&straight), digest(&second));
-    assert_eq!(values(straight.average().unwrap()), values(second.average().unwrap()));
+    assert_eq!(values(&straight.average().unwrap()), values(&second.average().unwrap()));
     let roots: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let [a, b, c] = [0, 1, 2].map(|i: usize| roots[i].path().display().to_string());
     let kept = save(&mut straight, 16, &a);
@@ -126,7 +126,7 @@ fn it_is_saved_as_a_model_of_its_own_and_restored_bit_for_bit() {
     assert_ne!(save(&mut plain, 17, &c), kept, "the digest covers the average");
     let mut late = averaging(7, false);
     late.execute(TrainCommand::LoadState { seq: 18, path: c }).unwrap();
-    assert_eq!(values(late.average().unwrap()), values(late.weights()), "from here on");
+    assert_eq!(values(&late.average().unwrap()), values(late.weights()), "from here on");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn the_reference_follows_where_it_lies() {
         let adapter = Weights::adapter(&shape(false), &lora, 1).unwrap();
         let mut trainer = fresh(adapter, options());
         publish(&mut trainer, 1, 0);
-        let address = |trainer: &Trainer| trainer.reference.as_ref().unwrap().0.flat().data_ptr();
+        let address = |trainer: &Trainer| trainer.reference.as_ref().unwrap().weights.flat().data_ptr();
         let place = address(&trainer);
         (1..4).for_each(|round| train(&mut trainer, round));
         assert_eq!(address(&trainer), place);

@@ -292,7 +292,7 @@ fn three_steps_of_adamw_with_clipping_equal() {
     {
         let fixture = Fixture::read(variant);
         let mut trainer = fixture.trainer();
-        trainer.optimizer.set_fused(fused);
+        trainer.owned.optimizer.set_fused(fused);
         let params = fixture.optim();
         for (step, want) in fixture.case.scalars.grad_norms.iter().enumerate() {
             let seq = 2 * step as u64;

@@ -54,7 +54,7 @@ fn a_restored_trainer_goes_on_bit_for_bit() {
     assert_eq!((second.version(), second.optimizer_steps()), (Some(version), 3));
     (3..6).for_each(|round| train(&mut second, round));
     assert_eq!(digest(&straight), digest(&second));
-    let kept = |trainer: &Trainer| trainer.reference.as_ref().unwrap().0.digest().unwrap();
+    let kept = |trainer: &Trainer| trainer.reference.as_ref().unwrap().weights.digest().unwrap();
     assert_eq!(kept(&straight), kept(&second));
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let digests = (

@@ -33,8 +33,8 @@ fn any_number_of_ranks_loads_it_with_the_same_digest() {
     const NAME: &str = "train::tests::ranks::checkpoints::any_number_of_ranks_loads_it_with_the_same_digest";
     let Some(member) = Member::here() else {
         let folder = tempfile::tempdir().unwrap();
-        // Three ranks read what two have written.
-        for ranks in [2, 3] {
+        // Three and four ranks read what two have written.
+        for ranks in [2, 3, 4] {
             crate::collective::tests::Started::new(NAME, ranks, folder.path()).succeed();
         }
         return;
@@ -57,9 +57,15 @@ fn any_number_of_ranks_loads_it_with_the_same_digest() {
                 );
             });
         }
-        for sharded in [false, true] {
-            let name = format!("read-{}-{trains:?}-{sharded}", member.ranks);
-            let mut reader = rank_of(&member, &name, trains, options(sharded));
+        let offloaded = TrainerOptions {
+            offload: configs::Offload::Optimizer,
+            ..options(true)
+        };
+        let mut ways = vec![options(false), options(true), by_gradient(), offloaded];
+        ways.extend((trains == Trains::Whole).then(fully));
+        for (at, options) in ways.into_iter().enumerate() {
+            let name = format!("read-{}-{trains:?}-{at}", member.ranks);
+            let mut reader = rank_of(&member, &name, trains, options);
             drive(&member, &mut reader, |trainer| {
                 copy(trainer, &root, &std::fs::read_to_string(&named).unwrap());
             });

@@ -7,6 +7,8 @@ mod together;
 
 use std::time::Duration;
 
+use configs::Shard;
+
 use crate::collective::tests::{Member, in_ranks};
 use crate::model::{Module, Weights};
 use crate::train::tests::parity_lora::{INIT, lora};
@@ -31,8 +33,25 @@ const BOTH: [Trains; 2] = [Trains::Whole, Trains::Adapter];
 fn options(sharded: bool) -> TrainerOptions {
     TrainerOptions {
         micro_batch_tokens: BUDGET,
-        shard_optimizer: sharded,
+        shard: if sharded { Shard::Optimizer } else { Shard::None },
         ..TrainerOptions::default()
+    }
+}
+
+/// Splits the gradient too.
+fn by_gradient() -> TrainerOptions {
+    TrainerOptions {
+        shard: Shard::Gradient,
+        checkpoint_activations: true,
+        ..options(true)
+    }
+}
+
+/// Splits the weights too.
+fn fully() -> TrainerOptions {
+    TrainerOptions {
+        shard: Shard::Full,
+        ..by_gradient()
     }
 }
 

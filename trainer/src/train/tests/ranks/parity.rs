@@ -1,7 +1,7 @@
 //! Several ranks compute the gradient of one rank, for every loss.
 
 use broker::protocol::train::{ForwardWeights, Kl, M2poMode, M2poScope, Policy, Surrogate};
-use configs::Dtype;
+use configs::{Dtype, Offload};
 use tch::{Kind, Tensor};
 
 use super::*;
@@ -170,17 +170,21 @@ fn gap(got: &Tensor, want: &Tensor) -> f64 {
 
 /// Compares one case and returns the gap of the gradient.
 fn compare(member: &Member, case: &Case, trains: Trains, options: TrainerOptions) -> f64 {
-    let sharded = options.shard_optimizer;
-    let name = format!("{}-{trains:?}-{sharded}-{:?}", case.name, options.dtype);
+    let TrainerOptions {
+        shard, offload, dtype, ..
+    } = options;
+    let name = format!("{}-{trains:?}-{shard:?}-{offload:?}-{dtype:?}", case.name);
     let mut ranks = rank_of(member, &name, trains, options.clone());
     let mut made = None;
     drive(member, &mut ranks, |trainer| made = Some(step(trainer, case)));
     // The first moment without momentum is the gradient.
-    let [gradient, _] = ranks.whole_moments().ok().unwrap();
-    let Some(made) = made else { return 0.0 };
+    let moments = ranks.whole_moments();
+    let (Some(made), Some([gradient, _])) = (made, moments) else {
+        return 0.0;
+    };
     let mut one = alone(trains, options);
     let want = step(&mut one, case);
-    let gap = gap(&gradient, one.optimizer.moments().0);
+    let gap = gap(&gradient, one.owned.optimizer.moments().0);
     assert!(gap <= GAP, "{name}: {gap}");
     assert!(
         (made.norm / want.norm - 1.0).abs() <= GAP,
@@ -209,18 +213,42 @@ fn parity(member: &Member) {
     let mut widest: f64 = 0.0;
     for (at, case) in cases().iter().enumerate() {
         for trains in BOTH {
-            // The two ways of the optimizer differ after the gradient only: each takes half.
-            let sharded = (at + usize::from(trains == Trains::Whole)) % 2 == 0;
-            widest = widest.max(compare(member, case, trains, options(sharded)));
+            // Each case takes one of the ways to split the state.
+            let ways = match trains {
+                Trains::Whole => vec![options(false), options(true), by_gradient(), fully()],
+                Trains::Adapter => vec![by_gradient(), options(false), options(true)],
+            };
+            let way = ways[at % ways.len()].clone();
+            widest = widest.max(compare(member, case, trains, way));
         }
     }
     let clipped = &cases()[0];
-    let halved = TrainerOptions {
-        dtype: Dtype::Bf16,
-        checkpoint_activations: true,
-        ..options(true)
-    };
-    widest = widest.max(compare(member, clipped, Trains::Whole, halved));
+    for trains in BOTH {
+        for (shard, offload) in [
+            (Shard::Optimizer, Offload::None),
+            (Shard::Optimizer, Offload::Optimizer),
+            (Shard::Gradient, Offload::None),
+            (Shard::Gradient, Offload::Optimizer),
+            (Shard::Full, Offload::None),
+            (Shard::Full, Offload::Optimizer),
+        ] {
+            if trains == Trains::Adapter && shard == Shard::Full {
+                continue;
+            }
+            let options = TrainerOptions {
+                dtype: if trains == Trains::Whole {
+                    Dtype::Bf16
+                } else {
+                    Dtype::F32
+                },
+                checkpoint_activations: true,
+                shard,
+                offload,
+                ..options(true)
+            };
+            widest = widest.max(compare(member, clipped, trains, options));
+        }
+    }
     if member.rank == 0 {
         println!("{} ranks: widest gap {widest:.1e} of the gradient's norm", member.ranks);
     }

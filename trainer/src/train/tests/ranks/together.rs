@@ -2,22 +2,24 @@
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::SampleParams;
+use configs::Offload;
 
 use super::*;
+use crate::collective::Collective;
 use crate::train::EmaOptions;
 use crate::train::stop::Stop;
 use crate::train::tests::{Loss, TrainCommand, TrainReply, batch, digest, train, user};
 use crate::train::{TrainError, TrainerClient};
 
 /// Trains for a few steps and returns this rank's weights and moments.
-fn run(member: &Member, name: &str, sharded: bool) -> (String, Vec<f32>) {
-    let mut trainer = rank_of(member, name, Trains::Whole, options(sharded));
+fn run(member: &Member, name: &str, options: TrainerOptions) -> (String, Vec<f32>) {
+    let mut trainer = rank_of(member, name, Trains::Whole, options);
     drive(member, &mut trainer, |trainer| {
         (0..3).for_each(|round| train(trainer, round))
     });
-    let [first, second] = trainer.whole_moments().ok().unwrap();
-    let moments = tch::Tensor::cat(&[first, second], 0);
-    (digest(&trainer), Vec::try_from(&moments).unwrap())
+    let moments = trainer.whole_moments();
+    let moments = moments.map_or(Vec::new(), |both| Vec::try_from(tch::Tensor::cat(&both, 0)).unwrap());
+    (digest(&trainer), moments)
 }
 
 #[test]
@@ -29,21 +31,89 @@ fn same_bits_again_and_with_the_optimizer_in_parts() {
         );
     };
     tch::set_num_threads(1);
-    let first = run(&member, "first", false);
-    assert_eq!(first, run(&member, "again", false));
-    let parts = run(&member, "parts", true);
-    assert_eq!(first.0, parts.0, "weights");
-    // Only rank 0 gets the moments of all parts.
-    assert!(member.rank > 0 || first.1 == parts.1, "moments");
+    let first = run(&member, "first", options(false));
+    assert_eq!(first, run(&member, "again", options(false)));
+    let offloaded = |sharded| TrainerOptions {
+        offload: Offload::Optimizer,
+        ..options(sharded)
+    };
+    for (name, options) in [
+        ("parts", options(true)),
+        ("host", offloaded(false)),
+        ("parts-host", offloaded(true)),
+    ] {
+        let other = run(&member, name, options);
+        assert_eq!(first.0, other.0, "weights, {name}");
+        // Rank 0 alone gets the moments of all parts.
+        assert!(member.rank > 0 || first.1 == other.1, "moments, {name}");
+    }
     let other = exchange(&member, "weights", &first.0);
     assert_eq!(first.0, other, "every rank has the same weights");
+    let split = run(&member, "split", by_gradient());
+    assert_eq!(split, run(&member, "split-again", by_gradient()));
+    assert_eq!(exchange(&member, "split-weights", &split.0), split.0);
+    let full = run(&member, "full", fully());
+    assert_eq!(full, run(&member, "full-again", fully()));
+    assert_eq!(full.1, split.1, "moments of split and of whole weights");
+}
+
+/// Keeps the digest of what is published.
+struct Seen(std::sync::Arc<std::sync::Mutex<String>>);
+
+impl crate::weights::WeightSink for Seen {
+    fn publish(&mut self, weights: &Weights, _: WeightVersion) -> Result<(), crate::weights::SinkError> {
+        *self.0.lock().unwrap() = weights.digest().unwrap().to_hex().to_string();
+        Ok(())
+    }
+}
+
+/// Trains, publishes and samples. Returns the digest of the published weights and the answers.
+fn publish(trainer: &mut Trainer) -> (String, Vec<Vec<u32>>) {
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+    trainer.add_sink(Box::new(Seen(std::sync::Arc::clone(&seen))));
+    (0..3).for_each(|round| train(trainer, round));
+    let version = WeightVersion { lineage: 1, step: 1 };
+    trainer.execute(TrainCommand::Publish { seq: 6, version }).unwrap();
+    let (prompts, params) = (vec![vec![3, 5], vec![7]], greedy());
+    let sample = TrainCommand::Sample {
+        seq: 7,
+        prompts,
+        params,
+    };
+    let TrainReply::Samples { answers, .. } = trainer.execute(sample).unwrap() else {
+        panic!("samples are asked for");
+    };
+    let digest = seen.lock().unwrap().clone();
+    (digest, answers.into_iter().map(|answer| answer.ids).collect())
+}
+
+#[test]
+fn split_weights_are_published_and_sampled_as_whole_ones() {
+    let Some(member) = Member::here() else {
+        return in_ranks(
+            "train::tests::ranks::together::split_weights_are_published_and_sampled_as_whole_ones",
+            2,
+        );
+    };
+    tch::set_num_threads(1);
+    for dtype in [configs::Dtype::F32, configs::Dtype::Bf16] {
+        let with = |options: TrainerOptions| TrainerOptions { dtype, ..options };
+        let mut published = Vec::new();
+        for (name, options) in [("whole", by_gradient()), ("split", fully())] {
+            let name = format!("{name}-{dtype:?}");
+            let mut trainer = rank_of(&member, &name, Trains::Whole, with(options));
+            drive(&member, &mut trainer, |trainer| published.push(publish(trainer)));
+        }
+        assert!(member.rank > 0 || published[0] == published[1], "{dtype:?}");
+    }
 }
 
 /// Writes what this rank has, and returns what the other one has.
 fn exchange(member: &Member, name: &str, own: &str) -> String {
     let path = |rank: usize| member.folder.join(format!("{name}-{rank}"));
     std::fs::write(path(member.rank), own).unwrap();
-    drop(member.join(name, TIMEOUT));
+    // Waits: a rank that leaves at once is gone before the other has met it.
+    member.join(name, TIMEOUT).barrier().unwrap();
     std::fs::read_to_string(path(1 - member.rank)).unwrap()
 }
 
@@ -83,13 +153,18 @@ fn average_reference_and_samples_follow_on_every_rank() {
     let mut sampled = None;
     drive(&member, &mut ranks, |trainer| sampled = Some(play(trainer)));
     let of = |weights: &Weights| weights.digest().unwrap().to_hex().to_string();
-    let average = of(ranks.average().unwrap());
-    let reference = of(&ranks.reference.as_ref().unwrap().0);
-    assert_ne!(average, digest(&ranks), "it moves behind the weights");
-    assert_eq!(average, reference, "and the reference with it");
-    assert_eq!(exchange(&member, "average", &average), average);
+    let reference = of(&ranks.reference.as_ref().unwrap().weights);
+    assert_ne!(reference, digest(&ranks), "it moves behind the weights");
+    assert_eq!(exchange(&member, "reference", &reference), reference);
     if let Some(sampled) = sampled {
-        assert_eq!(sampled, play(&mut alone(Trains::Whole, options)));
+        let mut one = alone(Trains::Whole, options);
+        assert_eq!(sampled, play(&mut one));
+        let (all, own) = (one.average().unwrap(), ranks.owned.average.as_ref().unwrap());
+        let gap = (own - all.flat().narrow(0, 0, own.size()[0]))
+            .abs()
+            .max()
+            .double_value(&[]);
+        assert!(gap < 1e-5, "{gap}");
     }
 }
 

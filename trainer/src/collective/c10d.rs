@@ -1,5 +1,6 @@
-//! Ranks that are connected by c10d's Gloo: over TCP, through host memory.
+//! Ranks that are connected by c10d: by Gloo over TCP, and by NCCL for tensors on GPUs.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,15 +13,24 @@ use crate::shim::group;
 /// The longest wait for a root that has nothing to say.
 const IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// The store where the ranks of a group meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Store {
+    /// A file on a disk that all ranks share. c10d creates it.
+    File(PathBuf),
+    /// A server without a password: its address must be private. The rank that is `here` is the
+    /// server and listens on this address only.
+    Server { address: SocketAddr, here: bool },
+}
+
 /// The place where the ranks of a group meet.
 #[derive(Debug, Clone)]
 pub struct Meeting {
-    /// The store: a file on a disk that all ranks share. Gloo creates it.
-    pub file: PathBuf,
+    pub store: Store,
     /// Names the group. Ranks of an earlier start have another name and cannot join.
     pub name: String,
-    /// The address that this rank listens on for the others. Gloo's connections are neither
-    /// authenticated nor encrypted: it must be private.
+    /// The address that this rank listens on for the others. Gloo's and NCCL's connections are
+    /// neither authenticated nor encrypted: it must be private.
     pub address: String,
     pub rank: usize,
     pub world_size: usize,
@@ -28,17 +38,20 @@ pub struct Meeting {
     pub start: Duration,
     /// The time that an operation waits for other ranks.
     pub timeout: Duration,
+    /// The GPU of tensors that go through NCCL. Without one, all tensors go through host memory.
+    pub gpu: Option<usize>,
 }
 
-/// A member of a Gloo group. Tensors on a GPU go through host memory.
-pub struct Gloo {
+/// A member of a c10d group.
+pub struct C10d {
     group: group::Group,
     rank: usize,
     world_size: usize,
     timeout: Duration,
+    gpu: Option<usize>,
 }
 
-impl Gloo {
+impl C10d {
     /// Waits for the other ranks.
     ///
     /// # Errors
@@ -46,16 +59,8 @@ impl Gloo {
     pub fn join(meeting: &Meeting) -> Result<Self, CollectiveError> {
         let (rank, world_size) = (meeting.rank, meeting.world_size);
         let begun = Instant::now();
-        let group = group::Group::join(&group::Meeting {
-            file: &meeting.file,
-            prefix: &meeting.name,
-            address: &meeting.address,
-            rank,
-            world_size,
-            start: meeting.start,
-            timeout: meeting.timeout,
-        });
-        let group = group.map_err(|reason| CollectiveError::Join {
+        let joined = join(meeting);
+        let group = joined.map_err(|reason| CollectiveError::Join {
             rank,
             world_size,
             waited: begun.elapsed(),
@@ -66,7 +71,18 @@ impl Gloo {
             rank,
             world_size,
             timeout: meeting.timeout,
+            gpu: meeting.gpu,
         })
+    }
+
+    /// Returns true if the group takes the tensor where it is.
+    fn takes(&self, tensor: &Tensor) -> bool {
+        let here = match tensor.device() {
+            Device::Cpu => true,
+            Device::Cuda(index) => self.gpu == Some(index),
+            _ => false,
+        };
+        here && tensor.is_contiguous()
     }
 
     fn run(
@@ -111,7 +127,7 @@ impl Gloo {
         out: &mut Tensor,
         run: impl FnOnce(&mut Tensor) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
-        if out.device() == Device::Cpu && out.is_contiguous() {
+        if self.takes(out) {
             return run(out);
         }
         let mut host = out.f_to_device(Device::Cpu).and_then(|host| host.f_contiguous());
@@ -120,10 +136,11 @@ impl Gloo {
         out.f_copy_(host).map_err(|error| self.call(operation, &error))
     }
 
-    /// The tensor in host memory.
-    fn host(&self, operation: Operation, tensor: &Tensor) -> Result<Tensor, CollectiveError> {
-        let host = tensor.f_to_device(Device::Cpu).and_then(|host| host.f_contiguous());
-        host.map_err(|error| self.call(operation, &error))
+    /// The tensor where `out` of the same operation is: on the GPU of the group, or in host memory.
+    fn input(&self, operation: Operation, input: &Tensor, out: &Tensor) -> Result<Tensor, CollectiveError> {
+        let device = if self.takes(out) { out.device() } else { Device::Cpu };
+        let moved = input.f_to_device(device).and_then(|moved| moved.f_contiguous());
+        moved.map_err(|error| self.call(operation, &error))
     }
 
     /// Rejects sizes that would make ranks wait for each other in vain.
@@ -143,16 +160,39 @@ impl Gloo {
     }
 
     fn call(&self, operation: Operation, error: &TchError) -> CollectiveError {
-        CollectiveError::Call {
-            operation,
-            rank: self.rank,
-            world_size: self.world_size,
-            reason: error.to_string(),
-        }
+        CollectiveError::of_call(self, operation, error)
     }
 }
 
-impl Collective for Gloo {
+fn join(meeting: &Meeting) -> Result<group::Group, String> {
+    let host;
+    let store = match &meeting.store {
+        Store::File(file) => group::Store::File(file),
+        Store::Server { address, here } => {
+            host = address.ip().to_string();
+            let listen = || TcpListener::bind(address).map_err(|error| format!("listening on {address}: {error}"));
+            let listener = if *here { Some(listen()?) } else { None };
+            let port = address.port();
+            group::Store::Server {
+                host: &host,
+                port,
+                listener,
+            }
+        }
+    };
+    group::Group::join(group::Meeting {
+        store,
+        prefix: &meeting.name,
+        address: &meeting.address,
+        rank: meeting.rank,
+        world_size: meeting.world_size,
+        start: meeting.start,
+        timeout: meeting.timeout,
+        gpu: meeting.gpu,
+    })
+}
+
+impl Collective for C10d {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -171,7 +211,7 @@ impl Collective for Gloo {
     fn reduce_scatter(&self, part: &mut Tensor, whole: &Tensor) -> Result<(), CollectiveError> {
         let operation = Operation::ReduceScatter;
         self.check_parts(operation, whole, part)?;
-        let whole = self.host(operation, whole)?;
+        let whole = self.input(operation, whole, part)?;
         self.staged(operation, part, |part| {
             self.run(operation, Some(part), Some(&whole), 0, Patience::Step)
         })
@@ -180,7 +220,7 @@ impl Collective for Gloo {
     fn all_gather(&self, whole: &mut Tensor, part: &Tensor) -> Result<(), CollectiveError> {
         let operation = Operation::AllGather;
         self.check_parts(operation, whole, part)?;
-        let part = self.host(operation, part)?;
+        let part = self.input(operation, part, whole)?;
         self.staged(operation, whole, |whole| {
             self.run(operation, Some(whole), Some(&part), 0, Patience::Step)
         })

@@ -1,0 +1,160 @@
+//! Lays out a trainer's weights, state and gradient for its options and ranks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use configs::{Offload, Shard};
+use tch::{Kind, Tensor};
+
+use super::gradient_store::GradientStore;
+use super::model_parts::{Stretch, Window, stretches};
+use super::options::TrainerOptions;
+use super::owned::{Owned, Place};
+use super::ranks::{Parts, Ranks};
+use super::split_pass::SplitPass;
+use crate::model::{Layout, ModelError, ModelShape, Weights, kind_of};
+
+/// The parts of a trainer that a rank holds.
+pub(super) struct Held {
+    /// The layout of the trained weights.
+    pub(super) layout: Arc<Layout>,
+    pub(super) parts: Parts,
+    /// The weights to compute with.
+    pub(super) weights: Weights,
+    pub(super) computing: Computing,
+    pub(super) owned: Owned,
+    pub(super) gradient: GradientStore,
+}
+
+/// The weights to compute with, as the ranks exchange them.
+pub(super) enum Computing {
+    /// The buffer that begins with all weights. The rest is room for equal pieces.
+    Whole(Tensor),
+    /// A window, and this rank's pieces of the weights (`[Parts::length]`, in their dtype).
+    Window { window: Window, own: Tensor },
+}
+
+impl Held {
+    /// Lays out `weights` (f32, `[P]`).
+    pub(super) fn new(
+        shape: &ModelShape,
+        weights: Weights,
+        options: &TrainerOptions,
+        ranks: &Ranks,
+    ) -> Result<Self, ModelError> {
+        check(weights.layout(), options)?;
+        let (layout, device) = (Arc::clone(weights.layout()), weights.device());
+        let found = stretches(&layout, shape.layers);
+        let parts = parts_of(&layout, &found, options, ranks);
+        let place = place(&layout, &parts, options);
+        let (weights, computing, owned) = if options.shard == Shard::Full && !parts.is_whole() {
+            let owned = Owned::new(&weights, weights.flat().shallow_clone(), &parts, place, options.ema)?;
+            let kind = kind_of(options.dtype);
+            let window = Window::new(&layout, shape.layers, &parts, (kind, device))?;
+            let own = parts.zeros(kind, device)?;
+            window.fill(weights.flat())?;
+            parts.take(weights.flat(), &own)?;
+            (window.weights.share(), Computing::Window { window, own }, owned)
+        } else {
+            let (weights, room, owned) = lay_out(weights, &parts, place, options)?;
+            (weights, Computing::Whole(room), owned)
+        };
+        let gradient = if splits_gradient(options) && !parts.is_whole() {
+            let window = match &computing {
+                Computing::Whole(_) => None,
+                Computing::Window { window, own } => Some((window, own)),
+            };
+            let group = ranks.group().clone();
+            GradientStore::split(SplitPass::new(group, (&found, &parts, shape.layers), window, device)?)
+        } else {
+            GradientStore::whole(layout.numel() as i64, parts.room(), device)?
+        };
+        Ok(Self {
+            layout,
+            parts,
+            weights,
+            computing,
+            owned,
+            gradient,
+        })
+    }
+}
+
+fn splits_gradient(options: &TrainerOptions) -> bool {
+    matches!(options.shard, Shard::Gradient | Shard::Full)
+}
+
+fn check(layout: &Layout, options: &TrainerOptions) -> Result<(), ModelError> {
+    if splits_gradient(options) && !options.checkpoint_activations {
+        return Err(ModelError::shape(
+            "ranks split the gradient of one layer after another, which needs checkpoint_activations",
+        ));
+    }
+    if options.shard == Shard::Full && layout.lora().is_some() {
+        return Err(ModelError::shape(
+            "an adapter's base is not split among ranks; split its gradient at most",
+        ));
+    }
+    Ok(())
+}
+
+/// The pieces that each rank owns.
+fn parts_of(layout: &Layout, stretches: &[Stretch], options: &TrainerOptions, ranks: &Ranks) -> Parts {
+    let total = layout.numel() as i64;
+    let of = |ranges: Vec<Range<i64>>| Parts::of(ranges, ranks.rank(), ranks.count());
+    match options.shard {
+        _ if ranks.is_alone() => Parts::whole(total),
+        Shard::None => Parts::whole(total),
+        Shard::Optimizer => of(vec![0..total]),
+        Shard::Gradient | Shard::Full => of(stretches.iter().map(|stretch| stretch.range.clone()).collect()),
+    }
+}
+
+/// The kind of the weights of all ranks, if the masters are apart from them. An adapter is small,
+/// and some engines read it in f32, so it stays in f32 on all ranks.
+fn kind(layout: &Layout, options: &TrainerOptions) -> Kind {
+    match layout.lora() {
+        Some(_) => Kind::Float,
+        None => kind_of(options.dtype),
+    }
+}
+
+fn place(layout: &Layout, parts: &Parts, options: &TrainerOptions) -> Place {
+    let in_f32 = kind(layout, options) == Kind::Float;
+    match options.offload {
+        Offload::Optimizer => Place::Host,
+        Offload::None if parts.is_whole() || (in_f32 && options.shard == Shard::Optimizer) => Place::Within,
+        Offload::None => Place::Device,
+    }
+}
+
+/// Lays out weights that all ranks have: the weights, the buffer that begins with them, and the
+/// state that this rank owns.
+fn lay_out(
+    weights: Weights,
+    parts: &Parts,
+    place: Place,
+    options: &TrainerOptions,
+) -> Result<(Weights, Tensor, Owned), ModelError> {
+    let ema = options.ema;
+    let room = |kind: Kind| Tensor::f_zeros([parts.room()], (kind, weights.device()));
+    match place {
+        Place::Within if parts.is_whole() => {
+            let flat = weights.flat().shallow_clone();
+            let owned = Owned::new(&weights, flat.shallow_clone(), parts, place, ema)?;
+            Ok((weights, flat, owned))
+        }
+        Place::Within => {
+            let room = room(Kind::Float)?;
+            let within = parts.view(&room)?.unwrap_or_else(|| room.shallow_clone());
+            let weights = weights.moved_into(&room)?;
+            let owned = Owned::new(&weights, within, parts, place, ema)?;
+            Ok((weights, room, owned))
+        }
+        Place::Device | Place::Host => {
+            let room = room(kind(weights.layout(), options))?;
+            let owned = Owned::new(&weights, weights.flat().shallow_clone(), parts, place, ema)?;
+            Ok((weights.moved_into(&room)?, room, owned))
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The parts of a model as stretches of its flat buffer: embedding, layers, final norm, head.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::ranks::{Cut, Parts};
+use crate::model::{Layout, ModelError, Weights, part_of};
+
+/// A part of the model with trained parameters, which are neighbours in the flat buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stretch {
+    /// The part of the trunk, counted from the embedding; `None` for the head.
+    pub(super) part: Option<usize>,
+    pub(super) range: Range<i64>,
+}
+
+impl Stretch {
+    /// Returns true if this is one of `layers` layers.
+    pub(super) fn is_layer(&self, layers: usize) -> bool {
+        self.part.is_some_and(|part| (1..=layers).contains(&part))
+    }
+}
+
+/// The parts of a model with `layers` layers, in the order of the flat buffer.
+pub(super) fn stretches(layout: &Layout, layers: usize) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for spec in layout.params() {
+        let part = part_of(&spec.name, layers);
+        let end = (spec.offset + spec.numel) as i64;
+        match stretches.last_mut() {
+            Some(last) if last.part == part => last.range.end = end,
+            _ => stretches.push(Stretch {
+                part,
+                range: spec.offset as i64..end,
+            }),
+        }
+    }
+    stretches
+}
+
+/// Weights of which only one layer is there at a time (ZeRO-3, Rajbhandari et al.,
+/// arXiv:1910.02054, stage 3): embedding, norm and head have their places, and all layers share
+/// one.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// The weights to compute with, under a layout of the window.
+    pub(super) weights: Weights,
+    /// The room of each stretch, as long as the pieces of all ranks.
+    rooms: Vec<Tensor>,
+    stretches: Vec<Stretch>,
+    layers: usize,
+}
+
+impl Window {
+    /// A window of zeros on `device`. `parts` cuts each of the stretches of `layout`.
+    pub(super) fn new(
+        layout: &Layout,
+        layers: usize,
+        parts: &Parts,
+        (kind, device): (Kind, Device),
+    ) -> Result<Self, ModelError> {
+        let stretches = stretches(layout, layers);
+        let room = |cut: &Cut| cut.stride * parts.ranks() as i64;
+        let pairs = || stretches.iter().zip(parts.cuts());
+        let longest = pairs().filter(|(stretch, _)| stretch.is_layer(layers));
+        let mut end = longest.map(|(_, cut)| room(cut)).max().unwrap_or(0);
+        let mut starts = Vec::new();
+        for (stretch, cut) in pairs() {
+            // The layers' place is the first.
+            let start = if stretch.is_layer(layers) { 0 } else { end };
+            starts.push(start);
+            end = end.max(start + room(cut));
+        }
+        let place = |offset: i64| {
+            let found = pairs()
+                .zip(&starts)
+                .find(|((stretch, _), _)| stretch.range.contains(&offset));
+            found.map_or(offset, |((stretch, _), start)| start + offset - stretch.range.start)
+        };
+        let moved = layout.relocated(end as usize, |spec| place(spec.offset as i64) as usize);
+        let whole = Tensor::f_zeros([end], (kind, device))?;
+        let rooms: Result<Vec<Tensor>, TchError> = pairs()
+            .zip(&starts)
+            .map(|((_, cut), start)| whole.f_narrow(0, *start, room(cut)))
+            .collect();
+        Ok(Self {
+            weights: Weights::at_start_of(&whole, Arc::new(moved))?,
+            rooms: rooms?,
+            stretches,
+            layers,
+        })
+    }
+
+    /// Each stretch with its room.
+    pub(super) fn rooms(&self) -> impl Iterator<Item = (&Stretch, &Tensor)> {
+        self.stretches.iter().zip(&self.rooms)
+    }
+
+    /// Copies what is always there from whole weights in host memory.
+    pub(super) fn fill(&self, flat: &Tensor) -> Result<(), TchError> {
+        let flat = flat.f_detach()?;
+        for (stretch, room) in self.rooms().filter(|(stretch, _)| !stretch.is_layer(self.layers)) {
+            let (start, length) = (stretch.range.start, stretch.range.end - stretch.range.start);
+            room.f_narrow(0, 0, length)?
+                .f_copy_(&flat.f_narrow(0, start, length)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! The f32 state that a rank owns: trained weights, AdamW's moments, and the average of the
+//! weights, for this rank's pieces of the flat buffer.
+
+use broker::protocol::train::OptimStep;
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::ema::EmaOptions;
+use super::ranks::Parts;
+use crate::model::{ModelError, Weights};
+use crate::optim::{self, AdamW};
+
+/// The state that this rank owns. All buffers are `[Parts::length]`.
+pub(super) struct Owned {
+    /// The trained weights. They share the storage of the computing weights, unless they are
+    /// [apart](Self::is_apart).
+    pub(super) masters: Tensor,
+    pub(super) optimizer: AdamW,
+    /// The average of the trained weights, if kept.
+    pub(super) average: Option<Tensor>,
+    /// True if the masters have their own storage.
+    is_apart: bool,
+    /// True if the state is in host memory and goes through the device block by block.
+    staged: bool,
+}
+
+/// The place of the masters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the computing weights.
+    Within,
+    /// Apart, on the device.
+    Device,
+    /// Apart, in host memory; pinned if the device is a GPU.
+    Host,
+}
+
+impl Owned {
+    /// Copies this rank's pieces of `weights` (f32, `[P]`), or takes them as they are. `within` is
+    /// this rank's part of the computing weights, for [`Place::Within`].
+    pub(super) fn new(
+        weights: &Weights,
+        within: Tensor,
+        parts: &Parts,
+        place: Place,
+        ema: Option<EmaOptions>,
+    ) -> Result<Self, ModelError> {
+        let device = weights.device();
+        let zeros = || zeros(parts, place, device);
+        let masters = match place {
+            Place::Within => within,
+            Place::Device | Place::Host => {
+                let masters = zeros()?;
+                parts.take(weights.flat(), &masters)?;
+                masters
+            }
+        };
+        let average = match ema {
+            Some(_) => {
+                let average = zeros()?;
+                average.shallow_clone().f_copy_(&masters.f_detach()?)?;
+                Some(average)
+            }
+            None => None,
+        };
+        let stretches = parts.stretches(&optim::ranges(weights.params()));
+        Ok(Self {
+            masters,
+            optimizer: AdamW::new(zeros()?, zeros()?, stretches, device),
+            average,
+            is_apart: place != Place::Within,
+            staged: place == Place::Host,
+        })
+    }
+
+    /// Returns true if the computing weights are a copy of the masters.
+    pub(super) fn is_apart(&self) -> bool {
+        self.is_apart
+    }
+
+    /// Takes a step of AdamW with `grad` times `scale`, and writes the new weights to `computing`
+    /// if the masters are apart. Both are as long as the own buffers, on the device.
+    pub(super) fn step(
+        &mut self,
+        grad: &Tensor,
+        scale: f64,
+        params: &OptimStep,
+        computing: &Tensor,
+    ) -> Result<(), TchError> {
+        let _no_grad = tch::no_grad_guard();
+        let computing = computing.f_detach()?;
+        if self.staged {
+            let keep = |start: i64, block: &Tensor| computing.f_narrow(0, start, block.size1()?)?.f_copy_(block);
+            return self.optimizer.step_staged(&self.masters, grad, scale, params, keep);
+        }
+        self.optimizer.step(&self.masters, grad, scale, params)?;
+        if self.is_apart {
+            computing.shallow_clone().f_copy_(&self.masters)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the average after a step of the weights: `e <- d e + (1 - d) w`.
+    pub(super) fn move_average(&mut self, ema: EmaOptions) -> Result<(), TchError> {
+        let _no_grad = tch::no_grad_guard();
+        if let Some(average) = &mut self.average {
+            let _ = average.f_lerp_(&self.masters.f_detach()?, 1.0 - ema.decay)?;
+        }
+        Ok(())
+    }
+
+    /// Begins the average again at the current weights.
+    pub(super) fn restart_average(&mut self) -> Result<(), TchError> {
+        match &mut self.average {
+            Some(average) => average.f_copy_(&self.masters.f_detach()?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Zeros for one of the own buffers.
+fn zeros(parts: &Parts, place: Place, device: Device) -> Result<Tensor, TchError> {
+    match (place, device) {
+        (Place::Host, Device::Cpu) | (Place::Within | Place::Device, _) => parts.zeros(Kind::Float, device),
+        // Copies between pinned memory and a GPU are several times faster.
+        (Place::Host, device) => parts.zeros(Kind::Float, Device::Cpu)?.f_pin_memory(device),
+    }
+}
