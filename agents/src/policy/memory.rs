@@ -175,8 +175,8 @@ impl Split {
         self.share(own * F32) + open * F32
     }
 
-    /// The bytes of `own` weights to compute with, `width` bytes each: all of them, or a rank's part
-    /// with the parts of the model that are there together.
+    /// The bytes of `own` weights to compute with, `width` bytes each: all of them, or a rank's
+    /// part with the parts of the model that are there together.
     fn weights(self, shape: &ModelShape, own: u64, width: u64) -> u64 {
         if self.weights {
             self.share(own * width) + window(shape, own) * width

@@ -159,8 +159,8 @@ impl Group {
         // SAFETY: the group lives as long as `self`. Both pointers are null or tensors that outlive
         // the call, and a null one is not read: `collective::c10d` passes the tensors that the
         // operation needs. The call returns when c10d no longer uses the tensors' memory, or with
-        // an error; c10d itself then keeps what it still uses. An NCCL operation may go on: it is in
-        // order with the default stream, and c10d keeps its memory until its end.
+        // an error; c10d itself then keeps what it still uses. An NCCL operation may go on: it is
+        // in order with the default stream, and c10d keeps its memory until its end.
         guarded(|error, room| unsafe {
             let (operation, root) = (operation as c_int, number(root));
             let timeout = milliseconds(timeout);
