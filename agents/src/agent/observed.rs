@@ -1,4 +1,5 @@
-//! The agent's series for Prometheus: set from a batch's figures, which its line of metrics has too.
+//! The agent's series for Prometheus, set from the figures of a batch. Its line of metrics has the
+//! same figures.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
