@@ -79,7 +79,7 @@ else
 endif
 
 test-long: build ## what is slow and rarely fails: commands of pages, other people's clients
-	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field
+	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field prometheus
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
 	$(phase) "long tests" "about 20 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::AgentName;
-use broker::ids::{Attempt, GroupId, RequestId, WeightVersion};
+use broker::ids::{GroupId, RequestId, WeightVersion};
 use broker::protocol::control::{CoordinatorBeat, Heartbeat, RunPhase, RunState};
-use broker::protocol::turn::{Sampling, TurnOutcome, TurnResult};
-use rollout::workflow::unanswered::said;
+use broker::protocol::turn::Sampling;
 
 use crate::engine::GenerationJob;
 
@@ -39,20 +38,6 @@ pub(crate) fn job(id: u8, prompt_ids: &[u32], max_new_tokens: u32) -> Generation
         sampling: Arc::new(sampling(max_new_tokens)),
         seed: id.into(),
         keep: false,
-    }
-}
-
-/// Returns a turn without tokens, with a request and group that follow from `id`.
-pub(crate) fn turn_result(id: u8) -> TurnResult {
-    TurnResult {
-        request: RequestId([id; 16]),
-        group: GroupId([id; 16]),
-        attempt: Attempt([id; 16]),
-        member: 0,
-        role: "speaker".into(),
-        seat: 0,
-        turn: 0,
-        outcome: TurnOutcome::Done(said(String::new())),
     }
 }
 

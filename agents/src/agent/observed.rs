@@ -1,4 +1,4 @@
-//! The agent's series for Prometheus, from the figures of a batch. Its line of metrics has the
+//! The agent's series for Prometheus, set from the figures of a batch. Its line of metrics has the
 //! same figures.
 
 use std::path::Path;
@@ -225,10 +225,11 @@ mod tests {
                 cached: 1,
                 generated: 2,
             };
-            engine.count(role, &tokens, std::time::Duration::from_millis(5));
+            engine.count(role, tokens, std::time::Duration::from_millis(5));
             all.play.turns.of(["a", role, "committed", ""]).inc();
             all.play.turn_seconds.of(["a", role]).observe(0.1);
         }
+        engine.flush();
         for route in ["/v1/completions", "/v1/chat/completions"] {
             for code in ["200", "400", "429"] {
                 all.http.requests.of(["a", route, code]).inc();
@@ -259,6 +260,7 @@ mod tests {
             "dyad_entropy_nats{run=\"r\",agent=\"a\",role=\"writer\"} 1.5",
             "dyad_reward_part_mean{run=\"r\",agent=\"a\",role=\"solver\",part=\"form\"} 0.5",
             "dyad_train_step_seconds_sum{run=\"r\",agent=\"a\",part=\"publish\"} 0.2",
+            "dyad_engine_generation_tokens_total{run=\"r\",agent=\"a\",role=\"writer\"} 2",
             "dyad_alarm{run=\"r\",agent=\"a\",alarm=\"entropy\"} 0",
         ] {
             assert!(page.contains(line), "{line}:\n{page}");

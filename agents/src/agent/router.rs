@@ -165,9 +165,10 @@ impl Router {
         self.frames.insert(id, state);
         let mut jobs = Vec::new();
         let mut ready = Vec::new();
+        let came = self.observed.is_some().then(Instant::now);
         for request in frame.requests {
             let order = request.order;
-            match self.take(id, request, prompts, &frame.samplings) {
+            match self.take((id, came), request, prompts, &frame.samplings) {
                 Taken::Job(job) => jobs.push((order, job)),
                 Taken::Known(result) => ready.push((id, result)),
                 Taken::UnderWay => {}
@@ -185,7 +186,7 @@ impl Router {
 
     fn take(
         &mut self,
-        frame: u64,
+        (frame, came): (u64, Option<Instant>),
         request: TurnRequest,
         prompts: &[Result<Rendered, String>],
         samplings: &[broker::protocol::turn::Sampling],
@@ -224,7 +225,7 @@ impl Router {
                         request,
                         kept: prompt.kept,
                         frames: vec![frame],
-                        came: self.observed.is_some().then(Instant::now),
+                        came,
                     },
                 );
                 return Taken::Job(job);

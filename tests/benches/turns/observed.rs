@@ -6,7 +6,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -93,9 +93,8 @@ fn scraped(scrapes: &AtomicU64) -> anyhow::Result<Played> {
 
 /// Reads the metrics of the only run in a folder. Returns the size of the answer.
 fn scrape(folder: &Path) -> Option<usize> {
-    let runs = std::fs::read_dir(folder).ok()?;
-    let files: Vec<PathBuf> = runs.flatten().map(|run| run.path().join("prometheus.json")).collect();
-    let text = std::fs::read_to_string(files.first()?).ok()?;
+    let mut links = std::fs::read_dir(folder.join("prometheus")).ok()?;
+    let text = std::fs::read_to_string(links.next()?.ok()?.path()).ok()?;
     let entries: serde_json::Value = serde_json::from_str(&text).ok()?;
     let address = entries[0]["targets"][0].as_str()?;
     let mut stream = TcpStream::connect(address).ok()?;

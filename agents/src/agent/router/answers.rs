@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::{AsyncContext, Context};
 use broker::AgentName;
@@ -96,18 +97,21 @@ impl Router {
         }
         log_work(&finished);
         let (mut ready, mut groups) = (Vec::new(), Vec::new());
+        let now = self.observed.is_some().then(Instant::now);
         for (one, text) in finished {
             let Some(asked) = self.asked.remove(&one.job.request) else {
                 continue;
             };
             groups.push(asked.request.group);
-            if let (Some(observed), Some(came), Ok(made)) = (&mut self.observed, asked.came, &one.result) {
+            if let (Some(observed), Some(came), Some(now), Ok(made)) =
+                (&mut self.observed, asked.came, now, &one.result)
+            {
                 let tokens = GeneratedTokens {
                     prompt: one.job.prompt_ids.len(),
                     cached: made.reused,
                     generated: made.output_ids.len(),
                 };
-                observed.count(&asked.request.role, &tokens, came.elapsed());
+                observed.count(&asked.request.role, tokens, now.duration_since(came));
             }
             let remember = one.result.is_ok();
             let (request, ok) = (&asked.request, remember);
@@ -119,6 +123,9 @@ impl Router {
                 self.recent.put(result.request, result.clone(), bytes);
             }
             ready.extend(asked.frames.into_iter().map(|frame| (frame, result.clone())));
+        }
+        if let Some(observed) = &mut self.observed {
+            observed.flush();
         }
         self.queue.finished(groups);
         self.answer(ready, ctx);

@@ -76,8 +76,10 @@ impl Coordinator {
         let group = GroupId::new(&self.env.run, &candidate.id);
         let own = candidate.order.is_some();
         let taken = self.admission.take(group, candidate, self.play.has(&group));
-        let outcome = if taken.group.is_some() { "admitted" } else { "duplicate" };
-        self.figures.observed().task(own, outcome);
+        match taken.group {
+            Some(_) => self.figures.observed().admitted(own),
+            None => self.figures.observed().task(own, "duplicate"),
+        }
         taken.ack.into_iter().for_each(ack);
         taken.group
     }

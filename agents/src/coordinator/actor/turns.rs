@@ -3,6 +3,7 @@
 //! their groups and shown to onlookers.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
 
 use actix::Context;
 use broker::AgentName;
@@ -42,6 +43,9 @@ impl Coordinator {
             match step {
                 Step::Close(group) => self.close(group, ctx),
                 Step::Ask(place, turns) => {
+                    if self.figures.observed().is_on() {
+                        self.play.note_asked(&place.group, &turns);
+                    }
                     for turn in turns {
                         self.address(&place, turn, &mut wanted, &mut programs);
                     }
@@ -89,7 +93,6 @@ impl Coordinator {
         let wave = self.is_sync().then(|| self.play.next_wave());
         let asked = programs.iter().map(ProgramTurn::request);
         let missing: HashSet<RequestId> = wanted.iter().map(OutgoingTurn::request).chain(asked).collect();
-        self.figures.observed().asked(missing.iter());
         let frames = frames::build(wanted, &self.env.incarnation, wave);
         self.send_frames(&frames, ctx);
         if wave.is_some() {
@@ -225,12 +228,17 @@ impl Coordinator {
     fn apply(&mut self, group: GroupId, results: GroupResults, shared: &mut Vec<SharedTurn>) {
         // Workflows and graders that read a text may end the process.
         self.strikes.begin([group]);
+        let now = self.figures.observed().is_on().then(Instant::now);
         for (key, result) in results {
             let open = self.play.get(&group);
             let player = open.and_then(|open| self.specs.player(open.purpose, &key.role));
             let trains = open.is_some_and(Open::trains);
             let _scope = log_scope::turn_of(player.as_ref().map(|player| &player.agent), group, &key).entered();
-            self.figures.observed().result(&key.role, &result, trains);
+            if trains && now.is_some() && matches!(result.outcome, TurnOutcome::Done(_)) {
+                let took = now.zip(open.and_then(|open| open.asked_at(key.member)));
+                let took = took.map(|(now, asked)| now.saturating_duration_since(asked));
+                self.figures.observed().turn(&key.role, took);
+            }
             match result.outcome {
                 TurnOutcome::Done(generation) => shared.extend(self.apply_answer(group, key, generation)),
                 TurnOutcome::Failed { failure, retry } => self.apply_failure(group, &key, failure, retry),

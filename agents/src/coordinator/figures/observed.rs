@@ -1,13 +1,11 @@
 //! The coordinator's series for Prometheus: set from its figures as they change.
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use broker::RoleName;
-use broker::ids::RequestId;
 use broker::protocol::control::RunPhase;
 use broker::protocol::failure::FailureCode;
-use broker::protocol::turn::{TurnOutcome, TurnResult};
 use configs::RunConfig;
 use prometheus_client::metrics::histogram::Histogram;
 use rollout::group::{GroupSummary, MemberEnd};
@@ -18,24 +16,30 @@ use crate::observe::series::standing::PhaseLevels;
 use crate::observe::table::{Level, Total, set_total};
 use crate::stats::summary::Evaluation;
 
-/// A turn that was asked for so long ago is forgotten: its group was lost or given up.
-const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Below this number of open turns nothing is forgotten, because looking costs time.
-const FEW: usize = 4096;
-
 /// The series of a coordinator. Without an observer every call returns at once.
 pub(crate) struct ObservedPlay(Option<Observing>);
 
+/// The series that change often are kept: finding them by their labels costs a microsecond.
 struct Observing {
     observer: Observer,
     phase: PhaseLevels,
     groups_open: Level,
+    stale: Total,
+    played: Total,
+    lengths: Histogram,
+    ends: [(GroupEnd, Total); 4],
+    admitted: [Total; 2],
     /// The agent of each role, for labels.
     agents: BTreeMap<RoleName, String>,
     suites: Vec<String>,
-    /// When each open turn was last asked for.
-    asked: HashMap<RequestId, Instant>,
-    committed: BTreeMap<RoleName, (Total, Histogram)>,
+    /// Committed turns by role. Few roles are found faster in a list than in a map.
+    committed: Vec<(RoleName, CommittedTurns)>,
+}
+
+struct CommittedTurns {
+    turns: u64,
+    shown: Total,
+    seconds: Histogram,
 }
 
 /// The end of a group, as a label.
@@ -50,6 +54,8 @@ pub(crate) enum GroupEnd {
 }
 
 impl GroupEnd {
+    const ALL: [Self; 4] = [Self::Closed, Self::Empty, Self::Dead, Self::Voided];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -68,15 +74,27 @@ fn source(own: bool) -> &'static str {
 impl ObservedPlay {
     pub(super) fn new(observer: &Observer, config: &RunConfig) -> Self {
         let roles = config.workflow.roles.iter();
-        Self(observer.series().map(|series| Observing {
-            observer: observer.clone(),
-            phase: series.standing.phases("coordinator"),
-            groups_open: series.play.groups_open.of([]),
-            agents: roles.map(|(role, agent)| (role.clone(), agent.to_string())).collect(),
-            suites: config.eval.suites.keys().map(ToString::to_string).collect(),
-            asked: HashMap::new(),
-            committed: BTreeMap::new(),
+        Self(observer.series().map(|series| {
+            let play = &series.play;
+            Observing {
+                observer: observer.clone(),
+                phase: series.standing.phases("coordinator"),
+                groups_open: play.groups_open.of([]),
+                stale: play.stale.of([]),
+                played: play.conversations.of(["played", ""]),
+                lengths: play.conversation_turns.of([]),
+                ends: GroupEnd::ALL.map(|end| (end, play.groups.of([end.as_str()]))),
+                admitted: [true, false].map(|own| play.tasks.of([source(own), "admitted"])),
+                agents: roles.map(|(role, agent)| (role.clone(), agent.to_string())).collect(),
+                suites: config.eval.suites.keys().map(ToString::to_string).collect(),
+                committed: Vec::new(),
+            }
         }))
+    }
+
+    /// Returns true if anything is shown.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
     }
 
     fn series(&self) -> Option<&PlaySeries> {
@@ -84,43 +102,26 @@ impl ObservedPlay {
         observed.observer.series().map(|series| &series.play)
     }
 
-    /// Takes the state that the heartbeat reports.
+    /// Takes the state that the heartbeat reports, and shows the turns since the last one.
     pub(crate) fn beat(&mut self, phase: RunPhase, groups_open: u64, stale_results: u64) {
-        if let Some(observed) = &mut self.0 {
-            observed.phase.set(phase);
-            observed.groups_open.set(groups_open as f64);
-            if observed.asked.len() > FEW {
-                observed.asked.retain(|_, asked| asked.elapsed() < FORGOTTEN);
-            }
-        }
-        if let Some(series) = self.series() {
-            set_total(&series.stale.of([]), stale_results as f64);
-        }
-    }
-
-    /// Remembers when turns were asked for.
-    pub(crate) fn asked<'a>(&mut self, requests: impl Iterator<Item = &'a RequestId>) {
-        if let Some(observed) = &mut self.0 {
-            let now = Instant::now();
-            observed.asked.extend(requests.map(|request| (*request, now)));
-        }
-    }
-
-    /// Takes a committed result. Turns of evaluations count nowhere.
-    pub(crate) fn result(&mut self, role: &RoleName, result: &TurnResult, trains: bool) {
         let Some(observed) = &mut self.0 else { return };
-        let asked = observed.asked.remove(&result.request);
-        if !trains || !matches!(result.outcome, TurnOutcome::Done(_)) {
-            return;
+        observed.phase.set(phase);
+        observed.groups_open.set(groups_open as f64);
+        set_total(&observed.stale, stale_results as f64);
+        for (_, turns) in &observed.committed {
+            set_total(&turns.shown, turns.turns as f64);
         }
-        if !observed.committed.contains_key(role) {
-            let series = observed.of_role(role);
-            observed.committed.extend(series.map(|series| (role.clone(), series)));
-        }
-        if let Some((count, seconds)) = observed.committed.get(role) {
-            count.inc();
-            if let Some(asked) = asked {
-                seconds.observe(asked.elapsed().as_secs_f64());
+    }
+
+    /// Takes a committed turn of a group that trains, with the time since it was asked for.
+    pub(crate) fn turn(&mut self, role: &RoleName, took: Option<Duration>) {
+        let Some(observed) = &mut self.0 else { return };
+        let known = observed.committed.iter().position(|(known, _)| known == role);
+        let place = known.unwrap_or_else(|| observed.add(role));
+        if let Some((_, turns)) = observed.committed.get_mut(place) {
+            turns.turns += 1;
+            if let Some(took) = took {
+                turns.seconds.observe(took.as_secs_f64());
             }
         }
     }
@@ -134,15 +135,17 @@ impl ObservedPlay {
     }
 
     pub(crate) fn group(&self, end: GroupEnd) {
-        if let Some(series) = self.series() {
-            series.groups.of([end.as_str()]).inc();
+        let Some(observed) = &self.0 else { return };
+        if let Some((_, count)) = observed.ends.iter().find(|(known, _)| *known == end) {
+            count.inc();
         }
     }
 
     pub(super) fn conversations(&self, summary: &GroupSummary) {
-        let Some(series) = self.series() else { return };
-        let played = series.conversations.of(["played", ""]);
-        played.inc_by(summary.conversations as f64);
+        let (Some(observed), Some(series)) = (&self.0, self.series()) else {
+            return;
+        };
+        observed.played.inc_by(summary.conversations as f64);
         for (failure, count) in &summary.failed {
             let failed = series.conversations.of(["failed", failure.code.name()]);
             failed.inc_by(*count as f64);
@@ -150,16 +153,22 @@ impl ObservedPlay {
     }
 
     pub(super) fn members(&self, members: &[MemberEnd]) {
-        let Some(series) = self.series() else { return };
-        let lengths = series.conversation_turns.of([]);
+        let Some(observed) = &self.0 else { return };
         for member in members {
             if let MemberEnd::Ended { turns, .. } = member {
-                lengths.observe(turns.len() as f64);
+                observed.lengths.observe(turns.len() as f64);
             }
         }
     }
 
-    /// Counts a task with what became of it: `admitted`, `duplicate` or `dead`.
+    /// Counts a task that was admitted.
+    pub(crate) fn admitted(&self, own: bool) {
+        if let Some(observed) = &self.0 {
+            observed.admitted[usize::from(!own)].inc();
+        }
+    }
+
+    /// Counts another task with what became of it: `duplicate` or `dead`.
     pub(crate) fn task(&self, own: bool, outcome: &'static str) {
         if let Some(series) = self.series() {
             series.tasks.of([source(own), outcome]).inc();
@@ -197,11 +206,17 @@ impl Observing {
         self.agents.get(role).map_or("", String::as_str)
     }
 
-    fn of_role(&self, role: &RoleName) -> Option<(Total, Histogram)> {
-        let series = &self.observer.series()?.play;
-        let (agent, role) = (self.agent(role), role.as_str());
-        let count = series.turns.of([agent, role, "committed", ""]);
-        Some((count, series.turn_seconds.of([agent, role])))
+    fn add(&mut self, role: &RoleName) -> usize {
+        if let Some(series) = self.observer.series().map(|series| &series.play) {
+            let (agent, name) = (self.agent(role), role.as_str());
+            let turns = CommittedTurns {
+                turns: 0,
+                shown: series.turns.of([agent, name, "committed", ""]),
+                seconds: series.turn_seconds.of([agent, name]),
+            };
+            self.committed.push((role.clone(), turns));
+        }
+        self.committed.len().saturating_sub(1)
     }
 }
 
@@ -213,35 +228,36 @@ mod tests {
 
     use super::*;
     use crate::run_folder::tests::config_in;
-    use crate::testing;
 
     #[test]
-    fn turns_are_timed_from_asking_to_commit_and_evaluations_are_left_out() {
+    fn turns_are_timed_by_role_and_shown_with_the_heartbeat() {
         let observer = Observer::new(&RunId::new("r").unwrap());
         let mut observed = ObservedPlay::new(&observer, &config_in(Path::new("x")));
         let role = RoleName::new("speaker").unwrap();
-        let result = testing::turn_result(7);
-        observed.asked([result.request].iter());
-        observed.result(&role, &result, true);
-        observed.asked([result.request].iter());
-        observed.result(&role, &result, false);
+        observed.turn(&role, Some(Duration::from_millis(300)));
+        observed.turn(&role, None);
         observed.failure(&role, FailureCode::Engine, false);
+        observed.group(GroupEnd::Closed);
+        observed.admitted(true);
+        observed.beat(RunPhase::Running, 3, 0);
         let page = observer.page();
         for line in [
-            "dyad_turns_total{run=\"r\",agent=\"a\",role=\"speaker\",outcome=\"committed\",reason=\"\"} 1",
+            "dyad_turns_total{run=\"r\",agent=\"a\",role=\"speaker\",outcome=\"committed\",reason=\"\"} 2",
             "dyad_turns_total{run=\"r\",agent=\"a\",role=\"speaker\",outcome=\"retried\",reason=\"engine\"} 1",
             "dyad_turn_seconds_count{run=\"r\",agent=\"a\",role=\"speaker\"} 1",
+            "dyad_groups_total{run=\"r\",outcome=\"closed\"} 1",
+            "dyad_tasks_total{run=\"r\",source=\"own\",outcome=\"admitted\"} 1",
+            "dyad_run_phase{run=\"r\",component=\"coordinator\",phase=\"running\"} 1",
         ] {
             assert!(page.contains(line), "{line}:\n{page}");
         }
-        assert!(observed.0.unwrap().asked.is_empty());
     }
 
     #[test]
     fn without_an_observer_nothing_is_kept() {
         let mut observed = ObservedPlay::new(&Observer::default(), &config_in(Path::new("x")));
-        observed.asked([testing::turn_result(7).request].iter());
+        observed.turn(&RoleName::new("speaker").unwrap(), None);
         observed.group(GroupEnd::Closed);
-        assert!(observed.0.is_none());
+        assert!(!observed.is_on());
     }
 }

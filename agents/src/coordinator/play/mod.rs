@@ -143,6 +143,18 @@ impl Play {
         steps.collect()
     }
 
+    /// Remembers when turns of a group were asked for, by conversation.
+    pub(crate) fn note_asked(&mut self, group: &GroupId, turns: &[rollout::group::Wanted]) {
+        let Some(open) = self.open.get_mut(group) else { return };
+        let now = std::time::Instant::now();
+        for member in turns.iter().map(|turn| usize::from(turn.key.member)) {
+            if open.asked.len() <= member {
+                open.asked.resize(member + 1, None);
+            }
+            open.asked[member] = Some(now);
+        }
+    }
+
     /// Plans what the group needs, after something has happened to it.
     fn plan(&mut self, group: GroupId) {
         let Some(open) = self.open.get(&group) else { return };

@@ -25,6 +25,8 @@ pub struct Open {
     pub lease: Option<Lease>,
     /// When something was last asked or answered.
     pub moved: Instant,
+    /// When each conversation's newest turns were asked for; empty unless that is shown.
+    pub(super) asked: Vec<Option<std::time::Instant>>,
     /// Commits of its turns under way. Their records belong to the group's outcome.
     pub committing: usize,
     pub closing: bool,
@@ -53,6 +55,7 @@ impl Open {
             attempt,
             lease: None,
             moved: Instant::now(),
+            asked: Vec::new(),
             committing: 0,
             closing: false,
             decided: None,
@@ -75,6 +78,12 @@ impl Open {
     #[must_use]
     pub fn trains(&self) -> bool {
         self.purpose == Purpose::Train
+    }
+
+    /// When the newest turns of a conversation were asked for, if that was remembered.
+    #[must_use]
+    pub fn asked_at(&self, member: u16) -> Option<std::time::Instant> {
+        self.asked.get(usize::from(member)).copied().flatten()
     }
 
     /// Gives every conversation up: the task goes to the dead letters.

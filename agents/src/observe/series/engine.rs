@@ -1,6 +1,5 @@
 //! An agent's engine, as its router sees it.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
@@ -44,28 +43,32 @@ impl EngineSeries {
             running: self.running.of([agent]),
             waiting: self.waiting.of([agent]),
             series: self.clone(),
-            roles: HashMap::new(),
+            roles: Vec::new(),
         }
     }
 }
 
-/// The series of one agent's engine; those of each role are kept.
+/// The series of one agent's engine. Few roles are found faster in a list than in a map, and sums
+/// reach the series once a batch of generations: this runs for every turn.
 pub(crate) struct AgentEngine {
     agent: String,
     running: Level,
     waiting: Level,
     series: EngineSeries,
-    roles: HashMap<String, RoleWork>,
+    roles: Vec<(String, RoleWork)>,
 }
 
 struct RoleWork {
+    /// Tokens that the series do not have yet.
+    sum: GeneratedTokens,
     prompt: Total,
     cached: Total,
     generated: Total,
     seconds: Histogram,
 }
 
-/// The tokens of a generation.
+/// Tokens of generations.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GeneratedTokens {
     pub(crate) prompt: usize,
     pub(crate) cached: usize,
@@ -79,22 +82,39 @@ impl AgentEngine {
         self.waiting.set(waiting as f64);
     }
 
-    /// Counts a generation of a role.
-    pub(crate) fn count(&mut self, role: &str, tokens: &GeneratedTokens, took: Duration) {
-        if !self.roles.contains_key(role) {
-            let labels = [self.agent.as_str(), role];
-            let work = RoleWork {
-                prompt: self.series.prompt.of(labels),
-                cached: self.series.cached.of(labels),
-                generated: self.series.generated.of(labels),
-                seconds: self.series.seconds.of(labels),
-            };
-            self.roles.insert(role.to_owned(), work);
-        }
-        let Some(work) = self.roles.get(role) else { return };
-        work.prompt.inc_by(tokens.prompt as f64);
-        work.cached.inc_by(tokens.cached as f64);
-        work.generated.inc_by(tokens.generated as f64);
+    /// Takes a generation of a role; [`Self::flush`] shows it.
+    pub(crate) fn count(&mut self, role: &str, tokens: GeneratedTokens, took: Duration) {
+        let known = self.roles.iter().position(|(known, _)| known == role);
+        let place = known.unwrap_or_else(|| self.add(role));
+        let Some((_, work)) = self.roles.get_mut(place) else {
+            return;
+        };
+        work.sum.prompt += tokens.prompt;
+        work.sum.cached += tokens.cached;
+        work.sum.generated += tokens.generated;
         work.seconds.observe(took.as_secs_f64());
+    }
+
+    fn add(&mut self, role: &str) -> usize {
+        let labels = [self.agent.as_str(), role];
+        let work = RoleWork {
+            sum: GeneratedTokens::default(),
+            prompt: self.series.prompt.of(labels),
+            cached: self.series.cached.of(labels),
+            generated: self.series.generated.of(labels),
+            seconds: self.series.seconds.of(labels),
+        };
+        self.roles.push((role.to_owned(), work));
+        self.roles.len() - 1
+    }
+
+    /// Shows the sums of the generations since the last call.
+    pub(crate) fn flush(&mut self) {
+        for (_, work) in &mut self.roles {
+            let sum = std::mem::take(&mut work.sum);
+            work.prompt.inc_by(sum.prompt as f64);
+            work.cached.inc_by(sum.cached as f64);
+            work.generated.inc_by(sum.generated as f64);
+        }
     }
 }
