@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn decay_follows_the_pieces() {
         let parts = parts(1);
-        let stretches = parts.stretches(&[900..1100]);
+        let stretches = parts.stretches(std::slice::from_ref(&(900..1100)));
         let decaying = |place: i64| {
             stretches
                 .iter()
