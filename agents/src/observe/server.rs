@@ -90,7 +90,7 @@ fn routes(config: &mut ServiceConfig) {
 
 async fn metrics(request: HttpRequest, shown: Data<Shown>) -> HttpResponse {
     if let Err(denied) = check(&request, &shown.guard, true) {
-        return denied;
+        return refusal(denied);
     }
     HttpResponse::Ok()
         .content_type(CONTENT_TYPE)
@@ -101,7 +101,7 @@ async fn metrics(request: HttpRequest, shown: Data<Shown>) -> HttpResponse {
 async fn health(request: HttpRequest, shown: Data<Shown>) -> HttpResponse {
     match check(&request, &shown.guard, false) {
         Ok(()) => HttpResponse::Ok().body("ok\n"),
-        Err(denied) => denied,
+        Err(denied) => refusal(denied),
     }
 }
 
@@ -110,26 +110,29 @@ async fn readiness(request: HttpRequest, shown: Data<Shown>) -> HttpResponse {
     match check(&request, &shown.guard, false) {
         Ok(()) if shown.observer.is_ready() => HttpResponse::Ok().body("ready\n"),
         Ok(()) => HttpResponse::ServiceUnavailable().body("not ready: starting, or the broker is away\n"),
-        Err(denied) => denied,
+        Err(denied) => refusal(denied),
     }
 }
 
-fn check(request: &HttpRequest, guard: &RequestGuard, is_secret: bool) -> Result<(), HttpResponse> {
+fn check(request: &HttpRequest, guard: &RequestGuard, is_secret: bool) -> Result<(), RequestDenied> {
     let head = |name| request.headers().get(name).map(header::HeaderValue::as_bytes);
     let authorization = head(header::AUTHORIZATION);
     // No web page has the token; a scraper in another container names this one by its service.
     if guard.is_proven(authorization) {
         return Ok(());
     }
-    let denied = guard.allow(head(header::HOST), is_secret.then_some(authorization));
-    denied.map_err(|denied| match denied {
+    guard.allow(head(header::HOST), is_secret.then_some(authorization))
+}
+
+fn refusal(denied: RequestDenied) -> HttpResponse {
+    match denied {
         RequestDenied::Host => {
             HttpResponse::Forbidden().body("the request names an unknown host: use the address, or show the token\n")
         }
         RequestDenied::Token => HttpResponse::Unauthorized()
             .insert_header((header::WWW_AUTHENTICATE, "Bearer"))
             .body("send the header `Authorization: Bearer TOKEN` with the token of DYAD_METRICS_TOKEN\n"),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -145,7 +148,7 @@ mod tests {
             request = request.insert_header((header::AUTHORIZATION, format!("Bearer {token}")));
         }
         let checked = check(&request.to_http_request(), guard, is_secret);
-        checked.map_or_else(|denied| denied.status().as_u16(), |()| 200)
+        checked.map_or_else(|denied| refusal(denied).status().as_u16(), |()| 200)
     }
 
     #[test]
