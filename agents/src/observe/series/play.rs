@@ -68,7 +68,7 @@ impl PlaySeries {
                 CALL_SECONDS,
                 "a group's part of a commit in the state store",
             ),
-            leases_lost: table.counter("dyad_leases_lost", [], "groups whose lease was lost"),
+            leases_lost: table.counter("dyad_leases_lost", [], "leases of groups that were lost"),
             grader: table.histogram(
                 "dyad_grader_seconds",
                 ["grader", "outcome"],
