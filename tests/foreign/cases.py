@@ -153,18 +153,20 @@ def stop_texts_and_visitors(bench):
         return choice["finish_reason"], {span["weights"] for span in spans}
 
     answers = []
-    with bench.run("visitors", steps=8, tokens=40, a=http) as run:
+    with bench.run("visitors", steps=12, tokens=40, a=http) as run:
         run.until(lambda: server.label().startswith("dyad-") and run.trained("a"), "a batch")
-        with ThreadPoolExecutor(8) as pool:
-            while run.is_alive() and len(run.trained("a")) < 7:
-                asked = [(pool.submit(complete, **({"stop": [stop]} if stop else {})), stop) for stop in ["w1", None] * 4]
-                answers += [check(answer.result(), stop) for answer, stop in asked]
         chat = {"model": "a", "messages": [{"role": "user", "content": "o2"}], "max_tokens": 8, "stream": True}
         status, text = request(front + "/chat/completions", chat)
         expect(status == 200 and text.rstrip().endswith("[DONE]"), f"expected a stream, but it was {status}: {text}")
         status, text = request(front + "/completions", {"model": "a", "prompt": "o1", "echo": True, "logprobs": 0})
         expect(status == 400 and "echo" in text, f"expected echo to be rejected by name: {status} {text}")
-        run.expect_success(8)
+        with ThreadPoolExecutor(8) as pool:
+            while run.is_alive() and len(run.trained("a")) < 10:
+                asked = [(pool.submit(complete, **({"stop": [stop]} if stop else {})), stop) for stop in ["w1", None] * 4]
+                done = [(answer.result(), stop) for answer, stop in asked]
+                # The run may end meanwhile.
+                answers += [check(answer, stop) for answer, stop in done if "run_ended" not in answer[1]]
+        run.expect_success(12)
     ends = [end for end, _ in answers]
     versions = set().union(*(versions for _, versions in answers))
     expect("stopped" in ends, f"expected answers that a stop text ended, but they ended by {ends}")
