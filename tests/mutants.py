@@ -181,6 +181,10 @@ def make_tree(texts, tracked):
     """Writes the tree, leaving equal files as they are, so that a second build is short."""
     # Without .cargo: cargo then finds the repository's own and uses the same compiler flags.
     wanted = {path for path in tracked if not path.startswith(".cargo/") and (ROOT / path).is_file()}
+    # Another version: cargo would take these crates for the repository's own, which share the
+    # build folder.
+    manifest = (ROOT / "Cargo.toml").read_text()
+    texts["Cargo.toml"] = re.sub(r'(?m)^version = "(\d+\.\d+\.\d+)"$', r'version = "\1-mutants"', manifest, count=1)
     for path in wanted:
         data = texts[path].encode() if path in texts else (ROOT / path).read_bytes()
         copy = TREE / path
