@@ -105,7 +105,7 @@ fn parts_of(layout: &Layout, stretches: &[Stretch], options: &TrainerOptions, ra
     match options.shard {
         _ if ranks.is_alone() => Parts::whole(total),
         Shard::None => Parts::whole(total),
-        Shard::Optimizer => of(vec![0..total]),
+        Shard::Optimizer => of(std::iter::once(0..total).collect()),
         Shard::Gradient | Shard::Full => of(stretches.iter().map(|stretch| stretch.range.clone()).collect()),
     }
 }
