@@ -73,7 +73,7 @@ test: build ## all tests, those with real RabbitMQ and Redis too
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --no-run --quiet
 ifneq ($(nextest),)
 	$(phase) "doc tests" "seconds" cargo test --workspace --doc --quiet
-	$(phase) "tests" "about 30 minutes on 2 cores" cargo nextest run --workspace $(ARGS)
+	$(phase) "tests" "15 to 30 minutes on 2 cores" cargo nextest run --workspace $(ARGS)
 else
 	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
 endif

@@ -33,8 +33,8 @@ dyad() {
 # Starts an endless run and waits until it has trained.
 while_runs() {
     # Without stop_at, which ends the game when it is learned.
-    sed '/^stop_at/d' configs/signal.toml >endless.toml
-    "$DYAD" "${@/configs\/signal.toml/endless.toml}" --steps 1000000 >background.log 2>&1 &
+    sed '/^stop_at/d' "$2" >endless.toml
+    "$DYAD" "$1" endless.toml "${@:3}" --steps 1000000 >background.log 2>&1 &
     background=$!
     for _ in $(seq 1200); do
         ! grep -q 'step [1-9][0-9]*/1000000' background.log || return 0

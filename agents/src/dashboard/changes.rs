@@ -7,9 +7,9 @@ use actix_web::web::{self, Data, Json, JsonConfig, Path, Query, ServiceConfig};
 use actix_web::{HttpRequest, error::InternalError};
 use serde::Deserialize;
 
-use super::Server;
 use super::answer::{Answer, ApiError, json, whole};
 use super::command_answers::{ChangeRefused, PageChange};
+use super::server::Server;
 
 /// The largest request in bytes.
 const LARGEST: usize = 4 << 20;

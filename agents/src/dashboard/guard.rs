@@ -7,8 +7,8 @@ use actix_web::middleware::{DefaultHeaders, Next};
 use actix_web::web::Data;
 use actix_web::{Error, ResponseError};
 
-use super::Server;
 use super::answer::ApiError;
+use super::server::Server;
 use crate::base::request_guard::{RequestDenied, RequestGuard};
 use crate::base::secret::Token;
 

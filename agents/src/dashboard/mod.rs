@@ -19,6 +19,7 @@ mod redact;
 mod routes;
 mod runs;
 mod sampler;
+mod server;
 mod stream;
 pub(crate) mod watch;
 
@@ -38,6 +39,7 @@ use crate::base::secret::{Token, secret_in};
 pub use command_answers::{ChangeRefused, CommandAnswers, PageChange};
 use guard::Guard;
 pub use runs::Runs;
+use server::Server;
 
 /// Environment variable with the token; without it a random one is made.
 pub const VARIABLE: &str = "DYAD_DASHBOARD_TOKEN";
@@ -97,18 +99,6 @@ fn random() -> String {
     half() + &half()
 }
 
-/// The state that answers need. It is a cache: a new process reads the same files again.
-pub(crate) struct Server {
-    guard: Guard,
-    runs: Runs,
-    commands: Arc<dyn CommandAnswers>,
-    cards: api::runs::Cards,
-    figures: figures::Cache,
-    letters: api::letters::Cache,
-    streams: stream::Places,
-    watched: watch::Watched,
-}
-
 /// A dashboard that is being served.
 pub struct Served {
     /// The URL for the browser, with the token.
@@ -122,16 +112,7 @@ pub struct Served {
 /// Fails if the address cannot be listened on.
 pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyhow::Result<Served> {
     let Plan { address, guard, secret } = plan;
-    let state = Data::new(Server {
-        guard,
-        runs,
-        commands,
-        cards: api::runs::Cards::default(),
-        figures: figures::Cache::default(),
-        letters: api::letters::Cache::default(),
-        streams: stream::Places::default(),
-        watched: watch::Watched::default(),
-    });
+    let state = Data::new(Server::new(guard, runs, commands));
     let app = move || {
         App::new()
             .app_data(state.clone())

@@ -6,11 +6,11 @@ use broker::topology::Topology;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Server;
 use super::answer::{Answer, ApiError, blocking, json, whole};
 use super::api::{conversations, evaluations, facts, logs, series};
 use super::redact::redacted;
 use super::runs::now_ms;
+use super::server::Server;
 use super::{assets, changes, stream, watch};
 use crate::report::audit;
 

@@ -10,9 +10,9 @@ use broker::topology::{Plane, Topology};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::Server;
 use super::answer::{ApiError, whole};
 use super::runs::{State, state};
+use super::server::Server;
 use crate::base::log_scope;
 use crate::observe::CONTENT_TYPE;
 use crate::observe::table::{Labelled, Level, SeriesTable};

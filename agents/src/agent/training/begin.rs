@@ -6,15 +6,14 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::train::{ForwardWeights, Loss, TrainCommand};
-use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
+use configs::{EngineKind, OptimizerConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
-use trainer::collective::Collective;
-use trainer::model::Weights;
 use trainer::pulse::Pulse;
-use trainer::train::{EmaOptions, Trainer, TrainerOptions};
+use trainer::train::Trainer;
 use trainer::weights::WeightSink;
 
 use super::Training;
+use super::build::trainer;
 use super::former::BatchFormer;
 use super::ranks;
 use super::refused::Refused;
@@ -244,37 +243,4 @@ impl Training {
             _ => broken::lower_warm_start(agent),
         })
     }
-}
-
-/// Builds the trainer of a prepared policy, or one rank of it.
-pub(super) fn trainer(prepared: &mut Prepared, group: Option<Box<dyn Collective>>) -> anyhow::Result<Trainer> {
-    let train = &prepared.settings.train;
-    let options = TrainerOptions {
-        micro_batch_tokens: train.micro_batch_tokens,
-        keep_reference: train.kl.coef > 0.0,
-        ema: average(train),
-        checkpoint_activations: train.checkpoint_activations,
-        shard: train.shard,
-        offload: train.offload,
-        keep_checkpoints: train.keep_checkpoints,
-        tokenizer_folder: Some(prepared.folder.clone()),
-        dtype: prepared.settings.dtype,
-        base_name: prepared.folder.display().to_string(),
-        fall_back: true,
-        ..TrainerOptions::default()
-    };
-    let (shape, weights) = (prepared.shape.clone(), prepared.trained()?);
-    let base = prepared.base.as_ref().map(Weights::share);
-    Ok(match (group, base) {
-        (Some(group), base) => Trainer::in_group(group, shape, base, weights, options)?,
-        (None, Some(base)) => Trainer::with_base(shape, base, weights, options)?,
-        (None, None) => Trainer::new(shape, weights, options)?,
-    })
-}
-
-fn average(train: &TrainConfig) -> Option<EmaOptions> {
-    train.ema.map(|ema| EmaOptions {
-        decay: ema.decay,
-        is_reference: train.kl.coef > 0.0 && train.kl.reference == KlReference::Ema,
-    })
 }

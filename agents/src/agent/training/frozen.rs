@@ -9,7 +9,7 @@ use trainer::checkpoint::{self, CheckpointStore};
 use trainer::model::{Weights, peft};
 
 use super::Training;
-use super::begin::trainer;
+use super::build::trainer;
 use crate::base::log_scope;
 use crate::policy::{Prepared, warn_of_other_base};
 use crate::run_folder::RunFolder;

@@ -5,13 +5,14 @@
 //! the trainer continues from the newest checkpoint in a new lineage. It first trains again the
 //! batches that were recorded after that checkpoint, in their order.
 //!
-//! [`begin`] restores a checkpoint or begins with the first weights. [`frozen`] applies the warm
-//! start of a policy that is not trained. [`foreign`] connects SGLang's or vLLM's servers.
-//! [`former`] forms the next batch, [`step`] trains it, [`step_times`] accounts for its time, and
-//! [`save`] makes its weights permanent. [`refused`] limits how often rejected weights are sent
-//! again. [`ranks`] starts and watches the trainer's further processes.
+//! [`begin`] restores a checkpoint or begins with the first weights, in a trainer that [`build`]
+//! makes. [`frozen`] applies the warm start of a policy that is not trained. [`foreign`] connects
+//! SGLang's or vLLM's servers. [`former`] forms the next batch, [`step`] trains it, [`step_times`]
+//! accounts for its time, and [`save`] makes its weights permanent. [`refused`] limits how often
+//! rejected weights are sent again. [`ranks`] starts and watches the trainer's further processes.
 
 mod begin;
+mod build;
 mod foreign;
 mod former;
 mod frozen;

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use trainer::collective::{C10d, Collective, Meeting, Store};
 use trainer::device;
 
-use super::begin::trainer;
+use super::build::trainer;
 use crate::agent::Agent;
 use crate::agent::launched::Launched;
 use crate::base::fault::{Usage, no_such_agent};
