@@ -279,7 +279,7 @@ def main():
     for guard in guards:
         problem = verdict(guard, built)
         unnoticed += bool(problem)
-        print(f"{guard.name}: {'NOT FOUND: ' + problem if problem else 'found by ' + guard.test}", flush=True)
+        print(f"{guard.name}: {'MISSED: ' + problem if problem else 'caught by ' + guard.test}", flush=True)
     sys.exit(1 if unnoticed else 0)
 
 

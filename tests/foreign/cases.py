@@ -106,7 +106,7 @@ def ask(port, prompt):
 
 
 def temperature(bench):
-    """Temperature 0.7 is refused with raw log-probs; `dyad up` waits until the server has the flag."""
+    """Temperature 0.7 is refused with raw log-probs; `dyad up` waits until the server is repaired."""
     refused = dict(steps=4, temperature=0.7)
     raw = bench.servers.get(bench.model, "raw")
     with bench.run("raw", command="run", a=engine(raw), **refused) as run:

@@ -47,12 +47,12 @@ pub struct DashboardArgs {
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
     /// Let pages publish tasks, handle dead letters, and pause, resume, drain or checkpoint a run
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_token")]
     pub write: bool,
     /// Broker URL, instead of the runs' own
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
-    /// Broker URL with the publisher's user, where each process has its own
+    /// Broker URL with the publisher's user; default: --broker
     #[arg(long, env = "DYAD_BROKER_PUBLISHER", hide_env_values = true, value_name = "URL")]
     pub publisher: Option<String>,
     /// Broker URL with the operator's user, for dead letters and orders
@@ -117,7 +117,7 @@ impl DashboardOption {
     }
 }
 
-/// The answers of `dyad status`, `dyad audit` and `dyad tasks dead`.
+/// Answers pages, and makes their changes, as the commands do.
 #[derive(Default)]
 struct Answers {
     /// The run of this process.

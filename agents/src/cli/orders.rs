@@ -84,7 +84,7 @@ impl PhaseOrder {
         match self {
             Self::Pause => "paused: no new groups until `dyad resume`",
             Self::Resume => "running",
-            Self::Drain => "draining: open groups are finished, then the run ends",
+            Self::Drain => "draining: published tasks and open groups are finished, then the run ends",
             Self::DrainAndWait => "closed",
         }
     }

@@ -19,6 +19,11 @@ pub(crate) const ASSETS: [Asset; 6] = [
     ("/uplot.iife.min.js", SCRIPT, include_bytes!("assets/uplot.iife.min.js")),
 ];
 
+/// Returns true for the path of a file.
+pub(crate) fn is_asset(path: &str) -> bool {
+    ASSETS.iter().any(|(known, _, _)| *known == path)
+}
+
 /// Answers with the file of a path.
 pub(crate) fn answer(path: &str) -> HttpResponse {
     match ASSETS.iter().find(|(known, _, _)| *known == path) {

@@ -1,7 +1,6 @@
 //! Changes that pages ask for: tasks to publish, dead letters to handle, orders to the run.
 //!
-//! The commands make them; here a request is read, and a change that cannot be taken back is
-//! confirmed by the run's id.
+//! Reads requests and passes them to the commands. Irreversible changes must repeat the run's id.
 
 use actix_web::web::{self, Data, Json, JsonConfig, Path, Query, ServiceConfig};
 use actix_web::{HttpRequest, error::InternalError};
@@ -119,7 +118,7 @@ async fn orders(server: Data<Server>, run: Path<String>, body: Json<Ordered>) ->
     make(server, &run, change).await
 }
 
-/// An empty list means all letters to the commands, and a mistake here.
+/// Rejects an empty list: the commands would take all letters.
 fn named(ids: Vec<String>) -> Result<Vec<String>, ApiError> {
     if ids.is_empty() {
         return Err(ApiError::wrong("name the letters in `ids`"));
@@ -139,7 +138,7 @@ async fn make(server: Data<Server>, run: &str, change: PageChange) -> Answer {
     let folder = server.runs.find(run)?;
     let looks = matches!(change, PageChange::Publish { check: true, .. });
     if !looks {
-        tracing::info!(%run, change = change.name(), "a page changes the run");
+        tracing::info!(%run, change = change.name(), "a page asks for a change");
     }
     let letters = server.clone();
     let path = folder.path().to_owned();

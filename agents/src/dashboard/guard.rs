@@ -8,6 +8,7 @@ use actix_web::web::Data;
 use actix_web::{Error, ResponseError};
 
 use super::answer::ApiError;
+use super::assets;
 use super::server::Server;
 use crate::base::request_guard::{RequestDenied, RequestGuard};
 use crate::base::secret::Token;
@@ -53,8 +54,9 @@ impl Guard {
 
     /// Checks one request. The front end needs no token, because it holds no data.
     fn allow(&self, method: &Method, head: RequestHead<'_>) -> Result<(), ApiError> {
-        let is_secret = head.path.starts_with("/api/") || head.path == "/metrics";
-        let denied = self.rules.allow(head.host, is_secret.then_some(head.authorization));
+        // Open paths are listed: another spelling of a path (%61pi) leads to the same handler.
+        let is_open = assets::is_asset(head.path) || head.path == "/healthz";
+        let denied = self.rules.allow(head.host, (!is_open).then_some(head.authorization));
         if denied == Err(RequestDenied::Host) {
             return Err(ApiError::new(
                 403,
@@ -72,14 +74,15 @@ impl Guard {
         })
     }
 
-    /// Checks a request that changes something. A foreign page can send neither a form of this type
-    /// nor, without an answer to OPTIONS, a request of this type.
+    /// Checks a request that changes something. Another site cannot send JSON: forms have other
+    /// types, and scripts need an answer to OPTIONS.
     fn allow_change(&self, method: &Method, head: RequestHead<'_>) -> Result<(), ApiError> {
-        if !self.writes || method != Method::POST {
-            return Err(ApiError::new(
-                405,
-                "the dashboard only reads: start it with --write to change runs",
-            ));
+        if method != Method::POST {
+            return Err(ApiError::new(405, "use GET or POST"));
+        }
+        if !self.writes {
+            let message = "the dashboard only reads: start it with --write to change runs";
+            return Err(ApiError::new(405, message));
         }
         let kind = head.content_type.unwrap_or_default();
         if !kind.starts_with(b"application/json") {
@@ -163,6 +166,16 @@ mod tests {
         assert_eq!(get("/metrics", "127.0.0.1:7070", "wrong"), 401);
         assert_eq!(get("/", "localhost:7070", "wrong"), 200);
         assert_eq!(get("/healthz", "[::1]:7070", ""), 200);
+        for spelled in [
+            "/%61pi/runs",
+            "/%6detrics",
+            "/metrics",
+            "/api%2fruns",
+            "//api/runs",
+            "/unknown",
+        ] {
+            assert_eq!(get(spelled, "localhost", "wrong"), 401, "{spelled}");
+        }
         for forged in ["evil.example:7070", "", "127.0.0.1.evil.example"] {
             assert_eq!(get("/", forged, SECRET), 403, "{forged}");
             assert_eq!(get("/api/runs", forged, SECRET), 403, "{forged}");

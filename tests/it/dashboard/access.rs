@@ -32,6 +32,17 @@ fn foreign_requests_are_refused_and_secrets_stay() {
     for path in [api, "/", "/app.js", "/healthz"] {
         assert_eq!(status("GET", path, "evil.example", &pages.token), 403, "{path}");
     }
+    // The same paths in another spelling lead to the same handlers.
+    for path in [
+        "/%61pi/runs",
+        "/ap%69/runs",
+        "/%6detrics",
+        "/metrics",
+        "//api/runs",
+        "/./api/runs",
+    ] {
+        assert_eq!(status("GET", path, own, "wrong"), 401, "{path}");
+    }
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
         assert_eq!(status(method, api, own, &pages.token), 405, "{method}");
     }

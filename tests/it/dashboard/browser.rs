@@ -83,7 +83,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     let line = serde_json::json!({"time": text, "level": text, "message": text, text.as_str(): text});
     std::fs::write(folder.join("logs/z.jsonl"), format!("{line}\n")).unwrap();
 
-    let running = serve(&program, &run, &["--no-token", "--write"]);
+    let running = serve(&program, &run, &["--write"]);
     let pages = Pages::of(&running);
     let profile = program.home().join("browser");
     let draw = |path: &str, width: u32, dark: bool| -> String {
@@ -99,7 +99,10 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             .arg(format!("--user-data-dir={}", profile.display()))
             .arg(format!("--window-size={width},900"))
             .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)))
-            .arg(format!("http://{}/#/r/{run}/{path}", pages.address));
+            .arg(format!(
+                "http://{}/#token={}&/r/{run}/{path}",
+                pages.address, pages.token
+            ));
         let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -117,7 +120,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         ("letters", "The queue cannot be read"),
         ("config", "train_steps"),
         ("live", "No live turns"),
-        ("publish", "judged by the workflow signal"),
+        ("publish", "checked by this run's workflow signal"),
         ("orders", "Then the run ends."),
     ] {
         for (width, dark) in [(1280, false), (400, true)] {

@@ -9,11 +9,11 @@ const post = (path, body, signal) => ask(path, { method: "POST", signal, body: J
 function letterActions(one, text) {
   const result = h("div", {});
   const change = async (path, body) => {
-    await made(result, () => post(api("letters", path), body), ({ letters, missing }) => {
+    const done = await made(result, () => post(api("letters", path), body), ({ letters, missing }) => {
       const fates = letters.map((letter) => letter.fate);
       return fates.length ? fates.join("; ") : `no letter has the id ${missing.join(", ")} any more`;
     });
-    page.reread?.();
+    if (done) page.reread?.();
   };
   const editor = h("textarea", { rows: "6", "aria-label": `Task of letter ${one.id}`, spellcheck: "false" });
   editor.value = text;
@@ -32,8 +32,10 @@ async function made(place, work, words) {
   replace(place, h("p", { class: "soft" }, "Sending ..."));
   try {
     replace(place, message("", shown(words(await work()))));
+    return true;
   } catch (error) {
     replace(place, h("pre", { class: "message bad", role: "alert" }, shown(error.message)));
+    return false;
   }
 }
 
@@ -45,7 +47,7 @@ function sure(what, work) {
     work(name.value);
   } }, what);
   name.addEventListener("input", () => (go.disabled = name.value !== open.run));
-  const dialog = h("dialog", { "aria-label": what }, h("p", {}, `${what}? This cannot be taken back. Write the run's id, `,
+  const dialog = h("dialog", { "aria-label": what }, h("p", {}, `${what}? This cannot be taken back. Type the run's id, `,
     h("code", {}, open.run), ":"), name, h("div", { class: "tools" }, go,
     h("button", { click: () => dialog.remove() }, "Cancel")));
   document.body.append(dialog);
@@ -55,7 +57,7 @@ function sure(what, work) {
 async function publishPage(_rest, _options, signal) {
   const lines = h("textarea", { rows: "10", spellcheck: "false", "aria-label": "Tasks, one JSON object per line",
     placeholder: '{"prompt": "...", "label": "...", "id": "..."}' });
-  const [prompt, label, id] = [["Prompt", 3], ["Label", 1], ["Id, optional", 1]].map(([name, rows]) =>
+  const [prompt, label, id] = [["Prompt", 3], ["Label: JSON, or else text", 1], ["Id, optional", 1]].map(([name, rows]) =>
     h("textarea", { rows: String(rows), "aria-label": name, placeholder: name }));
   const [verdict, result] = [h("div", {}), h("div", {})];
   const send = h("button", { disabled: true }, "Publish");
@@ -103,11 +105,12 @@ async function publishPage(_rest, _options, signal) {
       lines.value = "";
     } catch (error) {
       if (error.name === "AbortError") return;
+      send.disabled = false;
       replace(result, h("pre", { class: "message bad", role: "alert" }, shown(error.message)));
     }
   });
   replace(main, h("div", { class: "head" }, h("h1", {}, "Publish tasks"),
-    h("span", { class: "soft" }, `judged by the workflow ${open.config.workflow} of this run`)),
+    h("span", { class: "soft" }, "checked by this run's workflow ", shown(open.config.workflow))),
   h("section", { class: "panel pad form" }, h("h2", {}, "One task"), prompt, label, id,
     h("div", { class: "tools" }, add)),
   h("section", { class: "panel pad form" }, h("h2", {}, "Lines"), h("div", { class: "tools" }, file), lines,
@@ -127,13 +130,13 @@ async function ordersPage() {
   const result = h("div", {});
   const order = (name, extra) => made(result, () => post(api("orders"), { order: name, ...extra }),
     (answer) => answer.done);
-  const row = (name, button, effect) => [button, effect, h("code", {}, `dyad ${name}`)];
+  const row = (name, button, effect) => [button, effect, h("code", {}, `dyad ${name} ${open.run}`)];
   const plainly = (name, label) => h("button", { click: () => order(name) }, label);
   replace(main, h("div", { class: "head" }, h("h1", {}, "Orders")), h("div", { class: "panel" },
     table(["Order", "Effect", "Command"], [
       row("pause", plainly("pause", "Pause"),
         "No new groups. Open groups are finished, and complete batches are trained."),
-      row("resume", plainly("resume", "Resume"), "New groups again, after a pause."),
+      row("resume", plainly("resume", "Resume"), "Ends a pause: new groups begin."),
       row("checkpoint", plainly("checkpoint", "Checkpoint"),
         "One checkpoint of each agent with nothing in flight. Groups still open after 60 s start again."),
       row("drain", h("button", { click: () => sure("Drain the run", (confirm) => order("drain", { confirm })) },
