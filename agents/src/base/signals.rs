@@ -30,6 +30,11 @@ impl Signals {
         })
     }
 
+    /// Returns true if a supervisor holds this process and has not ended.
+    pub fn has_supervisor(&self) -> bool {
+        self.alone.is_some()
+    }
+
     /// Waits for the next stop request. Cancelling it loses none.
     pub async fn next(&mut self) {
         tokio::select! {

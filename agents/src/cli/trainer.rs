@@ -63,7 +63,11 @@ pub(super) fn later_rank(
         let mut signals = Signals::listen()?;
         tokio::select! {
             ended = ranks::serve(folder, config, name, start) => ended,
-            () = signals.next() => Ok(()),
+            // The agent lives and would wait for this rank.
+            () = signals.next() => match signals.has_supervisor() {
+                true => Err(anyhow::anyhow!("a signal ended rank {} of the trainer", start.rank())),
+                false => Ok(()),
+            },
         }
     })
 }

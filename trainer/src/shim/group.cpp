@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -176,6 +177,11 @@ int dyad_group_join(
     auto made = std::make_unique<Group>();
     made->host = std::move(backend);
     if (new_nccl != nullptr) {
+      // NCCL chooses an interface itself, and its connections have no password: ranks of one
+      // machine stay on it. A value of the user's stays.
+      if (std::strcmp(address, "127.0.0.1") == 0) {
+        setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+      }
       auto nccl = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
       c10d::Backend* gpu = nullptr;
       char reason[512] = "";

@@ -8,6 +8,7 @@ use super::gradient::rows_of;
 use super::reference::reference_of;
 use super::stop::Stop;
 use super::trainer::Trainer;
+use crate::collective::Patience;
 use crate::loss::head::Slope;
 use crate::loss::joint::{Member, Share};
 
@@ -101,7 +102,7 @@ impl Trainer {
         } else {
             Err(refusal.to_string())
         };
-        let bytes = self.ranks.of_first(bytes);
+        let bytes = self.ranks.of_first(bytes, Patience::Step);
         if given != wanted {
             return Err(refusal.into());
         }

@@ -23,10 +23,12 @@ impl Trainer {
         Ok(TrainReply::Published)
     }
 
-    /// Does what can fail. Returns the new reference policy, if there is one.
+    /// Does what can fail. Returns the new reference policy, if there is one. The ranks agree
+    /// before each exchange: one that gave up alone would leave the others in it.
     fn prepare_publish(&mut self, version: WeightVersion) -> Result<Option<Reference>, Stop> {
         let failed = |error: ModelError| Stop::Failed(error.to_string());
-        let copied = self.weights_on_first()?;
+        let copied = self.weights_on_first();
+        let copied = self.ranks.agree(copied)?;
         let split = matches!(self.computing, Computing::Window { .. });
         // With split weights only rank 0 has something to publish.
         let weights = match &copied {
@@ -36,20 +38,19 @@ impl Trainer {
         };
         // A step with finite gradients can still produce such weights. No engine can sample from
         // them, and no checkpoint may keep them.
-        let tensor = weights.map_or(Ok(None), Weights::first_not_finite).map_err(failed)?;
-        let checked = match tensor {
+        let tensor = weights.map_or(Ok(None), Weights::first_not_finite);
+        let checked = tensor.map_err(failed).and_then(|tensor| match tensor {
             Some(tensor) => Err(Refusal::NotFinite {
                 version,
                 tensor: tensor.to_owned(),
             }
             .into()),
             None => Ok(()),
-        };
+        });
         self.ranks.agree(checked)?;
         if version.step == 0 {
-            self.owned
-                .restart_average()
-                .map_err(|error| failed(ModelError::from(error)))?;
+            let restarted = self.owned.restart_average();
+            self.ranks.agree(restarted.map_err(|error| failed(error.into())))?;
         }
         let reference = if version.step == 0 && self.options.keep_reference {
             Some(self.copy_as_reference()?)

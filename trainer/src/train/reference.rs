@@ -63,7 +63,8 @@ impl Trainer {
         let Some(ema) = self.options.ema else {
             return Ok(());
         };
-        self.owned.move_average(ema).map_err(ModelError::from)?;
+        let moved = self.owned.move_average(ema).map_err(ModelError::from);
+        self.ranks.agree(moved.map_err(Stop::from))?;
         if ema.is_reference
             && let Some(reference) = &self.reference
             && let Some(average) = &self.owned.average

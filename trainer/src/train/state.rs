@@ -11,12 +11,15 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::error::Refusal;
 use super::layout::Computing;
 use super::pieces::{Buffer, Pieces};
+use super::ranks::Fault;
+use super::reference::Reference;
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::checkpoint::state::{STATE, dtype_name, state_digest};
 use crate::checkpoint::{
     AdaptedBase, CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments, tokenizer,
 };
+use crate::collective::Patience;
 use crate::model::{ModelError, ModelShape, ParamSource, Weights, peft, save_model};
 
 /// The file of a model that is written first.
@@ -141,11 +144,12 @@ impl Trainer {
             Some(Err(error)) => Err(error.to_string()),
             None => Ok(Vec::new()),
         };
-        let bytes = self.ranks.of_first(bytes);
-        if let Some(found) = found {
-            return Ok(found?.folder);
+        // Rank 0 reads whole files for their digests, however long its disk takes.
+        let bytes = self.ranks.of_first(bytes, Patience::Idle);
+        match (bytes, found) {
+            (Err(Fault::Failed(_)) | Ok(_), Some(found)) => Ok(found?.folder),
+            (bytes, _) => Ok(OsString::from_vec(bytes?).into()),
         }
-        Ok(OsString::from_vec(bytes?).into())
     }
 
     fn read(&self, folder: &Path) -> Result<Read, Stop> {
@@ -188,6 +192,23 @@ impl Trainer {
     }
 
     fn take_over(&mut self, read: &Read) -> Result<(), Stop> {
+        let taken = self.take_state(read);
+        let reference = self.ranks.agree(taken)?;
+        self.reference = if self.follows_average() {
+            Some(self.copy_as_reference()?)
+        } else {
+            reference
+        };
+        let state = &read.state;
+        self.pending = 0;
+        self.skipped = state.skipped_steps;
+        self.version = state.version.map(|(lineage, step)| WeightVersion { lineage, step });
+        self.published = state.published && self.version.is_some();
+        Ok(())
+    }
+
+    /// Takes this rank's part of a checkpoint. Returns its reference policy.
+    fn take_state(&mut self, read: &Read) -> Result<Option<Reference>, Stop> {
         let (state, weights) = (&read.state, &read.weights);
         let torch = |error: TchError| Stop::from(ModelError::from(error));
         let reference = match &read.reference {
@@ -218,16 +239,7 @@ impl Trainer {
             let from = read.average.as_ref().unwrap_or(weights);
             self.parts.take(from.flat(), average).map_err(torch)?;
         }
-        self.reference = if self.follows_average() {
-            Some(self.copy_as_reference()?)
-        } else {
-            reference
-        };
-        self.pending = 0;
-        self.skipped = state.skipped_steps;
-        self.version = state.version.map(|(lineage, step)| WeightVersion { lineage, step });
-        self.published = state.published && self.version.is_some();
-        Ok(())
+        Ok(reference)
     }
 
     /// The frozen base of the weights, if they are an adapter.

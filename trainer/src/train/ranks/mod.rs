@@ -102,11 +102,11 @@ impl Ranks {
     }
 
     /// Gives rank 0's bytes, or the reason why there are none, to all ranks.
-    pub(super) fn of_first(&self, mine: Result<Vec<u8>, String>) -> Result<Vec<u8>, Fault> {
+    pub(super) fn of_first(&self, mine: Result<Vec<u8>, String>, patience: Patience) -> Result<Vec<u8>, Fault> {
         if self.is_alone() {
             return mine.map_err(Fault::Failed);
         }
-        let bytes = broadcast_bytes(&self.group, codec::encode(&mine), 0, Patience::Step)?;
+        let bytes = broadcast_bytes(&self.group, codec::encode(&mine), 0, patience)?;
         let first: Result<Vec<u8>, String> = codec::decode(&bytes).map_err(|error| Fault::Failed(error.to_string()))?;
         first.map_err(|reason| Fault::Failed(format!("rank 0: {reason}")))
     }

@@ -127,9 +127,11 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
     let (end, ended) = oneshot::channel();
     // A thread of its own: a stop signal ends the process while it waits for orders.
     let serving = move || {
-        let mut serve = || -> anyhow::Result<()> {
+        let serve = move || -> anyhow::Result<()> {
             let group = C10d::join(&meeting)?;
             let mut trainer = trainer(&mut prepared, Some(Box::new(group)))?;
+            // It holds all weights in f32, and the trainer has its own.
+            drop(prepared);
             tracing::info!(rank, "rank is serving");
             Ok(trainer.serve()?)
         };
@@ -200,7 +202,10 @@ fn forget(folder: &Path, name: &AgentName) -> io::Result<()> {
     let begins = format!("{name}-");
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(&begins) {
+        let file = entry.file_name();
+        // The rest of another agent's file (a-b) has a dash.
+        let rest = file.to_str().and_then(|file| file.strip_prefix(&begins));
+        if rest.is_some_and(|rest| !rest.contains('-')) {
             std::fs::remove_file(entry.path())?;
         }
     }
