@@ -5,13 +5,15 @@ use std::time::Duration;
 use broker::protocol::control::{Command, RunPhase, RunState};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Span;
+use tracing::span::EnteredSpan;
 
 /// Between two looks at the queues of a run that is being drained.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks in succession that must find nothing.
 const LOOKS: u32 = 2;
 
-/// The run's state, the looks at its queues, and the end of this coordinator.
+/// The run's state, the looks at its queues, and the scope and end of this coordinator.
 pub(crate) struct Lifecycle {
     run: RunState,
     closed_at: Option<Instant>,
@@ -22,6 +24,8 @@ pub(crate) struct Lifecycle {
     stalled: Option<String>,
     /// The coordinator was ordered to stop, or yields to another: it begins nothing new.
     stopping: bool,
+    /// The scope of its log lines: an actor's context has none of its own.
+    scope: Span,
     ended: Option<oneshot::Sender<anyhow::Result<()>>>,
 }
 
@@ -36,8 +40,14 @@ impl Lifecycle {
             last_look: Instant::now(),
             stalled: None,
             stopping: false,
+            scope: Span::current(),
             ended: Some(ended),
         }
+    }
+
+    /// Enters the scope in which the coordinator was made.
+    pub(crate) fn log_scope(&self) -> EnteredSpan {
+        self.scope.clone().entered()
     }
 
     #[must_use]

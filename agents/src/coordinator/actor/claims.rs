@@ -55,7 +55,7 @@ impl Coordinator {
     ) {
         self.admission.begin_claim(group, admitting);
         ctx.run_later(pause, move |actor, ctx| {
-            let _scope = actor.scope.clone().entered();
+            let _scope = actor.lifecycle.log_scope();
             if let Some(admitting) = actor.admission.take_claim(&group) {
                 go_on(actor, admitting, ctx);
             }

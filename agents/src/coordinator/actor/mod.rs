@@ -22,7 +22,6 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use configs::Mode;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tracing::Span;
 
 use super::admission::Admission;
 use super::clock::Clock;
@@ -60,8 +59,6 @@ pub(crate) struct Coordinator {
     snapshots: Snapshots,
     /// Marks of the work during which a process died.
     strikes: Strikes,
-    /// The scope of its log lines: an actor's context has none of its own.
-    scope: Span,
 }
 
 impl Coordinator {
@@ -92,7 +89,6 @@ impl Coordinator {
             clock: Clock::new(Instant::now()),
             snapshots: Snapshots::default(),
             strikes: Strikes::open(&env.folder, "coordinator")?,
-            scope: Span::current(),
             env,
         })
     }
@@ -144,7 +140,7 @@ impl Coordinator {
     }
 
     fn tick(&mut self, ctx: &mut Context<Self>) {
-        let _scope = self.scope.clone().entered();
+        let _scope = self.lifecycle.log_scope();
         if self.clock.beat_is_due() {
             self.send_beat();
         }
@@ -186,7 +182,7 @@ impl Handler<Input> for Coordinator {
     type Result = ();
 
     fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
-        let _scope = self.scope.clone().entered();
+        let _scope = self.lifecycle.log_scope();
         // Another coordinator takes over what this one gave up, with the deliveries dropped here.
         if self.lifecycle.is_stopping() && !matches!(input, Input::Stop(_)) {
             return;
