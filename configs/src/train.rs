@@ -116,7 +116,7 @@ pub enum Shard {
     Optimizer,
     /// Also the gradient (ZeRO-2). Needs `checkpoint_activations`.
     Gradient,
-    /// Also the weights (ZeRO-3). Not for adapters.
+    /// Also the weights that compute (ZeRO-3). Needs `checkpoint_activations`; not for adapters.
     Full,
 }
 

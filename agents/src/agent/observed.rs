@@ -129,21 +129,13 @@ mod tests {
     use rollout::batch::{BatchStats, Discard, Mean};
 
     use super::*;
+    use crate::agent::training::step_times::METRICS;
     use crate::observe::Observer;
     use crate::observe::series::engine::GeneratedTokens;
     use crate::testing;
 
     const MOST: usize = 400;
     const ROLES: [&str; 3] = ["solver", "verifier", "writer"];
-    const TIMES: [&str; 7] = [
-        "time/wait_s",
-        "time/checkpoint_s",
-        "time/ledger_s",
-        "time/old_logprobs_s",
-        "time/forward_backward_s",
-        "time/optimizer_s",
-        "time/publish_s",
-    ];
 
     /// A batch of three roles with three reward parts each and every reason to discard a sample.
     fn batch() -> Batch {
@@ -204,13 +196,15 @@ mod tests {
         };
         let watched =
             toml::from_str("repetition = 0.5\nsameness = 0.9\nleast_tokens = 2\nmost_tokens = 9\nentropy = 0.1");
+        let names = std::iter::once("time/wait_s").chain(METRICS);
+        let times: Vec<_> = names.map(|name| (name, 0.2)).collect();
         TrainedBatch {
             agent: "a",
             batch: &batch(),
             outcome: &outcome,
             watched: &watched.unwrap(),
             alarms: &[],
-            times: &TIMES.map(|name| (name, 0.2)),
+            times: &times,
             ledger: Path::new("/none"),
         }
         .show(all);

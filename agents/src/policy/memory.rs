@@ -1,13 +1,17 @@
-//! Estimates the memory that an agent needs, before anything is loaded.
+//! Estimates the memory that an agent needs, before anything is loaded. [`split`] has the parts of
+//! a trainer's ranks.
+
+mod split;
 
 use std::collections::BTreeMap;
 
 use configs::{
-    AgentConfig, AgentName, DeviceName, Dtype, EngineKind, ModelConfig, Offload, RunConfig, Shard, TokenizerConfig,
+    AgentConfig, AgentName, DeviceName, Dtype, EngineKind, ModelConfig, Offload, RunConfig, TokenizerConfig,
 };
 use trainer::loss::head::chunk_elements;
 use trainer::model::{Layout, ModelShape};
 
+use self::split::Split;
 use super::lora_shape;
 use crate::run_folder::models::{self, Reads};
 
@@ -127,75 +131,6 @@ impl Memory {
         self.activations += activations(agent, shape);
         self
     }
-}
-
-/// How the ranks of a trainer hold its f32 state.
-#[derive(Debug, Clone, Copy)]
-struct Split {
-    /// Ranks that the state is split among.
-    ranks: u64,
-    /// True if the gradient is split too.
-    gradient: bool,
-    /// True if the weights to compute with are split too.
-    weights: bool,
-    /// True if the f32 weights are not the ones that the model computes with.
-    apart: bool,
-    /// True if the weights of all ranks are in f32: for an adapter, or in an f32 run.
-    computes_in_f32: bool,
-}
-
-impl Split {
-    fn of(agent: &AgentConfig) -> Self {
-        let train = &agent.train;
-        let ranks = match train.shard {
-            Shard::None => 1,
-            Shard::Optimizer | Shard::Gradient | Shard::Full => train.devices.len().max(1) as u64,
-        };
-        let computes_in_f32 = agent.lora.is_some() || agent.dtype == Dtype::F32;
-        let gradient = matches!(train.shard, Shard::Gradient | Shard::Full) && ranks > 1;
-        Self {
-            ranks,
-            gradient,
-            weights: train.shard == Shard::Full && ranks > 1,
-            apart: train.offload == Offload::Optimizer || gradient || (ranks > 1 && !computes_in_f32),
-            computes_in_f32,
-        }
-    }
-
-    /// The bytes of a gradient of `own` elements: all of it, or a rank's part with the parts of the
-    /// model that are not split yet.
-    fn gradient(self, agent: &AgentConfig, shape: &ModelShape, own: u64) -> u64 {
-        if !self.gradient {
-            return own * F32;
-        }
-        let open = match agent.lora {
-            Some(_) => own,
-            None => window(shape, own),
-        };
-        self.share(own * F32) + open * F32
-    }
-
-    /// The bytes of `own` weights to compute with, `width` bytes each: all of them, or a rank's
-    /// part with the parts of the model that are there together.
-    fn weights(self, shape: &ModelShape, own: u64, width: u64) -> u64 {
-        if self.weights {
-            self.share(own * width) + window(shape, own) * width
-        } else {
-            own * width
-        }
-    }
-
-    /// A rank's part of these bytes.
-    fn share(self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.ranks)
-    }
-}
-
-/// The parameters of the embedding, the head and one layer.
-fn window(shape: &ModelShape, own: u64) -> u64 {
-    let matrix = (shape.vocab * shape.hidden) as u64;
-    let outer = if shape.tied { matrix } else { 2 * matrix };
-    outer + own.saturating_sub(outer) / shape.layers.max(1) as u64
 }
 
 /// The numbers of an agent's own parameters and of those in the base below them.
@@ -356,111 +291,4 @@ pub fn shape(model: &ModelConfig) -> Option<ModelShape> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use configs::RunConfig;
-
-    use super::*;
-
-    /// Qwen3-8B's shape.
-    fn eight_billion() -> ModelShape {
-        let model = r#"{"layers": 36, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "intermediate": 12288,
-            "max_context": 40960, "tokenizer": "bytes"}"#;
-        ModelShape::from_random(&serde_json::from_str(model).unwrap(), 151_936, &[]).unwrap()
-    }
-
-    fn agent(change: &str) -> AgentConfig {
-        let text = include_str!("../../../configs/two-lora.toml");
-        let text = text.replace("[agents.b]", &format!("[agents.b]\n{change}"));
-        let config = RunConfig::parse(&text, Path::new("x.toml")).unwrap();
-        config.agents.last_key_value().unwrap().1.clone()
-    }
-
-    #[test]
-    fn full_training_in_bf16_takes_the_bytes_of_its_parts() {
-        let mut agent = agent("dtype = \"bf16\"\ndevice = \"cuda:0\"\ntrain.checkpoint_activations = true");
-        agent.lora = None;
-        let shape = eight_billion();
-        let own = Layout::of(&shape).numel() as u64;
-        let memory = Memory::of(&agent, &shape);
-        assert!((8_190_000_000..8_200_000_000).contains(&own), "{own}");
-        // Master 4, gradient 4, moments 8, a copy to train with and a copy to serve with of 2 each.
-        assert_eq!(memory.least(), 20 * own);
-        let gib = memory.activations >> 30;
-        assert!((6..=10).contains(&gib), "{gib} GiB for 16,384 tokens");
-        agent.train.checkpoint_activations = false;
-        let kept = Memory::of(&agent, &shape);
-        assert_eq!(kept.gradient, 6 * own);
-        assert!(kept.activations > 5 * memory.activations);
-    }
-
-    #[test]
-    fn adapter_adds_little_to_its_base() {
-        let shape = eight_billion();
-        let memory = Memory::of(&agent("dtype = \"bf16\"\ndevice = \"cuda:0\""), &shape);
-        assert_eq!(memory.base, 2 * Layout::of(&shape).numel() as u64);
-        assert!(memory.least() - memory.base < memory.base / 5, "{memory:?}");
-    }
-
-    #[test]
-    fn ranks_split_the_moments_and_hold_no_engine() {
-        let ranks = "dtype = \"bf16\"\ndevice = \"cuda:0\"\ntrain.devices = [\"cuda:0\", \"cuda:1\"]";
-        let mut agent = agent(&format!("{ranks}\ntrain.shard = \"optimizer\""));
-        agent.lora = None;
-        let shape = eight_billion();
-        let own = Layout::of(&shape).numel() as u64;
-        let (first, second) = (Memory::of(&agent, &shape), Memory::of_rank(&agent, &shape, 1));
-        assert_eq!((first.optimizer, second.optimizer), (4 * own, 4 * own));
-        assert_eq!(first.weights - second.weights, 2 * own, "the engine's copy");
-        assert_eq!((second.masters, second.row, second.rank), (2 * own, 0, 1));
-        // Copies of 2 bytes to serve and to train with, the gradient, and half of 12 bytes.
-        agent.train.checkpoint_activations = true;
-        assert_eq!(Memory::of(&agent, &shape).least(), (2 + 2 + 4 + 6) * own);
-        agent.train.shard = Shard::Gradient;
-        let split = Memory::of_rank(&agent, &shape, 1);
-        let open = split.gradient - 2 * own;
-        // Embedding, head and one of 36 layers in f32.
-        let matrices = 2 * 4 * (shape.vocab * shape.hidden) as u64;
-        assert!((matrices..matrices + own / 8).contains(&open), "{open}");
-        agent.train.shard = Shard::Full;
-        let full = Memory::of_rank(&agent, &shape, 1);
-        assert_eq!((full.gradient, full.optimizer), (split.gradient, 4 * own));
-        assert_eq!(
-            split.weights - full.weights,
-            own - open / 2,
-            "half of them, and the open parts"
-        );
-        agent.train.shard = Shard::None;
-        assert_eq!(Memory::of_rank(&agent, &shape, 1).optimizer, 8 * own);
-    }
-
-    #[test]
-    fn offload_moves_12_bytes_to_the_host() {
-        let ranks = "dtype = \"bf16\"\ndevice = \"cuda:0\"\ntrain.checkpoint_activations = true";
-        let mut agent = agent(&format!("{ranks}\ntrain.offload = \"optimizer\""));
-        agent.lora = None;
-        let shape = eight_billion();
-        let own = Layout::of(&shape).numel() as u64;
-        let memory = Memory::of(&agent, &shape);
-        // Copies of 2 bytes to serve and to train with, and the gradient.
-        assert_eq!((memory.least(), memory.host), (8 * own, 12 * own));
-        agent.train.devices = vec![DeviceName::Cuda(0), DeviceName::Cuda(1)];
-        agent.train.shard = Shard::Optimizer;
-        let memory = Memory::of_rank(&agent, &shape, 1);
-        assert_eq!((memory.least(), memory.host), (6 * own, 6 * own));
-        agent.dtype = Dtype::F32;
-        let memory = Memory::of_rank(&agent, &shape, 1);
-        assert_eq!((memory.least(), memory.host), (8 * own, 6 * own));
-    }
-
-    #[test]
-    fn frozen_agent_needs_no_trainer() {
-        let memory = Memory::of(&agent("train.enabled = false"), &eight_billion());
-        assert_eq!((memory.masters, memory.optimizer, memory.activations), (0, 0, 0));
-        assert!(memory.base > 0 && memory.row > 0);
-        let mut served = agent("train.enabled = false");
-        served.engine.kind = EngineKind::Vllm;
-        assert_eq!(Memory::of(&served, &eight_billion()), Memory::default());
-    }
-}
+mod tests;

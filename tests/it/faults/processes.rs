@@ -93,16 +93,22 @@ fn an_agent_with_a_hanging_engine_ends_and_restarts() {
     world.end_well();
 }
 
-/// A coordinator halted between its decision and its bundles is replaced. Its late bundles count
-/// once.
-#[test]
-fn late_bundles_of_a_replaced_zombie_coordinator_count_once() {
+/// Publishes 20 tasks to a run of which coordinator c1 halts between a decision and its bundles.
+fn world_with_a_halted_coordinator() -> World {
     let points = "group.decided=1*off->stop";
     let mut world = World::with(crate::DYAD, 2, &[("c1", points)]);
     world.publish(20);
     world
         .fleet
         .wait_for_log("c1", "failpoint group.decided: Stop", PATIENCE);
+    world
+}
+
+/// A coordinator halted between its decision and its bundles is replaced. Its late bundles count
+/// once.
+#[test]
+fn late_bundles_of_a_replaced_zombie_coordinator_count_once() {
+    let world = world_with_a_halted_coordinator();
     world.wait_closed(20);
     world.fleet.signal("c1", "CONT");
     let late = wait_for("late bundles to be counted", PATIENCE, || {
@@ -123,12 +129,7 @@ fn late_bundles_of_a_replaced_zombie_coordinator_count_once() {
 /// say that groups are reserved, and no other heartbeat will come.
 #[test]
 fn a_coordinator_halted_until_the_run_is_over_ends_too() {
-    let points = "group.decided=1*off->stop";
-    let mut world = World::with(crate::DYAD, 2, &[("c1", points)]);
-    world.publish(20);
-    world
-        .fleet
-        .wait_for_log("c1", "failpoint group.decided: Stop", PATIENCE);
+    let world = world_with_a_halted_coordinator();
     world.broker.cut();
     let fleet = &world.fleet;
     std::thread::scope(|scope| {

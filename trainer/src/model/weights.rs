@@ -8,7 +8,7 @@ use configs::Dtype;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::error::{ModelError, Result};
-use crate::model::param_source::{self, ParamSource};
+use crate::model::param_source;
 use crate::model::shape::{Layout, LoraShape, ModelShape, ParamKind, ParamSpec};
 use crate::rng;
 pub(super) use finite::is_finite;
@@ -287,27 +287,6 @@ impl Weights {
         }
         let digest = self.digest()?;
         Ok(*self.frozen.get_or_init(|| digest))
-    }
-}
-
-impl ParamSource for Weights {
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn kind(&self) -> Kind {
-        self.flat.kind()
-    }
-
-    fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
-        let values = self
-            .flat
-            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
-            .f_detach()?
-            .f_to_device_(Device::Cpu, kind, false, false)?;
-        let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
-        values.f_copy_data_u8(&mut bytes, spec.numel)?;
-        Ok(bytes)
     }
 }
 

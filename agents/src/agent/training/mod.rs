@@ -21,7 +21,7 @@ pub mod ranks;
 mod refused;
 mod save;
 mod step;
-mod step_times;
+pub(super) mod step_times;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -33,7 +33,7 @@ impl StepPart {
 }
 
 /// The metrics of the parts, in the order of [`StepPart`].
-const METRICS: [&str; 6] = [
+pub(in crate::agent) const METRICS: [&str; 6] = [
     "time/checkpoint_s",
     "time/ledger_s",
     "time/old_logprobs_s",
