@@ -1,10 +1,9 @@
 //! Parameters that are read one at a time, wherever their values are.
 
-use tch::{Device, Kind};
+use tch::Kind;
 
 use super::error::Result;
 use super::shape::{Layout, ParamSpec};
-use super::weights::Weights;
 
 /// Parameters of a model. Writers read them one after another, so no copy of all is needed.
 pub(crate) trait ParamSource {
@@ -18,27 +17,6 @@ pub(crate) trait ParamSource {
     /// # Errors
     /// [`super::ModelError`] when they cannot be read from their place.
     fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>>;
-}
-
-impl ParamSource for Weights {
-    fn layout(&self) -> &Layout {
-        Weights::layout(self)
-    }
-
-    fn kind(&self) -> Kind {
-        Weights::kind(self)
-    }
-
-    fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
-        let values = self
-            .flat()
-            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
-            .f_detach()?
-            .f_to_device_(Device::Cpu, kind, false, false)?;
-        let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
-        values.f_copy_data_u8(&mut bytes, spec.numel)?;
-        Ok(bytes)
-    }
 }
 
 /// BLAKE3 over names, shapes and bytes of all parameters as `kind`: equal for equal models only.

@@ -1,6 +1,7 @@
 //! A model's parameters in one flat buffer, with a view of each under its Hugging Face name.
 
 mod finite;
+mod source;
 
 use std::sync::{Arc, OnceLock};
 
