@@ -4,8 +4,8 @@
 //! (names of queues), [`bus`] (the queues), [`store`] (the progress of open conversations) and
 //! [`users`] (permissions).
 //!
-//! The pure crates use all of this except the clients of the real servers. The features `amqp` and
-//! `redis` add those.
+//! The features `amqp` and `redis` add the clients of the real servers, RabbitMQ and Redis. The
+//! pure crates use everything except these clients.
 
 pub mod bus;
 pub mod clock;

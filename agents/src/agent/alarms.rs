@@ -1,5 +1,5 @@
-//! Collapse alarms: logs when a batch's figures leave the bounds of `train.alarms`, and when they
-//! return.
+//! Collapse alarms: logs a warning when a figure of a batch leaves its bounds in `train.alarms`,
+//! and an info line when it returns.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,12 @@ use broker::AgentName;
 use configs::AlarmsConfig;
 use rollout::batch::BatchStats;
 
-/// The figures of one batch that alarms watch; `None` where the batch has no such figure.
+/// The figures of one batch that alarms watch. A figure is `None` if the batch does not have it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BatchFigures {
+    /// The fraction of an answer that repeats itself.
     pub repetition: Option<f64>,
+    /// The fraction of a group's answers that equal another answer of the same role.
     pub sameness: Option<f64>,
     /// Mean tokens per sample.
     pub tokens: Option<f64>,
@@ -59,12 +61,13 @@ pub fn raised(config: &AlarmsConfig, seen: &BatchFigures) -> Vec<Alarm> {
     watched.iter().filter_map(alarm).collect()
 }
 
-/// Names of the alarms that the batch before raised.
+/// The names of the alarms that the previous batch raised.
 #[derive(Debug, Default)]
 pub struct Alarms(BTreeSet<&'static str>);
 
 impl Alarms {
-    /// Logs the alarms that began and those that ended.
+    /// Logs the alarms that began or ended since the previous batch. `alarms` are those of this
+    /// batch; the next call compares with them.
     pub fn log_changes(&mut self, agent: &AgentName, step: u64, alarms: &[Alarm]) {
         for Alarm { name, value, limit } in alarms.iter().filter(|alarm| !self.0.contains(alarm.name)) {
             tracing::warn!(%agent, step, alarm = name, value, limit, "the policy may be collapsing: see train.alarms");

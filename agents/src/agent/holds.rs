@@ -1,8 +1,9 @@
-//! Holds: coordinators ask an agent to begin no batch, so that an evaluation sees one version of
-//! its weights.
+//! Holds: a coordinator asks an agent to begin no batch, so that an evaluation sees one version of
+//! the agent's weights.
 //!
-//! A hold stands while its coordinator repeats it in each heartbeat, for `eval.hold_at_most` at
-//! most. Otherwise a coordinator that dies, is cut off or has a fault could stop training for ever.
+//! A hold stands while its coordinator repeats it in each heartbeat, but never longer than
+//! `eval.hold_at_most`. Without these two limits, a coordinator that dies, is cut off or has a
+//! fault could stop training for ever.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +15,8 @@ use tokio::time::Instant;
 use super::AgentStatus;
 use crate::engine::EngineClient;
 
-/// The shortest lease. Heartbeats come each second and may be late, and a lease must not expire
-/// between two of them.
+/// The shortest lease. Coordinators send a heartbeat each second. A lease must not expire between
+/// two heartbeats, even if one is delayed.
 const SHORTEST_LEASE: Duration = Duration::from_secs(5);
 
 /// Silence after which a coordinator's hold or evaluation expires: `run.lease`, at least 5 seconds.
@@ -26,11 +27,11 @@ pub(crate) fn lease(run_lease: Duration) -> Duration {
 /// The holds that coordinators ask for.
 #[derive(Debug)]
 pub(crate) struct Holds {
-    /// Silence after which a hold that is not repeated ends.
+    /// Silence of a coordinator after which its hold ends.
     lease: Duration,
     /// The longest time that a hold stands after it was first received.
     longest: Duration,
-    /// The last heartbeat of each coordinator, by its incarnation.
+    /// The last heartbeat of each coordinator. The key is the coordinator's incarnation.
     last_beats: BTreeMap<String, LastBeat>,
 }
 
@@ -78,8 +79,8 @@ impl Holds {
     }
 
     /// Returns the names of the holds that stand at `now`, and the time when the first of them ends
-    /// if no heartbeat repeats it. Both come from one clock reading: a hold that ends while the
-    /// caller acts on the names still ends the caller's wait for that time.
+    /// if no heartbeat repeats it. Both results come from one clock reading. If a hold ends while
+    /// the caller acts on the names, the returned time is past, and [`over`] returns at once.
     pub(crate) fn at(&self, now: Instant) -> (Vec<String>, Option<Instant>) {
         (self.standing(now), self.next_end(now))
     }
@@ -93,7 +94,7 @@ impl Holds {
         self.ends().map(|(_, end)| end).filter(|end| now < *end).min()
     }
 
-    /// Returns each hold's name and end, also of holds that have ended.
+    /// Returns the name and the end of each recorded hold, including holds that have ended.
     fn ends(&self) -> impl Iterator<Item = (&str, Instant)> {
         self.last_beats.values().filter_map(|beat| {
             let (name, since) = beat.hold.as_ref()?;
@@ -102,10 +103,12 @@ impl Holds {
     }
 }
 
-/// Returns true if a batch may begin, given the holds that the agent has `kept` and those that
-/// coordinators have `asked` for. In a draining run full batches are trained before a new hold is
-/// kept, so that the last evaluation sees the run's final weights. A kept hold that is still asked
-/// for stops them.
+/// Returns true if a batch may begin. `asked` are the holds that coordinators ask for; `kept` are
+/// the holds that the agent has already confirmed.
+///
+/// A hold that is asked for prevents a batch, except in a draining run. There the agent first
+/// trains all full batches and then keeps a new hold, so that the last evaluation sees the run's
+/// final weights. A hold that is both kept and asked for prevents batches even then.
 pub(crate) fn may_begin(phase: RunPhase, kept: &[String], asked: &[String]) -> bool {
     let is_holding = asked.iter().any(|name| kept.contains(name));
     asked.is_empty() || (phase == RunPhase::Draining && !is_holding)
@@ -126,7 +129,8 @@ pub(super) fn keep(status: &watch::Sender<AgentStatus>, engine: Option<&dyn Engi
     begins_or_ends
 }
 
-/// Waits for the end of a hold, and returns at once if it has already ended. `None` waits for ever.
+/// Waits until the time `until`, the end of a hold. Returns at once if that time is past. Waits for
+/// ever if `until` is `None`.
 pub(crate) async fn over(until: Option<Instant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until).await,
@@ -186,7 +190,7 @@ mod tests {
         assert_eq!(holds.standing(start), ["c2/2"]);
     }
 
-    /// A coordinator sends heartbeats concurrently, so that they can arrive in another order.
+    /// A coordinator sends heartbeats concurrently, so they can arrive out of order.
     #[test]
     fn an_overtaken_heartbeat_is_ignored() {
         let (mut holds, start) = holds();
@@ -205,7 +209,8 @@ mod tests {
         }
     }
 
-    /// No other event wakes a holding trainer: if it missed the end, it would hold for ever.
+    /// Only the end of the hold wakes a holding trainer. A trainer that missed it would hold for
+    /// ever.
     #[tokio::test(start_paused = true)]
     async fn a_hold_that_ends_before_the_wait_is_over_at_once() {
         let (mut holds, start) = holds();

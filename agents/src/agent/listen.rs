@@ -1,4 +1,4 @@
-//! Starts an agent's consumers: from here on it takes messages from its queues.
+//! Starts an agent's consumers. From then on the agent takes messages from its queues.
 
 use std::sync::Arc;
 
@@ -17,13 +17,14 @@ pub struct Started {
     pub agent: Arc<Agent>,
     pub router: Addr<router::Router>,
     pub engine: Arc<dyn EngineClient>,
-    /// The HTTP front, if the agent has one; closed when the run is.
+    /// The HTTP front, if the agent has one. It is closed when the run is closed or the agent
+    /// fails.
     pub front: Option<Arc<http::ServedFront>>,
     /// Resolves when the run is closed and this agent has written its last checkpoint.
     pub end: tokio::task::JoinHandle<anyhow::Result<()>>,
 }
 
-/// Begins to take messages from the agent's queues.
+/// Begins to take messages from the agent's queues. Returns the router of its turns.
 pub(crate) async fn listen(
     agent: &Arc<Agent>,
     settings: &AgentConfig,

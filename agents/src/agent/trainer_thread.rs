@@ -1,4 +1,4 @@
-//! The trainer's own thread: commands in, replies out, in order.
+//! The trainer's own thread. It executes commands and replies to them in the order of arrival.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use crate::base::log_scope;
 
 type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
 
-/// A handle to the trainer's thread; the thread ends with its last handle.
+/// A handle to the trainer's thread. The thread ends after the handle is dropped.
 pub struct TrainerThread {
     commands: mpsc::Sender<(TrainCommand, Answer)>,
     pulse: Pulse,
@@ -20,7 +20,7 @@ pub struct TrainerThread {
 }
 
 impl TrainerThread {
-    /// Moves the trainer to its own thread, which counts received and finished commands in `pulse`.
+    /// Moves the trainer to its own thread. `pulse` counts the commands sent and those finished.
     pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>, pulse: Pulse) -> std::io::Result<Self> {
         let done = pulse.clone();
         let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
@@ -28,7 +28,7 @@ impl TrainerThread {
             .name(format!("trainer-{name}"))
             .spawn(log_scope::inherit(move || {
                 for (command, answer) in inbox {
-                    // The caller may be gone; the effect stands all the same.
+                    // The caller may be gone. The command has taken effect in either case.
                     let _ = answer.send(trainer.execute(command));
                     done.done(1);
                 }
@@ -41,7 +41,7 @@ impl TrainerThread {
         })
     }
 
-    /// Waits until the thread has ended and the trainer is freed. Blocking.
+    /// Ends the thread after all earlier commands. Blocks until the trainer is freed.
     ///
     /// # Errors
     /// Fails if the thread panicked.

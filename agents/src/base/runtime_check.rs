@@ -1,7 +1,7 @@
-//! Detects actors that are dropped before they started.
+//! Detects that an actor's `started` runs after its runtime has ended.
 
-/// Returns true if the runtime of this thread is gone. While a thread is torn down, actix calls
-/// `started` of an actor that had not started yet. Spawning a task at that moment would panic.
+/// Returns true if this thread no longer has a runtime. When a thread ends, actix still calls
+/// `started` on actors that never started. An actor that spawns a task there would panic.
 pub(crate) fn is_over() -> bool {
     tokio::runtime::Handle::try_current().is_err()
 }

@@ -1,4 +1,4 @@
-//! Limits the work that is done at once, and closes the front.
+//! Limits the requests and generations that an HTTP front runs at once, and closes the front.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::request_error::RequestError;
 
-/// The state of the front.
+/// The state of the front. It only moves forward, from `Open` to `Closed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrontPhase {
     Open,
-    /// Running requests may finish; no new one begins.
+    /// Running requests may finish; new requests are rejected.
     Closing,
     /// Running requests end now.
     Closed,
 }
 
-/// The limits of one front. Requests do not queue here: a request without a free place is rejected.
+/// The limits of one front. A request never waits for a place: it is rejected if none is free.
 #[derive(Debug)]
 pub struct RequestGate {
     requests: Arc<Semaphore>,
     generations: Arc<Semaphore>,
-    /// The limits themselves.
+    /// The configured limits: requests, then generations.
     most: [usize; 2],
     phase: watch::Sender<FrontPhase>,
 }
 
-/// A place for running work, returned when dropped.
+/// Permission for running work. Dropping it frees the place.
 pub type Place = OwnedSemaphorePermit;
 
 impl RequestGate {
@@ -66,6 +66,7 @@ impl RequestGate {
         place.map_err(|_| RequestError::too_many("generations", most))
     }
 
+    /// Moves the front to `phase`. Ignores an earlier phase than the current one.
     pub fn set(&self, phase: FrontPhase) {
         self.phase.send_if_modified(|known| {
             let newer = phase > *known;
@@ -88,9 +89,9 @@ impl RequestGate {
     }
 }
 
-/// Resolves when all running work must end.
+/// Waits until the front is [`FrontPhase::Closed`] and all running work must end.
 pub async fn closed(phases: &mut watch::Receiver<FrontPhase>) {
-    // The sender is gone: that means the same.
+    // The error means that the gate was dropped. Running work must end then too.
     let _ = phases.wait_for(|phase| *phase == FrontPhase::Closed).await;
 }
 

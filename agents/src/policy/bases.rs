@@ -1,4 +1,4 @@
-//! Frozen models below the adapters of this process: one copy of each.
+//! Frozen base models of this process. All adapters on the same base share one copy of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -18,13 +18,13 @@ struct Base {
 /// Loaded models, kept for the life of the process so that a restarted agent finds its base again.
 static LOADED: Mutex<Vec<Base>> = Mutex::new(Vec::new());
 
-/// Returns the model in `folder`, in `dtype` on `device`. It is loaded once; all callers share its
-/// storage and must not change it.
+/// Returns the model in `folder` as `dtype` on `device`. The first call loads it, and later calls
+/// share its storage. Callers must not change the weights.
 pub(crate) fn shared(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> anyhow::Result<Weights> {
     let folder = folder
         .canonicalize()
         .with_context(|| format!("finding {}", folder.display()))?;
-    // The lock is held while it loads: a second agent waits instead of loading it again.
+    // The lock is held during loading: a second agent waits instead of loading the model again.
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = loaded
         .iter()

@@ -1,8 +1,8 @@
-//! Renders prompts to ids outside the actors: template and tokenizer take milliseconds on a long
-//! prompt.
+//! Renders prompts to ids outside the actors. On a long prompt, template and tokenizer take
+//! milliseconds, which would block an actor.
 //!
 //! Rendering is a function of the prompt, so it may run on any thread and in any order.
-//! [`super::inbox`] passes the frames on in the order in which they came.
+//! [`super::inbox`] passes the frames on in the order of their arrival.
 
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
@@ -15,22 +15,23 @@ use tokio::sync::Semaphore;
 
 use super::recent::{Bounds, Recent};
 
-/// Limits of the rendered messages kept: a group's conversations begin alike in every frame.
+/// Limits of the cache of rendered messages. The cache helps because a group's conversations begin
+/// alike in every frame.
 const REMEMBERED: Bounds = Bounds {
     entries: 4096,
     bytes: 16 << 20,
 };
-/// Characters below which a frame is rendered inline, in less than 0.1 ms: another thread costs
-/// more.
+/// The amount of work, in bytes as [`work`] counts it, below which a frame is rendered inline. This
+/// takes less than 0.1 ms; another thread costs more.
 const TINY: usize = 1 << 10;
-/// Characters below which a frame is rendered in one piece.
+/// The amount of work, in the same bytes, below which a frame is rendered in one piece.
 const SMALL: usize = 8 << 10;
 
 /// The ids that a generation starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     pub ids: Arc<[u32]>,
-    /// The number of the prompt's held ids that `ids` begins with.
+    /// The length of the common beginning of `ids` and the prompt's held ids.
     pub kept: usize,
 }
 
@@ -41,7 +42,7 @@ pub struct Renderer {
     known: Mutex<Recent<Digest, Arc<[u32]>>>,
     cores: usize,
     free: Semaphore,
-    /// Set once the template was checked for tools.
+    /// Completed once the chat template was checked for tools.
     looked: Once,
 }
 
@@ -117,12 +118,13 @@ impl Renderer {
     }
 }
 
-/// Returns the bytes of text plus the fixed cost of a template.
+/// Returns the bytes of the messages plus 128, which stand for the fixed cost of a template.
 fn work(prompt: &TurnPrompt) -> usize {
     128 + prompt.messages.iter().map(Message::bytes).sum::<usize>()
 }
 
-/// Returns a digest of the messages, each with its lengths, so that different lists differ.
+/// Returns a digest of `first` and the messages. The length of each text is part of the digest, so
+/// different lists have different digests.
 fn key(first: bool, messages: &[Message]) -> Digest {
     let mut bytes = vec![u8::from(first)];
     for Message { role, content, images } in messages {

@@ -12,13 +12,13 @@ use configs::RoleName;
 /// The start of a generation: the agent's own ids so far, never re-tokenised, and the new messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TurnPrompt {
-    /// Prompt and output ids of this seat's turn before, from that turn's result; empty at its
-    /// first turn.
+    /// The prompt and output ids of this seat's previous turn, taken from its result. Empty at the
+    /// seat's first turn.
     pub held: Vec<u32>,
-    /// The number of ids at the end of `held` that are that turn's output, sampled by the agent
-    /// itself. All ids before them are a prompt.
+    /// The number of ids at the end of `held` that the agent itself sampled: the previous turn's
+    /// output. All ids before them count as prompt.
     pub sampled: u32,
-    /// Messages since then.
+    /// The messages since the previous turn.
     pub messages: Vec<Message>,
 }
 
@@ -31,7 +31,7 @@ bulk_codec!(TurnPrompt {
 /// Sampling settings.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct Sampling {
-    /// 0 is greedy.
+    /// 0 means greedy sampling.
     pub temperature: f32,
     pub top_p: f32,
     pub top_k: u32,
@@ -45,14 +45,14 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Returns true if the draw leaves out tokens to which the model gives a probability.
+    /// Returns true if top-k, top-p or min-p may exclude tokens from the draw.
     #[must_use]
     pub fn truncates(&self) -> bool {
         self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
     }
 }
 
-/// One requested generation. Several may share one prompt, so the prompt is in the frame.
+/// One requested generation. Several requests may share one prompt, so the frame holds the prompts.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct TurnRequest {
     pub request: RequestId,
@@ -68,8 +68,8 @@ pub struct TurnRequest {
     pub sampling: u32,
     /// Seed of this generation's random numbers.
     pub seed: u64,
-    /// Its place in a synchronous wave: waves are computed in this order, never in the order of
-    /// arrival.
+    /// The request's place in a synchronous wave. The engine computes the requests of a wave in
+    /// this order, never in the order of arrival.
     pub order: u64,
 }
 
@@ -96,19 +96,19 @@ impl TurnRequest {
     }
 }
 
-/// A synchronous wave: an engine begins when it holds all `total` requests of the wave, from any
-/// number of frames.
+/// A synchronous wave of requests. An engine begins when it holds all `total` requests of the wave.
+/// They may come in any number of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
 pub struct Wave {
     pub id: u64,
-    /// Requests of this wave for this agent.
+    /// The number of requests of this wave for this agent.
     pub total: u32,
 }
 
 /// Requests for one agent from one coordinator.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct TurnFrame {
-    /// The coordinator's incarnation, which receives the results.
+    /// The incarnation of the coordinator that receives the results.
     pub reply_to: String,
     pub wave: Option<Wave>,
     pub prompts: Vec<TurnPrompt>,
@@ -134,22 +134,22 @@ pub struct VersionSpan {
     pub end: u32,
 }
 
-/// The distribution of a generation's log-probs, which decides about importance ratios. If two
-/// variants are equal, the first one here applies: at temperature 1 and without truncation all
-/// log-probs are [`LogProbs::Sampled`].
+/// The distribution of a generation's log-probs. It decides whether they can give importance
+/// ratios. If several variants describe the same distribution, the first one here applies: at
+/// temperature 1 and without truncation all log-probs are [`LogProbs::Sampled`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogProbs {
     /// The sampled distribution over the whole vocabulary: log-softmax(logits / temperature).
     Sampled,
     /// The sampled distribution after truncation by top-k, top-p or min-p: log-softmax(logits /
-    /// temperature), less the log of the probability of all kept tokens.
+    /// temperature) minus the log of the total probability of the kept tokens.
     Truncated,
-    /// log-softmax(logits / temperature) over the whole vocabulary, while the token was sampled
-    /// from a part of it.
+    /// log-softmax(logits / temperature) over the whole vocabulary. The token was sampled from a
+    /// part of the vocabulary.
     Tempered,
-    /// log-softmax(logits) over the whole vocabulary, while the token was sampled otherwise, such
-    /// as greedily.
+    /// log-softmax(logits) over the whole vocabulary. The token was sampled from a different
+    /// distribution, for example greedily.
     Raw,
     /// Unknown: the server was not tested, or the test had no clear result.
     Unknown,
@@ -170,20 +170,20 @@ impl LogProbs {
         }
     }
 
-    /// Returns true for the behaviour policy, so that `exp(log-prob of the trainer - this)` is an
-    /// importance ratio.
+    /// Returns true if the log-probs are those of the behaviour policy. Then `exp(log-prob of the
+    /// trainer - this)` is an importance ratio.
     #[must_use]
     pub fn are_of_behaviour(self) -> bool {
         matches!(self, Self::Sampled | Self::Truncated)
     }
 
-    /// Returns the distribution of an answer of two parts with these log-probs.
+    /// Returns the distribution for an answer of two parts, with these log-probs in each part.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self == other { self } else { Self::Unknown }
     }
 
-    /// Returns the name in transcripts.
+    /// Returns the variant's name in transcripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -199,13 +199,13 @@ impl LogProbs {
 
 /// One finished generation, token-in and token-out.
 ///
-/// The model saw the first `kept` of the ids that the request held, then `prompt_ids`. Neither the
-/// wire nor the store therefore repeats a conversation's past in each of its turns;
-/// [`Generation::complete`] restores it.
+/// The model's input was the first `kept` ids of the request's [`TurnPrompt::held`], then
+/// `prompt_ids`. The wire and the store therefore do not repeat a conversation's past in each of
+/// its turns. [`Generation::complete`] restores it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
-    /// The number of ids of the request's [`TurnPrompt::held`] at the start of the prompt; 0 once
-    /// they are in `prompt_ids`.
+    /// The number of ids of the request's [`TurnPrompt::held`] that began the model's input. It is
+    /// 0 once these ids are in `prompt_ids`.
     pub kept: u32,
     /// The rest of the model's input: bridge ids, and held ids that have changed.
     pub prompt_ids: Vec<u32>,
@@ -214,13 +214,13 @@ pub struct Generation {
     /// f32, one per output id.
     pub logprobs: Vec<f32>,
     pub logprobs_of: LogProbs,
-    /// Covers the output without gaps.
+    /// The weights that sampled each part of the output. The spans cover it without gaps.
     pub spans: Vec<VersionSpan>,
-    /// The oldest weights that computed any part of the KV cache it was sampled from.
+    /// The oldest weights that computed any part of the KV cache from which the output was sampled.
     pub oldest_kv: WeightVersion,
     pub temperature: f32,
     pub finish: Finish,
-    /// The output in the form that a partner sees: without reasoning, without control tokens.
+    /// The output in the form that a partner sees: without reasoning and control tokens.
     pub text: String,
 }
 
@@ -238,9 +238,9 @@ bulk_codec!(Generation {
 });
 
 impl Generation {
-    /// Writes the kept ids in front of `prompt_ids`, so that these are the model's whole input.
-    /// `held` are the ids that the request held. Returns false and changes nothing if the
-    /// generation claims more of them than there are.
+    /// Inserts the kept ids before `prompt_ids`, which is then the model's whole input. `held` is
+    /// the request's [`TurnPrompt::held`]. Returns false and changes nothing if `kept` exceeds the
+    /// length of `held`.
     #[must_use]
     pub fn complete(&mut self, held: &[u32]) -> bool {
         let Some(kept) = held.get(..self.kept as usize) else {
@@ -256,11 +256,11 @@ impl Generation {
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum TurnOutcome {
     Done(Generation),
-    /// The infrastructure failed. This is never an answer and never a reward: the coordinator
-    /// retries or gives the conversation up.
+    /// The infrastructure failed. This result is no answer and gives no reward. The coordinator
+    /// retries the request or gives up the conversation.
     Failed {
         failure: Failure,
-        /// True if the same request may succeed when it is asked again.
+        /// True if a retry of the same request may succeed.
         retry: bool,
     },
 }
@@ -278,17 +278,17 @@ pub struct TurnResult {
     pub outcome: TurnOutcome,
 }
 
-/// Results for one coordinator from one agent. The sender may share the results (`R =
-/// Arc<TurnResult>`): the bytes are the same.
+/// Results for one coordinator from one agent. The sender may share the results by `R =
+/// Arc<TurnResult>`: the encoded bytes are the same.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct ResultFrame<R = TurnResult> {
     pub agent: String,
-    /// The wave of the requests' frame, so that the coordinator knows when a wave is complete.
+    /// The wave of the requests' frame. The coordinator uses it to know when a wave is complete.
     pub wave: Option<Wave>,
     pub results: Vec<R>,
 }
 
-/// Returns the turn of a request or result, or `None` if its role is no name.
+/// Returns the key of the turn of a request or result, or `None` if `role` is no valid name.
 #[must_use]
 pub fn turn_key(member: u16, role: &str, seat: u16, turn: u16) -> Option<TurnKey> {
     RoleName::new(role).ok().map(|role| TurnKey {

@@ -14,12 +14,13 @@ pub(super) struct Chosen<'a> {
     pub(super) advantages: GroupAdvantages,
 }
 
-/// Groups taken from the front of the given ones.
+/// The outcome of [`select`], which takes groups from the front of the waiting ones.
 pub(super) struct Selection<'a> {
     pub(super) groups: Vec<Chosen<'a>>,
-    /// Groups of zero advantage that are replaced by others.
+    /// Groups with zero advantage, which `zero_advantage = refill` replaces by other groups.
     pub(super) zero: Vec<&'a Bundle>,
-    /// The number of groups still needed before the batch can be formed.
+    /// The number of groups still needed before the batch can be formed. `None` if it can be formed
+    /// now.
     pub(super) missing: Option<usize>,
 }
 
@@ -51,7 +52,8 @@ pub(super) fn select<'a>(bundles: &'a [Bundle], context: &BatchContext<'_>) -> S
         }
     }
     selection.missing = missing(&selection, wanted, refill, context);
-    // If the KL reduces the reward, the trainer computes the advantages, because it knows the KL.
+    // If the KL reduces the reward, the batch is normalised later, after the trainer has computed
+    // the KL.
     if selection.missing.is_none() && config.advantage.is_of_batch() && !config.kl_in_reward() {
         normalise(config.advantage, &mut selection.groups);
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::pictures;
 
-/// Room for `#pass` after an id, in bytes.
+/// The number of bytes reserved after an id for `#` and the number of the pass.
 const PASS: usize = 11;
 
 /// The keys of a row's parts.
@@ -19,7 +19,7 @@ pub(super) struct Keys {
     id: Option<String>,
     images: Option<String>,
     tools: Option<String>,
-    /// Bytes of the prefix of an id.
+    /// The number of bytes in the prefix that a mix puts before each id.
     before: usize,
 }
 
@@ -35,7 +35,7 @@ impl Keys {
         }
     }
 
-    /// Sets the keys of a source of a mix; its `NAME/` leads its ids.
+    /// Returns these keys for a source of a mix. Its ids get the prefix `NAME/`.
     pub(super) fn in_mix(self, name: &str) -> Self {
         Self {
             before: name.len() + 1,
@@ -47,8 +47,8 @@ impl Keys {
     pub(super) fn task(&self, row: &Value) -> Result<Task, String> {
         let given = |key: &str| lookup(row, key).ok_or_else(|| missing(row, key));
         let mut prompt = prompt(given(&self.prompt)?).map_err(|message| format!("{}: {message}", self.prompt))?;
-        // A row with null is a task without a label; published tasks may have none. The workflow
-        // decides whether it can be graded.
+        // A null makes a task without a label: published tasks may have no label. The workflow
+        // decides whether it can grade the task.
         let label = at(row, &self.label)
             .ok_or_else(|| unlabelled(row, &self.label))?
             .clone();
@@ -75,8 +75,9 @@ impl Keys {
         })
     }
 
-    /// Where the configuration names a key, only a null gives a row all tools of the run. A row
-    /// that lost its list must not get them.
+    /// Returns the row's tools, or `None` for all tools of the run. If the configuration names a
+    /// key, a row gets all tools only by a null there. A row without the key is an error: it may
+    /// have lost its list.
     fn tools(&self, row: &Value) -> Result<Option<Vec<TaskTool>>, String> {
         let Some(key) = &self.tools else { return Ok(None) };
         let Some(found) = at(row, key) else {
@@ -96,8 +97,8 @@ impl Keys {
     }
 }
 
-/// Drops the nulls that tables add: a struct of Parquet has every key, with null where a row has no
-/// value.
+/// Returns the tool without the nulls that tables add. A Parquet struct has every key in every row,
+/// and null stands for a missing value.
 fn unpadded(tool: &Value) -> Value {
     let mut tool = tool.clone();
     if let Some(fields) = tool.as_object_mut() {
@@ -109,12 +110,13 @@ fn unpadded(tool: &Value) -> Value {
     tool
 }
 
-/// Data that only some of the roles may know, or that a grader needs.
+/// Returns the row's metadata: data that only some of the roles may know, or that a grader needs.
 fn metadata(row: &Value) -> Map<String, Value> {
     match row.get("metadata") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(metadata)) => metadata.clone(),
-        // Data sets keep other values there; they stay where templates and tools find them.
+        // Some data sets have a value there that is no object. It stays under the key `metadata`,
+        // where templates and tools find it.
         Some(other) => [("metadata".to_owned(), other.clone())].into_iter().collect(),
     }
 }
@@ -144,8 +146,8 @@ pub(super) fn lookup<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     at(value, key).filter(|value| !value.is_null())
 }
 
-/// Returns the value under a key: the key itself if the row has it, else its dotted parts as a
-/// path; numbers index lists.
+/// Returns the value under a key. If the row does not have the key itself, the key is a path of
+/// parts with dots between them. A number in the path is an index into a list.
 fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     let step = |value: &'a Value, part: &str| match value {
         Value::Object(object) => object.get(part),

@@ -1,5 +1,5 @@
-//! `manifest.json`: every file of a checkpoint with its length and digest. Written last, so that
-//! its presence proves a complete folder.
+//! `manifest.json` lists every file of a checkpoint with its length and digest. It is written last,
+//! so its presence proves that the folder is complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,17 +17,17 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub format: u32,
-    /// The number of this save in its root: a larger number is a later save, whatever the steps
-    /// are.
+    /// The number of this save among the saves in the same root folder. A larger number is a later
+    /// save, even if its `step` is smaller.
     pub serial: u64,
     pub step: u64,
-    /// The digest of the state, as [`super::state_digest`] defines it. Equal training has an equal
-    /// digest in every place and at every time.
+    /// The digest of the state, as [`super::state_digest`] defines it. Equal training gives an
+    /// equal digest, because paths, times and run ids do not enter it.
     pub digest: String,
     pub files: BTreeMap<String, FileEntry>,
 }
 
-/// One file.
+/// The length and digest of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
     pub bytes: u64,
@@ -66,8 +66,9 @@ impl Manifest {
     /// Reads the manifest of a folder without checking its files.
     ///
     /// # Errors
-    /// [`CheckpointError::Unfinished`] without a manifest, [`CheckpointError::Content`] for one
-    /// that cannot be parsed.
+    /// [`CheckpointError::Unfinished`] if the folder has no manifest, [`CheckpointError::Content`]
+    /// if the manifest cannot be parsed or has another format, [`CheckpointError::Io`] if it cannot
+    /// be read.
     pub fn read(folder: &Path) -> Result<Self, CheckpointError> {
         let path = folder.join(MANIFEST);
         let text = match fs::read_to_string(&path) {
@@ -85,11 +86,11 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks length and digest of every file.
+    /// Checks the length and digest of every file that the manifest lists.
     ///
     /// # Errors
-    /// [`CheckpointError::Missing`], [`CheckpointError::Length`], [`CheckpointError::Digest`],
-    /// [`CheckpointError::Io`].
+    /// [`CheckpointError::Missing`], [`CheckpointError::Length`] or [`CheckpointError::Digest`] for
+    /// the first file that differs, [`CheckpointError::Io`] if a file cannot be read.
     pub fn verify(&self, folder: &Path) -> Result<(), CheckpointError> {
         for (name, expected) in &self.files {
             let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! The loss of one token under any loss.
+//! The loss of a single token, for every kind of [`Loss`].
 
 use broker::protocol::train::Loss;
 
@@ -10,20 +10,22 @@ use super::token::{Term, Token};
 /// [`Surrogate`](broker::protocol::train::Surrogate) give the formulas. `CrossEntropy` is
 /// `-logprob`.
 ///
-/// Decoupled: Hilton, Cobbe, Schulman, "Batch size-invariance for policy optimization",
-/// arXiv:2110.00641, equation 5; the truncated weight as in Espeholt et al., arXiv:1802.01561.
+/// The decoupled loss (`behaviour_cap`) is equation 5 of Hilton, Cobbe, Schulman, "Batch
+/// size-invariance for policy optimization", arXiv:2110.00641. Its weight is truncated like in
+/// Espeholt et al., arXiv:1802.01561.
 #[must_use]
 pub fn token_loss(loss: &Loss, token: &Token) -> Term {
     token_term(loss, token).unwrap_or_else(|| alone(loss, token))
 }
 
-/// The share of a token with a loss that depends on no other token.
+/// Returns the token's share of the whole loss. Exact only for a loss that looks at each token
+/// alone.
 #[must_use]
 pub fn share(loss: &Loss, member: &Member) -> Share {
     joint::weighted(member.weight, &token_loss(loss, &member.token))
 }
 
-/// A joint loss applied to a single token.
+/// Returns a joint loss for a batch that holds only this token.
 fn alone(loss: &Loss, token: &Token) -> Term {
     let member = Member {
         token: *token,
@@ -173,8 +175,9 @@ mod tests {
                 ..Policy::clipped(0.2, 0.2)
             })
         };
-        // (ratio to the batch's start, start over behaviour, advantage) and -w min(r A, clip(r) A),
-        // its slope -w r A or 0.
+        // Inputs: r, the ratio to the weights at the batch's start; `start`, the ratio of those
+        // weights to the sampling weights; the advantage A. With w = min(start, 3), the value is
+        // -w min(r A, clip(r) A), and the slope is -w r A, or 0 if the token is clipped.
         for (r, start, advantage, value, slope) in [
             (1.1_f64, 0.5_f64, 2.0, -1.1, -1.1),
             (1.5, 0.5, 2.0, -1.2, 0.0),
@@ -193,7 +196,8 @@ mod tests {
             let term = token_loss(&plain(Some(3.0)), &token);
             assert!((term.value - value).abs() < 1e-6, "{token:?}: {term:?}");
             assert!((term.d_logprob - slope).abs() < 1e-6, "{token:?}: {term:?}");
-            // If the batch began with the weights that sampled, both losses are equal.
+            // If the weights at the batch's start also sampled the token, then w = 1, and the
+            // decoupled loss equals the plain one.
             let same = Token {
                 behaviour: old,
                 ..token

@@ -1,4 +1,4 @@
-//! A batch cut into micro-batches, and the part of them that each rank computes.
+//! Splits a batch into micro-batches and assigns each micro-batch to a rank.
 
 use std::cmp::Reverse;
 
@@ -12,12 +12,13 @@ use crate::loss::joint::Member;
 /// the last list is empty.
 pub(crate) type HeadLists = (Vec<f32>, Vec<f32>, Vec<f32>);
 
-/// A batch to be computed. Micro-batches are the same for any number of ranks.
+/// A batch and its micro-batches, seen from one rank. The micro-batches do not depend on the number
+/// of ranks; only their assignment does.
 pub(crate) struct Work<'a> {
     pub(crate) batch: &'a TrainBatch,
     pub(crate) rows: Vec<Row>,
     packed: Vec<MicroBatch>,
-    /// The micro-batches of each rank, in order.
+    /// For each rank, the indices of its micro-batches in `packed`, ascending.
     dealt: Vec<Vec<usize>>,
     rank: usize,
 }
@@ -35,12 +36,12 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The numbers of the micro-batches that this rank computes.
+    /// The indices of the micro-batches that this rank computes, ascending.
     pub(crate) fn own(&self) -> &[usize] {
         &self.dealt[self.rank]
     }
 
-    /// The number of micro-batches of the rank with the most.
+    /// The largest number of micro-batches that any rank computes.
     pub(crate) fn passes(&self) -> usize {
         self.dealt.iter().map(Vec::len).max().unwrap_or(0)
     }
@@ -60,8 +61,8 @@ impl<'a> Work<'a> {
         torn(&self.rows, &self.packed, self.batch)
     }
 
-    /// Puts each rank's lists, one for each of its micro-batches, into the order of the
-    /// micro-batches. Returns `None` if a rank gave too few.
+    /// Merges the results of all ranks into the order of the micro-batches. `of_ranks` holds, for
+    /// each rank, one entry per micro-batch of that rank. Returns `None` if an entry is missing.
     pub(crate) fn in_order<T>(&self, of_ranks: Vec<Vec<T>>) -> Option<Vec<T>> {
         let mut places: Vec<Option<T>> = self.packed.iter().map(|_| None).collect();
         for (own, lists) in self.dealt.iter().zip(of_ranks) {
@@ -97,8 +98,9 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Deals micro-batches with these costs, the dearest first, each to the rank with the least to do.
-/// Ties go to the smaller index.
+/// Assigns micro-batches to ranks and returns each rank's indices, ascending. Takes the
+/// micro-batches in order of falling cost. Each goes to the rank with the lowest total cost so far.
+/// In a tie the smaller index wins, for micro-batches and for ranks.
 fn deal(costs: &[usize], ranks: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..costs.len()).collect();
     order.sort_by_key(|micro| (Reverse(costs[*micro]), *micro));

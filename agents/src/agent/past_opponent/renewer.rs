@@ -1,4 +1,4 @@
-//! Keeps models of another agent's checkpoints as they appear, and serves the one that is drawn.
+//! Copies the models of another agent's checkpoints as they appear, and serves the drawn model.
 
 use std::path::{Path, PathBuf};
 
@@ -23,22 +23,24 @@ pub(crate) struct Renewer {
     /// True if only the drawn weights may be served.
     pub(crate) strict: bool,
     pub(crate) sinks: Vec<Box<dyn WeightSink>>,
-    /// The newest renewal, and the version it was published as.
+    /// The newest renewal, and the version under which its weights were published.
     pub(crate) served: Option<(u64, WeightVersion)>,
 }
 
 impl Renewer {
     pub(crate) fn is_due(&self, step: u64) -> bool {
         let renewal = self.past.config.renewal(step);
-        // A restarted other agent may report a lower step than before: it trains those batches
-        // again.
+        // After a restart the other agent may report a lower step than before, because it trains
+        // those batches again. Only a later renewal is therefore due.
         self.served.is_none_or(|(newest, _)| renewal > newest)
     }
 
-    /// Serves the weights drawn at this step of the other agent. Returns `false` while its
-    /// checkpoint is missing. Blocking.
+    /// Serves the weights drawn at this step of the other agent. `None` stands for the highest step
+    /// with a checkpoint or a kept model. Returns `false` while the checkpoint to keep is missing.
+    /// Blocking.
     pub(crate) fn renew(&mut self, step: Option<u64>) -> anyhow::Result<bool> {
-        // A kept model proves that the other agent reached its step, and will again.
+        // A kept model proves that the other agent has reached its step. After a restart from an
+        // earlier step, that agent will reach it again.
         let Some(step) = step.or_else(|| newest(&self.from).max(kept(&self.pool).into_iter().max())) else {
             return Ok(false);
         };
@@ -57,8 +59,9 @@ impl Renewer {
         Ok(true)
     }
 
-    /// Keeps the model of the other agent's checkpoint of this step, or of the next later one if
-    /// that is gone. Returns `false` while it is not yet written. A damaged model is copied again.
+    /// Copies the model of the other agent's checkpoint of this step into the pool. If this
+    /// checkpoint is gone, copies the model of the next later one. Returns `false` while neither is
+    /// written. A damaged copy is made again.
     fn keep(&self, step: u64) -> anyhow::Result<bool> {
         if self.is_kept(step)? {
             return Ok(true);
@@ -79,7 +82,7 @@ impl Renewer {
         Ok(true)
     }
 
-    /// Returns true if a sound model of this step is kept; removes a damaged one.
+    /// Returns true if an undamaged model of this step is kept. Removes a damaged one.
     fn is_kept(&self, step: u64) -> anyhow::Result<bool> {
         let folder = self.kept(step);
         if !folder.is_dir() {
@@ -87,7 +90,7 @@ impl Renewer {
         }
         match checkpoint::sound(&folder) {
             Ok(_) => Ok(true),
-            // A folder that cannot be read now may be readable later.
+            // The folder stays: if it cannot be read now, it may be readable later.
             Err(error @ CheckpointError::Io { .. }) => Err(error.into()),
             Err(error) => {
                 tracing::warn!(%error, "past weights are damaged: they are removed, and copied again if their checkpoint still exists");
@@ -97,7 +100,8 @@ impl Renewer {
         }
     }
 
-    /// Returns the drawn step's weights, or those of the step in its place, and the step.
+    /// Returns the step to serve for `drawn`, and its weights. [`Self::choose`] replaces a step
+    /// that is not kept.
     fn take(&self, drawn: u64) -> anyhow::Result<(u64, Weights)> {
         loop {
             if !self.is_kept(drawn)? && self.saved(drawn)? {
@@ -116,8 +120,9 @@ impl Renewer {
         Ok(found.iter().any(|checkpoint| checkpoint.manifest.step == step))
     }
 
-    /// Chooses the step to serve for `drawn`: the same, or the nearest kept step before it, else
-    /// the earliest kept one.
+    /// Returns the step to serve for `drawn`: `drawn` itself if it is kept, else the nearest kept
+    /// step before it, else the earliest kept step. If `strict`, a `drawn` that is not kept is an
+    /// error.
     fn choose(&self, drawn: u64) -> anyhow::Result<u64> {
         let kept = kept(&self.pool);
         if kept.contains(&drawn) {
@@ -138,7 +143,7 @@ impl Renewer {
             .context("no weights of the past are kept")
     }
 
-    /// Reads a folder with files that were just verified.
+    /// Reads the weights in a folder. The caller has just verified its files.
     fn read(&self, folder: &Path) -> anyhow::Result<Weights> {
         let weights = if self.adapter {
             peft::load(folder, &self.shape)?.1
@@ -163,13 +168,13 @@ impl Renewer {
     }
 }
 
-/// The step of the newest checkpoint in `root`, if there is one.
+/// Returns the step of the newest checkpoint in `root`, or `None` without a readable one.
 fn newest(root: &Path) -> Option<u64> {
     let latest = CheckpointStore::new(root, 1).latest().ok()?;
     Some(latest.manifest.step)
 }
 
-/// Steps of the models in a pool.
+/// Returns the steps of the models in a pool.
 fn kept(pool: &Path) -> Vec<u64> {
     let entries = std::fs::read_dir(pool).into_iter().flatten().flatten();
     let step = |name: std::ffi::OsString| name.to_str()?.strip_prefix("step-")?.parse().ok();

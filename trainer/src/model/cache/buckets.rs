@@ -1,9 +1,9 @@
 //! Groups the rows of a decode step where libtorch computes attention.
 //!
-//! One call reads as many keys for each of its rows as the longest row has. Rows of similar length
-//! are therefore brought together in buckets. A bucket gets a separate call if the keys that it
-//! saves are more than the call costs. All rows grow by one token a step, so the cheapest layout
-//! stays the cheapest until rows come or go.
+//! One call reads the same number of keys for each of its rows: the length of the longest row.
+//! Rows of similar length are therefore brought together in buckets. A bucket gets a separate call
+//! if this saves more keys than the call costs. All rows grow by one token a step. The cheapest
+//! layout therefore stays the cheapest until rows come or go.
 
 use tch::{Device, Kind};
 
@@ -12,25 +12,26 @@ use tch::{Device, Kind};
 pub enum Reading {
     /// Each row reads its own keys, through the crate `kernels`.
     Own,
-    /// Each row reads as many keys as the longest row of its bucket has, through libtorch. One more
-    /// bucket costs as much as reading `call` bytes of keys and values of one layer.
+    /// Each row reads as many keys as the longest row of its bucket has, through libtorch. An
+    /// additional bucket costs as much as reading `call` bytes of keys and values of one layer.
     Buckets { call: usize },
 }
 
-/// The best of 64 KiB, 256 KiB and 1 MiB for rows of different lengths in f32 and bf16, by a few
-/// percent.
+/// The cost of a call on a CPU, in bytes. It is better than 64 KiB and 1 MiB by a
+/// few percent, for rows of different lengths in f32 and bf16.
 const CPU_CALL: usize = 256 << 10;
-/// An estimate, not measured on a GPU: some launches of 5 microseconds each, at 2 to 3 TB a second.
+/// The cost of a call on a GPU, in bytes. This is an estimate, not a measurement: the bytes that a
+/// GPU reads at 2 to 3 TB a second during some launches of 5 microseconds each.
 const GPU_CALL: usize = 64 << 20;
 
 impl Reading {
-    /// For libtorch's attention on a CPU.
+    /// The buckets for libtorch's attention on a CPU.
     pub const BUCKETS: Self = Self::Buckets { call: CPU_CALL };
 
     /// All rows in one call.
     pub const LONGEST: Self = Self::Buckets { call: usize::MAX };
 
-    /// The default of an engine.
+    /// Returns an engine's default for this device and kind.
     #[must_use]
     pub fn of(device: Device, kind: Kind) -> Self {
         match (device, kind) {
@@ -53,12 +54,13 @@ pub(crate) struct BucketLayout {
 /// The number of steps that a layout is expected to last before rows come or go.
 const LASTS: usize = 32;
 
-/// Factors on the cost of a call. A higher cost gives fewer buckets, which need fewer exchanges.
+/// The factors on the cost of a call that [`lay_out`] tries. A higher cost gives fewer buckets, and
+/// fewer buckets need fewer exchanges.
 const DEARER: [usize; 3] = [1, 4, 16];
 
-/// Finds the cheapest layout for rows of these lengths. Rows keep their order, or are sorted
-/// longest first if the exchanges cost less than the layout is expected to save. A bucket costs
-/// `call` keys.
+/// Returns the cheapest layout for rows of these lengths. The rows move into buckets with the
+/// longest first if the layout is expected to save more than the exchanges cost. Otherwise they
+/// keep their order. Each bucket adds a cost of `call` keys.
 pub(crate) fn lay_out(lengths: &[usize], call: usize) -> BucketLayout {
     let as_they_stand = cut(lengths, call);
     let now = cost(&as_they_stand, call);
@@ -89,7 +91,7 @@ pub(crate) fn lay_out(lengths: &[usize], call: usize) -> BucketLayout {
     best
 }
 
-/// Neighbouring rows that are attended in one call.
+/// Neighbouring rows that share one call of attention.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bucket {
     rows: usize,
@@ -111,7 +113,7 @@ impl Bucket {
         }
     }
 
-    /// In keys.
+    /// Returns the cost of attention over this bucket, in keys.
     fn cost(self, call: usize) -> usize {
         (self.rows * self.longest).saturating_add(call)
     }
@@ -131,12 +133,13 @@ fn cost(buckets: &[Bucket], call: usize) -> usize {
     costs.fold(0, usize::saturating_add)
 }
 
-/// The largest number of units that are cut into buckets. A unit is a row, or a run of neighbours
-/// if there are more rows. The time for cutting grows with the square of this number.
+/// The largest number of units that [`cut`] divides into buckets. A unit is a run of neighbouring
+/// rows of equal length. If there are too many, several neighbouring runs form a unit. The time for
+/// cutting grows with the square of this number.
 const MOST_UNITS: usize = 256;
 
-/// Cuts rows in their order into the buckets with the least total cost. With more than
-/// [`MOST_UNITS`] rows, some neighbours stay together.
+/// Cuts rows into the buckets with the least total cost, in the order of the rows. With more than
+/// [`MOST_UNITS`] runs of equal length, some neighbours of different lengths stay together.
 fn cut(lengths: &[usize], call: usize) -> Vec<Bucket> {
     let whole = Bucket::of(lengths);
     let wasted = whole.rows * whole.longest - lengths.iter().sum::<usize>();
@@ -147,7 +150,8 @@ fn cut(lengths: &[usize], call: usize) -> Vec<Bucket> {
     let alike: Vec<Bucket> = lengths.chunk_by(|a, b| a == b).map(Bucket::of).collect();
     let runs = alike.chunks(alike.len().div_ceil(MOST_UNITS));
     let units: Vec<Bucket> = runs.map(all_of).collect();
-    // For the first `end` units: the least cost, and the start of their last bucket.
+    // `least[end]` is about the first `end` units: their least cost, and the start of their last
+    // bucket.
     let mut least = vec![(0, 0)];
     for end in 1..=units.len() {
         let (mut last, mut best) = (Bucket::default(), (usize::MAX, 0));
@@ -170,8 +174,9 @@ fn cut(lengths: &[usize], call: usize) -> Vec<Bucket> {
     buckets
 }
 
-/// Pairs of places to exchange, one after the other, so that each row is in its bucket. `order`
-/// lists the rows of the buckets in turn. A row that is already in its bucket stays.
+/// Returns pairs of places. Exchanging the rows of each pair in turn brings every row into its
+/// bucket. `order` lists the rows of the first bucket, then those of the next. No exchange moves a
+/// row that is already in its bucket.
 fn exchanges(order: &[usize], buckets: &[Bucket]) -> Vec<[usize; 2]> {
     let of_place: Vec<usize> = (0..)
         .zip(buckets)
@@ -194,7 +199,7 @@ fn exchanges(order: &[usize], buckets: &[Bucket]) -> Vec<[usize; 2]> {
         while of_row[place] != of_place[place] {
             let there = &mut strange[of_row[place]];
             there.retain(|&other| of_row[other] != of_place[other]);
-            // Prefers a row that belongs here.
+            // A row that belongs here is the best choice: one exchange then settles both rows.
             let fits = there.iter().find(|&&other| of_row[other] == of_place[place]);
             let Some(&other) = fits.or(there.first()) else { break };
             of_row.swap(place, other);
@@ -204,8 +209,8 @@ fn exchanges(order: &[usize], buckets: &[Bucket]) -> Vec<[usize; 2]> {
     found
 }
 
-/// The cost of exchanges in keys: three copies of two tensors each, read and written, and their
-/// calls.
+/// Returns the cost of exchanges in keys. An exchange makes three copies of two tensors each. Each
+/// copy costs a read, a write and a call.
 fn price(exchanges: &[[usize; 2]], lengths: &[usize], call: usize) -> usize {
     let mut lengths = lengths.to_vec();
     let of_one = |[a, b]: &[usize; 2]| {
@@ -224,7 +229,7 @@ mod tests {
         buckets.iter().map(|bucket| (bucket.rows, bucket.longest)).collect()
     }
 
-    /// The lengths in their order after the exchanges.
+    /// Returns the lengths in their order after the exchanges, and the layout.
     fn laid_out(lengths: &[usize], call: usize) -> (Vec<usize>, BucketLayout) {
         let (mut after, layout) = (lengths.to_vec(), lay_out(lengths, call));
         layout.exchanges.iter().for_each(|&[a, b]| after.swap(a, b));
@@ -276,7 +281,7 @@ mod tests {
 
     #[test]
     fn rows_are_not_moved_for_less_than_the_moving_costs() {
-        // One call fewer in each of 32 steps.
+        // The exchange saves one call in each of 32 steps.
         let rows = |length: usize| [length, 2 * length, length];
         assert_eq!(lay_out(&rows(64), 40).exchanges, [[0, 1]]);
         assert_eq!(lay_out(&rows(640), 40).exchanges, [[0; 2]; 0]);
@@ -291,8 +296,8 @@ mod tests {
         assert_eq!((found[0].longest, found[204].longest), (3000, 1980));
     }
 
-    /// Sorted into the best number of buckets, the moves cost more than they save; with fewer
-    /// buckets they do not.
+    /// The buckets with the least cost need exchanges that cost more than they save. With fewer
+    /// buckets the exchanges save more than they cost.
     #[test]
     fn where_many_buckets_do_not_pay_fewer_may() {
         let rows: Vec<usize> = (0..1024).map(|row| row * 389 % 1024 * 2).collect();
@@ -316,7 +321,7 @@ mod tests {
         assert!(cost_of(&after, &layout.buckets, call) < cost(&cut(&rows, call), call));
     }
 
-    /// The least cost of the rows over all cuts into neighbours.
+    /// Returns the least cost of the rows over all ways to cut them in their order.
     fn least(lengths: &[usize], call: usize) -> usize {
         let places = lengths.len() - 1;
         (0..1u32 << places)
@@ -358,7 +363,8 @@ mod tests {
             }
         }
 
-        /// A layout therefore holds until rows come or go.
+        /// The cut stays the cheapest while all rows grow. A layout therefore holds until rows come
+        /// or go.
         #[test]
         fn steps_that_all_rows_take_change_no_bucket(lengths in prop::collection::vec(1usize..300, 1..30), call in 0usize..500, steps in 1usize..200) {
             let later: Vec<usize> = lengths.iter().map(|length| length + steps).collect();
