@@ -19,6 +19,8 @@ use clap::{Parser, Subcommand};
 
 /// The exit code of a panic.
 const EXIT_PANIC: i32 = 70;
+/// The exit code that a shell reports for a command ended by SIGPIPE.
+const BROKEN_PIPE: i32 = 141;
 
 /// The first words of a command line that this program serves itself.
 const SERVED: [&str; 6] = ["grade", "init", "-h", "--help", "-V", "--version"];
@@ -73,10 +75,22 @@ fn serves(first: Option<&OsStr>) -> bool {
 
 /// Prints the error and returns its exit code.
 fn tell(error: &anyhow::Error) -> i32 {
+    if is_closed_output(error) {
+        return BROKEN_PIPE;
+    }
     let usage = error.chain().find_map(|cause| cause.downcast_ref::<fault::Usage>());
     let hint = usage.and_then(|usage| usage.hint.clone());
-    eprint!("{}", printable::printable(&fault::render(error, hint.as_deref())));
+    // A closed standard error must not end in a panic.
+    let text = fault::render(error, hint.as_deref());
+    let _ = std::io::stderr().write_all(printable::printable(&text).as_bytes());
     if usage.is_some() { 2 } else { 1 }
+}
+
+/// Returns true if the reader of `dyad ... | head` has closed the pipe: these commands write to no
+/// other one.
+fn is_closed_output(error: &anyhow::Error) -> bool {
+    let output = error.downcast_ref::<std::io::Error>();
+    output.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Ends the process with the exit code of a bug after a panic.
@@ -84,7 +98,10 @@ fn end_after_a_panic() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let message = info.payload_as_str().unwrap_or("a panic without a message");
-        eprintln!("error: a bug ended this process: {message} at {place}");
+        let _ = writeln!(
+            std::io::stderr(),
+            "error: a bug ended this process: {message} at {place}"
+        );
         std::process::exit(EXIT_PANIC)
     }));
 }
@@ -112,5 +129,12 @@ mod tests {
     fn wrong_usage_ends_with_2_and_other_errors_with_1() {
         let usage = anyhow::Error::from(fault::Usage::new("no")).context("reading x");
         assert_eq!((tell(&usage), tell(&anyhow::anyhow!("it broke"))), (2, 1));
+    }
+
+    #[test]
+    fn closed_output_ends_as_sigpipe_does() {
+        let output = |kind| anyhow::Error::from(std::io::Error::from(kind));
+        assert_eq!(tell(&output(std::io::ErrorKind::BrokenPipe)), BROKEN_PIPE);
+        assert_eq!(tell(&output(std::io::ErrorKind::StorageFull)), 1);
     }
 }

@@ -3,6 +3,8 @@
 //! 0 ok, 1 the run or command failed, 2 wrong usage or configuration, 70 a bug, 75 a service is
 //! unavailable (try again).
 
+use std::io::Write;
+
 use broker::bus::{BusError, PublishError};
 use broker::store::StoreError;
 use broker::tls::TlsError;
@@ -23,7 +25,9 @@ const UNAVAILABLE: u8 = 75;
 /// Prints the error with its causes and a hint. Returns its exit code.
 #[must_use]
 pub fn tell(error: &anyhow::Error) -> u8 {
-    eprint!("{}", crate::run_folder::logs::printable(&render(error)));
+    let text = render(error);
+    // A closed standard error must not end in a panic.
+    let _ = std::io::stderr().write_all(crate::run_folder::logs::printable(&text).as_bytes());
     code(error)
 }
 

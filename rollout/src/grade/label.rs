@@ -52,12 +52,24 @@ pub(super) fn texts(label: &Value) -> Vec<String> {
     }
 }
 
-/// Returns the texts of a label, where a text that is a JSON list of texts counts as that list.
+/// Returns the texts of a label, where a text that is a JSON list of texts counts as that list, and
+/// a CSV table's `1995.0` also is `1995`.
 pub(super) fn listed(label: &Value) -> Vec<String> {
-    match label {
+    let mut listed = match label {
         Value::String(text) => json_list(text).unwrap_or_else(|| vec![text.clone()]),
         other => texts(other),
-    }
+    };
+    let whole: Vec<String> = listed.iter().filter_map(|text| whole(text)).collect();
+    listed.extend(whole);
+    listed
+}
+
+/// Returns the digits of a whole number that is written with a decimal zero.
+fn whole(text: &str) -> Option<String> {
+    let digits = text.trim().strip_suffix(".0")?;
+    let unsigned = digits.strip_prefix('-').unwrap_or(digits);
+    let is_whole = !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit());
+    is_whole.then(|| digits.to_owned())
 }
 
 /// Returns the texts of a JSON list that stands in a text: `["34"]`. A list of numbers is a

@@ -6,6 +6,7 @@
 //! is caught and reported as an error of the file.
 
 use std::backtrace::Backtrace;
+use std::io::Write;
 use std::panic::PanicHookInfo;
 
 /// The exit code that a shell reports for a command ended by SIGPIPE.
@@ -32,7 +33,11 @@ pub(crate) fn install() {
             backtrace = %backtrace,
             "panic: this is a bug; the process ends"
         );
-        eprintln!("error: a bug ended this process: {} at {place}", message(info));
+        let _ = writeln!(
+            std::io::stderr(),
+            "error: a bug ended this process: {} at {place}",
+            message(info)
+        );
         super::end_for_a_bug();
     }));
 }

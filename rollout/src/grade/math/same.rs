@@ -14,6 +14,7 @@ use super::expr::Expr;
 use super::interval::{cover_the_same, interval};
 use super::number::Number;
 use super::relation::{Op, Relation};
+use crate::grade::normal::token::Token;
 use crate::shuffle::SplitMix;
 
 /// Points at which formulas with variables are compared. At least `ENOUGH` of them must give
@@ -67,6 +68,11 @@ fn deep(a: &Answer, b: &Answer, depth: usize, budget: &Budget) -> bool {
             (None, Some(set)) => unions(&set, union, depth, budget),
             (None, None) => false,
         },
+        (Set(set), Tuple('(', ')', tuple)) | (Tuple('(', ')', tuple), Set(set))
+            if assigned(set).is_some_and(|set| all(&set, tuple)) =>
+        {
+            true
+        }
         (Set(set), other) | (other, Set(set)) => !set.is_empty() && set.iter().all(|one| next(one, other)),
         (Tuple(a_open, a_close, a), Tuple(b_open, b_close, b)) => (a_open, a_close) == (b_open, b_close) && all(a, b),
         (Union(one), Union(other)) => unions(one, other, depth, budget),
@@ -120,6 +126,22 @@ fn letter(answer: &Answer) -> Option<String> {
 fn sets(a: &[Answer], b: &[Answer], depth: usize, budget: &Budget) -> bool {
     let within = |a: &[Answer], b: &[Answer]| a.iter().all(|a| b.iter().any(|b| deep(a, b, depth + 1, budget)));
     a.len() <= LARGEST && b.len() <= LARGEST && within(a, b) && within(b, a)
+}
+
+/// Returns the values of different variables in the order of their letters: 2 and -1 of
+/// `y = -1, x = 2`, which is the point `(2, -1)`.
+fn assigned(set: &[Answer]) -> Option<Vec<Answer>> {
+    let assignment = |one: &Answer| match one {
+        Answer::Named(Named { name, value, .. }) => match name.as_slice() {
+            [Token::Letter(letter)] => Some((*letter, (**value).clone())),
+            _ => None,
+        },
+        _ => None,
+    };
+    let mut assigned: Vec<(char, Answer)> = set.iter().map(assignment).collect::<Option<_>>()?;
+    assigned.sort_by_key(|(letter, _)| *letter);
+    let different = assigned.windows(2).all(|pair| pair[0].0 != pair[1].0);
+    different.then(|| assigned.into_iter().map(|(_, value)| value).collect())
 }
 
 /// Returns the elements of a union of sets.
