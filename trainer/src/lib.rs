@@ -9,6 +9,7 @@ pub mod engine;
 mod linear;
 pub mod loss;
 pub mod model;
+mod narrow;
 pub mod optim;
 mod ordered;
 pub mod pulse;

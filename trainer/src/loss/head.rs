@@ -15,6 +15,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::linear::{add_outer, times};
+use crate::narrow;
 
 /// The best number of elements in one chunk of logits on a device.
 ///
@@ -34,7 +35,7 @@ pub fn chunk_elements(device: Device) -> i64 {
 pub struct HeadInput<'a> {
     /// `[N, hidden]`, the states that predict the tokens. No gradient is recorded through them.
     pub hidden: &'a Tensor,
-    /// `[vocab, hidden]`.
+    /// `[vocab, hidden]` of f32; or of bf16, if `hidden` holds bf16 numbers.
     pub matrix: &'a Tensor,
     /// The low-rank change of the matrix, if any.
     pub adapter: Option<HeadAdapter<'a>>,
@@ -106,13 +107,17 @@ pub fn gradients(
 ) -> Result<Tensor, TchError> {
     let mut d_hidden = Vec::new();
     let matrix = input.matrix.f_detach()?;
+    let narrow = matrix.kind() == Kind::BFloat16;
     for_chunks(input, |chunk| {
         let (logprobs, entropies) = chunk.host_values()?;
         let slopes: Vec<Slope> = (0..logprobs.len())
             .map(|i| slope(chunk.start + i, logprobs[i], entropies[i]))
             .collect();
         let d_logits = chunk.d_logits(&slopes, &entropies)?;
-        let mut d_chunk = times(&d_logits, &matrix.f_tr()?)?;
+        let mut d_chunk = match narrow {
+            true => narrow::times_split(&d_logits, &matrix.f_tr()?)?,
+            false => times(&d_logits, &matrix.f_tr()?)?,
+        };
         let mut d_low = None;
         if let Some(HeadAdapter { a, b, scale }) = input.adapter {
             let low = d_logits.f_matmul(b)?.f_mul_scalar(scale)?;
@@ -121,6 +126,7 @@ pub fn gradients(
         }
         d_hidden.push(d_chunk);
         match (&mut grad, d_low) {
+            (HeadGrad::Matrix(d_matrix), _) if narrow => narrow::add_outer(d_matrix, &d_logits, &chunk.hidden)?,
             (HeadGrad::Matrix(d_matrix), _) => add_outer(d_matrix, &d_logits, &chunk.hidden)?,
             (HeadGrad::Adapter { d_a, d_b }, Some((low, up))) => {
                 let _ = d_a.f_addmm_(&low.f_tr()?, &chunk.hidden)?;
@@ -160,7 +166,10 @@ fn for_chunks(input: &HeadInput<'_>, mut visit: impl FnMut(Chunk<'_>) -> Result<
         let count = rows.min(total - start);
         let hidden = hidden.f_narrow(0, start as i64, count as i64)?;
         let temperatures = &input.temperatures[start..start + count];
-        let mut logits = times(&hidden, &matrix)?;
+        let mut logits = match matrix.kind() {
+            Kind::BFloat16 => narrow::times(&hidden, &matrix)?,
+            _ => times(&hidden, &matrix)?,
+        };
         if let Some(HeadAdapter { a, b, scale }) = input.adapter {
             let low = hidden.f_matmul(&a.f_tr()?)?.f_mul_scalar(scale)?;
             let _ = logits.f_addmm_(&low, &b.f_tr()?)?;

@@ -70,6 +70,38 @@ fn autograd(case: &Case, old: &[f32], reference: &[f32], advantage: &[f32]) -> (
 }
 
 #[test]
+fn bf16_matrix_gives_the_values_and_gradients_of_its_f32_copy() {
+    let narrow = |tensor: &Tensor| tensor.to_kind(Kind::BFloat16);
+    let mut case = case(40, 23);
+    case.hidden = narrow(&case.hidden).to_kind(Kind::Float);
+    let run = |matrix: Tensor| {
+        let case = Case {
+            hidden: case.hidden.shallow_clone(),
+            matrix,
+            targets: case.targets.clone(),
+            temperatures: case.temperatures.clone(),
+            weights: case.weights.clone(),
+        };
+        let mut d_matrix = Tensor::zeros_like(&case.matrix.to_kind(Kind::Float));
+        let slope = |i: usize, _: f32, _: f32| Slope {
+            d_logprob: case.weights[i],
+            d_entropy: 0.1 * case.weights[i],
+        };
+        let d_hidden = gradients(&case.input(), HeadGrad::Matrix(&mut d_matrix), slope).unwrap();
+        (values(&case.input()).unwrap(), d_hidden, d_matrix)
+    };
+    let matrix = narrow(&case.matrix);
+    let (values, d_hidden, d_matrix) = run(matrix.shallow_clone());
+    let (wide_values, wide_hidden, wide_matrix) = run(matrix.to_kind(Kind::Float));
+    for (found, right) in values.logprobs.iter().zip(&wide_values.logprobs) {
+        assert!((found - right).abs() < 1e-5, "{found} {right}");
+    }
+    // The gradient of the logits keeps 16 bits.
+    assert!(relative(&d_hidden, &wide_hidden) < 2e-5);
+    assert!(relative(&d_matrix, &wide_matrix) < 2e-5);
+}
+
+#[test]
 fn gradients_equal_autograd_with_every_term_and_temperature() {
     let case = case(40, 23);
     let input = case.input();

@@ -1,4 +1,4 @@
-//! The output matrix with an adapter's change, always in f32.
+//! The output matrix with an adapter's change. Logits are always f32.
 
 use tch::{Kind, Tensor};
 
@@ -6,6 +6,7 @@ use super::layer::Linear;
 use crate::linear::linear;
 use crate::model::adapters::Delta;
 use crate::model::error::Result;
+use crate::narrow;
 use crate::ordered::Ordered;
 
 /// The output matrix, and an adapter's change to it.
@@ -15,8 +16,7 @@ pub(in crate::model) struct Head {
     pub(in crate::model) delta: Option<Delta>,
     /// True if the matrix belongs to a frozen base.
     frozen: bool,
-    /// The f32 copy of the head, if the model has another kind. Logits and losses are always
-    /// computed in f32.
+    /// The f32 copies, if the model has another kind.
     pub(super) wide: Option<WideHead>,
     /// Set in an engine.
     ordered: Option<Ordered>,
@@ -24,7 +24,8 @@ pub(in crate::model) struct Head {
 
 #[derive(Debug)]
 pub(super) struct WideHead {
-    matrix: Tensor,
+    /// `None` where the device multiplies bf16 matrices with f32 sums.
+    matrix: Option<Tensor>,
     delta: Option<Delta>,
 }
 
@@ -44,7 +45,10 @@ impl Head {
             ordered: None,
         };
         if let Some(matrix) = before.and_then(|before| before.wide_of(&head)) {
-            head.wide = Some(WideHead { matrix, delta: None });
+            head.wide = Some(WideHead {
+                matrix: Some(matrix),
+                delta: None,
+            });
         }
         head.follow()?;
         Ok(head)
@@ -54,7 +58,7 @@ impl Head {
     fn wide_of(&self, other: &Self) -> Option<Tensor> {
         let same = self.matrix.data_ptr() == other.matrix.data_ptr() && self.matrix.size() == other.matrix.size();
         let wide = self.wide.as_ref().filter(|_| same && self.frozen && other.frozen)?;
-        Some(wide.matrix.shallow_clone())
+        Some(wide.matrix.as_ref()?.shallow_clone())
     }
 
     /// Updates the f32 copies of tensors of another kind.
@@ -73,13 +77,14 @@ impl Head {
             .transpose()?;
         if let Some(wide) = &mut self.wide {
             // The copy is large, so it is updated in place.
-            if !self.frozen {
-                wide.matrix.f_copy_(&matrix)?;
+            if let Some(copy) = wide.matrix.as_mut().filter(|_| !self.frozen) {
+                copy.f_copy_(&matrix)?;
             }
             wide.delta = delta;
         } else {
-            let matrix = matrix.f_to_kind(Kind::Float)?;
-            self.wide = Some(WideHead { matrix, delta });
+            let needs_none = matrix.kind() == Kind::BFloat16 && narrow::serves(matrix.device());
+            let copy = (!needs_none).then(|| matrix.f_to_kind(Kind::Float)).transpose()?;
+            self.wide = Some(WideHead { matrix: copy, delta });
         }
         Ok(())
     }
@@ -101,6 +106,7 @@ impl Head {
     pub(in crate::model) fn forward(&self, hidden: &Tensor) -> Result<Tensor> {
         let logits = match &self.ordered {
             Some(ordered) => ordered.times(hidden)?,
+            None if self.matrix().kind() == Kind::BFloat16 => narrow::times(hidden, self.matrix())?,
             None => linear(hidden, self.matrix(), None)?,
         };
         match self.delta() {
@@ -119,8 +125,10 @@ impl Head {
         })
     }
 
+    /// The matrix in f32; in bf16 where the device needs no f32 copy.
     pub(super) fn matrix(&self) -> &Tensor {
-        self.wide.as_ref().map_or(&self.matrix, |wide| &wide.matrix)
+        let copy = self.wide.as_ref().and_then(|wide| wide.matrix.as_ref());
+        copy.unwrap_or(&self.matrix)
     }
 
     pub(in crate::model) fn delta(&self) -> Option<&Delta> {
