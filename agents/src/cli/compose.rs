@@ -18,7 +18,7 @@ use service::{Engine, Service};
 pub struct ComposeArgs {
     /// The run's configuration; its folder is mounted as /configs
     pub config: PathBuf,
-    /// Give each agent and engine that computes on a GPU one of its own
+    /// Give each agent and engine its own GPUs, as many as it computes on
     #[arg(long)]
     pub gpus: bool,
 }
@@ -161,7 +161,7 @@ fn problems(config: &RunConfig) -> Vec<String> {
 }
 
 /// Returns the configuration as containers can play it, and its changes as options. Each container
-/// sees one GPU, which is `cuda:0` inside, and reaches others by name instead of on loopback.
+/// sees its own GPUs only, counted from `cuda:0`, and reaches others by name instead of on loopback.
 fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
     let (mut config, mut changes) = (config.clone(), Vec::new());
     for name in config.participants() {
@@ -170,9 +170,20 @@ fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
         };
         let mut change =
             |key: &str, value: &dyn std::fmt::Display| changes.push(format!("agents.{name}.{key}={value}"));
-        if matches!(agent.device, DeviceName::Cuda(index) if index > 0) {
-            agent.device = DeviceName::Cuda(0);
-            change("device", &"\"cuda:0\"");
+        let seen = service::gpus(agent);
+        let inside = |device: DeviceName| match seen.iter().position(|gpu| *gpu == device) {
+            Some(index) => DeviceName::Cuda(index),
+            None => device,
+        };
+        if inside(agent.device) != agent.device {
+            agent.device = inside(agent.device);
+            change("device", &format!("\"{}\"", agent.device));
+        }
+        let devices: Vec<DeviceName> = agent.train.devices.iter().copied().map(inside).collect();
+        if devices != agent.train.devices {
+            let names: Vec<String> = devices.iter().map(ToString::to_string).collect();
+            change("train.devices", &toml::Value::from(names));
+            agent.train.devices = devices;
         }
         let engine = &mut agent.engine;
         let mut moved = false;

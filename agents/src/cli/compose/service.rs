@@ -57,8 +57,8 @@ pub(super) struct Service {
     kind: Kind,
     command: Vec<String>,
     environment: Vec<(String, String)>,
-    /// The name of the variable that chooses its GPU.
-    gpu: Option<String>,
+    /// The names of the variables that choose its GPUs.
+    gpus: Vec<String>,
     hub: bool,
     /// Folders that have the same path on the host, with the mode of their mount.
     folders: Vec<String>,
@@ -71,7 +71,7 @@ impl Service {
             kind,
             command: Vec::new(),
             environment: Vec::new(),
-            gpu: None,
+            gpus: Vec::new(),
             hub: false,
             folders: Vec::new(),
         }
@@ -107,7 +107,7 @@ impl Service {
                 .into_iter()
                 .chain(keys)
                 .collect(),
-            gpu: gpu(name.as_str(), agent.device),
+            gpus: variables(name.as_str(), gpus(agent).len()),
             hub: is_of_hub(&agent.model),
             folders: folders(agent),
             ..Self::new(format!("agent-{name}"), Kind::Agent)
@@ -125,7 +125,7 @@ impl Service {
                 .map(str::to_owned)
                 .to_vec(),
             environment: vec![("DYAD_ENGINE_TOKEN".into(), token.into())],
-            gpu: gpu(&engine.host, agent.device),
+            gpus: variables(&engine.host, usize::from(agent.device != DeviceName::Cpu)),
             hub: is_of_hub(&agent.model),
             folders: folders(agent),
             ..Self::new(engine.host, Kind::Engine)
@@ -153,7 +153,7 @@ impl Service {
         Self {
             command,
             environment,
-            gpu: Some(variable(&engine.host)),
+            gpus: variables(&engine.host, 1),
             hub: is_of_hub(&agent.model),
             folders: folders(agent),
             ..Self::new(engine.host, Kind::Vllm)
@@ -176,8 +176,25 @@ fn folders(agent: &AgentConfig) -> Vec<String> {
         .collect()
 }
 
-fn gpu(name: &str, device: DeviceName) -> Option<String> {
-    matches!(device, DeviceName::Cuda(_)).then(|| variable(name))
+/// Returns the GPUs that an agent's process and the ranks of its trainer compute on.
+pub(super) fn gpus(agent: &AgentConfig) -> Vec<DeviceName> {
+    let mut gpus = Vec::new();
+    for device in std::iter::once(&agent.device).chain(&agent.train.devices) {
+        if *device != DeviceName::Cpu && !gpus.contains(device) {
+            gpus.push(*device);
+        }
+    }
+    gpus
+}
+
+/// Returns NAME, NAME_2 and so on: one variable for each GPU.
+fn variables(name: &str, gpus: usize) -> Vec<String> {
+    let name = variable(name);
+    let one = |gpu| match gpu {
+        1 => name.clone(),
+        gpu => format!("{name}_{gpu}"),
+    };
+    (1..=gpus).map(one).collect()
 }
 
 /// Returns a name as a part of an environment variable.
@@ -224,14 +241,23 @@ pub(super) fn render(
     let mut next_gpu = 0;
     for service in services {
         service.write(&mut text, config, changes, place);
-        if let Some(variable) = service.gpu.as_ref().filter(|_| gpus) {
+        let own = if gpus { service.gpus.as_slice() } else { &[] };
+        if own.len() > 1 {
+            // NCCL exchanges through shared memory; Docker's 64 MB are too few.
+            text.push_str("    shm_size: 1gb\n");
+        }
+        if !own.is_empty() {
+            let id =
+                |(index, variable): (usize, &String)| format!("\"${{DYAD_GPU_{variable}:-{}}}\"", next_gpu + index);
+            let ids: Vec<String> = own.iter().enumerate().map(id).collect();
             let _ = write!(
                 text,
                 "    deploy:\n      resources:\n        reservations:\n          devices:\n            - driver: nvidia\n\
-                 \x20             device_ids: [\"${{DYAD_GPU_{variable}:-{next_gpu}}}\"]\n\
-                 \x20             capabilities: [gpu]\n"
+                 \x20             device_ids: [{}]\n\
+                 \x20             capabilities: [gpu]\n",
+                ids.join(", ")
             );
-            next_gpu += 1;
+            next_gpu += own.len();
         }
     }
     text

@@ -69,6 +69,26 @@ fn every_agent_is_a_service_under_its_name() {
 }
 
 #[test]
+fn trainer_over_several_gpus_sees_them_all() {
+    let devices = "[agents.a]\ndevice = \"cuda:1\"\ntrain.devices = [\"cuda:1\", \"cuda:2\"]";
+    let cuda = SIGNAL.replace("[defaults.agent]", "[defaults.agent]\ndevice = \"cuda:0\"");
+    let text = cuda.replace("[agents.a]", devices);
+    let services = services(&text, true);
+    let ids = |name: &str| {
+        let device = &services[name]["deploy"]["resources"]["reservations"]["devices"][0];
+        let ids = device["device_ids"].as_vec().unwrap().iter();
+        ids.map(|id| id.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("agent-a"), ["${DYAD_GPU_A:-0}", "${DYAD_GPU_A_2:-1}"]);
+    assert_eq!(ids("agent-b"), ["${DYAD_GPU_B:-2}"]);
+    let words = words(&services["agent-a"]);
+    assert!(words.contains("--set agents.a.device=\"cuda:0\""), "{words}");
+    let ranks = "--set agents.a.train.devices=[\"cuda:0\", \"cuda:1\"]";
+    assert!(words.contains(ranks), "{words}");
+    assert_eq!(services["agent-a"]["shm_size"].as_str(), Some("1gb"));
+}
+
+#[test]
 fn agents_of_compose_yaml_are_replaced_not_left_out() {
     let services = services(SIGNAL, false);
     assert_eq!(names(&services), ["coordinator", "agent-a", "agent-b"]);
