@@ -11,6 +11,7 @@ use crate::policy::Prepared;
 pub(super) fn trainer(prepared: &mut Prepared, group: Option<Box<dyn Collective>>) -> anyhow::Result<Trainer> {
     let train = &prepared.settings.train;
     let options = TrainerOptions {
+        device: prepared.device,
         micro_batch_tokens: train.micro_batch_tokens,
         keep_reference: train.kl.coef > 0.0,
         ema: average(train),
