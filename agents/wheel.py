@@ -89,9 +89,10 @@ def programs(built, work):
 
 
 def shipped():
-    """Returns the configurations and the files that they read."""
+    """Returns the configurations, the files that they read, and the external trainer."""
     configs = ROOT / "configs"
-    files = [path for path in configs.glob("*.toml") if path.name != "Cargo.toml"]
+    files = [ROOT / "trainer/external/fsdp2.py"]
+    files += [path for path in configs.glob("*.toml") if path.name != "Cargo.toml"]
     for folder in ("data", "programs"):
         files += [path for path in (configs / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     return sorted((path.relative_to(ROOT), path) for path in files)

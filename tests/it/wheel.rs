@@ -85,7 +85,9 @@ fn wheel_runs_a_shipped_configuration_with_torch_alone() {
     assert!(succeed(&mut host.dyad(&["init"])).contains("\nsignal "));
     let refused = fail(2, &mut host.dyad(&["status"]));
     assert!(refused.contains("pip install torch==2.11.0"), "{refused}");
-    assert!(host.packages().join("dyad/libdyad_nccl.so").is_file());
+    for packed in ["libdyad_nccl.so", "trainer/external/fsdp2.py"] {
+        assert!(host.packages().join("dyad").join(packed).is_file(), "{packed}");
+    }
     // The loader's own exit code: no path of the build machine leads to a libtorch.
     fail(
         127,

@@ -65,7 +65,7 @@ impl Memory {
             ..Self::default()
         };
         let mut memory = memory.serving(agent, shape, own).training(agent, shape, own, ranks);
-        if agent.train.enabled && Split::of(agent, ranks).weights {
+        if agent.train.enabled && !agent.train.is_external() && Split::of(agent, ranks).weights {
             memory.host += own * width(agent.dtype);
         }
         memory
@@ -105,6 +105,11 @@ impl Memory {
     fn training(mut self, agent: &AgentConfig, shape: &ModelShape, own: u64, ranks: usize) -> Self {
         let train = &agent.train;
         if !train.enabled {
+            return self;
+        }
+        if train.is_external() {
+            // Its published weights. The program's own memory is not known.
+            self.host += own * width(agent.dtype);
             return self;
         }
         let (width, layout) = (width(agent.dtype), Split::of(agent, ranks));
@@ -189,11 +194,7 @@ impl OnDevice {
 /// the number of ranks that a launcher starts on all hosts for each trainer; without one
 /// `train.devices` counts them.
 #[must_use]
-pub fn by_device(
-    config: &RunConfig,
-    processes: Processes,
-    launched: Option<usize>,
-) -> BTreeMap<DeviceName, OnDevice> {
+pub fn by_device(config: &RunConfig, processes: Processes, launched: Option<usize>) -> BTreeMap<DeviceName, OnDevice> {
     let mut devices: BTreeMap<DeviceName, OnDevice> = BTreeMap::new();
     let mut bases: Vec<&AgentConfig> = Vec::new();
     for (name, agent) in &config.agents {

@@ -110,7 +110,10 @@ mod tests {
 
     #[test]
     fn nccl_stands_next_to_libtorch_or_to_the_program() {
-        let places = nccl_places(Some("/torch/lib/libtorch_cuda.so".into()), Some("/dyad/dyad-full".into()));
+        let places = nccl_places(
+            Some("/torch/lib/libtorch_cuda.so".into()),
+            Some("/dyad/dyad-full".into()),
+        );
         let wanted = ["/torch/lib/libdyad_nccl.so", "/dyad/libdyad_nccl.so"];
         assert_eq!(places, wanted.map(PathBuf::from));
     }

@@ -120,6 +120,11 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
         let problem = format!("agent {name} does not train, so it has no later ranks: start one process for it");
         return Err(Usage::new(problem).into());
     }
+    if settings.train.is_external() {
+        let problem =
+            format!("agent {name} has train.command, which starts the ranks itself: start one process for it");
+        return Err(Usage::new(problem).into());
+    }
     let mut settings = settings.clone();
     settings.device = start.device(name, &settings)?;
     let mut prepared = policy::prepare(folder, name, &settings, config.run.seed).await?;
