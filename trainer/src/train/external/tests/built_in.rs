@@ -50,7 +50,7 @@ fn answer(driver: &mut Driver<Trainer>, command: &Value) -> Value {
             json!({"reply": "log_probs", "logprobs": logprobs})
         }
         "optim_step" => {
-            assert_eq!(command["params"], serde_json::to_value(STEP).unwrap());
+            assert_eq!(command["params"], as_passed(&STEP));
             json!({"reply": "step", "grad_norm": driver.step(STEP), "skipped": false})
         }
         "publish" => {
@@ -72,10 +72,14 @@ fn answer(driver: &mut Driver<Trainer>, command: &Value) -> Value {
     }
 }
 
+/// A value as it comes out of a line: numbers in f32 are short there.
+fn as_passed<T: serde::Serialize>(value: &T) -> Value {
+    serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+}
+
 fn forward_backward(driver: &mut Driver<Trainer>, command: &Value) -> Value {
-    let loss = [LOSS, Loss::CrossEntropy]
-        .into_iter()
-        .find(|loss| command["loss"] == serde_json::to_value(loss).unwrap());
+    let passed = |loss: &Loss| command["loss"] == as_passed(loss);
+    let loss = [LOSS, Loss::CrossEntropy].into_iter().find(passed);
     let (batch, counts) = batch_of(&command["rows"]);
     let reference = match loss {
         Some(LOSS) => by_row(&driver.logprobs(&batch, ForwardWeights::Reference), &counts),

@@ -252,10 +252,7 @@ fn lost_program_is_an_error_of_every_later_command() {
     let batch = crate::train::tests::batch(0);
     for _ in 0..2 {
         let lost = external.loss(&batch, LOSS).unwrap_err();
-        assert!(
-            matches!(&lost, TrainError::Lost(reason) if reason.contains("ended") || reason.contains("pipe")),
-            "{lost}"
-        );
+        assert!(matches!(lost, TrainError::Lost(_)), "{lost}");
     }
 }
 
