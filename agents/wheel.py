@@ -5,11 +5,13 @@
 
 The wheel has `dyad` for the environment's bin/, and a package `dyad` with dyad-full and configs/.
 dyad-full finds libtorch in the package `torch` next to it: its run path is replaced. So the wheel
-needs torch of exactly this release, and no compiler. It needs readelf and strip (binutils).
+needs torch of exactly this release, and no compiler. After `make setup GPU=1` it has the library of
+groups over NCCL too. Packing needs readelf and strip (binutils).
 """
 
 import base64
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -21,6 +23,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "2.11.0"
 RUN_PATH = b"$ORIGIN/../torch/lib"
+# Beside the CUDA half of libtorch, where the set-up compiled it (device/cuda.rs).
+CUDA = os.environ.get("DYAD_LIBTORCH_CUDA") or ROOT / ".libtorch/gpu/torch/lib/libtorch_cuda.so"
+NCCL = Path(CUDA).with_name("libdyad_nccl.so")
 # Libraries that every Linux of the wheel's tag has, by the manylinux policy.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1",
           "libstdc++.so.6", "ld-linux-x86-64.so.2"}
@@ -78,13 +83,16 @@ def programs(built, work):
         if name == "dyad" and foreign:
             stop(f"dyad is linked with {', '.join(sorted(foreign))}; it must start without them")
     lead_to_torch(work / "dyad-full")
+    if NCCL.is_file():
+        tags.append(manylinux(NCCL))
     return max(tags)
 
 
 def shipped():
-    """Returns the configurations and the files that they read."""
+    """Returns the configurations, the files that they read, and the external trainer."""
     configs = ROOT / "configs"
-    files = [path for path in configs.glob("*.toml") if path.name != "Cargo.toml"]
+    files = [ROOT / "trainer/external/fsdp2.py"]
+    files += [path for path in configs.glob("*.toml") if path.name != "Cargo.toml"]
     for folder in ("data", "programs"):
         files += [path for path in (configs / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     return sorted((path.relative_to(ROOT), path) for path in files)
@@ -102,6 +110,8 @@ def pack(work, tag, version, folder):
     about = f"Wheel-Version: 1.0\nGenerator: dyad\nRoot-Is-Purelib: false\nTag: py3-none-{tag}\n"
     content = [(f"{name}.data/scripts/dyad", (work / "dyad").read_bytes(), 0o755),
                ("dyad/dyad-full", (work / "dyad-full").read_bytes(), 0o755)]
+    if NCCL.is_file():
+        content.append((f"dyad/{NCCL.name}", NCCL.read_bytes(), 0o755))
     content += [(f"dyad/{path}", file.read_bytes(), 0o644) for path, file in shipped()]
     content += [(f"{name}.dist-info/{path}", text.encode(), 0o644)
                 for path, text in (("METADATA", metadata(version)), ("WHEEL", about))]

@@ -26,6 +26,9 @@ pub struct TrainConfig {
     pub shard: Shard,
     /// State kept in host memory instead of on the device.
     pub offload: Offload,
+    /// Command of an external trainer, for example `["torchrun", "--nproc-per-node=8",
+    /// "trainer/external/fsdp2.py"]`; default: the built-in trainer.
+    pub command: Vec<String>,
     /// Most trainer steps between sampling a token and training on it. Older tokens are stale.
     pub max_staleness: u64,
     /// Treatment of stale tokens.
@@ -66,6 +69,12 @@ pub struct TrainConfig {
 }
 
 impl TrainConfig {
+    /// Returns true if another program trains.
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        !self.command.is_empty()
+    }
+
     /// Returns true if the KL is subtracted from the advantages, token by token.
     #[must_use]
     pub fn kl_in_reward(&self) -> bool {
@@ -84,6 +93,7 @@ impl Default for TrainConfig {
             devices: Vec::new(),
             shard: Shard::None,
             offload: Offload::None,
+            command: Vec::new(),
             max_staleness: 1,
             stale: Stale::Mask,
             advantage: Advantage::Loo,

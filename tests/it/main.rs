@@ -14,6 +14,7 @@ mod data;
 mod embedded;
 mod engines;
 mod evals;
+mod external;
 mod faults;
 mod fuzz;
 mod going_on;

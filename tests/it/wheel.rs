@@ -21,8 +21,12 @@ impl Host {
         }
         symlink(env!("CARGO_BIN_EXE_dyad-light-under-test"), at("built/dyad")).unwrap();
         symlink(crate::DYAD, at("built/dyad-full")).unwrap();
-        let pack = Program::root().join("agents/wheel.py");
-        let wheel = succeed(Command::new("python3").arg(pack).arg(at("built")).arg(at("wheels")));
+        // The set-up compiles the library of NCCL groups for GPU hosts only: another one stands in.
+        symlink(libtorch().join("lib/libc10.so"), at("built/libdyad_nccl.so")).unwrap();
+        let mut pack = Command::new("python3");
+        pack.arg(Program::root().join("agents/wheel.py"));
+        pack.args([at("built"), at("wheels")]);
+        let wheel = succeed(pack.env("DYAD_LIBTORCH_CUDA", at("built/libtorch_cuda.so")));
         succeed(Command::new("python3").args(["-m", "venv"]).arg(at("venv")));
         let pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index"];
         succeed(Command::new(at("venv/bin/python")).args(pip).arg(wheel.trim()));
@@ -39,11 +43,9 @@ impl Host {
     /// Links the repository's libtorch as the package `torch`, and gives it a version. The real
     /// package has the same libraries.
     fn link_libtorch_as_torch(&self) {
-        let libtorch =
-            std::env::var_os("LIBTORCH").map_or_else(|| Program::root().join(".libtorch/view"), PathBuf::from);
         let torch = self.packages().join("torch");
         std::fs::create_dir(&torch).unwrap();
-        symlink(libtorch.join("lib"), torch.join("lib")).unwrap();
+        symlink(libtorch().join("lib"), torch.join("lib")).unwrap();
         std::fs::write(torch.join("version.py"), "__version__ = '2.11.0'\n").unwrap();
     }
 
@@ -60,6 +62,10 @@ impl Host {
         }
         command
     }
+}
+
+fn libtorch() -> PathBuf {
+    std::env::var_os("LIBTORCH").map_or_else(|| Program::root().join(".libtorch/view"), PathBuf::from)
 }
 
 /// Runs to the end and must succeed. Returns standard output.
@@ -79,6 +85,9 @@ fn wheel_runs_a_shipped_configuration_with_torch_alone() {
     assert!(succeed(&mut host.dyad(&["init"])).contains("\nsignal "));
     let refused = fail(2, &mut host.dyad(&["status"]));
     assert!(refused.contains("pip install torch==2.11.0"), "{refused}");
+    for packed in ["libdyad_nccl.so", "trainer/external/fsdp2.py"] {
+        assert!(host.packages().join("dyad").join(packed).is_file(), "{packed}");
+    }
     // The loader's own exit code: no path of the build machine leads to a libtorch.
     fail(
         127,

@@ -80,6 +80,7 @@ impl Worker {
         let mut sink = MemorySink::of(place.device, place.dtype, deliver);
         let engine = Engine::new(shape, sink.copy(&weights, WeightVersion::default())?, options)?;
         let options = TrainerOptions {
+            device: place.device,
             micro_batch_tokens,
             dtype: place.dtype,
             ..TrainerOptions::default()

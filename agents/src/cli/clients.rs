@@ -97,7 +97,7 @@ fn pair(config: &RunConfig) -> Option<(Named<'_>, Named<'_>)> {
 /// Returns the bytes that both agents cannot do without, or `None` if the model is not on this
 /// machine.
 fn needed(config: &RunConfig, processes: Processes) -> Option<u64> {
-    let devices = memory::by_device(config, processes);
+    let devices = memory::by_device(config, processes, None);
     let known = devices.values().all(|device| device.unknown.is_empty());
     known.then(|| devices.values().map(memory::OnDevice::least).sum())
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use configs::{AgentName, DeviceName, RunConfig};
 use trainer::device;
 
+use crate::agent::launched::Launched;
 use crate::policy::memory::{self, Memory, OnDevice, Processes, amount};
 
 /// A device that a configuration names, on this machine.
@@ -22,7 +23,7 @@ pub(super) struct DeviceReport {
 /// Returns a report for each device. GPUs come first, because a process that begins with the CPU
 /// cannot add one.
 pub(super) fn reports(config: &RunConfig, processes: Processes) -> Vec<DeviceReport> {
-    let needs = memory::by_device(config, processes);
+    let needs = memory::by_device(config, processes, launched());
     let report = |(device, needs): (DeviceName, OnDevice)| DeviceReport {
         device,
         missing: device::init(device.into()).err().map(|error| error.to_string()),
@@ -30,6 +31,13 @@ pub(super) fn reports(config: &RunConfig, processes: Processes) -> Vec<DeviceRep
         needs,
     };
     needs.into_iter().rev().map(report).collect()
+}
+
+/// Returns the number of ranks of a trainer, if torchrun or another launcher has started this
+/// process.
+pub(super) fn launched() -> Option<usize> {
+    // A rank with half of the variables rejects them when it starts.
+    Launched::of_environment().ok()?.map(|launched| launched.world_size)
 }
 
 impl DeviceReport {
@@ -74,7 +82,7 @@ impl DeviceReport {
         let hosted = self.needs.hosted.iter();
         lines.extend(hosted.map(|(name, rank, device, bytes)| {
             let (rank, bytes) = (of_rank(*rank), amount(*bytes));
-            format!("{name}{rank}: {bytes} of optimizer state for {device}")
+            format!("{name}{rank}: {bytes} of the trainer's state for {device}")
         }));
         let unknown = self.needs.unknown.iter();
         lines.extend(unknown.map(|name| format!("{name}: unknown, its model is not on this machine")));

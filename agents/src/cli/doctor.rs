@@ -172,7 +172,7 @@ fn gpu() -> DoctorFinding {
 
 /// Checks each device that an agent names, and estimates the memory that its agents need.
 fn devices(config: &RunConfig) -> Vec<DoctorFinding> {
-    let apart = memory::by_device(config, Processes::Each);
+    let apart = memory::by_device(config, Processes::Each, devices::launched());
     let reports = devices::reports(config, Processes::One).into_iter();
     let findings = reports.flat_map(|report| {
         let together = report.needs.least();

@@ -64,7 +64,7 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             _ => USAGE,
         });
     }
-    if let Some(TrainError::Ended(_)) = cause.downcast_ref::<TrainError>() {
+    if let Some(TrainError::Ended(_) | TrainError::Lost(_)) = cause.downcast_ref::<TrainError>() {
         return Some(BUG);
     }
     if let Some(error) = cause.downcast_ref::<BusError>() {

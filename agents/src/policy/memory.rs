@@ -33,7 +33,8 @@ pub struct Memory {
     pub weights: u64,
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
-    /// The f32 weights, their average and the moments, if the host's memory has them.
+    /// The f32 weights, their average and the moments, if the host's memory has them, and the model
+    /// that the first rank collects to publish it, if the ranks split the weights.
     pub host: u64,
     /// The gradient.
     pub gradient: u64,
@@ -54,27 +55,32 @@ impl Memory {
         self.base + self.weights + self.masters + self.gradient + self.optimizer
     }
 
-    /// Returns the bytes of an agent with these settings and a model of this shape.
+    /// Returns the bytes of an agent with these settings, a model of this shape and `ranks` in its
+    /// trainer.
     #[must_use]
-    pub fn of(agent: &AgentConfig, shape: &ModelShape) -> Self {
+    pub fn of(agent: &AgentConfig, shape: &ModelShape, ranks: usize) -> Self {
         let (own, base) = parameters(agent, shape);
         let memory = Self {
             base: base * copies(agent) * width(agent.dtype),
             ..Self::default()
         };
-        memory.serving(agent, shape, own).training(agent, shape, own)
+        let mut memory = memory.serving(agent, shape, own).training(agent, shape, own, ranks);
+        if agent.train.enabled && !agent.train.is_external() && Split::of(agent, ranks).weights {
+            memory.host += own * width(agent.dtype);
+        }
+        memory
     }
 
     /// Returns the bytes of a later rank of the agent's trainer, in a process of its own.
     #[must_use]
-    pub fn of_rank(agent: &AgentConfig, shape: &ModelShape, rank: usize) -> Self {
+    pub fn of_rank(agent: &AgentConfig, shape: &ModelShape, rank: usize, ranks: usize) -> Self {
         let (own, base) = parameters(agent, shape);
         let memory = Self {
             rank,
             base: base * width(agent.dtype),
             ..Self::default()
         };
-        memory.training(agent, shape, own)
+        memory.training(agent, shape, own, ranks)
     }
 
     /// Adds what the engine holds. `own` is the number of served parameters, without a base.
@@ -96,12 +102,17 @@ impl Memory {
     }
 
     /// Adds what the trainer holds. `own` is the number of trained parameters.
-    fn training(mut self, agent: &AgentConfig, shape: &ModelShape, own: u64) -> Self {
+    fn training(mut self, agent: &AgentConfig, shape: &ModelShape, own: u64, ranks: usize) -> Self {
         let train = &agent.train;
         if !train.enabled {
             return self;
         }
-        let (width, layout) = (width(agent.dtype), Split::of(agent));
+        if train.is_external() {
+            // Its published weights. The program's own memory is not known.
+            self.host += own * width(agent.dtype);
+            return self;
+        }
+        let (width, layout) = (width(agent.dtype), Split::of(agent, ranks));
         // The reference policy of the KL.
         if train.kl.coef > 0.0 {
             self.weights += own * width;
@@ -114,14 +125,12 @@ impl Memory {
         } else if layout.computes_in_f32 {
             self.weights += layout.weights(shape, own, F32);
         }
-        let average = own * F32 * u64::from(train.ema.is_some());
-        let masters = average + own * F32 * u64::from(layout.apart);
-        let (masters, optimizer) = (layout.share(masters), layout.share(own * F32 * 2));
+        let (buffer, average) = (layout.share(own * F32), u64::from(train.ema.is_some()));
         if train.offload == Offload::Optimizer {
-            self.host += masters + optimizer;
+            self.host += (3 + average) * pinned(agent, buffer);
         } else {
-            self.masters += masters;
-            self.optimizer += optimizer;
+            self.masters += (average + u64::from(layout.apart)) * buffer;
+            self.optimizer += 2 * buffer;
         }
         self.gradient += layout.gradient(agent, shape, own);
         if !train.checkpoint_activations {
@@ -130,6 +139,15 @@ impl Memory {
         }
         self.activations += activations(agent, shape);
         self
+    }
+}
+
+/// The bytes that a buffer takes in host memory: libtorch rounds memory that a GPU reads up to a
+/// power of two.
+fn pinned(agent: &AgentConfig, bytes: u64) -> u64 {
+    match agent.device {
+        DeviceName::Cpu => bytes,
+        DeviceName::Cuda(_) => bytes.next_power_of_two(),
     }
 }
 
@@ -172,9 +190,11 @@ impl OnDevice {
     }
 }
 
-/// Returns what the run's agents need, by device. Models of servers need nothing here.
+/// Returns what the run's agents need, by device. Models of servers need nothing here. `launched` is
+/// the number of ranks that a launcher starts on all hosts for each trainer; without one
+/// `train.devices` counts them.
 #[must_use]
-pub fn by_device(config: &RunConfig, processes: Processes) -> BTreeMap<DeviceName, OnDevice> {
+pub fn by_device(config: &RunConfig, processes: Processes, launched: Option<usize>) -> BTreeMap<DeviceName, OnDevice> {
     let mut devices: BTreeMap<DeviceName, OnDevice> = BTreeMap::new();
     let mut bases: Vec<&AgentConfig> = Vec::new();
     for (name, agent) in &config.agents {
@@ -185,7 +205,8 @@ pub fn by_device(config: &RunConfig, processes: Processes) -> BTreeMap<DeviceNam
             devices.entry(agent.device).or_default().unknown.push(name.clone());
             continue;
         };
-        let mut memory = Memory::of(agent, &shape);
+        let ranks = launched.unwrap_or(agent.train.devices.len()).max(1);
+        let mut memory = Memory::of(agent, &shape, ranks);
         if agent.lora.is_some() && processes == Processes::One {
             if bases.iter().any(|other| same_base(other, agent)) {
                 memory.base = 0;
@@ -195,7 +216,7 @@ pub fn by_device(config: &RunConfig, processes: Processes) -> BTreeMap<DeviceNam
         }
         let mut all = vec![(agent.device, memory)];
         let later = agent.train.devices.iter().enumerate().skip(1);
-        all.extend(later.map(|(rank, place)| (*place, Memory::of_rank(agent, &shape, rank))));
+        all.extend(later.map(|(rank, place)| (*place, Memory::of_rank(agent, &shape, rank, ranks))));
         for (place, memory) in all {
             devices.entry(place).or_default().agents.push((name.clone(), memory));
             if memory.host > 0 {

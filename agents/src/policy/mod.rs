@@ -31,7 +31,7 @@ pub struct Prepared {
     /// CPU if engines elsewhere serve them. None if only servers have them ([`Reads::NoWeights`]);
     /// an adapter for those servers is here.
     weights: Option<Weights>,
-    /// True once `weights` are the trainer's own: no other code may read them.
+    /// True once a trainer has `weights`.
     handed: bool,
     /// The frozen model below an adapter, as it computes, on its device (like `weights`). Agents
     /// that name the same folder share it. None if only servers have it.
@@ -55,21 +55,15 @@ impl Prepared {
         Ok(weights.copied_to(device, dtype)?)
     }
 
-    /// Returns the weights that a trainer moves, in f32 on its device. On the CPU that is the
-    /// storage of `weights` itself, which must not be read from then on; this saves a second copy
-    /// of the whole model.
+    /// Hands over the weights that a trainer moves, in f32 on the CPU. They must not be read from
+    /// here on; this saves a second copy of the whole model, and on a GPU all of one.
     ///
     /// # Errors
-    /// A trainer already has that storage.
+    /// A trainer already has them.
     pub(crate) fn trained(&mut self) -> anyhow::Result<Weights> {
-        let weights = self.weights()?;
-        let as_is = weights.device() == self.device && weights.kind() == kind_of(Dtype::F32);
-        if as_is && self.device == Device::Cpu {
-            let own = weights.share();
-            self.handed = true;
-            return Ok(own);
-        }
-        Ok(weights.copied_to(self.device, Dtype::F32)?)
+        let own = self.weights()?.share();
+        (self.weights, self.handed) = (None, true);
+        Ok(own)
     }
 
     /// Continues with other weights of the same layout, which no other code moves.

@@ -6,6 +6,7 @@
 //! where `weight_s` is already divided by D.
 
 use bincode::{Decode, Encode};
+use serde::Serialize;
 
 use super::turn::Finish;
 use crate::ids::WeightVersion;
@@ -68,7 +69,8 @@ impl TrainBatch {
 }
 
 /// The weights of a forward pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ForwardWeights {
     /// The trained weights in their present state.
     Trained,
@@ -77,7 +79,8 @@ pub enum ForwardWeights {
 }
 
 /// A loss with its settings.
-#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Loss {
     Policy(Policy),
     /// `-lp`.
@@ -85,7 +88,7 @@ pub enum Loss {
 }
 
 /// A policy gradient: `w * surrogate + kl_coef * KL(reference) - entropy_coef * H`.
-#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Serialize)]
 pub struct Policy {
     pub surrogate: Surrogate,
     pub kl: Kl,
@@ -110,7 +113,8 @@ impl Policy {
 }
 
 /// The surrogate of the advantage A and the ratio r to `old_lp` (or the behaviour) of one token.
-#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Surrogate {
     /// `-min(r A, clip(r, 1 - low, 1 + high) A)`; with `dual` > 1 at most `-dual A` where A is
     /// negative.
@@ -136,7 +140,8 @@ pub enum Surrogate {
 
 /// The way in which M2PO keeps its budget. A token is harmful in the two quadrants in which a clip
 /// acts: `A > 0` with `r > 1`, `A < 0` with `r < 1`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum M2poMode {
     /// AstraFlow: leaves out the harmful tokens with the largest squares until the mean of the
     /// others is under the budget. The largest remaining ratio is the bound of a clip.
@@ -151,7 +156,8 @@ pub enum M2poMode {
 }
 
 /// The tokens over which M2PO takes its statistics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum M2poScope {
     /// All tokens of the optimizer step.
     Minibatch,
@@ -162,7 +168,8 @@ pub enum M2poScope {
 
 /// The estimate of the divergence KL(policy || other) from tokens of the policy, with `d = other -
 /// lp` (Schulman, "Approximating KL divergence", 2020).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kl {
     /// `-d`: unbiased, of either sign. In the loss its gradient is 0 in expectation.
     K1,
@@ -174,7 +181,7 @@ pub enum Kl {
 }
 
 /// Settings of one optimizer step.
-#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Serialize)]
 pub struct OptimStep {
     pub lr: f64,
     pub beta1: f64,

@@ -6,7 +6,7 @@ use super::below::Below;
 use super::report::Report;
 use super::{loss_rules, model_rules, sampling_rules, template_rules};
 use crate::{
-    AgentConfig, AgentName, AlarmsConfig, DeviceName, LossKind, OptimizerConfig, RunConfig, Schedule, Shard,
+    AgentConfig, AgentName, AlarmsConfig, DeviceName, LossKind, Offload, OptimizerConfig, RunConfig, Schedule, Shard,
     TrainConfig,
 };
 
@@ -25,6 +25,7 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
     engine(agent, &mut below);
     warm_start(agent, &mut below);
     devices(agent, &mut below);
+    external(agent, &mut below);
     if agent.train.enabled {
         below.path.push_str(".train");
         train(&agent.train, &mut below);
@@ -105,6 +106,35 @@ fn devices(agent: &AgentConfig, below: &mut Below) {
         &["lora"],
         "does not split the base of an adapter: write train.shard = \"gradient\", or remove lora",
     );
+}
+
+/// Rejects what an external trainer does not have.
+fn external(agent: &AgentConfig, below: &mut Below) {
+    let train = &agent.train;
+    if !train.is_external() {
+        return;
+    }
+    below.compared(
+        !train.enabled,
+        "train.command",
+        &["train.enabled"],
+        "is for agents that train: remove it, or write train.enabled = true",
+    );
+    let split = !train.devices.is_empty() || train.shard != Shard::None || train.offload != Offload::None;
+    let joint = matches!(train.loss.kind, LossKind::M2po | LossKind::Gspo);
+    for (wrong, other, what) in [
+        (agent.lora.is_some(), "lora", "adapters"),
+        (train.ema.is_some(), "train.ema", "averages of the weights"),
+        (joint, "train.loss.kind", "losses of many tokens (m2po, gspo)"),
+        (
+            split,
+            "train.devices",
+            "train.devices, shard and offload: its command chooses its devices",
+        ),
+    ] {
+        let message = format!("starts an external trainer, which has no {what}; remove one of the two");
+        below.compared(wrong, "train.command", &[other], message);
+    }
 }
 
 fn train(train: &TrainConfig, below: &mut Below) {

@@ -40,15 +40,25 @@ pub(super) fn open() -> Result<(), DeviceError> {
     }
 }
 
-/// Opens the library of groups over NCCL. The set-up compiles it to libtorch_cuda's folder.
+/// Opens the library of groups over NCCL.
 pub(super) fn open_nccl() -> Result<(), DeviceError> {
-    let found = places().into_iter().find(|path| path.is_file());
-    let path = found.unwrap_or_default().with_file_name(NCCL);
-    if !path.is_file() {
-        let path = path.display().to_string();
-        return Err(DeviceError::NoNccl { path });
+    let cuda = places().into_iter().find(|path| path.is_file());
+    let places = nccl_places(cuda, std::env::current_exe().ok());
+    match places.iter().find(|path| path.is_file()) {
+        Some(path) => dlopen(path),
+        None => {
+            let path = places.first().map(|path| path.display().to_string());
+            Err(DeviceError::NoNccl {
+                path: path.unwrap_or_default(),
+            })
+        }
     }
-    dlopen(&path)
+}
+
+/// The set-up compiles it to libtorch_cuda's folder. A wheel brings it next to the program.
+fn nccl_places(cuda: Option<PathBuf>, program: Option<PathBuf>) -> Vec<PathBuf> {
+    let beside = [cuda, program].into_iter().flatten();
+    beside.map(|file| file.with_file_name(NCCL)).collect()
 }
 
 /// The places to look in: the file named by the environment, the folder of the loaded CPU library
@@ -96,6 +106,16 @@ mod tests {
         let folder = loaded_from().unwrap();
         assert!(folder.join("libtorch_cpu.so").is_file());
         assert_eq!(places().last().map(|path| path.ends_with(LIBRARY)), Some(true));
+    }
+
+    #[test]
+    fn nccl_stands_next_to_libtorch_or_to_the_program() {
+        let places = nccl_places(
+            Some("/torch/lib/libtorch_cuda.so".into()),
+            Some("/dyad/dyad-full".into()),
+        );
+        let wanted = ["/torch/lib/libdyad_nccl.so", "/dyad/libdyad_nccl.so"];
+        assert_eq!(places, wanted.map(PathBuf::from));
     }
 
     #[test]

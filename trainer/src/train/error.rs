@@ -22,6 +22,9 @@ pub enum TrainError {
     /// Another rank of this trainer is lost. No command is accepted any more.
     #[error("the trainer's ranks are no longer together: {0}")]
     Ended(CollectiveError),
+    /// The program that trains is lost. No command is accepted any more.
+    #[error("the external trainer is lost: {0}")]
+    Lost(String),
 }
 
 /// The fault of a command.
@@ -59,6 +62,8 @@ pub enum Refusal {
          earlier weights, with a lower learning rate"
     )]
     NotFinite { version: WeightVersion, tensor: String },
+    #[error("an external trainer has no {what}: remove train.command, or choose another loss")]
+    NotExternal { what: &'static str },
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }

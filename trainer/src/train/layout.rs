@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use configs::{Offload, Shard};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::gradient_store::GradientStore;
 use super::model_parts::{Stretch, Window, stretches};
@@ -35,7 +35,8 @@ pub(super) enum Computing {
 }
 
 impl Held {
-    /// Lays out `weights` (f32, `[P]`).
+    /// Lays out `weights` (f32, `[P]`). They may be on the CPU: ranks that split the state move no
+    /// more than their own parts to the device.
     pub(super) fn new(
         shape: &ModelShape,
         weights: Weights,
@@ -43,17 +44,19 @@ impl Held {
         ranks: &Ranks,
     ) -> Result<Self, ModelError> {
         check(weights.layout(), options)?;
-        let (layout, device) = (Arc::clone(weights.layout()), weights.device());
+        let (layout, device) = (Arc::clone(weights.layout()), options.device);
         let found = stretches(&layout, shape.layers);
         let parts = parts_of(&layout, &found, options, ranks);
         let place = place(&layout, &parts, options);
         let (weights, computing, owned) = if options.shard == Shard::Full && !parts.is_whole() {
-            let owned = Owned::new(&weights, weights.flat().shallow_clone(), &parts, place, options.ema)?;
+            let owned = Owned::apart(&weights, &parts, place, options)?;
             let kind = kind_of(options.dtype);
             let window = Window::new(&layout, shape.layers, &parts, (kind, device))?;
             let own = parts.zeros(kind, device)?;
             window.fill(weights.flat())?;
             parts.take(weights.flat(), &own)?;
+            // The gradient needs the memory of the whole weights.
+            drop(weights);
             (window.weights.share(), Computing::Window { window, own }, owned)
         } else {
             let (weights, room, owned) = lay_out(weights, &parts, place, options)?;
@@ -136,25 +139,32 @@ fn lay_out(
     place: Place,
     options: &TrainerOptions,
 ) -> Result<(Weights, Tensor, Owned), ModelError> {
-    let ema = options.ema;
-    let room = |kind: Kind| Tensor::f_zeros([parts.room()], (kind, weights.device()));
+    let room = |kind: Kind| Tensor::f_zeros([parts.room()], (kind, options.device));
     match place {
         Place::Within if parts.is_whole() => {
+            let weights = moved(weights, options.device)?;
             let flat = weights.flat().shallow_clone();
-            let owned = Owned::new(&weights, flat.shallow_clone(), parts, place, ema)?;
+            let owned = Owned::within(&weights, flat.shallow_clone(), parts, options)?;
             Ok((weights, flat, owned))
         }
         Place::Within => {
             let room = room(Kind::Float)?;
             let within = parts.view(&room)?.unwrap_or_else(|| room.shallow_clone());
             let weights = weights.moved_into(&room)?;
-            let owned = Owned::new(&weights, within, parts, place, ema)?;
+            let owned = Owned::within(&weights, within, parts, options)?;
             Ok((weights, room, owned))
         }
         Place::Device | Place::Host => {
             let room = room(kind(weights.layout(), options))?;
-            let owned = Owned::new(&weights, weights.flat().shallow_clone(), parts, place, ema)?;
+            let owned = Owned::apart(&weights, parts, place, options)?;
             Ok((weights.moved_into(&room)?, room, owned))
         }
     }
+}
+
+fn moved(weights: Weights, device: Device) -> Result<Weights, ModelError> {
+    if weights.device() == device {
+        return Ok(weights);
+    }
+    weights.copied(device, Kind::Float)
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use configs::{Dtype, Offload, Shard};
+use tch::Device;
 
 use super::ema::EmaOptions;
 use crate::model::SHARD_BYTES;
@@ -11,6 +12,8 @@ use crate::model::SHARD_BYTES;
 /// micro-batches.
 #[derive(Debug, Clone)]
 pub struct TrainerOptions {
+    /// The device of the computation.
+    pub device: Device,
     /// The largest number of tokens computed at once, including padding. It changes memory, and the
     /// result only by rounding. M2PO as published takes its budget over the tokens computed at
     /// once, so there it changes the result.
@@ -46,6 +49,7 @@ pub struct TrainerOptions {
 impl Default for TrainerOptions {
     fn default() -> Self {
         Self {
+            device: Device::Cpu,
             micro_batch_tokens: 16384,
             keep_reference: false,
             ema: None,

@@ -5,6 +5,7 @@ use broker::protocol::train::OptimStep;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::ema::EmaOptions;
+use super::options::TrainerOptions;
 use super::ranks::Parts;
 use crate::model::{ModelError, Weights};
 use crate::optim::{self, AdamW};
@@ -35,26 +36,37 @@ pub(super) enum Place {
 }
 
 impl Owned {
-    /// Copies this rank's pieces of `weights` (f32, `[P]`), or takes them as they are. `within` is
-    /// this rank's part of the computing weights, for [`Place::Within`].
-    pub(super) fn new(
+    /// Takes the masters in their place: `masters` is this rank's part of the computing weights.
+    pub(super) fn within(
         weights: &Weights,
-        within: Tensor,
+        masters: Tensor,
+        parts: &Parts,
+        options: &TrainerOptions,
+    ) -> Result<Self, ModelError> {
+        Self::of(weights, masters, parts, Place::Within, options)
+    }
+
+    /// Copies this rank's pieces of `weights` (f32, `[P]`) to `place`.
+    pub(super) fn apart(
+        weights: &Weights,
         parts: &Parts,
         place: Place,
-        ema: Option<EmaOptions>,
+        options: &TrainerOptions,
     ) -> Result<Self, ModelError> {
-        let device = weights.device();
-        let zeros = || zeros(parts, place, device);
-        let masters = match place {
-            Place::Within => within,
-            Place::Device | Place::Host => {
-                let masters = zeros()?;
-                parts.take(weights.flat(), &masters)?;
-                masters
-            }
-        };
-        let average = match ema {
+        let masters = zeros(parts, place, options.device)?;
+        parts.take(weights.flat(), &masters)?;
+        Self::of(weights, masters, parts, place, options)
+    }
+
+    fn of(
+        weights: &Weights,
+        masters: Tensor,
+        parts: &Parts,
+        place: Place,
+        options: &TrainerOptions,
+    ) -> Result<Self, ModelError> {
+        let zeros = || zeros(parts, place, options.device);
+        let average = match options.ema {
             Some(_) => {
                 let average = zeros()?;
                 average.shallow_clone().f_copy_(&masters.f_detach()?)?;
@@ -65,7 +77,7 @@ impl Owned {
         let stretches = parts.stretches(&optim::ranges(weights.params()));
         Ok(Self {
             masters,
-            optimizer: AdamW::new(zeros()?, zeros()?, stretches, device),
+            optimizer: AdamW::new(zeros()?, zeros()?, stretches, options.device),
             average,
             is_apart: place != Place::Within,
             staged: place == Place::Host,
@@ -117,11 +129,13 @@ impl Owned {
     }
 }
 
-/// Zeros for one of the own buffers.
+/// Zeros for one of the own buffers. libtorch rounds pinned memory up to a power of two.
 fn zeros(parts: &Parts, place: Place, device: Device) -> Result<Tensor, TchError> {
-    match (place, device) {
-        (Place::Host, Device::Cpu) | (Place::Within | Place::Device, _) => parts.zeros(Kind::Float, device),
-        // Copies between pinned memory and a GPU are several times faster.
-        (Place::Host, device) => parts.zeros(Kind::Float, Device::Cpu)?.f_pin_memory(device),
+    if place != Place::Host || device == Device::Cpu {
+        return parts.zeros(Kind::Float, device);
     }
+    // Copies between pinned memory and a GPU are several times faster. The tensor that says how
+    // much takes no memory: its pages are never written.
+    let pinned = Tensor::f_empty([parts.length()], (Kind::Float, Device::Cpu))?.f_pin_memory(device)?;
+    pinned.shallow_clone().f_zero_()
 }

@@ -1,5 +1,6 @@
-//! The state of all ranks, read on rank 0 for a checkpoint: rank 0 asks for a stretch of the flat
-//! buffer, and its owners send their pieces. No rank holds more than a block of another's state.
+//! The state of all ranks, read on rank 0: rank 0 asks for a stretch of the flat buffer, and its
+//! owners send their pieces. For a checkpoint rank 0 holds one parameter at a time. To publish or
+//! sample split weights it holds all of them, in host memory.
 
 use std::cell::RefCell;
 use std::ops::Range;

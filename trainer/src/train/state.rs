@@ -10,22 +10,19 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::error::Refusal;
 use super::layout::Computing;
+use super::model_files::{self, ModelFiles};
 use super::pieces::{Buffer, Pieces};
 use super::ranks::Fault;
 use super::reference::Reference;
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::checkpoint::state::{STATE, dtype_name, state_digest};
-use crate::checkpoint::{
-    AdaptedBase, CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments, tokenizer,
-};
+use crate::checkpoint::{AdaptedBase, CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments};
 use crate::collective::Patience;
-use crate::model::{ModelError, ModelShape, ParamSource, Weights, peft, save_model};
+use crate::model::{ModelError, ParamSource, Weights, peft};
 
-/// The file of a model that is written first.
-const MODEL: &str = "config.json";
-const OPTIMIZER: &str = "optimizer.safetensors";
-const REFERENCE: &str = "reference";
+pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
+pub(super) const REFERENCE: &str = "reference";
 /// A complete Hugging Face or PEFT folder that other tools can load.
 const AVERAGE: &str = "ema";
 
@@ -90,7 +87,8 @@ impl Trainer {
         state: &TrainerState,
         pieces: &Pieces<'_>,
     ) -> Result<(), CheckpointError> {
-        self.add_model(folder, "", &pieces.stored(Buffer::Masters))?;
+        let files = ModelFiles::of(&self.shape, &self.options);
+        files.add_model(folder, "", &pieces.stored(Buffer::Masters))?;
         self.model.pulse().mark();
         let (first, second) = (pieces.stored(Buffer::First), pieces.stored(Buffer::Second));
         folder.add(OPTIMIZER, |path| moments::write(path, [&first, &second]))?;
@@ -98,23 +96,15 @@ impl Trainer {
         if state.reference
             && let Some(reference) = &self.reference
         {
-            self.add_model(folder, REFERENCE, &reference.weights)?;
+            files.add_model(folder, REFERENCE, &reference.weights)?;
         }
-        self.add_tokenizer(folder, "")?;
+        files.add_tokenizer(folder, "")?;
         if state.average {
-            self.add_model(folder, AVERAGE, &pieces.stored(Buffer::Average))?;
+            files.add_model(folder, AVERAGE, &pieces.stored(Buffer::Average))?;
             self.model.pulse().mark();
-            self.add_tokenizer(folder, AVERAGE)?;
+            files.add_tokenizer(folder, AVERAGE)?;
         }
         folder.add(STATE, |path| state.write(path))
-    }
-
-    fn add_tokenizer(&self, folder: &mut NewFolder<'_>, under: &str) -> Result<(), CheckpointError> {
-        let Some(source) = &self.options.tokenizer_folder else {
-            return Ok(());
-        };
-        tokenizer::files(source)
-            .try_for_each(|name| folder.add(&below(under, name), |path| tokenizer::copy(source, name, path)))
     }
 
     /// Loads the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes until
@@ -276,60 +266,7 @@ impl Trainer {
             }
             return Ok(adapter);
         }
-        let shape = ModelShape::load(folder).map_err(|error| other(error.to_string()))?;
-        // The ids that end a turn are not part of the training.
-        let same = ModelShape {
-            bos: self.shape.bos,
-            eos: self.shape.eos.clone(),
-            pad: self.shape.pad,
-            ..shape.clone()
-        };
-        if same != self.shape {
-            return Err(other(format!("it is {shape:?}, this trainer has {:?}", self.shape)));
-        }
+        model_files::check_shape(folder, &self.shape)?;
         Weights::load(&self.shape, folder).map_err(|error| CheckpointError::content(folder, error.to_string()))
-    }
-
-    /// Adds a model, or an adapter in PEFT's form.
-    fn add_model(
-        &self,
-        folder: &mut NewFolder<'_>,
-        under: &str,
-        weights: &dyn ParamSource,
-    ) -> Result<(), CheckpointError> {
-        let target = folder.path().join(under);
-        let adapts = weights.layout().lora().is_some();
-        let mut names = Vec::new();
-        // The first write creates all files; then each is sealed.
-        folder.add(&below(under, if adapts { peft::CONFIG } else { MODEL }), |_| {
-            let written = if adapts {
-                peft::save_from(&target, weights, &self.options.base_name)
-                    .map(|()| vec![peft::CONFIG.to_owned(), peft::TENSORS.to_owned()])
-            } else {
-                save_model(weights, &self.shape, &target, weights.kind(), self.options.shard_bytes)
-            };
-            names = written.map_err(|error| tensors_error(&target, &error))?;
-            Ok(())
-        })?;
-        names
-            .iter()
-            .skip(1)
-            .try_for_each(|name| folder.add(&below(under, name), |_| Ok(())))
-    }
-}
-
-/// The path of a file in a checkpoint's folder, or in a folder below it.
-fn below(under: &str, file: &str) -> String {
-    if under.is_empty() {
-        file.to_owned()
-    } else {
-        format!("{under}/{file}")
-    }
-}
-
-fn tensors_error(path: &Path, error: &ModelError) -> CheckpointError {
-    CheckpointError::Tensors {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
     }
 }

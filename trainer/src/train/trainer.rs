@@ -57,8 +57,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Builds a trainer of `weights` (f32), on their device. The trainer owns the weights from here
-    /// on.
+    /// Builds a trainer of `weights` (f32), which it owns from here on. Those on the CPU are moved to
+    /// [`TrainerOptions::device`].
     ///
     /// # Errors
     /// [`ModelError`] when memory is short, or the weights do not have this shape or are not f32.
@@ -67,8 +67,8 @@ impl Trainer {
     }
 
     /// Builds a trainer of `adapter` (f32) over `base`. The base has the kind
-    /// [`TrainerOptions::dtype`] and is on the same device. It is never changed, so it may be
-    /// shared.
+    /// [`TrainerOptions::dtype`] and is on the device of the options. It is never changed, so it may
+    /// be shared.
     ///
     /// # Errors
     /// The errors of [`Self::new`], and [`ModelError::Shape`] when the base has another kind.
@@ -197,7 +197,8 @@ impl Trainer {
         self.version
     }
 
-    /// Copies [`Self::weights`] (for an adapter, only the adapter) in f32 to the CPU.
+    /// Copies [`Self::weights`] to the CPU as f32. These are not the trained weights if `shard` or
+    /// `offload` keep those apart, and not all weights with `shard = full`.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when memory is short.

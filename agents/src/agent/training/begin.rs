@@ -9,11 +9,12 @@ use broker::protocol::train::{ForwardWeights, Loss, TrainCommand};
 use configs::{EngineKind, OptimizerConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
 use trainer::pulse::Pulse;
-use trainer::train::Trainer;
+use trainer::train::TrainerClient;
 use trainer::weights::WeightSink;
 
 use super::Training;
 use super::build::trainer;
+use super::external;
 use super::former::BatchFormer;
 use super::ranks;
 use super::refused::Refused;
@@ -92,10 +93,16 @@ impl Training {
         self.refused = self.refusals(&*engine);
         self.engine = Some(engine.clone());
         self.enter("starting the trainer");
-        let group = ranks::start(&self.agent, &self.settings).await?;
-        let mut trainer = trainer(&mut prepared, group)?;
-        sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
-        self.worker = Some(self.worker(trainer)?);
+        let (trainer, pulse) = if self.settings.train.is_external() {
+            external::start(&self.agent, &prepared, sinks).await?
+        } else {
+            let group = ranks::start(&self.agent, &self.settings).await?;
+            let mut trainer = trainer(&mut prepared, group)?;
+            sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
+            let pulse = trainer.pulse();
+            (Box::new(trainer) as Box<dyn TrainerClient>, pulse)
+        };
+        self.worker = Some(self.worker(trainer, pulse)?);
         let parent = match found {
             Some(path) => Some(self.load(&path).await?),
             None => {
@@ -125,14 +132,10 @@ impl Training {
         startup::enter(&self.agent.name, stage);
     }
 
-    pub(super) fn worker(&self, trainer: Trainer) -> anyhow::Result<TrainerThread> {
-        let pulse = trainer.pulse();
+    /// Moves a trainer to its own thread, which is watched by `pulse`.
+    pub(super) fn worker(&self, trainer: Box<dyn TrainerClient>, pulse: Pulse) -> anyhow::Result<TrainerThread> {
         self.watch("trainer".into(), pulse.clone());
-        Ok(TrainerThread::start(
-            self.agent.name.as_str(),
-            Box::new(trainer),
-            pulse,
-        )?)
+        Ok(TrainerThread::start(self.agent.name.as_str(), trainer, pulse)?)
     }
 
     fn refusals(&self, engine: &dyn EngineClient) -> Refused {

@@ -9,8 +9,21 @@ use crate::policy::Prepared;
 
 /// Builds the trainer of a prepared policy, or one rank of it.
 pub(super) fn trainer(prepared: &mut Prepared, group: Option<Box<dyn Collective>>) -> anyhow::Result<Trainer> {
+    let options = options(prepared);
+    let (shape, weights) = (prepared.shape.clone(), prepared.trained()?);
+    let base = prepared.base.as_ref().map(Weights::share);
+    Ok(match (group, base) {
+        (Some(group), base) => Trainer::in_group(group, shape, base, weights, options)?,
+        (None, Some(base)) => Trainer::with_base(shape, base, weights, options)?,
+        (None, None) => Trainer::new(shape, weights, options)?,
+    })
+}
+
+/// Returns the options of a prepared policy's trainer.
+pub(super) fn options(prepared: &Prepared) -> TrainerOptions {
     let train = &prepared.settings.train;
-    let options = TrainerOptions {
+    TrainerOptions {
+        device: prepared.device,
         micro_batch_tokens: train.micro_batch_tokens,
         keep_reference: train.kl.coef > 0.0,
         ema: average(train),
@@ -23,14 +36,7 @@ pub(super) fn trainer(prepared: &mut Prepared, group: Option<Box<dyn Collective>
         base_name: prepared.folder.display().to_string(),
         fall_back: true,
         ..TrainerOptions::default()
-    };
-    let (shape, weights) = (prepared.shape.clone(), prepared.trained()?);
-    let base = prepared.base.as_ref().map(Weights::share);
-    Ok(match (group, base) {
-        (Some(group), base) => Trainer::in_group(group, shape, base, weights, options)?,
-        (None, Some(base)) => Trainer::with_base(shape, base, weights, options)?,
-        (None, None) => Trainer::new(shape, weights, options)?,
-    })
+    }
 }
 
 fn average(train: &TrainConfig) -> Option<EmaOptions> {

@@ -26,7 +26,9 @@ impl Training {
         remove_if_exists(&work_folder(&kept))?;
         if !kept.is_dir() {
             self.refuse_in_mid_run(&kept)?;
-            self.worker = Some(self.worker(trainer(prepared, None)?)?);
+            let trainer = trainer(prepared, None)?;
+            let pulse = trainer.pulse();
+            self.worker = Some(self.worker(Box::new(trainer), pulse)?);
             self.warm_start(prepared).await?;
             // No engine receives these weights yet. Publishing fails if they have diverged.
             self.publish().await?;

@@ -13,7 +13,7 @@ pub(super) struct Split {
     /// True if the gradient is split too.
     gradient: bool,
     /// True if the weights to compute with are split too.
-    weights: bool,
+    pub(super) weights: bool,
     /// True if the f32 weights are not the ones that the model computes with.
     pub(super) apart: bool,
     /// True if the weights of all ranks are in f32: for an adapter, or in an f32 run.
@@ -21,11 +21,12 @@ pub(super) struct Split {
 }
 
 impl Split {
-    pub(super) fn of(agent: &AgentConfig) -> Self {
+    /// `ranks` is their number on all hosts.
+    pub(super) fn of(agent: &AgentConfig, ranks: usize) -> Self {
         let train = &agent.train;
         let ranks = match train.shard {
             Shard::None => 1,
-            Shard::Optimizer | Shard::Gradient | Shard::Full => train.devices.len().max(1) as u64,
+            Shard::Optimizer | Shard::Gradient | Shard::Full => ranks.max(1) as u64,
         };
         let computes_in_f32 = agent.lora.is_some() || agent.dtype == Dtype::F32;
         let gradient = matches!(train.shard, Shard::Gradient | Shard::Full) && ranks > 1;

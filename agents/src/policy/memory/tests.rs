@@ -26,14 +26,14 @@ fn full_training_in_bf16_takes_the_bytes_of_its_parts() {
     agent.lora = None;
     let shape = eight_billion();
     let own = Layout::of(&shape).numel() as u64;
-    let memory = Memory::of(&agent, &shape);
+    let memory = Memory::of(&agent, &shape, 1);
     assert!((8_190_000_000..8_200_000_000).contains(&own), "{own}");
     // Master 4, gradient 4, moments 8, a copy to train with and a copy to serve with of 2 each.
     assert_eq!(memory.least(), 20 * own);
     let gib = memory.activations >> 30;
     assert!((6..=10).contains(&gib), "{gib} GiB for 16,384 tokens");
     agent.train.checkpoint_activations = false;
-    let kept = Memory::of(&agent, &shape);
+    let kept = Memory::of(&agent, &shape, 1);
     assert_eq!(kept.gradient, 6 * own);
     assert!(kept.activations > 5 * memory.activations);
 }
@@ -41,7 +41,7 @@ fn full_training_in_bf16_takes_the_bytes_of_its_parts() {
 #[test]
 fn adapter_adds_little_to_its_base() {
     let shape = eight_billion();
-    let memory = Memory::of(&agent("dtype = \"bf16\"\ndevice = \"cuda:0\""), &shape);
+    let memory = Memory::of(&agent("dtype = \"bf16\"\ndevice = \"cuda:0\""), &shape, 1);
     assert_eq!(memory.base, 2 * Layout::of(&shape).numel() as u64);
     assert!(memory.least() - memory.base < memory.base / 5, "{memory:?}");
 }
@@ -53,29 +53,33 @@ fn ranks_split_the_moments_and_hold_no_engine() {
     agent.lora = None;
     let shape = eight_billion();
     let own = Layout::of(&shape).numel() as u64;
-    let (first, second) = (Memory::of(&agent, &shape), Memory::of_rank(&agent, &shape, 1));
+    let (first, second) = (Memory::of(&agent, &shape, 2), Memory::of_rank(&agent, &shape, 1, 2));
     assert_eq!((first.optimizer, second.optimizer), (4 * own, 4 * own));
     assert_eq!(first.weights - second.weights, 2 * own, "the engine's copy");
     assert_eq!((second.masters, second.row, second.rank), (2 * own, 0, 1));
     // Copies of 2 bytes to serve and to train with, the gradient, and half of 12 bytes.
     agent.train.checkpoint_activations = true;
-    assert_eq!(Memory::of(&agent, &shape).least(), (2 + 2 + 4 + 6) * own);
+    assert_eq!(Memory::of(&agent, &shape, 2).least(), (2 + 2 + 4 + 6) * own);
+    let launched = Memory::of(&agent, &shape, 4);
+    assert_eq!(launched.least(), (2 + 2 + 4 + 3) * own, "two hosts of two devices");
     agent.train.shard = Shard::Gradient;
-    let split = Memory::of_rank(&agent, &shape, 1);
+    let split = Memory::of_rank(&agent, &shape, 1, 2);
     let open = split.gradient - 2 * own;
     // Embedding, head and one of 36 layers in f32.
     let matrices = 2 * 4 * (shape.vocab * shape.hidden) as u64;
     assert!((matrices..matrices + own / 8).contains(&open), "{open}");
     agent.train.shard = Shard::Full;
-    let full = Memory::of_rank(&agent, &shape, 1);
+    let full = Memory::of_rank(&agent, &shape, 1, 2);
     assert_eq!((full.gradient, full.optimizer), (split.gradient, 4 * own));
     assert_eq!(
         split.weights - full.weights,
         own - open / 2,
         "half of them, and the open parts"
     );
+    let first = Memory::of(&agent, &shape, 2);
+    assert_eq!((first.host, full.host), (2 * own, 0), "collected to be published");
     agent.train.shard = Shard::None;
-    assert_eq!(Memory::of_rank(&agent, &shape, 1).optimizer, 8 * own);
+    assert_eq!(Memory::of_rank(&agent, &shape, 1, 2).optimizer, 8 * own);
 }
 
 #[test]
@@ -85,24 +89,27 @@ fn offload_moves_12_bytes_to_the_host() {
     agent.lora = None;
     let shape = eight_billion();
     let own = Layout::of(&shape).numel() as u64;
-    let memory = Memory::of(&agent, &shape);
-    // Copies of 2 bytes to serve and to train with, and the gradient.
-    assert_eq!((memory.least(), memory.host), (8 * own, 12 * own));
+    let memory = Memory::of(&agent, &shape, 1);
+    // Copies of 2 bytes to serve and to train with, and the gradient. A buffer of 30.5 GiB takes 32.
+    assert_eq!((memory.least(), memory.host), (8 * own, 3 << 35));
     agent.train.devices = vec![DeviceName::Cuda(0), DeviceName::Cuda(1)];
     agent.train.shard = Shard::Optimizer;
-    let memory = Memory::of_rank(&agent, &shape, 1);
-    assert_eq!((memory.least(), memory.host), (6 * own, 6 * own));
+    let memory = Memory::of_rank(&agent, &shape, 1, 2);
+    assert_eq!((memory.least(), memory.host), (6 * own, 3 << 34));
     agent.dtype = Dtype::F32;
-    let memory = Memory::of_rank(&agent, &shape, 1);
-    assert_eq!((memory.least(), memory.host), (8 * own, 6 * own));
+    let memory = Memory::of_rank(&agent, &shape, 1, 2);
+    assert_eq!((memory.least(), memory.host), (8 * own, 3 << 34));
+    agent.device = DeviceName::Cpu;
+    let memory = Memory::of_rank(&agent, &shape, 1, 2);
+    assert_eq!(memory.host, 6 * own, "only memory that a GPU reads is rounded up");
 }
 
 #[test]
 fn frozen_agent_needs_no_trainer() {
-    let memory = Memory::of(&agent("train.enabled = false"), &eight_billion());
+    let memory = Memory::of(&agent("train.enabled = false"), &eight_billion(), 1);
     assert_eq!((memory.masters, memory.optimizer, memory.activations), (0, 0, 0));
     assert!(memory.base > 0 && memory.row > 0);
     let mut served = agent("train.enabled = false");
     served.engine.kind = EngineKind::Vllm;
-    assert_eq!(Memory::of(&served, &eight_billion()), Memory::default());
+    assert_eq!(Memory::of(&served, &eight_billion(), 1), Memory::default());
 }

@@ -367,3 +367,23 @@ fn shards_need_ranks_that_split_them() {
     let ranks = format!("{shard}\ntrain.devices = [\"cpu\", \"cpu\"]");
     expect(&[("[agents.b]", &ranks)], &[]);
 }
+
+#[test]
+fn external_trainer_is_refused_what_it_does_not_have() {
+    let with = |more: &str| format!("[agents.b]\ntrain.command = [\"./train\"]\n{more}");
+    let path = "agents.b.train.command";
+    expect(&[("[agents.b]", &with(""))], &[]);
+    for (more, says) in [
+        ("lora = { rank = 4 }", "no adapters"),
+        ("train.ema = { decay = 0.9 }", "no averages"),
+        ("train.loss = { kind = \"m2po\" }", "no losses of many tokens"),
+        (
+            "train.loss = { kind = \"gspo\", agg = \"sequence\" }",
+            "no losses of many tokens",
+        ),
+        ("train.devices = [\"cpu\", \"cpu\"]", "chooses its devices"),
+        ("train.enabled = false", "agents that train"),
+    ] {
+        expect(&[("[agents.b]", &with(more))], &[(path, says)]);
+    }
+}

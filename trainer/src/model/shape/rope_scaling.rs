@@ -156,7 +156,7 @@ impl Rope {
     }
 
     /// The factor on cosines and sines.
-    pub(in crate::model) fn amplitude(&self) -> f64 {
+    pub(crate) fn amplitude(&self) -> f64 {
         match &self.scaling {
             RopeScaling::Yarn(yarn) => yarn.attention_factor,
             RopeScaling::Default | RopeScaling::Llama3 { .. } => 1.0,
@@ -165,7 +165,7 @@ impl Rope {
 
     /// Angle per position of each pair, `[dim / 2]` in f32 on the CPU, in Hugging Face's order of
     /// operations.
-    pub(in crate::model) fn frequencies(&self, dim: usize) -> Result<Tensor> {
+    pub(crate) fn frequencies(&self, dim: usize) -> Result<Tensor> {
         let options = (Kind::Float, Device::Cpu);
         let exponents = Tensor::f_arange_start_step(0, dim as i64, 2, options)?.f_div_scalar(dim as i64)?;
         let wavelengths = Tensor::f_pow_scalar(self.theta, &exponents)?;

@@ -66,7 +66,7 @@ fn trainer(seed: u64, options: TrainerOptions) -> Trainer {
 }
 
 /// Three groups of a prompt and four completions of mixed lengths; `round` changes all of them.
-fn batch(round: u32) -> TrainBatch {
+pub(in crate::train) fn batch(round: u32) -> TrainBatch {
     let mut spans = Vec::new();
     for group in 0..3u32 {
         let parent = spans.len() as u32;

@@ -4,7 +4,8 @@
 //! a file of the run's folder, and watches them. If one ends before the trainer does, the agent's
 //! process ends too, and the supervisor starts all of them again. Each start has another
 //! generation, so that ranks of an earlier start cannot join. A launcher may start all ranks
-//! instead, on several hosts ([`Launched`]).
+//! instead, on several hosts ([`Launched`]). Over NCCL c10d's watchdog may end a process before the
+//! trainer gets an error: this is one more way to lose a rank.
 
 mod processes;
 
@@ -117,6 +118,11 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
     let settings = config.agents.get(name).ok_or_else(|| no_such_agent(name, config))?;
     if !settings.train.enabled {
         let problem = format!("agent {name} does not train, so it has no later ranks: start one process for it");
+        return Err(Usage::new(problem).into());
+    }
+    if settings.train.is_external() {
+        let problem =
+            format!("agent {name} has train.command, which starts the ranks itself: start one process for it");
         return Err(Usage::new(problem).into());
     }
     let mut settings = settings.clone();

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod kills;
+mod memory;
 mod parity;
 mod together;
 

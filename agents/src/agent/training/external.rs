@@ -1,0 +1,201 @@
+//! Starts the program that trains in place of the built-in trainer (`train.command`).
+//!
+//! The program connects to a Unix socket, which the variable `DYAD_TRAINER` names. When the
+//! connection closes, it ends. When it ends, the agent's process ends too, and the supervisor
+//! starts both again.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use broker::protocol::train::{TrainCommand, TrainReply};
+use configs::AgentName;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use trainer::pulse::Pulse;
+use trainer::train::{External, TrainError, TrainerClient};
+
+use super::begin::Sink;
+use super::build::options;
+use crate::agent::Agent;
+use crate::base::fault::Usage;
+use crate::base::log_scope;
+use crate::base::secret::is_secret;
+use crate::policy::Prepared;
+
+/// The variable with the socket's path.
+const SOCKET: &str = "DYAD_TRAINER";
+/// The time in which the program must have connected.
+const START: Duration = Duration::from_secs(600);
+/// The time in which the program must have ended when it should.
+const END: Duration = Duration::from_secs(30);
+/// Time between two looks at the program.
+const LOOK: Duration = Duration::from_millis(20);
+/// The folder below the checkpoints' for files on their way between the two programs.
+const EXCHANGE: &str = ".external";
+
+/// Starts the program and gives it the model. Returns the trainer and its pulse.
+pub(super) async fn start(
+    agent: &Agent,
+    prepared: &Prepared,
+    sinks: Vec<Sink>,
+) -> anyhow::Result<(Box<dyn TrainerClient>, Pulse)> {
+    let (name, words) = (agent.name.clone(), prepared.settings.train.command.clone());
+    let exchange = agent.folder.checkpoints(&agent.name).join(EXCHANGE);
+    let (shape, model, options) = (prepared.shape.clone(), prepared.folder.clone(), options(prepared));
+    let start = move || -> anyhow::Result<(Box<dyn TrainerClient>, Pulse)> {
+        let program = Program::start(&name, &words)?;
+        let stream = program.connect(&name)?;
+        let exchange = std::path::absolute(exchange)?;
+        let mut trainer = External::open(stream, shape, &model.canonicalize()?, exchange, options)?;
+        sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
+        let pulse = trainer.pulse();
+        Ok((Box::new(Watched { trainer, program }), pulse))
+    };
+    log_scope::spawn_blocking(start).await?
+}
+
+/// A trainer whose program ends with it.
+struct Watched {
+    trainer: External,
+    program: Program,
+}
+
+impl TrainerClient for Watched {
+    fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError> {
+        self.trainer.execute(command).map_err(|error| match error {
+            TrainError::Lost(reason) => match self.program.ended_within(END) {
+                Some(status) => TrainError::Lost(format!("{reason}; {status}")),
+                None => TrainError::Lost(reason),
+            },
+            other => other,
+        })
+    }
+
+    fn close(&mut self) {
+        self.trainer.close();
+        match self.program.ended_within(END) {
+            Some(status) if status.success() => {}
+            Some(status) => tracing::warn!(%status, "the external trainer did not end in order"),
+            None => tracing::warn!("the external trainer did not end: it is killed"),
+        }
+    }
+}
+
+/// The program in a process group of its own, which is killed on drop.
+struct Program {
+    child: Child,
+    listener: UnixListener,
+    folder: PathBuf,
+}
+
+impl Program {
+    fn start(name: &AgentName, words: &[String]) -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("dyad-{}-{name}", std::process::id()));
+        let socket = folder.join("socket");
+        let listener = listen(&folder, &socket).with_context(|| format!("listening at {}", socket.display()))?;
+        let child = command(words, &socket).and_then(|mut command| command.spawn());
+        let child = child.map_err(|error| {
+            let problem = format!("agent {name}: its train.command {words:?} cannot be started: {error}");
+            Usage::new(problem).hint("name a program of this machine, with its path if it is not in PATH")
+        })?;
+        tracing::info!(pid = child.id(), command = ?words, "started the external trainer");
+        Ok(Self {
+            child,
+            listener,
+            folder,
+        })
+    }
+
+    fn connect(&self, name: &AgentName) -> anyhow::Result<UnixStream> {
+        let begun = Instant::now();
+        while begun.elapsed() < START {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false)?;
+                    // A process that is killed later would leave it behind.
+                    std::fs::remove_dir_all(&self.folder)?;
+                    return Ok(stream);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("waiting for the external trainer"),
+            }
+            if let Some(status) = self.ended() {
+                let problem = format!(
+                    "agent {name}: its external trainer ended before it connected, with {status}; its output tells why"
+                );
+                return Err(Usage::new(problem).into());
+            }
+            std::thread::sleep(LOOK);
+        }
+        bail!("the external trainer of agent {name} has not connected to {SOCKET} within {START:?}")
+    }
+
+    fn ended_within(&self, limit: Duration) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        loop {
+            match self.ended() {
+                None if begun.elapsed() < limit => std::thread::sleep(LOOK),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// The program's status, if it has ended. Its id stays its own until the drop.
+    fn ended(&self) -> Option<ExitStatus> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = waitid(WaitId::Pid(self.group()?), options).ok()??;
+        let code = ended.exit_status().map(|code| code << 8);
+        Some(ExitStatus::from_raw(code.or(ended.terminating_signal())?))
+    }
+
+    fn group(&self) -> Option<Pid> {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Ranks of a launcher that has ended may still run in its group.
+        if let Some(group) = self.group() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Listens in a folder that only this user can enter.
+fn listen(folder: &Path, socket: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => other?,
+    }
+    std::fs::DirBuilder::new().mode(0o700).create(folder)?;
+    let listener = UnixListener::bind(socket)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn command(words: &[String], socket: &Path) -> io::Result<Command> {
+    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("it is empty"))?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env(SOCKET, socket)
+        .env("PYTHONUNBUFFERED", "1")
+        .stdin(Stdio::null())
+        // Standard output may be a result that another program reads.
+        .stdout(io::stderr().as_fd().try_clone_to_owned()?)
+        // An interrupt from the keyboard is for the agent.
+        .process_group(0);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name)) {
+        command.env_remove(name);
+    }
+    Ok(command)
+}
