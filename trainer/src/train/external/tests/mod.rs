@@ -91,7 +91,7 @@ impl<T: TrainerClient> Driver<T> {
     pub(super) fn execute(&mut self, command: impl FnOnce(u64) -> TrainCommand) -> Result<TrainReply, TrainError> {
         self.seq += 1;
         let reply = self.trainer.execute(command(self.seq));
-        if matches!(reply, Err(TrainError::User { .. })) {
+        if reply.is_err() {
             self.seq -= 1;
         }
         reply
