@@ -8,7 +8,7 @@ use serde_json::Value;
 use tests::kit;
 use tests::program::{Program, Running, metrics};
 use tests::small::Small;
-use tests::trace::{nothing_lost, transcripts};
+use tests::trace::{nothing_lost, transcripts, without_times};
 
 use crate::program;
 
@@ -159,7 +159,7 @@ fn an_agent_of_the_same_run_judges_and_a_seed_repeats_grades() {
         let folder = program.play("run", config.to_str().unwrap(), &["--steps", "3"]);
         let trained = |line: &Value| (line["agent"].clone(), line["loss"].clone(), line["reward/mean"].clone());
         let lines = metrics(&folder, "train");
-        let mut said: Vec<String> = transcripts(&folder)
+        let mut said: Vec<String> = without_times(transcripts(&folder))
             .iter()
             .map(|one| format!("{} {} {}", one["task"], one["turns"], one["rewards"]))
             .collect();

@@ -91,7 +91,7 @@ fn turns() -> Binary {
 
 fn results() -> Binary {
     let mut frame: ResultFrame = codec::decode(&golden("result-frame.bin")).unwrap();
-    let TurnOutcome::Done(made) = &mut frame.results[0].outcome else {
+    let TurnOutcome::Done(made) = &mut frame.results[0].result.outcome else {
         panic!("the golden frame's first result is a generation")
     };
     made.logprobs[0] = f32::NAN;

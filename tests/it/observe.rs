@@ -17,6 +17,8 @@ use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+/// The token that opens the metrics of the processes and of the dashboard.
+const SCRAPER: &str = "fedcba9876543210fedcba9876543210";
 const STEPS: usize = 20;
 
 /// Series that a healthy game of signals cannot have, each with the reason.
@@ -51,10 +53,11 @@ impl Prometheus {
              scrape_configs:\n\
              - job_name: dyad\n\
              \x20 honor_labels: true\n\
+             \x20 authorization: {{credentials: {SCRAPER}}}\n\
              \x20 file_sd_configs: [{{files: [\"{runs}/prometheus/*.json\"], refresh_interval: 1s}}]\n\
              - job_name: dyad-dashboard\n\
              \x20 honor_labels: true\n\
-             \x20 authorization: {{credentials: {TOKEN}}}\n\
+             \x20 authorization: {{credentials: {SCRAPER}}}\n\
              \x20 scrape_interval: 2s\n\
              \x20 scrape_timeout: 2s\n\
              \x20 static_configs: [{{targets: [\"{pages}\"]}}]\n",
@@ -139,7 +142,8 @@ fn alert_expressions() -> Vec<String> {
 /// Returns status and body of an answer, or nothing if no server is there.
 fn ask(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    let head = format!("Host: {address}\r\nAuthorization: Bearer {SCRAPER}");
+    write!(stream, "GET {path} HTTP/1.0\r\n{head}\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -184,7 +188,10 @@ fn start(program: &Program) -> Running {
         "--folder",
         runs.to_str().unwrap(),
     ];
-    program.start_with(&args, &[("DYAD_DASHBOARD_TOKEN", TOKEN)])
+    program.start_with(
+        &args,
+        &[("DYAD_DASHBOARD_TOKEN", TOKEN), ("DYAD_METRICS_TOKEN", SCRAPER)],
+    )
 }
 
 /// Returns the address of the dashboard, which stands in the first line.

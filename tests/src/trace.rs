@@ -60,11 +60,15 @@ pub fn train(run: &Path, agent: &str) -> Vec<Value> {
     lines.filter(|line| line["agent"] == agent).collect()
 }
 
-/// Removes times from metrics, so that two runs are comparable.
+/// Removes times from metrics and transcripts, so that two runs are comparable.
 #[must_use]
 pub fn without_times(mut lines: Vec<Value>) -> Vec<Value> {
     for line in lines.iter_mut().filter_map(Value::as_object_mut) {
         line.retain(|key, _| !key.starts_with("time/"));
+        let turns = line.get_mut("turns").and_then(Value::as_array_mut);
+        for turn in turns.into_iter().flatten().filter_map(Value::as_object_mut) {
+            turn.remove("time");
+        }
     }
     lines
 }

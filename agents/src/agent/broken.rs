@@ -143,6 +143,7 @@ mod tests {
             oldest_kv: version(step),
             reused: 0,
             finish: Finish::Stop,
+            times: None,
         })
     }
 

@@ -126,6 +126,7 @@ mod tests {
     use broker::ids::RunId;
     use broker::protocol::control::Heartbeat;
     use broker::protocol::train::{LossStats, RoleLoss};
+    use broker::protocol::turn::EngineTimes;
     use rollout::batch::{BatchStats, Discard, Mean};
 
     use super::*;
@@ -219,7 +220,12 @@ mod tests {
                 cached: 1,
                 generated: 2,
             };
-            engine.count(role, tokens, std::time::Duration::from_millis(5));
+            engine.count(
+                role,
+                tokens,
+                std::time::Duration::from_millis(5),
+                Some(EngineTimes::default()),
+            );
             all.play.turns.of(["a", role, "committed", ""]).inc();
             all.play.turn_seconds.of(["a", role]).observe(0.1);
         }

@@ -16,7 +16,7 @@ use broker::AgentName;
 use broker::bus::{Bus, Delivery};
 use broker::ids::RequestId;
 use broker::protocol::failure::Failure;
-use broker::protocol::turn::{TurnFrame, TurnRequest, TurnResult, Wave};
+use broker::protocol::turn::{TimedResult, TurnFrame, TurnRequest, Wave};
 use broker::topology::Topology;
 use rollout::text::Speech;
 use tokio::sync::mpsc::UnboundedSender;
@@ -88,7 +88,7 @@ pub struct Router {
     frames: HashMap<u64, FrameState>,
     next_frame: u64,
     asked: HashMap<RequestId, Asked>,
-    recent: Recent<RequestId, Arc<TurnResult>>,
+    recent: Recent<RequestId, Arc<TimedResult>>,
     waves: HashMap<(String, Wave), WaveBuffer>,
     /// Roles with later turns that begin with ids they hold: the engine keeps the state of their
     /// turns.
@@ -205,7 +205,7 @@ impl Router {
             (Some(Ok(prompt)), Some(sampling)) => {
                 let sampling = match room::within(prompt.ids.len(), sampling) {
                     Ok(sampling) => sampling,
-                    Err(failure) => return Taken::Known(Arc::new(request.failed(failure))),
+                    Err(failure) => return Taken::Known(Arc::new(request.failed(failure).into())),
                 };
                 if prompt.kept > 0 && !self.going_on.contains(&request.role) {
                     self.going_on.insert(request.role.clone());
@@ -233,11 +233,11 @@ impl Router {
             (Some(Err(reason)), _) => failure::prompt(self.agent.as_str(), &request.role, reason),
             _ => Failure::request("the frame names a prompt or sampling that it does not hold"),
         };
-        Taken::Known(Arc::new(request.failed(failure)))
+        Taken::Known(Arc::new(request.failed(failure).into()))
     }
 
     /// Has jobs generated in order; returns failures for groups that are put out.
-    fn submit(&mut self, jobs: Vec<GenerationJob>, wave: bool) -> Vec<(u64, Arc<TurnResult>)> {
+    fn submit(&mut self, jobs: Vec<GenerationJob>, wave: bool) -> Vec<(u64, Arc<TimedResult>)> {
         let mut grouped = Vec::with_capacity(jobs.len());
         let mut refused = Vec::new();
         for job in jobs {
@@ -257,7 +257,7 @@ impl Router {
     }
 
     /// The group ran alone each time this process died.
-    fn refuse(&mut self, request: &RequestId) -> Vec<(u64, Arc<TurnResult>)> {
+    fn refuse(&mut self, request: &RequestId) -> Vec<(u64, Arc<TimedResult>)> {
         let Some(asked) = self.asked.remove(request) else {
             return Vec::new();
         };
@@ -266,7 +266,7 @@ impl Router {
             "agent {} died {times} times while it worked on this group alone",
             self.agent
         ));
-        let result = Arc::new(asked.request.failed(failure));
+        let result: Arc<TimedResult> = Arc::new(asked.request.failed(failure).into());
         asked.frames.into_iter().map(|frame| (frame, result.clone())).collect()
     }
 
@@ -285,7 +285,7 @@ impl Router {
 
 enum Taken {
     Job(GenerationJob),
-    Known(Arc<TurnResult>),
+    Known(Arc<TimedResult>),
     UnderWay,
 }
 

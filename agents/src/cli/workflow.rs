@@ -220,6 +220,7 @@ fn transcripts(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<Membe
         host,
         rules: &rules,
         comparisons: &comparisons,
+        times: None,
     };
     let about = |member: usize| Transcript {
         conversation: format!("test/{member}"),

@@ -20,6 +20,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 /// The rules for requests.
 pub(crate) struct Guard {
     rules: RequestGuard,
+    /// A token that opens `/metrics` and nothing else.
+    metrics: RequestGuard,
     /// Pages may change runs.
     writes: bool,
 }
@@ -38,8 +40,15 @@ impl Guard {
     pub(crate) fn new(token: Option<Token>, hosts: Vec<String>) -> Self {
         Self {
             rules: RequestGuard::new(token, hosts),
+            metrics: RequestGuard::new(None, Vec::new()),
             writes: false,
         }
+    }
+
+    /// Adds a token for Prometheus, which must not have the one that opens pages.
+    pub(crate) fn with_metrics(mut self, token: Option<Token>) -> Self {
+        self.metrics = RequestGuard::new(token, Vec::new());
+        self
     }
 
     pub(crate) fn writing(mut self, writes: bool) -> Self {
@@ -54,6 +63,10 @@ impl Guard {
 
     /// Checks one request. The front end needs no token, because it holds no data.
     fn allow(&self, method: &Method, head: RequestHead<'_>) -> Result<(), ApiError> {
+        // No web page has this token; a scraper in another container names this one by its service.
+        if head.path == "/metrics" && method == Method::GET && self.metrics.is_proven(head.authorization) {
+            return Ok(());
+        }
         // Open paths are listed: another spelling of a path (%61pi) leads to the same handler.
         let is_open = assets::is_asset(head.path) || head.path == "/healthz";
         let denied = self.rules.allow(head.host, (!is_open).then_some(head.authorization));
@@ -69,7 +82,8 @@ impl Guard {
         denied.map_err(|_| {
             ApiError::new(
                 401,
-                "the token is missing or wrong: send the header `Authorization: Bearer TOKEN` with the token of the printed URL",
+                "the token is missing or wrong: send the header `Authorization: Bearer TOKEN` with the token of the printed \
+                 URL, or for /metrics with that of DYAD_METRICS_TOKEN",
             )
         })
     }
@@ -187,6 +201,29 @@ mod tests {
                 "{method}"
             );
         }
+    }
+
+    #[test]
+    fn token_for_metrics_opens_nothing_else_and_needs_no_known_host() {
+        let scraper = "fedcba9876543210";
+        let guard = Guard::new(Some(Token::new("T", SECRET).unwrap()), Vec::new())
+            .writing(true)
+            .with_metrics(Some(Token::new("M", scraper).unwrap()));
+        let get = |path: &str, host: &str, token: &str| status(&guard, &Method::GET, path, host, token);
+        assert_eq!(get("/metrics", "dashboard:7070", scraper), 200);
+        assert_eq!(get("/metrics", "localhost:7070", SECRET), 200);
+        assert_eq!(get("/metrics", "localhost:7070", "wrong"), 401);
+        for path in ["/api/runs", "/api/runs/r/orders", "/metrics/", "/%6detrics", "/unknown"] {
+            assert_eq!(get(path, "localhost:7070", scraper), 401, "{path}");
+        }
+        let order = RequestHead {
+            path: "/metrics",
+            host: Some(b"localhost:7070"),
+            authorization: Some(b"Bearer fedcba9876543210"),
+            content_type: Some(b"application/json"),
+            ..RequestHead::default()
+        };
+        assert_eq!(status_of(&guard, &Method::POST, order), 401);
     }
 
     #[test]

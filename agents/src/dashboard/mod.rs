@@ -36,6 +36,7 @@ use anyhow::Context;
 use crate::base::fault::Usage;
 use crate::base::log_scope;
 use crate::base::secret::{Token, secret_in};
+use crate::observe::metrics_token;
 pub use command_answers::{ChangeRefused, CommandAnswers, PageChange};
 use guard::Guard;
 pub use runs::Runs;
@@ -62,7 +63,7 @@ impl Plan {
     /// Checks the settings. `hosts` are names that a request may use besides addresses.
     ///
     /// # Errors
-    /// The token is weak, or other machines reach the address and the token is random or missing.
+    /// A token is weak, or other machines reach the address and the token is random or missing.
     pub fn new(address: SocketAddr, with_token: bool, hosts: Vec<String>) -> Result<Self, Usage> {
         let given = secret_in(VARIABLE)?;
         let is_private = address.ip().to_canonical().is_loopback();
@@ -80,7 +81,7 @@ impl Plan {
             .transpose()?;
         Ok(Self {
             address,
-            guard: Guard::new(token, hosts),
+            guard: Guard::new(token, hosts).with_metrics(metrics_token()?),
             secret,
         })
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use broker::ids::{GroupId, RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::failure::Failure;
-use broker::protocol::turn::{Finish, LogProbs, Sampling, VersionSpan};
+use broker::protocol::turn::{EngineTimes, Finish, LogProbs, Sampling, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::engine::PromptScores;
@@ -60,6 +60,8 @@ pub struct GenerationOutput {
     /// Tokens of the prompt that an earlier turn had already computed.
     pub reused: usize,
     pub finish: Finish,
+    /// `None` from SGLang and vLLM, which have metrics of their own.
+    pub times: Option<EngineTimes>,
 }
 
 /// The one answer to a job.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
-use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
+use broker::protocol::turn::{EngineTimes, Finish, LogProbs, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::engine::PromptScores;
@@ -91,6 +91,7 @@ impl ScriptedEngine {
             oldest_kv: version,
             reused: 0,
             finish: Finish::Length,
+            times: Some(EngineTimes::default()),
         };
         Finished { job, result: Ok(made) }
     }

@@ -21,6 +21,7 @@ use broker::ids::RunId;
 
 use crate::run_folder::RunFolder;
 use bus::ObservedBus;
+pub(crate) use plan::token as metrics_token;
 pub use plan::{MetricsPlan, one_port_for_many};
 use series::AllSeries;
 pub use server::ServedMetrics;

@@ -28,8 +28,7 @@ impl MetricsPlan {
         let Some(address) = address(config)? else {
             return Ok(None);
         };
-        let token = secret_in(TOKEN)?.map(|secret| Token::new(TOKEN, &secret)).transpose()?;
-        Self::new(address, token).map(Some)
+        Self::new(address, token()?).map(Some)
     }
 
     pub(super) fn new(address: SocketAddr, token: Option<Token>) -> Result<Self, Usage> {
@@ -41,6 +40,14 @@ impl MetricsPlan {
         }
         Ok(Self { address, token })
     }
+}
+
+/// Returns the token of the environment for those who read metrics, if it has one.
+///
+/// # Errors
+/// The token is weak, or its file cannot be read.
+pub(crate) fn token() -> Result<Option<Token>, Usage> {
+    secret_in(TOKEN)?.map(|secret| Token::new(TOKEN, &secret)).transpose()
 }
 
 /// Returns the address that the environment names, or else the configuration.

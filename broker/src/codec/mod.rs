@@ -15,9 +15,10 @@ use serde::de::DeserializeOwned;
 pub use python_json::{explain_json, parse_python_json};
 
 /// The schema version of this build.
-pub const SCHEMA: u16 = 12;
+pub const SCHEMA: u16 = 13;
 /// The oldest schema in which samples and finished turns have the same bytes as in [`SCHEMA`].
-/// Schema 12 changed failures and added dead bundles, which are never stored.
+/// Schema 12 changed failures and added dead bundles, schema 13 added times: none of them is
+/// stored.
 const STORED_SINCE: u16 = 11;
 /// The number in front of bytes that are digested. It stays when [`SCHEMA`] rises, so that equal
 /// content keeps its digest.
@@ -137,14 +138,14 @@ mod tests {
             assert_eq!(error, CodecError::Version { found });
             assert_eq!(
                 error.to_string(),
-                format!("the body has schema version {found}, this build reads 12: run the same release everywhere")
+                format!("the body has schema version {found}, this build reads 13: run the same release everywhere")
             );
         }
     }
 
     #[test]
     fn stored_bytes_of_schema_11_are_read() {
-        for (version, read) in [(10, false), (11, true), (12, true), (13, false)] {
+        for (version, read) in [(10, false), (11, true), (12, true), (13, true), (14, false)] {
             assert_eq!(decode_stored::<u32>(&of_schema(version)).is_ok(), read, "{version}");
         }
     }

@@ -10,7 +10,7 @@ use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use super::turn::{Finish, LogProbs, Sampling, VersionSpan};
+use super::turn::{EngineTimes, Finish, LogProbs, Sampling, VersionSpan};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{GroupId, RequestId, WeightVersion};
 
@@ -140,6 +140,7 @@ pub struct EngineOutput {
     /// The number of prompt tokens that an earlier turn had computed already.
     pub reused: u64,
     pub finish: Finish,
+    pub times: EngineTimes,
 }
 
 bulk_codec!(EngineOutput {
@@ -150,6 +151,7 @@ bulk_codec!(EngineOutput {
     plain oldest_kv,
     plain reused,
     plain finish,
+    plain times,
 });
 
 /// The reason why a generation failed.

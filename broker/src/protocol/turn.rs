@@ -1,5 +1,7 @@
 //! Turns: requests to an agent and its answers.
 
+use std::time::Duration;
+
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
@@ -278,10 +280,36 @@ pub struct TurnResult {
     pub outcome: TurnOutcome,
 }
 
-/// Results for one coordinator from one agent. The sender may share the results by `R =
-/// Arc<TurnResult>`: the encoded bytes are the same.
+/// How long an engine needed for a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+pub struct EngineTimes {
+    /// From its arrival at the engine until the engine began with its prompt.
+    pub queue: Duration,
+    /// From then to its first token.
+    pub prompt: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+}
+
+/// A result with its times. They differ when the same request is generated again, so they are no
+/// part of [`TurnResult`], which the store compares.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
-pub struct ResultFrame<R = TurnResult> {
+pub struct TimedResult {
+    pub result: TurnResult,
+    /// `None` for a failure, and for an engine that does not measure.
+    pub times: Option<EngineTimes>,
+}
+
+impl From<TurnResult> for TimedResult {
+    fn from(result: TurnResult) -> Self {
+        Self { result, times: None }
+    }
+}
+
+/// Results for one coordinator from one agent. The sender may share the results by `R =
+/// Arc<TimedResult>`: the encoded bytes are the same.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct ResultFrame<R = TimedResult> {
     pub agent: String,
     /// The wave of the requests' frame. The coordinator uses it to know when a wave is complete.
     pub wave: Option<Wave>,

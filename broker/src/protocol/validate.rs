@@ -162,7 +162,8 @@ impl ResultFrame {
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
     pub fn validate(&self) -> Result<(), CodecError> {
-        self.results.iter().try_for_each(|result| {
+        self.results.iter().try_for_each(|timed| {
+            let result = &timed.result;
             role(&result.role)?;
             match &result.outcome {
                 TurnOutcome::Done(generation) => generation.validate(),
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
     use crate::ids::{RequestId, WeightVersion};
     use crate::protocol::engine::TopLogprob;
-    use crate::protocol::turn::{Finish, TurnPrompt};
+    use crate::protocol::turn::{EngineTimes, Finish, TurnPrompt};
 
     const CASES: [(f32, bool); 5] = [(-1.0, true), (0.0, true), (1e-4, true), (0.5, false), (f32::NAN, false)];
 
@@ -279,6 +280,7 @@ mod tests {
                 oldest_kv: WeightVersion::default(),
                 reused: 0,
                 finish: Finish::Stop,
+                times: EngineTimes::default(),
             };
             assert_eq!(made.validate().is_ok(), possible, "{logprob}");
             let reported = EngineProgress {

@@ -73,13 +73,14 @@ prop_compose! {
 
 fn frame_of(generations: Vec<Generation>) -> ResultFrame {
     let mut frame = sample::result_frame();
-    let template = frame.results[0].clone();
+    let template = frame.results[0].result.clone();
     frame.results = generations
         .into_iter()
         .map(|generation| broker::protocol::turn::TurnResult {
             outcome: TurnOutcome::Done(generation),
             ..template.clone()
         })
+        .map(Into::into)
         .collect();
     frame
 }
@@ -188,7 +189,7 @@ fn generations_that_cannot_be_true_are_refused() {
     assert!(refused(|g| g.spans[0].start = 1));
     assert!(refused(|g| g.spans.swap(0, 1)));
     let mut frame = sample::result_frame();
-    frame.results[1].role = "no name!".into();
+    frame.results[1].result.role = "no name!".into();
     assert!(frame.validate().is_err());
 }
 

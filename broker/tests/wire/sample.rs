@@ -3,13 +3,15 @@
 mod engine;
 mod train;
 
+use std::time::Duration;
+
 use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
 use broker::protocol::failure::{Failure, FailureCode};
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::turn::{
-    Finish, Generation, LogProbs, Message, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnPrompt, TurnRequest,
-    TurnResult, VersionSpan, Wave,
+    EngineTimes, Finish, Generation, LogProbs, Message, ResultFrame, Sampling, TimedResult, TurnFrame, TurnOutcome,
+    TurnPrompt, TurnRequest, TurnResult, VersionSpan, Wave,
 };
 
 pub(crate) use self::engine::{engine_commands, engine_events};
@@ -80,6 +82,14 @@ pub(crate) fn generation() -> Generation {
     }
 }
 
+pub(crate) fn times() -> EngineTimes {
+    EngineTimes {
+        queue: Duration::from_micros(5),
+        prompt: Duration::from_millis(6),
+        decode: Duration::from_secs(7),
+    }
+}
+
 pub(crate) fn result_frame() -> ResultFrame {
     let result = |turn, outcome| TurnResult {
         request: RequestId([0x55; 16]),
@@ -99,10 +109,13 @@ pub(crate) fn result_frame() -> ResultFrame {
         agent: "a".into(),
         wave: None,
         results: vec![
-            result(2, TurnOutcome::Done(generation())),
-            result(3, engine),
-            result(4, weights),
-            result(5, context),
+            TimedResult {
+                result: result(2, TurnOutcome::Done(generation())),
+                times: Some(times()),
+            },
+            result(3, engine).into(),
+            result(4, weights).into(),
+            result(5, context).into(),
         ],
     }
 }

@@ -13,7 +13,9 @@ use broker::bus::{Bus, Delivery, Outgoing};
 use broker::codec;
 use broker::ids::{Attempt, Digest, GroupId, RequestId, TurnKey};
 use broker::protocol::Kind;
-use broker::protocol::turn::{Message, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnPrompt, TurnResult};
+use broker::protocol::turn::{
+    Message, ResultFrame, Sampling, TimedResult, TurnFrame, TurnOutcome, TurnPrompt, TurnResult,
+};
 use broker::store::redis::{RedisOptions, RedisStore};
 use broker::store::{Claim, Committed, Lease, Record, Store};
 use broker::topology::Topology;
@@ -143,7 +145,7 @@ impl Driver {
         let frame: ResultFrame = codec::decode(&delivery.body)?;
         frame.validate()?;
         let mut groups: BTreeMap<GroupId, Vec<Record>> = BTreeMap::new();
-        for result in &frame.results {
+        for TimedResult { result, .. } in &frame.results {
             groups.entry(result.group).or_default().push(record(result)?);
         }
         let commits = groups.into_iter().map(|(group, records)| async move {
@@ -154,7 +156,7 @@ impl Driver {
         });
         futures_util::future::try_join_all(commits).await?;
         ensure!(delivery.ack().await, "the connection was lost");
-        for result in &frame.results {
+        for TimedResult { result, .. } in &frame.results {
             if let Some(waiter) = lock(&self.waiting).remove(&result.request) {
                 let _ = waiter.send(());
             }

@@ -31,6 +31,14 @@ fn finished_run_is_shown_as_its_commands_print_it() {
         shown["transcript"],
         printed(&program, &["conversation", conversation])[0]
     );
+    let mut before = 0.0;
+    for turn in shown["transcript"]["turns"].as_array().unwrap() {
+        let time = |part: &str| turn["time"][part].as_f64().unwrap_or_else(|| panic!("{part}: {turn}"));
+        let engine = time("queue") + time("prompt") + time("decode");
+        assert!(time("prompt") > 0.0 && time("asked") >= before, "{turn}");
+        assert!(time("asked") + engine <= time("committed"), "{turn}");
+        before = time("committed");
+    }
     let verdicts = shown["custody"]["agents"]["a"]["verdicts"].as_array().unwrap();
     assert_eq!(verdicts.len(), 8, "one for each member: {verdicts:?}");
     assert!(

@@ -1,5 +1,7 @@
 //! Begins requests: computes each distinct prompt once, chooses first tokens and assigns slots.
 
+use std::time::Instant;
+
 use tch::Tensor;
 
 use super::admission::{self, Admission, Room};
@@ -41,8 +43,9 @@ impl Engine {
         if admission.members.is_empty() {
             return Ok(());
         }
+        let begun = Instant::now();
         match self.first_tokens(&admission) {
-            Ok((choices, kept)) => self.seat(admission, choices, &kept),
+            Ok((choices, kept)) => self.seat(admission, choices, &kept, begun),
             Err(error) => {
                 admission
                     .members
@@ -71,30 +74,36 @@ impl Engine {
     }
 
     /// Gives each request its first token. Requests that continue get slots after the live rows.
-    fn seat(&mut self, admission: Admission, choices: Vec<Chosen>, kept: &Prefilled) -> Result<(), EngineError> {
+    fn seat(
+        &mut self,
+        admission: Admission,
+        choices: Vec<Chosen>,
+        kept: &Prefilled,
+        begun: Instant,
+    ) -> Result<(), EngineError> {
         let (version, max_context) = (self.version(), self.shape().max_context);
-        let (live, mut begun) = (self.rows.len(), Vec::new());
+        let (live, mut seated) = (self.rows.len(), Vec::new());
         for ((request, prompt), choice) in admission.members.into_iter().zip(choices) {
-            let mut row = Generation::new(request, version);
+            let mut row = Generation::new(request, version, begun);
             match row.push(choice, version, max_context) {
                 Some(finish) => self.done.push(row.finish(finish)),
-                None => begun.push((row, prompt)),
+                None => seated.push((row, prompt)),
             }
         }
-        if begun.is_empty() {
+        if seated.is_empty() {
             return Ok(());
         }
-        self.share(&mut begun, admission.prompts.len(), kept)?;
+        self.share(&mut seated, admission.prompts.len(), kept)?;
         // Rows with their own prompt come first, so that one copy fills their slots.
-        begun.sort_by_key(|(row, _)| row.shared.is_some());
-        let own: Vec<i64> = begun
+        seated.sort_by_key(|(row, _)| row.shared.is_some());
+        let own: Vec<i64> = seated
             .iter()
             .filter(|(row, _)| row.shared.is_none())
             .map(|(_, prompt)| *prompt as i64)
             .collect();
         let width = kept.first().map_or(0, |[keys, _]| keys.size()[2] as usize);
-        let longest = begun.iter().map(|(row, _)| row.in_slot() + 1).max().unwrap_or(1);
-        self.rows.extend(begun.into_iter().map(|(row, _)| row));
+        let longest = seated.iter().map(|(row, _)| row.in_slot() + 1).max().unwrap_or(1);
+        self.rows.extend(seated.into_iter().map(|(row, _)| row));
         let length = if own.is_empty() { longest } else { longest.max(width) };
         self.cache.reserve(self.rows.len(), length, live)?;
         if !own.is_empty() {

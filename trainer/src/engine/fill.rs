@@ -5,6 +5,7 @@
 //! the prefix cache, and prompts with a request for their own log-probs.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use broker::ids::RequestId;
 use broker::protocol::turn::Finish;
@@ -111,6 +112,7 @@ impl Engine {
         Ok(Filling {
             ids,
             kv,
+            begun: Instant::now(),
             oldest,
             members: Vec::new(),
             back: None,
@@ -183,6 +185,7 @@ impl Engine {
         for Filling {
             ids,
             kv,
+            begun,
             oldest,
             members,
             back,
@@ -190,24 +193,24 @@ impl Engine {
             scoring,
         } in whole
         {
-            let mut begun = Vec::new();
+            let mut rows = Vec::new();
             if let Some(mut row) = back {
                 row.oldest_kv = oldest;
-                begun.push(row);
+                rows.push(row);
             }
             for request in members {
                 let choice = choices.next_if(|_| request.max_new_tokens > 0);
-                let mut row = Generation::new(request, version);
+                let mut row = Generation::new(request, version, begun);
                 (row.oldest_kv, row.reused) = (oldest, reused);
                 row.prompt = scoring.as_ref().and_then(|scoring| scoring.of(row.request.prompt_top));
                 // A request without new tokens has its prompt's log-probs now, and ends.
                 let end = choice.map_or(Some(Finish::Length), |choice| row.push(choice, version, max_context));
                 match end {
                     Some(finish) => self.done.push(row.finish(finish)),
-                    None => begun.push(row),
+                    None => rows.push(row),
                 }
             }
-            self.seat_rows(begun, ids.len(), kv)?;
+            self.seat_rows(rows, ids.len(), kv)?;
         }
         Ok(())
     }

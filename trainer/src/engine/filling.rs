@@ -1,6 +1,7 @@
 //! A prompt that is being computed in pieces.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use broker::ids::{RequestId, WeightVersion};
 
@@ -14,6 +15,7 @@ use crate::model::RowKv;
 pub(super) struct Filling {
     pub(super) ids: Arc<[u32]>,
     pub(super) kv: RowKv,
+    pub(super) begun: Instant,
     /// The oldest weights that computed any part of it.
     pub(super) oldest: WeightVersion,
     pub(super) members: Vec<GenRequest>,

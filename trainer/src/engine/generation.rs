@@ -1,6 +1,7 @@
 //! One active generation: its tokens so far, the weights that made them, and its end.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use broker::ids::WeightVersion;
 use broker::protocol::engine::TopLogprob;
@@ -9,6 +10,7 @@ use broker::protocol::turn::{Finish, VersionSpan};
 use super::choose::Chosen;
 use super::prompt_scores::PromptScores;
 use super::request::{Finished, GenRequest, UnderWay};
+use super::times::Times;
 use crate::model::Shared;
 
 /// An active generation. It occupies one row of the cache.
@@ -30,10 +32,12 @@ pub(super) struct Generation {
     pub(super) reused: usize,
     /// Log-probs of its prompt, if asked for.
     pub(super) prompt: Option<Arc<PromptScores>>,
+    times: Times,
 }
 
 impl Generation {
-    pub(super) fn new(request: GenRequest, version: WeightVersion) -> Self {
+    /// A generation with its first token. The engine began with its prompt at `begun`.
+    pub(super) fn new(request: GenRequest, version: WeightVersion, begun: Instant) -> Self {
         let expected = request.max_new_tokens.min(64) as usize;
         let (output, logprobs) = (Vec::with_capacity(expected), Vec::with_capacity(expected));
         Self {
@@ -47,6 +51,7 @@ impl Generation {
             shared: None,
             reused: 0,
             prompt: None,
+            times: Times::begun(begun),
         }
     }
 
@@ -130,6 +135,7 @@ impl Generation {
             reused: self.reused,
             prompt: self.prompt,
             finish,
+            times: self.times.ended(),
         }
     }
 }

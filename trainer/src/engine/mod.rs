@@ -38,16 +38,19 @@ mod score;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod times;
 mod visit;
 mod wave;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
 
 use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
 
 pub use prompt_scores::PromptScores;
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule, UnderWay};
+pub use times::Times;
 pub use visit::Aside;
 
 use crate::model::{Decoder, KvCache, ModelShape, Parts, Shared, Weights};
@@ -113,7 +116,8 @@ pub struct Engine {
     prefix_cache: PrefixCache,
     /// When true, no request begins with keys and values computed by other weights.
     pinned: bool,
-    known: HashSet<RequestId>,
+    /// When each request without a result arrived.
+    known: HashMap<RequestId, Instant>,
     done: Vec<Finished>,
     pulse: Pulse,
 }
@@ -171,7 +175,7 @@ impl Engine {
             filling: VecDeque::new(),
             prefix_cache,
             pinned: false,
-            known: HashSet::new(),
+            known: HashMap::new(),
             done: Vec::new(),
             pulse: Pulse::default(),
         })
@@ -210,9 +214,10 @@ impl Engine {
     pub fn submit(&mut self, request: GenRequest) -> Result<(), EngineError> {
         self.check(&request)
             .map_err(|source| EngineError::BadRequest { id: request.id, source })?;
-        if !self.known.insert(request.id) {
+        if self.known.contains_key(&request.id) {
             return Err(EngineError::Duplicate { id: request.id });
         }
+        self.known.insert(request.id, Instant::now());
         self.waiting.push_back(request);
         Ok(())
     }
@@ -241,7 +246,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`].
     pub fn abort(&mut self, id: RequestId) -> Result<bool, EngineError> {
-        if !self.known.remove(&id) {
+        if self.known.remove(&id).is_none() {
             return Ok(false);
         }
         self.waiting.retain(|request| request.id != id);
@@ -264,7 +269,7 @@ impl Engine {
         self.filling.clear();
         self.prefix_cache.clear();
         self.done.clear();
-        let ids = self.known.drain().collect();
+        let ids = self.known.drain().map(|(id, _)| id).collect();
         self.cache.wipe()?;
         Ok(ids)
     }
@@ -295,10 +300,12 @@ impl Engine {
         self.pulse.mark();
         self.decode()?;
         self.pulse.mark();
-        let done = std::mem::take(&mut self.done);
-        done.iter().for_each(|finished| {
-            self.known.remove(&finished.id);
-        });
+        let mut done = std::mem::take(&mut self.done);
+        for finished in &mut done {
+            if let Some(arrived) = self.known.remove(&finished.id) {
+                finished.times.arrived(arrived);
+            }
+        }
         Ok(done)
     }
 

@@ -8,6 +8,7 @@ use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 
 use super::prompt_scores::PromptScores;
+use super::times::Times;
 use crate::model::{ModelError, ModelShape};
 use crate::sampling::SamplingParams;
 
@@ -108,6 +109,7 @@ pub struct Finished {
     /// same question share one copy.
     pub prompt: Option<Arc<PromptScores>>,
     pub finish: Finish,
+    pub times: Times,
 }
 
 /// The state of a generation that has not ended.

@@ -5,6 +5,7 @@
 //! position in its random numbers. Its cache is recomputed, as after [`configs::Swap::Retract`].
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use broker::ids::RequestId;
 use configs::Swap;
@@ -71,7 +72,7 @@ impl Engine {
         }
         for _ in 0..free {
             let Some(Aside(row)) = aside.pop_front() else { break };
-            self.known.insert(row.request.id);
+            self.known.insert(row.request.id, Instant::now());
             self.fill_again(row)?;
         }
         Ok(())

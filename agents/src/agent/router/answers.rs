@@ -11,7 +11,7 @@ use broker::bus::{Bus, Outgoing, PublishError};
 use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::failure::Failure;
-use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult, Wave};
+use broker::protocol::turn::{Generation, ResultFrame, TimedResult, TurnOutcome, TurnResult, Wave};
 use broker::topology::Topology;
 
 use super::{Router, RouterMessage};
@@ -27,14 +27,14 @@ const FRAME_BYTES: usize = 256 << 10;
 /// Results for one coordinator, with the number of answers per frame.
 #[derive(Default)]
 pub(super) struct Answers {
-    pub(super) results: Vec<Arc<TurnResult>>,
+    pub(super) results: Vec<Arc<TimedResult>>,
     pub(super) frames: BTreeMap<u64, usize>,
     bytes: usize,
 }
 
 impl Answers {
-    pub(super) fn put(&mut self, frame: u64, result: Arc<TurnResult>) {
-        self.bytes += estimate(&result);
+    pub(super) fn put(&mut self, frame: u64, result: Arc<TimedResult>) {
+        self.bytes += estimate(&result.result);
         self.results.push(result);
         *self.frames.entry(frame).or_default() += 1;
     }
@@ -111,16 +111,18 @@ impl Router {
                     cached: made.reused,
                     generated: made.output_ids.len(),
                 };
-                observed.count(&asked.request.role, tokens, now.duration_since(came));
+                observed.count(&asked.request.role, tokens, now.duration_since(came), made.times);
             }
             let remember = one.result.is_ok();
+            let times = one.result.as_ref().ok().and_then(|made| made.times);
             let (request, ok) = (&asked.request, remember);
             log_scope::turn(request.group, request.member, &request.role, request.turn)
                 .in_scope(|| tracing::debug!(ok, "a turn was generated"));
-            let result = Arc::new(asked.request.answered(outcome(one, text, asked.kept)));
+            let result = asked.request.answered(outcome(one, text, asked.kept));
+            let (id, bytes) = (result.request, estimate(&result));
+            let result = Arc::new(TimedResult { result, times });
             if remember {
-                let bytes = estimate(&result);
-                self.recent.put(result.request, result.clone(), bytes);
+                self.recent.put(id, result.clone(), bytes);
             }
             ready.extend(asked.frames.into_iter().map(|frame| (frame, result.clone())));
         }
@@ -149,7 +151,7 @@ impl Router {
     }
 
     /// Publishes results, a few frames for each coordinator and wave.
-    pub(super) fn answer(&mut self, ready: Vec<(u64, Arc<TurnResult>)>, ctx: &mut Context<Self>) {
+    pub(super) fn answer(&mut self, ready: Vec<(u64, Arc<TimedResult>)>, ctx: &mut Context<Self>) {
         let mut places: BTreeMap<(String, Option<Wave>), Answers> = BTreeMap::new();
         for (frame, result) in ready {
             let Some(state) = self.frames.get(&frame) else { continue };
@@ -220,13 +222,14 @@ impl Replies {
     ///
     /// # Errors
     /// [`PublishError::Closed`]: no result was sent, and the requests come again.
-    pub(crate) async fn send(&self, results: Vec<Arc<TurnResult>>) -> Result<(), PublishError> {
+    pub(crate) async fn send(&self, results: Vec<Arc<TimedResult>>) -> Result<(), PublishError> {
         match self.publish(results.clone()).await {
             Err(PublishError::TooLarge { .. }) => {}
             sent => return sent,
         }
-        for result in results {
-            match self.publish(vec![result.clone()]).await {
+        for timed in results {
+            let result = &timed.result;
+            match self.publish(vec![timed.clone()]).await {
                 Err(PublishError::TooLarge { size, limit }) => {
                     log_scope::turn(result.group, result.member, &result.role, result.turn).in_scope(|| {
                         tracing::warn!(
@@ -235,7 +238,8 @@ impl Replies {
                             "a result is too large for a message; it is answered as failed"
                         );
                     });
-                    self.publish(vec![Arc::new(too_large(&result, size, limit))]).await?;
+                    self.publish(vec![Arc::new(too_large(result, size, limit).into())])
+                        .await?;
                 }
                 sent => sent?,
             }
@@ -243,8 +247,8 @@ impl Replies {
         Ok(())
     }
 
-    async fn publish(&self, results: Vec<Arc<TurnResult>>) -> Result<(), PublishError> {
-        let correlation_id = results.first().map(|result| result.request.to_string());
+    async fn publish(&self, results: Vec<Arc<TimedResult>>) -> Result<(), PublishError> {
+        let correlation_id = results.first().map(|timed| timed.result.request.to_string());
         let body = codec::encode(&ResultFrame {
             agent: self.agent.to_string(),
             wave: self.wave,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use broker::ids::RequestId;
-use broker::protocol::turn::{TurnResult, Wave};
+use broker::protocol::turn::{TimedResult, Wave};
 
 use super::Router;
 use crate::engine::GenerationJob;
@@ -36,7 +36,7 @@ impl Router {
         wave: Wave,
         jobs: Vec<(u64, GenerationJob)>,
         seen: &[RequestId],
-    ) -> Vec<(u64, Arc<TurnResult>)> {
+    ) -> Vec<(u64, Arc<TimedResult>)> {
         self.drop_dead_waves(&reply_to, wave.id);
         let key = (reply_to, wave);
         let buffer = self.waves.entry(key.clone()).or_default();

@@ -17,6 +17,7 @@ use crate::agent::figures::BatchOutcome;
 use crate::agent::observed::TrainedBatch;
 use crate::agent::{alarms, broken, figures};
 use crate::base::fault::Usage;
+use crate::base::log_scope;
 
 /// The largest |ratio - 1| allowed for tokens that the trainer's own weights and cache sampled. An
 /// f32 sampler and trainer agree to rounding.
@@ -197,6 +198,7 @@ impl Training {
 
     pub(super) async fn publish(&mut self) -> anyhow::Result<()> {
         let version = self.version;
+        self.time_swap();
         let published = self.execute(|seq| TrainCommand::Publish { seq, version }).await;
         match published {
             Err(error) if has_diverged(&error) => {
@@ -214,6 +216,22 @@ impl Training {
             }
             published => published.map(|_| ()),
         }
+    }
+}
+
+impl Training {
+    /// Measures how long the engine takes to serve the weights that are published now.
+    fn time_swap(&self) {
+        let (Some(series), Some(engine)) = (self.agent.observer.series(), &self.engine) else {
+            return;
+        };
+        let swaps = series.training.swap.of([self.agent.name.as_str()]);
+        let (mut served, version, begun) = (engine.versions(), self.version, Instant::now());
+        log_scope::spawn(async move {
+            if served.wait_for(|serves| *serves >= version).await.is_ok() {
+                swaps.observe(begun.elapsed().as_secs_f64());
+            }
+        });
     }
 }
 

@@ -3,7 +3,6 @@
 //! their groups and shown to onlookers.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Instant;
 
 use actix::Context;
 use broker::AgentName;
@@ -43,9 +42,6 @@ impl Coordinator {
             match step {
                 Step::Close(group) => self.close(group, ctx),
                 Step::Ask(place, turns) => {
-                    if self.figures.observed().is_on() {
-                        self.play.note_asked(&place.group, &turns);
-                    }
                     for turn in turns {
                         self.address(&place, turn, &mut wanted, &mut programs);
                     }
@@ -138,10 +134,11 @@ impl Coordinator {
 
     /// `delivery` has brought the results, if a message did.
     pub(super) fn on_results(&mut self, frame: ResultFrame, delivery: Option<Delivery>, ctx: &mut Context<Self>) {
+        let results = self.play.note_times(frame.results);
         if frame.wave.is_some() {
-            self.add_to_wave(frame.results, delivery, ctx);
+            self.add_to_wave(results, delivery, ctx);
         } else {
-            self.sort_and_commit(frame.results, delivery.into_iter().collect(), ctx);
+            self.sort_and_commit(results, delivery.into_iter().collect(), ctx);
         }
     }
 
@@ -228,15 +225,18 @@ impl Coordinator {
     fn apply(&mut self, group: GroupId, results: GroupResults, shared: &mut Vec<SharedTurn>) {
         // Workflows and graders that read a text may end the process.
         self.strikes.begin([group]);
-        let now = self.figures.observed().is_on().then(Instant::now);
         for (key, result) in results {
+            let is_answer = matches!(result.outcome, TurnOutcome::Done(_));
+            let took = if is_answer {
+                self.play.note_committed(&group, &key)
+            } else {
+                None
+            };
             let open = self.play.get(&group);
             let player = open.and_then(|open| self.specs.player(open.purpose, &key.role));
             let trains = open.is_some_and(Open::trains);
             let _scope = log_scope::turn_of(player.as_ref().map(|player| &player.agent), group, &key).entered();
-            if trains && now.is_some() && matches!(result.outcome, TurnOutcome::Done(_)) {
-                let took = now.zip(open.and_then(|open| open.asked_at(key.member)));
-                let took = took.map(|(now, asked)| now.saturating_duration_since(asked));
+            if trains && is_answer {
                 self.figures.observed().turn(&key.role, took);
             }
             match result.outcome {

@@ -92,11 +92,6 @@ impl ObservedPlay {
         }))
     }
 
-    /// Returns true if anything is shown.
-    pub(crate) fn is_on(&self) -> bool {
-        self.0.is_some()
-    }
-
     fn series(&self) -> Option<&PlaySeries> {
         let observed = self.0.as_ref()?;
         observed.observer.series().map(|series| &series.play)
@@ -258,6 +253,6 @@ mod tests {
         let mut observed = ObservedPlay::new(&Observer::default(), &config_in(Path::new("x")));
         observed.turn(&RoleName::new("speaker").unwrap(), None);
         observed.group(GroupEnd::Closed);
-        assert!(!observed.is_on());
+        assert!(observed.series().is_none());
     }
 }

@@ -10,6 +10,7 @@ mod open;
 mod programs;
 mod results;
 mod send;
+mod turn_times;
 mod wave;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -33,6 +34,7 @@ pub(crate) use open::Open;
 pub(crate) use programs::ProgramTurn;
 pub(crate) use results::{GroupResults, read_record, record};
 pub(crate) use send::send_frame;
+pub(crate) use turn_times::TurnTimes;
 pub(crate) use wave::{AgentFrame, SILENT, WaveResults};
 
 /// The open groups, and the wave under way.
@@ -131,6 +133,7 @@ impl Play {
                 return Some(Step::Close(group));
             }
             let turns = open.run.take_wanted();
+            turns.iter().for_each(|turn| open.times.ask(&turn.key));
             open.moved = Instant::now();
             let place = GroupPlace {
                 group,
@@ -141,18 +144,6 @@ impl Play {
             Some(Step::Ask(place, turns))
         });
         steps.collect()
-    }
-
-    /// Remembers when turns of a group were asked for, by conversation.
-    pub(crate) fn note_asked(&mut self, group: &GroupId, turns: &[rollout::group::Wanted]) {
-        let Some(open) = self.open.get_mut(group) else { return };
-        let now = std::time::Instant::now();
-        for member in turns.iter().map(|turn| usize::from(turn.key.member)) {
-            if open.asked.len() <= member {
-                open.asked.resize(member + 1, None);
-            }
-            open.asked[member] = Some(now);
-        }
     }
 
     /// Plans what the group needs, after something has happened to it.

@@ -11,6 +11,7 @@ use rollout::group::{GroupRun, RunSpec};
 use tokio::time::Instant;
 
 use super::programs::Asking;
+use super::turn_times::TurnTimes;
 use crate::coordinator::specs::Purpose;
 
 /// A group that is being played. Only [`super::Play`] changes it.
@@ -25,8 +26,7 @@ pub struct Open {
     pub lease: Option<Lease>,
     /// When something was last asked or answered.
     pub moved: Instant,
-    /// When each conversation's newest turns were asked for; empty unless that is shown.
-    pub(super) asked: Vec<Option<std::time::Instant>>,
+    pub times: TurnTimes,
     /// Commits of its turns under way. Their records belong to the group's outcome.
     pub committing: usize,
     pub closing: bool,
@@ -55,7 +55,7 @@ impl Open {
             attempt,
             lease: None,
             moved: Instant::now(),
-            asked: Vec::new(),
+            times: TurnTimes::default(),
             committing: 0,
             closing: false,
             decided: None,
@@ -78,12 +78,6 @@ impl Open {
     #[must_use]
     pub fn trains(&self) -> bool {
         self.purpose == Purpose::Train
-    }
-
-    /// When the newest turns of a conversation were asked for, if that was remembered.
-    #[must_use]
-    pub fn asked_at(&self, member: u16) -> Option<std::time::Instant> {
-        self.asked.get(usize::from(member)).copied().flatten()
     }
 
     /// Gives every conversation up: the task goes to the dead letters.

@@ -1,11 +1,12 @@
 //! Results of turns: sorted to their groups, and applied to them once they are committed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use broker::codec;
 use broker::ids::{GroupId, RequestId, TurnKey};
 use broker::protocol::failure::{Failure, FailureCode};
-use broker::protocol::turn::{Generation, TurnOutcome, TurnResult, turn_key};
+use broker::protocol::turn::{Generation, TimedResult, TurnOutcome, TurnResult, turn_key};
 use broker::store::{Lease, Record};
 use rollout::group::Refusal;
 use rollout::workflow::unanswered::{unanswered_by, without_room};
@@ -78,6 +79,25 @@ impl Play {
             TurnOutcome::Failed { .. } => true,
         };
         (same && wanted).then_some(key)
+    }
+
+    /// Takes the results out of a message, and notes their times.
+    pub(crate) fn note_times(&mut self, results: Vec<TimedResult>) -> Vec<TurnResult> {
+        for TimedResult { result, times } in &results {
+            if let Some(times) = times
+                && let Some(open) = self.open.get_mut(&result.group)
+                && open.attempt == result.attempt
+                && let Some(key) = turn_key(result.member, &result.role, result.seat, result.turn)
+            {
+                open.times.measure(&key, *times);
+            }
+        }
+        results.into_iter().map(|timed| timed.result).collect()
+    }
+
+    /// Notes that a turn is committed now. Returns the time since it was asked for.
+    pub(crate) fn note_committed(&mut self, group: &GroupId, key: &TurnKey) -> Option<Duration> {
+        self.open.get_mut(group)?.times.commit(key)
     }
 
     /// Begins a commit of the group's turns. The group is not closed before the commit ends.

@@ -30,7 +30,7 @@ pub(crate) fn send_frame(env: &Arc<Env>, mailbox: Mailbox, (agent, frame): Agent
                 // The same request would be as large again.
                 let failure = Failure::too_large(size, limit, "shorten the prompts or the agent's context");
                 let requests = single.requests.into_iter();
-                results.extend(requests.map(|request| request.failed(failure.clone())));
+                results.extend(requests.map(|request| request.failed(failure.clone()).into()));
             }
         }
         if !results.is_empty() {

@@ -9,6 +9,7 @@ use rollout::group::{MemberEnd, Rules};
 use rollout::workflow::shaped::{CREDIT, OWN};
 use rollout::workflow::{Outcome, Part, SeatReward, player};
 
+use crate::coordinator::play::TurnTimes;
 use crate::participant::Host;
 use crate::run_folder::logs::{Credited, Earned, EarnedPart, Transcript, TranscriptTurn};
 
@@ -21,6 +22,8 @@ pub struct TranscriptBuilder<'a> {
     pub rules: &'a Rules,
     /// How the seats of the group compare.
     pub comparisons: &'a Comparisons,
+    /// When its turns were made, if that was measured.
+    pub times: Option<&'a TurnTimes>,
 }
 
 impl TranscriptBuilder<'_> {
@@ -70,6 +73,7 @@ impl TranscriptBuilder<'_> {
             }
             .into(),
             logprobs_of: made.logprobs_of.name().into(),
+            time: self.times.and_then(|times| times.of(key)),
             mean_logprob: f64::from(made.logprobs.iter().sum::<f32>()) / made.logprobs.len().max(1) as f64,
         }
     }

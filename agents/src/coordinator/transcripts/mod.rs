@@ -39,6 +39,7 @@ pub fn of_group(
         host: specs.host(open.purpose),
         rules: specs.rules(),
         comparisons: &comparisons,
+        times: Some(&open.times),
     };
     let one = |(member, end): (usize, &MemberEnd)| {
         let about = Transcript {

@@ -303,5 +303,6 @@ fn made(one: trainer::engine::Finished, sampling: &Sampling) -> GenerationOutput
         oldest_kv: one.oldest_kv,
         reused: one.reused,
         finish: one.finish,
+        times: Some(one.times.durations()),
     }
 }

@@ -153,6 +153,7 @@ impl ServerPool {
             oldest_kv: self.version,
             reused: 0,
             finish,
+            times: None,
             output_ids,
         }
     }

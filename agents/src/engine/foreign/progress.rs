@@ -168,6 +168,7 @@ impl Progress {
             spans: self.spans,
             reused: self.reused.unwrap_or(0),
             finish,
+            times: None,
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use broker::protocol::turn::EngineTimes;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::observe::table::{Labelled, Level, SeriesTable, TURN_SECONDS, Total};
+use crate::observe::table::{CALL_SECONDS, Labelled, Level, SeriesTable, TURN_SECONDS, Total};
 
 #[derive(Clone)]
 pub(crate) struct EngineSeries {
@@ -13,6 +14,8 @@ pub(crate) struct EngineSeries {
     prompt: Labelled<Total, 2>,
     cached: Labelled<Total, 2>,
     generated: Labelled<Total, 2>,
+    queue: Labelled<Histogram, 2>,
+    first: Labelled<Histogram, 2>,
     seconds: Labelled<Histogram, 2>,
 }
 
@@ -28,6 +31,18 @@ impl EngineSeries {
                 "those that an earlier turn had computed",
             ),
             generated: table.counter("dyad_engine_generation_tokens", ["agent", "role"], "sampled tokens"),
+            queue: table.histogram(
+                "dyad_engine_queue_seconds",
+                ["agent", "role"],
+                CALL_SECONDS,
+                "from a turn's arrival at the engine until it begins",
+            ),
+            first: table.histogram(
+                "dyad_engine_time_to_first_token_seconds",
+                ["agent", "role"],
+                TURN_SECONDS,
+                "from a turn's arrival at the engine to its first token",
+            ),
             seconds: table.histogram(
                 "dyad_engine_request_seconds",
                 ["agent", "role"],
@@ -64,6 +79,8 @@ struct RoleWork {
     prompt: Total,
     cached: Total,
     generated: Total,
+    queue: Histogram,
+    first: Histogram,
     seconds: Histogram,
 }
 
@@ -82,8 +99,9 @@ impl AgentEngine {
         self.waiting.set(waiting as f64);
     }
 
-    /// Takes a generation of a role; [`Self::flush`] shows it.
-    pub(crate) fn count(&mut self, role: &str, tokens: GeneratedTokens, took: Duration) {
+    /// Takes a generation of a role, which took this time in all, and these times at an engine that
+    /// measures them. [`Self::flush`] shows its tokens.
+    pub(crate) fn count(&mut self, role: &str, tokens: GeneratedTokens, took: Duration, times: Option<EngineTimes>) {
         let known = self.roles.iter().position(|(known, _)| known == role);
         let place = known.unwrap_or_else(|| self.add(role));
         let Some((_, work)) = self.roles.get_mut(place) else {
@@ -93,6 +111,11 @@ impl AgentEngine {
         work.sum.cached += tokens.cached;
         work.sum.generated += tokens.generated;
         work.seconds.observe(took.as_secs_f64());
+        if let Some(times) = times {
+            work.queue.observe(times.queue.as_secs_f64());
+            work.first
+                .observe(times.queue.as_secs_f64() + times.prompt.as_secs_f64());
+        }
     }
 
     fn add(&mut self, role: &str) -> usize {
@@ -102,6 +125,8 @@ impl AgentEngine {
             prompt: self.series.prompt.of(labels),
             cached: self.series.cached.of(labels),
             generated: self.series.generated.of(labels),
+            queue: self.series.queue.of(labels),
+            first: self.series.first.of(labels),
             seconds: self.series.seconds.of(labels),
         };
         self.roles.push((role.to_owned(), work));

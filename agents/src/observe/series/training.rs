@@ -11,6 +11,7 @@ const AGE: &[f64] = &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0];
 
 pub(crate) struct TrainingSeries {
     pub(crate) step_seconds: Labelled<Histogram, 2>,
+    pub(crate) swap: Labelled<Histogram, 1>,
     pub(crate) last_step: Labelled<Level, 1>,
     pub(crate) tokens: Labelled<Total, 3>,
     pub(crate) samples: Labelled<Total, 4>,
@@ -38,6 +39,12 @@ impl TrainingSeries {
                 ["agent", "part"],
                 STEP,
                 "a step's time by part; `wait` is for the batch",
+            ),
+            swap: table.histogram(
+                "dyad_weight_swap_seconds",
+                ["agent"],
+                STEP,
+                "from the end of a step until the engine serves its weights, or later ones",
             ),
             last_step: table.gauge(
                 "dyad_train_last_step_timestamp_seconds",

@@ -15,5 +15,7 @@ pub use light::printable::{one_line, printable};
 pub use prompt_text::prompt_text;
 pub use reader::{Tail, read_json_lines};
 pub use reward_bound::RewardBound;
-pub use transcripts::{Transcript, TranscriptTurn, Transcripts, conversations_of, each_transcript, find_conversation};
+pub use transcripts::{
+    Transcript, TranscriptTurn, Transcripts, TurnTime, conversations_of, each_transcript, find_conversation,
+};
 pub use view::{LogFilter, LogLine, render_line};

@@ -74,6 +74,28 @@ pub struct TranscriptTurn {
     /// `tempered`, `raw`, `unknown` or `absent`. Empty in transcripts of earlier releases.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub logprobs_of: String,
+    /// Differs between equal runs. Absent if the turn was committed by an earlier coordinator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<TurnTime>,
+}
+
+/// When a turn was made, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct TurnTime {
+    /// Since the start of its group.
+    pub asked: f64,
+    /// How long it waited at the engine. This and the next two are absent if the engine does not
+    /// measure them, and for programs and tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<f64>,
+    /// How long the engine computed its prompt, to the first token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<f64>,
+    /// How long the engine made the tokens after the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode: Option<f64>,
+    /// Since the start of its group.
+    pub committed: f64,
 }
 
 /// Writes transcripts, off the hot path.

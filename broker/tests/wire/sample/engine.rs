@@ -8,7 +8,7 @@ use broker::protocol::engine::{
 use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Finish, LogProbs};
 
-use super::{GROUP, span, turn_frame, version};
+use super::{GROUP, span, times, turn_frame, version};
 
 fn job_frame(wave: Option<WavePart>) -> JobFrame {
     JobFrame {
@@ -69,6 +69,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
         oldest_kv: version(1, 39),
         reused: 2,
         finish: Finish::Stop,
+        times: times(),
     };
     let request = RequestId([0x55; 16]);
     let answer = |result| EngineAnswer {

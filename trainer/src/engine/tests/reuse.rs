@@ -259,6 +259,7 @@ fn after_a_failed_step_a_wave_has_nothing_to_wait_for() {
         reused: 0,
         prompt: None,
         finish: Finish::Length,
+        times: Times::begun(std::time::Instant::now()),
     });
     engine.swap(Published::new(broken, version(2))).unwrap();
     assert!(matches!(engine.step(), Err(EngineError::NotFinite { .. })));

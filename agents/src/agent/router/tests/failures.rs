@@ -25,7 +25,7 @@ fn a_result_above_the_bus_limit_is_answered_as_failed() {
         let mut bench = Bench::new(600).await;
         bench.ask("new", None, &[1]).await;
         let frame = bench.answer("new").await;
-        let TurnOutcome::Failed { failure, retry: false } = &frame.results[0].outcome else {
+        let TurnOutcome::Failed { failure, retry: false } = &frame.results[0].result.outcome else {
             panic!("{frame:?}");
         };
         assert_eq!(failure.code, FailureCode::TooLarge);
@@ -46,13 +46,16 @@ fn a_prompt_above_the_capped_context_is_answered_as_failed() {
         let wave = Some(Wave { id: 1, total: 2 });
         bench.ask_by(capped(1000), "new", wave, &[1]).await;
         let frame = bench.answer("new").await;
-        let TurnOutcome::Failed { failure, retry: false } = &frame.results[0].outcome else {
+        let TurnOutcome::Failed { failure, retry: false } = &frame.results[0].result.outcome else {
             panic!("{frame:?}");
         };
         assert_eq!(failure.code, FailureCode::Context);
         bench.ask_by(capped(1001), "new", wave, &[2]).await;
         let frame = bench.answer("new").await;
-        assert!(matches!(frame.results[0].outcome, TurnOutcome::Done(_)), "{frame:?}");
+        assert!(
+            matches!(frame.results[0].result.outcome, TurnOutcome::Done(_)),
+            "{frame:?}"
+        );
         bench.nothing_comes_again().await;
     });
 }
@@ -110,7 +113,7 @@ fn weights_with_infinite_logits_end_the_agent_unanswered() {
             let mut answered = 0;
             while answered < 2 {
                 for result in bench.answer("new").await.results {
-                    let TurnOutcome::Failed { failure, retry: true } = &result.outcome else {
+                    let TurnOutcome::Failed { failure, retry: true } = &result.result.outcome else {
                         panic!("{result:?}");
                     };
                     let version = WeightVersion { lineage: 1, step: 7 };

@@ -213,7 +213,7 @@ impl Bus for Narrow {
 }
 
 fn members(frame: &ResultFrame) -> Vec<u16> {
-    let mut members: Vec<u16> = frame.results.iter().map(|result| result.member).collect();
+    let mut members: Vec<u16> = frame.results.iter().map(|timed| timed.result.member).collect();
     members.sort_unstable();
     // A member that was asked for twice is answered twice.
     members.dedup();
@@ -235,7 +235,7 @@ fn a_reasoning_that_the_prompt_began_is_hidden_from_partners() {
             bench.prompt = text.chat(&question, begins).unwrap().into();
             bench.ask("new", None, &[member]).await;
             let frame = bench.answer("new").await;
-            let TurnOutcome::Done(made) = &frame.results[0].outcome else {
+            let TurnOutcome::Done(made) = &frame.results[0].result.outcome else {
                 panic!("{frame:?}");
             };
             assert_eq!((made.finish, made.output_ids.len()), (Finish::Length, 1));

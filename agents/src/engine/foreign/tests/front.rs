@@ -121,6 +121,7 @@ async fn the_front_answers_over_foreign_servers_while_they_live() {
             oldest_kv: version(1),
             reused: 0,
             finish: broker::protocol::turn::Finish::Length,
+            times: None,
         };
         bench.check(&job(1, 40), &made);
         let top: Vec<serde_json::Map<String, Value>> = list(&choice["logprobs"]["top_logprobs"]);

@@ -41,6 +41,7 @@ async fn all(mut updated: UnboundedReceiver<VisitUpdate>) -> (GenerationOutput, 
         oldest_kv: WeightVersion::default(),
         reused: 0,
         finish: broker::protocol::turn::Finish::Length,
+        times: None,
     };
     for pieces in 1.. {
         let news = next(&mut updated).await;

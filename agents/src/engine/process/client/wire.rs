@@ -142,6 +142,7 @@ fn answer(batch: u64, one: Finished) -> EngineAnswer {
         oldest_kv: made.oldest_kv,
         reused: made.reused as u64,
         finish: made.finish,
+        times: made.times.unwrap_or_default(),
     };
     EngineAnswer {
         batch,
@@ -191,6 +192,7 @@ pub(crate) fn made(answer: EngineAnswer) -> Answer {
             oldest_kv: made.oldest_kv,
             reused: usize::try_from(made.reused).unwrap_or(0),
             finish: made.finish,
+            times: Some(made.times),
         }),
         Err(error) => Err(untrue(&error)),
     };

@@ -110,6 +110,11 @@ async fn answers(finished: &mut UnboundedReceiver<Vec<Finished>>, count: usize) 
     while said.len() < count {
         for one in finished.recv().await.unwrap() {
             let made = one.result.unwrap();
+            assert!(
+                made.times.is_some_and(|times| !times.prompt.is_zero()),
+                "{:?}",
+                made.times
+            );
             let bits = made.logprobs.iter().map(|value| value.to_bits()).collect();
             let versions = made.spans.iter().map(|span| span.version).collect();
             said.push((one.job.request.0[0], made.output_ids, bits, versions));

@@ -1,0 +1,112 @@
+//! Times of a group's turns at this coordinator. A turn that an earlier owner of the group
+//! committed has none.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use broker::ids::TurnKey;
+use broker::protocol::turn::EngineTimes;
+
+use crate::run_folder::logs::TurnTime;
+
+/// The times of a group's turns, from its start.
+pub struct TurnTimes {
+    begun: Instant,
+    /// The same moment on the clock of the machine.
+    pub began_at: SystemTime,
+    turns: HashMap<TurnKey, Timed>,
+}
+
+struct Timed {
+    asked: Duration,
+    committed: Option<Duration>,
+    engine: Option<EngineTimes>,
+}
+
+impl Default for TurnTimes {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            began_at: SystemTime::now(),
+            turns: HashMap::new(),
+        }
+    }
+}
+
+impl TurnTimes {
+    /// Notes that a turn is asked for now. The first time counts.
+    pub(super) fn ask(&mut self, key: &TurnKey) {
+        let asked = self.begun.elapsed();
+        self.turns.entry(key.clone()).or_insert(Timed {
+            asked,
+            committed: None,
+            engine: None,
+        });
+    }
+
+    /// Notes how long the engine needed for a turn that was asked for.
+    pub(super) fn measure(&mut self, key: &TurnKey, times: EngineTimes) {
+        if let Some(timed) = self.turns.get_mut(key) {
+            timed.engine = Some(times);
+        }
+    }
+
+    /// Notes that a turn is committed now. Returns the time since it was asked for.
+    pub(super) fn commit(&mut self, key: &TurnKey) -> Option<Duration> {
+        let now = self.begun.elapsed();
+        let timed = self.turns.get_mut(key)?;
+        timed.committed = Some(now);
+        Some(now.saturating_sub(timed.asked))
+    }
+
+    /// Returns the times of a committed turn.
+    #[must_use]
+    pub fn of(&self, key: &TurnKey) -> Option<TurnTime> {
+        let timed = self.turns.get(key)?;
+        let engine = |part: fn(EngineTimes) -> Duration| timed.engine.map(|times| part(times).as_secs_f64());
+        Some(TurnTime {
+            asked: timed.asked.as_secs_f64(),
+            queue: engine(|times| times.queue),
+            prompt: engine(|times| times.prompt),
+            decode: engine(|times| times.decode),
+            committed: timed.committed?.as_secs_f64(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use configs::RoleName;
+
+    use super::*;
+
+    #[test]
+    fn turn_has_times_once_it_was_asked_for_and_committed_here() {
+        let key = TurnKey {
+            member: 3,
+            role: RoleName::new("solver").unwrap(),
+            seat: 0,
+            turn: 1,
+        };
+        let mut times = TurnTimes::default();
+        let engine = EngineTimes {
+            prompt: Duration::from_millis(20),
+            ..EngineTimes::default()
+        };
+        times.measure(&key, engine);
+        assert_eq!(times.commit(&key), None, "an earlier owner asked for it");
+        times.ask(&key);
+        assert_eq!(times.of(&key), None);
+        std::thread::sleep(Duration::from_millis(2));
+        times.ask(&key);
+        times.measure(&key, engine);
+        let took = times.commit(&key).unwrap();
+        let of = times.of(&key).unwrap();
+        assert!(
+            took >= Duration::from_millis(2),
+            "{took:?} since it was first asked for"
+        );
+        assert!((of.committed - of.asked - took.as_secs_f64()).abs() < 1e-6, "{of:?}");
+        assert_eq!((of.queue, of.prompt, of.decode), (Some(0.0), Some(0.02), Some(0.0)));
+    }
+}
