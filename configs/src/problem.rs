@@ -18,7 +18,7 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{path} is not TOML: {message}")]
     Syntax { path: PathBuf, message: String },
-    #[error("{path} has {} problem(s):{}", .problems.len(), list(.problems))]
+    #[error("{path} cannot be used:{}", list(.problems))]
     Invalid { path: PathBuf, problems: Vec<Problem> },
 }
 

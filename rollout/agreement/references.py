@@ -22,6 +22,7 @@ import importlib
 import importlib.util
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -48,7 +49,14 @@ def rllm_folder(given):
     if given:
         return given
     folder = tempfile.mkdtemp(prefix="rllm")
-    checkout(*RLLM, folder)
+    try:
+        checkout(*RLLM, folder)
+    except subprocess.CalledProcessError:
+        shutil.rmtree(folder)
+        sys.exit(
+            "DeepScaleR's grader is fetched from %s, which did not answer: give a checkout of commit %s with"
+            " ARGS='--rllm FOLDER'" % (RLLM[0], RLLM[1][:7])
+        )
     return folder
 
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::bus::Outgoing;
+use broker::bus::{Outgoing, PublishError};
 use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::control::{Beat, Heartbeat};
@@ -35,6 +35,10 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
                 }
             };
             if let Err(error) = beat(&agent, engine.as_ref(), seq, shown).await {
+                if matches!(error.downcast_ref(), Some(PublishError::Closed)) {
+                    // The process closes its bus at its end.
+                    return;
+                }
                 tracing::warn!(%error, "cannot send a heartbeat: the agent tries again within half a second");
             }
             tokio::time::sleep(SHORTEST_PAUSE).await;

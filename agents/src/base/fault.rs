@@ -21,7 +21,7 @@ pub fn problems_error(problems: &[Problem]) -> anyhow::Error {
         .iter()
         .map(|p| format!("\n  {}: {}", p.path, p.message))
         .collect();
-    Usage::new(format!("the configuration has {} problem(s):{lines}", problems.len())).into()
+    Usage::new(format!("the configuration cannot be used:{lines}")).into()
 }
 
 /// Returns an error that lists the known agents.

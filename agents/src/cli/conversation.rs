@@ -39,7 +39,7 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
     }
     if found.is_empty() {
         return Err(Usage::new(format!("run {} has no transcript and no task {:?}", folder.run(), args.id))
-            .hint("the ids are in transcripts/*.jsonl; run.transcripts selects which conversations are written; an open one has no transcript yet")
+            .hint("the ids are in transcripts/*.jsonl; run.transcripts selects which conversations are written; an open one has no transcript yet; `dyad tasks dead` lists rejected tasks")
             .into());
     }
     for transcript in found.iter().take(MOST) {

@@ -50,12 +50,12 @@ fn refusal(config: &RunConfig, cache: &Cache) -> Option<Usage> {
         }
     }
     let usage = Usage::new(format!(
-        "the run was not started: the Hugging Face cache {} has no data for these keys: {}",
-        cache.folder().display(),
-        keys.join(", ")
+        "the run was not started: {} name data that is neither a folder here nor in the Hugging Face cache {}",
+        keys.join(", "),
+        cache.folder().display()
     ));
     let hint = format!(
-        "dyad downloads nothing itself; download with these commands:\n{}",
+        "correct the path, or download from the Hub, which dyad does not do itself:\n{}",
         commands.join("\n")
     );
     Some(usage.hint(hint))

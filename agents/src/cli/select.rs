@@ -65,7 +65,9 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
         .into()),
         Some("local:") => Err(Unavailable {
             message: "the run's private broker is not running".into(),
-            hint: Some("it runs as long as `dyad up`; start it again with `dyad up --resume`".into()),
+            hint: Some(
+                "`dyad up` starts it within half a minute, and ends it with the run; `dyad up --resume` goes on".into(),
+            ),
         }
         .into()),
         Some(url) => Ok(url.to_owned()),

@@ -52,7 +52,7 @@ pub struct TestArgs {
     /// Tasks, one JSON object per line
     #[arg(long)]
     pub task: PathBuf,
-    /// An answer of a role, or of one of its turns with ROLE@TURN; the seed draws from several.
+    /// An answer of a role, or of one of its turns: its own, from 0. The seed draws from several.
     /// Without one a role says the label, `approve` or `reject`
     #[arg(long = "say", value_name = "ROLE[@TURN]=TEXT")]
     pub says: Vec<String>,
@@ -109,6 +109,13 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
             None => Answers::Scripted(workflow, host, &says),
         };
         let printed = print_all(args, &config, lines, &answers).await;
+        let unused = says.unused();
+        if !unused.is_empty() && table.is_none() {
+            eprintln!(
+                "no turn used --say {}: give a role of the workflow, and a turn of its own, from 0",
+                unused.join(", ")
+            );
+        }
         if let Some(remote) = remote {
             remote.close().await;
         }

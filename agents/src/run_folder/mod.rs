@@ -46,7 +46,10 @@ pub enum FolderError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("no run in {base} matches {which:?}: give `latest`, a run id, a prefix of one, or a folder")]
+    #[error(
+        "no run in {base} matches {which:?}: name a run's id, a prefix of one or its folder; `latest` is the newest that \
+         `dyad run` or `dyad up` made there"
+    )]
     NotFound { base: PathBuf, which: String },
     #[error("{which:?} matches more than one run in {base}: {runs}")]
     Ambiguous { base: PathBuf, which: String, runs: String },

@@ -7,8 +7,8 @@ pub const LIBRARY_VARIABLE: &str = "DYAD_LIBTORCH_CUDA";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     #[error(
-        "libtorch's CUDA library was not found in {looked}: run `python3 trainer/libtorch/setup.py --gpu`, or name \
-         libtorch_cuda.so in {LIBRARY_VARIABLE}"
+        "libtorch's CUDA library was not found in {looked}: write device = \"cpu\", or on a machine with a GPU run `make \
+         setup GPU=1` or name libtorch_cuda.so in {LIBRARY_VARIABLE}"
     )]
     NotFound { looked: String },
     #[error(

@@ -62,7 +62,6 @@ fn block(text: &mut String, letter: &Letter, bodies: bool) {
         }
     }
     if bodies {
-        let body = String::from_utf8_lossy(&letter.body).escape_debug().to_string();
-        let _ = writeln!(text, "    {}", one_line(&body));
+        let _ = writeln!(text, "    {}", one_line(&String::from_utf8_lossy(&letter.body)));
     }
 }

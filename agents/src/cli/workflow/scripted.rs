@@ -1,6 +1,7 @@
 //! Conversations with scripted answers: no model is needed.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -17,16 +18,38 @@ use crate::participant::Host;
 use crate::run_folder::logs::prompt_text;
 use crate::turn::{failure, image_support};
 
-/// The answers of each role.
-pub(super) type Says = BTreeMap<String, Vec<String>>;
+/// The answers of each role, or of one of its turns.
+#[derive(Debug, Default)]
+pub(super) struct Says {
+    answers: BTreeMap<String, Vec<String>>,
+    /// The keys that a turn has used.
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl Says {
+    /// Returns the answers of a turn.
+    fn of(&self, role: &str, turn: u16) -> Option<&[String]> {
+        let keys = [format!("{role}@{turn}"), role.to_owned()];
+        let (key, answers) = keys.iter().find_map(|key| self.answers.get_key_value(key))?;
+        self.used.borrow_mut().insert(key.clone());
+        Some(answers)
+    }
+
+    /// Returns the keys that no turn has used.
+    pub(super) fn unused(&self) -> Vec<String> {
+        let used = self.used.borrow();
+        let keys = self.answers.keys().filter(|key| !used.contains(*key));
+        keys.cloned().collect()
+    }
+}
 
 pub(super) fn says(given: &[String]) -> anyhow::Result<Says> {
-    let mut says = Says::new();
+    let mut says = Says::default();
     for one in given {
         let (role, text) = one
             .split_once('=')
             .with_context(|| format!("--say {one}: write ROLE=TEXT"))?;
-        says.entry(role.to_owned()).or_default().push(text.to_owned());
+        says.answers.entry(role.to_owned()).or_default().push(text.to_owned());
     }
     Ok(says)
 }
@@ -86,8 +109,7 @@ fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Optio
 fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
     let usual = [prompt_text(&task.label), "approve".to_owned(), "reject".to_owned()];
     let role = wanted.key.role.as_str();
-    let at_turn = says.get(&format!("{role}@{}", wanted.key.turn));
-    let choices = at_turn.or_else(|| says.get(role)).map_or(&usual[..], Vec::as_slice);
+    let choices = says.of(role, wanted.key.turn).unwrap_or(&usual);
     let choice = (wanted.seed % choices.len().max(1) as u64) as usize;
     let version = WeightVersion::default();
     Generation {
