@@ -39,7 +39,7 @@ pub use metrics::MetricsConfig;
 pub use names::{AgentName, NameError, ParticipantName, RoleName};
 pub use past::PastConfig;
 pub use problem::{ConfigError, Problem};
-pub use run::{LastBatch, Mode, RunConfig, RunSection, TranscriptPolicy};
+pub use run::{LastBatch, Mode, RunConfig, RunSection, TokenRecordPolicy, TranscriptPolicy};
 pub use shaping::{CreditConfig, LengthConfig, OverlongConfig, ShapingConfig};
 pub use suites::SuiteConfig;
 pub use tasks::{CurriculumConfig, MixConfig, Stopping, TasksConfig, Unmeasured};

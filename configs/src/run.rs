@@ -81,6 +81,9 @@ pub struct RunSection {
     /// whole.
     #[serde(default)]
     pub transcripts: TranscriptPolicy,
+    /// Turns whose tokens and log-probs are written to `tokens/`, for the dashboard.
+    #[serde(default)]
+    pub token_records: TokenRecordPolicy,
     /// Treatment of groups that do not fill a batch when the run ends.
     #[serde(default)]
     pub last_batch: LastBatch,
@@ -118,6 +121,21 @@ pub enum TranscriptPolicy {
     First,
     /// Writes no conversation.
     None,
+}
+
+/// The turns whose tokens are written to `tokens/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenRecordPolicy {
+    /// Writes no tokens.
+    None,
+    /// Writes those of greedy evaluations.
+    #[default]
+    Eval,
+    /// Writes those of greedy evaluations and of the first conversation of every group.
+    First,
+    /// Writes those of every conversation.
+    All,
 }
 
 fn default_mode() -> Mode {

@@ -5,6 +5,7 @@
 //! complete and then computed as one closed batch.
 
 pub(crate) mod answers;
+mod recording;
 mod waves;
 
 use std::collections::{HashMap, HashSet};
@@ -31,6 +32,7 @@ use crate::base::runtime_check;
 use crate::engine::{EngineClient, Finished, GenerationJob};
 use crate::observe::series::engine::AgentEngine;
 use crate::run_folder::crash_marks::Strikes;
+use crate::run_folder::logs::TokenRecords;
 use crate::turn::failure;
 use crate::turn::recent::{Bounds, Recent};
 use crate::turn::render::Rendered;
@@ -102,6 +104,8 @@ pub struct Router {
     done: Option<UnboundedSender<Vec<Finished>>>,
     /// The series of its engine, if they are shown.
     observed: Option<AgentEngine>,
+    /// The file of recorded tokens, if any may be recorded.
+    records: Option<TokenRecords>,
     /// The scope of its log lines: an actor's context has none of its own.
     scope: Span,
 }
@@ -135,6 +139,7 @@ impl Router {
             stopped: false,
             done: None,
             observed: None,
+            records: None,
             scope: Span::current(),
         }
     }
@@ -143,6 +148,12 @@ impl Router {
     #[must_use]
     pub(crate) fn observed_by(self, observed: Option<AgentEngine>) -> Self {
         Self { observed, ..self }
+    }
+
+    /// The same router, which writes the tokens of the turns that are to be recorded.
+    #[must_use]
+    pub(crate) fn recording(self, records: Option<TokenRecords>) -> Self {
+        Self { records, ..self }
     }
 
     fn on_frame(

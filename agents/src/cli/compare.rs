@@ -13,7 +13,7 @@ use crate::base::fault::Usage;
 use crate::report;
 use crate::run_folder::RunFolder;
 use crate::stats::summary;
-use comparison::{Side, compare, with_tokens};
+use comparison::{Comparison, Side, compare, with_tokens};
 use task_content::by_content;
 
 /// Compare two runs or sets of runs by their last evaluations
@@ -61,6 +61,15 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
             .with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Compares two runs.
+///
+/// # Errors
+/// A run has no evaluation.
+pub(super) fn of_two(a: &RunFolder, b: &RunFolder) -> anyhow::Result<Comparison> {
+    let side = |folder: &RunFolder| read(std::slice::from_ref(folder));
+    Ok(compare(&side(a)?, &side(b)?))
 }
 
 fn read(folders: &[RunFolder]) -> anyhow::Result<Side> {

@@ -18,7 +18,8 @@ use tokio::sync::Mutex;
 
 use super::ended::{self, Over};
 use super::status::listener::Listener;
-use super::{audit, select, status, tasks};
+use super::{audit, compare, select, status, tasks};
+use crate::base::fault::Usage;
 use crate::base::log_scope;
 use crate::base::signals::Signals;
 use crate::dashboard::{ADDRESS, ChangeRefused, CommandAnswers, PageChange, Plan, Runs, Served, serve};
@@ -97,6 +98,20 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<()> {
 }
 
 impl DashboardOption {
+    /// Refuses an address that is taken, before a run begins.
+    ///
+    /// # Errors
+    /// Wrong usage, with another address.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Some(address) = self.dashboard else { return Ok(()) };
+        match std::net::TcpListener::bind(address) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Usage::new(format!("the dashboard cannot listen on {address}: {error}"))
+                .hint(format!("--dashboard={}:0 takes a free port", address.ip()))
+                .into()),
+        }
+    }
+
     /// Serves the pages of one run and prints their URL. `bus` holds the messages of a run in this
     /// process.
     ///
@@ -149,7 +164,7 @@ impl Answers {
     }
 
     /// Returns how the run is over, if it is, as `dyad status` does. Reads files.
-    async fn over(&self, folder: &RunFolder) -> anyhow::Result<Option<Over>> {
+    async fn ended_or_stopped(&self, folder: &RunFolder) -> anyhow::Result<Option<Over>> {
         let folder = folder.clone();
         let over = log_scope::spawn_blocking(move || ended::over(&folder)).await??;
         Ok(over.filter(|over| matches!(over, Over::Ended(_)) || self.broker.is_none()))
@@ -203,7 +218,7 @@ impl CommandAnswers for Answers {
         {
             return Ok(status.clone());
         }
-        let over = self.over(folder).await?;
+        let over = self.ended_or_stopped(folder).await?;
         let beats = match &over {
             Some(over) => {
                 listening.leave(self, folder).await;
@@ -228,6 +243,11 @@ impl CommandAnswers for Answers {
         Ok(status)
     }
 
+    async fn over(&self, folder: &RunFolder) -> anyhow::Result<Option<String>> {
+        let over = self.ended_or_stopped(folder).await?;
+        Ok(over.map(|over| over.text().to_owned()))
+    }
+
     async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts> {
         match self.own(folder) {
             Some(bus) => audit::counts(&bus, folder).await.ok(),
@@ -242,20 +262,32 @@ impl CommandAnswers for Answers {
         Ok(letters.iter().map(letter).collect())
     }
 
+    fn compare(&self, a: &RunFolder, b: &RunFolder) -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(compare::of_two(a, b)?)?)
+    }
+
     async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
         let listening = self.listening(folder).await;
         let mut listening = listening.lock().await;
         if let Some(over) = self.over(folder).await? {
-            anyhow::bail!("{}", over.text());
+            anyhow::bail!(over);
         }
         let (bus, _) = listening.open(self, folder).await?;
         Ok(bus.clone())
     }
 
     async fn change(&self, folder: &RunFolder, change: PageChange) -> Result<Value, ChangeRefused> {
-        self.make(folder, change)
-            .await
-            .map_err(|error| changes::refused(&error))
+        let only_checks = matches!(change, PageChange::Publish { check: true, .. });
+        let made = async {
+            match self.over(folder).await? {
+                Some(over) if !only_checks => Ok(Err(over)),
+                _ => self.make(folder, change).await.map(Ok),
+            }
+        };
+        match made.await {
+            Ok(made) => made.map_err(|message| ChangeRefused { status: 409, message }),
+            Err(error) => Err(changes::refused(&error)),
+        }
     }
 }
 

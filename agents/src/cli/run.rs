@@ -32,6 +32,7 @@ pub struct RunArgs {
 }
 
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
+    args.dashboard.check()?;
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         let config = settled(config, Processes::One)?;

@@ -28,6 +28,7 @@ pub struct UpArgs {
 }
 
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
+    args.dashboard.check()?;
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         let mut config = super::run::settled(config, Processes::Each)?;

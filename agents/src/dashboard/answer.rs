@@ -4,8 +4,8 @@ use std::fmt;
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, ResponseError};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 
 use crate::base::log_scope;
 use crate::run_folder::FolderError;
@@ -15,6 +15,12 @@ const LARGEST: usize = 4 << 20;
 
 /// The answer of a handler.
 pub(crate) type Answer = Result<HttpResponse, ApiError>;
+
+/// The body of an error.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Failed {
+    error: String,
+}
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +62,9 @@ impl ResponseError for ApiError {
         if self.status == 401 {
             response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
         }
-        response
-            .content_type("application/json")
-            .body(json!({"error": self.message}).to_string())
+        response.json(Failed {
+            error: self.message.clone(),
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The front end: six files in the binary.
+//! The front end, in the binary: a page, its style, a module for each of its pages, and uPlot.
 
 use actix_web::HttpResponse;
 
@@ -9,14 +9,49 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
+/// Names a module of the front end.
+macro_rules! module {
+    ($name:literal) => {
+        (
+            concat!("/", $name, ".js"),
+            SCRIPT,
+            include_bytes!(concat!("assets/", $name, ".js")),
+        )
+    };
+}
+
 /// All files. The vendored ones are uPlot 1.6.31, with its licence in the source.
-pub(crate) const ASSETS: [Asset; 6] = [
+pub(crate) const ASSETS: &[Asset] = &[
     ("/", HTML, include_bytes!("assets/index.html")),
     ("/app.css", CSS, include_bytes!("assets/app.css")),
-    ("/app.js", SCRIPT, include_bytes!("assets/app.js")),
-    ("/changes.js", SCRIPT, include_bytes!("assets/changes.js")),
     ("/uplot.min.css", CSS, include_bytes!("assets/uplot.min.css")),
     ("/uplot.iife.min.js", SCRIPT, include_bytes!("assets/uplot.iife.min.js")),
+    module!("app"),
+    module!("audit"),
+    module!("changes"),
+    module!("charts"),
+    module!("compare"),
+    module!("config"),
+    module!("conversation"),
+    module!("conversations"),
+    module!("dom"),
+    module!("evaluations"),
+    module!("frame"),
+    module!("group"),
+    module!("letters"),
+    module!("live"),
+    module!("logs"),
+    module!("numbers"),
+    module!("orders"),
+    module!("overview"),
+    module!("parts"),
+    module!("plot"),
+    module!("publish"),
+    module!("runs"),
+    module!("server"),
+    module!("tabs"),
+    module!("talks"),
+    module!("tokens"),
 ];
 
 /// Returns true for the path of a file.
@@ -41,10 +76,16 @@ mod tests {
         std::str::from_utf8(content).unwrap()
     }
 
+    /// Returns our scripts: path and text.
+    fn modules() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let is_ours = |(path, kind, _): &&Asset| *kind == SCRIPT && !path.starts_with("/uplot");
+        ASSETS.iter().filter(is_ours).map(|(path, _, _)| (*path, text(path)))
+    }
+
     /// Foreign text must never become markup or code.
     #[test]
     fn script_uses_no_call_that_makes_markup_or_code_of_text() {
-        let script = [text("/app.js"), text("/changes.js")].concat();
+        let script: String = modules().map(|(_, text)| text).collect();
         for forbidden in [
             "innerHTML",
             "outerHTML",
@@ -71,15 +112,32 @@ mod tests {
 
     #[test]
     fn front_end_names_no_other_address() {
-        for path in ["/", "/app.js", "/changes.js", "/app.css"] {
+        let pages = ["/", "/app.css"].map(|path| (path, text(path)));
+        for (path, page) in modules().chain(pages) {
             let known = "http://www.w3.org/2000/svg";
-            let page = text(path).replace(known, "");
+            let page = page.replace(known, "");
             for foreign in ["http://", "https://", "@import", "url(", "//cdn"] {
                 assert!(!page.contains(foreign), "{path}: {foreign}");
             }
         }
         assert!(!text("/").contains("style="), "the policy blocks inline styles");
-        assert!(text("/app.js").lines().count() <= 1800);
+    }
+
+    #[test]
+    fn modules_are_small_and_import_only_modules_that_are_served() {
+        for (path, script) in modules() {
+            assert!(script.lines().count() <= 200, "{path} is too long for one idea");
+            for line in script.lines() {
+                assert!(line.chars().count() <= 115, "{path}: {line}");
+            }
+            let imports = script
+                .split(" from \"./")
+                .skip(1)
+                .filter_map(|rest| rest.split('"').next());
+            for imported in imports {
+                assert!(is_asset(&format!("/{imported}")), "{path} imports {imported}");
+            }
+        }
     }
 
     #[test]

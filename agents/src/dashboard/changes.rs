@@ -4,6 +4,7 @@
 
 use actix_web::web::{self, Data, Json, JsonConfig, Path, Query, ServiceConfig};
 use actix_web::{HttpRequest, error::InternalError};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::answer::{Answer, ApiError, json, whole};
@@ -30,15 +31,15 @@ fn unreadable(error: actix_web::error::JsonPayloadError, _: &HttpRequest) -> act
     InternalError::from_response(error, response).into()
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Lines {
+pub(super) struct Lines {
     /// JSON lines, a task on each.
     lines: String,
 }
 
-#[derive(Deserialize)]
-struct Checking {
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Checking {
     /// 1: nothing is sent.
     #[serde(default)]
     check: u8,
@@ -52,11 +53,19 @@ async fn tasks(server: Data<Server>, run: Path<String>, query: Query<Checking>, 
     make(server, &run, change).await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Ids {
+pub(super) struct Ids {
+    #[schemars(length(min = 1))]
     ids: Vec<String>,
-    /// The run's id, where letters are dropped.
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Dropped {
+    #[schemars(length(min = 1))]
+    ids: Vec<String>,
+    /// The run's id.
     confirm: Option<String>,
 }
 
@@ -65,16 +74,16 @@ async fn requeue(server: Data<Server>, run: Path<String>, body: Json<Ids>) -> An
     make(server, &run, PageChange::Requeue { ids }).await
 }
 
-async fn drop_letters(server: Data<Server>, run: Path<String>, body: Json<Ids>) -> Answer {
-    let Ids { ids, confirm } = body.into_inner();
+async fn drop_letters(server: Data<Server>, run: Path<String>, body: Json<Dropped>) -> Answer {
+    let Dropped { ids, confirm } = body.into_inner();
     confirmed(&run, confirm.as_deref())?;
     let ids = named(ids)?;
     make(server, &run, PageChange::Drop { ids }).await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Edited {
+pub(super) struct Edited {
     id: String,
     /// The task to publish instead, as JSON.
     task: Option<String>,
@@ -87,15 +96,15 @@ async fn edit(server: Data<Server>, run: Path<String>, body: Json<Edited>) -> An
     make(server, &run, PageChange::Edit { id, task, as_id }).await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Ordered {
+pub(super) struct Ordered {
     order: OrderName,
     /// The run's id, for `drain`.
     confirm: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum OrderName {
     Pause,
@@ -131,7 +140,7 @@ fn confirmed(run: &str, confirm: Option<&str>) -> Result<(), ApiError> {
         return Ok(());
     }
     let message = "this cannot be taken back: confirm it with the run's id in `confirm`";
-    Err(ApiError::wrong(message))
+    Err(ApiError::new(409, message))
 }
 
 async fn make(server: Data<Server>, run: &str, change: PageChange) -> Answer {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -14,7 +15,7 @@ use crate::run_folder::{FolderError, RunFolder};
 const KEPT: usize = 3;
 
 /// The kind of a line, the agent or process that it is about, and the name of the figure.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Key {
     pub(crate) kind: String,
     pub(crate) of: String,
@@ -126,7 +127,7 @@ impl Cache {
 
 /// A figure in at most so many points. `min` and `max` are present if points were merged: a mean
 /// alone would hide spikes.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Thinned {
     #[serde(flatten)]
     pub(crate) key: Key,

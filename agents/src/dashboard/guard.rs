@@ -2,7 +2,7 @@
 
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::{Method, header};
+use actix_web::http::{Method, StatusCode, header};
 use actix_web::middleware::{DefaultHeaders, Next};
 use actix_web::web::Data;
 use actix_web::{Error, ResponseError};
@@ -16,6 +16,15 @@ use crate::base::secret::Token;
 /// No script but ours runs, and no request leaves for another address.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// The paths below a run at which something is changed.
+const PATHS: [&str; 5] = ["tasks", "letters/requeue", "letters/edit", "letters/drop", "orders"];
+
+/// Returns true for a path at which something is changed.
+fn is_change(path: &str) -> bool {
+    let below = path.strip_prefix("/api/runs/").and_then(|rest| rest.split_once('/'));
+    below.is_some_and(|(_, path)| PATHS.contains(&path))
+}
 
 /// The rules for requests.
 pub(crate) struct Guard {
@@ -91,8 +100,8 @@ impl Guard {
     /// Checks a request that changes something. Another site cannot send JSON: forms have other
     /// types, and scripts need an answer to OPTIONS.
     fn allow_change(&self, method: &Method, head: RequestHead<'_>) -> Result<(), ApiError> {
-        if method != Method::POST {
-            return Err(ApiError::new(405, "use GET or POST"));
+        if method != Method::POST || !is_change(head.path) {
+            return Err(ApiError::new(405, "use GET, or POST where something is changed"));
         }
         if !self.writes {
             let message = "the dashboard only reads: start it with --write to change runs";
@@ -130,10 +139,16 @@ pub(crate) async fn check(
         }
         None => Err(ApiError::new(500, "the server has no state")),
     };
-    match allowed {
-        Ok(()) => Ok(next.call(request).await?.map_into_boxed_body()),
-        Err(error) => Ok(request.into_response(error.error_response())),
+    let method = if is_change(request.path()) { "POST" } else { "GET" };
+    let mut response = match allowed {
+        Ok(()) => next.call(request).await?.map_into_boxed_body(),
+        Err(error) => request.into_response(error.error_response()),
+    };
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        let allow = header::HeaderValue::from_static(method);
+        response.headers_mut().insert(header::ALLOW, allow);
     }
+    Ok(response)
 }
 
 /// The headers of every answer.
@@ -289,6 +304,11 @@ mod tests {
         for method in [Method::OPTIONS, Method::PUT, Method::DELETE] {
             assert_eq!(status_of(&guard, &method, good), 405, "{method}");
         }
+        let other = RequestHead {
+            path: "/api/runs/r/facts",
+            ..good
+        };
+        assert_eq!(post(other), 405, "nothing is changed there");
         let reads = Guard::new(None, Vec::new());
         assert_eq!(status_of(&reads, &Method::POST, good), 405, "without --write");
     }

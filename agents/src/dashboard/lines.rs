@@ -86,6 +86,12 @@ impl Backward {
     }
 }
 
+/// Returns the offset behind the last whole line.
+pub(crate) fn end(path: &Path) -> io::Result<u64> {
+    let last = Backward::open(path, None)?.next_line()?;
+    Ok(last.map_or(0, |(at, line)| at + line.len() as u64 + 1))
+}
+
 /// Returns the whole lines that begin at `after` or later, and the offset behind them. A file that
 /// became shorter is read from its start.
 pub(crate) fn forward(path: &Path, after: u64) -> io::Result<(Vec<Line>, u64)> {
@@ -154,6 +160,7 @@ mod tests {
         let path = folder.path().join("x");
         std::fs::write(&path, "one\ntw").unwrap();
         assert_eq!(forward(&path, 0).unwrap(), (vec![(0, b"one".to_vec())], 4));
+        assert_eq!(end(&path).unwrap(), 4);
         std::fs::write(&path, "one\ntwo\n").unwrap();
         assert_eq!(forward(&path, 4).unwrap(), (vec![(4, b"two".to_vec())], 8));
         assert_eq!(forward(&path, 8).unwrap(), (vec![], 8));

@@ -1,9 +1,9 @@
 //! `dyad dashboard`: pages of runs for the browser. It only reads, except with `--write`.
 //!
-//! [`guard`] checks every request. [`assets`] holds the front end, six files in the binary.
-//! [`routes`] connects the paths of the JSON API with the readers in [`api`]. They read files by
+//! [`guard`] checks every request. [`assets`] holds the front end, in the binary.
+//! [`openapi`] describes the API. [`routes`] connects the paths of the JSON API with the readers in [`api`]. They read files by
 //! offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers. [`stream`] sends
-//! committed turns while they happen, thinned by [`sampler`]. [`watch`] shows queues and silent
+//! what happens: committed turns, thinned by [`sampler`], and new lines of files. [`watch`] shows queues and silent
 //! processes to Prometheus. What commands print with `--json` comes from the commands, through
 //! [`CommandAnswers`]; [`changes`] are made by them too.
 
@@ -15,12 +15,16 @@ mod command_answers;
 mod figures;
 mod guard;
 mod lines;
+mod offsets;
+mod openapi;
 mod redact;
 mod routes;
 mod runs;
 mod sampler;
 mod server;
+mod shapes;
 mod stream;
+mod token_file;
 pub(crate) mod watch;
 
 use std::net::SocketAddr;
@@ -41,6 +45,7 @@ pub use command_answers::{ChangeRefused, CommandAnswers, PageChange};
 use guard::Guard;
 pub use runs::Runs;
 use server::Server;
+use token_file::TokenFile;
 
 /// Environment variable with the token; without it a random one is made.
 pub const VARIABLE: &str = "DYAD_DASHBOARD_TOKEN";
@@ -57,6 +62,8 @@ pub struct Plan {
     guard: Guard,
     /// The token as text, for the URL.
     secret: Option<String>,
+    /// The token was made here: no variable holds it.
+    is_random: bool,
 }
 
 impl Plan {
@@ -74,6 +81,7 @@ impl Plan {
                 "set {VARIABLE} (`openssl rand -hex 32` makes a good one), or listen on 127.0.0.1"
             )));
         }
+        let is_random = with_token && given.is_none();
         let secret = with_token.then(|| given.unwrap_or_else(random));
         let token = secret
             .as_deref()
@@ -83,6 +91,7 @@ impl Plan {
             address,
             guard: Guard::new(token, hosts).with_metrics(metrics_token()?),
             secret,
+            is_random,
         })
     }
 
@@ -105,6 +114,8 @@ pub struct Served {
     /// The URL for the browser, with the token.
     pub url: String,
     server: ServerHandle,
+    /// Removes the file at the end.
+    _token_file: Option<TokenFile>,
 }
 
 /// Begins to serve. Must be called in a runtime.
@@ -112,7 +123,13 @@ pub struct Served {
 /// # Errors
 /// Fails if the address cannot be listened on.
 pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyhow::Result<Served> {
-    let Plan { address, guard, secret } = plan;
+    let Plan {
+        address,
+        guard,
+        secret,
+        is_random,
+    } = plan;
+    let folder = runs.folder().to_owned();
     let state = Data::new(Server::new(guard, runs, commands));
     let app = move || {
         App::new()
@@ -138,10 +155,13 @@ pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyho
     let server = server.run();
     let handle = server.handle();
     log_scope::spawn(server);
+    let made = secret.as_deref().filter(|_| is_random);
+    let token_file = made.and_then(|token| TokenFile::write(&folder, address.port(), token));
     let token = secret.map(|secret| format!("#token={secret}")).unwrap_or_default();
     Ok(Served {
         url: format!("http://{address}/{token}"),
         server: handle,
+        _token_file: token_file,
     })
 }
 

@@ -1,17 +1,17 @@
 //! Connects paths with readers.
 
-use actix_web::web::{self, Data, Path, Query, ServiceConfig};
+use actix_web::web::{self, Data, Path, Query, QueryConfig, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use broker::topology::Topology;
-use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::{Answer, ApiError, blocking, json, whole};
-use super::api::{conversations, evaluations, facts, logs, series};
+use super::api::{compare, conversations, evaluations, facts, logs, series};
 use super::redact::redacted;
 use super::runs::now_ms;
 use super::server::Server;
-use super::{assets, changes, stream, watch};
+use super::shapes::{AllRuns, Audited, Configured, Metric, Sides, Streamed, Wanted};
+use super::stream::Topics;
+use super::{assets, changes, openapi, stream, watch};
 use crate::report::audit;
 
 /// Registers the paths.
@@ -20,12 +20,15 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         config.route(path, web::get().to(asset));
     }
     config
+        .app_data(QueryConfig::default().error_handler(|error, _| ApiError::wrong(error.to_string()).into()))
         .route(
             "/healthz",
             web::get().to(|| async { HttpResponse::Ok().json(json!({"status": "ok"})) }),
         )
         .route("/metrics", web::get().to(watch::metrics))
         .route("/api/runs", web::get().to(all_runs))
+        .route("/api/openapi.json", web::get().to(openapi::answer))
+        .route("/api/compare", web::get().to(compared))
         .service(
             web::scope("/api/runs/{run}")
                 .route("/facts", web::get().to(run_facts))
@@ -34,6 +37,7 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
                 .route("/series/names", web::get().to(names))
                 .route("/conversations", web::get().to(conversation_page))
                 .route("/conversations/{group}/{member}", web::get().to(conversation))
+                .route("/conversations/{group}/{member}/tokens", web::get().to(tokens))
                 .route("/groups/{group}", web::get().to(group))
                 .route("/evaluations", web::get().to(all_evaluations))
                 .route("/logs", web::get().to(log_names))
@@ -41,7 +45,7 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
                 .route("/audit", web::get().to(run_audit))
                 .route("/letters", web::get().to(letters))
                 .route("/config", web::get().to(configuration))
-                .route("/stream", web::get().to(turns))
+                .route("/stream", web::get().to(stream))
                 .configure(changes::routes),
         )
         .default_service(web::to(unknown));
@@ -58,26 +62,30 @@ async fn asset(request: HttpRequest) -> HttpResponse {
 async fn all_runs(server: Data<Server>) -> Answer {
     blocking(move || {
         let runs = server.cards.read(&server.runs)?;
-        Ok(json!({"runs": runs}))
+        Ok(AllRuns { runs })
+    })
+    .await
+}
+
+async fn compared(server: Data<Server>, sides: Query<Sides>) -> Answer {
+    let (a, b) = (server.runs.find(&sides.a)?, server.runs.find(&sides.b)?);
+    blocking(move || {
+        let comparison = server.commands.compare(&a, &b);
+        compare::read(&a, &b, comparison.map_err(|error| format!("{error:#}")))
     })
     .await
 }
 
 async fn run_facts(server: Data<Server>, run: Path<String>) -> Answer {
     let folder = server.runs.find(&run)?;
-    blocking(move || facts::read(&folder, server.guard.writes())).await
+    let (commands, asked) = (server.commands.clone(), folder.clone());
+    let over = whole(async move { commands.over(&asked).await }).await??;
+    blocking(move || facts::read(&folder, over, server.guard.writes())).await
 }
 
 async fn status(server: Data<Server>, run: Path<String>) -> Answer {
     let folder = server.runs.find(&run)?;
     json(&whole(async move { server.commands.status(&folder).await }).await??)
-}
-
-/// The curves that are asked for.
-#[derive(Deserialize)]
-struct Wanted {
-    name: String,
-    points: Option<usize>,
 }
 
 async fn curves(server: Data<Server>, run: Path<String>, wanted: Query<Wanted>) -> Answer {
@@ -106,16 +114,16 @@ async fn conversation(server: Data<Server>, path: Path<(String, String, String)>
     blocking(move || conversations::one(&folder, &group, &member)).await
 }
 
+async fn tokens(server: Data<Server>, path: Path<(String, String, String)>) -> Answer {
+    let (run, group, member) = path.into_inner();
+    let folder = server.runs.find(&run)?;
+    blocking(move || conversations::tokens(&folder, &group, &member)).await
+}
+
 async fn group(server: Data<Server>, path: Path<(String, String)>) -> Answer {
     let (run, group) = path.into_inner();
     let folder = server.runs.find(&run)?;
     blocking(move || conversations::group(&folder, &group)).await
-}
-
-/// The figure of a request for tasks.
-#[derive(Deserialize)]
-struct Metric {
-    metric: Option<String>,
 }
 
 async fn all_evaluations(server: Data<Server>, run: Path<String>, query: Query<Metric>) -> Answer {
@@ -140,12 +148,12 @@ async fn run_audit(server: Data<Server>, run: Path<String>) -> Answer {
     let counts = whole(async move { server.commands.counts(&asked).await }).await?;
     blocking(move || {
         let audit = audit::audit(&folder, counts.as_ref()).map_err(anyhow::Error::from)?;
-        Ok(json!({
-            "violations": audit.violations(),
-            "audit": audit,
-            "broker": counts.is_some(),
-            "at_ms": now_ms(),
-        }))
+        Ok(Audited {
+            violations: audit.violations(),
+            audit,
+            broker: counts.is_some(),
+            at_ms: now_ms(),
+        })
     })
     .await
 }
@@ -160,25 +168,22 @@ async fn configuration(server: Data<Server>, run: Path<String>) -> Answer {
     blocking(move || {
         let text = std::fs::read_to_string(folder.path().join("config.toml"))?;
         let path = format!("{}/config.toml", folder.run());
-        Ok(json!({"toml": redacted(&text), "path": path}))
+        let toml = redacted(&text);
+        Ok(Configured { toml, path })
     })
     .await
 }
 
-/// The topics of a stream.
-#[derive(Deserialize)]
-struct Topics {
-    topics: String,
-}
-
-async fn turns(server: Data<Server>, run: Path<String>, query: Query<Topics>) -> Answer {
+async fn stream(request: HttpRequest, server: Data<Server>, run: Path<String>, query: Query<Streamed>) -> Answer {
     let folder = server.runs.find(&run)?;
-    if query.topics != "turns" {
-        return Err(ApiError::wrong("the stream has one topic: turns"));
-    }
-    let offline = |error: anyhow::Error| ApiError::new(503, format!("{error:#}"));
-    let topology = Topology::new(folder.run().clone());
-    let places = server.streams.clone();
-    let bus = whole(async move { server.commands.bus(&folder).await }).await?;
-    stream::turns(bus.map_err(offline)?, &topology, &places).await
+    let topics = Topics::parse(&query.topics)?;
+    let last = request.headers().get("last-event-id");
+    let last = last.map(|id| id.to_str().map_err(|_| ApiError::wrong("Last-Event-ID is not text")));
+    stream::open(
+        (server.commands.clone(), &server.streams),
+        folder,
+        &topics,
+        last.transpose()?,
+    )
+    .await
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use broker::ids::RunId;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::ApiError;
@@ -21,7 +22,7 @@ pub struct Runs {
 }
 
 /// The state of a run, according to its files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     Live,
@@ -47,6 +48,11 @@ impl Runs {
             base: PathBuf::new(),
             only: Some(folder),
         }
+    }
+
+    /// Returns the folder of the run that is shown, or of all runs.
+    pub(crate) fn folder(&self) -> &Path {
+        self.only.as_ref().map_or(&self.base, RunFolder::path)
     }
 
     /// Returns the run of an id. The id is parsed before it becomes a part of a path.
@@ -151,6 +157,39 @@ mod tests {
         let one = Runs::only(folder.clone());
         assert_eq!(one.all(), [folder]);
         assert_eq!(one.find(other.run().as_str()).unwrap_err().status, 404);
+    }
+
+    #[test]
+    fn hundred_thousand_paths_lead_to_no_other_folder() {
+        let base = tempfile::tempdir().unwrap();
+        let shown = base.path().join("shown");
+        let inside = RunFolder::create(&shown, &config_in(base.path()), None).unwrap();
+        let outside = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let runs = Runs::below(&shown);
+        let parts = [
+            "..",
+            ".",
+            "/",
+            "\\",
+            "%2e",
+            "%2f",
+            "\0",
+            "\u{202e}",
+            outside.run().as_str(),
+            "a",
+            " ",
+            "//",
+        ];
+        let mut seed = 7_u64;
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        for _ in 0..100_000 {
+            let path: String = (0..=next(6)).map(|_| parts[next(parts.len())]).collect();
+            assert!(runs.find(&path).is_err(), "{path:?}");
+        }
+        assert_eq!(runs.find(inside.run().as_str()).unwrap(), inside);
     }
 
     #[test]

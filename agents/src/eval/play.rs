@@ -288,6 +288,7 @@ impl<'a> Player<'a> {
             },
             sampling,
             seed: one.seed,
+            is_recorded: false,
         })
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use broker::ids::{Attempt, Digest, GroupId, WeightVersion};
 use broker::protocol::control::RunState;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cache::{load_lineages, set_chain};
@@ -57,7 +58,7 @@ impl Audit {
 }
 
 /// The state of a group's row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RowState {
     Reserved,

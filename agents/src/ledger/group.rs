@@ -2,6 +2,7 @@
 
 use broker::ids::GroupId;
 use rusqlite::OptionalExtension;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::audit::{GROUP_COLUMNS, group_row};
@@ -11,7 +12,7 @@ use super::rows::{Id, unsigned};
 use super::{GroupRow, Inspector, LedgerError};
 
 /// The verdict on a sample of a group, and the batch that it belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PlacedVerdict {
     pub member: u16,
     pub role: String,

@@ -5,6 +5,7 @@
 //!   config.toml   run.json   ended.json   connection.json   report.html
 //!   pinned.json   pinned.<agent>.json
 //!   logs/<process>.jsonl   metrics/<process>.jsonl   transcripts/<process>.jsonl
+//!   tokens/<agent>.jsonl   dashboard-<port>.token
 //!   tensorboard/<agent>/   models/<agent>/   checkpoints/<agent>/step-N/   buffer/<agent>.sqlite
 //!   initial/<agent>/   weights/<agent>/LINEAGE-STEP/   past/<agent>/step-N/
 //!   evals/<process>.jsonl   refused/<process>.jsonl   published.jsonl   pool.jsonl   round.journal
@@ -164,6 +165,12 @@ impl RunFolder {
     #[must_use]
     pub fn transcripts(&self, process: &str) -> PathBuf {
         self.lines("transcripts", process)
+    }
+
+    /// `tokens/<agent>.jsonl`
+    #[must_use]
+    pub fn tokens(&self, agent: &AgentName) -> PathBuf {
+        self.lines("tokens", agent.as_str())
     }
 
     fn lines(&self, part: &str, process: &str) -> PathBuf {

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use broker::ids::RunId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{FolderError, RunFolder, io_error};
 
 /// The content of `run.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunInfo {
     pub run: String,
     pub name: String,

@@ -23,6 +23,8 @@ pub struct OutgoingTurn {
     pub prompt: TurnPrompt,
     pub sampling: Sampling,
     pub seed: u64,
+    /// True if the agent writes the answer's tokens down.
+    pub is_recorded: bool,
 }
 
 impl OutgoingTurn {
@@ -130,6 +132,7 @@ impl FrameBuilder {
             sampling,
             seed: one.seed,
             order,
+            is_recorded: one.is_recorded,
         });
     }
 
@@ -189,6 +192,7 @@ mod tests {
             },
             sampling: crate::testing::sampling(1),
             seed: 1,
+            is_recorded: false,
         }
     }
 

@@ -73,6 +73,8 @@ pub struct TurnRequest {
     /// The request's place in a synchronous wave. The engine computes the requests of a wave in
     /// this order, never in the order of arrival.
     pub order: u64,
+    /// True if the agent writes the answer's tokens and log-probs down.
+    pub is_recorded: bool,
 }
 
 impl TurnRequest {

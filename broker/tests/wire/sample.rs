@@ -63,6 +63,7 @@ pub(crate) fn turn_frame() -> TurnFrame {
             sampling: 0,
             seed: u64::MAX - 1,
             order: 17,
+            is_recorded: true,
         }],
     }
 }

@@ -16,6 +16,8 @@ pub trait Speech: Send + Sync {
     /// Returns the part of the output that a partner may see. The prompt may have begun the
     /// reasoning.
     fn decode(&self, prompt: &[u32], output: &[u32]) -> String;
+    /// Returns the text of each token alone, control tokens included; `None` if ids are no tokens.
+    fn pieces(&self, ids: &[u32]) -> Option<Vec<String>>;
     /// Returns true if the model sees a list of tools.
     fn lists_tools(&self) -> bool;
 }
@@ -31,6 +33,11 @@ impl Speech for TextCodec {
 
     fn decode(&self, prompt: &[u32], output: &[u32]) -> String {
         self.decode(prompt, output)
+    }
+
+    fn pieces(&self, ids: &[u32]) -> Option<Vec<String>> {
+        let bytes = |id: &u32| String::from_utf8_lossy(&self.bytes(*id).unwrap_or_default()).into_owned();
+        Some(ids.iter().map(bytes).collect())
     }
 
     fn lists_tools(&self) -> bool {
@@ -57,6 +64,11 @@ impl Speech for ChatLog {
     /// The server's template is unknown here, so only marks in the text show reasoning.
     fn decode(&self, _prompt: &[u32], output: &[u32]) -> String {
         ChatLog::text(output)
+    }
+
+    /// The ids hold messages.
+    fn pieces(&self, _ids: &[u32]) -> Option<Vec<String>> {
+        None
     }
 
     fn lists_tools(&self) -> bool {

@@ -11,10 +11,10 @@ use broker::bus::{Bus, Outgoing, PublishError};
 use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::failure::Failure;
-use broker::protocol::turn::{Generation, ResultFrame, TimedResult, TurnOutcome, TurnResult, Wave};
+use broker::protocol::turn::{Generation, ResultFrame, TimedResult, TurnOutcome, TurnRequest, TurnResult, Wave};
 use broker::topology::Topology;
 
-use super::{Router, RouterMessage};
+use super::{Router, RouterMessage, recording};
 use crate::agent::broken;
 use crate::base::outgoing::{self, Addressed};
 use crate::base::{log_scope, retry};
@@ -113,6 +113,7 @@ impl Router {
                 };
                 observed.count(&asked.request.role, tokens, now.duration_since(came), made.times);
             }
+            self.record(&asked.request, &one);
             let remember = one.result.is_ok();
             let times = one.result.as_ref().ok().and_then(|made| made.times);
             let (request, ok) = (&asked.request, remember);
@@ -132,6 +133,16 @@ impl Router {
         self.queue.finished(groups);
         self.answer(ready, ctx);
         self.work();
+    }
+
+    /// Writes the turn's tokens down, if its request asks for it.
+    fn record(&self, request: &TurnRequest, finished: &Finished) {
+        let (Some(records), Ok(made), true) = (&self.records, &finished.result, request.is_recorded) else {
+            return;
+        };
+        if let Some(record) = recording::record(request, made, &*self.text) {
+            records.write(&record);
+        }
     }
 
     /// Returns true if these answers make the router give up the engine's weights.

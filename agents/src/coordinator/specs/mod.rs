@@ -9,7 +9,7 @@ use broker::RoleName;
 use broker::ids::{Attempt, GroupId};
 use broker::protocol::task::Task;
 use broker::protocol::turn::TurnPrompt;
-use configs::RunConfig;
+use configs::{RunConfig, TokenRecordPolicy};
 use rollout::group::{Rules, RunSpec};
 use rollout::workflow::{Player, Workflow, player};
 
@@ -50,6 +50,16 @@ pub struct GroupPlace {
     pub attempt: Attempt,
     pub order: u64,
     pub purpose: Purpose,
+}
+
+/// Returns true if the tokens of this member are written down.
+fn records(policy: TokenRecordPolicy, purpose: Purpose, member: u16) -> bool {
+    match policy {
+        TokenRecordPolicy::None => false,
+        TokenRecordPolicy::Eval => purpose.is_greedy(),
+        TokenRecordPolicy::First => purpose.is_greedy() || member == 0,
+        TokenRecordPolicy::All => true,
+    }
 }
 
 /// How the groups of a run are played.
@@ -140,6 +150,7 @@ impl GroupSpecs {
         let place_of_role = (agent, &turn.key.role);
         let messages = turn.ask.messages;
         let messages = image_support::shown(self.workflow(purpose), place_of_role, settings.engine.kind, messages);
+        let is_recorded = records(self.config.run.token_records, purpose, turn.key.member);
         Some(OutgoingTurn {
             agent: agent.clone(),
             group,
@@ -153,6 +164,7 @@ impl GroupSpecs {
             },
             sampling,
             seed: turn.seed,
+            is_recorded,
         })
     }
 
@@ -169,5 +181,24 @@ impl GroupSpecs {
             Purpose::Suite { at, .. } => self.suites.get(at),
             Purpose::Train | Purpose::Eval | Purpose::Vote => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greedy_evaluations_are_recorded_unless_nothing_is() {
+        let suite = |greedy| Purpose::Suite { at: 0, greedy };
+        let recorded = |policy| {
+            let of = |purpose: Purpose| [0, 1].map(|member| records(policy, purpose, member));
+            [of(Purpose::Train), of(Purpose::Eval), of(suite(true)), of(suite(false))]
+        };
+        let (no, first, yes) = ([false, false], [true, false], [true, true]);
+        assert_eq!(recorded(TokenRecordPolicy::None), [no, no, no, no]);
+        assert_eq!(recorded(TokenRecordPolicy::Eval), [no, yes, yes, no]);
+        assert_eq!(recorded(TokenRecordPolicy::First), [first, yes, yes, first]);
+        assert_eq!(recorded(TokenRecordPolicy::All), [yes, yes, yes, yes]);
     }
 }

@@ -5,13 +5,15 @@ use std::io;
 use std::path::PathBuf;
 
 use broker::ids::GroupId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::custody::{self, Custody};
 use crate::dashboard::answer::ApiError;
 use crate::dashboard::lines::Backward;
+use crate::dashboard::offsets::Offsets;
 use crate::run_folder::RunFolder;
-use crate::run_folder::logs::{RewardBound, Transcript, TranscriptTurn, find_conversation};
+use crate::run_folder::logs::{RewardBound, TokenRecord, Transcript, TranscriptTurn, find_conversation, tokens_of};
 
 /// The most summaries of an answer.
 const MOST: usize = 200;
@@ -21,29 +23,39 @@ const READ: u64 = 24 << 20;
 const SHOWN: usize = 200;
 
 /// The filters, order and page of a request.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct Query {
+    #[schemars(range(max = 1_000_000))]
     limit: Option<usize>,
+    #[schemars(regex(pattern = r"^([^@,]+@[0-9]{1,15}(,[^@,]+@[0-9]{1,15})*)?$"))]
     cursor: Option<String>,
     /// Text in a task or a turn.
     q: Option<String>,
     role: Option<String>,
     /// A bound such as `>0.5`.
+    #[schemars(regex(pattern = r"^((>=|<=|>|<|=)-?[0-9]{1,9}(\.[0-9]{1,9})?)?$"))]
     reward: Option<String>,
-    /// `train` or `eval`.
-    kind: Option<String>,
+    kind: Option<Kind>,
     status: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+/// Conversations of training or of evaluations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Train,
+    Eval,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Page {
     conversations: Vec<Summary>,
     /// The cursor of the next page; `None` if everything was read.
     next: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct Summary {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Summary {
     conversation: String,
     task: String,
     step: u64,
@@ -72,19 +84,13 @@ impl Filter {
     fn of(query: &Query) -> Result<Self, ApiError> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let reward = given(&query.reward).map(|text| text.parse::<RewardBound>());
-        let eval = match given(&query.kind).as_deref() {
-            None => None,
-            Some("train") => Some(false),
-            Some("eval") => Some(true),
-            Some(_) => return Err(ApiError::wrong("kind is `train` or `eval`")),
-        };
         Ok(Self {
             text: given(&query.q).unwrap_or_default().to_lowercase(),
             role: given(&query.role),
             reward: reward
                 .transpose()
                 .map_err(|why| ApiError::wrong(format!("reward: {why}")))?,
-            eval,
+            eval: query.kind.map(|kind| kind == Kind::Eval),
             status: given(&query.status),
         })
     }
@@ -153,10 +159,10 @@ impl Source {
 pub(crate) fn page(folder: &RunFolder, query: &Query) -> Result<Page, ApiError> {
     let filter = Filter::of(query)?;
     let limit = query.limit.unwrap_or(50).clamp(1, MOST);
-    let cursor = query.cursor.as_deref().map(Cursor::parse).transpose()?;
+    let cursor = query.cursor.as_deref().map(Offsets::parse).transpose()?;
     let mut sources = sources(folder.files("transcripts")?, cursor.as_ref())?;
-    let rest = |sources: &[Source]| -> u64 { sources.iter().map(|source| source.rest).sum() };
-    let begun = rest(&sources);
+    let unread = |sources: &[Source]| -> u64 { sources.iter().map(|source| source.rest).sum() };
+    let begun = unread(&sources);
     let mut found = Vec::new();
     let mut is_over = false;
     while found.len() < limit {
@@ -172,18 +178,18 @@ pub(crate) fn page(folder: &RunFolder, query: &Query) -> Result<Page, ApiError> 
         if filter.wants(&transcript) {
             found.push(summary(transcript));
         }
-        if begun.saturating_sub(rest(&sources)) > READ {
+        if begun.saturating_sub(unread(&sources)) > READ {
             break;
         }
     }
-    let next = (!is_over).then(|| Cursor::of(&sources).to_string());
+    let next = (!is_over).then(|| rest(&sources).to_string());
     Ok(Page {
         conversations: found,
         next,
     })
 }
 
-fn sources(files: Vec<PathBuf>, cursor: Option<&Cursor>) -> Result<Vec<Source>, ApiError> {
+fn sources(files: Vec<PathBuf>, cursor: Option<&Offsets>) -> Result<Vec<Source>, ApiError> {
     let mut sources = Vec::new();
     for path in files {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -206,37 +212,14 @@ fn sources(files: Vec<PathBuf>, cursor: Option<&Cursor>) -> Result<Vec<Source>, 
     Ok(sources)
 }
 
-/// How far each file was read: `NAME@OFFSET,NAME@OFFSET`.
-#[derive(Debug, PartialEq, Eq)]
-struct Cursor(BTreeMap<String, u64>);
-
-impl Cursor {
-    fn of(sources: &[Source]) -> Self {
-        Self(
-            sources
-                .iter()
-                .map(|source| (source.name.clone(), source.rest))
-                .collect(),
-        )
-    }
-
-    fn parse(text: &str) -> Result<Self, ApiError> {
-        let part = |part: &str| {
-            let (name, offset) = part.rsplit_once('@')?;
-            Some((name.to_owned(), offset.parse().ok()?))
-        };
-        let parts: Option<BTreeMap<_, _>> = text.split(',').map(part).collect();
-        parts
-            .map(Self)
-            .ok_or_else(|| ApiError::wrong("the cursor is none of ours"))
-    }
-}
-
-impl std::fmt::Display for Cursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let parts: Vec<String> = self.0.iter().map(|(name, offset)| format!("{name}@{offset}")).collect();
-        f.write_str(&parts.join(","))
-    }
+/// Returns the place behind which nothing was taken.
+fn rest(sources: &[Source]) -> Offsets {
+    Offsets(
+        sources
+            .iter()
+            .map(|source| (source.name.clone(), source.rest))
+            .collect(),
+    )
 }
 
 fn seat(turn: &TranscriptTurn) -> String {
@@ -255,7 +238,8 @@ fn totals(transcript: &Transcript) -> BTreeMap<String, Option<f64>> {
     transcript.rewards.iter().map(total).collect()
 }
 
-fn summary(transcript: Transcript) -> Summary {
+/// Returns what a list says about a conversation.
+pub(crate) fn summary(transcript: Transcript) -> Summary {
     let last = transcript
         .turns
         .last()
@@ -278,7 +262,7 @@ fn summary(transcript: Transcript) -> Summary {
 }
 
 /// One conversation, as `dyad conversation --json` prints it, with the verdicts on its samples.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Whole {
     transcript: Transcript,
     custody: Custody,
@@ -286,7 +270,7 @@ pub(crate) struct Whole {
     members: Vec<Member>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Member {
     member: u16,
     status: String,
@@ -294,7 +278,7 @@ struct Member {
 }
 
 /// The members of a group that are written, with the verdicts on all of its samples.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Group {
     group: String,
     task: String,
@@ -319,6 +303,23 @@ pub(crate) fn one(folder: &RunFolder, group: &str, member: &str) -> Result<Whole
         custody: custody::read(folder, group)?,
         members: shown,
     })
+}
+
+/// The recorded tokens of a conversation's turns.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Tokens {
+    tokens: Vec<TokenRecord>,
+}
+
+pub(crate) fn tokens(folder: &RunFolder, group: &str, member: &str) -> Result<Tokens, ApiError> {
+    let missing = || ApiError::missing("no such conversation");
+    let group = GroupId::from_hex(group).ok_or_else(missing)?;
+    let member: u16 = member.parse().map_err(|_| missing())?;
+    let mut files = folder.files("tokens")?;
+    // `a.old.jsonl` comes before `a.jsonl`: the last record of a turn counts.
+    files.reverse();
+    let tokens = tokens_of(&files, &format!("{group}/{member}"))?;
+    Ok(Tokens { tokens })
 }
 
 pub(crate) fn group(folder: &RunFolder, group: &str) -> Result<Group, ApiError> {

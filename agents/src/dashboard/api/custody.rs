@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use broker::ids::GroupId;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::dashboard::answer::ApiError;
@@ -10,18 +11,18 @@ use crate::ledger::{GroupRow, Inspector, LedgerError, PlacedVerdict, RowState};
 use crate::run_folder::RunFolder;
 
 /// The ledger's view of each agent that trains; `None` if its ledger is not on this machine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Custody {
     agents: BTreeMap<String, Option<LedgerView>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct LedgerView {
     row: Option<Row>,
     verdicts: Vec<PlacedVerdict>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Row {
     state: RowState,
     samples: u64,

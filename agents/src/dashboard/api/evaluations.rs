@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::dashboard::answer::ApiError;
@@ -9,14 +10,14 @@ use crate::run_folder::RunFolder;
 use crate::stats::over_tasks;
 use crate::stats::summary::{self, Evaluation, MetricChange};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Evaluations {
     evaluations: Vec<Shown>,
     changes: Vec<Change>,
     tasks: Tasks,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Shown {
     step: u64,
     last: bool,
@@ -27,7 +28,7 @@ struct Shown {
 }
 
 /// The mean over tasks with its 95% interval.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Mean {
     mean: f64,
     low: Option<f64>,
@@ -35,7 +36,7 @@ struct Mean {
     tasks: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Change {
     metric: String,
     before: f64,
@@ -47,7 +48,7 @@ struct Change {
 }
 
 /// A figure's value for each task.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 struct Tasks {
     metric: String,
     first_step: u64,

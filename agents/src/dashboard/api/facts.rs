@@ -3,24 +3,27 @@
 use std::collections::BTreeMap;
 
 use configs::{Mode, RunConfig};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::dashboard::answer::ApiError;
 use crate::dashboard::runs::{State, state};
 use crate::run_folder::{RunFolder, RunInfo};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Facts {
     info: RunInfo,
     state: State,
     reason: Option<String>,
+    /// How and why the run is over: it takes no tasks and no orders.
+    over: Option<String>,
     config: Game,
     /// Pages may change the run.
     writes: bool,
 }
 
 /// The parts of the configuration that pages show.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Game {
     workflow: String,
     mode: Mode,
@@ -32,7 +35,7 @@ struct Game {
     agents: BTreeMap<String, Player>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Player {
     roles: Vec<String>,
     trains: bool,
@@ -41,7 +44,7 @@ struct Player {
 }
 
 /// Reads the facts of a run.
-pub(crate) fn read(folder: &RunFolder, writes: bool) -> Result<Facts, ApiError> {
+pub(crate) fn read(folder: &RunFolder, over: Option<String>, writes: bool) -> Result<Facts, ApiError> {
     let (state, reason) = state(folder)?;
     let mut info = folder.info()?;
     // A path of the machine that started the run says nothing here.
@@ -50,6 +53,7 @@ pub(crate) fn read(folder: &RunFolder, writes: bool) -> Result<Facts, ApiError> 
         info,
         state,
         reason,
+        over,
         config: game(&folder.config()?),
         writes,
     })

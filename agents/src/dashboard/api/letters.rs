@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -15,7 +16,7 @@ use crate::run_folder::RunFolder;
 /// The time for which an answer is repeated.
 const KEPT: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct Letters {
     letters: Vec<Value>,
     /// Why the queue cannot be read.

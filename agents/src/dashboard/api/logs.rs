@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -21,20 +22,24 @@ const LONGEST: usize = 16 << 10;
 const LINE: usize = 1 << 20;
 
 /// The filters and the place of a request.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct Query {
+    #[schemars(range(max = 1_000_000))]
     limit: Option<usize>,
+    #[schemars(regex(pattern = "^(error|warn|info|debug|trace)?$"))]
     level: Option<String>,
     /// Text in the line.
     q: Option<String>,
     conversation: Option<String>,
     /// Only lines that begin before this offset.
+    #[schemars(range(max = 1_000_000_000_000_u64))]
     before: Option<u64>,
     /// Only lines that begin at this offset or later.
+    #[schemars(range(max = 1_000_000_000_000_u64))]
     after: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Lines {
     lines: Vec<Shown>,
     /// The offset before which older lines are; 0 at the beginning of the file.
@@ -43,7 +48,7 @@ pub(crate) struct Lines {
     end: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Shown {
     at: u64,
     line: Map<String, Value>,
@@ -52,12 +57,12 @@ struct Shown {
     cut: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Processes {
     logs: Vec<Process>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Process {
     process: String,
     bytes: u64,

@@ -1,5 +1,6 @@
 //! The readers behind the JSON API, one for each kind of answer.
 
+pub(super) mod compare;
 pub(super) mod conversations;
 pub(super) mod custody;
 pub(super) mod evaluations;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::dashboard::figures::{Figures, Key, Thinned, thin};
@@ -11,20 +12,20 @@ const MOST: usize = 400;
 /// The most points of a curve.
 const POINTS: usize = 2000;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Curves {
     series: Vec<Thinned>,
 }
 
 /// A figure that a chart may show.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Named {
     kind: String,
     name: String,
     of: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Names {
     names: Vec<Named>,
 }

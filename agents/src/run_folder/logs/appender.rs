@@ -1,8 +1,8 @@
 //! Appends lines to a file on a separate thread: callers never wait for the disk.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -31,16 +31,22 @@ struct Inner {
 impl Appender {
     /// Opens (or makes) the file and its folder.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::rotated(path, u64::MAX)
+    }
+
+    /// Opens the file as [`Appender::open`] does. At `largest` bytes it becomes `NAME.old.jsonl`,
+    /// instead of an older one, and a new file begins.
+    pub fn rotated(path: &Path, largest: u64) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = Sink::open(path, largest)?;
         let (jobs, queue) = mpsc::channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&waiting);
         let thread = std::thread::Builder::new()
             .name("appender".into())
-            .spawn(move || write_all(BufWriter::with_capacity(1 << 16, file), &queue, &counter))?;
+            .spawn(move || write_all(file, &queue, &counter))?;
         Ok(Self(Arc::new(Inner {
             jobs: Mutex::new(Some(jobs)),
             waiting,
@@ -96,30 +102,74 @@ impl Drop for Inner {
     }
 }
 
+/// The file, which is replaced when it is large.
+struct Sink {
+    file: BufWriter<File>,
+    path: PathBuf,
+    size: u64,
+    largest: u64,
+}
+
+impl Sink {
+    fn open(path: &Path, largest: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self {
+            size: file.metadata()?.len(),
+            file: BufWriter::with_capacity(1 << 16, file),
+            path: path.to_owned(),
+            largest,
+        })
+    }
+
+    fn line(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.size > 0 && self.size + line.len() as u64 > self.largest {
+            self.file.flush()?;
+            std::fs::rename(&self.path, self.path.with_extension("old.jsonl"))?;
+            *self = Self::open(&self.path, self.largest)?;
+        }
+        self.size += line.len() as u64;
+        self.file.write_all(line)
+    }
+}
+
 /// Writes each line, and flushes when the queue is empty. A full disk loses lines, not the process.
-fn write_all(mut file: BufWriter<std::fs::File>, queue: &Receiver<Job>, waiting: &AtomicUsize) {
+fn write_all(mut sink: Sink, queue: &Receiver<Job>, waiting: &AtomicUsize) {
     while let Ok(first) = queue.recv() {
         let mut next = Some(first);
         while let Some(job) = next {
             match job {
                 Job::Line(line) => {
-                    let _ = file.write_all(&line);
+                    let _ = sink.line(&line);
                     waiting.fetch_sub(line.len(), Ordering::Relaxed);
                 }
                 Job::Flush(done) => {
-                    let _ = file.flush();
+                    let _ = sink.file.flush();
                     let _ = done.send(());
                 }
             }
             next = queue.try_recv().ok();
         }
-        let _ = file.flush();
+        let _ = sink.file.flush();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_files_are_replaced_and_one_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.jsonl");
+        for number in 0..5 {
+            Appender::rotated(&path, 10)
+                .unwrap()
+                .line(format!("line{number}").into_bytes());
+        }
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        assert_eq!(read(&path), "line4\n");
+        assert_eq!(read(&folder.path().join("x.old.jsonl")), "line3\n");
+    }
 
     #[test]
     fn a_flush_and_the_last_drop_write_the_lines_of_all_clones() {

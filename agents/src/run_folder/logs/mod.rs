@@ -6,6 +6,7 @@ mod numbers;
 mod prompt_text;
 mod reader;
 mod reward_bound;
+mod token_records;
 mod transcripts;
 mod view;
 
@@ -15,6 +16,7 @@ pub use light::printable::{one_line, printable};
 pub use prompt_text::prompt_text;
 pub use reader::{Tail, read_json_lines};
 pub use reward_bound::RewardBound;
+pub use token_records::{TokenRecord, TokenRecords, TokenSpan, tokens_of};
 pub use transcripts::{
     Transcript, TranscriptTurn, Transcripts, TurnTime, conversations_of, each_transcript, find_conversation,
 };

@@ -174,6 +174,7 @@ fn request(member: u16) -> TurnRequest {
         sampling: 0,
         seed: member.into(),
         order: member.into(),
+        is_recorded: false,
     }
 }
 

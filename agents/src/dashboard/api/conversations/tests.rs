@@ -78,7 +78,7 @@ fn filters_select_by_text_reward_role_and_kind() {
     assert_eq!(found(|query| query.q = Some("task 1".into())), "1");
     assert_eq!(found(|query| query.reward = Some(">=0.5".into())), "32");
     assert_eq!(found(|query| query.role = Some("listener".into())), "");
-    assert_eq!(found(|query| query.kind = Some("eval".into())), "0");
+    assert_eq!(found(|query| query.kind = Some(Kind::Eval)), "0");
     assert_eq!(found(|query| query.status = Some("failed".into())), "");
     let wrong = Query {
         reward: Some("half".into()),

@@ -1,91 +1,43 @@
-//! Committed turns as server-sent events, while they happen.
+//! Committed turns as events, from the broker.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use actix_web::web::Bytes;
-use actix_web::{HttpResponse, http::header};
 use broker::bus::{Bus, Consumer, Delivery};
 use broker::codec;
 use broker::protocol::inference::SharedTurn;
 use broker::topology::Topology;
-use futures_util::Stream;
-use futures_util::stream::unfold;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::answer::{Answer, ApiError};
-use super::sampler::Sampler;
+use super::{TICK, event};
 use crate::base::log_scope;
+use crate::dashboard::answer::ApiError;
+use crate::dashboard::sampler::Sampler;
 
-/// The most open streams.
-const STREAMS: usize = 16;
-/// Events that may wait for a slow page; more are dropped and counted.
-const WAITING: usize = 1024;
 /// Deliveries that the broker sends ahead.
 const PREFETCH: u16 = 256;
 /// Characters of a turn that are sent.
 const LONGEST: usize = 64 << 10;
-/// The time between two reports of the rate.
-const TICK: Duration = Duration::from_secs(1);
 
-/// Counts the open streams.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Places(Arc<AtomicUsize>);
-
-/// The place of a stream, free again when it is dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Places {
-    fn take(&self) -> Result<Place, ApiError> {
-        let taken = self.0.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.0.clone());
-        if taken < STREAMS {
-            Ok(place)
-        } else {
-            Err(ApiError::new(
-                429,
-                format!("{STREAMS} streams are open, as many as there may be: close a page"),
-            ))
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Formats an event.
-fn event(name: &str, data: &Value) -> Bytes {
-    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
-}
-
-/// Answers with the turns that are committed from now on.
+/// Begins to send the turns that are committed from now on.
 ///
 /// # Errors
-/// Too many streams are open, or the broker refuses the queue.
-pub(crate) async fn turns(bus: Arc<dyn Bus>, topology: &Topology, places: &Places) -> Answer {
+/// The broker refuses the queue.
+pub(super) async fn begin(bus: Arc<dyn Bus>, topology: &Topology, send: mpsc::Sender<Bytes>) -> Result<(), ApiError> {
     /// Makes queues of one process differ.
     static OPENED: AtomicU64 = AtomicU64::new(0);
-    let place = places.take()?;
     let number = OPENED.fetch_add(1, Ordering::Relaxed);
     let queue = topology.inference(&format!("dashboard-{}-{number}", std::process::id()));
     let refused = |error: broker::bus::BusError| ApiError::new(503, error.to_string());
     bus.declare_queue(&queue).await.map_err(refused)?;
     let consumer = bus.consume(&queue, PREFETCH).await.map_err(refused)?;
-    let (send, receive) = mpsc::channel(WAITING);
     log_scope::spawn(async move {
         forward(consumer, send).await;
         let _ = bus.delete_queue(&queue).await;
     });
-    Ok(HttpResponse::Ok()
-        .content_type("text/event-stream; charset=utf-8")
-        .insert_header((header::CACHE_CONTROL, "no-store"))
-        .streaming(events(receive, place)))
+    Ok(())
 }
 
 /// Sends turns until the page or the bus is gone.
@@ -130,13 +82,6 @@ fn shown(mut turn: SharedTurn) -> Value {
     serde_json::to_value(turn).unwrap_or_default()
 }
 
-fn events(receive: mpsc::Receiver<Bytes>, place: Place) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    unfold((receive, place), |(mut receive, place)| async move {
-        let bytes = receive.recv().await?;
-        Some((Ok(bytes), (receive, place)))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use broker::AgentName;
@@ -166,15 +111,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_so_many_streams_are_open() {
-        let places = Places::default();
-        let taken: Vec<_> = (0..STREAMS).map(|_| places.take().unwrap()).collect();
-        assert_eq!(places.take().err().unwrap().status, 429);
-        drop(taken);
-        assert!(places.take().is_ok());
-    }
-
     #[tokio::test]
     async fn committed_turns_reach_the_page_as_json() {
         let bus: Arc<dyn Bus> = MemoryBus::new();
@@ -196,6 +132,35 @@ mod tests {
         let data = found.strip_prefix("event: turn\ndata: ").unwrap().trim_end();
         let shown: SharedTurn = serde_json::from_str(data).unwrap();
         assert_eq!(shown, turn(3, "<script>\n"), "one line, whatever the text");
+        drop(receive);
+        forwarding.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn slow_page_learns_how_many_turns_were_left_out() {
+        let bus: Arc<dyn Bus> = MemoryBus::new();
+        let topology = Topology::new(RunId::new("r-1").unwrap());
+        let agent = AgentName::new("a").unwrap();
+        bus.declare(&topology, std::slice::from_ref(&agent)).await.unwrap();
+        let queue = topology.inference("test");
+        bus.declare_queue(&queue).await.unwrap();
+        let consumer = bus.consume(&queue, 8).await.unwrap();
+        let body = codec::encode_json(&(0..30).map(|member| turn(member, "x")).collect::<Vec<_>>());
+        let message = outgoing::durable(topology.to_inference(&agent, "speaker"), Kind::Inference, body);
+        bus.publish(message.transient()).await.unwrap();
+        let (send, mut receive) = mpsc::channel(4);
+        let forwarding = tokio::spawn(forward(consumer, send));
+        // Nothing is taken until the message was read.
+        tokio::time::sleep(TICK / 2).await;
+        let (mut shown, mut dropped) = (0, 0);
+        while dropped == 0 {
+            let event = String::from_utf8(receive.recv().await.unwrap().to_vec()).unwrap();
+            shown += usize::from(event.starts_with("event: turn"));
+            if let Some(count) = event.strip_prefix("event: dropped\ndata: {\"n\":") {
+                dropped = count.trim_end().trim_end_matches('}').parse().unwrap();
+            }
+        }
+        assert_eq!(shown + dropped, 30);
         drop(receive);
         forwarding.await.unwrap();
     }

@@ -1,0 +1,130 @@
+// One conversation: its turns, and both sides' rewards, advantages and verdicts.
+
+import { h } from "./dom.js";
+import { LIST, api, conversationLink, copy, open, page, reading, show, soft, to } from "./frame.js";
+import { count, figure, num, real } from "./numbers.js";
+import { chip, colour, statusChip, who } from "./parts.js";
+import { get } from "./server.js";
+import {
+  agentOf, groupSize, promptTurn, seatName, seats, strip, textOf, verdictChip, verdictOf,
+} from "./talks.js";
+import { tokensOf } from "./tokens.js";
+
+export async function conversationPage([group, member], _options, signal) {
+  const id = `${group}/${member}`;
+  reading("Reading the transcript");
+  const [{ transcript, custody, members }, { tokens }] = await Promise.all([
+    get(api("conversations", group, member), signal), get(api("conversations", group, member, "tokens"), signal)]);
+  const number = Number(member);
+  const at = members.findIndex((one) => one.member === number);
+  const near = (by) => members[at + by] && to("c", group, String(members[at + by].member));
+  const step = (by, text, key) => (near(by) ? h("a", { href: near(by), title: `key ${key}` }, text) : soft(text));
+  const fact = (name, value) => h("span", `${name} `, h("b", value));
+  show([["Conversation ", h("code", `${group.slice(0, 12)}/${member}`)],
+    transcript.eval ? chip("evaluation, never trained") : null,
+    transcript.status === "completed" ? chip("completed", "good") : statusChip(transcript.status),
+    h("span.grow"), h("span.facts", step(-1, "← previous", "p"),
+      h("a", { href: to("g", group), title: "key u" }, groupSize(transcript, members)),
+      step(1, "next →", "n"))],
+  h("div.facts", fact("task", transcript.task), fact("step", figure(transcript.step)),
+    Object.entries(transcript.metrics ?? {}).map(([name, value]) =>
+      h("span", name, " ", h("b", num(value))))),
+  h("div.dialogue", h("div.turns", promptTurn(transcript), turns(transcript, tokens)),
+    h("div.side", seats(transcript).map((seat) => seatPanel(transcript, seat, custody, members, number)),
+      elsewhere(custody, transcript), actions(id, transcript))));
+  const go = (link) => () => link && (location.hash = link);
+  const inList = LIST.ids.indexOf(id);
+  const listed = (by) => inList >= 0 && LIST.ids[inList + by] && conversationLink(LIST.ids[inList + by]);
+  Object.assign(page.keys, { n: go(near(1)), p: go(near(-1)), u: go(to("g", group)),
+    j: go(listed(1)), k: go(listed(-1)) });
+}
+
+function turns(transcript, tokens) {
+  const agents = [...new Set(transcript.turns.map((turn) => turn.agent))];
+  const players = agents.filter((name) => open.agents.includes(name));
+  return transcript.turns.map((turn) => {
+    const reads = (turn.reads ?? []).map((read) => h("details.turn.wide.nx",
+      h("summary", `${seatName(turn)} reads, ${read.role}`), h("div.body", textOf(read.content))));
+    if (players.includes(turn.agent)) {
+      return [reads, bubble(turn, players.indexOf(turn.agent) % 2 === 1, tokensOf(tokens, turn))];
+    }
+    return [reads, h("details.turn.wide.nx", { open: transcript.turns.length < 8 },
+      h("summary", `${seatName(turn)}, ${turn.agent}`), h("div.body", turn.text))];
+  });
+}
+
+function bubble(turn, isRight, tokens) {
+  const of = turn.logprobs_of && turn.logprobs_of !== "sampled" ? [" (", turn.logprobs_of, ")"] : "";
+  return h("article.turn", { class: [isRight && "right", colour(turn.agent)] },
+    h("div.top", who(turn.agent, seatName(turn)), h("span", `agent ${turn.agent}`),
+      h("span.num", count(turn.tokens, "token")),
+      chip(["weights ", h("code", turn.version)], "", "lineage.step of the newest weights"),
+      h("span.num", { title: String(turn.mean_logprob) }, "mean log-prob ",
+        typeof turn.mean_logprob === "number" ? turn.mean_logprob.toFixed(3) : "–", of),
+      turn.finish === "stop" ? null : chip(turn.finish, "warn")),
+    h("div.body", { class: turn.text ? "" : "none" }, turn.text ? turn.text : "empty"), tokens);
+}
+
+/** One side: its reward as a sum, the credit, the comparison in the group, the ledger's verdict. */
+function seatPanel(transcript, seat, custody, members, member) {
+  const agent = agentOf(transcript, seat);
+  const earned = transcript.earned?.[seat];
+  const compared = earned?.compared;
+  const rows = [...rewardRows(earned, transcript.rewards?.[seat] ?? {}), ...advantageRows(compared)];
+  const verdict = transcript.eval ? { kind: "", text: "evaluation: never trained" }
+    : verdictOf(custody, agent, member, seat);
+  const values = members.filter((one) => typeof one.rewards[seat] === "number").map(
+    (one) => ({ member: one.member, reward: one.rewards[seat] }));
+  return h("section.panel.seat", { class: colour(agent) },
+    h("div.head", h("h3", who(agent, seat)), soft(agent ? `agent ${agent}` : ""), h("span.grow"),
+      verdictChip(verdict)),
+    h("table", h("tbody", rows.map(([name, how, value, kind]) => h("tr", { class: kind }, h("td", name),
+      h("td.r.soft", how), h("td.r", num(value)))))),
+    earned?.not_compared ? h("p.soft", "No advantage: ", earned.not_compared) : null,
+    compared ? h("p.soft", `${compared.kind}, ${compared.conversations} compared: mean ${real(compared.mean)}, `,
+      `std ${real(compared.std)}`, compared.then?.length ? `; then ${compared.then.join("; ")}` : "") : null,
+    values.length > 1 ? strip(values, compared?.baseline, member,
+      `rewards of ${seat} in the group of ${values.length}`) : null);
+}
+
+/** Lines of a reward: name, how it is made, value, kind. */
+function rewardRows(earned, rewards) {
+  if (!earned) {
+    return Object.entries(rewards).map(([name, value]) =>
+      (name === "total" ? ["reward", "", value, "sum"] : [name, "", value]));
+  }
+  const parts = earned.parts.map(({ name, value, weight }) => [name,
+    [num(value), " × ", figure(weight + 0)], value === null ? null : value * weight + 0]);
+  const { credit } = earned;
+  const shared = credit ? [[`credit (${operator(credit.operator)})`, ["instead of own ", num(credit.own)],
+    credit.credit]] : [];
+  return [...parts, ...shared, ["reward", "", earned.total, "sum"]];
+}
+
+function advantageRows(compared) {
+  if (!compared) return [];
+  const isAlone = compared.advantage === 0 && compared.conversations < 2;
+  const how = isAlone ? "nothing to compare with"
+    : compared.scale === 1 ? "reward − baseline" : "(reward − baseline) / scale";
+  return [["baseline", "", compared.baseline], ...(compared.scale === 1 ? [] : [["scale", "", compared.scale]]),
+    ["advantage", how, compared.advantage, "sum"]];
+}
+
+function operator(value) {
+  if (typeof value === "string") return value;
+  return Object.entries(value ?? {}).map(([name, other]) => `${name} from ${other}`).join(", ");
+}
+
+/** Ledgers that are not on this machine. */
+function elsewhere(custody, transcript) {
+  const absent = Object.entries(custody.agents).filter(([, ledger]) => !ledger).map(([name]) => name);
+  return transcript.eval || absent.length === 0 ? null
+    : h("p.soft", `No ledger of ${absent.join(", ")} on this machine: its verdicts are not shown.`);
+}
+
+function actions(id, transcript) {
+  const button = (name, text, what) => h("button", { click: () => copy(text(), what) }, name);
+  return h("div.tools",
+    button("Copy command", () => `dyad conversation ${id} --run ${open.run}`, "The command"),
+    button("Copy JSON", () => JSON.stringify(transcript), "The JSON"));
+}

@@ -1,0 +1,66 @@
+// Elements of pages. All text enters them as text nodes, and shows what could not be seen.
+
+const HANDLERS = ["click", "input", "change", "toggle"];
+
+/** Makes an element: `tag.class.class`, attributes if the second value is a plain object, children. */
+export function h(name, ...rest) {
+  const [tag, ...classes] = name.split(".");
+  return fill(document.createElement(tag), classes, rest);
+}
+
+/** Makes an SVG element in the same way. */
+export function svg(name, ...rest) {
+  const [tag, ...classes] = name.split(".");
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), classes, rest);
+}
+
+function fill(element, classes, rest) {
+  const attributes = rest[0]?.constructor === Object ? rest.shift() : {};
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (HANDLERS.includes(key)) element.addEventListener(key, value);
+    else if (key === "class") classes.push(...[value].flat().filter(Boolean));
+    else if (key === "title" || key === "aria-label") element.setAttribute(key, plain(String(value)));
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  if (classes.length > 0) element.setAttribute("class", classes.join(" "));
+  put(element, rest);
+  return element;
+}
+
+function put(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === undefined || child === null || child === false) continue;
+    if (child instanceof Node) element.append(child);
+    else element.append(...visible(String(child)));
+  }
+}
+
+export function replace(element, ...children) {
+  element.replaceChildren();
+  put(element, children);
+  return element;
+}
+
+// Control characters, and characters that hide or reorder text.
+const UNSEEN = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f" +
+    "\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]|[\\u{e0000}-\\u{e007f}]", "gu");
+
+const escaped = (character) => "\\u" + character.codePointAt(0).toString(16).padStart(4, "0");
+
+/** Returns text for `append`, with characters that cannot be seen as escapes. */
+function visible(text) {
+  const nodes = [];
+  let from = 0;
+  for (const found of text.matchAll(UNSEEN)) {
+    if (found.index > from) nodes.push(text.slice(from, found.index));
+    nodes.push(h("span.esc", { title: "a character that cannot be seen" }, escaped(found[0])));
+    from = found.index + found[0].length;
+  }
+  if (from < text.length) nodes.push(text.slice(from));
+  return nodes;
+}
+
+/** Returns foreign text for titles and attributes. */
+export const plain = (text) => text.replace(UNSEEN, escaped);

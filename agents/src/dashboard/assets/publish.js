@@ -1,0 +1,80 @@
+// The form for tasks. They are checked while they are typed, and sent by a button.
+
+import { isOver, refusal } from "./changes.js";
+import { h, replace } from "./dom.js";
+import { api, message, open, show, soft, to } from "./frame.js";
+import { count } from "./numbers.js";
+import { post } from "./server.js";
+
+/** The time without a key after which the tasks are checked. */
+const DEBOUNCE = 300;
+
+export async function publishPage(_rest, _options, signal) {
+  if (isOver("Publish tasks", "Nothing can be published")) return;
+  const lines = h("textarea", { rows: "10", spellcheck: "false", "aria-label": "Tasks, one JSON object per line",
+    placeholder: '{"prompt": "...", "label": "...", "id": "..."}' });
+  const [verdict, result] = [h("div"), h("div")];
+  const send = h("button", { disabled: true }, "Publish");
+  const attempt = async (place, work) => {
+    const text = lines.value;
+    send.disabled = true;
+    try {
+      await work(text);
+    } catch (error) {
+      if (error.name !== "AbortError" && text === lines.value) replace(place, refusal(error));
+    }
+  };
+  const judge = () => attempt(verdict, async (text) => {
+    if (!text.trim()) return replace(verdict);
+    const { valid } = await post(`${api("tasks")}?check=1`, { lines: text }, signal);
+    if (text !== lines.value) return;
+    replace(verdict, message("good", `${count(valid, "task")} valid: nothing was sent yet`));
+    send.disabled = false;
+  });
+  let timer;
+  const typed = () => {
+    send.disabled = true;
+    clearTimeout(timer);
+    timer = setTimeout(judge, DEBOUNCE);
+  };
+  lines.addEventListener("input", typed);
+  send.addEventListener("click", () => attempt(result, async (text) => {
+    replace(result, h("p.soft", "Waiting for the broker's confirms ..."));
+    const { confirmed, tasks } = await post(api("tasks"), { lines: text }, signal);
+    replace(result, message("good", `${count(confirmed, "task")} confirmed by the broker`),
+      h("ul", tasks.map((task) => h("li", h("a", { href: to("g", task.group) }, "watch ", task.id)))));
+    replace(verdict);
+    lines.value = "";
+  }).then(() => (send.disabled = !lines.value)));
+  const file = h("input", { type: "file", "aria-label": "File of JSON lines", change: async () => {
+    lines.value = (await file.files[0]?.text()) ?? lines.value;
+    typed();
+  } });
+  const add = (task) => {
+    const isEnded = !lines.value || lines.value.endsWith("\n");
+    lines.value += `${isEnded ? "" : "\n"}${JSON.stringify(task)}\n`;
+    typed();
+  };
+  show(["Publish tasks", soft("checked by this run's workflow ", open.config.workflow)], oneTask(add),
+    h("section.panel.pad.form", h("h2", "Lines"), h("div.tools", file), lines, verdict, h("div.tools", send),
+      result));
+}
+
+function oneTask(add) {
+  const field = (name, rows) => h("textarea", { rows, "aria-label": name, placeholder: name });
+  const [prompt, label, id] = [["Prompt", 3], ["Label: JSON, or else text", 1], ["Id, optional", 1]].map(
+    ([name, rows]) => field(name, rows));
+  const task = () => ({ prompt: prompt.value, ...(label.value ? { label: parsed(label.value) } : {}),
+    ...(id.value ? { id: id.value } : {}) });
+  return h("section.panel.pad.form", h("h2", "One task"), prompt, label, id,
+    h("div.tools", h("button", { click: () => add(task()) }, "Add as a line")));
+}
+
+/** A label is JSON where it can be read as JSON, and a text otherwise. */
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

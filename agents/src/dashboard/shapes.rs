@@ -1,0 +1,59 @@
+//! Queries, and answers that no reader makes alone.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::api::runs::Card;
+use crate::report::audit::RunAudit;
+
+/// The curves that are asked for.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Wanted {
+    /// Patterns `KIND:NAME`, separated by commas; one `*` in each stands for any text.
+    pub(super) name: String,
+    #[schemars(range(max = 1_000_000))]
+    pub(super) points: Option<usize>,
+}
+
+/// The two runs of a comparison.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Sides {
+    pub(super) a: String,
+    pub(super) b: String,
+}
+
+/// The figure of a request for tasks.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Metric {
+    pub(super) metric: Option<String>,
+}
+
+/// The query of a stream.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Streamed {
+    /// A list of `turns`, `beats`, `ended`, `metrics` and `logs:PROCESS`.
+    pub(super) topics: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AllRuns {
+    pub(super) runs: Vec<Card>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Audited {
+    /// What `dyad audit --json` prints.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub(super) audit: RunAudit,
+    pub(super) violations: Vec<String>,
+    /// True if the broker's counts are included.
+    pub(super) broker: bool,
+    pub(super) at_ms: u64,
+}
+
+/// The resolved configuration without secrets.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Configured {
+    pub(super) toml: String,
+    pub(super) path: String,
+}

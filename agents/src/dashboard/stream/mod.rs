@@ -1,0 +1,139 @@
+//! A run as server-sent events, while it happens.
+//!
+//! [`turns`] come from the broker and are thinned. Lines of [`files`] come whole: their events have
+//! ids, and a client that sends the last one back misses nothing and gets nothing twice.
+
+mod files;
+mod topics;
+mod turns;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, http::header};
+use broker::topology::Topology;
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::answer::{Answer, ApiError, whole};
+use super::command_answers::CommandAnswers;
+use super::offsets::Offsets;
+use crate::base::log_scope;
+use crate::run_folder::RunFolder;
+use files::FileTail;
+pub(crate) use topics::Topics;
+
+/// The most open streams.
+const STREAMS: usize = 16;
+/// Events that may wait for a slow page; more turns are dropped and counted.
+const WAITING: usize = 1024;
+/// The time between two reports of the rate, or two states.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Counts the open streams.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Places(Arc<AtomicUsize>);
+
+/// The place of a stream, free again when it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Places {
+    fn take(&self) -> Result<Place, ApiError> {
+        let taken = self.0.fetch_add(1, Ordering::Relaxed);
+        let place = Place(self.0.clone());
+        if taken < STREAMS {
+            Ok(place)
+        } else {
+            Err(ApiError::new(
+                429,
+                format!("{STREAMS} streams are open, as many as there may be: close a page"),
+            ))
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Formats an event.
+fn event(name: &str, data: &Value) -> Bytes {
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
+
+/// Answers with what happens from now on, or since the event whose id is `last`.
+///
+/// # Errors
+/// Too many streams are open, `last` is no id of ours, or the run has no turns any more.
+pub(crate) async fn open(
+    (commands, places): (Arc<dyn CommandAnswers>, &Places),
+    folder: RunFolder,
+    topics: &Topics,
+    last: Option<&str>,
+) -> Answer {
+    let place = places.take()?;
+    let last = last.map(Offsets::parse).transpose()?;
+    let (send, receive) = mpsc::channel(WAITING);
+    if topics.turns {
+        let topology = Topology::new(folder.run().clone());
+        let (asked, answers) = (folder.clone(), commands.clone());
+        let bus = whole(async move { answers.bus(&asked).await }).await?;
+        let bus = bus.map_err(|error| ApiError::new(503, format!("{error:#}")))?;
+        turns::begin(bus, &topology, send.clone()).await?;
+    }
+    if topics.beats {
+        log_scope::spawn(beats(commands, folder.clone(), send.clone()));
+    }
+    if !topics.files.is_empty() {
+        let tail = FileTail::open(folder, topics.files.clone(), last)?;
+        log_scope::spawn(tail.forward(send));
+    }
+    Ok(HttpResponse::Ok()
+        .content_type("text/event-stream; charset=utf-8")
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .streaming(events(receive, place)))
+}
+
+/// Sends the run's state every second until the page is gone.
+async fn beats(commands: Arc<dyn CommandAnswers>, folder: RunFolder, send: mpsc::Sender<Bytes>) {
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        tick.tick().await;
+        match commands.status(&folder).await {
+            Ok(status) => {
+                if send.send(event("beats", &status)).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => tracing::debug!(error = format!("{error:#}"), "no state to stream"),
+        }
+    }
+}
+
+fn events(receive: mpsc::Receiver<Bytes>, place: Place) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    unfold((receive, place), |(mut receive, place)| async move {
+        let bytes = receive.recv().await?;
+        Some((Ok(bytes), (receive, place)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_streams_are_open() {
+        let places = Places::default();
+        let taken: Vec<_> = (0..STREAMS).map(|_| places.take().unwrap()).collect();
+        assert_eq!(places.take().err().unwrap().status, 429);
+        drop(taken);
+        assert!(places.take().is_ok());
+    }
+}

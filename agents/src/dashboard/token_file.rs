@@ -1,0 +1,40 @@
+//! The dashboard's random token in a file that its owner alone can read, so that scripts find it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The file `dashboard-PORT.token`. It is removed when this is dropped.
+pub(super) struct TokenFile(PathBuf);
+
+impl TokenFile {
+    /// Writes the token. A folder of another user can be shown without the file: the log says so.
+    pub(super) fn write(folder: &Path, port: u16, token: &str) -> Option<Self> {
+        let path = folder.join(format!("dashboard-{port}.token"));
+        match write(&path, token) {
+            Ok(()) => Some(Self(path)),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the token stands in the URL only");
+                None
+            }
+        }
+    }
+}
+
+fn write(path: &Path, token: &str) -> io::Result<()> {
+    // A process that was killed leaves its file. A new file has no old readers.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "{token}")
+}
+
+impl Drop for TokenFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
