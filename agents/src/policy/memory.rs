@@ -190,8 +190,8 @@ impl OnDevice {
     }
 }
 
-/// Returns what the run's agents need, by device. Models of servers need nothing here. `launched` is
-/// the number of ranks that a launcher starts on all hosts for each trainer; without one
+/// Returns what the run's agents need, by device. Models of servers need nothing here. `launched`
+/// is the number of ranks that a launcher starts on all hosts for each trainer; without one
 /// `train.devices` counts them.
 #[must_use]
 pub fn by_device(config: &RunConfig, processes: Processes, launched: Option<usize>) -> BTreeMap<DeviceName, OnDevice> {

@@ -22,8 +22,8 @@ pub use shared::Shared;
 pub enum Patience {
     /// The group's timeout.
     Step,
-    /// Until the root has something to say. Only a lost connection ends the wait early. Only tensors
-    /// in host memory can wait like this.
+    /// Until the root has something to say. Only a lost connection ends the wait early. Only
+    /// tensors in host memory can wait like this.
     Idle,
 }
 
@@ -39,8 +39,8 @@ pub trait Collective: Send {
     ///
     /// # Errors
     /// [`CollectiveError`]; the group is of no use afterwards. The same holds for all operations.
-    /// Operations on a GPU's tensors return before they are done. If they fail later, NCCL's watchdog
-    /// ends the process.
+    /// Operations on a GPU's tensors return before they are done. If they fail later, NCCL's
+    /// watchdog ends the process.
     fn all_reduce(&self, sum: &mut Tensor) -> Result<(), CollectiveError>;
 
     /// Adds the ranks' `whole` tensors (`[ranks * n]`); rank r gets part r of the sum (`[n]`).

@@ -57,8 +57,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Builds a trainer of `weights` (f32), which it owns from here on. Those on the CPU are moved to
-    /// [`TrainerOptions::device`].
+    /// Builds a trainer of `weights` (f32), which it owns from here on. Those on the CPU are moved
+    /// to [`TrainerOptions::device`].
     ///
     /// # Errors
     /// [`ModelError`] when memory is short, or the weights do not have this shape or are not f32.
@@ -67,8 +67,8 @@ impl Trainer {
     }
 
     /// Builds a trainer of `adapter` (f32) over `base`. The base has the kind
-    /// [`TrainerOptions::dtype`] and is on the device of the options. It is never changed, so it may
-    /// be shared.
+    /// [`TrainerOptions::dtype`] and is on the device of the options. It is never changed, so it
+    /// may be shared.
     ///
     /// # Errors
     /// The errors of [`Self::new`], and [`ModelError::Shape`] when the base has another kind.

@@ -9,8 +9,8 @@
 //! makes. [`frozen`] applies the warm start of a policy that is not trained. [`foreign`] connects
 //! SGLang's or vLLM's servers. [`former`] forms the next batch, [`step`] trains it, [`step_times`]
 //! accounts for its time, and [`save`] makes its weights permanent. [`refused`] limits how often
-//! rejected weights are sent again. [`ranks`] starts and watches the trainer's further processes, and
-//! [`external`] a program that trains instead.
+//! rejected weights are sent again. [`ranks`] starts and watches the trainer's further processes,
+//! and [`external`] a program that trains instead.
 
 mod begin;
 mod build;

@@ -190,7 +190,10 @@ fn wire_loses_nothing_of_a_training() {
     near.load(&roots[1]);
     let batch = crate::train::tests::batch(9);
     for weights in [ForwardWeights::Trained, ForwardWeights::Reference] {
-        let (ours, theirs) = (near.logprobs(&batch, weights).concat(), far.logprobs(&batch, weights).concat());
+        let (ours, theirs) = (
+            near.logprobs(&batch, weights).concat(),
+            far.logprobs(&batch, weights).concat(),
+        );
         let gaps = ours.iter().zip(&theirs).map(|(ours, theirs)| (ours - theirs).abs());
         assert!(gaps.fold(0.0, f32::max) < 1e-5, "{weights:?}: {ours:?} {theirs:?}");
     }
