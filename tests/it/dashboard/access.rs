@@ -1,6 +1,10 @@
 //! Refused requests, and secrets that no answer shows.
 
-use super::{Pages, config, id, serve};
+use std::os::unix::fs::PermissionsExt;
+
+use tests::program::signal;
+
+use super::{PATIENCE, Pages, config, id, serve};
 use crate::program;
 
 const SECRET: &str = "hunter2-of-the-broker";
@@ -20,9 +24,14 @@ fn foreign_requests_are_refused_and_secrets_stay() {
         text.replace("broker = \"memory:\"", &broker),
     )
     .unwrap();
-    let running = serve(&program, &run, &[]);
+    let mut running = serve(&program, &run, &[]);
     let pages = Pages::of(&running);
     assert_eq!(pages.token.len(), 64);
+    let port = pages.address.rsplit(':').next().unwrap();
+    let token_file = folder.join(format!("dashboard-{port}.token"));
+    assert_eq!(std::fs::read_to_string(&token_file).unwrap().trim(), pages.token);
+    let mode = std::fs::metadata(&token_file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "for its owner alone");
 
     let status = |method: &str, path: &str, host: &str, token: &str| pages.request(method, path, host, token).status;
     let (api, own) = ("/api/runs", pages.address.as_str());
@@ -116,4 +125,43 @@ fn foreign_requests_are_refused_and_secrets_stay() {
         assert!(!reply.body.contains(SECRET), "{path} shows a password");
         assert!(!reply.body.contains(&pages.token), "{path} shows the token");
     }
+    signal("TERM", running.pid());
+    running.finish(PATIENCE);
+    assert!(!token_file.exists(), "the token's file stays after the dashboard");
+}
+
+#[test]
+fn address_that_others_reach_needs_a_token_of_its_own() {
+    let program = program();
+    let said = program.fail(2, &["dashboard", "--listen", "0.0.0.0:0"]);
+    assert!(said.contains("DYAD_DASHBOARD_TOKEN"), "{said}");
+}
+
+/// A page of another site can send a form, or JSON with its own origin, and knows no token.
+#[test]
+fn other_sites_change_nothing() {
+    let program = program();
+    let folder = program.play("run", &config().save(&program), &[]);
+    let run = id(&folder);
+    let running = serve(&program, &run, &["--write"]);
+    let pages = Pages::of(&running);
+    let status = |kind: &str, more: &str, token: &str| {
+        let body = "{\"order\": \"pause\"}";
+        let (host, length) = (&pages.address, body.len());
+        let request = format!(
+            "POST /api/runs/{run}/orders HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\n{more}\
+             Authorization: Bearer {token}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        pages.send(&request).status
+    };
+    let own = pages.token.as_str();
+    for form in ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"] {
+        assert_eq!(status(form, "", own), 415, "{form}");
+    }
+    let json = "application/json";
+    assert_eq!(status(json, "Origin: https://evil.example\r\n", own), 403);
+    assert_eq!(status(json, "", "wrong"), 401);
+    let origin = format!("Origin: http://{}\r\n", pages.address);
+    assert_eq!(status(json, &origin, own), 409, "the page itself: the run has ended");
+    assert_eq!(pages.request("OPTIONS", "/api/runs", &pages.address, own).status, 405);
 }

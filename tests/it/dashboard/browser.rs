@@ -1,12 +1,15 @@
 //! Pages in Chromium, with hostile text.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
-use tests::program::json_folder;
+use serde_json::{Value, json};
+use tests::program::{json_folder, json_lines, wait_until};
 
-use super::{Pages, config, id, serve};
+use super::chromium::Browser;
+use super::{PATIENCE, Pages, config, id, serve};
 use crate::program;
 
 /// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
@@ -48,70 +51,76 @@ fn hostile(canary: &TcpListener) -> Vec<String> {
     texts.collect()
 }
 
-/// Returns the browser, where one is installed.
-fn chromium() -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH")?;
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    std::env::split_paths(&folders)
-        .find_map(|folder| names.iter().map(|name| folder.join(name)).find(|path| path.is_file()))
-}
-
-#[test]
-fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
-    let Some(chromium) = chromium() else {
-        eprintln!("no Chromium on this machine: the pages were not drawn");
-        return;
-    };
-    let program = program();
-    let folder = program.play("run", &config().save(&program), &[]);
-    let run = id(&folder);
-    let group = "ab010000000000000000000000000000";
+/// Puts a conversation and a log line of hostile texts into a run.
+fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     let mut first = json_folder(&folder.join("transcripts")).remove(0);
-    let canary = TcpListener::bind("127.0.0.1:0").unwrap();
-    let texts = hostile(&canary);
+    let texts = hostile(canary);
     assert_eq!(texts.len(), 200);
     let text = texts.join(" | ");
     for name in ["task", "status", "prompt", "label"] {
         first[name] = text.as_str().into();
     }
     first["conversation"] = format!("{group}/0").into();
-    first["turns"][0]["text"] = text.as_str().into();
-    first["turns"][0]["finish"] = text.as_str().into();
+    for (name, value) in [("text", json!(text)), ("finish", json!(text)), ("tokens", json!(1))] {
+        first["turns"][0][name] = value;
+    }
     first["step"] = 1_000_000.into();
-    first["rewards"] = serde_json::json!({text.as_str(): {text.as_str(): 1.0, "total": 1.0}});
+    first["rewards"] = json!({text.as_str(): {text.as_str(): 1.0, "total": 1.0}});
     std::fs::write(folder.join("transcripts/z.jsonl"), format!("{first}\n")).unwrap();
-    let line = serde_json::json!({"time": text, "level": text, "message": text, text.as_str(): text});
+    let line = json!({"time": text, "level": text, "message": text, text.as_str(): text});
     std::fs::write(folder.join("logs/z.jsonl"), format!("{line}\n")).unwrap();
+    let turn = &first["turns"][0];
+    let head = format!("{{\"conversation\":\"{group}/0\",");
+    let rest = json!({"role": turn["role"], "seat": 0, "turn": 0, "ids": [7], "pieces": [text],
+        "logprobs": [-4.0], "logprobs_of": text, "spans": [{"version": text, "start": 0, "end": 1}]});
+    std::fs::write(folder.join("tokens/z.jsonl"), head + &rest.to_string()[1..] + "\n").unwrap();
+}
 
-    let running = serve(&program, &run, &["--write"]);
-    let pages = Pages::of(&running);
-    let profile = program.home().join("browser");
-    let draw = |path: &str, width: u32, dark: bool| -> String {
-        let mut command = Command::new(&chromium);
-        command
-            .args([
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--virtual-time-budget=6000",
-                "--dump-dom",
-            ])
-            .arg(format!("--user-data-dir={}", profile.display()))
-            .arg(format!("--window-size={width},900"))
-            .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)))
-            .arg(format!(
-                "http://{}/#token={}&/r/{run}/{path}",
-                pages.address, pages.token
-            ));
-        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
+/// Copies a run, as another with one other key. Returns its id.
+fn twin(folder: &Path) -> String {
+    let (run, other) = (id(folder), "twin-00000000".to_owned());
+    let copy = folder.with_file_name(&other);
+    assert!(
+        Command::new("cp")
+            .arg("-r")
+            .args([folder, &copy])
+            .status()
+            .unwrap()
+            .success()
+    );
+    for (file, old, new) in [
+        ("run.json", run.as_str(), other.as_str()),
+        ("config.toml", "group_size = 8", "group_size = 4"),
+    ] {
+        let text = std::fs::read_to_string(copy.join(file)).unwrap();
+        assert!(text.contains(old), "{text}");
+        std::fs::write(copy.join(file), text.replace(old, new)).unwrap();
+    }
+    other
+}
+
+#[test]
+fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
+    let program = program();
+    let Some(mut browser) = Browser::start(&program.home().join("browser")) else {
+        return;
     };
-    let conversation = format!("c/{group}/0");
-    let groups = format!("g/{group}");
-    for (path, expected) in [
+    let folder = program.play("run", &config().save(&program), &[]);
+    let run = id(&folder);
+    let group = "ab010000000000000000000000000000";
+    let canary = TcpListener::bind("127.0.0.1:0").unwrap();
+    plant(&folder, group, &canary);
+    let other = twin(&folder);
+    let running = serve(&program, "", &["--write"]);
+    let pages = Pages::of(&running);
+    let runs = [
+        ("", "tick two runs"),
+        (&*format!("compare/{run}/{other}"), "Configuration: 1 keys differ"),
+    ];
+    let of_run = [
         ("", "entropy, nats per token"),
-        (conversation.as_str(), "&lt;script&gt;"),
-        (groups.as_str(), "&lt;img src=http"),
+        (&*format!("c/{group}/0"), "tok p3"),
+        (&*format!("g/{group}"), "&lt;img src=http"),
         ("conversations", "&lt;img src=http"),
         ("charts/learning", "Reward in training"),
         ("evaluations", "95% interval"),
@@ -120,21 +129,108 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         ("letters", "The queue cannot be read"),
         ("config", "train_steps"),
         ("live", "No live turns"),
-        ("publish", "checked by this run's workflow signal"),
-        ("orders", "Then the run ends."),
-    ] {
-        for (width, dark) in [(1280, false), (400, true)] {
-            let page = draw(path, width, dark);
+        ("publish", "Nothing can be published: run"),
+        ("orders", "The run takes no orders: run"),
+    ];
+    let of_run = of_run.map(|(path, expected)| (format!("r/{run}/{path}"), expected));
+    let all: Vec<(String, &str)> = of_run
+        .into_iter()
+        .chain(runs.map(|(path, expected)| (path.to_owned(), expected)))
+        .collect();
+    for (width, theme) in [(1280, "light"), (400, "dark")] {
+        browser.look(width, theme);
+        for (path, expected) in &all {
+            browser.open(&format!("http://{}/#token={}&/{path}", pages.address, pages.token));
+            let page = browser.wait_for(expected);
             let body = page.split("<body>").nth(1).unwrap_or_default();
-            assert!(body.contains(expected), "{path} at {width} lacks {expected:?}:\n{body}");
-            let theme = if dark { "dark" } else { "light" };
             assert!(page.contains(&format!("data-theme=\"{theme}\"")), "{path}: {theme}");
             assert!(!page.contains("<title>owned"), "{path}: a script ran");
             for made in ["<img", "<script>", "<iframe", "onload=\"", "\u{202e}", "\u{1b}"] {
                 assert!(!body.contains(made), "{path}: foreign text became {made:?}");
             }
+            // Hostile text has words of any length.
+            let wide = browser.value("document.documentElement.scrollWidth").as_u64();
+            let fits = wide <= Some(u64::from(width)) || body.contains("\\u202e");
+            assert!(fits, "{path}: {wide:?} pixels at {width}");
         }
     }
+    browser.open(&format!("http://{}/#token={}&/", pages.address, pages.token));
+    browser.wait_for(&other);
+    browser.value("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())");
+    browser.wait_for(&format!("#/compare/{run}/{other}"));
     canary.set_nonblocking(true).unwrap();
     assert!(canary.accept().is_err(), "a page asked another server");
+}
+
+/// Collects each turn's conversation, role and time of appearance.
+const WATCH: &str = "window.seen = []; new MutationObserver((changes) => {
+  for (const node of changes.flatMap((change) => [...change.addedNodes])) {
+    if (!node.classList?.contains('line')) continue;
+    const [group, member] = node.closest('.talk').querySelector('a').hash.split('/').slice(-2);
+    const role = node.querySelector('.who').textContent;
+    seen.push([`${group}/${member} ${role}`, Date.now()]);
+  }
+}).observe(document.getElementById('main'), { childList: true, subtree: true })";
+
+/// The log says when a turn was generated, which is shortly before its commit.
+#[test]
+fn turn_is_in_the_page_soon_after_its_commit() {
+    let program = program();
+    let Some(mut browser) = Browser::start(&program.home().join("browser")) else {
+        return;
+    };
+    let endless = config()
+        .set("run.train_steps", 1_000_000)
+        .without("eval")
+        .save(&program);
+    let up = program.launch("up", &endless, &[("RUST_LOG", "debug")]);
+    let run = program.run_folder();
+    let running = serve(&program, &id(&run), &["--write"]);
+    let pages = Pages::of(&running);
+    let open = |path: &str| format!("http://{}/#token={}&/r/{}/{path}", pages.address, pages.token, id(&run));
+    browser.look(1280, "light");
+    for (path, expected) in [
+        ("publish", "checked by this run's workflow signal"),
+        ("orders", "Then the run ends."),
+    ] {
+        browser.open(&open(path));
+        browser.wait_for(expected);
+    }
+    browser.open(&open("live"));
+    browser.wait_for("<h1>Live conversations");
+    browser.value(WATCH);
+    wait_until("turns in the page", PATIENCE, || {
+        browser.value("seen.length").as_u64() > Some(200)
+    });
+    let seen = browser.value("seen");
+    drop(up);
+    let lines = ["a", "b"].map(|agent| json_lines(&run.join(format!("logs/{agent}.jsonl"))));
+    let is_made = |line: &Value| line["message"] == "a turn was generated";
+    let made: Vec<Value> = lines.into_iter().flatten().filter(is_made).collect();
+    let times: Vec<&Value> = made.iter().map(|line| &line["time"]).collect();
+    let times = browser.value(&format!("{}.map(Date.parse)", json!(times)));
+    let name = |line: &Value| {
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        format!("{} {}", text("conversation_id"), text("role"))
+    };
+    let times = times.as_array().unwrap().iter().filter_map(Value::as_i64);
+    let made: BTreeMap<String, i64> = made.iter().map(name).zip(times).collect();
+    let mut delays: Vec<i64> = seen
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| Some(one[1].as_i64()? - made.get(one[0].as_str()?)?))
+        .collect();
+    delays.sort_unstable();
+    assert!(
+        delays.len() > 100,
+        "{} of the turns are in the logs: {seen}",
+        delays.len()
+    );
+    let (median, most) = (delays[delays.len() / 2], delays[delays.len() - 1]);
+    println!(
+        "from generation to page: {median} ms in the middle, {most} ms at most, {} turns",
+        delays.len()
+    );
+    assert!(median < 5000, "{median} ms");
 }

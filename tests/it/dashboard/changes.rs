@@ -121,7 +121,7 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         assert_eq!(letters(), LETTERS);
     }
     let (status, answer) = post("letters/drop", json!({"ids": ["bad-1"]}));
-    assert_eq!(status, 400, "not confirmed: {answer}");
+    assert_eq!(status, 409, "not confirmed: {answer}");
     let (status, answer) = post("letters/drop", json!({"ids": ["bad-1"], "confirm": name}));
     assert_eq!(
         (status, &answer["letters"][0]["fate"]),
@@ -147,11 +147,11 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         });
     }
     let (status, _) = post("orders", json!({"order": "drain"}));
-    assert_eq!(status, 400, "not confirmed");
+    assert_eq!(status, 409, "not confirmed");
     let (status, answer) = post("orders", json!({"order": "drain", "confirm": name}));
     assert_eq!(status, 200, "{answer}");
     up.finish(PATIENCE);
     let (status, answer) = post("orders", json!({"order": "pause"}));
-    assert_eq!(status, 400);
+    assert_eq!(status, 409);
     assert!(answer["error"].as_str().unwrap().contains("ended at"), "{answer}");
 }

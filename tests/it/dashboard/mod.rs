@@ -4,6 +4,10 @@ mod access;
 mod answers;
 mod browser;
 mod changes;
+mod chromium;
+mod openapi;
+mod streams;
+mod tokens;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -100,17 +104,12 @@ fn config() -> Small {
         .set("eval.params.objects", 16)
 }
 
+/// Shows a run, or all runs if it is empty.
 fn serve(program: &Program, run: &str, more: &[&str]) -> Running {
     let runs = program.runs();
-    let args = [
-        "dashboard",
-        run,
-        "--listen",
-        "127.0.0.1:0",
-        "--runs",
-        runs.to_str().unwrap(),
-    ];
-    program.start(&[&args, more].concat())
+    let args = ["--listen", "127.0.0.1:0", "--runs", runs.to_str().unwrap()];
+    let which: &[&str] = if run.is_empty() { &[] } else { &[run] };
+    program.start(&[&["dashboard"], which, &args, more].concat())
 }
 
 /// Returns what a command prints with `--json`.
