@@ -25,8 +25,8 @@ fn api_keeps_to_its_document() {
     );
     let python = std::env::var_os("DYAD_FIELD_PYTHON").unwrap_or_else(|| "tests/.venv-field/bin/python".into());
     let python = Program::root().join(python);
-    // A schema cannot say which tasks a workflow takes; limits that are too large are lowered; GET of a
-    // path that only changes something finds no page.
+    // A schema cannot say which tasks a workflow takes; limits that are too large are lowered; GET
+    // of a path that only changes something finds no page.
     let not_promised = "positive_data_acceptance,negative_data_rejection,unsupported_method";
     // Once with the ids of the run, and once with any.
     for settings in [real.as_str(), ""] {
