@@ -1,11 +1,12 @@
 //! `dyad dashboard`: pages of runs for the browser. It only reads, except with `--write`.
 //!
-//! [`guard`] checks every request. [`assets`] holds the front end, in the binary.
-//! [`openapi`] describes the API. [`routes`] connects the paths of the JSON API with the readers in [`api`]. They read files by
-//! offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers. [`stream`] sends
-//! what happens: committed turns, thinned by [`sampler`], and new lines of files. [`watch`] shows queues and silent
-//! processes to Prometheus. What commands print with `--json` comes from the commands, through
-//! [`CommandAnswers`]; [`changes`] are made by them too.
+//! [`guard`] checks every request. [`assets`] holds the front end, in the binary. [`openapi`]
+//! describes the API. [`routes`] connects the paths of the JSON API with the readers in [`api`].
+//! They read files by offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers.
+//! [`stream`] sends what happens: committed turns, thinned by [`sampler`], and new lines of
+//! files. [`watch`] shows queues and silent processes to Prometheus. What commands print with
+//! `--json` comes from the commands, through [`CommandAnswers`]; [`changes`] are made by them
+//! too.
 
 pub(crate) mod answer;
 mod api;
