@@ -71,6 +71,7 @@ const LAYERS: [(&str, &[&str]); 6] = [
             "ordered",
             "rng",
             "linear",
+            "narrow",
             "loss",
             "model",
             "optim",

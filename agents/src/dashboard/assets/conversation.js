@@ -1,6 +1,6 @@
 // One conversation: its turns, and both sides' rewards, advantages and verdicts.
 
-import { h } from "./dom.js";
+import { h, svg } from "./dom.js";
 import { LIST, api, conversationLink, copy, open, page, reading, show, soft, to } from "./frame.js";
 import { count, figure, num, real } from "./numbers.js";
 import { chip, colour, statusChip, who } from "./parts.js";
@@ -42,18 +42,19 @@ export async function conversationPage([group, member], _options, signal) {
 function turns(transcript, tokens) {
   const agents = [...new Set(transcript.turns.map((turn) => turn.agent))];
   const players = agents.filter((name) => open.agents.includes(name));
+  const end = Math.max(...transcript.turns.map((turn) => turn.time?.committed ?? 0));
   return transcript.turns.map((turn) => {
     const reads = (turn.reads ?? []).map((read) => h("details.turn.wide.nx",
       h("summary", `${seatName(turn)} reads, ${read.role}`), h("div.body", textOf(read.content))));
     if (players.includes(turn.agent)) {
-      return [reads, bubble(turn, players.indexOf(turn.agent) % 2 === 1, tokensOf(tokens, turn))];
+      return [reads, bubble(turn, players.indexOf(turn.agent) % 2 === 1, tokensOf(tokens, turn), end)];
     }
     return [reads, h("details.turn.wide.nx", { open: transcript.turns.length < 8 },
       h("summary", `${seatName(turn)}, ${turn.agent}`), h("div.body", turn.text))];
   });
 }
 
-function bubble(turn, isRight, tokens) {
+function bubble(turn, isRight, tokens, end) {
   const of = turn.logprobs_of && turn.logprobs_of !== "sampled" ? [" (", turn.logprobs_of, ")"] : "";
   return h("article.turn", { class: [isRight && "right", colour(turn.agent)] },
     h("div.top", who(turn.agent, seatName(turn)), h("span", `agent ${turn.agent}`),
@@ -62,7 +63,20 @@ function bubble(turn, isRight, tokens) {
       h("span.num", { title: String(turn.mean_logprob) }, "mean log-prob ",
         typeof turn.mean_logprob === "number" ? turn.mean_logprob.toFixed(3) : "–", of),
       turn.finish === "stop" ? null : chip(turn.finish, "warn")),
-    h("div.body", { class: turn.text ? "" : "none" }, turn.text ? turn.text : "empty"), tokens);
+    h("div.body", { class: turn.text ? "" : "none" }, turn.text ? turn.text : "empty"), tokens,
+    turn.time ? timeBar(turn.time, end) : null);
+}
+
+/** The time of a turn within its conversation's: waiting for the engine, prompt, tokens, the rest. */
+function timeBar({ asked, queue = 0, prompt = 0, decode = 0, committed }, end) {
+  const parts = { queue, prompt, decode, rest: committed - asked - queue - prompt - decode };
+  const label = `asked after ${real(asked)} s: ` +
+    Object.entries(parts).map(([name, seconds]) => `${name} ${real(seconds)} s`).join(", ");
+  let from = asked;
+  return svg("svg", { class: "time", viewBox: `0 0 ${end} 1`, preserveAspectRatio: "none", role: "img",
+    "aria-label": label }, svg("title", {}, label), Object.values(parts).map((seconds, at) =>
+    svg("rect", { x: (from += seconds) - seconds, y: 0, width: Math.max(0, seconds), height: 1,
+      fill: "var(--own)", opacity: [0.45, 0.7, 1, 0.2][at] })));
 }
 
 /** One side: its reward as a sum, the credit, the comparison in the group, the ledger's verdict. */
