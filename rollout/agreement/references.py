@@ -54,7 +54,7 @@ def rllm_folder(given):
     except subprocess.CalledProcessError:
         shutil.rmtree(folder)
         sys.exit(
-            "DeepScaleR's grader is fetched from %s, which did not answer: give a checkout of commit %s with"
+            "DeepScaleR's grader could not be fetched from %s: pass a checkout of commit %s with"
             " ARGS='--rllm FOLDER'" % (RLLM[0], RLLM[1][:7])
         )
     return folder

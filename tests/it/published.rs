@@ -157,9 +157,7 @@ fn correct(program: &Program, run: &Path, id: &str) {
     };
     let shown = text(&dead(&[id]));
     assert!(
-        shown.contains("at intake, as content, first 2")
-            && shown.contains(r#""label\": 5"#)
-            && !shown.contains("chess"),
+        shown.contains("at intake, as content, first 2") && shown.contains(r#""label": 5"#) && !shown.contains("chess"),
         "{shown}"
     );
     let file = run.join("corrected.json");

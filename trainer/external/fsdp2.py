@@ -14,11 +14,15 @@ again from the newest checkpoint.
 It needs torch 2.11, numpy and safetensors. Without torchrun it is one rank.
 """
 
+import ctypes
 import json
 import math
 import os
+import select
+import signal
 import socket
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -269,7 +273,8 @@ class Trainer:
         """A model of this shape, split among the ranks."""
         with torch.device("meta"):
             model = Policy(self.shape, self.rope, recompute).to(dtype)
-        mixed = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=torch.float32)
+        # Temperatures and targets stay as they are: 0.7 in bf16 is another temperature.
+        mixed = MixedPrecisionPolicy(self.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         for layer in model.model.layers:
             fully_shard(layer, mesh=self.mesh, mp_policy=mixed)
         # Split again after each pass: between commands every parameter is this rank's part.
@@ -360,6 +365,9 @@ class Trainer:
 
     @torch.no_grad()
     def optim_step(self, params):
+        for p in self.policy.parameters():
+            if p.grad is None:  # a batch without trained tokens
+                p.grad = torch.zeros_like(p)
         grads = [p.grad for p in self.policy.parameters()]
         square = sum(grad.to_local().double().square().sum() for grad in grads)
         dist.all_reduce(square)
@@ -427,13 +435,31 @@ class Trainer:
 # --- the conversation -----------------------------------------------------------------------------
 
 
+def end_with_launcher():
+    """Ends this rank when torchrun ends: it starts ranks in sessions of their own."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_with(connection):
+    """Ends this rank when dyad is gone, even in the middle of a command."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP | select.POLLHUP)
+    poll.poll()
+    os._exit(1)
+
+
 class Dyad:
     """The connection of rank 0. The other ranks have none."""
 
     def __init__(self, path):
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(path)
+        self.watch = threading.Thread(target=end_with, args=(connection,), daemon=True)
         self.lines, self.out = connection.makefile("r", encoding="utf-8"), connection.makefile("w", encoding="utf-8")
+
+        self.watch.start()
 
     def say(self, message):
         self.out.write(json.dumps(message, allow_nan=False) + "\n")
@@ -463,9 +489,10 @@ def run(trainer, command):
 
 
 def main():
+    end_with_launcher()
     path = os.environ.get("DYAD_TRAINER")
     if path is None:
-        sys.exit("DYAD_TRAINER names no socket: dyad starts this program, as agents.NAME.train.command says")
+        sys.exit("DYAD_TRAINER is not set: dyad starts this program, if agents.NAME.train.command names it")
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "127.0.0.1"),
                         ("MASTER_PORT", "0")):
         os.environ.setdefault(name, value)

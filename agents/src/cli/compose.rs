@@ -161,7 +161,7 @@ fn problems(config: &RunConfig) -> Vec<String> {
 }
 
 /// Returns the configuration as containers can play it, and its changes as options. Each container
-/// sees its own GPUs only, counted from `cuda:0`, and reaches others by name instead of on loopback.
+/// sees only its own GPUs, from `cuda:0`, and reaches others by name instead of on loopback.
 fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
     let (mut config, mut changes) = (config.clone(), Vec::new());
     for name in config.participants() {

@@ -52,7 +52,8 @@ pub struct TestArgs {
     /// Tasks, one JSON object per line
     #[arg(long)]
     pub task: PathBuf,
-    /// An answer of a role, or of one of its turns: its own, from 0. The seed draws from several.
+    /// Answer of a role, or of one of its turns (counted per role, from 0). The seed picks one of
+    /// several.
     /// Without one a role says the label, `approve` or `reject`
     #[arg(long = "say", value_name = "ROLE[@TURN]=TEXT")]
     pub says: Vec<String>,
@@ -112,7 +113,7 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
         let unused = says.unused();
         if !unused.is_empty() && table.is_none() {
             eprintln!(
-                "no turn used --say {}: give a role of the workflow, and a turn of its own, from 0",
+                "--say {} was never used: name a role of the workflow, and a turn that it plays (counted per role, from 0)",
                 unused.join(", ")
             );
         }

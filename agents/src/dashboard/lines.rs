@@ -1,7 +1,7 @@
 //! Lines of a growing file, by offset: from the end backwards, and new ones.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// The smallest part that is read at once.
@@ -99,7 +99,12 @@ pub(crate) fn forward(path: &Path, after: u64) -> io::Result<(Vec<Line>, u64)> {
     let begin = if file.metadata()?.len() < after { 0 } else { after };
     file.seek(SeekFrom::Start(begin))?;
     let mut text = Vec::new();
-    file.take(MOST).read_to_end(&mut text)?;
+    let mut file = BufReader::new(file);
+    file.by_ref().take(MOST).read_to_end(&mut text)?;
+    if text.len() as u64 == MOST && !text.contains(&b'\n') {
+        // One line is longer: the lines behind it come after it.
+        file.read_until(b'\n', &mut text)?;
+    }
     let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else {
         return Ok((Vec::new(), begin));
     };

@@ -5,17 +5,24 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The file `dashboard-PORT.token`. It is removed when this is dropped.
-pub(super) struct TokenFile(PathBuf);
+/// The file `dashboard-PORT.token`. It is removed when this is dropped, unless another dashboard
+/// with the same port has written it since.
+pub(super) struct TokenFile {
+    path: PathBuf,
+    token: String,
+}
 
 impl TokenFile {
     /// Writes the token. A folder of another user can be shown without the file: the log says so.
     pub(super) fn write(folder: &Path, port: u16, token: &str) -> Option<Self> {
         let path = folder.join(format!("dashboard-{port}.token"));
         match write(&path, token) {
-            Ok(()) => Some(Self(path)),
+            Ok(()) => Some(Self {
+                path,
+                token: token.to_owned(),
+            }),
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "the token stands in the URL only");
+                tracing::warn!(path = %path.display(), %error, "cannot write the token's file: take the token from the printed URL");
                 None
             }
         }
@@ -35,6 +42,8 @@ fn write(path: &Path, token: &str) -> io::Result<()> {
 
 impl Drop for TokenFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        if fs::read_to_string(&self.path).is_ok_and(|token| token.trim_end() == self.token) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }

@@ -14,9 +14,9 @@ use super::generation::Generation;
 use super::request::UnderWay;
 use super::{Engine, EngineError};
 
-/// A generation that was taken out.
+/// A generation that was taken out, and when its request came.
 #[derive(Debug)]
-pub struct Aside(Generation);
+pub struct Aside(Generation, Instant);
 
 impl Aside {
     #[must_use]
@@ -44,8 +44,7 @@ impl Engine {
     /// [`EngineError::Model`].
     pub fn take_out(&mut self, id: RequestId) -> Result<Option<Aside>, EngineError> {
         if let Some(row) = self.take_back(id) {
-            self.known.remove(&id);
-            return Ok(Some(Aside(row)));
+            return Ok(Some(self.set_aside(row)));
         }
         let Some(index) = self.rows.iter().position(|row| row.request.id == id) else {
             self.abort(id)?;
@@ -54,8 +53,12 @@ impl Engine {
         let _guard = tch::no_grad_guard();
         let mut row = self.remove(index)?;
         row.shared = None;
-        self.known.remove(&id);
-        Ok(Some(Aside(row)))
+        Ok(Some(self.set_aside(row)))
+    }
+
+    fn set_aside(&mut self, row: Generation) -> Aside {
+        let came = self.known.remove(&row.request.id);
+        Aside(row, came.unwrap_or_else(Instant::now))
     }
 
     /// Puts generations back in order, as many as have a free slot. Their caches are computed in
@@ -71,8 +74,10 @@ impl Engine {
             return Ok(());
         }
         for _ in 0..free {
-            let Some(Aside(row)) = aside.pop_front() else { break };
-            self.known.insert(row.request.id, Instant::now());
+            let Some(Aside(row, came)) = aside.pop_front() else {
+                break;
+            };
+            self.known.insert(row.request.id, came);
             self.fill_again(row)?;
         }
         Ok(())

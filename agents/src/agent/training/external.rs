@@ -34,6 +34,8 @@ const SOCKET: &str = "DYAD_TRAINER";
 const START: Duration = Duration::from_secs(600);
 /// The time in which the program must have ended when it should.
 const END: Duration = Duration::from_secs(30);
+/// The time between its termination and its kill.
+const TERM: Duration = Duration::from_secs(5);
 /// Time between two looks at the program.
 const LOOK: Duration = Duration::from_millis(20);
 /// The folder below the checkpoints' for files on their way between the two programs.
@@ -51,8 +53,12 @@ pub(super) async fn start(
     let start = move || -> anyhow::Result<(Box<dyn TrainerClient>, Pulse)> {
         let program = Program::start(&name, &words)?;
         let stream = program.connect(&name)?;
+        let limits = stream.try_clone()?;
+        // The agent watches for a trainer that hangs only after its start.
+        limits.set_read_timeout(Some(START))?;
         let exchange = std::path::absolute(exchange)?;
         let mut trainer = External::open(stream, shape, &model.canonicalize()?, exchange, options)?;
+        limits.set_read_timeout(None)?;
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         let pulse = trainer.pulse();
         Ok((Box::new(Watched { trainer, program }), pulse))
@@ -81,8 +87,8 @@ impl TrainerClient for Watched {
         self.trainer.close();
         match self.program.ended_within(END) {
             Some(status) if status.success() => {}
-            Some(status) => tracing::warn!(%status, "the external trainer did not end in order"),
-            None => tracing::warn!("the external trainer did not end: it is killed"),
+            Some(status) => tracing::warn!(%status, "the external trainer ended with an error: read its output"),
+            None => tracing::warn!("the external trainer did not end within 30 s and is killed"),
         }
     }
 }
@@ -101,6 +107,7 @@ impl Program {
         let listener = listen(&folder, &socket).with_context(|| format!("listening at {}", socket.display()))?;
         let child = command(words, &socket).and_then(|mut command| command.spawn());
         let child = child.map_err(|error| {
+            let _ = std::fs::remove_dir_all(&folder);
             let problem = format!("agent {name}: its train.command {words:?} cannot be started: {error}");
             Usage::new(problem).hint("name a program of this machine, with its path if it is not in PATH")
         })?;
@@ -127,13 +134,13 @@ impl Program {
             }
             if let Some(status) = self.ended() {
                 let problem = format!(
-                    "agent {name}: its external trainer ended before it connected, with {status}; its output tells why"
+                    "agent {name}: its external trainer ended with {status} before it connected: read its output, then correct train.command"
                 );
                 return Err(Usage::new(problem).into());
             }
             std::thread::sleep(LOOK);
         }
-        bail!("the external trainer of agent {name} has not connected to {SOCKET} within {START:?}")
+        bail!("the external trainer of agent {name} did not connect to the socket in {SOCKET} within {START:?}")
     }
 
     fn ended_within(&self, limit: Duration) -> Option<ExitStatus> {
@@ -161,8 +168,10 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Ranks of a launcher that has ended may still run in its group.
         if let Some(group) = self.group() {
+            // torchrun ends its ranks, which are in sessions of their own.
+            let _ = kill_process_group(group, Signal::TERM);
+            let _ = self.ended_within(TERM);
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait();
@@ -183,7 +192,7 @@ fn listen(folder: &Path, socket: &Path) -> io::Result<UnixListener> {
 }
 
 fn command(words: &[String], socket: &Path) -> io::Result<Command> {
-    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("it is empty"))?;
+    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("name a program"))?;
     let mut command = Command::new(program);
     command
         .args(arguments)

@@ -44,9 +44,10 @@ impl TurnTimes {
         });
     }
 
-    /// Notes how long the engine needed for a turn that was asked for.
+    /// Notes how long the engine needed for a turn that was asked for. A late copy of an answer
+    /// changes nothing.
     pub(super) fn measure(&mut self, key: &TurnKey, times: EngineTimes) {
-        if let Some(timed) = self.turns.get_mut(key) {
+        if let Some(timed) = self.turns.get_mut(key).filter(|timed| timed.committed.is_none()) {
             timed.engine = Some(times);
         }
     }

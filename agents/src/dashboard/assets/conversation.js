@@ -14,7 +14,7 @@ export async function conversationPage([group, member], _options, signal) {
   const id = `${group}/${member}`;
   reading("Reading the transcript");
   const [{ transcript, custody, members }, { tokens }] = await Promise.all([
-    get(api("conversations", group, member), signal), get(api("conversations", group, member, "tokens"), signal)]);
+    get(api("conversations", group, member), signal), recorded(group, member, signal)]);
   const number = Number(member);
   const at = members.findIndex((one) => one.member === number);
   const near = (by) => members[at + by] && to("c", group, String(members[at + by].member));
@@ -37,6 +37,16 @@ export async function conversationPage([group, member], _options, signal) {
   const listed = (by) => inList >= 0 && LIST.ids[inList + by] && conversationLink(LIST.ids[inList + by]);
   Object.assign(page.keys, { n: go(near(1)), p: go(near(-1)), u: go(to("g", group)),
     j: go(listed(1)), k: go(listed(-1)) });
+}
+
+/** The tokens, or none if they are too many to show. */
+async function recorded(group, member, signal) {
+  try {
+    return await get(api("conversations", group, member, "tokens"), signal);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return { tokens: [] };
+  }
 }
 
 function turns(transcript, tokens) {

@@ -104,18 +104,26 @@ impl FileTail {
 
     /// Returns an event that only tells the client its place.
     fn begin(&self) -> Bytes {
-        Bytes::from(format!("id: {}\nevent: begin\ndata: {{}}\n\n", self.read))
+        // A client keeps no empty id, and would begin at the ends of the files again.
+        let id = if self.read.0.is_empty() {
+            "none@0".into()
+        } else {
+            self.read.to_string()
+        };
+        Bytes::from(format!("id: {id}\nevent: begin\ndata: {{}}\n\n"))
     }
 
-    /// Reads what was written since the last call.
-    fn extend(&mut self) -> Result<Vec<Bytes>, ApiError> {
+    /// Reads what was written since the last call. A file that cannot be read now is read later.
+    fn extend(&mut self) -> Vec<Bytes> {
         let mut events = Vec::new();
         for topic in self.topics.clone() {
-            for (name, process, path) in topic.files(&self.folder)? {
-                self.extend_by(&topic, (&name, &process), &path, &mut events)?;
+            for (name, process, path) in topic.files(&self.folder).unwrap_or_default() {
+                if let Err(error) = self.extend_by(&topic, (&name, &process), &path, &mut events) {
+                    tracing::debug!(%error, path = %path.display(), "a streamed file cannot be read");
+                }
             }
         }
-        Ok(events)
+        events
     }
 
     fn extend_by(
@@ -147,8 +155,7 @@ impl FileTail {
             let read = log_scope::spawn_blocking(move || (self.extend(), self)).await;
             let Ok((events, rest)) = read else { return };
             self = rest;
-            // A file that cannot be read now is read at the next look.
-            for event in events.unwrap_or_default() {
+            for event in events {
                 if send.send(event).await.is_err() {
                     return;
                 }
@@ -204,15 +211,26 @@ mod tests {
                 .map(|event| parts(event).1["line"]["message"].clone())
                 .collect()
         };
-        let whole = open(Some(begin)).extend().unwrap();
+        let whole = open(Some(begin)).extend();
         assert_eq!(numbers(&whole), ["m1", "m2", "m3"]);
         append(&folder.metrics("b"), &line(4));
         for broken in 1..=whole.len() {
             let (last, _) = parts(&whole[broken - 1]);
-            let rest = open(Some(last)).extend().unwrap();
+            let rest = open(Some(last)).extend();
             let both: Vec<Value> = numbers(&whole[..broken]).into_iter().chain(numbers(&rest)).collect();
             assert_eq!(both, ["m1", "m2", "m3", "m4"], "broken after {broken}");
         }
+    }
+
+    #[test]
+    fn unreadable_file_keeps_no_line_of_another_back() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let topics = vec![FileTopic::Log("a".into()), FileTopic::Metrics];
+        let mut tail = FileTail::open(folder.clone(), topics, None).unwrap();
+        append(&folder.log("a"), &line(0));
+        fs::create_dir_all(folder.metrics("a")).unwrap();
+        assert_eq!(tail.extend().len(), 1);
     }
 
     #[test]

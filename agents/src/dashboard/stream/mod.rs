@@ -105,7 +105,10 @@ pub(crate) async fn open(
 async fn beats(commands: Arc<dyn CommandAnswers>, folder: RunFolder, send: mpsc::Sender<Bytes>) {
     let mut tick = tokio::time::interval(TICK);
     loop {
-        tick.tick().await;
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = send.closed() => return,
+        }
         match commands.status(&folder).await {
             Ok(status) => {
                 if send.send(event("beats", &status)).await.is_err() {

@@ -123,12 +123,20 @@ impl Sink {
 
     fn line(&mut self, line: &[u8]) -> io::Result<()> {
         if self.size > 0 && self.size + line.len() as u64 > self.largest {
-            self.file.flush()?;
-            std::fs::rename(&self.path, self.path.with_extension("old.jsonl"))?;
-            *self = Self::open(&self.path, self.largest)?;
+            if let Err(error) = self.rotate() {
+                tracing::warn!(path = %self.path.display(), %error, "this file goes on without a limit");
+                self.largest = u64::MAX;
+            }
         }
         self.size += line.len() as u64;
         self.file.write_all(line)
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        std::fs::rename(&self.path, self.path.with_extension("old.jsonl"))?;
+        *self = Self::open(&self.path, self.largest)?;
+        Ok(())
     }
 }
 

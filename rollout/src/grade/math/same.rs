@@ -128,8 +128,8 @@ fn sets(a: &[Answer], b: &[Answer], depth: usize, budget: &Budget) -> bool {
     a.len() <= LARGEST && b.len() <= LARGEST && within(a, b) && within(b, a)
 }
 
-/// Returns the values of different variables in the order of their letters: 2 and -1 of
-/// `y = -1, x = 2`, which is the point `(2, -1)`.
+/// Returns the values of consecutive letters in their order: 2 and -1 of `y = -1, x = 2`, which is
+/// the point `(2, -1)`. Other letters have no certain order: w and h are a width and a height.
 fn assigned(set: &[Answer]) -> Option<Vec<Answer>> {
     let assignment = |one: &Answer| match one {
         Answer::Named(Named { name, value, .. }) => match name.as_slice() {
@@ -140,8 +140,11 @@ fn assigned(set: &[Answer]) -> Option<Vec<Answer>> {
     };
     let mut assigned: Vec<(char, Answer)> = set.iter().map(assignment).collect::<Option<_>>()?;
     assigned.sort_by_key(|(letter, _)| *letter);
-    let different = assigned.windows(2).all(|pair| pair[0].0 != pair[1].0);
-    different.then(|| assigned.into_iter().map(|(_, value)| value).collect())
+    let next = |pair: &[(char, Answer)]| u32::from(pair[1].0) == u32::from(pair[0].0) + 1;
+    assigned
+        .windows(2)
+        .all(next)
+        .then(|| assigned.into_iter().map(|(_, value)| value).collect())
 }
 
 /// Returns the elements of a union of sets.

@@ -17,6 +17,7 @@ pub(crate) struct StoredParams {
     layout: Arc<Layout>,
     prefix: &'static str,
     kind: Kind,
+    read: Box<dyn Fn()>,
 }
 
 impl StoredParams {
@@ -30,7 +31,15 @@ impl StoredParams {
             layout: Arc::clone(layout),
             prefix,
             kind,
+            read: Box::new(|| {}),
         })
+    }
+
+    /// Calls `read` for each parameter that is read.
+    #[must_use]
+    pub(crate) fn on_read(mut self, read: impl Fn() + 'static) -> Self {
+        self.read = Box::new(read);
+        self
     }
 }
 
@@ -51,6 +60,7 @@ impl ParamSource for StoredParams {
         }
         let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
         values.f_copy_data_u8(&mut bytes, spec.numel)?;
+        (self.read)();
         Ok(bytes)
     }
 }

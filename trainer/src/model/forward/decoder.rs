@@ -112,8 +112,8 @@ impl Decoder {
         self.embedding.kind()
     }
 
-    /// The head's matrix, `[vocab, hidden]`, without an adapter's change: in f32, or in bf16 on GPUs
-    /// that multiply bf16 with f32 sums. It is the embedding when tied.
+    /// The head's matrix, `[vocab, hidden]`, without an adapter's change. It is f32, or bf16 on a
+    /// GPU that multiplies it with f32 sums. It is the embedding when tied.
     pub fn head_weight(&self) -> &Tensor {
         self.head.matrix()
     }

@@ -68,7 +68,11 @@ impl External {
     }
 
     fn written(&self) -> Result<Written, ModelError> {
-        let open = |file: &str, prefix, kind| StoredParams::open(&self.exchange.join(file), &self.layout, prefix, kind);
+        let open = |file: &str, prefix, kind| {
+            let pulse = self.line.pulse().clone();
+            let params = StoredParams::open(&self.exchange.join(file), &self.layout, prefix, kind)?;
+            Ok(params.on_read(move || pulse.mark()))
+        };
         let reference = format!("{REFERENCE}/{WEIGHTS}");
         let has_reference = self.state.reference;
         Ok(Written {

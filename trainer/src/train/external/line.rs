@@ -59,7 +59,7 @@ impl Line {
     /// Tells the program to end.
     pub(super) fn end(&mut self) {
         if let Err(error) = self.send(&Message::End) {
-            tracing::warn!(%error, "the external trainer did not receive its end: it ends when the connection closes");
+            tracing::warn!(%error, "could not send `end` to the external trainer: it ends when the connection closes");
         }
     }
 
@@ -75,11 +75,14 @@ impl Line {
         read.map_err(|error| format!("reading a reply: {error}"))?;
         self.pulse.mark();
         if !line.ends_with('\n') {
-            return Err("it has ended; its output says why".into());
+            return Err("it closed the connection: read its output".into());
         }
         serde_json::from_str(&line).map_err(|error| {
             let begin: String = line.chars().take(200).collect();
-            format!("it sent a line that is no message ({error}): {}", begin.trim_end())
+            format!(
+                "it sent a line that is not a valid message ({error}): {}",
+                begin.trim_end()
+            )
         })
     }
 }
