@@ -128,8 +128,8 @@ fn sets(a: &[Answer], b: &[Answer], depth: usize, budget: &Budget) -> bool {
     a.len() <= LARGEST && b.len() <= LARGEST && within(a, b) && within(b, a)
 }
 
-/// Returns the values of different variables in the order of their letters: 2 and -1 of
-/// `y = -1, x = 2`, which is the point `(2, -1)`.
+/// Returns the values of different variables, in the order of their letters. Thus `y = -1, x = 2`
+/// becomes 2 and -1, and equals the point `(2, -1)`.
 fn assigned(set: &[Answer]) -> Option<Vec<Answer>> {
     let assignment = |one: &Answer| match one {
         Answer::Named(Named { name, value, .. }) => match name.as_slice() {
