@@ -5,8 +5,8 @@
 
 The wheel has `dyad` for the environment's bin/, and a package `dyad` with dyad-full and configs/.
 dyad-full finds libtorch in the package `torch` next to it: its run path is replaced. So the wheel
-needs torch of exactly this release, and no compiler. After `make setup GPU=1` it has the library of
-groups over NCCL too. Packing needs readelf and strip (binutils).
+needs torch of exactly this release, and no compiler. After `make setup GPU=1` it has the library
+of NCCL groups too. Packing needs readelf and strip (binutils).
 """
 
 import base64
@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "2.11.0"
 RUN_PATH = b"$ORIGIN/../torch/lib"
-# Beside the CUDA half of libtorch, where the set-up compiled it (device/cuda.rs).
+# The set-up compiles the library of NCCL groups to the folder of libtorch_cuda.so (device/cuda.rs).
 CUDA = os.environ.get("DYAD_LIBTORCH_CUDA") or ROOT / ".libtorch/gpu/torch/lib/libtorch_cuda.so"
 NCCL = Path(CUDA).with_name("libdyad_nccl.so")
 # Libraries that every Linux of the wheel's tag has, by the manylinux policy.

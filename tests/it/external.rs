@@ -10,7 +10,7 @@ use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The Python with torch, if there is one. `make parity` names it.
+/// Returns the Python that has torch, if `make parity` named one.
 fn python() -> Option<String> {
     let python = std::env::var("DYAD_PARITY_PYTHON").ok();
     if python.is_none() {
@@ -19,7 +19,7 @@ fn python() -> Option<String> {
     python
 }
 
-/// The command of two ranks.
+/// Returns the command that starts two ranks.
 fn command(python: &str) -> Vec<String> {
     let script = Program::root().join("trainer/external/fsdp2.py");
     let words = [
@@ -38,7 +38,7 @@ fn config(python: &str, of: Small) -> Small {
     of.set("agents.a.train.command", command(python))
 }
 
-/// The processes of the ranks that a rank's parent started.
+/// Returns the ids of the ranks that run `script`, without their launcher.
 fn ranks(script: &str) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -50,8 +50,8 @@ fn ranks(script: &str) -> Vec<u32> {
     numbers.filter(is_rank).collect()
 }
 
-/// Agent a speaks and trains with FSDP2, agent b names the object and trains built in. Neither can
-/// win alone.
+/// Agent a describes the object, and trains with FSDP2. Agent b names it, and trains with the
+/// built-in trainer. Neither can win alone.
 #[test]
 fn demo_learns_with_an_external_trainer() {
     let Some(python) = python() else { return };
@@ -71,7 +71,7 @@ fn killed_rank_of_an_external_trainer_ends_its_agent() {
     let program = program();
     let folder = program.home().join("links");
     std::fs::create_dir(&folder).unwrap();
-    // A name of its own: other runs of this machine have ranks too.
+    // A path of this test only: other runs on this machine have ranks too.
     let script = folder.join("ranks.py");
     std::os::unix::fs::symlink(Program::root().join("trainer/external/fsdp2.py"), &script).unwrap();
     let script = script.display().to_string();

@@ -21,7 +21,8 @@ impl Host {
         }
         symlink(env!("CARGO_BIN_EXE_dyad-light-under-test"), at("built/dyad")).unwrap();
         symlink(crate::DYAD, at("built/dyad-full")).unwrap();
-        // The set-up compiles the library of NCCL groups for GPU hosts only: another one stands in.
+        // The set-up compiles the library of NCCL groups for GPU hosts only. Here any library
+        // stands in for it.
         symlink(libtorch().join("lib/libc10.so"), at("built/libdyad_nccl.so")).unwrap();
         let mut pack = Command::new("python3");
         pack.arg(Program::root().join("agents/wheel.py"));

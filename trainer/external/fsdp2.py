@@ -6,10 +6,10 @@ dyad starts it as agents.NAME.train.command says, for example:
     ["torchrun", "--nproc-per-node", "8", "trainer/external/fsdp2.py"]
 
 It connects to the Unix socket that DYAD_TRAINER names and speaks the protocol of trainer/README.md
-("An external trainer"): one JSON object in each line, a command of dyad and its reply in turn. Rank 0
-speaks and passes each command on; all ranks run it together. GPUs use NCCL, CPUs Gloo. Masters,
-gradients and AdamW are f32 and split among the ranks. Any failure ends all ranks: dyad starts them
-again from the newest checkpoint.
+("An external trainer"): each line is a JSON object, a command of dyad or the reply to it. Rank 0 has
+the connection and passes each command on; all ranks run it together. GPUs use NCCL, CPUs Gloo.
+Masters, gradients and AdamW are f32 and split among the ranks. Any failure ends all ranks. dyad then
+starts them again from the newest checkpoint.
 
 It needs torch 2.11, numpy and safetensors. Without torchrun it is one rank.
 """
@@ -37,11 +37,11 @@ from torch.distributed.tensor import distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
 PROTOCOL = 1
-# Differences of log-probs are held within this range.
+# Differences of log-probs are clamped to this size, so that their exponentials stay finite.
 LIMIT = 20.0
-# Logits of a chunk of tokens, computed again in the backward pass: 128 MiB in f32.
+# The number of logits in a chunk of tokens: 128 MiB in f32. The backward pass computes them again.
 CHUNK = 1 << 25
-# dyad may have nothing to train for days.
+# The ranks wait so long for a command: dyad may have nothing to train for days.
 IDLE = timedelta(days=30)
 SAFETENSORS = {torch.float32: "F32", torch.bfloat16: "BF16"}
 
@@ -82,7 +82,7 @@ class Attention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = turn(q, cos, sin), turn(k, cos, sin), split(self.v_proj(x), self.kv_heads)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        # Zeros fill the ends of rows, where no token looks: the causal mask is enough.
+        # Rows are padded at their ends. The causal mask hides the padding from all other tokens.
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
         return self.o_proj(y.transpose(1, 2).reshape(count, length, -1))
 
@@ -127,7 +127,7 @@ class Trunk(nn.Module):
 
 
 class Policy(nn.Module):
-    """A model under Hugging Face's names of parameters."""
+    """A model with Hugging Face's names of parameters."""
 
     def __init__(self, shape, rope, recompute):
         super().__init__()
@@ -136,7 +136,7 @@ class Policy(nn.Module):
         self.rope, self.chunk = rope, max(1, CHUNK // shape["vocab"])
 
     def forward(self, micro):
-        """Log-probs and entropies of the micro-batch's trained tokens."""
+        """Returns the log-probs and entropies of the micro-batch's trained tokens."""
         x = self.model.embed_tokens(micro["ids"])
         cos, sin = self.tables(x)
         for layer in self.model.layers:
@@ -165,7 +165,7 @@ class Policy(nn.Module):
 
 
 def losses(loss, micro, logp, entropy, reference):
-    """The loss of each trained token before its weight (trainer/src/loss has the same in Rust)."""
+    """Returns each trained token's loss, without its weight, as trainer/src/loss does in Rust."""
     if loss["kind"] == "cross_entropy":
         return -logp
     term = surrogate(loss["surrogate"], logp, micro["old"], micro["advantage"])
@@ -177,7 +177,7 @@ def losses(loss, micro, logp, entropy, reference):
 
 
 def numbers(column):
-    """The values for JSON, which has only finite ones."""
+    """Returns the values as a list for JSON: None if they are not finite."""
     return [value if math.isfinite(value) else None for value in column.tolist()]
 
 
@@ -232,7 +232,10 @@ class Files:
 
 
 def write(path, entries, report):
-    """Writes a safetensors file of (name, tensor, dtype), one tensor at a time. All ranks call it; rank 0 writes."""
+    """Writes entries (name, tensor, dtype) to a safetensors file, one tensor at a time.
+
+    All ranks must call it, because each gives its parts. Rank 0 writes.
+    """
     first = dist.get_rank() == 0
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, tensor, dtype in entries:
@@ -270,14 +273,14 @@ class Trainer:
         self.optimizer = torch.optim.AdamW([group(True), group(False)])
 
     def make(self, recompute, dtype):
-        """A model of this shape, split among the ranks."""
+        """Returns a model of this shape, split among the ranks."""
         with torch.device("meta"):
             model = Policy(self.shape, self.rope, recompute).to(dtype)
         # Temperatures and targets stay as they are: 0.7 in bf16 is another temperature.
         mixed = MixedPrecisionPolicy(self.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         for layer in model.model.layers:
             fully_shard(layer, mesh=self.mesh, mp_policy=mixed)
-        # Split again after each pass: between commands every parameter is this rank's part.
+        # Split again after each pass: between commands a rank has only its part of each parameter.
         fully_shard(model, mesh=self.mesh, mp_policy=mixed, reshard_after_forward=True)
         return model.to_empty(device=self.device)
 
@@ -292,13 +295,13 @@ class Trainer:
         whole = whole.to(self.device, own.dtype)
         own.copy_(distribute_tensor(whole, own.device_mesh, own.placements, src_data_rank=None))
 
-    # A rank without a micro-batch computes an empty one: the ranks exchange layers in step.
+    # A rank without a micro-batch computes an empty one: all ranks must exchange each layer.
     def micro_batches(self, rows):
-        """This rank's micro-batches: indices of rows, and their columns. All ranks have equally many."""
+        """Returns this rank's micro-batches: row indices, columns. All ranks get equally many."""
         order = sorted(range(len(rows)), key=lambda row: len(rows[row]["ids"]))
         packed = []
         for row in order:
-            # Rows are padded to the longest, which is the last.
+            # Rows are padded to the longest. They are sorted, so that is the new one.
             if not packed or (len(packed[-1]) + 1) * len(rows[row]["ids"]) > self.budget:
                 packed.append([])
             packed[-1].append(row)
@@ -329,7 +332,7 @@ class Trainer:
             logp, entropy = self.policy(micro)
             terms = micro["weight"] * losses(loss, micro, logp, entropy, reference)
             value = terms.sum()
-            # FSDP divides the sum of the ranks' gradients by their number.
+            # FSDP takes the mean of the ranks' gradients, but the loss is a sum over ranks.
             (value * self.ranks).backward()
             total += terms.detach().double().sum().item()
             columns = [logp.detach(), entropy.detach()] + ([reference] if needs_reference else [])
@@ -358,7 +361,7 @@ class Trainer:
         return {row: [column[place] for column in parts] for place, row in enumerate(batch)}
 
     def gather(self, own):
-        """The entries of all ranks."""
+        """Returns the entries of all ranks."""
         parts = [None] * self.ranks
         dist.all_gather_object(parts, own, group=dist.group.WORLD)
         return {key: value for part in parts for key, value in part.items()}
@@ -451,7 +454,7 @@ def end_with(connection):
 
 
 class Dyad:
-    """The connection of rank 0. The other ranks have none."""
+    """The connection to dyad. Only rank 0 has one."""
 
     def __init__(self, path):
         connection = socket.socket(socket.AF_UNIX)
@@ -466,7 +469,7 @@ class Dyad:
         self.out.flush()
 
     def next(self):
-        """The next command, or None at the end."""
+        """Returns the next command, or None once the connection is closed."""
         line = self.lines.readline()
         return json.loads(line) if line.endswith("\n") else None
 

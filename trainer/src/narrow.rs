@@ -1,19 +1,23 @@
 //! Products of bf16 matrices with f32 sums, which GPUs compute on tensor cores.
 //!
-//! The states before the output matrix are the result of a bf16 norm, and the matrix is bf16. Both
-//! hold bf16 numbers after they are widened to f32. A product of bf16 operands with f32 sums
-//! therefore has the same terms as an f32 product, at about ten times its rate, and needs no f32
-//! copy of the matrix. The gradient of the logits has more digits: it is split into two bf16 parts,
-//! which together keep 16 bits of its mantissa.
+//! The output matrix is bf16, and the states that it multiplies come from a bf16 norm. Both hold
+//! bf16 numbers even when they are widened to f32. The product of the bf16 operands with f32 sums
+//! therefore has the same terms as the f32 product. It is about ten times as fast, and needs no f32
+//! copy of the matrix.
+//!
+//! The gradient of the logits has more digits. It is split into two bf16 parts, which together keep
+//! 16 bits of its mantissa.
 
 use std::sync::OnceLock;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-/// The largest accepted relative error of a product. A library that sums in bf16 has 1e-3 and more.
+/// The largest accepted relative error of a product. A library that sums in bf16 has an error of
+/// 1e-3 or more.
 const WIDEST_ERROR: f64 = 1e-5;
 
-/// Returns true if this device computes such products. Tested once, on the first GPU that asks.
+/// Returns true if this device computes such products. The first call on a GPU tests it, for all
+/// GPUs.
 pub(crate) fn serves(device: Device) -> bool {
     static SERVES: OnceLock<bool> = OnceLock::new();
     device.is_cuda()
@@ -25,21 +29,21 @@ pub(crate) fn serves(device: Device) -> bool {
         })
 }
 
-/// Computes `x W^T` in f32: `x` is `[n, in]` of f32 that holds bf16 numbers, `weight` `[out, in]`
-/// of bf16. Records no gradient.
+/// Computes `x W^T` in f32. `x` is `[n, in]` in f32, with numbers that are exact in bf16. `weight`
+/// is `[out, in]` in bf16. Records no gradient.
 pub(crate) fn times(x: &Tensor, weight: &Tensor) -> Result<Tensor, TchError> {
     product(&x.f_to_kind(Kind::BFloat16)?, &weight.f_tr()?)
 }
 
-/// The same for any `x`, in 16 bits of its mantissa.
+/// Computes `x W^T` for any f32 numbers in `x`, with 16 bits of their mantissas.
 pub(crate) fn times_split(x: &Tensor, weight: &Tensor) -> Result<Tensor, TchError> {
     let (high, rest) = split(x)?;
     let weight = weight.f_tr()?;
     product(&high, &weight)?.f_add(&product(&rest, &weight)?)
 }
 
-/// Computes `sum += a^T b` in 16 bits of the mantissa of `a`: `a` is `[n, out]` and `sum`
-/// `[out, in]` of f32, `b` `[n, in]` of f32 that holds bf16 numbers.
+/// Computes `sum += a^T b`, with 16 bits of the mantissas of `a`. `a` is `[n, out]` and `sum` is
+/// `[out, in]`, both in f32. `b` is `[n, in]` in f32, with numbers that are exact in bf16.
 pub(crate) fn add_outer(sum: &Tensor, a: &Tensor, b: &Tensor) -> Result<(), TchError> {
     let (high, rest) = split(a)?;
     let b = b.f_to_kind(Kind::BFloat16)?;
@@ -49,15 +53,15 @@ pub(crate) fn add_outer(sum: &Tensor, a: &Tensor, b: &Tensor) -> Result<(), TchE
     Ok(())
 }
 
-/// Returns two bf16 tensors with the sum `x`, to 16 bits.
+/// Returns two bf16 tensors. Their sum is `x` with 16 bits of its mantissas.
 fn split(x: &Tensor) -> Result<(Tensor, Tensor), TchError> {
     let high = x.f_to_kind(Kind::BFloat16)?;
     let rest = x.f_sub(&high.f_to_kind(Kind::Float)?)?.f_to_kind(Kind::BFloat16)?;
     Ok((high, rest))
 }
 
-/// Computes the product of two bf16 matrices in f32. libtorch has none on a CPU, where the widened
-/// matrices have the same one.
+/// Computes the product of two bf16 matrices in f32. libtorch has no such product on a CPU, where
+/// the widened matrices give the same result.
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, TchError> {
     if a.device().is_cuda() {
         return a.f_mm_dtype(b, Kind::Float);
@@ -77,10 +81,10 @@ fn add_product(sum: &Tensor, a: &Tensor, b: &Tensor) -> Result<(), TchError> {
     Ok(())
 }
 
-/// Returns the largest error of all three products on a device, in parts of the largest value.
+/// Returns the largest error of the three products on a device, relative to their largest value.
 fn error(device: Device) -> Result<f64, TchError> {
     let _no_grad = tch::no_grad_guard();
-    // Unlike numbers of bf16, and one operand with more digits.
+    // Two operands with various bf16 numbers, and one with more digits.
     let values = |rows: i64, columns: i64, step: f64, kind| {
         let places = Tensor::f_arange(rows * columns, (Kind::Double, Device::Cpu))?;
         let values = places.f_mul_scalar(step)?.f_sin()?.f_view([rows, columns])?;

@@ -86,8 +86,8 @@ fn tell(error: &anyhow::Error) -> i32 {
     if usage.is_some() { 2 } else { 1 }
 }
 
-/// Returns true if the reader of `dyad ... | head` has closed the pipe: these commands write to no
-/// other one.
+/// Returns true if the reader of the output has closed its pipe, as `head` does. These commands
+/// write to no other pipe.
 fn is_closed_output(error: &anyhow::Error) -> bool {
     let output = error.downcast_ref::<std::io::Error>();
     output.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)

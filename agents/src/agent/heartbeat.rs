@@ -36,7 +36,7 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
             };
             if let Err(error) = beat(&agent, engine.as_ref(), seq, shown).await {
                 if matches!(error.downcast_ref(), Some(PublishError::Closed)) {
-                    // The process closes its bus at its end.
+                    // The process is ending and has closed its bus.
                     return;
                 }
                 tracing::warn!(%error, "cannot send a heartbeat: the agent tries again within half a second");

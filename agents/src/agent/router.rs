@@ -150,7 +150,7 @@ impl Router {
         Self { observed, ..self }
     }
 
-    /// The same router, which writes the tokens of the turns that are to be recorded.
+    /// Sets the file in which the router records tokens.
     #[must_use]
     pub(crate) fn recording(self, records: Option<TokenRecords>) -> Self {
         Self { records, ..self }

@@ -98,10 +98,10 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<()> {
 }
 
 impl DashboardOption {
-    /// Refuses an address that is taken, before a run begins.
+    /// Checks that the address is free, before a run begins.
     ///
     /// # Errors
-    /// Wrong usage, with another address.
+    /// The address cannot be listened on. The hint names an address that works.
     pub fn check(&self) -> anyhow::Result<()> {
         let Some(address) = self.dashboard else { return Ok(()) };
         match std::net::TcpListener::bind(address) {

@@ -36,7 +36,7 @@ pub(super) fn reports(config: &RunConfig, processes: Processes) -> Vec<DeviceRep
 /// Returns the number of ranks of a trainer, if torchrun or another launcher has started this
 /// process.
 pub(super) fn launched() -> Option<usize> {
-    // A rank with half of the variables rejects them when it starts.
+    // A rank with incomplete variables reports them itself when it starts.
     Launched::of_environment().ok()?.map(|launched| launched.world_size)
 }
 

@@ -1,4 +1,4 @@
-//! The front end, in the binary: a page, its style, a module for each of its pages, and uPlot.
+//! The front end, compiled into the binary: a page, its style, JavaScript modules and uPlot.
 
 use actix_web::HttpResponse;
 
@@ -9,7 +9,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Names a module of the front end.
+/// Makes the [`Asset`] of a JavaScript module.
 macro_rules! module {
     ($name:literal) => {
         (

@@ -14,13 +14,13 @@ use crate::run_folder::RunFolder;
 pub trait CommandAnswers: Send + Sync {
     /// Returns what `dyad status --json` prints.
     async fn status(&self, folder: &RunFolder) -> anyhow::Result<Value>;
-    /// Returns how and why the run is over, or `None` if it may be live.
+    /// Returns the text that says how and why the run ended, or `None` if it may be live.
     async fn over(&self, folder: &RunFolder) -> anyhow::Result<Option<String>>;
     /// Returns the broker's counts for the audit, or `None` if no broker answers.
     async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts>;
     /// Returns the letters of `dyad tasks dead`. They stay in their queue.
     async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>>;
-    /// Returns what `dyad compare --json` writes. Blocks the thread.
+    /// Returns the output of `dyad compare --json`. Blocks the thread.
     fn compare(&self, a: &RunFolder, b: &RunFolder) -> anyhow::Result<Value>;
     /// Connects to the messages of a live run.
     async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>>;

@@ -17,10 +17,10 @@ use crate::base::secret::Token;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
-/// The paths below a run at which something is changed.
+/// The paths below a run that take a POST and change the run.
 const PATHS: [&str; 5] = ["tasks", "letters/requeue", "letters/edit", "letters/drop", "orders"];
 
-/// Returns true for a path at which something is changed.
+/// Returns true if a request to this path changes a run.
 fn is_change(path: &str) -> bool {
     let below = path.strip_prefix("/api/runs/").and_then(|rest| rest.split_once('/'));
     below.is_some_and(|(_, path)| PATHS.contains(&path))
@@ -54,7 +54,7 @@ impl Guard {
         }
     }
 
-    /// Adds a token for Prometheus, which must not have the one that opens pages.
+    /// Adds a token that opens `/metrics` only. Prometheus must not have the token of the pages.
     pub(crate) fn with_metrics(mut self, token: Option<Token>) -> Self {
         self.metrics = RequestGuard::new(token, Vec::new());
         self
@@ -72,7 +72,8 @@ impl Guard {
 
     /// Checks one request. The front end needs no token, because it holds no data.
     fn allow(&self, method: &Method, head: RequestHead<'_>) -> Result<(), ApiError> {
-        // No web page has this token; a scraper in another container names this one by its service.
+        // The host is not checked: no web page has this token, and a scraper in another container
+        // uses the name of its service.
         if head.path == "/metrics" && method == Method::GET && self.metrics.is_proven(head.authorization) {
             return Ok(());
         }

@@ -86,7 +86,7 @@ impl Backward {
     }
 }
 
-/// Returns the offset behind the last whole line.
+/// Returns the offset after the last complete line.
 pub(crate) fn end(path: &Path) -> io::Result<u64> {
     let last = Backward::open(path, None)?.next_line()?;
     Ok(last.map_or(0, |(at, line)| at + line.len() as u64 + 1))

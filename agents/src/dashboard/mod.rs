@@ -2,11 +2,10 @@
 //!
 //! [`guard`] checks every request. [`assets`] holds the front end, in the binary. [`openapi`]
 //! describes the API. [`routes`] connects the paths of the JSON API with the readers in [`api`].
-//! They read files by offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers.
-//! [`stream`] sends what happens: committed turns, thinned by [`sampler`], and new lines of
-//! files. [`watch`] shows queues and silent processes to Prometheus. What commands print with
-//! `--json` comes from the commands, through [`CommandAnswers`]; [`changes`] are made by them
-//! too.
+//! The readers use files by offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers.
+//! [`stream`] sends events: committed turns, thinned by [`sampler`], and new lines of files.
+//! [`watch`] shows queues and silent processes to Prometheus. [`CommandAnswers`] passes on the
+//! output of commands with `--json`, and makes [`changes`] as the commands do.
 
 pub(crate) mod answer;
 mod api;
@@ -63,7 +62,7 @@ pub struct Plan {
     guard: Guard,
     /// The token as text, for the URL.
     secret: Option<String>,
-    /// The token was made here: no variable holds it.
+    /// True if the token was made here: no variable holds it.
     is_random: bool,
 }
 
@@ -115,7 +114,7 @@ pub struct Served {
     /// The URL for the browser, with the token.
     pub url: String,
     server: ServerHandle,
-    /// Removes the file at the end.
+    /// Removes its file on drop.
     _token_file: Option<TokenFile>,
 }
 

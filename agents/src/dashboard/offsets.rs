@@ -1,4 +1,4 @@
-//! How far each file was read, as text: `NAME@OFFSET,NAME@OFFSET`.
+//! The offset up to which each file was read, as text: `NAME@OFFSET,NAME@OFFSET`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,8 +10,10 @@ use super::answer::ApiError;
 pub(crate) struct Offsets(pub(crate) BTreeMap<String, u64>);
 
 impl Offsets {
+    /// Reads the text that `Display` writes.
+    ///
     /// # Errors
-    /// The text is none that [`Offsets`] made.
+    /// The text has another form.
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let part = |part: &str| {
             let (name, offset) = part.rsplit_once('@')?;

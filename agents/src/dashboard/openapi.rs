@@ -1,4 +1,4 @@
-//! `/api/openapi.json`: the document of the API, made from the types that it reads and answers.
+//! `/api/openapi.json`: the OpenAPI document, made from the types of queries, bodies and answers.
 
 use actix_web::HttpResponse;
 use schemars::generate::SchemaSettings;
@@ -10,16 +10,16 @@ use super::api::{compare, conversations, evaluations, facts, letters, logs, seri
 use super::changes;
 use super::shapes::{AllRuns, Audited, Configured, Metric, Sides, Streamed, Wanted};
 
-/// Answers with the document.
+/// Answers with the OpenAPI document.
 pub(crate) async fn answer() -> HttpResponse {
     HttpResponse::Ok().json(document())
 }
 
-/// No fields of a query.
+/// A query without fields.
 #[derive(JsonSchema)]
 struct Nothing {}
 
-/// The operations so far, and the types that they use.
+/// The operations added so far, and the types that they use.
 struct Operations {
     types: SchemaGenerator,
     paths: Map<String, Value>,
@@ -30,13 +30,13 @@ impl Operations {
         self.types.subschema_for::<T>().to_value()
     }
 
-    /// Describes a path that answers JSON.
+    /// Adds a GET of this path, with a JSON answer.
     fn get<Q: JsonSchema, A: JsonSchema>(&mut self, path: &str, about: &str) {
         let (query, answer) = (parameters::<Q>(), self.schema::<A>());
         self.add(path, "get", about, query, answer, None);
     }
 
-    /// Describes a path that takes JSON.
+    /// Adds a POST to this path, with a JSON body.
     fn post<Q: JsonSchema, B: JsonSchema>(&mut self, path: &str, about: &str) {
         let (query, body) = (parameters::<Q>(), request_schema::<B>());
         let body = json!({"required": true, "content": {"application/json": {"schema": body}}});
@@ -81,7 +81,7 @@ impl Operations {
     }
 }
 
-/// Returns the schema of what a request may hold.
+/// Returns the schema of a query or a body.
 fn request_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -90,7 +90,7 @@ fn request_schema<T: JsonSchema>() -> Value {
     settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Returns the fields of a query.
+/// Returns the fields of a query as parameters.
 fn parameters<Q: JsonSchema>() -> Vec<Value> {
     let schema = request_schema::<Q>();
     let required = schema["required"].as_array().cloned().unwrap_or_default();
@@ -99,7 +99,7 @@ fn parameters<Q: JsonSchema>() -> Vec<Value> {
     fields.into_iter().map(field).collect()
 }
 
-/// Returns the document.
+/// Returns the OpenAPI document.
 fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();

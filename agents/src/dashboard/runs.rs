@@ -50,7 +50,7 @@ impl Runs {
         }
     }
 
-    /// Returns the folder of the run that is shown, or of all runs.
+    /// Returns the folder of the only run, or the folder of all runs.
     pub(crate) fn folder(&self) -> &Path {
         self.only.as_ref().map_or(&self.base, RunFolder::path)
     }

@@ -1,4 +1,4 @@
-//! Queries, and answers that no reader makes alone.
+//! Types of queries, and of answers that no reader in [`super::api`] makes alone.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::api::runs::Card;
 use crate::report::audit::RunAudit;
 
-/// The curves that are asked for.
+/// The query of `series`.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct Wanted {
     /// Patterns `KIND:NAME`, separated by commas; one `*` in each stands for any text.
@@ -22,7 +22,7 @@ pub(super) struct Sides {
     pub(super) b: String,
 }
 
-/// The figure of a request for tasks.
+/// The query of `evaluations`: the figure that its tasks show.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct Metric {
     pub(super) metric: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct AllRuns {
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Audited {
-    /// What `dyad audit --json` prints.
+    /// The output of `dyad audit --json`.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub(super) audit: RunAudit,
     pub(super) violations: Vec<String>,

@@ -1,4 +1,4 @@
-//! The dashboard's random token in a file that its owner alone can read, so that scripts find it.
+//! The file with the dashboard's random token, for scripts. Only its owner can read it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,7 +13,8 @@ pub(super) struct TokenFile {
 }
 
 impl TokenFile {
-    /// Writes the token. A folder of another user can be shown without the file: the log says so.
+    /// Writes the token. If the folder belongs to another user, logs a warning and goes on without
+    /// the file.
     pub(super) fn write(folder: &Path, port: u16, token: &str) -> Option<Self> {
         let path = folder.join(format!("dashboard-{port}.token"));
         match write(&path, token) {
@@ -30,7 +31,8 @@ impl TokenFile {
 }
 
 fn write(path: &Path, token: &str) -> io::Result<()> {
-    // A process that was killed leaves its file. A new file has no old readers.
+    // A killed process leaves its file behind. It is not reused: a reader that has it open must not
+    // get the new token.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

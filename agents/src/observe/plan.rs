@@ -42,7 +42,7 @@ impl MetricsPlan {
     }
 }
 
-/// Returns the token of the environment for those who read metrics, if it has one.
+/// Returns the token that opens metrics, if the environment has one.
 ///
 /// # Errors
 /// The token is weak, or its file cannot be read.

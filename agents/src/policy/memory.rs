@@ -33,8 +33,8 @@ pub struct Memory {
     pub weights: u64,
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
-    /// The f32 weights, their average and the moments, if the host's memory has them, and the model
-    /// that the first rank collects to publish it, if the ranks split the weights.
+    /// Host memory: the f32 weights, their average and the moments, if they are offloaded. If the
+    /// ranks split the weights, the first rank also collects the model here to publish it.
     pub host: u64,
     /// The gradient.
     pub gradient: u64,
@@ -55,7 +55,7 @@ impl Memory {
         self.base + self.weights + self.masters + self.gradient + self.optimizer
     }
 
-    /// Returns the bytes of an agent with these settings, a model of this shape and `ranks` in its
+    /// Returns the bytes of an agent's own process, with this model and `ranks` ranks in its
     /// trainer.
     #[must_use]
     pub fn of(agent: &AgentConfig, shape: &ModelShape, ranks: usize) -> Self {
@@ -108,7 +108,7 @@ impl Memory {
             return self;
         }
         if train.is_external() {
-            // Its published weights. The program's own memory is not known.
+            // Only the published weights are counted: the memory of the program is not known.
             self.host += own * width(agent.dtype);
             return self;
         }
@@ -142,8 +142,8 @@ impl Memory {
     }
 }
 
-/// The bytes that a buffer takes in host memory: libtorch rounds memory that a GPU reads up to a
-/// power of two.
+/// Returns the bytes of a buffer in host memory. A GPU reads pinned memory, which libtorch rounds
+/// up to a power of two.
 fn pinned(agent: &AgentConfig, bytes: u64) -> u64 {
     match agent.device {
         DeviceName::Cpu => bytes,
@@ -190,9 +190,9 @@ impl OnDevice {
     }
 }
 
-/// Returns what the run's agents need, by device. Models of servers need nothing here. `launched`
-/// is the number of ranks that a launcher starts on all hosts for each trainer; without one
-/// `train.devices` counts them.
+/// Returns the memory that the run's agents need, by device. Models on servers need none here.
+/// `launched` is the number of ranks, on all hosts, that a launcher starts for each trainer.
+/// Without a launcher `train.devices` gives their number.
 #[must_use]
 pub fn by_device(config: &RunConfig, processes: Processes, launched: Option<usize>) -> BTreeMap<DeviceName, OnDevice> {
     let mut devices: BTreeMap<DeviceName, OnDevice> = BTreeMap::new();

@@ -31,7 +31,7 @@ pub struct Prepared {
     /// CPU if engines elsewhere serve them. None if only servers have them ([`Reads::NoWeights`]);
     /// an adapter for those servers is here.
     weights: Option<Weights>,
-    /// True once a trainer has `weights`.
+    /// True once a trainer has taken `weights`.
     handed: bool,
     /// The frozen model below an adapter, as it computes, on its device (like `weights`). Agents
     /// that name the same folder share it. None if only servers have it.
@@ -55,8 +55,8 @@ impl Prepared {
         Ok(weights.copied_to(device, dtype)?)
     }
 
-    /// Hands over the weights that a trainer moves, in f32 on the CPU. They must not be read from
-    /// here on; this saves a second copy of the whole model, and on a GPU all of one.
+    /// Hands the weights (f32, on the CPU) to a trainer, which changes them. They must not be read
+    /// here afterwards: the trainer uses their memory, or frees it once a GPU has a copy.
     ///
     /// # Errors
     /// A trainer already has them.

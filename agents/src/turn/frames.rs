@@ -23,7 +23,7 @@ pub struct OutgoingTurn {
     pub prompt: TurnPrompt,
     pub sampling: Sampling,
     pub seed: u64,
-    /// True if the agent writes the answer's tokens down.
+    /// True if the agent records the answer's tokens.
     pub is_recorded: bool,
 }
 

@@ -17,8 +17,8 @@ pub use python_json::{explain_json, parse_python_json};
 /// The schema version of this build.
 pub const SCHEMA: u16 = 13;
 /// The oldest schema in which samples and finished turns have the same bytes as in [`SCHEMA`].
-/// Schema 12 changed failures and added dead bundles, schema 13 added times and records of turns:
-/// none of them is stored.
+/// Schema 12 changed failures and added dead bundles. Schema 13 added times and records of turns.
+/// None of these is stored.
 const STORED_SINCE: u16 = 11;
 /// The number in front of bytes that are digested. It stays when [`SCHEMA`] rises, so that equal
 /// content keeps its digest.

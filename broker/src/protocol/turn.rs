@@ -73,7 +73,7 @@ pub struct TurnRequest {
     /// The request's place in a synchronous wave. The engine computes the requests of a wave in
     /// this order, never in the order of arrival.
     pub order: u64,
-    /// True if the agent writes the answer's tokens and log-probs down.
+    /// True if the agent records the answer's tokens and log-probs.
     pub is_recorded: bool,
 }
 
@@ -285,20 +285,20 @@ pub struct TurnResult {
 /// How long an engine needed for a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct EngineTimes {
-    /// From its arrival at the engine until the engine began with its prompt.
+    /// From the arrival of the request until the engine begins its prompt.
     pub queue: Duration,
-    /// From then to its first token.
+    /// From there to the first token.
     pub prompt: Duration,
     /// From the first token to the last.
     pub decode: Duration,
 }
 
-/// A result with its times. They differ when the same request is generated again, so they are no
-/// part of [`TurnResult`], which the store compares.
+/// A result with its times. Times differ when the same request is generated again. So
+/// [`TurnResult`], which the store compares, has none.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct TimedResult {
     pub result: TurnResult,
-    /// `None` for a failure, and for an engine that does not measure.
+    /// `None` for a failure, and for an engine that does not measure times.
     pub times: Option<EngineTimes>,
 }
 

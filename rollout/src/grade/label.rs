@@ -52,8 +52,8 @@ pub(super) fn texts(label: &Value) -> Vec<String> {
     }
 }
 
-/// Returns the texts of a label, where a text that is a JSON list of texts counts as that list, and
-/// a CSV table's `1995.0` also is `1995`.
+/// Returns the texts of a label. A text that is a JSON list of texts counts as that list. `1995.0`,
+/// as CSV tables write whole numbers, counts as `1995` too.
 pub(super) fn listed(label: &Value) -> Vec<String> {
     let mut listed = match label {
         Value::String(text) => json_list(text).unwrap_or_else(|| vec![text.clone()]),
@@ -64,7 +64,7 @@ pub(super) fn listed(label: &Value) -> Vec<String> {
     listed
 }
 
-/// Returns the digits of a whole number that is written with a decimal zero.
+/// Returns a whole number without its decimal zero: `1995` for `1995.0`.
 fn whole(text: &str) -> Option<String> {
     let digits = text.trim().strip_suffix(".0")?;
     let unsigned = digits.strip_prefix('-').unwrap_or(digits);

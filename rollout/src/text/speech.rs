@@ -16,7 +16,7 @@ pub trait Speech: Send + Sync {
     /// Returns the part of the output that a partner may see. The prompt may have begun the
     /// reasoning.
     fn decode(&self, prompt: &[u32], output: &[u32]) -> String;
-    /// Returns the text of each token alone, control tokens included; `None` if ids are no tokens.
+    /// Returns each token's own text, also of control tokens; `None` if the ids are not tokens.
     fn pieces(&self, ids: &[u32]) -> Option<Vec<String>>;
     /// Returns true if the model sees a list of tools.
     fn lists_tools(&self) -> bool;
@@ -66,7 +66,7 @@ impl Speech for ChatLog {
         ChatLog::text(output)
     }
 
-    /// The ids hold messages.
+    /// `None`: the ids hold messages, not tokens.
     fn pieces(&self, _ids: &[u32]) -> Option<Vec<String>> {
         None
     }

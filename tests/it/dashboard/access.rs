@@ -137,7 +137,7 @@ fn address_that_others_reach_needs_a_token_of_its_own() {
     assert!(said.contains("DYAD_DASHBOARD_TOKEN"), "{said}");
 }
 
-/// A page of another site can send a form, or JSON with its own origin, and knows no token.
+/// Another site's page can send a form, or JSON with its own origin. It has no token.
 #[test]
 fn other_sites_change_nothing() {
     let program = program();

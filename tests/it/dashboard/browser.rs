@@ -76,7 +76,7 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     std::fs::write(folder.join("tokens/z.jsonl"), head + &rest.to_string()[1..] + "\n").unwrap();
 }
 
-/// Copies a run, as another with one other key. Returns its id.
+/// Copies a run under another id, and changes one key of its configuration. Returns the id.
 fn twin(folder: &Path) -> String {
     let (run, other) = (id(folder), "twin-00000000".to_owned());
     let copy = folder.with_file_name(&other);
@@ -148,7 +148,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             for made in ["<img", "<script>", "<iframe", "onload=\"", "\u{202e}", "\u{1b}"] {
                 assert!(!body.contains(made), "{path}: foreign text became {made:?}");
             }
-            // Hostile text has words of any length.
+            // Hostile text has long words, which may be wider than the page.
             let wide = browser.value("document.documentElement.scrollWidth").as_u64();
             let fits = wide <= Some(u64::from(width)) || body.contains("\\u202e");
             assert!(fits, "{path}: {wide:?} pixels at {width}");
@@ -172,7 +172,7 @@ const WATCH: &str = "window.seen = []; new MutationObserver((changes) => {
   }
 }).observe(document.getElementById('main'), { childList: true, subtree: true })";
 
-/// The log says when a turn was generated, which is shortly before its commit.
+/// The delay counts from the generation in the log, which is shortly before the commit.
 #[test]
 fn turn_is_in_the_page_soon_after_its_commit() {
     let program = program();

@@ -20,7 +20,7 @@ pub(super) struct Browser {
     sent: u64,
 }
 
-/// Returns the browser's program, where one is installed.
+/// Returns the path of an installed Chromium.
 fn installed() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -98,7 +98,7 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"features": scheme}));
     }
 
-    /// Loads a page from its start.
+    /// Loads a page again, even if only the fragment of its URL differs.
     pub(super) fn open(&mut self, url: &str) {
         self.call("Page.navigate", json!({"url": "about:blank"}));
         self.call("Page.navigate", json!({"url": url}));

@@ -1,4 +1,4 @@
-//! The API against its own document, by schemathesis.
+//! Checks the API against its OpenAPI document, with schemathesis.
 
 use std::process::Command;
 
@@ -25,10 +25,10 @@ fn api_keeps_to_its_document() {
     );
     let python = std::env::var_os("DYAD_FIELD_PYTHON").unwrap_or_else(|| "tests/.venv-field/bin/python".into());
     let python = Program::root().join(python);
-    // A schema cannot say which tasks a workflow takes; limits that are too large are lowered; GET
-    // of a path that only changes something finds no page.
+    // A schema cannot say which tasks a workflow takes. Limits that are too large are lowered, not
+    // rejected. A GET of a path that only takes POST gets no status 405.
     let not_promised = "positive_data_acceptance,negative_data_rejection,unsupported_method";
-    // Once with the ids of the run, and once with any.
+    // Once with the ids of the run, and once with random ones.
     for settings in [real.as_str(), ""] {
         let _ = program.file("schemathesis.toml", settings);
         let output = Command::new(&python)

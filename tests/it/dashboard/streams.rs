@@ -11,7 +11,7 @@ use crate::program;
 /// An event: its id and its data.
 type Event = (String, String);
 
-/// Reads `wanted` events of a stream, behind the event `last`, and breaks the connection.
+/// Reads `wanted` events after the event `last`, then breaks the connection.
 fn read(pages: &Pages, path: &str, last: &str, wanted: usize) -> Vec<Event> {
     let mut stream = TcpStream::connect(&pages.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,8 +1,8 @@
 //! Ranks that are connected by c10d: by Gloo over TCP, and by NCCL for tensors on GPUs.
 //!
-//! Gloo reports a lost rank as an error of the operation. With NCCL an operation only joins the
-//! GPU's queue. A thread of c10d watches it, and aborts the process if a rank is lost or the
-//! timeout is over.
+//! Gloo reports a lost rank as an error of the operation. With NCCL an operation returns once it is
+//! in the GPU's queue. A thread of c10d watches it there, and aborts the process if a rank is lost
+//! or the timeout expires.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;

@@ -22,8 +22,8 @@ pub use shared::Shared;
 pub enum Patience {
     /// The group's timeout.
     Step,
-    /// Until the root has something to say. Only a lost connection ends the wait early. Only
-    /// tensors in host memory can wait like this.
+    /// Until the root sends something, however late. Only a lost connection ends the wait early.
+    /// Only tensors in host memory can wait like this.
     Idle,
 }
 

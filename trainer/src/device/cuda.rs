@@ -40,7 +40,7 @@ pub(super) fn open() -> Result<(), DeviceError> {
     }
 }
 
-/// Opens the library of groups over NCCL.
+/// Loads the library of NCCL groups.
 pub(super) fn open_nccl() -> Result<(), DeviceError> {
     let cuda = places().into_iter().find(|path| path.is_file());
     let places = nccl_places(cuda, std::env::current_exe().ok());
@@ -55,7 +55,8 @@ pub(super) fn open_nccl() -> Result<(), DeviceError> {
     }
 }
 
-/// The set-up compiles it to libtorch_cuda's folder. A wheel brings it next to the program.
+/// Returns the paths to look at. The set-up compiles the library to the folder of libtorch_cuda.so;
+/// a wheel installs it in the program's folder.
 fn nccl_places(cuda: Option<PathBuf>, program: Option<PathBuf>) -> Vec<PathBuf> {
     let beside = [cuda, program].into_iter().flatten();
     beside.map(|file| file.with_file_name(NCCL)).collect()

@@ -36,7 +36,7 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// A generation with its first token. The engine began with its prompt at `begun`.
+    /// Returns a generation that gets its first token now. The engine began its prompt at `begun`.
     pub(super) fn new(request: GenRequest, version: WeightVersion, begun: Instant) -> Self {
         let expected = request.max_new_tokens.min(64) as usize;
         let (output, logprobs) = (Vec::with_capacity(expected), Vec::with_capacity(expected));

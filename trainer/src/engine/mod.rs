@@ -116,7 +116,7 @@ pub struct Engine {
     prefix_cache: PrefixCache,
     /// When true, no request begins with keys and values computed by other weights.
     pinned: bool,
-    /// When each request without a result arrived.
+    /// The arrival of each request that has no result yet.
     known: HashMap<RequestId, Instant>,
     done: Vec<Finished>,
     pulse: Pulse,

@@ -13,7 +13,7 @@ pub struct Times {
     ended: Instant,
 }
 
-/// Any two are equal: generations with the same content are the same, however long they took.
+/// Any two are equal, so that generations compare by their content only.
 impl PartialEq for Times {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -21,7 +21,8 @@ impl PartialEq for Times {
 }
 
 impl Times {
-    /// A generation that has its first token now. The engine began with its prompt at `begun`.
+    /// Returns the times of a generation that gets its first token now. The engine began its prompt
+    /// at `begun`.
     pub(super) fn begun(begun: Instant) -> Self {
         let now = Instant::now();
         Self {
@@ -32,7 +33,7 @@ impl Times {
         }
     }
 
-    /// It has its last token now.
+    /// Records that the last token is there now.
     pub(super) fn ended(self) -> Self {
         Self {
             ended: Instant::now(),
@@ -40,7 +41,8 @@ impl Times {
         }
     }
 
-    /// Sets when it arrived. It may have joined a prompt that was being computed.
+    /// Sets the arrival of the request. A request that joins a prompt under way begins at its
+    /// arrival.
     pub(super) fn arrived(&mut self, arrived: Instant) {
         self.arrived = arrived;
         self.begun = self.begun.max(arrived);

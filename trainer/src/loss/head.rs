@@ -35,7 +35,7 @@ pub fn chunk_elements(device: Device) -> i64 {
 pub struct HeadInput<'a> {
     /// `[N, hidden]`, the states that predict the tokens. No gradient is recorded through them.
     pub hidden: &'a Tensor,
-    /// `[vocab, hidden]` of f32; or of bf16, if `hidden` holds bf16 numbers.
+    /// `[vocab, hidden]`, in f32. It may be bf16 if all numbers in `hidden` are exact in bf16.
     pub matrix: &'a Tensor,
     /// The low-rank change of the matrix, if any.
     pub adapter: Option<HeadAdapter<'a>>,

@@ -22,7 +22,7 @@ pub enum TrainError {
     /// Another rank of this trainer is lost. No command is accepted any more.
     #[error("the trainer's ranks are no longer together: {0}")]
     Ended(CollectiveError),
-    /// The program that trains is lost. No command is accepted any more.
+    /// The program of an external trainer is lost. No command is accepted any more.
     #[error("the external trainer is lost: {0}")]
     Lost(String),
 }

@@ -55,7 +55,7 @@ impl Held {
             let own = parts.zeros(kind, device)?;
             window.fill(weights.flat())?;
             parts.take(weights.flat(), &own)?;
-            // The gradient needs the memory of the whole weights.
+            // Frees the whole weights before the gradient is allocated.
             drop(weights);
             (window.weights.share(), Computing::Window { window, own }, owned)
         } else {

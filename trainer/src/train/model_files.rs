@@ -30,7 +30,7 @@ impl<'a> ModelFiles<'a> {
         let target = folder.path().join(under);
         let adapts = weights.layout().lora().is_some();
         let mut names = Vec::new();
-        // The first write creates all files; then each is sealed.
+        // The first `add` writes all files; each later one seals one of them.
         folder.add(&below(under, if adapts { peft::CONFIG } else { MODEL }), |_| {
             let written = if adapts {
                 peft::save_from(&target, weights, &self.options.base_name)
@@ -63,7 +63,7 @@ pub(super) fn check_shape(folder: &Path, wanted: &ModelShape) -> Result<(), Chec
         reason,
     };
     let shape = ModelShape::load(folder).map_err(|error| other(error.to_string()))?;
-    // The ids that end a turn are not part of the training.
+    // Training does not use the ids that begin, end or pad a text.
     let same = ModelShape {
         bos: wanted.bos,
         eos: wanted.eos.clone(),
@@ -76,7 +76,7 @@ pub(super) fn check_shape(folder: &Path, wanted: &ModelShape) -> Result<(), Chec
     Err(other(format!("it is {shape:?}, this trainer has {wanted:?}")))
 }
 
-/// The path of a file in a checkpoint's folder, or in a folder below it.
+/// Returns the path of a file in a checkpoint's folder, or in a folder below it.
 fn below(under: &str, file: &str) -> String {
     if under.is_empty() {
         file.to_owned()

@@ -36,7 +36,7 @@ pub(super) enum Place {
 }
 
 impl Owned {
-    /// Takes the masters in their place: `masters` is this rank's part of the computing weights.
+    /// Uses `masters`, this rank's part of the computing weights, without a copy.
     pub(super) fn within(
         weights: &Weights,
         masters: Tensor,
@@ -129,13 +129,13 @@ impl Owned {
     }
 }
 
-/// Zeros for one of the own buffers. libtorch rounds pinned memory up to a power of two.
+/// Returns zeros for one of the own buffers. libtorch rounds pinned memory up to a power of two.
 fn zeros(parts: &Parts, place: Place, device: Device) -> Result<Tensor, TchError> {
     if place != Place::Host || device == Device::Cpu {
         return parts.zeros(Kind::Float, device);
     }
-    // Copies between pinned memory and a GPU are several times faster. The tensor that says how
-    // much takes no memory: its pages are never written.
+    // Pinned memory makes copies to and from a GPU several times faster. The first tensor only
+    // gives the size. It takes no memory, because its pages are never written.
     let pinned = Tensor::f_empty([parts.length()], (Kind::Float, Device::Cpu))?.f_pin_memory(device)?;
     pinned.shallow_clone().f_zero_()
 }

@@ -57,8 +57,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Builds a trainer of `weights` (f32), which it owns from here on. Those on the CPU are moved
-    /// to [`TrainerOptions::device`].
+    /// Builds a trainer of `weights` (f32), which it owns from here on. Weights on the CPU are
+    /// moved to [`TrainerOptions::device`].
     ///
     /// # Errors
     /// [`ModelError`] when memory is short, or the weights do not have this shape or are not f32.
@@ -197,8 +197,8 @@ impl Trainer {
         self.version
     }
 
-    /// Copies [`Self::weights`] to the CPU as f32. These are not the trained weights if `shard` or
-    /// `offload` keep those apart, and not all weights with `shard = full`.
+    /// Copies [`Self::weights`] to the CPU as f32. If `shard` or `offload` keep the trained weights
+    /// apart, these are only copies to compute with. With `shard = full` they are not all weights.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when memory is short.

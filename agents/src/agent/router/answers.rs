@@ -135,7 +135,7 @@ impl Router {
         self.work();
     }
 
-    /// Writes the turn's tokens down, if its request asks for it.
+    /// Records the turn's tokens, if its request asks for it.
     fn record(&self, request: &TurnRequest, finished: &Finished) {
         let (Some(records), Ok(made), true) = (&self.records, &finished.result, request.is_recorded) else {
             return;

@@ -1,4 +1,4 @@
-//! Writes down the tokens of turns whose requests ask for it.
+//! Records the tokens of turns, if their requests ask for it.
 
 use broker::protocol::turn::{LogProbs, TurnRequest};
 use rollout::text::Speech;

@@ -132,7 +132,7 @@ impl Training {
         startup::enter(&self.agent.name, stage);
     }
 
-    /// Moves a trainer to its own thread, which is watched by `pulse`.
+    /// Moves a trainer to its own thread, and watches its `pulse`.
     pub(super) fn worker(&self, trainer: Box<dyn TrainerClient>, pulse: Pulse) -> anyhow::Result<TrainerThread> {
         self.watch("trainer".into(), pulse.clone());
         Ok(TrainerThread::start(self.agent.name.as_str(), trainer, pulse)?)

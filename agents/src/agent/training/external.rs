@@ -1,8 +1,8 @@
 //! Starts the program that trains in place of the built-in trainer (`train.command`).
 //!
-//! The program connects to a Unix socket, which the variable `DYAD_TRAINER` names. When the
-//! connection closes, it ends. When it ends, the agent's process ends too, and the supervisor
-//! starts both again.
+//! The environment variable `DYAD_TRAINER` has the path of a Unix socket, to which the program
+//! connects. The program ends when the connection closes. If it ends earlier, the agent's process
+//! ends too, and the supervisor starts both again.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,17 +28,17 @@ use crate::base::log_scope;
 use crate::base::secret::is_secret;
 use crate::policy::Prepared;
 
-/// The variable with the socket's path.
+/// The environment variable with the path of the socket.
 const SOCKET: &str = "DYAD_TRAINER";
-/// The time in which the program must have connected.
+/// The longest time until the program connects.
 const START: Duration = Duration::from_secs(600);
-/// The time in which the program must have ended when it should.
+/// The longest wait for the end of the program. A program that still runs is killed.
 const END: Duration = Duration::from_secs(30);
 /// The time between its termination and its kill.
 const TERM: Duration = Duration::from_secs(5);
-/// Time between two looks at the program.
+/// The time between two checks of the program.
 const LOOK: Duration = Duration::from_millis(20);
-/// The folder below the checkpoints' for files on their way between the two programs.
+/// The folder below the agent's checkpoints through which both programs exchange files.
 const EXCHANGE: &str = ".external";
 
 /// Starts the program and gives it the model. Returns the trainer and its pulse.
@@ -66,7 +66,7 @@ pub(super) async fn start(
     log_scope::spawn_blocking(start).await?
 }
 
-/// A trainer whose program ends with it.
+/// An external trainer and its program, which end together.
 struct Watched {
     trainer: External,
     program: Program,
@@ -125,7 +125,8 @@ impl Program {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(false)?;
-                    // A process that is killed later would leave it behind.
+                    // Removed now, because a process that is killed later would leave the folder
+                    // behind.
                     std::fs::remove_dir_all(&self.folder)?;
                     return Ok(stream);
                 }
@@ -153,7 +154,8 @@ impl Program {
         }
     }
 
-    /// The program's status, if it has ended. Its id stays its own until the drop.
+    /// Returns the program's status, if it has ended. Does not reap the program: its id must stay
+    /// reserved until the drop kills its group.
     fn ended(&self) -> Option<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let ended = waitid(WaitId::Pid(self.group()?), options).ok()??;
@@ -199,9 +201,9 @@ fn command(words: &[String], socket: &Path) -> io::Result<Command> {
         .env(SOCKET, socket)
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::null())
-        // Standard output may be a result that another program reads.
+        // The agent's standard output may be a result that another program reads.
         .stdout(io::stderr().as_fd().try_clone_to_owned()?)
-        // An interrupt from the keyboard is for the agent.
+        // An interrupt from the keyboard must reach the agent only.
         .process_group(0);
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name)) {
         command.env_remove(name);

@@ -57,7 +57,7 @@ pub(super) struct Service {
     kind: Kind,
     command: Vec<String>,
     environment: Vec<(String, String)>,
-    /// The names of the variables that choose its GPUs.
+    /// The environment variables that choose its GPUs.
     gpus: Vec<String>,
     hub: bool,
     /// Folders that have the same path on the host, with the mode of their mount.
@@ -187,7 +187,7 @@ pub(super) fn gpus(agent: &AgentConfig) -> Vec<DeviceName> {
     gpus
 }
 
-/// Returns NAME, NAME_2 and so on: one variable for each GPU.
+/// Returns a variable for each GPU: NAME, NAME_2 and so on.
 fn variables(name: &str, gpus: usize) -> Vec<String> {
     let name = variable(name);
     let one = |gpu| match gpu {
@@ -243,7 +243,7 @@ pub(super) fn render(
         service.write(&mut text, config, changes, place);
         let own = if gpus { service.gpus.as_slice() } else { &[] };
         if own.len() > 1 {
-            // NCCL exchanges through shared memory; Docker's 64 MB are too few.
+            // NCCL's ranks exchange data through /dev/shm. Docker's default of 64 MB is too small.
             text.push_str("    shm_size: 1gb\n");
         }
         if !own.is_empty() {

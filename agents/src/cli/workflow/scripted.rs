@@ -18,7 +18,7 @@ use crate::participant::Host;
 use crate::run_folder::logs::prompt_text;
 use crate::turn::{failure, image_support};
 
-/// The answers of each role, or of one of its turns.
+/// The answers that `--say` gives to a role (`ROLE`) or to one of its turns (`ROLE@TURN`).
 #[derive(Debug, Default)]
 pub(super) struct Says {
     answers: BTreeMap<String, Vec<String>>,

@@ -81,7 +81,7 @@ impl Play {
         (same && wanted).then_some(key)
     }
 
-    /// Takes the results out of a message, and notes their times.
+    /// Records the engine's times of these results. Returns the results without their times.
     pub(crate) fn note_times(&mut self, results: Vec<TimedResult>) -> Vec<TurnResult> {
         for TimedResult { result, times } in &results {
             if let Some(times) = times
@@ -95,7 +95,7 @@ impl Play {
         results.into_iter().map(|timed| timed.result).collect()
     }
 
-    /// Notes that a turn is committed now. Returns the time since it was asked for.
+    /// Records that a turn is committed now. Returns the time since its first request.
     pub(crate) fn note_committed(&mut self, group: &GroupId, key: &TurnKey) -> Option<Duration> {
         self.open.get_mut(group)?.times.commit(key)
     }

@@ -9,10 +9,10 @@ use broker::protocol::turn::EngineTimes;
 
 use crate::run_folder::logs::TurnTime;
 
-/// The times of a group's turns, from its start.
+/// The times of a group's turns, from the start of the group.
 pub struct TurnTimes {
     begun: Instant,
-    /// The same moment on the clock of the machine.
+    /// The time of `begun` on the wall clock.
     pub began_at: SystemTime,
     turns: HashMap<TurnKey, Timed>,
 }
@@ -34,7 +34,7 @@ impl Default for TurnTimes {
 }
 
 impl TurnTimes {
-    /// Notes that a turn is asked for now. The first time counts.
+    /// Records that a turn is requested now. A repeated request keeps the first time.
     pub(super) fn ask(&mut self, key: &TurnKey) {
         let asked = self.begun.elapsed();
         self.turns.entry(key.clone()).or_insert(Timed {
@@ -52,7 +52,7 @@ impl TurnTimes {
         }
     }
 
-    /// Notes that a turn is committed now. Returns the time since it was asked for.
+    /// Records that a turn is committed now. Returns the time since its first request.
     pub(super) fn commit(&mut self, key: &TurnKey) -> Option<Duration> {
         let now = self.begun.elapsed();
         let timed = self.turns.get_mut(key)?;

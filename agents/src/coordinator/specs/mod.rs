@@ -52,7 +52,7 @@ pub struct GroupPlace {
     pub purpose: Purpose,
 }
 
-/// Returns true if the tokens of this member are written down.
+/// Returns true if the tokens of this member are recorded.
 fn records(policy: TokenRecordPolicy, purpose: Purpose, member: u16) -> bool {
     match policy {
         TokenRecordPolicy::None => false,

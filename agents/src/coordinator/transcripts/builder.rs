@@ -22,7 +22,7 @@ pub struct TranscriptBuilder<'a> {
     pub rules: &'a Rules,
     /// How the seats of the group compare.
     pub comparisons: &'a Comparisons,
-    /// When its turns were made, if that was measured.
+    /// The times of the group's turns, if they were measured.
     pub times: Option<&'a TurnTimes>,
 }
 

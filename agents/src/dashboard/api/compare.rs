@@ -13,9 +13,9 @@ use crate::run_folder::RunFolder;
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Compared {
     config: Vec<KeyDifference>,
-    /// What `dyad compare --json` writes.
+    /// The output of `dyad compare --json`.
     comparison: Option<Value>,
-    /// Why there is no comparison.
+    /// The reason why there is no comparison.
     problem: Option<String>,
 }
 

@@ -212,7 +212,8 @@ fn sources(files: Vec<PathBuf>, cursor: Option<&Offsets>) -> Result<Vec<Source>,
     Ok(sources)
 }
 
-/// Returns the place behind which nothing was taken.
+/// Returns the next page's cursor: the offset in each file up to which conversations are still to
+/// be listed.
 fn rest(sources: &[Source]) -> Offsets {
     Offsets(
         sources
@@ -238,7 +239,7 @@ fn totals(transcript: &Transcript) -> BTreeMap<String, Option<f64>> {
     transcript.rewards.iter().map(total).collect()
 }
 
-/// Returns what a list says about a conversation.
+/// Returns the entry of a conversation in a list.
 pub(crate) fn summary(transcript: Transcript) -> Summary {
     let last = transcript
         .turns
@@ -316,7 +317,7 @@ pub(crate) fn tokens(folder: &RunFolder, group: &str, member: &str) -> Result<To
     let group = GroupId::from_hex(group).ok_or_else(missing)?;
     let member: u16 = member.parse().map_err(|_| missing())?;
     let mut files = folder.files("tokens")?;
-    // `a.old.jsonl` comes before `a.jsonl`: the last record of a turn counts.
+    // In this order `a.old.jsonl` comes before `a.jsonl`: the newest record of a turn counts.
     files.reverse();
     let tokens = tokens_of(&files, &format!("{group}/{member}"))?;
     Ok(Tokens { tokens })

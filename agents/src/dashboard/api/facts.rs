@@ -15,7 +15,8 @@ pub(crate) struct Facts {
     info: RunInfo,
     state: State,
     reason: Option<String>,
-    /// How and why the run is over: it takes no tasks and no orders.
+    /// The text that says how and why the run ended; `None` if it may be live. A run that is over
+    /// takes no tasks and no orders.
     over: Option<String>,
     config: Game,
     /// Pages may change the run.

@@ -1,5 +1,5 @@
-// The pages of `dyad dashboard`: which one is shown, the frame around it, and the keys. They read
-// the JSON API of the same address; with `--write` they change runs too.
+// Shows the page that the URL of `dyad dashboard` names, draws the frame around it, handles keys.
+// Pages read the JSON API of the same address; with `--write` they change runs too.
 
 import { auditPage } from "./audit.js";
 import { chartsPage } from "./charts.js";
@@ -23,7 +23,7 @@ import { keepToken } from "./server.js";
 
 const [nav, bar, frame, help] = ["nav", "bar", "frame", "help"].map((id) => document.getElementById(id));
 
-/** The pages of a run: path, name, key, function. */
+/** The pages of a run: path, name, key after `g`, function. */
 const PAGES = [
   ["", "Overview", "o", () => overviewPage(drawBar)], ["live", "Live", "l", livePage],
   ["conversations", "Conversations", "c", conversationsPage], ["charts", "Charts", "m", chartsPage],
@@ -34,7 +34,7 @@ const PAGES = [
 const WRITING = [["publish", "Publish", "b", publishPage], ["orders", "Orders", "x", ordersPage]];
 const INNER = [["c", "", "", conversationPage], ["g", "", "", groupPage]];
 
-/** The pages that the open run offers: one that has ended takes no tasks and no orders. */
+/** Returns the pages of the open run: a run that has ended takes no tasks and no orders. */
 const pages = () => PAGES.concat(open.writes && !open.over ? WRITING : []);
 const link = (path) => (path ? to(path) : to());
 

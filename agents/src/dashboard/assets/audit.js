@@ -1,4 +1,4 @@
-// The books of a run: tasks, and each agent's ledger.
+// The audit of a run: counts of its tasks, and of each agent's ledger.
 
 import { h } from "./dom.js";
 import { api, failed, message, page, reading, show, soft } from "./frame.js";

@@ -1,11 +1,11 @@
-// What the pages of `dyad dashboard --write` share.
+// Parts that the pages of `dyad dashboard --write` share.
 
 import { h, replace } from "./dom.js";
 import { message, open, show } from "./frame.js";
 
 export const refusal = (error) => h("pre.message.bad", { role: "alert" }, error.message);
 
-/** Makes a change and shows its result, or why it was not made, in the words of the command. */
+/** Makes a change and shows its result or its error. Returns true if the change was made. */
 export async function made(place, work, words) {
   replace(place, h("p.soft", "Sending ..."));
   try {
@@ -32,7 +32,7 @@ export function sure(what, work) {
   dialog.showModal();
 }
 
-/** Says why a page that changes runs has nothing to change. Returns true if it does. */
+/** Returns true if the run is over. Then the page shows the reason instead of its form. */
 export function isOver(title, what) {
   if (open.over) show([title], message("", `${what}: `, open.over));
   return Boolean(open.over);

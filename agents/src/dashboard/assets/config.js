@@ -20,7 +20,7 @@ export async function configPage(_rest, _options, signal) {
   draw();
 }
 
-/** The lines of a section or key that has the wanted text. */
+/** Returns the lines with the wanted text in their section or key. */
 function toShow(toml, wanted) {
   let section = "";
   return toml.split("\n").flatMap((line) => {

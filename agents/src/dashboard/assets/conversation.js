@@ -1,4 +1,4 @@
-// One conversation: its turns, and both sides' rewards, advantages and verdicts.
+// One conversation: its turns, and each seat's rewards, advantages and verdict.
 
 import { h, svg } from "./dom.js";
 import { LIST, api, conversationLink, copy, open, page, reading, show, soft, to } from "./frame.js";
@@ -77,7 +77,7 @@ function bubble(turn, isRight, tokens, end) {
     turn.time ? timeBar(turn.time, end) : null);
 }
 
-/** The time of a turn within its conversation's: waiting for the engine, prompt, tokens, the rest. */
+/** Draws a turn's times on the axis of its conversation: queue, prompt, decode, the rest. */
 function timeBar({ asked, queue = 0, prompt = 0, decode = 0, committed }, end) {
   const parts = { queue, prompt, decode, rest: committed - asked - queue - prompt - decode };
   const label = `asked after ${real(asked)} s: ` +
@@ -89,7 +89,7 @@ function timeBar({ asked, queue = 0, prompt = 0, decode = 0, committed }, end) {
       fill: "var(--own)", opacity: [0.45, 0.7, 1, 0.2][at] })));
 }
 
-/** One side: its reward as a sum, the credit, the comparison in the group, the ledger's verdict. */
+/** Draws a seat: its reward as a sum, its credit, its place in the group, the ledger's verdict. */
 function seatPanel(transcript, seat, custody, members, member) {
   const agent = agentOf(transcript, seat);
   const earned = transcript.earned?.[seat];
@@ -111,7 +111,7 @@ function seatPanel(transcript, seat, custody, members, member) {
       `rewards of ${seat} in the group of ${values.length}`) : null);
 }
 
-/** Lines of a reward: name, how it is made, value, kind. */
+/** Returns the rows of a reward: name, how it is made, value, kind. */
 function rewardRows(earned, rewards) {
   if (!earned) {
     return Object.entries(rewards).map(([name, value]) =>
@@ -139,7 +139,7 @@ function operator(value) {
   return Object.entries(value ?? {}).map(([name, other]) => `${name} from ${other}`).join(", ");
 }
 
-/** Ledgers that are not on this machine. */
+/** Names the agents without a ledger on this machine. */
 function elsewhere(custody, transcript) {
   const absent = Object.entries(custody.agents).filter(([, ledger]) => !ledger).map(([name]) => name);
   return transcript.eval || absent.length === 0 ? null

@@ -1,8 +1,11 @@
-// Elements of pages. All text enters them as text nodes, and shows what could not be seen.
+// Elements of pages. All text becomes text nodes, and invisible characters become escapes.
 
 const HANDLERS = ["click", "input", "change", "toggle"];
 
-/** Makes an element: `tag.class.class`, attributes if the second value is a plain object, children. */
+/**
+ * Makes an element of `tag.class.class`. If the second value is a plain object, it has the
+ * attributes. All other values are children.
+ */
 export function h(name, ...rest) {
   const [tag, ...classes] = name.split(".");
   return fill(document.createElement(tag), classes, rest);
@@ -49,7 +52,7 @@ const UNSEEN = new RegExp(
 
 const escaped = (character) => "\\u" + character.codePointAt(0).toString(16).padStart(4, "0");
 
-/** Returns text for `append`, with characters that cannot be seen as escapes. */
+/** Returns nodes for `append`, in which invisible characters are escapes. */
 function visible(text) {
   const nodes = [];
   let from = 0;
@@ -62,5 +65,5 @@ function visible(text) {
   return nodes;
 }
 
-/** Returns foreign text for titles and attributes. */
+/** Returns text for titles and attributes, in which invisible characters are escapes. */
 export const plain = (text) => text.replace(UNSEEN, escaped);

@@ -1,4 +1,4 @@
-// The frame of all pages: the open run, the shown page and the work that ends with it.
+// State and functions of all pages: the open run, and the shown page with its requests.
 
 import { h, replace } from "./dom.js";
 import { get, pause } from "./server.js";
@@ -10,10 +10,10 @@ const seg = encodeURIComponent;
 /** The open run: its id, the facts that most pages need, and its agents in order. */
 export const open = { run: null, agents: [] };
 
-/** The shown page. `end` ends the work of the page before. */
+/** The shown page. Aborting `end` stops the page's requests and timers. */
 export const page = { current: "", signal: null, end: null, keys: {}, themed: new Set() };
 
-/** The conversations of the last list, for the keys of a conversation's page. */
+/** The ids of the last list, through which the keys j and k of a conversation step. */
 export const LIST = { ids: [] };
 
 export function close() {
@@ -26,10 +26,10 @@ export async function enter(run, signal) {
   Object.assign(open, facts, { run, agents: Object.keys(facts.config.agents) });
 }
 
-/** The path of an answer about the open run. Values of the query that are empty are left out. */
+/** Returns a path of the API for the open run. */
 export const api = (...parts) => `runs/${seg(open.run)}/${parts.map(seg).join("/")}`;
 
-/** The link of a page of the open run. */
+/** Returns the link of a page of the open run. */
 export const to = (...parts) => "#/" + ["r", open.run, ...parts].map(seg).join("/");
 
 export function conversationLink(id) {
@@ -37,13 +37,13 @@ export function conversationLink(id) {
   return to("c", group, member ?? "0");
 }
 
-/** Adds a query of the values that are not empty. */
+/** Adds the values to a path as its query. Empty values and the number 0 are left out. */
 export function query(path, values) {
   const given = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
   return path + (given.size ? `?${given}` : "");
 }
 
-/** Shows a page: its title and the rest of its first line, then its parts. */
+/** Shows a page: a first line that begins with its title, then its parts. */
 export function show(title, ...parts) {
   replace(main, h("div.head", h("h1", title[0]), title.slice(1)), parts);
 }

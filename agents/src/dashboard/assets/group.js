@@ -1,4 +1,4 @@
-// A group: rewards of each seat, all members, and two members' texts side by side.
+// A group: the rewards of each seat, all members, and the texts of two members side by side.
 
 import { h, replace } from "./dom.js";
 import { api, conversationLink, main, message, page, reading, show, soft } from "./frame.js";
@@ -112,7 +112,7 @@ function choose(view, member, isOn) {
   replace(view.compared, chosen.size === 2 ? difference(members, [...chosen]) : null);
 }
 
-/** One chip if all seats have the same verdict, else one for each. */
+/** Makes one chip if all seats have the same verdict, else one for each seat. */
 function memberVerdicts({ custody, names, agents }, member) {
   const found = names.map((seat) => [seat, verdictOf(custody, agents[seat], member, seat)]).filter(
     ([, verdict]) => verdict);
@@ -120,7 +120,7 @@ function memberVerdicts({ custody, names, agents }, member) {
   return found.map(([seat, verdict]) => h("div.item", who(agents[seat], seat), verdictChip(verdict)));
 }
 
-/** Two members, turn by turn, with words that only one of them has. */
+/** Shows two members turn by turn, and marks the words that only one of them has. */
 function difference(members, chosen) {
   const [left, right] = chosen.sort((a, b) => a - b).map((number) =>
     members.find((one) => memberOf(one) === number));
@@ -135,7 +135,7 @@ function difference(members, chosen) {
   return [h("h2", `Members ${memberOf(left)} and ${memberOf(right)}`), h("div.two", rows)];
 }
 
-/** Marks the words of two texts that are not in their longest common part. */
+/** Marks the words of two texts that are not in their longest common subsequence. */
 function words(left, right) {
   const [a, b] = [left, right].map((text) => text.split(/(\s+)/).slice(0, 800));
   const lengths = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));

@@ -1,4 +1,4 @@
-// Dead letters; with `--write` also what is done with them.
+// Dead letters; with `--write` also the buttons that publish them again, edit or remove them.
 
 import { made, sure } from "./changes.js";
 import { h, replace } from "./dom.js";
@@ -40,7 +40,7 @@ function indented(text) {
   }
 }
 
-/** The buttons of a letter, and the editor that publishes another task instead of it. */
+/** Makes the buttons of a letter, and the editor that publishes another task instead of it. */
 function actions(one, text) {
   const { signal } = page;
   const result = h("div");

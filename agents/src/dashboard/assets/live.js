@@ -1,4 +1,4 @@
-// Conversations while they happen.
+// Conversations turn by turn, while they are played.
 
 import { h, replace } from "./dom.js";
 import { api, conversationLink, empty, open, page, say, show, to } from "./frame.js";
@@ -7,7 +7,7 @@ import { chip, colour, kindPicker, picker, rolePicker, who } from "./parts.js";
 import { listen } from "./server.js";
 import { seatName } from "./talks.js";
 
-/** The most conversations on the page. */
+/** The largest number of conversations on the page. */
 const MOST = 60;
 
 export async function livePage(_rest, _options, signal) {

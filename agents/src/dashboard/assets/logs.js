@@ -6,7 +6,7 @@ import { bytes } from "./numbers.js";
 import { picker, searchField } from "./parts.js";
 import { get } from "./server.js";
 
-/** The most lines on the page. */
+/** The largest number of lines on the page. */
 const MOST = 3000;
 
 export async function logsPage([process = ""], options, signal) {
@@ -58,7 +58,7 @@ function followLines(box, names, filter, follows) {
   every(1000, async () => {
     if (begun && !follows()) return;
     const found = await Promise.all(names.map(async (name) => {
-      // The offset 0 is a place too: it must not be left out of the query.
+      // A text, because `query` leaves out the number 0, which is an offset too.
       const part = await read(name, begun ? { after: String(ends.get(name)) } : {});
       if (!begun) starts.set(name, part.start);
       ends.set(name, part.end);

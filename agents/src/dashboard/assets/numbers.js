@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 
-/** Formats a figure as the commands do: three decimals, or its power if it is tiny. */
+/** Formats a figure as the commands do: three decimals, or an exponent if it is tiny. */
 export function figure(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (Number.isInteger(value)) return value.toLocaleString("en", { useGrouping: value > 99999 });
@@ -16,7 +16,7 @@ export function real(value) {
   return Number.isInteger(value) && Math.abs(value) < 10000 ? (value + 0).toFixed(3) : figure(value);
 }
 
-/** A mean or a reward, with its exact value in the title. */
+/** Shows a mean or a reward, with its exact value in the title. */
 export function num(value) {
   return h("span.num", { title: typeof value === "number" ? value : null }, real(value));
 }

@@ -26,7 +26,7 @@ export async function overviewPage(drawBar) {
   });
 }
 
-/** The two curves that say most: rewards in training, and evaluated success. */
+/** Draws the two most important curves: reward in training, and evaluated success. */
 function overviewCurves(curves) {
   let [found, total] = [[], -1];
   const redraw = chartBoard(curves, () => [["Reward in training", "train"], ["Evaluated success", "eval"]].map(
@@ -91,7 +91,7 @@ function agentCard(name, beat, line, does, isLive) {
     config.trains && beat ? bufferBar(beat) : null, facts(rows));
 }
 
-/** Ready and reserved groups, and room for more. */
+/** Draws ready groups, reserved groups and free places as one bar. */
 function bufferBar(beat) {
   const room = Math.max(0, beat.capacity);
   const whole = beat.ready + beat.reserved + room;

@@ -3,7 +3,7 @@
 import { h, svg } from "./dom.js";
 import { open, page } from "./frame.js";
 
-/** The class of an agent: its place in the run gives a colour and a shape. */
+/** Returns the CSS class of an agent: its place in the run gives a colour and a shape. */
 export function colour(agent) {
   const at = open.agents.indexOf(agent);
   return at < 0 ? "nx" : `n${at % 6}`;
@@ -35,7 +35,10 @@ export const section = (title, ...children) => h("section", h("h2", title), h("d
 /** A column of numbers. */
 export const right = (name, title) => ({ name, title, right: true });
 
-/** A table: columns are `{name, right, class, title}`, text or cells; rows are lists or `{link, cells}`. */
+/**
+ * Makes a table. Columns are texts, cells or `{name, right, class, title}`. Rows are lists of cells
+ * or `{link, cells}`.
+ */
 export function table(columns, rows, caption) {
   const heads = columns.map((column) => (typeof column === "string" ? { name: column } : column));
   const classes = (head) => [head.right && "r", head.class];
@@ -51,7 +54,7 @@ export function table(columns, rows, caption) {
     h("tbody", rows.map(line))));
 }
 
-/** Makes a row open a page. Its first link serves the keyboard. */
+/** Makes a click on a row open a page. On the keyboard the row's first link does the same. */
 export function opens(row, link) {
   row.classList.add("open");
   row.addEventListener("click", (event) => {
@@ -73,14 +76,14 @@ export const kindPicker = (chosen) => picker("Kind", Object.keys(KINDS), (name) 
 export const rolePicker = (chosen) => picker("Role", ["", ...Object.keys(open.config.roles)],
   (name) => name || "all roles", chosen);
 
-/** A field for a search; the key `/` leads to the first one of a page. */
+/** Makes a field for a search. The key `/` moves to the first one of a page. */
 export function searchField(placeholder, label, value) {
   const field = h("input", { type: "search", placeholder, "aria-label": label, value });
   page.keys["/"] ??= () => field.focus();
   return field;
 }
 
-/** A line of points without axes. */
+/** Draws points as a small line without axes. */
 export function spark(points, label) {
   if (!points || points.length < 2) return h("span.soft", "–");
   const [xs, ys] = [0, 1].map((at) => points.map((point) => point[at]));

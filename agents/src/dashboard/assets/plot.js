@@ -5,8 +5,8 @@ import { open, page } from "./frame.js";
 import { figure } from "./numbers.js";
 
 /**
- * Draws one chart for each of `sections()`, `{title, about, series}`, that has series. Returns the
- * function that draws again; the board ends with its page.
+ * Returns a function that draws a chart for each `{title, about, series}` of `sections()` that has
+ * series. Each call replaces the charts. They are removed when the page ends.
  */
 export function chartBoard(place, sections, options = () => ({ smooth: 0, across: "step" }), nothing = null) {
   const plots = [];
@@ -28,7 +28,7 @@ export function chartBoard(place, sections, options = () => ({ smooth: 0, across
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A running mean in which each value counts `1 - weight`. */
+/** Returns an exponential moving average: each new value counts `1 - weight`. */
 function smoothed(values, weight) {
   let [mean, total] = [0, 0];
   return values.map((value) => {
@@ -46,7 +46,7 @@ function label(one, several) {
 
 const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3], [1, 2], [10, 4]];
 
-/** Draws series into a place: lines per agent, with a band from minimum to maximum if thinned. */
+/** Draws series into a place: a line each, with a band from minimum to maximum if thinned. */
 function plotted(place, series, { smooth, across }) {
   const x = (one) => (across === "time" ? one.t : one.x);
   const all = [...new Set(series.flatMap(x))].filter((at) => at !== null).sort((a, b) => a - b);

@@ -1,4 +1,4 @@
-// The form for tasks. They are checked while they are typed, and sent by a button.
+// The form for tasks. They are checked while the user types, and sent by a button.
 
 import { isOver, refusal } from "./changes.js";
 import { h, replace } from "./dom.js";
@@ -6,7 +6,7 @@ import { api, message, open, show, soft, to } from "./frame.js";
 import { count } from "./numbers.js";
 import { post } from "./server.js";
 
-/** The time without a key after which the tasks are checked. */
+/** Milliseconds from the last key until the tasks are checked. */
 const DEBOUNCE = 300;
 
 export async function publishPage(_rest, _options, signal) {
@@ -70,7 +70,7 @@ function oneTask(add) {
     h("div.tools", h("button", { click: () => add(task()) }, "Add as a line")));
 }
 
-/** A label is JSON where it can be read as JSON, and a text otherwise. */
+/** Returns the value of a label: JSON if it can be parsed, else the text itself. */
 function parsed(text) {
   try {
     return JSON.parse(text);

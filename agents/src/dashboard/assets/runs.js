@@ -6,7 +6,7 @@ import { ago, date, num } from "./numbers.js";
 import { chip, right, searchField, spark, stateChip, table } from "./parts.js";
 import { get } from "./server.js";
 
-/** True once the table was shown: the first page of a dashboard of one run is that run. */
+/** True once the runs were read. A single run opens by itself only the first time. */
 let begun = false;
 
 const seg = encodeURIComponent;

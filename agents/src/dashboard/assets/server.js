@@ -1,4 +1,4 @@
-// Requests to the dashboard. `EventSource` sends no header, so streams are read by `fetch`.
+// Requests to the dashboard. `EventSource` cannot send the token, so `fetch` reads the streams.
 
 const KEY = "dyad.token";
 
@@ -18,7 +18,7 @@ class Failure extends Error {
 
 export const get = (path, signal) => ask(path, { headers: headers(), signal, cache: "no-store" });
 
-/** Sends a change. */
+/** Sends JSON: a change, or tasks to check. */
 export const post = (path, body, signal) => ask(path, { method: "POST", signal, body: JSON.stringify(body),
   headers: { ...headers(), "Content-Type": "application/json" } });
 
@@ -35,7 +35,7 @@ async function ask(path, options) {
   return body;
 }
 
-/** Reads server-sent events; calls `event(name, data)` for each, until `signal` aborts it. */
+/** Calls `event(name, data)` for each server-sent event. Reconnects until `signal` aborts. */
 export async function listen(path, signal, event) {
   const extra = {};
   while (!signal.aborted) {

@@ -1,11 +1,11 @@
-// What the pages of a conversation and of its group share: seats, verdicts, rewards as dots.
+// Parts that the pages of a conversation and a group share: seats, verdicts, rewards as dots.
 
 import { h, svg } from "./dom.js";
 import { open } from "./frame.js";
 import { figure } from "./numbers.js";
 import { chip } from "./parts.js";
 
-/** The plain text of a prompt or label, as `dyad conversation` prints it. */
+/** Returns a prompt or label as the text that `dyad conversation` prints. */
 export function promptText(value) {
   if (typeof value === "string") return value;
   if (Array.isArray(value)) return value.map((part) => `${part.role ?? ""}: ${textOf(part.content)}`).join("\n");
@@ -18,7 +18,7 @@ export const seatName = (turn) => (turn.seat ? `${turn.role}/${turn.seat}` : tur
 
 export const memberOf = (transcript) => Number(transcript.conversation.split("/")[1]);
 
-/** The seats with a reward, in the order in which they speak. */
+/** Returns the seats with a reward, in the order in which they speak. */
 export function seats(transcript) {
   const names = Object.keys({ ...transcript.earned, ...transcript.rewards });
   const first = (seat) => {
@@ -28,13 +28,13 @@ export function seats(transcript) {
   return names.sort((a, b) => first(a) - first(b));
 }
 
-/** The agent that plays a seat in this conversation. */
+/** Returns the agent that plays a seat in this conversation. */
 export function agentOf(transcript, seat) {
   const turn = transcript.turns.find((one) => seatName(one) === seat);
   return turn ? turn.agent : open.config.roles[seat.split("/")[0]] ?? "";
 }
 
-/** How many members are written, of how many that were compared. */
+/** Returns the number of written members, and of compared ones if they are more. */
 export function groupSize(transcript, members) {
   const compared = Object.values(transcript.earned ?? {}).map((one) => one.compared?.conversations ?? 0);
   const size = Math.max(0, ...compared);
@@ -50,7 +50,7 @@ export function promptTurn(transcript) {
       : body(text ? text : h("i.soft", "empty")));
 }
 
-/** The verdict of the ledgers on one seat of one member. */
+/** Returns the ledger's verdict on one seat of one member. */
 export function verdictOf(custody, agent, member, seat) {
   const ledger = custody?.agents?.[agent];
   if (!ledger) return null;
@@ -69,7 +69,7 @@ export function verdictOf(custody, agent, member, seat) {
 
 export const verdictChip = (verdict) => (verdict ? chip(verdict.text, verdict.kind, verdict.more) : null);
 
-/** Dots of a group's rewards, with the mean of the group and a ring around `mine`. */
+/** Draws a group's rewards as dots, a line at `baseline`, and a ring around member `mine`. */
 export function strip(values, baseline, mine, label) {
   const all = values.map((one) => one.reward).concat(baseline ?? []);
   let [low, high] = [Math.min(...all), Math.max(...all)];

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { soft } from "./frame.js";
 
-/** A token below a cut has the class of its place. */
+/** Log-probs that separate the tints: a token has a tint for the number of cuts above it. */
 const CUTS = [-0.1, -1, -3];
 
 /** Returns the tokens of a turn as elements; null if they are not recorded. */

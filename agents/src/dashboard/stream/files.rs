@@ -1,4 +1,5 @@
-//! New lines of a run's files as events. The id of an event is the place behind it in every file.
+//! New lines of a run's files as events. An event's id has the offset in every file from which
+//! reading goes on after it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,9 @@ use crate::dashboard::lines;
 use crate::dashboard::offsets::Offsets;
 use crate::run_folder::RunFolder;
 
-/// The time between two looks at the files.
+/// The time between two reads of the files.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The longest line that is sent, in bytes; of a longer one only its size.
+/// The longest line that is sent, in bytes. Of a longer line only the size is sent.
 const LONGEST: usize = 64 << 10;
 
 /// The files of a topic.
@@ -47,8 +48,8 @@ impl FileTopic {
         }
     }
 
-    /// Returns the files: name in ids, process and path. They come from the folder's listing, never
-    /// from the request.
+    /// Returns each file's name in ids, its process and its path. The paths come from the folder's
+    /// listing, never from the request.
     fn files(&self, folder: &RunFolder) -> Result<Vec<(String, String, PathBuf)>, ApiError> {
         let named = |path: PathBuf| {
             let process = path.file_stem()?.to_str()?.to_owned();
@@ -59,7 +60,7 @@ impl FileTopic {
         Ok(folder.files(self.part())?.into_iter().filter_map(named).collect())
     }
 
-    /// Returns the data of a line's event; `None` if the line cannot be read.
+    /// Returns the data of a line's event; `None` if the line cannot be parsed.
     fn data(&self, process: &str, line: &[u8]) -> Option<Value> {
         if *self == Self::Ended {
             return serde_json::to_value(conversations::summary(serde_json::from_slice(line).ok()?)).ok();
@@ -81,13 +82,13 @@ pub(super) struct FileTail {
 }
 
 impl FileTail {
-    /// Begins at the end of each file, or behind the event with the id `last`.
+    /// Begins after the event with the id `last`, or else at the end of each file.
     ///
     /// # Errors
     /// A file cannot be read.
     pub(super) fn open(folder: RunFolder, topics: Vec<FileTopic>, last: Option<Offsets>) -> Result<Self, ApiError> {
         let read = match last {
-            // Files that it does not name were made later, and are read from their start.
+            // A file that `last` does not name was created later. It is read from its start.
             Some(last) => last,
             None => {
                 let mut ends = Offsets::default();
@@ -102,7 +103,7 @@ impl FileTail {
         Ok(Self { folder, topics, read })
     }
 
-    /// Returns an event that only tells the client its place.
+    /// Returns an event without data. With its id a client can reconnect before any line was sent.
     fn begin(&self) -> Bytes {
         // A client keeps no empty id, and would begin at the ends of the files again.
         let id = if self.read.0.is_empty() {
@@ -146,7 +147,7 @@ impl FileTail {
         Ok(())
     }
 
-    /// Sends new lines until the page is gone. A slow page delays them; none is left out.
+    /// Sends new lines until the client disconnects. A slow client delays lines; it misses none.
     pub(super) async fn forward(mut self, send: mpsc::Sender<Bytes>) {
         if send.send(self.begin()).await.is_err() {
             return;

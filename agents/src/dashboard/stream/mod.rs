@@ -1,7 +1,7 @@
-//! A run as server-sent events, while it happens.
+//! Server-sent events of a run, while it plays.
 //!
-//! [`turns`] come from the broker and are thinned. Lines of [`files`] come whole: their events have
-//! ids, and a client that sends the last one back misses nothing and gets nothing twice.
+//! [`turns`] come from the broker and are thinned. Lines of [`files`] are all sent, with ids. A
+//! client that reconnects with its last id gets every later line exactly once.
 
 mod files;
 mod topics;
@@ -28,18 +28,18 @@ use crate::run_folder::RunFolder;
 use files::FileTail;
 pub(crate) use topics::Topics;
 
-/// The most open streams.
+/// The largest number of open streams.
 const STREAMS: usize = 16;
-/// Events that may wait for a slow page; more turns are dropped and counted.
+/// The number of events that may wait for a slow page. Further turns are dropped and counted.
 const WAITING: usize = 1024;
-/// The time between two reports of the rate, or two states.
+/// The time between two `rate` events, and between two `beats` events.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Counts the open streams.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Places(Arc<AtomicUsize>);
 
-/// The place of a stream, free again when it is dropped.
+/// The place of a stream, freed on drop.
 struct Place(Arc<AtomicUsize>);
 
 impl Places {
@@ -68,10 +68,11 @@ fn event(name: &str, data: &Value) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
 
-/// Answers with what happens from now on, or since the event whose id is `last`.
+/// Answers with the events from now on, or from after the event with the id `last`.
 ///
 /// # Errors
-/// Too many streams are open, `last` is no id of ours, or the run has no turns any more.
+/// Too many streams are open, `last` is not the id of an event, or turns are requested and the run
+/// has none any more.
 pub(crate) async fn open(
     (commands, places): (Arc<dyn CommandAnswers>, &Places),
     folder: RunFolder,

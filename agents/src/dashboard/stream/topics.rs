@@ -17,7 +17,7 @@ impl Topics {
     /// Reads a list such as `turns,logs:a`.
     ///
     /// # Errors
-    /// A topic is unknown, or there is none.
+    /// A topic is unknown, or the list is empty.
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let mut topics = Self::default();
         for topic in text.split(',') {

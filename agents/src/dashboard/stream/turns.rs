@@ -24,7 +24,7 @@ const LONGEST: usize = 64 << 10;
 /// Begins to send the turns that are committed from now on.
 ///
 /// # Errors
-/// The broker refuses the queue.
+/// The broker rejects the queue.
 pub(super) async fn begin(bus: Arc<dyn Bus>, topology: &Topology, send: mpsc::Sender<Bytes>) -> Result<(), ApiError> {
     /// Makes queues of one process differ.
     static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -150,7 +150,7 @@ mod tests {
         bus.publish(message.transient()).await.unwrap();
         let (send, mut receive) = mpsc::channel(4);
         let forwarding = tokio::spawn(forward(consumer, send));
-        // Nothing is taken until the message was read.
+        // The receiver waits until all turns were forwarded or dropped.
         tokio::time::sleep(TICK / 2).await;
         let (mut shown, mut dropped) = (0, 0);
         while dropped == 0 {

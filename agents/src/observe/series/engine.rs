@@ -99,8 +99,8 @@ impl AgentEngine {
         self.waiting.set(waiting as f64);
     }
 
-    /// Takes a generation of a role, which took this time in all, and these times at an engine that
-    /// measures them. [`Self::flush`] shows its tokens.
+    /// Counts a generation of a role: its whole time, and the engine's times if it measures them.
+    /// The next [`Self::flush`] shows its tokens.
     pub(crate) fn count(&mut self, role: &str, tokens: GeneratedTokens, took: Duration, times: Option<EngineTimes>) {
         let known = self.roles.iter().position(|(known, _)| known == role);
         let place = known.unwrap_or_else(|| self.add(role));

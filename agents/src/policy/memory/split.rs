@@ -21,7 +21,7 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// `ranks` is their number on all hosts.
+    /// Returns the split of a trainer with `ranks` ranks on all hosts.
     pub(super) fn of(agent: &AgentConfig, ranks: usize) -> Self {
         let train = &agent.train;
         let ranks = match train.shard {

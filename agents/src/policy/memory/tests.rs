@@ -90,8 +90,8 @@ fn offload_moves_12_bytes_to_the_host() {
     let shape = eight_billion();
     let own = Layout::of(&shape).numel() as u64;
     let memory = Memory::of(&agent, &shape, 1);
-    // Copies of 2 bytes to serve and to train with, and the gradient. A buffer of 30.5 GiB takes
-    // 32.
+    // On the device, 8 bytes a parameter: two bf16 copies, to serve and to train, and the gradient
+    // in f32. On the host, three buffers of 30.5 GiB, each rounded up to 32.
     assert_eq!((memory.least(), memory.host), (8 * own, 3 << 35));
     agent.train.devices = vec![DeviceName::Cuda(0), DeviceName::Cuda(1)];
     agent.train.shard = Shard::Optimizer;

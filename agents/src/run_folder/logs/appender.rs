@@ -34,8 +34,8 @@ impl Appender {
         Self::rotated(path, u64::MAX)
     }
 
-    /// Opens the file as [`Appender::open`] does. At `largest` bytes it becomes `NAME.old.jsonl`,
-    /// instead of an older one, and a new file begins.
+    /// Opens the file as [`Appender::open`] does. Before it exceeds `largest` bytes it is renamed
+    /// to `NAME.old.jsonl`, which replaces an older one, and a new file begins.
     pub fn rotated(path: &Path, largest: u64) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -102,7 +102,7 @@ impl Drop for Inner {
     }
 }
 
-/// The file, which is replaced when it is large.
+/// The file, which is rotated before it exceeds `largest` bytes.
 struct Sink {
     file: BufWriter<File>,
     path: PathBuf,

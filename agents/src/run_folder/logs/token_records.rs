@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Appender;
 
-/// The size at which a file is closed and kept as `<agent>.old.jsonl`, instead of an older one.
+/// The size in bytes at which a file is renamed to `<agent>.old.jsonl`, which replaces an older
+/// one.
 const LARGEST: u64 = 256 << 20;
 
 /// The tokens of one turn, with their log-probs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenRecord {
-    /// `<group in hex>/<member>`; the first field, so that a reader need not parse other lines.
+    /// `<group in hex>/<member>`. This must stay the first field: readers parse only lines that
+    /// begin with the conversation they look for.
     pub conversation: String,
     pub role: String,
     pub seat: u16,
@@ -23,7 +25,7 @@ pub struct TokenRecord {
     /// The text of each token, control tokens included. A token that is a part of a character shows
     /// the replacement character.
     pub pieces: Vec<String>,
-    /// One per token; not finite values are null.
+    /// One per token; null if it is not finite.
     pub logprobs: Vec<Option<f32>>,
     /// The distribution of the log-probs, as in transcripts.
     pub logprobs_of: String,
@@ -56,8 +58,8 @@ impl TokenRecords {
     }
 }
 
-/// Returns the recorded turns of a conversation in `files`. A turn that was generated again after a
-/// crash has only its last record.
+/// Returns the recorded turns of a conversation in `files`. If a turn was generated again after a
+/// crash, only its last record counts.
 pub fn tokens_of(files: &[PathBuf], conversation: &str) -> io::Result<Vec<TokenRecord>> {
     let begin = format!("{{\"conversation\":\"{conversation}\",");
     let mut found: Vec<TokenRecord> = Vec::new();

@@ -96,7 +96,7 @@ fn bf16_matrix_gives_the_values_and_gradients_of_its_f32_copy() {
     for (found, right) in values.logprobs.iter().zip(&wide_values.logprobs) {
         assert!((found - right).abs() < 1e-5, "{found} {right}");
     }
-    // The gradient of the logits keeps 16 bits.
+    // The logits' gradient keeps 16 bits of its mantissa.
     assert!(relative(&d_hidden, &wide_hidden) < 2e-5);
     assert!(relative(&d_matrix, &wide_matrix) < 2e-5);
 }

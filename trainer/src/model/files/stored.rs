@@ -1,4 +1,4 @@
-//! Parameters that are read out of a safetensors file one at a time.
+//! Parameters that are read from a safetensors file one at a time.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::model::error::{ModelError, Result};
 use crate::model::param_source::ParamSource;
 use crate::model::shape::{Layout, ParamSpec};
 
-/// The tensors of one file that are called `PREFIX` and the name of a parameter.
+/// The tensors of one file. Each has the name of a parameter, after a prefix.
 pub(crate) struct StoredParams {
     file: RefCell<TensorFile>,
     layout: Arc<Layout>,

@@ -24,7 +24,7 @@ pub(in crate::model) struct Head {
 
 #[derive(Debug)]
 pub(super) struct WideHead {
-    /// `None` where the device multiplies bf16 matrices with f32 sums.
+    /// `None` if the device multiplies bf16 matrices with f32 sums: it needs no copy.
     matrix: Option<Tensor>,
     delta: Option<Delta>,
 }
@@ -125,7 +125,7 @@ impl Head {
         })
     }
 
-    /// The matrix in f32; in bf16 where the device needs no f32 copy.
+    /// Returns the matrix in f32, or in bf16 if the device needs no f32 copy.
     pub(super) fn matrix(&self) -> &Tensor {
         let copy = self.wide.as_ref().and_then(|wide| wide.matrix.as_ref());
         copy.unwrap_or(&self.matrix)

@@ -12,7 +12,7 @@ use crate::train::measure::measure;
 use crate::train::micro::member;
 use crate::train::rows::Row;
 
-/// Row by row, a value for each trained token.
+/// A value for each trained token, row by row.
 type Values = [Vec<Number>];
 
 impl External {
@@ -86,7 +86,7 @@ impl External {
     }
 }
 
-/// Rejects losses that no external trainer has. Returns true if the loss needs the reference.
+/// Rejects losses that external trainers do not have. Returns true if the loss needs the reference.
 fn known(loss: &Loss) -> Result<bool, Refusal> {
     let Loss::Policy(Policy { surrogate, kl_coef, .. }) = loss else {
         return Ok(false);

@@ -17,10 +17,10 @@ use crate::train::error::Refusal;
 use crate::train::model_files::{self, ModelFiles};
 use crate::train::state::{OPTIMIZER, REFERENCE};
 
-/// The file with a model's weights that the program writes.
+/// The file in which the program writes a model's weights.
 const WEIGHTS: &str = "model.safetensors";
 
-/// The tensors of a state, in the files that the program has written.
+/// The tensors of the trainer's state, in the files that the program has written.
 struct Written {
     weights: StoredParams,
     moments: [StoredParams; 2],
@@ -68,7 +68,7 @@ impl External {
     }
 
     fn written(&self) -> Result<Written, ModelError> {
-        let open = |file: &str, prefix, kind| {
+        let open = |file: &str, prefix, kind| -> Result<StoredParams, ModelError> {
             let pulse = self.line.pulse().clone();
             let params = StoredParams::open(&self.exchange.join(file), &self.layout, prefix, kind)?;
             Ok(params.on_read(move || pulse.mark()))
@@ -101,7 +101,7 @@ impl External {
         folder.add(STATE, |path| state.write(path))
     }
 
-    /// Loads the checkpoint at `path`, of this or of the built-in trainer.
+    /// Loads the checkpoint at `path`, which this or the built-in trainer wrote.
     pub(super) fn load(&mut self, seq: u64, path: &Path) -> Result<TrainReply, Fault> {
         let folder = find(path, self.options.fall_back)?.folder;
         let state = TrainerState::read(&folder)?;
@@ -161,7 +161,7 @@ impl External {
         Ok(TrainReply::Published)
     }
 
-    /// Empties the folder of files on their way: they are as large as the model.
+    /// Empties the exchange folder: its files are as large as the model.
     fn clear_exchange(&self) -> Result<(), Fault> {
         let folder = &self.exchange;
         let gone = match fs::remove_dir_all(folder) {

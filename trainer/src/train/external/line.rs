@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 use super::messages::{Hello, Incoming, Message, Reply};
 use crate::pulse::Pulse;
 
-/// Buffered in pieces of this many bytes: a batch is megabytes.
+/// The size of each buffer in bytes: a batch is megabytes.
 const BUFFER: usize = 1 << 20;
 
-/// The connection. Errors are texts: whatever goes wrong, the program is lost.
+/// The connection. Its errors are texts: after any of them the program counts as lost.
 pub(super) struct Line {
     incoming: BufReader<UnixStream>,
     outgoing: BufWriter<UnixStream>,
@@ -28,7 +28,7 @@ impl Line {
         })
     }
 
-    /// The counter that moves with each line of the program.
+    /// Returns the counter that moves with each line of the program.
     pub(super) fn pulse(&self) -> &Pulse {
         &self.pulse
     }
@@ -37,7 +37,7 @@ impl Line {
         self.read()
     }
 
-    /// Sends a command and waits for its reply, however long the program goes on.
+    /// Sends a command and waits for its reply, however long that takes.
     pub(super) fn ask(&mut self, message: &Message<'_>) -> Result<Reply, String> {
         self.send(message)
             .map_err(|error| format!("sending a command: {error}"))?;
@@ -56,7 +56,7 @@ impl Line {
         }
     }
 
-    /// Tells the program to end.
+    /// Sends the command `end`.
     pub(super) fn end(&mut self) {
         if let Err(error) = self.send(&Message::End) {
             tracing::warn!(%error, "could not send `end` to the external trainer: it ends when the connection closes");

@@ -1,5 +1,5 @@
-//! The messages of the protocol, one JSON object in a line each. `trainer/README.md` describes them
-//! for authors of trainers, and `external/messages.jsonl` has one of each command.
+//! The messages of the protocol: each is one JSON object on a line. `trainer/README.md` describes
+//! them for authors of trainers. `external/messages.jsonl` has an example of each command.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ pub(super) enum Message<'a> {
 }
 
 impl Message<'_> {
-    /// The number of the command; none for the first and the last.
+    /// Returns the command's number; `None` for `open` and `end`, which have none.
     pub(super) fn seq(&self) -> Option<u64> {
         match self {
             Self::ForwardBackward { seq, .. }
@@ -150,11 +150,11 @@ impl<'a> Open<'a> {
     }
 }
 
-/// A row of tokens, and columns of those that are trained.
+/// A row of tokens. Each other column has one value for each trained token.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct WireRow {
     pub(super) ids: Vec<u32>,
-    /// The places in `ids` with the states that predict the trained tokens.
+    /// The places in `ids` of the tokens before the trained ones: their states predict these.
     pub(super) at: Vec<usize>,
     pub(super) targets: Vec<u32>,
     pub(super) advantage: Vec<f32>,
@@ -172,7 +172,7 @@ pub(super) struct Hello {
     pub(super) protocol: u32,
 }
 
-/// A message of the program: a sign of life, or the outcome of a command with its values.
+/// A message of the program: a sign of life, or the outcome of a command.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Incoming {
@@ -192,7 +192,7 @@ pub(super) struct Incoming {
 #[derive(Debug)]
 pub(super) enum Reply {
     Opened,
-    /// Row by row, a value for each trained token. Without a reference the last list is empty.
+    /// A value for each trained token, row by row. `reference` is empty if the loss needs none.
     Loss {
         loss: f64,
         logprobs: Vec<Vec<Number>>,

@@ -1,9 +1,9 @@
 //! A trainer in another program, such as PyTorch's FSDP2 in `trainer/external/fsdp2.py`.
 //!
-//! The program computes gradients, steps and files. This side has the order of commands, the rows
-//! of a batch, the measurements, the checkpoints' folders and the engines. [`line`] is the
-//! connection, and [`messages`] is what passes over it (`trainer/README.md`, "An external
-//! trainer"). [`batch`] and [`files`] run the commands.
+//! The program computes gradients and steps, and writes files. This process puts commands in order,
+//! lays out the rows of a batch, measures, writes checkpoints and serves the engines. [`line`] is
+//! the connection, and [`messages`] are its contents (`trainer/README.md`, "An external trainer").
+//! [`batch`] and [`files`] run the commands.
 
 mod batch;
 mod files;
@@ -34,7 +34,7 @@ pub struct External {
     shape: ModelShape,
     layout: Arc<Layout>,
     options: TrainerOptions,
-    /// A folder that both programs see, for files on their way.
+    /// The folder through which both programs exchange files.
     exchange: PathBuf,
     sinks: Vec<Box<dyn WeightSink>>,
     log: CommandLog,
@@ -46,17 +46,17 @@ pub struct External {
 struct State {
     optimizer_steps: u64,
     skipped: u64,
-    /// The number of batches in the gradient that no step has used yet.
+    /// The number of batches in the gradient since the last step.
     pending: u64,
     version: Option<WeightVersion>,
-    /// True if the weights are those of `version`.
+    /// True if no step has changed the weights since `version` was published.
     published: bool,
     reference: bool,
-    /// The reason why the program is lost.
+    /// The reason why the program is lost; `None` while it answers.
     lost: Option<String>,
 }
 
-/// Why a command has no reply.
+/// The reason why a command has no reply.
 enum Fault {
     Refused(Refusal),
     /// Nothing changed.
@@ -75,7 +75,7 @@ impl External {
     /// `exchange` is a folder that both see, on the disk of the checkpoints.
     ///
     /// # Errors
-    /// [`TrainError::Lost`] when the program ends, or speaks another protocol.
+    /// [`TrainError::Lost`] if the program ends or speaks another protocol.
     pub fn open(
         stream: UnixStream,
         shape: ModelShape,
@@ -108,7 +108,7 @@ impl External {
         })
     }
 
-    /// The counter that moves with each micro-batch of the program.
+    /// Returns the counter that moves with each line of the program.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         self.line.pulse().clone()

@@ -1,7 +1,7 @@
 //! The ranks of one trainer. All run the same commands in step, and each computes its part.
 //!
-//! A lost rank ends the group: the others get [`CollectiveError`] over Gloo, and over NCCL that or
-//! the end of their process (`collective/c10d.rs`).
+//! A lost rank ends the group. With Gloo the other ranks get [`CollectiveError`]. With NCCL they
+//! get it too, or their processes end (`collective/c10d.rs`).
 
 mod orders;
 mod parts;

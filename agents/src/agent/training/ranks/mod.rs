@@ -4,8 +4,8 @@
 //! a file of the run's folder, and watches them. If one ends before the trainer does, the agent's
 //! process ends too, and the supervisor starts all of them again. Each start has another
 //! generation, so that ranks of an earlier start cannot join. A launcher may start all ranks
-//! instead, on several hosts ([`Launched`]). Over NCCL c10d's watchdog may end a process before the
-//! trainer gets an error: this is one more way to lose a rank.
+//! instead, on several hosts ([`Launched`]). With NCCL, c10d's watchdog may end a process before
+//! the trainer gets an error. Other ranks see that as a lost rank too.
 
 mod processes;
 

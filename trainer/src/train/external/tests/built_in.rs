@@ -1,4 +1,4 @@
-//! The built-in trainer as the program at the other end of the wire.
+//! Runs the built-in trainer as the program at the other end of the wire.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ pub(super) fn serve(stream: UnixStream, trainer: Trainer) {
     serve_some(stream, trainer, usize::MAX);
 }
 
-/// Answers so many commands.
+/// Answers `count` commands.
 pub(super) fn serve_some(stream: UnixStream, trainer: Trainer, count: usize) {
     let mut out = stream.try_clone().unwrap();
     writeln!(out, "{}", json!({"hello": "built-in", "protocol": 1})).unwrap();
@@ -72,7 +72,7 @@ fn answer(driver: &mut Driver<Trainer>, command: &Value) -> Value {
     }
 }
 
-/// A value as it comes out of a line: numbers in f32 are short there.
+/// Returns a value as it comes out of a line: f32 numbers have fewer digits there.
 fn as_passed<T: serde::Serialize>(value: &T) -> Value {
     serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
 }
@@ -91,7 +91,7 @@ fn forward_backward(driver: &mut Driver<Trainer>, command: &Value) -> Value {
     json!({"reply": "loss", "loss": total, "logprobs": logprobs, "entropies": entropies, "reference": reference})
 }
 
-/// The entropies in the form of log-probs, span by span.
+/// Returns the entropies of a batch, span by span like log-probs.
 fn entropies(trainer: &Trainer, batch: &TrainBatch) -> Vec<Vec<f32>> {
     let work = trainer.work(batch, rows_of(batch, &trainer.shape).unwrap());
     let lists = trainer.model.head_lists(&work, None).unwrap();
@@ -104,8 +104,8 @@ fn entropies(trainer: &Trainer, batch: &TrainBatch) -> Vec<Vec<f32>> {
     spans
 }
 
-/// A forest of the rows: each trained token is an answer to its own context. Returns the number of
-/// trained tokens of each row too.
+/// Turns rows into a batch: each trained token is an answer to its own context. Also returns the
+/// number of trained tokens in each row.
 fn batch_of(rows: &Value) -> (TrainBatch, Vec<usize>) {
     let (mut spans, mut counts) = (Vec::new(), Vec::new());
     let floats = |row: &Value, name: &str, place: usize| row[name][place].as_f64().unwrap() as f32;
@@ -139,7 +139,8 @@ fn batch_of(rows: &Value) -> (TrainBatch, Vec<usize>) {
     (TrainBatch { spans, tokens: 0 }, counts)
 }
 
-/// The values of the trained tokens, row by row: the only ones of every second span.
+/// Returns the values of the trained tokens, row by row. In [`batch_of`] every second span is one
+/// trained token.
 fn by_row(spans: &[Vec<f32>], counts: &[usize]) -> Vec<Vec<f32>> {
     let mut values = spans.iter().skip(1).step_by(2).map(|span| span[0]);
     counts

@@ -14,7 +14,7 @@ use crate::checkpoint::moments;
 use crate::model::{ModelShape, Weights};
 use crate::train::{Trainer, TrainerClient, TrainerOptions};
 
-/// The program with two ranks, connected.
+/// Starts the program with two ranks and connects to it.
 fn connect(
     python: &str,
     folder: &Path,
@@ -38,7 +38,8 @@ fn connect(
     (child, Driver::new(external), seen)
 }
 
-/// Two prompts with answers of unlike lengths, off the sampler's policy.
+/// Returns two prompts with answers of different lengths. Their log-probs are not those of the
+/// model.
 fn batch(vocab: u32) -> TrainBatch {
     let mut spans = Vec::new();
     for group in 0..2u32 {
@@ -77,7 +78,7 @@ fn batch(vocab: u32) -> TrainBatch {
     TrainBatch { spans, tokens: 0 }
 }
 
-/// Every kind of loss that the program knows.
+/// Returns every kind of loss that the program has.
 fn losses() -> Vec<Loss> {
     let clipped = |dual| Surrogate::Clipped {
         low: 0.2,
@@ -104,12 +105,12 @@ fn losses() -> Vec<Loss> {
     losses
 }
 
-/// The distance of two flat tensors relative to the norm of the second.
+/// Returns the distance of two flat tensors, relative to the norm of the second.
 fn gap(a: &Tensor, b: &Tensor) -> f64 {
     ((a - b).norm() / b.norm()).double_value(&[])
 }
 
-/// The weights and the first moments of the checkpoint in `root`.
+/// Returns the weights and the first moments of the checkpoint in `root`.
 fn state(root: &Path, shape: &ModelShape) -> [Tensor; 2] {
     let folder = crate::checkpoint::find(root, false).unwrap().folder;
     let weights = Weights::load(shape, &folder).unwrap();
@@ -166,7 +167,7 @@ fn compare(python: &str, folder: &Path) {
             "{name} {loss:?}: gradient {}",
             gap(&first, &our_first)
         );
-        // Both go on from the same bits: a checkpoint of one is one of the other.
+        // Both continue from the same bits: each trainer loads checkpoints of the other.
         far.load(&roots[0]);
         for weights in [ForwardWeights::Trained, ForwardWeights::Reference] {
             let (a, b) = (
@@ -208,7 +209,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// Every family, tied and not, with biases, in shards, with each stretch of the rotary frequencies.
+/// Covers every family, tied and untied heads, biases, shards and every kind of RoPE scaling.
 #[test]
 fn parity_of_fsdp2_on_two_ranks() {
     let Ok(python) = std::env::var("DYAD_PARITY_PYTHON") else {
@@ -225,7 +226,7 @@ fn parity_of_fsdp2_on_two_ranks() {
     }
 }
 
-/// In bf16 the two compute in unlike orders; they agree as well as bf16 does.
+/// The two sum in different orders, so they agree to the precision of bf16 only.
 #[test]
 fn parity_of_fsdp2_in_bf16() {
     let Ok(python) = std::env::var("DYAD_PARITY_PYTHON") else {

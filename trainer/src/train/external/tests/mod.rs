@@ -1,4 +1,4 @@
-//! An external trainer trains as the built-in one.
+//! An external trainer gives the same results as the built-in one.
 
 mod built_in;
 mod fsdp2;
@@ -38,7 +38,7 @@ pub(super) const LOSS: Loss = Loss::Policy(Policy {
     ..Policy::clipped(0.2, 0.28)
 });
 
-/// Keeps the digest of what is published.
+/// A sink that keeps the digest of the published weights.
 #[derive(Clone, Default)]
 pub(super) struct Seen(Arc<Mutex<String>>);
 
@@ -55,7 +55,7 @@ impl WeightSink for Seen {
     }
 }
 
-/// The widest gap between two measurements, relative where they are above 0.01.
+/// Returns the largest gap between two measurements, relative where they are above 0.01.
 pub(super) fn apart(a: &LossStats, b: &LossStats) -> f64 {
     let fields = |stats: &LossStats| {
         let sums = [
@@ -158,7 +158,7 @@ fn shape() -> ModelShape {
     crate::model::test_shape()
 }
 
-/// The built-in trainer, and the same one behind the wire.
+/// Returns the built-in trainer, and an equal one behind the wire.
 fn pair(folder: &Path) -> (Driver<Trainer>, Driver<External>) {
     let built_in = || Trainer::new(shape(), Weights::random(&shape(), INIT, 1).unwrap(), options()).unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -180,7 +180,7 @@ fn wire_loses_nothing_of_a_training() {
     for round in 0..3 {
         let batch = crate::train::tests::batch(round);
         let (ours, theirs) = (near.loss(&batch, LOSS).unwrap(), far.loss(&batch, LOSS).unwrap());
-        // The wire keeps other tokens of a row together, so sums round in another way.
+        // The wire groups tokens in another way, so sums round differently.
         assert!(apart(&ours, &theirs) < 1e-5, "{ours:?} {theirs:?}");
         let (ours, theirs) = (near.step(STEP), far.step(STEP));
         assert!((ours / theirs - 1.0).abs() < 1e-6, "{ours} {theirs}");
@@ -208,7 +208,7 @@ fn wire_loses_nothing_of_a_training() {
         names
     };
     assert_eq!(files(&roots[0]), files(&roots[1]));
-    // A checkpoint of either is one of the other.
+    // Each trainer loads checkpoints of the other.
     far.load(&roots[0]);
     let batch = crate::train::tests::batch(4);
     let (ours, theirs) = (near.loss(&batch, LOSS).unwrap(), far.loss(&batch, LOSS).unwrap());

@@ -4,7 +4,7 @@ use super::*;
 use crate::collective::Collective;
 use crate::model::ModelShape;
 
-/// Layers of 59 MB in all, and nothing else of weight.
+/// Returns a shape with 59 MB of layers, and little else.
 fn large() -> ModelShape {
     ModelShape {
         layers: 4,
@@ -15,15 +15,16 @@ fn large() -> ModelShape {
     }
 }
 
-/// Megabytes of this process, by their name in the kernel's table.
+/// Returns megabytes of this process, by their name in `/proc/self/status`.
 fn megabytes(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap() >> 10
 }
 
-/// The state of two ranks: half of the masters, moments and weights, 112 MB. The half of the
-/// gradient and a layer's, 42 MB, take the place of the whole weights that each rank has read.
+/// Each of two ranks holds half of the masters, moments and weights: 112 MB. Its half of the
+/// gradient and one layer's gradient, 42 MB, must reuse the memory of the whole weights that it
+/// read.
 #[test]
 fn whole_weights_are_gone_before_the_gradient_is_there() {
     let Some(member) = Member::here() else {
@@ -41,6 +42,6 @@ fn whole_weights_are_gone_before_the_gradient_is_there() {
     let more = megabytes("VmHWM") - before;
     assert!((100..160).contains(&more), "{more} MB");
     drop(trainer);
-    // A rank that leaves at once is gone before the other has met it.
+    // Waits for the other rank: one that ends at once would be lost before the other meets it.
     member.join("end", TIMEOUT).barrier().unwrap();
 }
