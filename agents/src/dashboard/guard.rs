@@ -239,7 +239,7 @@ mod tests {
             content_type: Some(b"application/json"),
             ..RequestHead::default()
         };
-        assert_eq!(status_of(&guard, &Method::POST, order), 401);
+        assert_eq!(status_of(&guard, &Method::POST, order), 405);
     }
 
     #[test]

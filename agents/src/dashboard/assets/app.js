@@ -49,7 +49,7 @@ function drawBar() {
   frame.classList.toggle("alone", !open.run);
   replace(nav, open.run ? [pages().map(([path, name]) => h("a", { href: link(path),
     "aria-current": page.current === path ? "page" : null }, name)),
-  open.writes && open.over ? h("p.soft", { title: open.over }, "The run has ended: it takes no tasks and no orders") : null]
+  open.writes && open.over ? h("p.soft", { title: open.over }, "Ended: it takes no tasks and no orders") : null]
     : null);
   const now = nav.querySelector("[aria-current]");
   if (now) nav.scrollLeft = now.offsetLeft - 60;
