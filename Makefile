@@ -132,7 +132,7 @@ parity: build ## models, adapters, losses, AdamW, chat templates: made anew by t
 
 # The reference graders on pairs whose verdict is known; again after a change of dyad, seconds.
 AGREEMENT := rollout/agreement/.venv/bin/python
-agreement: build ## graders beside math_verify, DeepScaleR, verl and lm-eval on 25,000 pairs of known verdict (Python, 200 MB once, and a file of github.com)
+agreement: build ## compares the graders with math_verify, DeepScaleR, verl and lm-eval on 25,000 pairs of known verdict (Python, 200 MB once, and a file of github.com)
 	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
 	$(phase) "python" "200 MB once, then nothing" trainer/python.sh ../rollout/agreement
 	$(phase) "packages" "seconds" $(AGREEMENT) -m pip install --quiet --no-deps --requirement rollout/agreement/packages.txt

@@ -1,8 +1,9 @@
 //! Runs with an external trainer: `trainer/external/fsdp2.py` with two Gloo ranks.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use tests::program::{Program, signal, wait_until};
+use tests::program::{Program, Running, signal, wait_until};
 use tests::small::Small;
 use tests::trace::{audit, batches, checkpoint, rewards};
 
@@ -64,33 +65,74 @@ fn demo_learns_with_an_external_trainer() {
     assert!(folder.join("optimizer.safetensors").is_file(), "{}", folder.display());
 }
 
+/// A run of `up` with an external trainer, after its first batches.
+struct Up {
+    program: Program,
+    running: Running,
+    run: PathBuf,
+    /// The path of this run's `fsdp2.py`: other runs on this machine have ranks too.
+    script: String,
+}
+
+impl Up {
+    fn begun(python: &str) -> Self {
+        let program = program();
+        let folder = program.home().join("links");
+        std::fs::create_dir(&folder).unwrap();
+        let script = folder.join("ranks.py");
+        std::os::unix::fs::symlink(Program::root().join("trainer/external/fsdp2.py"), &script).unwrap();
+        let script = script.display().to_string();
+        let mut words = command(python);
+        *words.last_mut().unwrap() = script.clone();
+        let config = Small::new()
+            .set("run.train_steps", 12)
+            .set("agents.a.train.command", words);
+        let (config, runs) = (config.save(&program), program.runs());
+        let running = program.start(&["up", &config, "--folder", runs.to_str().unwrap()]);
+        let run = program.run_folder();
+        wait_until("agent a to train 5 batches", PATIENCE, || batches(&run, "a") >= 5);
+        Self {
+            program,
+            running,
+            run,
+            script,
+        }
+    }
+
+    /// Waits for the end. The agent started again once, and lost nothing.
+    fn ends_after_a_restart(mut self) {
+        self.running.finish(PATIENCE);
+        let log = self.running.log();
+        assert_eq!(self.running.pids("a").len(), 2, "the agent started again:\n{log}");
+        let audit = audit(&self.run, "a");
+        assert_eq!((audit.twice, audit.missing), (0, 0), "{audit:?}");
+        assert!(ranks(&self.script).is_empty(), "no rank is left");
+        drop(self.program);
+    }
+}
+
 /// A killed rank ends its agent, which comes back with new ranks and loses nothing.
 #[test]
 fn killed_rank_of_an_external_trainer_ends_its_agent() {
     let Some(python) = python() else { return };
-    let program = program();
-    let folder = program.home().join("links");
-    std::fs::create_dir(&folder).unwrap();
-    // A path of this test only: other runs on this machine have ranks too.
-    let script = folder.join("ranks.py");
-    std::os::unix::fs::symlink(Program::root().join("trainer/external/fsdp2.py"), &script).unwrap();
-    let script = script.display().to_string();
-    let mut words = command(&python);
-    *words.last_mut().unwrap() = script.clone();
-    let config = Small::new()
-        .set("run.train_steps", 12)
-        .set("agents.a.train.command", words);
-    let (config, runs) = (config.save(&program), program.runs());
-    let mut running = program.start(&["up", &config, "--folder", runs.to_str().unwrap()]);
-    let run = program.run_folder();
-    wait_until("agent a to train 5 batches", PATIENCE, || batches(&run, "a") >= 5);
-    let before = ranks(&script);
+    let up = Up::begun(&python);
+    let before = ranks(&up.script);
     assert_eq!(before.len(), 2, "{before:?}");
     signal("KILL", before[1]);
-    running.finish(PATIENCE);
-    let log = running.log();
-    assert_eq!(running.pids("a").len(), 2, "the agent started again:\n{log}");
-    let audit = audit(&run, "a");
-    assert_eq!((audit.twice, audit.missing), (0, 0), "{audit:?}");
-    assert!(ranks(&script).is_empty(), "no rank is left");
+    up.ends_after_a_restart();
+}
+
+/// A killed agent leaves no rank behind, not even one that hangs.
+#[test]
+fn ranks_of_an_external_trainer_end_with_their_agent() {
+    let Some(python) = python() else { return };
+    let up = Up::begun(&python);
+    let before = ranks(&up.script);
+    assert_eq!(before.len(), 2, "{before:?}");
+    signal("STOP", before[1]);
+    signal("KILL", up.running.pids("a")[0]);
+    wait_until("both ranks to end", PATIENCE, || {
+        before.iter().all(|pid| !ranks(&up.script).contains(pid))
+    });
+    up.ends_after_a_restart();
 }

@@ -71,7 +71,7 @@ const LAYERS: [(&str, &[&str]); 6] = [
             "ordered",
             "rng",
             "linear",
-            "narrow",
+            "bf16_product",
             "loss",
             "model",
             "optim",

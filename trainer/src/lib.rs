@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod bf16_product;
 pub mod checkpoint;
 pub mod collective;
 pub mod device;
@@ -9,7 +10,6 @@ pub mod engine;
 mod linear;
 pub mod loss;
 pub mod model;
-mod narrow;
 pub mod optim;
 mod ordered;
 pub mod pulse;

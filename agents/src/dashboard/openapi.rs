@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::answer::Failed;
 use super::api::{compare, conversations, evaluations, facts, letters, logs, series};
 use super::changes;
-use super::shapes::{AllRuns, Audited, Configured, Metric, Sides, Streamed, Wanted};
+use super::shapes::{AllRuns, AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, SeriesQuery, StreamQuery};
 
 /// Answers with the OpenAPI document.
 pub(crate) async fn answer() -> HttpResponse {
@@ -110,24 +110,24 @@ fn document() -> Value {
         paths: Map::new(),
     };
     all.get::<Nothing, AllRuns>("/api/runs", "All runs, the newest first");
-    all.get::<Sides, compare::Compared>("/api/compare", "Two runs: configurations and last evaluations");
+    all.get::<CompareQuery, compare::Compared>("/api/compare", "Two runs: configurations and last evaluations");
     let run = |path: &str| format!("/api/runs/{{run}}/{path}");
     all.get::<Nothing, facts::Facts>(&run("facts"), "What does not change while a run is live, and its state");
     all.get::<Nothing, Map<String, Value>>(&run("status"), "What `dyad status --json` prints");
-    all.get::<Wanted, series::Curves>(&run("series"), "Figures by name, thinned");
+    all.get::<SeriesQuery, series::Curves>(&run("series"), "Figures by name, thinned");
     all.get::<Nothing, series::Names>(&run("series/names"), "The names of all figures");
     all.get::<conversations::Query, conversations::Page>(&run("conversations"), "Conversations, the newest first");
     let member = |path: &str| run(&format!("conversations/{{group}}/{{member}}{path}"));
     all.get::<Nothing, conversations::Whole>(&member(""), "One conversation and its verdicts");
     all.get::<Nothing, conversations::Tokens>(&member("/tokens"), "Its recorded tokens");
     all.get::<Nothing, conversations::Group>(&run("groups/{group}"), "The members of a group");
-    all.get::<Metric, evaluations::Evaluations>(&run("evaluations"), "Evaluations and their changes");
+    all.get::<EvaluationsQuery, evaluations::Evaluations>(&run("evaluations"), "Evaluations and their changes");
     all.get::<Nothing, logs::Processes>(&run("logs"), "The logs of a run");
     all.get::<logs::Query, logs::Lines>(&run("logs/{process}"), "Lines of a log by offset");
-    all.get::<Nothing, Audited>(&run("audit"), "What `dyad audit --json` prints, and its violations");
+    all.get::<Nothing, AuditAnswer>(&run("audit"), "The output of `dyad audit --json`, and its violations");
     all.get::<Nothing, letters::Letters>(&run("letters"), "Dead letters");
-    all.get::<Nothing, Configured>(&run("config"), "The resolved configuration without secrets");
-    all.get::<Streamed, String>(&run("stream"), "Events as they happen; Last-Event-ID goes on");
+    all.get::<Nothing, ConfigAnswer>(&run("config"), "The resolved configuration without secrets");
+    all.get::<StreamQuery, String>(&run("stream"), "Events as they happen; send Last-Event-ID to continue");
     all.post::<changes::Checking, changes::Lines>(&run("tasks"), "Publishes tasks, or checks them");
     all.post::<Nothing, changes::Ids>(&run("letters/requeue"), "Publishes letters again");
     all.post::<Nothing, changes::Edited>(&run("letters/edit"), "Publishes another task instead of a letter");

@@ -9,7 +9,7 @@ use super::api::{compare, conversations, evaluations, facts, logs, series};
 use super::redact::redacted;
 use super::runs::now_ms;
 use super::server::Server;
-use super::shapes::{AllRuns, Audited, Configured, Metric, Sides, Streamed, Wanted};
+use super::shapes::{AllRuns, AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, SeriesQuery, StreamQuery};
 use super::stream::Topics;
 use super::{assets, changes, openapi, stream, watch};
 use crate::report::audit;
@@ -67,7 +67,7 @@ async fn all_runs(server: Data<Server>) -> Answer {
     .await
 }
 
-async fn compared(server: Data<Server>, sides: Query<Sides>) -> Answer {
+async fn compared(server: Data<Server>, sides: Query<CompareQuery>) -> Answer {
     let (a, b) = (server.runs.find(&sides.a)?, server.runs.find(&sides.b)?);
     blocking(move || {
         let comparison = server.commands.compare(&a, &b);
@@ -88,7 +88,7 @@ async fn status(server: Data<Server>, run: Path<String>) -> Answer {
     json(&whole(async move { server.commands.status(&folder).await }).await??)
 }
 
-async fn curves(server: Data<Server>, run: Path<String>, wanted: Query<Wanted>) -> Answer {
+async fn curves(server: Data<Server>, run: Path<String>, wanted: Query<SeriesQuery>) -> Answer {
     let folder = server.runs.find(&run)?;
     blocking(move || {
         let points = wanted.points.unwrap_or(500);
@@ -126,7 +126,7 @@ async fn group(server: Data<Server>, path: Path<(String, String)>) -> Answer {
     blocking(move || conversations::group(&folder, &group)).await
 }
 
-async fn all_evaluations(server: Data<Server>, run: Path<String>, query: Query<Metric>) -> Answer {
+async fn all_evaluations(server: Data<Server>, run: Path<String>, query: Query<EvaluationsQuery>) -> Answer {
     let folder = server.runs.find(&run)?;
     blocking(move || evaluations::read(&folder, query.metric.as_deref())).await
 }
@@ -148,7 +148,7 @@ async fn run_audit(server: Data<Server>, run: Path<String>) -> Answer {
     let counts = whole(async move { server.commands.counts(&asked).await }).await?;
     blocking(move || {
         let audit = audit::audit(&folder, counts.as_ref()).map_err(anyhow::Error::from)?;
-        Ok(Audited {
+        Ok(AuditAnswer {
             violations: audit.violations(),
             audit,
             broker: counts.is_some(),
@@ -169,12 +169,12 @@ async fn configuration(server: Data<Server>, run: Path<String>) -> Answer {
         let text = std::fs::read_to_string(folder.path().join("config.toml"))?;
         let path = format!("{}/config.toml", folder.run());
         let toml = redacted(&text);
-        Ok(Configured { toml, path })
+        Ok(ConfigAnswer { toml, path })
     })
     .await
 }
 
-async fn stream(request: HttpRequest, server: Data<Server>, run: Path<String>, query: Query<Streamed>) -> Answer {
+async fn stream(request: HttpRequest, server: Data<Server>, run: Path<String>, query: Query<StreamQuery>) -> Answer {
     let folder = server.runs.find(&run)?;
     let topics = Topics::parse(&query.topics)?;
     let last = request.headers().get("last-event-id");

@@ -8,7 +8,7 @@ use crate::report::audit::RunAudit;
 
 /// The query of `series`.
 #[derive(Deserialize, JsonSchema)]
-pub(super) struct Wanted {
+pub(super) struct SeriesQuery {
     /// Patterns `KIND:NAME`, separated by commas; one `*` in each stands for any text.
     pub(super) name: String,
     #[schemars(range(max = 1_000_000))]
@@ -17,20 +17,20 @@ pub(super) struct Wanted {
 
 /// The two runs of a comparison.
 #[derive(Deserialize, JsonSchema)]
-pub(super) struct Sides {
+pub(super) struct CompareQuery {
     pub(super) a: String,
     pub(super) b: String,
 }
 
 /// The query of `evaluations`: the figure that its tasks show.
 #[derive(Deserialize, JsonSchema)]
-pub(super) struct Metric {
+pub(super) struct EvaluationsQuery {
     pub(super) metric: Option<String>,
 }
 
 /// The query of a stream.
 #[derive(Deserialize, JsonSchema)]
-pub(super) struct Streamed {
+pub(super) struct StreamQuery {
     /// A list of `turns`, `beats`, `ended`, `metrics` and `logs:PROCESS`.
     pub(super) topics: String,
 }
@@ -41,7 +41,7 @@ pub(super) struct AllRuns {
 }
 
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Audited {
+pub(super) struct AuditAnswer {
     /// The output of `dyad audit --json`.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub(super) audit: RunAudit,
@@ -53,7 +53,7 @@ pub(super) struct Audited {
 
 /// The resolved configuration without secrets.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Configured {
+pub(super) struct ConfigAnswer {
     pub(super) toml: String,
     pub(super) path: String,
 }

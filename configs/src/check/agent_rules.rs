@@ -129,10 +129,10 @@ fn external(agent: &AgentConfig, below: &mut Below) {
         (
             split,
             "train.devices",
-            "train.devices, shard and offload: its command chooses its devices",
+            "train.devices, shard and offload (its command chooses its devices)",
         ),
     ] {
-        let message = format!("starts an external trainer, which has no {what}; remove one of the two");
+        let message = format!("starts an external trainer, which does not support {what}: remove one of the two");
         below.compared(wrong, "train.command", &[other], message);
     }
 }

@@ -202,6 +202,7 @@ impl Driver {
                 stop: Vec::new(),
             },
             seed: nth as u64,
+            is_recorded: false,
         }
     }
 

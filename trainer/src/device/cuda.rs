@@ -58,8 +58,8 @@ pub(super) fn open_nccl() -> Result<(), DeviceError> {
 /// Returns the paths to look at. The set-up compiles the library to the folder of libtorch_cuda.so;
 /// a wheel installs it in the program's folder.
 fn nccl_places(cuda: Option<PathBuf>, program: Option<PathBuf>) -> Vec<PathBuf> {
-    let beside = [cuda, program].into_iter().flatten();
-    beside.map(|file| file.with_file_name(NCCL)).collect()
+    let files = [cuda, program].into_iter().flatten();
+    files.map(|file| file.with_file_name(NCCL)).collect()
 }
 
 /// The places to look in: the file named by the environment, the folder of the loaded CPU library

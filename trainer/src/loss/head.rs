@@ -14,8 +14,8 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::bf16_product;
 use crate::linear::{add_outer, times};
-use crate::narrow;
 
 /// The best number of elements in one chunk of logits on a device.
 ///
@@ -115,7 +115,7 @@ pub fn gradients(
             .collect();
         let d_logits = chunk.d_logits(&slopes, &entropies)?;
         let mut d_chunk = match narrow {
-            true => narrow::times_split(&d_logits, &matrix.f_tr()?)?,
+            true => bf16_product::times_split(&d_logits, &matrix.f_tr()?)?,
             false => times(&d_logits, &matrix.f_tr()?)?,
         };
         let mut d_low = None;
@@ -126,7 +126,7 @@ pub fn gradients(
         }
         d_hidden.push(d_chunk);
         match (&mut grad, d_low) {
-            (HeadGrad::Matrix(d_matrix), _) if narrow => narrow::add_outer(d_matrix, &d_logits, &chunk.hidden)?,
+            (HeadGrad::Matrix(d_matrix), _) if narrow => bf16_product::add_outer(d_matrix, &d_logits, &chunk.hidden)?,
             (HeadGrad::Matrix(d_matrix), _) => add_outer(d_matrix, &d_logits, &chunk.hidden)?,
             (HeadGrad::Adapter { d_a, d_b }, Some((low, up))) => {
                 let _ = d_a.f_addmm_(&low.f_tr()?, &chunk.hidden)?;
@@ -167,7 +167,7 @@ fn for_chunks(input: &HeadInput<'_>, mut visit: impl FnMut(Chunk<'_>) -> Result<
         let hidden = hidden.f_narrow(0, start as i64, count as i64)?;
         let temperatures = &input.temperatures[start..start + count];
         let mut logits = match matrix.kind() {
-            Kind::BFloat16 => narrow::times(&hidden, &matrix)?,
+            Kind::BFloat16 => bf16_product::times(&hidden, &matrix)?,
             _ => times(&hidden, &matrix)?,
         };
         if let Some(HeadAdapter { a, b, scale }) = input.adapter {

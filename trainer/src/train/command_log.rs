@@ -4,16 +4,23 @@ use std::collections::VecDeque;
 
 use broker::protocol::train::{TrainCommand, TrainReply};
 
-use super::error::Refusal;
+use super::error::{Refusal, TrainError};
 
 /// Replies kept for repeats. A caller that lost a reply repeats its last command, so a few are
 /// enough.
 const REMEMBERED: usize = 8;
 
+/// The number of a new command and its [`fingerprint`].
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) seq: u64,
+    mark: blake3::Hash,
+}
+
 /// The treatment of an incoming command.
 #[derive(Debug, PartialEq)]
-pub(crate) enum CommandDecision {
-    /// The command is new: run it, then [`CommandLog::record`] it.
+enum CommandDecision {
+    /// The command is new.
     Run,
     /// The command has run before: send its reply again.
     Repeat(TrainReply),
@@ -39,14 +46,27 @@ pub(crate) fn seq(command: &TrainCommand) -> u64 {
 }
 
 /// A hash that distinguishes a repeat from a different command with the same number.
-pub(crate) fn fingerprint(command: &TrainCommand) -> blake3::Hash {
+fn fingerprint(command: &TrainCommand) -> blake3::Hash {
     blake3::hash(&broker::codec::encode(command))
 }
 
 impl CommandLog {
+    /// Returns a new command's entry, to be recorded after it has run, or the reply of a repeat.
+    ///
+    /// # Errors
+    /// [`TrainError::User`] for a command out of order.
+    pub(crate) fn begin(&self, command: &TrainCommand) -> Result<Result<Entry, TrainReply>, TrainError> {
+        let (seq, mark) = (seq(command), fingerprint(command));
+        match self.admit(seq, &mark) {
+            Ok(CommandDecision::Run) => Ok(Ok(Entry { seq, mark })),
+            Ok(CommandDecision::Repeat(reply)) => Ok(Err(reply)),
+            Err(reason) => Err(TrainError::User { seq, reason }),
+        }
+    }
+
     /// Decides about a command. The first command may have any number. Each later one must be the
     /// next, or a repeat of a recent one.
-    pub(crate) fn admit(&self, seq: u64, fingerprint: &blake3::Hash) -> Result<CommandDecision, Refusal> {
+    fn admit(&self, seq: u64, fingerprint: &blake3::Hash) -> Result<CommandDecision, Refusal> {
         let Some((last, _, _)) = self.entries.back() else {
             return Ok(CommandDecision::Run);
         };
@@ -72,11 +92,11 @@ impl CommandLog {
         self.entries.back().map_or(0, |(last, _, _)| last + 1)
     }
 
-    pub(crate) fn record(&mut self, seq: u64, fingerprint: blake3::Hash, reply: TrainReply) {
+    pub(crate) fn record(&mut self, entry: Entry, reply: TrainReply) {
         if self.entries.len() == REMEMBERED {
             self.entries.pop_front();
         }
-        self.entries.push_back((seq, fingerprint, reply));
+        self.entries.push_back((entry.seq, entry.mark, reply));
     }
 }
 
@@ -101,7 +121,7 @@ mod tests {
                             prop_assert_eq!(seq, last + 1);
                         }
                         effects.push((seq, content));
-                        log.record(seq, mark, reply);
+                        log.record(Entry { seq, mark }, reply);
                     }
                     Ok(CommandDecision::Repeat(known)) => {
                         prop_assert!(effects.contains(&(seq, content)));

@@ -62,7 +62,7 @@ pub enum Refusal {
          earlier weights, with a lower learning rate"
     )]
     NotFinite { version: WeightVersion, tensor: String },
-    #[error("an external trainer has no {what}: remove train.command, or choose another loss")]
+    #[error("an external trainer does not support {what}: do without, or remove train.command")]
     NotExternal { what: &'static str },
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

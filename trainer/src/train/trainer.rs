@@ -9,7 +9,7 @@ use tch::{Device, Kind};
 
 use super::checks::check_optim;
 use super::client::TrainerClient;
-use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
+use super::command_log::CommandLog;
 use super::error::TrainError;
 use super::gradient::Trainable;
 use super::layout::{Computing, Held};
@@ -304,13 +304,11 @@ impl Trainer {
 
 impl TrainerClient for Trainer {
     fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError> {
-        let seq = seq(&command);
-        let mark = fingerprint(&command);
-        match self.log.admit(seq, &mark) {
-            Ok(CommandDecision::Repeat(reply)) => return Ok(reply),
-            Ok(CommandDecision::Run) => {}
-            Err(reason) => return Err(TrainError::User { seq, reason }),
-        }
+        let entry = match self.log.begin(&command)? {
+            Ok(entry) => entry,
+            Err(reply) => return Ok(reply),
+        };
+        let seq = entry.seq;
         let loads = matches!(command, TrainCommand::LoadState { .. });
         if !loads || self.ranks.ended().is_some() {
             self.check_poison()?;
@@ -321,7 +319,7 @@ impl TrainerClient for Trainer {
         };
         match outcome {
             Ok(reply) => {
-                self.log.record(seq, mark, reply.clone());
+                self.log.record(entry, reply.clone());
                 if loads {
                     self.poisoned = None;
                 }

@@ -94,7 +94,10 @@ impl Training {
         self.engine = Some(engine.clone());
         self.enter("starting the trainer");
         let (trainer, pulse) = if self.settings.train.is_external() {
-            external::start(&self.agent, &prepared, sinks).await?
+            let started = external::start(&self.agent, &prepared, sinks).await?;
+            // The program reads the model from its folder; this copy is as large as the model.
+            drop(prepared.trained()?);
+            started
         } else {
             let group = ranks::start(&self.agent, &self.settings).await?;
             let mut trainer = trainer(&mut prepared, group)?;

@@ -2,7 +2,7 @@
 //!
 //! The environment variable `DYAD_TRAINER` has the path of a Unix socket, to which the program
 //! connects. The program ends when the connection closes. If it ends earlier, the agent's process
-//! ends too, and the supervisor starts both again.
+//! ends at its next command, and the supervisor starts both again.
 
 use std::io;
 use std::os::fd::AsFd;

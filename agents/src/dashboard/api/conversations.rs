@@ -313,7 +313,7 @@ pub(crate) struct Tokens {
 }
 
 pub(crate) fn tokens(folder: &RunFolder, group: &str, member: &str) -> Result<Tokens, ApiError> {
-    let missing = || ApiError::missing("no such conversation");
+    let missing = || ApiError::missing("the id is none of a conversation: write GROUP/NUMBER");
     let group = GroupId::from_hex(group).ok_or_else(missing)?;
     let member: u16 = member.parse().map_err(|_| missing())?;
     let mut files = folder.files("tokens")?;

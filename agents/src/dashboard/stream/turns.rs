@@ -111,8 +111,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn committed_turns_reach_the_page_as_json() {
+    /// Returns a bus, and a consumer of these turns, which an agent has sent over it.
+    async fn sent(turns: &[SharedTurn]) -> (Arc<dyn Bus>, Box<dyn Consumer>) {
         let bus: Arc<dyn Bus> = MemoryBus::new();
         let topology = Topology::new(RunId::new("r-1").unwrap());
         let agent = AgentName::new("a").unwrap();
@@ -120,11 +120,17 @@ mod tests {
         let queue = topology.inference("test");
         bus.declare_queue(&queue).await.unwrap();
         let consumer = bus.consume(&queue, 8).await.unwrap();
+        let to = topology.to_inference(&agent, "speaker");
+        let message = outgoing::durable(to, Kind::Inference, codec::encode_json(&turns));
+        bus.publish(message.transient()).await.unwrap();
+        (bus, consumer)
+    }
+
+    #[tokio::test]
+    async fn committed_turns_reach_the_page_as_json() {
+        let (_bus, consumer) = sent(&[turn(3, "<script>\n")]).await;
         let (send, mut receive) = mpsc::channel(8);
         let forwarding = tokio::spawn(forward(consumer, send));
-        let body = codec::encode_json(&vec![turn(3, "<script>\n")]);
-        let message = outgoing::durable(topology.to_inference(&agent, "speaker"), Kind::Inference, body);
-        bus.publish(message.transient()).await.unwrap();
         let mut found = String::new();
         while !found.contains("event: turn") {
             found = String::from_utf8(receive.recv().await.unwrap().to_vec()).unwrap();
@@ -138,16 +144,8 @@ mod tests {
 
     #[tokio::test]
     async fn slow_page_learns_how_many_turns_were_left_out() {
-        let bus: Arc<dyn Bus> = MemoryBus::new();
-        let topology = Topology::new(RunId::new("r-1").unwrap());
-        let agent = AgentName::new("a").unwrap();
-        bus.declare(&topology, std::slice::from_ref(&agent)).await.unwrap();
-        let queue = topology.inference("test");
-        bus.declare_queue(&queue).await.unwrap();
-        let consumer = bus.consume(&queue, 8).await.unwrap();
-        let body = codec::encode_json(&(0..30).map(|member| turn(member, "x")).collect::<Vec<_>>());
-        let message = outgoing::durable(topology.to_inference(&agent, "speaker"), Kind::Inference, body);
-        bus.publish(message.transient()).await.unwrap();
+        let turns: Vec<SharedTurn> = (0..30).map(|member| turn(member, "x")).collect();
+        let (_bus, consumer) = sent(&turns).await;
         let (send, mut receive) = mpsc::channel(4);
         let forwarding = tokio::spawn(forward(consumer, send));
         // The receiver waits until all turns were forwarded or dropped.

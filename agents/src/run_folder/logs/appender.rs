@@ -122,11 +122,12 @@ impl Sink {
     }
 
     fn line(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.size > 0 && self.size + line.len() as u64 > self.largest {
-            if let Err(error) = self.rotate() {
-                tracing::warn!(path = %self.path.display(), %error, "this file goes on without a limit");
-                self.largest = u64::MAX;
-            }
+        if self.size > 0
+            && self.size + line.len() as u64 > self.largest
+            && let Err(error) = self.rotate()
+        {
+            tracing::warn!(path = %self.path.display(), %error, "this file grows without a limit from now on");
+            self.largest = u64::MAX;
         }
         self.size += line.len() as u64;
         self.file.write_all(line)

@@ -374,12 +374,15 @@ fn external_trainer_is_refused_what_it_does_not_have() {
     let path = "agents.b.train.command";
     expect(&[("[agents.b]", &with(""))], &[]);
     for (more, says) in [
-        ("lora = { rank = 4 }", "no adapters"),
-        ("train.ema = { decay = 0.9 }", "no averages"),
-        ("train.loss = { kind = \"m2po\" }", "no losses of many tokens"),
+        ("lora = { rank = 4 }", "does not support adapters"),
+        ("train.ema = { decay = 0.9 }", "does not support averages"),
+        (
+            "train.loss = { kind = \"m2po\" }",
+            "does not support losses of many tokens",
+        ),
         (
             "train.loss = { kind = \"gspo\", agg = \"sequence\" }",
-            "no losses of many tokens",
+            "does not support losses of many tokens",
         ),
         ("train.devices = [\"cpu\", \"cpu\"]", "chooses its devices"),
         ("train.enabled = false", "agents that train"),

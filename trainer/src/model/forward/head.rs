@@ -3,10 +3,10 @@
 use tch::{Kind, Tensor};
 
 use super::layer::Linear;
+use crate::bf16_product;
 use crate::linear::linear;
 use crate::model::adapters::Delta;
 use crate::model::error::Result;
-use crate::narrow;
 use crate::ordered::Ordered;
 
 /// The output matrix, and an adapter's change to it.
@@ -82,7 +82,7 @@ impl Head {
             }
             wide.delta = delta;
         } else {
-            let needs_none = matrix.kind() == Kind::BFloat16 && narrow::serves(matrix.device());
+            let needs_none = matrix.kind() == Kind::BFloat16 && bf16_product::serves(matrix.device());
             let copy = (!needs_none).then(|| matrix.f_to_kind(Kind::Float)).transpose()?;
             self.wide = Some(WideHead { matrix: copy, delta });
         }
@@ -106,7 +106,7 @@ impl Head {
     pub(in crate::model) fn forward(&self, hidden: &Tensor) -> Result<Tensor> {
         let logits = match &self.ordered {
             Some(ordered) => ordered.times(hidden)?,
-            None if self.matrix().kind() == Kind::BFloat16 => narrow::times(hidden, self.matrix())?,
+            None if self.matrix().kind() == Kind::BFloat16 => bf16_product::times(hidden, self.matrix())?,
             None => linear(hidden, self.matrix(), None)?,
         };
         match self.delta() {

@@ -21,7 +21,7 @@ use self::line::Line;
 use self::messages::{Hello, Message, Open, PROTOCOL, Reply};
 use super::checks::check_optim;
 use super::client::TrainerClient;
-use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
+use super::command_log::CommandLog;
 use super::error::{Refusal, TrainError};
 use super::options::TrainerOptions;
 use crate::model::{Layout, ModelShape};
@@ -152,19 +152,17 @@ impl External {
 
 impl TrainerClient for External {
     fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError> {
-        let seq = seq(&command);
-        let mark = fingerprint(&command);
-        match self.log.admit(seq, &mark) {
-            Ok(CommandDecision::Repeat(reply)) => return Ok(reply),
-            Ok(CommandDecision::Run) => {}
-            Err(reason) => return Err(TrainError::User { seq, reason }),
-        }
+        let entry = match self.log.begin(&command)? {
+            Ok(entry) => entry,
+            Err(reply) => return Ok(reply),
+        };
+        let seq = entry.seq;
         if let Some(reason) = &self.state.lost {
             return Err(TrainError::Lost(reason.clone()));
         }
         match self.run(&command) {
             Ok(reply) => {
-                self.log.record(seq, mark, reply.clone());
+                self.log.record(entry, reply.clone());
                 Ok(reply)
             }
             Err(Fault::Refused(reason)) => Err(TrainError::User { seq, reason }),

@@ -26,7 +26,7 @@ const POLICY: Loss = Loss::Policy(Policy {
     ..Policy::clipped(0.2, 0.28)
 });
 
-const OPTIM: OptimStep = OptimStep {
+pub(super) const OPTIM: OptimStep = OptimStep {
     lr: 3e-3,
     beta1: 0.9,
     beta2: 0.99,

@@ -146,6 +146,11 @@ fn compare(python: &str, folder: &Path) {
         "{name}: version 0"
     );
     let batch = batch(shape.vocab as u32);
+    // A batch without trained tokens still takes a step.
+    let mut untrained = batch.clone();
+    untrained.spans.iter_mut().for_each(|span| span.mask.fill(false));
+    let lost = [near.loss(&untrained, LOSS), far.loss(&untrained, LOSS)].map(|stats| stats.unwrap().loss);
+    assert_eq!((lost, near.step(STEP), far.step(STEP)), ([0.0; 2], 0.0, 0.0), "{name}");
     for loss in losses() {
         let (ours, theirs) = (near.loss(&batch, loss).unwrap(), far.loss(&batch, loss).unwrap());
         let wrong = (ours.loss - theirs.loss).abs() / ours.loss.abs();
@@ -256,6 +261,13 @@ fn parity_of_fsdp2_in_bf16() {
         let (a, b) = (near.step(STEP), far.step(STEP));
         assert!((a / b - 1.0).abs() < 0.05, "{a} {b}");
     }
+    // In bf16 these two temperatures are the same number.
+    let [cold, warm] = [1.0, 1.003].map(|temperature| {
+        let mut batch = batch.clone();
+        batch.spans.iter_mut().for_each(|span| span.temperature = temperature);
+        far.logprobs(&batch, ForwardWeights::Trained).concat()
+    });
+    assert_ne!(cold, warm);
     far.trainer.close();
     assert!(child.wait().unwrap().success());
 }

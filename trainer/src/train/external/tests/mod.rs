@@ -21,14 +21,7 @@ pub(super) const INIT: Init = Init {
     matrix_std: 0.2,
 };
 
-pub(super) const STEP: OptimStep = OptimStep {
-    lr: 3e-3,
-    beta1: 0.9,
-    beta2: 0.99,
-    eps: 1e-8,
-    weight_decay: 0.1,
-    clip_norm: 1.0,
-};
+pub(super) use crate::train::tests::OPTIM as STEP;
 
 /// A loss with every term that an external trainer knows.
 pub(super) const LOSS: Loss = Loss::Policy(Policy {
