@@ -5,8 +5,8 @@
 
 The wheel has `dyad` for the environment's bin/, and a package `dyad` with dyad-full and configs/.
 dyad-full finds libtorch in the package `torch` next to it: its run path is replaced. So the wheel
-needs torch of exactly this release, and no compiler. After `make setup GPU=1` it has the library
-of NCCL groups too. Packing needs readelf and strip (binutils).
+needs torch of exactly this release, and no compiler. After `make setup GPU=1` it has dyad's own CUDA library
+too. Packing needs readelf and strip (binutils).
 """
 
 import base64
@@ -23,9 +23,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "2.11.0"
 RUN_PATH = b"$ORIGIN/../torch/lib"
-# The set-up compiles the library of NCCL groups to the folder of libtorch_cuda.so (device/cuda.rs).
+# The set-up compiles dyad's own CUDA library to the folder of libtorch_cuda.so (device/cuda.rs).
 CUDA = os.environ.get("DYAD_LIBTORCH_CUDA") or ROOT / ".libtorch/gpu/torch/lib/libtorch_cuda.so"
-NCCL = Path(CUDA).with_name("libdyad_nccl.so")
+OWN_CUDA = Path(CUDA).with_name("libdyad_cuda.so")
 # Libraries that every Linux of the wheel's tag has, by the manylinux policy.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1",
           "libstdc++.so.6", "ld-linux-x86-64.so.2"}
@@ -83,8 +83,8 @@ def programs(built, work):
         if name == "dyad" and foreign:
             stop(f"dyad is linked with {', '.join(sorted(foreign))}; it must start without them")
     lead_to_torch(work / "dyad-full")
-    if NCCL.is_file():
-        tags.append(manylinux(NCCL))
+    if OWN_CUDA.is_file():
+        tags.append(manylinux(OWN_CUDA))
     return max(tags)
 
 
@@ -110,8 +110,8 @@ def pack(work, tag, version, folder):
     about = f"Wheel-Version: 1.0\nGenerator: dyad\nRoot-Is-Purelib: false\nTag: py3-none-{tag}\n"
     content = [(f"{name}.data/scripts/dyad", (work / "dyad").read_bytes(), 0o755),
                ("dyad/dyad-full", (work / "dyad-full").read_bytes(), 0o755)]
-    if NCCL.is_file():
-        content.append((f"dyad/{NCCL.name}", NCCL.read_bytes(), 0o755))
+    if OWN_CUDA.is_file():
+        content.append((f"dyad/{OWN_CUDA.name}", OWN_CUDA.read_bytes(), 0o755))
     content += [(f"dyad/{path}", file.read_bytes(), 0o644) for path, file in shipped()]
     content += [(f"{name}.dist-info/{path}", text.encode(), 0o644)
                 for path, text in (("METADATA", metadata(version)), ("WHEEL", about))]

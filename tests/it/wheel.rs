@@ -21,9 +21,9 @@ impl Host {
         }
         symlink(env!("CARGO_BIN_EXE_dyad-light-under-test"), at("built/dyad")).unwrap();
         symlink(crate::DYAD, at("built/dyad-full")).unwrap();
-        // The set-up compiles the library of NCCL groups for GPU hosts only. Here any library
+        // The set-up compiles this library for GPU hosts only. Here any library
         // stands in for it.
-        symlink(libtorch().join("lib/libc10.so"), at("built/libdyad_nccl.so")).unwrap();
+        symlink(libtorch().join("lib/libc10.so"), at("built/libdyad_cuda.so")).unwrap();
         let mut pack = Command::new("python3");
         pack.arg(Program::root().join("agents/wheel.py"));
         pack.args([at("built"), at("wheels")]);
@@ -86,7 +86,7 @@ fn wheel_runs_a_shipped_configuration_with_torch_alone() {
     assert!(succeed(&mut host.dyad(&["init"])).contains("\nsignal "));
     let refused = fail(2, &mut host.dyad(&["status"]));
     assert!(refused.contains("pip install torch==2.11.0"), "{refused}");
-    for packed in ["libdyad_nccl.so", "trainer/external/fsdp2.py"] {
+    for packed in ["libdyad_cuda.so", "trainer/external/fsdp2.py"] {
         assert!(host.packages().join("dyad").join(packed).is_file(), "{packed}");
     }
     // The loader's own exit code: no path of the build machine leads to a libtorch.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The engine and the trainer on a GPU, compared with PyTorch eager.
 
-    python gpu.py WORKERS [--device cuda:0] [--repeats 3] [--tiny]
+    python gpu.py WORKERS [--device cuda:0] [--repeats 3] [--only parity|decode|train] [--tiny]
 
 WORKERS is target/debug/examples (`make bench-gpu`).
 
@@ -12,12 +12,13 @@ this device, against transformers' results on a CPU in f32. Our gap may be at mo
 Then decoding and training: a random model of Qwen3-0.6B's shape (596 million parameters) in bf16,
 with the same files on both sides.
 
-Decoding: prompts of 128 tokens, 128 new ones each, against generate().
+Decoding: prompts of 128 tokens, 128 new ones each, against generate(). "unlike": rows of 32 to 512
+new tokens on our side only, at 64 slots.
 
 Training: the part of a GRPO step after sampling (forward, backward, AdamW, and on our side the
 transfer of the weights to the engine), 8 prompts of 128 with 8 answers of 128 each. PyTorch runs
-forward, backward and AdamW of the same rows under autocast with trained weights in f32, 16 rows per
-pass, attention sdpa, nothing compiled. Our side computes a group's prompt once and so does less
+forward, backward and AdamW of the same rows under autocast with trained weights in f32, attention
+sdpa, nothing compiled. Both sides compute 16 rows per pass, then 64. Our side computes a group's prompt once and so does less
 work; tokens per second count the prompt for each row on both sides. The two sides take turns.
 Medians of wall-clock seconds, each taken when the device has finished its work.
 
@@ -56,6 +57,7 @@ def arguments():
     parser.add_argument("workers", type=pathlib.Path, help="the folder of engine_work and train_work")
     parser.add_argument("--device", default="cuda:0", help="cpu, or cuda:N")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=["parity", "decode", "train"])
     parser.add_argument("--tiny", action="store_true", help="a tiny model and little work: does the script itself work?")
     given = parser.parse_args()
     if torch.device(given.device).type == "cuda" and not torch.cuda.is_available():
@@ -176,11 +178,18 @@ def decode(bench, folder, vocab, dtype, batches, length, new):
 
         compare(f"decode {count} of {new}", bench.given.repeats, ours, theirs, count * new)
         engine.end()
+    lengths = [new // 4 + 32 * (row % 16) for row in range(128)]
+    engine = bench.worker("engine_work", folder, 64, dtype=dtype)
+    work = dict(prompts=prompts(len(lengths), length, vocab).tolist(), new=lengths)
+    engine.ask(**work)
+    here = engine.ask(**work)["seconds"]
+    engine.end()
+    print(f"{'decode unlike':24} dyad {here:8.3f} s {sum(lengths) / here:9.0f} tokens/s", flush=True)
 
 
-def train(bench, folder, vocab, dtype, groups, samples, length, new):
-    rows, tokens = groups * samples, groups * samples * (length + new)
-    trainer = bench.worker("train_work", folder, 16 * (length + new), dtype=dtype)
+def train(bench, folder, vocab, dtype, groups, samples, length, new, at_once):
+    rows, tokens, parts = groups * samples, groups * samples * (length + new), []
+    trainer = bench.worker("train_work", folder, at_once * (length + new), dtype=dtype)
     work = dict(prompts=prompts(groups, length, vocab).tolist(), samples=samples, new=new)
     net = bench.net(folder, torch.float32).train()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-5, weight_decay=0.0)
@@ -189,11 +198,12 @@ def train(bench, folder, vocab, dtype, groups, samples, length, new):
 
     def ours():
         told = trainer.ask(**work)
+        parts.append([told[f"{part}_seconds"] for part in ("sample", "gradient", "optimizer", "publish")])
         return told["seconds"] - told["sample_seconds"]
 
     def theirs():
         begun = bench.clock()
-        for part, advantage in zip(ids.split(16), advantages.split(16)):
+        for part, advantage in zip(ids.split(at_once), advantages.split(at_once)):
             with torch.autocast(torch.device(bench.device).type, dtype=torch.bfloat16, enabled=dtype == "bf16"):
                 # The logits of answers only, as on our side.
                 logits = net(input_ids=part, logits_to_keep=new + 1).logits[:, :-1]
@@ -204,8 +214,11 @@ def train(bench, folder, vocab, dtype, groups, samples, length, new):
         optimizer.zero_grad()
         return bench.clock() - begun
 
-    compare(f"train {groups} x {samples} rows", bench.given.repeats, ours, theirs, tokens)
+    compare(f"train {rows} rows by {at_once}", bench.given.repeats, ours, theirs, tokens)
     trainer.end()
+    sample, *rest = (statistics.median(part) for part in zip(*parts[1:]))
+    print(f"{'':24} dyad: gradient {rest[0]:.3f} s, optimizer {rest[1]:.3f} s, publishing {rest[2]:.3f} s; "
+          f"before that sampling {rows * new / sample:.0f} tokens/s", flush=True)
 
 
 def main():
@@ -216,15 +229,15 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     name = "cpu" if given.device == "cpu" else torch.cuda.get_device_name(given.device)
     print(f"{name}; torch {torch.__version__}{', tiny: the figures say nothing' if given.tiny else ''}")
-    good = parity(bench)
+    only = [given.only] if given.only else ["parity", "decode", "train"]
+    good = "parity" not in only or parity(bench)
     with tempfile.TemporaryDirectory() as folder:
         vocab = save_model(folder, given.tiny)
-        if given.tiny:
-            decode(bench, folder, vocab, "f32", [1, 4], 16, 8)
-            train(bench, folder, vocab, "f32", 2, 4, 16, 8)
-        else:
-            decode(bench, folder, vocab, "bf16", [1, 8, 64], 128, 128)
-            train(bench, folder, vocab, "bf16", 8, 8, 128, 128)
+        dtype, length = ("f32", 16) if given.tiny else ("bf16", 128)
+        if "decode" in only:
+            decode(bench, folder, vocab, dtype, [1, 4] if given.tiny else [1, 8, 64, 256], length, length)
+        for at_once in ([8] if given.tiny else [16, 64]) if "train" in only else []:
+            train(bench, folder, vocab, dtype, *([2, 4] if given.tiny else [8, 8]), length, length, at_once)
     sys.exit(0 if good else "the fixture's numbers are not met on this device")
 
 

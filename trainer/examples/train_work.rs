@@ -1,14 +1,14 @@
 //! The engine and the trainer as a worker for `bench/train.py`: runs one GRPO step per line of
 //! stdin and writes its figures to a line of stdout.
 //!
-//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE]]`, then lines of
+//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE [offload]]]`, then lines of
 //! `{"prompts": [[1, 2], ...], "samples": 16, "new": 64}`. Each step samples this many answers to
 //! each prompt at temperature 1. The reward of an answer is the share of its ids below half the
 //! vocabulary. The answers are trained in one optimizer step, and the weights go back to the
-//! engine.
+//! engine. With `offload` the optimizer's state stays in host memory.
 //!
-//! Seconds are the process's processor time, or wall-clock time on a GPU; `sample_seconds` cover
-//! sampling alone. Memory is the peak above the process's memory with the model loaded once,
+//! Seconds are the process's processor time, or wall-clock time on a GPU; `sample_seconds`,
+//! `gradient_seconds`, `optimizer_seconds` and `publish_seconds` are its parts. Memory is the peak above the process's memory with the model loaded once,
 //! without GPU memory. A line of `{"score": [[1, 2, ...], ...]}` is answered with the trainer's
 //! log-probs of all ids of each row except the first, `{"logprobs": [[...], ...]}`.
 
@@ -24,8 +24,9 @@ use std::time::Instant;
 
 use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::train::{ForwardWeights, Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
-use configs::{Dtype, Swap};
+use configs::{Dtype, Offload, Swap};
 use serde::Deserialize;
+use trainer::device::Device;
 use trainer::engine::{Engine, EngineOptions, Finished, GenRequest};
 use trainer::model::{ModelShape, Weights};
 use trainer::sampling::SamplingParams;
@@ -66,7 +67,13 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(shape: &ModelShape, weights: Weights, micro_batch_tokens: usize, place: Place) -> Result<Self> {
+    fn new(
+        shape: &ModelShape,
+        weights: Weights,
+        micro_batch_tokens: usize,
+        place: Place,
+        offload: Offload,
+    ) -> Result<Self> {
         let options = EngineOptions {
             slots: 64,
             prefill_tokens: 4096,
@@ -83,6 +90,7 @@ impl Worker {
             device: place.device,
             micro_batch_tokens,
             dtype: place.dtype,
+            offload,
             ..TrainerOptions::default()
         };
         let mut trainer = Trainer::new(shape.clone(), weights, options)?;
@@ -96,11 +104,11 @@ impl Worker {
         })
     }
 
-    /// Runs a step and returns the seconds of sampling.
-    fn step(&mut self, work: &Work) -> Result<f64> {
-        let begun = seconds(self.place)?;
+    /// Runs a step. Returns its seconds of sampling, gradient, optimizer and publishing.
+    fn step(&mut self, work: &Work) -> Result<[f64; 4]> {
+        let mut times = [seconds(self.place)?; 5];
         let answers = self.sample(work)?;
-        let sampled = seconds(self.place)? - begun;
+        times[1] = seconds(self.place)?;
         let batch = batch(work, &answers, self.engine.shape().vocab);
         self.step += 1;
         let seq = 3 * self.step;
@@ -112,15 +120,18 @@ impl Worker {
             TrainReply::Loss(stats) if stats.on_policy_gap < gap(self.place.dtype) => {}
             other => return Err(format!("{other:?}: sampler and trainer disagree").into()),
         }
+        times[2] = seconds(self.place)?;
         let params = OPTIM;
         self.trainer.execute(TrainCommand::OptimStep { seq: seq + 1, params })?;
+        times[3] = seconds(self.place)?;
         let version = WeightVersion {
             lineage: 0,
             step: self.step,
         };
         self.trainer.execute(TrainCommand::Publish { seq: seq + 2, version })?;
         self.engine.swap(self.published.try_recv()?)?;
-        Ok(sampled)
+        times[4] = seconds(self.place)?;
+        Ok([0, 1, 2, 3].map(|part| times[part + 1] - times[part]))
     }
 
     /// The trainer's log-probs of all ids of each row except the first.
@@ -263,16 +274,21 @@ fn on_processor() -> Result<f64> {
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, folder, micro_batch_tokens, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE]]".into());
+        return Err("usage: train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE [offload]]]".into());
     };
     let place = Place::new(rest)?;
     let folder = std::path::Path::new(folder);
     let shape = ModelShape::load(folder)?;
-    let weights = Weights::load_as(&shape, folder, place.device, Dtype::F32)?;
+    let (home, offload) = match rest.get(2).map(String::as_str) {
+        None => (place.device, Offload::None),
+        Some("offload") => (Device::Cpu, Offload::Optimizer),
+        Some(other) => return Err(format!("{other:?}: write offload, or nothing").into()),
+    };
+    let weights = Weights::load_as(&shape, folder, home, Dtype::F32)?;
     let loaded = memory("VmRSS")?;
     // Resets the peak.
     begin_peak()?;
-    let mut worker = Worker::new(&shape, weights, micro_batch_tokens.parse()?, place)?;
+    let mut worker = Worker::new(&shape, weights, micro_batch_tokens.parse()?, place, offload)?;
     for work in std::io::stdin().lock().lines() {
         let work: Work = serde_json::from_str(&work?)?;
         if !work.score.is_empty() {
@@ -281,10 +297,17 @@ fn main() -> Result<()> {
             continue;
         }
         let begun = seconds(place)?;
-        let sampled = worker.step(&work)?;
+        let [sample, gradient, optimizer, publish] = worker.step(&work)?;
         let all = seconds(place)? - begun;
         let peak = memory("VmHWM")? - loaded;
-        let figures = serde_json::json!({"seconds": all, "sample_seconds": sampled, "peak_mib": peak});
+        let figures = serde_json::json!({
+            "seconds": all,
+            "sample_seconds": sample,
+            "gradient_seconds": gradient,
+            "optimizer_seconds": optimizer,
+            "publish_seconds": publish,
+            "peak_mib": peak,
+        });
         println!("{figures}");
         std::io::stdout().flush()?;
     }

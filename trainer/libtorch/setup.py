@@ -35,9 +35,12 @@ VIEW = HOME / "view"
 GPU = HOME / "gpu"
 DOWNLOAD = HOME / "download"
 LOCK = HERE / "wheels.lock"
-# Compiled with the CUDA headers of the wheels, next to libtorch_cuda.so; device/cuda.rs opens it.
-NCCL_SOURCE = HERE.parent / "src/shim/nccl.cpp"
-NCCL_LIBRARY = "libdyad_nccl.so"
+# dyad's own CUDA library, compiled with the CUDA headers of the wheels, next to libtorch_cuda.so.
+# device/cuda.rs opens it.
+SHIM = HERE.parent / "src/shim"
+OWN_SOURCES = [SHIM / "nccl.cpp", SHIM / "graph.cpp", SHIM / "flash.cpp"]
+OWN_HEADER = SHIM / "cuda.hpp"
+OWN_LIBRARY = "libdyad_cuda.so"
 
 # Files of the link view, taken from the wheels. No libtorch_cuda.so: torch-sys would link CUDA.
 VIEW_FILES = {
@@ -73,7 +76,7 @@ def made_from(folder):
     """Identifies the source of a finished folder; other wheels or contents cause a new one."""
     parts = ("cpu",) if folder == VIEW else ("cpu", "gpu")
     digests = [wheel.sha256 for wheel in read_lock() if wheel.part in parts]
-    own = [] if folder == VIEW else [NCCL_SOURCE.read_text()]
+    own = [] if folder == VIEW else [source.read_text() for source in (OWN_HEADER, *OWN_SOURCES)]
     return hashlib.sha256(repr((digests, sorted(VIEW_FILES.items()), *own)).encode()).hexdigest()
 
 
@@ -304,28 +307,28 @@ def make_gpu(wheels):
                     copy_member(archive, name, temporary / name)
     if not (temporary / "torch/lib/libtorch_cuda.so").is_file():
         stop("the wheels have no torch/lib/libtorch_cuda.so: is wheels.lock right?")
-    compile_nccl(temporary)
+    compile_own(temporary)
     finish(temporary, GPU)
 
 
-def compile_nccl(gpu):
-    """Compiles the group over NCCL against the unpacked headers and libraries, then drops the headers."""
+def compile_own(gpu):
+    """Compiles dyad's own library against the unpacked headers and libraries, then drops the headers."""
     libraries = gpu / "torch/lib"
     include = VIEW / "include"
     compiler = os.environ.get("CXX", "g++")
     headers = [include, include / "torch/csrc/api/include", gpu / "nvidia/cu13/include", gpu / "nvidia/cu13/include/cccl",
                gpu / "nvidia/nccl/include"]
     command = [compiler, "-std=c++17", "-O1", "-fPIC", "-shared", "-DUSE_C10D_NCCL", "-D_GLIBCXX_USE_CXX11_ABI=1", "-w",
-               *(f"-isystem{folder}" for folder in headers), str(NCCL_SOURCE), "-o", str(libraries / NCCL_LIBRARY),
+               *(f"-isystem{folder}" for folder in headers), *map(str, OWN_SOURCES), "-o", str(libraries / OWN_LIBRARY),
                f"-L{VIEW / 'lib'}", f"-L{libraries}", "-l:libtorch_cuda.so", "-l:libc10_cuda.so", "-ltorch_cpu", "-lc10",
                "-Wl,--allow-shlib-undefined", "-Wl,-rpath,$ORIGIN"]
-    say(f"compiling {NCCL_LIBRARY}")
+    say(f"compiling {OWN_LIBRARY}")
     try:
         result = subprocess.run(command)
     except OSError as error:
         stop(f"{compiler} did not start ({error}): install a C++ compiler, or name one in CXX, and call this again.")
     if result.returncode != 0:
-        stop(f"{compiler} could not compile {NCCL_SOURCE.name}: its messages are above.")
+        stop(f"{compiler} could not compile {OWN_LIBRARY}: its messages are above.")
     for folder in gpu.glob("nvidia/*/include"):
         shutil.rmtree(folder)
 

@@ -6,8 +6,8 @@ use super::error::{DeviceError, LIBRARY_VARIABLE};
 use crate::shim;
 
 const LIBRARY: &str = "libtorch_cuda.so";
-/// Groups over NCCL (`shim/nccl.cpp`).
-const NCCL: &str = "libdyad_nccl.so";
+/// dyad's own library: groups over NCCL, graphs and flash attention (`shim/cuda.hpp`).
+const OWN: &str = "libdyad_cuda.so";
 /// Libraries in the same folder that libtorch opens by bare name when it needs them: kernels
 /// compiled at run time, and solvers. libtorch_cpu looks in its own folder only.
 const LAZY: [&str; 2] = ["libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so"];
@@ -40,15 +40,15 @@ pub(super) fn open() -> Result<(), DeviceError> {
     }
 }
 
-/// Loads the library of NCCL groups.
-pub(super) fn open_nccl() -> Result<(), DeviceError> {
+/// Opens dyad's own CUDA library.
+pub(super) fn open_own() -> Result<(), DeviceError> {
     let cuda = places().into_iter().find(|path| path.is_file());
-    let places = nccl_places(cuda, std::env::current_exe().ok());
+    let places = own_places(cuda, std::env::current_exe().ok());
     match places.iter().find(|path| path.is_file()) {
         Some(path) => dlopen(path),
         None => {
             let path = places.first().map(|path| path.display().to_string());
-            Err(DeviceError::NoNccl {
+            Err(DeviceError::NoOwn {
                 path: path.unwrap_or_default(),
             })
         }
@@ -57,9 +57,9 @@ pub(super) fn open_nccl() -> Result<(), DeviceError> {
 
 /// Returns the paths to look at. The set-up compiles the library to the folder of libtorch_cuda.so;
 /// a wheel installs it in the program's folder.
-fn nccl_places(cuda: Option<PathBuf>, program: Option<PathBuf>) -> Vec<PathBuf> {
+fn own_places(cuda: Option<PathBuf>, program: Option<PathBuf>) -> Vec<PathBuf> {
     let files = [cuda, program].into_iter().flatten();
-    files.map(|file| file.with_file_name(NCCL)).collect()
+    files.map(|file| file.with_file_name(OWN)).collect()
 }
 
 /// The places to look in: the file named by the environment, the folder of the loaded CPU library
@@ -110,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn nccl_stands_next_to_libtorch_or_to_the_program() {
-        let places = nccl_places(
+    fn own_library_is_next_to_libtorch_or_to_the_program() {
+        let places = own_places(
             Some("/torch/lib/libtorch_cuda.so".into()),
             Some("/dyad/dyad-full".into()),
         );
-        let wanted = ["/torch/lib/libdyad_nccl.so", "/dyad/libdyad_nccl.so"];
+        let wanted = ["/torch/lib/libdyad_cuda.so", "/dyad/libdyad_cuda.so"];
         assert_eq!(places, wanted.map(PathBuf::from));
     }
 

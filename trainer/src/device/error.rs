@@ -12,10 +12,10 @@ pub enum DeviceError {
     )]
     NotFound { looked: String },
     #[error(
-        "ranks on GPUs exchange tensors through NCCL, and {path} is missing: run `make setup GPU=1` again, which compiles \
-         it, or set DYAD_NCCL=0 to go through host memory, which is slower"
+        "{path} is missing: run `make setup GPU=1` again, which compiles it. Without it ranks on GPUs need DYAD_NCCL=0, \
+         which sends tensors through host memory, and generation is slower"
     )]
-    NoNccl { path: String },
+    NoOwn { path: String },
     #[error("opening {path}: {reason}")]
     Open { path: String, reason: String },
     #[error("GPU {index} was asked for; libtorch sees {count}: is there a driver, is the GPU visible to this process?")]

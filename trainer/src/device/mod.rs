@@ -40,6 +40,9 @@ pub fn init(want: Want) -> Result<Device, DeviceError> {
             Want::Cpu => false,
             Want::Cuda(_) => cuda::open().map(|()| true)?,
         };
+        if cuda && let Err(error) = open_own() {
+            tracing::info!(%error, "decode steps are not recorded");
+        }
         one_thread();
         Ok(cuda)
     });
@@ -58,13 +61,13 @@ pub fn init(want: Want) -> Result<Device, DeviceError> {
     }
 }
 
-/// Opens the library of groups over NCCL. Call it after [`init`] with a GPU.
+/// Opens dyad's own CUDA library, which groups over NCCL need. [`init`] with a GPU has tried it.
 ///
 /// # Errors
-/// [`DeviceError::NoNccl`] if the set-up has not compiled it, [`DeviceError::Open`].
-pub fn open_nccl() -> Result<(), DeviceError> {
-    static NCCL: OnceLock<Result<(), DeviceError>> = OnceLock::new();
-    NCCL.get_or_init(cuda::open_nccl).clone()
+/// [`DeviceError::NoOwn`] if the set-up has not compiled it, [`DeviceError::Open`].
+pub fn open_own() -> Result<(), DeviceError> {
+    static OWN: OnceLock<Result<(), DeviceError>> = OnceLock::new();
+    OWN.get_or_init(cuda::open_own).clone()
 }
 
 /// Returns the CUDA half of libtorch that [`init`] would open, or `None` if it is not installed.
@@ -80,6 +83,15 @@ impl From<configs::DeviceName> for Want {
             configs::DeviceName::Cuda(index) => Self::Cuda(index),
         }
     }
+}
+
+/// The device that tests compute on: `DYAD_TEST_DEVICE=cuda:0` runs those of engine and trainer on a
+/// GPU, each in its own process. Digests of a GPU's numbers differ from run to run.
+#[cfg(test)]
+pub(crate) fn of_tests() -> Device {
+    let name = std::env::var("DYAD_TEST_DEVICE");
+    let gpu = name.as_ref().ok().and_then(|name| name.strip_prefix("cuda:"));
+    init(gpu.map_or(Want::Cpu, |index| Want::Cuda(index.parse().unwrap()))).unwrap()
 }
 
 fn one_thread() {
@@ -105,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn missing_library_of_nccl_says_what_to_do() {
-        let error = DeviceError::NoNccl { path: "x.so".into() }.to_string();
+    fn missing_library_of_our_own_says_what_to_do() {
+        let error = DeviceError::NoOwn { path: "x.so".into() }.to_string();
         assert!(
             error.contains("make setup GPU=1") && error.contains("DYAD_NCCL=0"),
             "{error}"

@@ -53,7 +53,7 @@ pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule, Und
 pub use times::Times;
 pub use visit::Aside;
 
-use crate::model::{Decoder, KvCache, ModelShape, Parts, Shared, Weights};
+use crate::model::{Decoder, KvCache, ModelShape, Parts, Shared, StepGraphs, Weights};
 use crate::pulse::Pulse;
 use crate::weights::Published;
 use choose::{Draw, choose};
@@ -108,6 +108,7 @@ pub struct Engine {
     next: Option<Published>,
     options: EngineOptions,
     cache: KvCache,
+    graphs: StepGraphs,
     /// Generation `i` has slot `i` of the cache.
     rows: Vec<Generation>,
     waiting: VecDeque<GenRequest>,
@@ -154,7 +155,11 @@ impl Engine {
         let _guard = tch::no_grad_guard();
         let (device, kind) = (weights.weights()?.device(), weights.weights()?.kind());
         let cache = KvCache::new(shape, device, kind)?;
-        let prefix_cache = PrefixCache::new(options.prefix_cache / cache.bytes_per_token().max(1));
+        let whole = base.as_ref().map_or_else(|| weights.weights(), Ok)?;
+        let prefix_cache = PrefixCache::new(
+            options.prefix_cache / cache.bytes_per_token().max(1),
+            prefix_cache::worth(device, shape.layers, whole.layout().numel()),
+        );
         let parts = Parts::over(base.as_ref(), weights.weights()?);
         let mut decoder = Decoder::new(shape, parts)?;
         if options.prepack {
@@ -170,6 +175,7 @@ impl Engine {
             next: None,
             options,
             cache,
+            graphs: StepGraphs::default(),
             rows: Vec::new(),
             waiting: VecDeque::new(),
             filling: VecDeque::new(),
@@ -269,6 +275,7 @@ impl Engine {
         self.filling.clear();
         self.prefix_cache.clear();
         self.done.clear();
+        self.graphs.clear();
         let ids = self.known.drain().map(|(id, _)| id).collect();
         self.cache.wipe()?;
         Ok(ids)
@@ -323,7 +330,8 @@ impl Engine {
         let logits = if self.options.deterministic {
             self.decoder.decode_fixed(&ids, &lengths, &self.cache)?
         } else {
-            self.decoder.decode(&ids, &lengths, &shared, &self.cache)?
+            self.graphs
+                .decode(&self.decoder, &ids, &lengths, &shared, &self.cache)?
         };
         let draw = |(row, r): (usize, &Generation)| Draw::next(row, &r.request, r.made());
         let draws: Vec<Draw> = self.rows.iter().enumerate().map(draw).collect();

@@ -10,7 +10,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`]: [`Reading::Own`] needs a CPU, and f32 or bf16.
     pub fn read_by(&mut self, reading: Reading) -> Result<(), EngineError> {
-        let fastest = Reading::of(self.decoder.device(), self.cache.kind());
+        let head_dim = self.shape().head_dim;
+        let fastest = Reading::of(self.decoder.device(), self.cache.kind(), head_dim);
         if reading == Reading::Own && fastest != Reading::Own {
             return Err(ModelError::shape("no kernels read each row's own keys here").into());
         }

@@ -5,12 +5,24 @@
 //! When the budget is spent, the least recently used row is evicted first.
 
 use broker::ids::WeightVersion;
+use tch::Device;
 
 use crate::model::RowKv;
 
-/// The shortest prefix that is reused. Prompts without a hit are computed in batches; prompts with
-/// one are computed row by row.
+/// The shortest prefix that is reused on a CPU. Prompts without a hit are computed in batches;
+/// prompts with one are computed row by row.
 const WORTH: usize = 32;
+/// On a GPU a row by itself takes about a dozen kernels a layer, which take as long to start as a
+/// batch takes for this many multiplications: 100 microseconds, at 400 TFLOP/s in bf16 (an H100).
+const PER_LAYER: usize = 20_000_000_000;
+
+/// The shortest prefix that is worth reusing, for a model of this size.
+pub(super) fn worth(device: Device, layers: usize, parameters: usize) -> usize {
+    match device {
+        Device::Cpu => WORTH,
+        _ => (layers * PER_LAYER / parameters.max(1)).max(WORTH),
+    }
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -26,6 +38,8 @@ pub(super) struct PrefixCache {
     entries: Vec<Entry>,
     tokens: usize,
     budget: usize,
+    /// The shortest prefix that is reused.
+    worth: usize,
     clock: u64,
 }
 
@@ -38,19 +52,20 @@ pub(super) struct Hit {
 }
 
 impl PrefixCache {
-    /// Creates a cache with room for `budget` tokens.
-    pub(super) fn new(budget: usize) -> Self {
+    /// Creates a cache with room for `budget` tokens. See [`worth`].
+    pub(super) fn new(budget: usize, worth: usize) -> Self {
         Self {
             entries: Vec::new(),
             tokens: 0,
             budget,
+            worth,
             clock: 0,
         }
     }
 
     /// Returns true if the cache would keep a row of `tokens` tokens.
     pub(super) fn takes(&self, tokens: usize) -> bool {
-        (WORTH..=self.budget).contains(&tokens)
+        (self.worth..=self.budget).contains(&tokens)
     }
 
     /// Finds the longest cached prefix of a prompt, if it saves work.
@@ -58,7 +73,7 @@ impl PrefixCache {
         let most = prompt.len().saturating_sub(1);
         let mut best: Option<Hit> = None;
         for (entry, Entry { ids, .. }) in self.entries.iter().enumerate() {
-            let least = best.map_or(WORTH, |hit| hit.length + 1);
+            let least = best.map_or(self.worth, |hit| hit.length + 1);
             // Most rows differ in their first tokens, or end too early.
             if ids.len() < least || most < least || ids[least - 1] != prompt[least - 1] {
                 continue;
@@ -133,10 +148,10 @@ impl PrefixCache {
 mod tests {
     use super::*;
     use crate::model::test_shape;
-    use tch::{Device, Kind};
+    use tch::Kind;
 
     fn cache(budget: usize, rows: &[Vec<u32>]) -> PrefixCache {
-        let mut cache = PrefixCache::new(budget);
+        let mut cache = PrefixCache::new(budget, WORTH);
         rows.iter().for_each(|row| put(&mut cache, row));
         cache
     }
@@ -152,6 +167,13 @@ mod tests {
 
     fn length(cache: &PrefixCache, prompt: &[u32]) -> Option<usize> {
         cache.find(prompt).map(|hit| hit.length)
+    }
+
+    #[test]
+    fn a_gpu_reuses_long_prefixes_only_and_shorter_ones_of_large_models() {
+        let gpu = |layers, parameters| worth(Device::Cuda(0), layers, parameters);
+        assert_eq!((gpu(28, 596_000_000), gpu(36, 8_190_000_000)), (939, 87));
+        assert_eq!((gpu(1, usize::MAX), worth(Device::Cpu, 28, 1)), (WORTH, WORTH));
     }
 
     #[test]

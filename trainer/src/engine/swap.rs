@@ -70,6 +70,7 @@ impl Engine {
 
     pub(super) fn install(&mut self, weights: Published) -> Result<(), EngineError> {
         let parts = Parts::over(self.base.as_ref(), weights.weights()?);
+        self.graphs.clear();
         let next = self.decoder.rebound(parts)?;
         let before = std::mem::replace(&mut self.decoder, next);
         // A frozen base stays in its order as long as a decoder uses it. The order of a whole model

@@ -18,7 +18,7 @@ mod weights;
 
 pub use adapters::peft;
 pub use cache::Reading;
-pub(crate) use cache::{KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, lay_out};
+pub(crate) use cache::{KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, StepGraphs, lay_out};
 pub use error::{ModelError, Result};
 pub use files::{SHARD_BYTES, has_weights};
 pub(crate) use files::{StoredParams, save_model};

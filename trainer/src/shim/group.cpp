@@ -1,7 +1,7 @@
 // The C interface of c10d's groups for `group.rs`. No exception crosses it.
 //
 // A group has a Gloo member for tensors in host memory. With a GPU it has an NCCL member too, which
-// `nccl.cpp` makes: only that file needs CUDA's headers.
+// `nccl.cpp` makes, in dyad's CUDA library.
 //
 // libtorch ships the headers and the code of c10d, but not the headers of Gloo. c10d's own header
 // uses Gloo's types through pointers only, so the stubs in `gloo_stubs/` are enough. The virtual

@@ -1,6 +1,6 @@
 //! c10d's groups: several processes that add and exchange tensors in step (`group.cpp`).
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -12,9 +12,7 @@ use tch::Tensor;
 use torch_sys::C_tensor;
 
 use super::library::symbol;
-
-/// The longest message that an exception leaves, in bytes.
-const MESSAGE: usize = 2048;
+use super::message::guarded;
 
 unsafe extern "C" {
     fn dyad_group_join(
@@ -108,7 +106,7 @@ impl Group {
         };
         let file = file.as_ref().map_or(std::ptr::null(), |file| file.as_ptr());
         let new_nccl = match meeting.gpu {
-            Some(_) => symbol(c"dyad_nccl_new").ok_or("libdyad_nccl.so is not open")?,
+            Some(_) => symbol(c"dyad_nccl_new").ok_or("libdyad_cuda.so is not open")?,
             None => std::ptr::null_mut(),
         };
         // The store closes the socket.
@@ -182,16 +180,4 @@ fn number(value: usize) -> c_int {
 
 fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// Makes a call that returns 0, or writes a message. Returns the message's first line.
-fn guarded(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
-    let mut message = [0u8; MESSAGE];
-    if call(message.as_mut_ptr().cast(), MESSAGE) == 0 {
-        return Ok(());
-    }
-    let text = CStr::from_bytes_until_nul(&message)
-        .unwrap_or_default()
-        .to_string_lossy();
-    Err(text.lines().next().unwrap_or_default().to_owned())
 }

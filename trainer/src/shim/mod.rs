@@ -3,11 +3,14 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod context;
+pub(crate) mod flash;
 pub(crate) mod floats;
 pub(crate) mod fused_adamw;
+pub(crate) mod graph;
 pub(crate) mod group;
 mod library;
 mod mapped;
+mod message;
 pub(crate) mod onednn;
 
 pub(crate) use library::open_globally;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 
 use super::{Member, in_ranks};
-use crate::collective::{Alone, C10d, Collective, Patience, Store, broadcast_bytes, gather_bytes};
+use crate::collective::{Alone, C10d, Collective, Meeting, Patience, Store, broadcast_bytes, gather_bytes};
+use crate::device::{of_tests, open_own};
 
 const N: i64 = 1000;
 
@@ -93,6 +94,41 @@ fn operations_give_what_their_definitions_say() {
     operations(&group);
     messages(&group);
     wrong_sizes(&group);
+}
+
+/// Needs `DYAD_TEST_DEVICE=cuda:0`. NCCL has no two ranks on one GPU, so the group has one rank.
+#[test]
+fn nccl_takes_tensors_of_a_gpu() {
+    let gpu = match of_tests() {
+        Device::Cuda(index) => index,
+        _ => return,
+    };
+    open_own().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let member = Member {
+        rank: 0,
+        ranks: 1,
+        folder: folder.path().into(),
+    };
+    let meeting = Meeting {
+        gpu: Some(gpu),
+        ..member.meeting("nccl", Duration::from_secs(60))
+    };
+    let group = C10d::join(&meeting).unwrap();
+    let there = |kind| values(0, N).to_device(Device::Cuda(gpu)).to_kind(kind);
+    for kind in [Kind::Float, Kind::BFloat16, Kind::Double] {
+        let (mut sum, mut part, mut whole) = (there(kind), there(kind).zeros_like(), there(kind).zeros_like());
+        group.all_reduce(&mut sum).unwrap();
+        group.reduce_scatter(&mut part, &there(kind)).unwrap();
+        group.all_gather(&mut whole, &part).unwrap();
+        group.broadcast(&mut whole, 0, Patience::Step).unwrap();
+        group.barrier().unwrap();
+        for found in [sum, part, whole] {
+            assert_eq!(found.device(), Device::Cuda(gpu));
+            assert!(found.equal(&there(kind)), "{kind:?}");
+        }
+    }
+    messages(&group);
 }
 
 /// Both ranks meet at a server that one of them is.

@@ -64,9 +64,11 @@ fn broken_weights_fail_loudly_and_the_engine_recovers() {
 #[test]
 fn half_as_many_run_at_once_after_memory_ran_out() {
     // A pebibyte: the allocator itself fails.
-    let error = EngineError::from(tch::Tensor::f_zeros([1 << 48], (Kind::Float, Device::Cpu)).unwrap_err());
+    let error = EngineError::from(tch::Tensor::f_zeros([1 << 48], (Kind::Float, tch::Device::Cpu)).unwrap_err());
     assert!(error.is_out_of_memory(), "{error}");
-    assert!(!EngineError::from(tch::Tensor::f_zeros([-1], (Kind::Float, Device::Cpu)).unwrap_err()).is_out_of_memory());
+    assert!(
+        !EngineError::from(tch::Tensor::f_zeros([-1], (Kind::Float, tch::Device::Cpu)).unwrap_err()).is_out_of_memory()
+    );
     let mut engine = engine(OPTIONS);
     for n in 0..6 {
         engine.submit(request(n, &[1, 2, 3], 4)).unwrap();

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use broker::ids::WeightVersion;
 use configs::Dtype;
 use proptest::prelude::*;
-use tch::Device;
 
 use super::{close, drain, request, version};
+use crate::device::of_tests;
 use crate::engine::*;
 use crate::model::{Init, LoraShape, Module, test_shape};
 
@@ -42,7 +42,7 @@ pub(super) fn weights(shape: &ModelShape, seed: u64) -> Weights {
 }
 
 fn engine_of(shape: &ModelShape, dtype: Dtype, options: EngineOptions) -> Engine {
-    let weights = weights(shape, 1).copied_to(Device::Cpu, dtype).unwrap();
+    let weights = weights(shape, 1).copied_to(of_tests(), dtype).unwrap();
     Engine::new(shape, Published::new(weights, version(1)), options).unwrap()
 }
 

@@ -4,6 +4,7 @@ mod faults;
 mod fixed;
 mod histories;
 mod prompt_scores;
+mod recorded;
 mod reuse;
 mod shared_prompts;
 mod swaps;
@@ -14,10 +15,11 @@ mod waves;
 use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
-use configs::Swap;
-use tch::{Device, Kind};
+use configs::{Dtype, Swap};
+use tch::Kind;
 
 use super::{Engine, EngineOptions, Finished, GenRequest};
+use crate::device::of_tests;
 use crate::model::{Decoder, Init, RowBatch, Weights, test_shape};
 use crate::sampling::SamplingParams;
 use crate::weights::Published;
@@ -63,6 +65,7 @@ pub(super) fn weights(seed: u64) -> Weights {
         },
         seed,
     )
+    .and_then(|weights| weights.copied_to(of_tests(), Dtype::F32))
     .unwrap()
 }
 
@@ -85,7 +88,7 @@ pub(super) fn full(weights: &Weights, request: &GenRequest, output: &[u32]) -> V
     let shape = test_shape();
     let decoder = Decoder::new(&shape, weights).unwrap();
     let row = [&request.prompt_ids[..], output].concat();
-    let batch = RowBatch::new(&shape, &[row], Device::Cpu).unwrap();
+    let batch = RowBatch::new(&shape, &[row], of_tests()).unwrap();
     let logits = decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap() / f64::from(request.sampling.divisor());
     let lp = logits.log_softmax(-1, Kind::Float);
     let first = request.prompt_ids.len() as i64 - 1;

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::Finish;
 use configs::Swap;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::{close, drain, engine, id, request, version, weights};
+use crate::device::of_tests;
 use crate::engine::{Engine, EngineError, EngineOptions, Finished, GenRequest, PromptScores, RequestFault};
 use crate::loss::head::{HeadInput, values};
 use crate::model::{Decoder, ModelShape, Parts, RowBatch, test_shape};
@@ -45,7 +46,7 @@ fn run(engine: &mut Engine, requests: &[GenRequest]) -> Vec<Finished> {
 fn trained(shape: &ModelShape, parts: Parts<'_>, prompt: &[u32]) -> Vec<f32> {
     let _guard = tch::no_grad_guard();
     let decoder = Decoder::new(shape, parts).unwrap();
-    let batch = RowBatch::new(shape, &[prompt], Device::Cpu).unwrap();
+    let batch = RowBatch::new(shape, &[prompt], of_tests()).unwrap();
     let count = prompt.len() - 1;
     let hidden = decoder.hidden(&batch).unwrap().narrow(0, 0, count as i64);
     let targets: Vec<i64> = prompt[1..].iter().map(|&id| i64::from(id)).collect();
@@ -77,7 +78,7 @@ fn check_top(prompt: &[u32], scores: &PromptScores, top: usize) {
     let _guard = tch::no_grad_guard();
     let (shape, weights) = (test_shape(), weights(1));
     let decoder = Decoder::new(&shape, &weights).unwrap();
-    let batch = RowBatch::new(&shape, &[prompt], Device::Cpu).unwrap();
+    let batch = RowBatch::new(&shape, &[prompt], of_tests()).unwrap();
     let all: Tensor = decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap();
     let all = all.log_softmax(-1, Kind::Float);
     assert_eq!(scores.top.len(), if top > 0 { prompt.len() - 1 } else { 0 });

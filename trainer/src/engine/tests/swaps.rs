@@ -80,7 +80,7 @@ fn weights_of_another_shape_are_refused() {
         tied: true,
         ..test_shape()
     };
-    let other = Weights::zeros(&tied, Device::Cpu, Kind::Float).unwrap();
+    let other = Weights::zeros(&tied, of_tests(), Kind::Float).unwrap();
     assert!(matches!(
         engine(OPTIONS).swap(Published::new(other, version(9))),
         Err(EngineError::Model(_))

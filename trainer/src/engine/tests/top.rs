@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::{OPTIONS, close, drain, engine, id, request, weights};
+use crate::device::of_tests;
 use crate::engine::{Finished, GenRequest};
 use crate::model::{Decoder, RowBatch, test_shape};
 
@@ -16,7 +17,7 @@ fn full(request: &GenRequest, output: &[u32]) -> Tensor {
     let weights = weights(1);
     let decoder = Decoder::new(&shape, &weights).unwrap();
     let row = [&request.prompt_ids[..], output].concat();
-    let batch = RowBatch::new(&shape, &[row], Device::Cpu).unwrap();
+    let batch = RowBatch::new(&shape, &[row], of_tests()).unwrap();
     let logits = decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap() / f64::from(request.sampling.divisor());
     let first = request.prompt_ids.len() as i64 - 1;
     logits

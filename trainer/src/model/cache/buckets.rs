@@ -7,11 +7,15 @@
 
 use tch::{Device, Kind};
 
+use crate::shim::flash;
+
 /// How a decode step reads the keys of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// Each row reads its own keys, through the crate `kernels`.
     Own,
+    /// Each row reads its own keys on a GPU, in one call of flash attention.
+    Ragged,
     /// Each row reads as many keys as the longest row of its bucket has, through libtorch. An
     /// additional bucket costs as much as reading `call` bytes of keys and values of one layer.
     Buckets { call: usize },
@@ -31,12 +35,13 @@ impl Reading {
     /// All rows in one call.
     pub const LONGEST: Self = Self::Buckets { call: usize::MAX };
 
-    /// Returns an engine's default for this device and kind.
+    /// Returns an engine's default for this device and kind, and heads of this size.
     #[must_use]
-    pub fn of(device: Device, kind: Kind) -> Self {
+    pub fn of(device: Device, kind: Kind, head_dim: usize) -> Self {
         match (device, kind) {
             (Device::Cpu, Kind::Float | Kind::BFloat16) if kernels::pays() => Self::Own,
             (Device::Cpu, _) => Self::BUCKETS,
+            (_, Kind::BFloat16) if flash::takes(head_dim) => Self::Ragged,
             _ => Self::Buckets { call: GPU_CALL },
         }
     }
@@ -250,11 +255,11 @@ mod tests {
     #[test]
     fn kernels_are_of_cpus_in_f32_and_bf16() {
         for kind in [Kind::Float, Kind::BFloat16] {
-            assert_eq!(Reading::of(Device::Cpu, kind) == Reading::Own, kernels::pays());
+            assert_eq!(Reading::of(Device::Cpu, kind, 64) == Reading::Own, kernels::pays());
         }
-        assert_eq!(Reading::of(Device::Cpu, Kind::Half), Reading::BUCKETS);
+        assert_eq!(Reading::of(Device::Cpu, Kind::Half, 64), Reading::BUCKETS);
         let gpu = Reading::Buckets { call: GPU_CALL };
-        assert_eq!(Reading::of(Device::Cuda(0), Kind::BFloat16), gpu);
+        assert_eq!(Reading::of(Device::Cuda(0), Kind::Float, 64), gpu);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::prefixes::Shared;
 use super::row_kv::Prefilled;
 use super::step_plan::StepPlan;
 use crate::model::error::Result;
-use crate::model::forward::{Decoder, RowBatch, to_device};
+use crate::model::forward::{Decoder, RopeRows, RowBatch, to_device};
 
 impl Decoder {
     /// Computes prompts. Returns the logits after the last token of each, `[rows, vocab]` in f32.
@@ -54,10 +54,15 @@ impl Decoder {
             .iter()
             .map(|shared| shared.map_or(0, |shared| shared.length as i64));
         let own: Vec<i64> = lengths.iter().zip(before).map(|(all, before)| all - before).collect();
-        let plan = StepPlan::new(&own, shared, cache, way)?;
-        let mut x = Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?;
+        self.step(&ids, &rope, &StepPlan::new(&own, shared, cache, way)?, cache)
+    }
+
+    /// Appends a token to each row of a plan and returns the logits after it. Waits for nothing on a
+    /// GPU, so the kernels of a ragged plan can be recorded.
+    pub(super) fn step(&self, ids: &Tensor, rope: &RopeRows, plan: &StepPlan, cache: &KvCache) -> Result<Tensor> {
+        let mut x = Tensor::f_embedding(&self.embedding, ids, -1, false, false)?;
         for (index, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(&self.shape, &x, &rope, |heads| plan.attend(cache, index, &heads))?;
+            x = layer.forward(&self.shape, &x, rope, |heads| plan.attend(cache, index, &heads))?;
         }
         self.next_logits(&x)
     }
@@ -127,11 +132,12 @@ mod tests {
         (0..len).map(|i| ((i * 7 + salt * 13 + i * i) % 40) as u32).collect()
     }
 
-    const READINGS: [Reading; 2] = [Reading::Own, Reading::BUCKETS];
+    const READINGS: [Reading; 3] = [Reading::Own, Reading::BUCKETS, Reading::Ragged];
 
     #[test]
     fn decoding_is_the_full_forward_however_keys_are_read() {
         decoding_is_the_full_forward(Reading::Own, 0);
+        decoding_is_the_full_forward(Reading::Ragged, 0);
         // In one bucket, and in several.
         for buckets in [1, 2, 4] {
             decoding_is_the_full_forward(Reading::BUCKETS, buckets);

@@ -22,6 +22,8 @@ pub(crate) struct KvCache {
     layers: Vec<[Tensor; 2]>,
     rows: usize,
     length: usize,
+    /// See [`KvCache::layout`].
+    layout: u64,
     dims: Dims,
     /// How a step's attention reads the cache.
     pub(crate) reading: Reading,
@@ -62,8 +64,9 @@ impl KvCache {
             layers: Vec::new(),
             rows: 0,
             length: 0,
+            layout: 0,
             dims,
-            reading: Reading::of(device, kind),
+            reading: Reading::of(device, kind, shape.head_dim),
             buckets: Vec::new(),
             laid_out: Vec::new(),
             prefixes: Prefixes::default(),
@@ -78,6 +81,21 @@ impl KvCache {
         self.storage.device()
     }
 
+    /// The number of slots.
+    pub(in crate::model) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of tokens that each slot has room for.
+    pub(in crate::model) fn room(&self) -> usize {
+        self.length
+    }
+
+    /// Changes whenever slots move in memory.
+    pub(in crate::model) fn layout(&self) -> u64 {
+        self.layout
+    }
+
     /// Bytes of the keys and values of one token.
     pub(crate) fn bytes_per_token(&self) -> usize {
         self.dims.numel(1, 1) * self.kind().elt_size_in_bytes()
@@ -88,7 +106,7 @@ impl KvCache {
     pub(crate) fn call(&self) -> Option<usize> {
         let per_key = self.bytes_per_token() / self.dims.layers.max(1);
         match self.reading {
-            Reading::Own => None,
+            Reading::Own | Reading::Ragged => None,
             Reading::Buckets { call } => Some(call / per_key.max(1)),
         }
     }
@@ -121,6 +139,7 @@ impl KvCache {
             .min(self.dims.max_context.next_multiple_of(BUCKET))
             .max(self.length);
         let needed = self.dims.numel(rows, length);
+        self.layout += 1;
         let old = std::mem::take(&mut self.layers);
         if live > 0 || needed > self.storage.numel() {
             self.storage = Tensor::f_zeros([needed as i64], (self.storage.kind(), self.storage.device()))?;

@@ -7,7 +7,9 @@ mod extend;
 mod fixed;
 mod kv_cache;
 mod prefixes;
+mod ragged;
 mod row_kv;
+mod step_graphs;
 mod step_plan;
 
 pub use buckets::Reading;
@@ -16,3 +18,4 @@ pub(crate) use extend::Piece;
 pub(crate) use kv_cache::KvCache;
 pub(crate) use prefixes::{Prefixes, Shared};
 pub(crate) use row_kv::{Prefilled, RowKv};
+pub(crate) use step_graphs::StepGraphs;

@@ -9,6 +9,7 @@ use super::attention::Way;
 use super::buckets::Reading;
 use super::kv_cache::KvCache;
 use super::prefixes::{Shared, SharedPlan};
+use super::ragged::Ragged;
 use crate::model::error::{ModelError, Result};
 use crate::model::forward::{Heads, to_device};
 use crate::shim::floats::{self, Number};
@@ -30,6 +31,8 @@ pub(super) struct StepPlan {
 enum Seen {
     /// Each row reads this many of its own keys, including the new one.
     Each(Vec<usize>),
+    /// Each row reads its own keys in one call.
+    Ragged(Ragged),
     /// Each row reads as many keys as the longest row of its bucket, bucket by bucket.
     Buckets(Vec<Read>),
 }
@@ -57,6 +60,7 @@ impl StepPlan {
         let with_new: Vec<usize> = lengths.iter().map(|length| *length as usize + 1).collect();
         let seen = match cache.reading {
             Reading::Own => Seen::Each(with_new),
+            Reading::Ragged => Seen::Ragged(Ragged::new(&positions, cache)?),
             Reading::Buckets { .. } => Seen::Buckets(reads(&cache.buckets, &with_new, &positions, kind)?),
         };
         let all = Tensor::f_arange(rows, (Kind::Int64, device))?;
@@ -67,6 +71,24 @@ impl StepPlan {
             seen,
             way,
             shared: SharedPlan::new(shared, device, way)?,
+        })
+    }
+
+    /// Plans a step whose rows' numbers of tokens (`places`, i64) are known to the GPU only, for
+    /// rows that share no prompt.
+    pub(super) fn ragged(places: &Tensor, cache: &KvCache) -> Result<Self> {
+        let (rows, device) = (places.size1()?, places.device());
+        Ok(Self {
+            rows,
+            place: None,
+            places: [
+                Some(Tensor::f_arange(rows, (Kind::Int64, device))?),
+                None,
+                Some(places.shallow_clone()),
+            ],
+            seen: Seen::Ragged(Ragged::new(places, cache)?),
+            way: Way::of(device),
+            shared: None,
         })
     }
 
@@ -84,6 +106,10 @@ impl StepPlan {
         let q = heads.q.f_reshape([self.rows, kv_heads, -1, dim])?;
         let (own, lse) = match &self.seen {
             Seen::Each(lengths) => own_keys(&q, &keys, &values, lengths)?,
+            Seen::Ragged(ragged) => {
+                let (out, lse) = ragged.attend(&q, &keys, &values)?;
+                (out, Some(lse))
+            }
             Seen::Buckets(buckets) => self.by_buckets(buckets, &q, &keys, &values)?,
         };
         let out = match (&self.shared, lse) {

@@ -21,6 +21,7 @@ pub(crate) use forest::Forest;
 pub(crate) use forest::{LEAST_SHARED, common};
 pub(super) use layer::Heads;
 pub use parts::Parts;
+pub(super) use rope_table::{RopeRows, RopeTable};
 pub use row_batch::RowBatch;
 pub(super) use row_batch::to_device;
 pub(crate) use score::Scored;

@@ -55,12 +55,7 @@ impl RopeTable {
 
     /// The table rows of `positions` (`[tokens]` of i64, each below `end`).
     pub(crate) fn rows(&self, positions: &Tensor, end: usize) -> Result<RopeRows> {
-        let have = self.made.borrow().cos.size()[0] as usize;
-        if end > have {
-            let count = end.next_power_of_two();
-            let made = make(&self.frequencies, self.amplitude, count, self.device, self.kind)?;
-            self.made.replace(made);
-        }
+        self.reach(end)?;
         let made = self.made.borrow();
         let pick = |table: &Tensor| table.f_index_select(0, positions)?.f_unsqueeze(1);
         Ok(RopeRows {
@@ -68,6 +63,17 @@ impl RopeTable {
             sin: pick(&made.sin)?,
             half: self.frequencies.size1()?,
         })
+    }
+
+    /// Computes the table up to position `end`.
+    pub(crate) fn reach(&self, end: usize) -> Result<()> {
+        let have = self.made.borrow().cos.size()[0] as usize;
+        if end > have {
+            let count = end.next_power_of_two();
+            let made = make(&self.frequencies, self.amplitude, count, self.device, self.kind)?;
+            self.made.replace(made);
+        }
+        Ok(())
     }
 
     pub(crate) fn shallow_clone(&self) -> Self {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use broker::protocol::train::TrainCommand;
 use configs::Dtype;
-use tch::Device;
 
 use super::parity_lora::{INIT, adapter_trainer, lora};
-use super::{TrainerOptions, digest, shape, train, user};
+use super::{TrainerOptions, defaults, digest, shape, train, user};
 use crate::checkpoint::{keep_model, other_base};
+use crate::device::of_tests;
 use crate::model::{ModelShape, Module, Rope, Weights, peft};
 use crate::train::{Trainer, TrainerClient};
 
@@ -22,14 +22,11 @@ fn an_adapter_is_not_restored_over_another_base() {
     for dtype in [Dtype::F32, Dtype::Bf16] {
         let random = |seed| {
             let base = Weights::random(&shape(false), INIT, seed).unwrap();
-            base.copied_to(Device::Cpu, dtype).unwrap()
+            base.copied_to(of_tests(), dtype).unwrap()
         };
         let over = |shape: ModelShape, base: Weights, seed| {
             let adapter = Weights::adapter(&shape, &lora(&Module::ALL), seed).unwrap();
-            let options = TrainerOptions {
-                dtype,
-                ..TrainerOptions::default()
-            };
+            let options = TrainerOptions { dtype, ..defaults() };
             Trainer::with_base(shape, base, adapter, options).unwrap()
         };
         let root = tempfile::tempdir().unwrap();
@@ -85,7 +82,7 @@ fn an_adapter_is_not_restored_over_another_base() {
         // settings are compared.
         let in_other = |seed| Weights::random(&shape(false), INIT, seed).unwrap();
         let in_other = |seed| match dtype {
-            Dtype::F32 => in_other(seed).copied_to(Device::Cpu, Dtype::Bf16).unwrap(),
+            Dtype::F32 => in_other(seed).copied_to(of_tests(), Dtype::Bf16).unwrap(),
             Dtype::Bf16 => in_other(seed),
         };
         assert_eq!(look(&shape(false), &in_other(1)), None);
@@ -128,7 +125,7 @@ fn the_base_is_digested_once_and_not_part_of_the_state_digest() {
         let base = Weights::random(&shape(false), INIT, seed).unwrap();
         let root = tempfile::tempdir().unwrap();
         let (path, meta) = (root.path().display().to_string(), String::new());
-        let mut trainer = adapter_trainer(&base, 5, TrainerOptions::default());
+        let mut trainer = adapter_trainer(&base, 5, defaults());
         trainer.execute(TrainCommand::SaveState { seq: 0, path, meta }).unwrap()
     };
     assert_eq!(saved(1), saved(2), "untrained adapters are equal");

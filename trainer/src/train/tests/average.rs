@@ -18,7 +18,7 @@ fn averaging(seed: u64, is_reference: bool) -> Trainer {
         TrainerOptions {
             ema: Some(ema),
             keep_reference: is_reference,
-            ..TrainerOptions::default()
+            ..defaults()
         },
     )
 }
@@ -121,7 +121,7 @@ fn it_is_saved_as_a_model_of_its_own_and_restored_bit_for_bit() {
     let [a, b, c] = [0, 1, 2].map(|i: usize| roots[i].path().display().to_string());
     let kept = save(&mut straight, 16, &a);
     assert_eq!(kept, save(&mut second, 16, &b));
-    let mut plain = trainer(99, TrainerOptions::default());
+    let mut plain = trainer(99, defaults());
     plain.execute(TrainCommand::LoadState { seq: 16, path: a }).unwrap();
     assert_ne!(save(&mut plain, 17, &c), kept, "the digest covers the average");
     let mut late = averaging(7, false);
@@ -147,12 +147,8 @@ fn as_the_reference_it_moves_with_the_weights() {
     };
     let said = logprobs(&mut trainer, 4, ForwardWeights::Reference);
     assert_ne!(said, logprobs(&mut trainer, 5, ForwardWeights::Trained));
-    let average = trainer
-        .average()
-        .unwrap()
-        .copied(tch::Device::Cpu, tch::Kind::Float)
-        .unwrap();
-    let mut alone = Trainer::new(shape(false), average, TrainerOptions::default()).unwrap();
+    let average = trainer.average().unwrap().copied(of_tests(), tch::Kind::Float).unwrap();
+    let mut alone = Trainer::new(shape(false), average, defaults()).unwrap();
     assert_eq!(said, logprobs(&mut alone, 0, ForwardWeights::Trained));
 }
 
@@ -167,7 +163,7 @@ fn the_reference_follows_where_it_lies() {
     let options = || TrainerOptions {
         ema: Some(ema),
         keep_reference: true,
-        ..TrainerOptions::default()
+        ..defaults()
     };
     let init = Init {
         embedding_std: 1.0,
@@ -175,7 +171,7 @@ fn the_reference_follows_where_it_lies() {
     };
     let base = Weights::random(&shape(false), init, 1).unwrap();
     for dtype in [configs::Dtype::F32, configs::Dtype::Bf16] {
-        let base = base.copied_to(tch::Device::Cpu, dtype).unwrap();
+        let base = base.copied_to(of_tests(), dtype).unwrap();
         let options = || TrainerOptions { dtype, ..options() };
         let fresh =
             |adapter: Weights, options| Trainer::with_base(shape(false), base.share(), adapter, options).unwrap();
@@ -191,11 +187,7 @@ fn the_reference_follows_where_it_lies() {
         let place = address(&trainer);
         (1..4).for_each(|round| train(&mut trainer, round));
         assert_eq!(address(&trainer), place);
-        let average = trainer
-            .average()
-            .unwrap()
-            .copied(tch::Device::Cpu, tch::Kind::Float)
-            .unwrap();
+        let average = trainer.average().unwrap().copied(of_tests(), tch::Kind::Float).unwrap();
         let mut alone = fresh(average, TrainerOptions { ema: None, ..options() });
         publish(&mut alone, 0, 0);
         let said = |trainer: &mut Trainer, seq: u64, weights: ForwardWeights| {

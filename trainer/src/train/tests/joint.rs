@@ -27,7 +27,7 @@ const GSPO: Surrogate = Surrogate::Gspo { low: 0.3, high: 0.3 };
 fn options(micro_batch_tokens: usize) -> TrainerOptions {
     TrainerOptions {
         micro_batch_tokens,
-        ..TrainerOptions::default()
+        ..defaults()
     }
 }
 

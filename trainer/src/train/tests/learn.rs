@@ -2,7 +2,7 @@
 //! per batch, so that the second is off-policy.
 
 use broker::protocol::train::{ForwardWeights, Kl, M2poMode, M2poScope, Policy, Surrogate};
-use tch::{Device, Kind};
+use tch::Kind;
 
 use super::*;
 use crate::loss::{kl_returns, normalise};
@@ -22,7 +22,7 @@ fn sample(decoder: &Decoder, prompts: &[u32], seed: u64, round: u64) -> (Vec<Vec
     let mut rows: Vec<Vec<u32>> = prompts.iter().map(|prompt| vec![*prompt, 23]).collect();
     let mut logprobs = vec![Vec::new(); prompts.len()];
     for place in 0..LENGTH as u64 {
-        let batch = RowBatch::new(decoder.shape(), &rows, Device::Cpu).unwrap();
+        let batch = RowBatch::new(decoder.shape(), &rows, of_tests()).unwrap();
         let hidden = decoder.hidden(&batch).unwrap().index_select(0, &batch.last().unwrap());
         let all = decoder.logits(&hidden).unwrap().log_softmax(-1, Kind::Float);
         let all = Vec::<f32>::try_from(all.flatten(0, -1)).unwrap();
@@ -90,7 +90,7 @@ fn leave_one_out(rewards: &[f64]) -> Vec<f64> {
 /// Mean reward of the first and the last ten rounds of one run. `pay` turns rewards into
 /// advantages.
 fn run(seed: u64, loss: Loss, pay: impl Fn(&mut Trainer, &mut TrainBatch, &[f64], u64)) -> (f64, f64) {
-    let mut trainer = trainer(seed, TrainerOptions::default());
+    let mut trainer = trainer(seed, defaults());
     trainer.take_reference().unwrap();
     let mut rewards = Vec::new();
     for round in 0..STEPS {

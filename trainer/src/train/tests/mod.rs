@@ -19,6 +19,7 @@ mod warm;
 use broker::protocol::train::{Loss, LossStats, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
 
 use super::{TrainError, Trainer, TrainerClient, TrainerOptions};
+use crate::device::of_tests;
 use crate::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
 
 const POLICY: Loss = Loss::Policy(Policy {
@@ -53,6 +54,14 @@ fn shape(tied: bool) -> ModelShape {
         bos: None,
         eos: vec![0],
         pad: None,
+    }
+}
+
+/// The default options, on the device of the tests.
+pub(in crate::train) fn defaults() -> TrainerOptions {
+    TrainerOptions {
+        device: of_tests(),
+        ..TrainerOptions::default()
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
 use super::parity_models::fixtures;
-use super::{Trainer, TrainerClient, TrainerOptions, loss_of};
+use super::{Trainer, TrainerClient, TrainerOptions, defaults, loss_of};
 use crate::model::{ModelShape, Weights};
 
 #[derive(Deserialize)]
@@ -131,7 +131,7 @@ impl Fixture {
 
     /// A trainer of the fixture's model, with the fixture's other model as reference policy.
     fn trainer(&self) -> Trainer {
-        self.trainer_with(TrainerOptions::default())
+        self.trainer_with(defaults())
     }
 
     fn trainer_with(&self, options: TrainerOptions) -> Trainer {
@@ -215,7 +215,10 @@ impl Fixture {
     fn gap(&self, prefix: &str, trainer: &Trainer, flat: &Tensor) -> f64 {
         let gaps = trainer.weights().params().iter().map(|spec| {
             let want = self.tensor(&format!("{prefix}.{}", spec.name)).flatten(0, -1);
-            let got = flat.narrow(0, spec.offset as i64, spec.numel as i64).detach();
+            let got = flat
+                .narrow(0, spec.offset as i64, spec.numel as i64)
+                .detach()
+                .to_device(Device::Cpu);
             ((got - &want).norm() / want.norm()).double_value(&[])
         });
         gaps.fold(0.0, f64::max)
@@ -315,7 +318,7 @@ fn three_steps_of_adamw_with_clipping_equal() {
                 "{variant} step {step}: {grad_norm} {want}"
             );
         }
-        let gap = fixture.gap("after", &trainer, &trainer.weights().flat().to_device(Device::Cpu));
+        let gap = fixture.gap("after", &trainer, trainer.weights().flat());
         assert!(gap < 1e-4, "{variant}, fused {fused}: {gap}");
     }
 }
@@ -330,7 +333,7 @@ fn losses_of_many_tokens_equal() {
         for (kind, micro_batch_tokens) in kinds.into_iter().flat_map(|kind| [(kind, 10_000), (kind, 1)]) {
             let options = TrainerOptions {
                 micro_batch_tokens,
-                ..TrainerOptions::default()
+                ..defaults()
             };
             let mut trainer = fixture.trainer_with(options);
             let (batch, loss) = fixture.many(kind, &mut trainer);

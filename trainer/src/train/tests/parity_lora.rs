@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, TrainCommand, TrainReply};
 use configs::{Dtype, Swap};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::parity_models::{Reference, far, next_tokens, relative, request, root, run_python};
-use super::{POLICY, TrainerOptions, batch, digest, loss_of, shape, train};
+use super::{POLICY, TrainerOptions, batch, defaults, digest, loss_of, shape, train};
+use crate::device::of_tests;
 use crate::engine::{Engine, EngineOptions};
 use crate::model::{Decoder, Init, LoraShape, ModelShape, Module, Parts, RowBatch, Targets, Weights, peft};
 use crate::train::{Trainer, TrainerClient};
@@ -41,9 +42,10 @@ fn adapters() -> Vec<Adapted> {
             .unwrap();
         let shape = ModelShape::load(&base_folder).unwrap();
         let (_, adapter) = peft::load(&folder, &shape).unwrap();
+        let adapter = adapter.copied_to(of_tests(), Dtype::F32).unwrap();
         Adapted {
             name: folder.file_name().unwrap().to_string_lossy().into_owned(),
-            base: Weights::load(&shape, &base_folder).unwrap(),
+            base: Weights::load_as(&shape, &base_folder, of_tests(), Dtype::F32).unwrap(),
             reference: Reference::read(&folder),
             adapter,
             shape,
@@ -56,12 +58,12 @@ fn adapters() -> Vec<Adapted> {
 fn logits<'a>(shape: &ModelShape, parts: impl Into<Parts<'a>>, ids: Vec<u32>) -> Tensor {
     let _guard = tch::no_grad_guard();
     let decoder = Decoder::new(shape, parts).unwrap();
-    let batch = RowBatch::new(shape, &[ids], Device::Cpu).unwrap();
+    let batch = RowBatch::new(shape, &[ids], decoder.device()).unwrap();
     decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap()
 }
 
 fn copy(weights: &Weights) -> Weights {
-    weights.copied(Device::Cpu, Kind::Float).unwrap()
+    weights.copied(of_tests(), Kind::Float).unwrap()
 }
 
 #[test]
@@ -88,7 +90,7 @@ fn logits_equal_merged_or_not() {
 fn gradients_equal() {
     for one in adapters() {
         let (base, adapter) = (one.base.share(), copy(&one.adapter));
-        let mut trainer = Trainer::with_base(one.shape.clone(), base, adapter, TrainerOptions::default()).unwrap();
+        let mut trainer = Trainer::with_base(one.shape.clone(), base, adapter, defaults()).unwrap();
         let (batch, loss) = (next_tokens(one.reference.ids("ids", None)), Loss::CrossEntropy);
         let reply = trainer.execute(TrainCommand::ForwardBackward { seq: 0, batch, loss });
         let want = one.reference.tensor("loss").double_value(&[]);
@@ -169,6 +171,12 @@ pub(super) fn lora(modules: &[Module]) -> LoraShape {
     }
 }
 
+/// A base on the device of the tests.
+fn random() -> Weights {
+    let base = Weights::random(&shape(false), INIT, 1).unwrap();
+    base.copied_to(of_tests(), Dtype::F32).unwrap()
+}
+
 /// A trainer of a fresh adapter over `base`.
 pub(super) fn adapter_trainer(base: &Weights, seed: u64, options: TrainerOptions) -> Trainer {
     let adapter = Weights::adapter(&shape(false), &lora(&Module::ALL), seed).unwrap();
@@ -177,10 +185,11 @@ pub(super) fn adapter_trainer(base: &Weights, seed: u64, options: TrainerOptions
 
 #[test]
 fn a_fresh_adapter_is_its_base_and_seeds_part_them() {
-    let base = Weights::random(&shape(false), INIT, 1).unwrap();
+    let base = random();
     let ids = vec![3u32, 7, 1, 20, 5];
     let plain = logits(&shape(false), &base, ids.clone());
     let adapter = Weights::adapter(&shape(false), &lora(&Module::ALL), 1).unwrap();
+    let adapter = adapter.copied_to(of_tests(), Dtype::F32).unwrap();
     let adapted = logits(&shape(false), Parts::over(Some(&base), &adapter), ids);
     assert_eq!(far(&plain, &adapted), 0.0);
     let other = Weights::adapter(&shape(false), &lora(&Module::ALL), 2).unwrap();
@@ -195,19 +204,16 @@ fn a_fresh_adapter_is_its_base_and_seeds_part_them() {
             assert!(largest <= bound && largest > 0.8 * bound, "{}: {largest}", spec.name);
         }
     }
-    assert!(
-        Trainer::new(shape(false), adapter, TrainerOptions::default()).is_err(),
-        "no base"
-    );
+    assert!(Trainer::new(shape(false), adapter, defaults()).is_err(), "no base");
 }
 
 #[test]
 fn two_adapters_over_one_base_train_in_threads_as_alone() {
-    let base = Weights::random(&shape(false), INIT, 1).unwrap();
+    let base = random();
     let before = base.digest().unwrap();
     let alone: Vec<String> = (0..2)
         .map(|seed| {
-            let mut trainer = adapter_trainer(&base, seed, TrainerOptions::default());
+            let mut trainer = adapter_trainer(&base, seed, defaults());
             (0..3).for_each(|round| train(&mut trainer, round));
             digest(&trainer)
         })
@@ -217,7 +223,7 @@ fn two_adapters_over_one_base_train_in_threads_as_alone() {
             let base = base.share();
             assert_eq!(base.flat().data_ptr(), base.share().flat().data_ptr(), "one storage");
             std::thread::spawn(move || {
-                let mut trainer = adapter_trainer(&base, seed, TrainerOptions::default());
+                let mut trainer = adapter_trainer(&base, seed, defaults());
                 (0..3).for_each(|round| train(&mut trainer, round));
                 digest(&trainer)
             })
@@ -231,11 +237,11 @@ fn two_adapters_over_one_base_train_in_threads_as_alone() {
 
 #[test]
 fn a_restored_adapter_continues_bit_for_bit_in_pefts_form() {
-    let base = Weights::random(&shape(false), INIT, 1).unwrap();
+    let base = random();
     let root = tempfile::tempdir().unwrap();
     let options = || TrainerOptions {
         base_name: "somewhere/base".into(),
-        ..TrainerOptions::default()
+        ..defaults()
     };
     let mut first = adapter_trainer(&base, 5, options());
     (0..2).for_each(|round| train(&mut first, round));
@@ -277,7 +283,7 @@ fn a_restored_adapter_continues_bit_for_bit_in_pefts_form() {
 
 #[test]
 fn an_engine_serves_adapters_of_a_shared_base_and_swaps_them() {
-    let base = Weights::random(&shape(false), INIT, 1).unwrap();
+    let base = random();
     let version = |step| WeightVersion { lineage: 1, step };
     let options = EngineOptions {
         slots: 8,
@@ -287,7 +293,7 @@ fn an_engine_serves_adapters_of_a_shared_base_and_swaps_them() {
         deterministic: false,
         prepack: true,
     };
-    let mut trainer = adapter_trainer(&base, 3, TrainerOptions::default());
+    let mut trainer = adapter_trainer(&base, 3, defaults());
     let served = Published::new(copy(trainer.weights()), version(0));
     let mut engine = Engine::with_base(&shape(false), base.share(), served, options).unwrap();
     let wave = || (0..4).map(|n| request(n, vec![n as u32, 9, 4], 16, 1.0)).collect();
@@ -315,12 +321,9 @@ fn an_engine_serves_adapters_of_a_shared_base_and_swaps_them() {
 
 #[test]
 fn in_bf16_an_adapter_trains_over_a_bf16_base() {
-    let base = Weights::random(&shape(false), INIT, 1).unwrap();
-    let half = base.copied_to(Device::Cpu, Dtype::Bf16).unwrap();
-    let options = |dtype| TrainerOptions {
-        dtype,
-        ..TrainerOptions::default()
-    };
+    let base = random();
+    let half = base.copied_to(of_tests(), Dtype::Bf16).unwrap();
+    let options = |dtype| TrainerOptions { dtype, ..defaults() };
     let mut exact = adapter_trainer(&base, 5, options(Dtype::F32));
     let mut rough = adapter_trainer(&half, 5, options(Dtype::Bf16));
     for trainer in [&mut exact, &mut rough] {

@@ -11,7 +11,8 @@ use configs::{Dtype, Swap};
 use safetensors::SafeTensors;
 use tch::{Device, Kind, Tensor};
 
-use super::{Trainer, TrainerClient, TrainerOptions, loss_of};
+use super::{Trainer, TrainerClient, TrainerOptions, defaults, loss_of};
+use crate::device::of_tests;
 use crate::engine::{Engine, EngineOptions, Finished, GenRequest};
 use crate::model::{Decoder, Init, ModelShape, RowBatch, SHARD_BYTES, Weights, test_shape};
 use crate::sampling::SamplingParams;
@@ -85,7 +86,7 @@ impl Variant {
         let shape = ModelShape::load(&folder).unwrap();
         Self {
             name: folder.file_name().unwrap().to_string_lossy().into_owned(),
-            weights: Weights::load(&shape, &folder).unwrap(),
+            weights: Weights::load_as(&shape, &folder, of_tests(), Dtype::F32).unwrap(),
             reference: Reference::read(&folder),
             shape,
         }
@@ -102,12 +103,12 @@ impl Variant {
     fn logits(&self, weights: &Weights) -> Tensor {
         let _guard = tch::no_grad_guard();
         let decoder = Decoder::new(&self.shape, weights).unwrap();
-        let batch = RowBatch::new(&self.shape, &[self.ids("ids", None)], Device::Cpu).unwrap();
+        let batch = RowBatch::new(&self.shape, &[self.ids("ids", None)], of_tests()).unwrap();
         decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap()
     }
 
     fn weights(&self) -> Weights {
-        self.weights.copied(Device::Cpu, Kind::Float).unwrap()
+        self.weights.copied(of_tests(), Kind::Float).unwrap()
     }
 }
 
@@ -140,18 +141,20 @@ fn variants() -> Vec<Variant> {
 }
 
 pub(super) fn far(a: &Tensor, b: &Tensor) -> f64 {
+    let (a, b) = (a.to_device(Device::Cpu), b.to_device(Device::Cpu));
     (a - b).abs().max().double_value(&[])
 }
 
 pub(super) fn relative(a: &Tensor, b: &Tensor) -> f64 {
-    ((a - b).norm() / b.norm()).double_value(&[])
+    let (a, b) = (a.to_device(Device::Cpu), b.to_device(Device::Cpu));
+    ((a - &b).norm() / b.norm()).double_value(&[])
 }
 
 #[test]
 fn logits_equal() {
     for variant in variants() {
         let gap = far(&variant.logits(&variant.weights), &variant.tensor("logits"));
-        assert!(gap < 1e-5, "{}: {gap}", variant.name);
+        assert!(gap < 2e-5, "{}: {gap}", variant.name);
     }
 }
 
@@ -175,7 +178,7 @@ pub(super) fn next_tokens(ids: Vec<u32>) -> TrainBatch {
 #[test]
 fn gradients_of_all_parameters_equal() {
     for variant in variants() {
-        let mut trainer = Trainer::new(variant.shape.clone(), variant.weights(), TrainerOptions::default()).unwrap();
+        let mut trainer = Trainer::new(variant.shape.clone(), variant.weights(), defaults()).unwrap();
         let batch = next_tokens(variant.ids("ids", None));
         let loss = Loss::CrossEntropy;
         let stats = loss_of(
@@ -302,7 +305,7 @@ fn sampled(dtype: Dtype, length: u32) -> Vec<f64> {
     let wave: Vec<GenRequest> = (0..64)
         .map(|n| request(n, prompt(n / 4 * 4), length, [1.0, 0.8][n as usize % 2]))
         .collect();
-    let finished = generate(&shape, weights.copied_to(Device::Cpu, dtype).unwrap(), wave.clone());
+    let finished = generate(&shape, weights.copied_to(of_tests(), dtype).unwrap(), wave.clone());
     let spans = wave.iter().zip(&finished).map(|(request, finished)| {
         let (prompt, count) = (&request.prompt_ids, finished.output_ids.len());
         Span {
@@ -320,7 +323,7 @@ fn sampled(dtype: Dtype, length: u32) -> Vec<f64> {
     let options = TrainerOptions {
         dtype,
         micro_batch_tokens: 4096,
-        ..TrainerOptions::default()
+        ..defaults()
     };
     let mut trainer = Trainer::new(shape, weights, options).unwrap();
     let forward = TrainCommand::Forward {
@@ -355,5 +358,7 @@ fn in_bf16_they_agree_as_far_as_its_digits_go() {
     // The k3 estimate of the divergence; runs warn above 1e-3.
     let k3 = gaps.iter().map(|d| d.exp_m1() - d).sum::<f64>() / gaps.len() as f64;
     println!("bf16: mean k3 {k3:.2e}");
-    assert!(k3 > 1e-9 && k3 <= 1e-3, "mean k3 {k3:.2e}");
+    // On a GPU both round at the same places.
+    let rounds = k3 > 1e-9 || of_tests() != Device::Cpu;
+    assert!(rounds && k3 <= 1e-3, "mean k3 {k3:.2e}");
 }

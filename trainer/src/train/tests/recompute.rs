@@ -50,7 +50,7 @@ fn gradient(
     let mut trainer = make(TrainerOptions {
         micro_batch_tokens: budget,
         checkpoint_activations: checkpoint,
-        ..TrainerOptions::default()
+        ..defaults()
     });
     let (batch, loss) = (long_batch(), *loss);
     let stats = loss_of(
@@ -128,7 +128,8 @@ fn weights(shape: &ModelShape) -> Weights {
         embedding_std: 1.0,
         matrix_std: 0.2,
     };
-    Weights::random(shape, init, 3).unwrap()
+    let weights = Weights::random(shape, init, 3).unwrap();
+    weights.copied_to(of_tests(), Dtype::F32).unwrap()
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn referenced(seed: u64) -> Trainer {
         seed,
         TrainerOptions {
             keep_reference: true,
-            ..TrainerOptions::default()
+            ..defaults()
         },
     )
 }
@@ -74,7 +74,7 @@ fn the_folder_is_a_hugging_face_model_with_its_tokenizer() {
         1,
         TrainerOptions {
             tokenizer_folder,
-            ..TrainerOptions::default()
+            ..defaults()
         },
     );
     save(&mut trainer, 0, root.path(), "").unwrap();
@@ -111,7 +111,7 @@ fn a_model_in_shards_is_whole_in_its_manifest_and_loads_again() {
     let options = || TrainerOptions {
         keep_reference: true,
         shard_bytes: 3000,
-        ..TrainerOptions::default()
+        ..defaults()
     };
     let mut first = trainer(1, options());
     first.take_reference().unwrap();
@@ -134,7 +134,7 @@ fn a_model_in_shards_is_whole_in_its_manifest_and_loads_again() {
         9,
         TrainerOptions {
             keep_reference: true,
-            ..TrainerOptions::default()
+            ..defaults()
         },
     );
     load(&mut second, 0, root.path()).unwrap();
@@ -200,7 +200,7 @@ fn train_at(trainer: &mut Trainer, seq: u64) {
 #[test]
 fn a_misfit_is_rejected_with_its_reason_and_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let mut one = trainer(1, TrainerOptions::default());
+    let mut one = trainer(1, defaults());
     train(&mut one, 0);
     save(&mut one, 2, root.path(), "").unwrap();
     let folder = root.path().join("step-0");
@@ -213,7 +213,7 @@ fn a_misfit_is_rejected_with_its_reason_and_changes_nothing() {
         matrix_std: 0.2,
     };
     let weights = Weights::random(&other_shape, init, 1).unwrap();
-    let mut other = Trainer::new(other_shape, weights, TrainerOptions::default()).unwrap();
+    let mut other = Trainer::new(other_shape, weights, defaults()).unwrap();
     let before = digest(&other);
     assert!(user(load(&mut other, 0, &folder).unwrap_err()).contains("another model"));
     assert_eq!(digest(&other), before);
@@ -239,7 +239,7 @@ pub(super) fn edit(folder: &Path, name: &str, bytes: &[u8]) {
 #[test]
 fn a_gradient_that_waits_is_not_lost_in_a_checkpoint() {
     let root = tempfile::tempdir().unwrap();
-    let mut trainer = trainer(1, TrainerOptions::default());
+    let mut trainer = trainer(1, defaults());
     trainer
         .execute(TrainCommand::ForwardBackward {
             seq: 0,
@@ -253,7 +253,7 @@ fn a_gradient_that_waits_is_not_lost_in_a_checkpoint() {
 #[test]
 fn a_poisoned_trainer_takes_nothing_but_a_checkpoint() {
     let root = tempfile::tempdir().unwrap();
-    let mut trainer = trainer(1, TrainerOptions::default());
+    let mut trainer = trainer(1, defaults());
     train(&mut trainer, 0);
     save(&mut trainer, 2, root.path(), "good").unwrap();
     let good = digest(&trainer);

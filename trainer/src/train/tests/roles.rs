@@ -9,7 +9,7 @@ fn measured(batch: TrainBatch, loss: Loss, micro_batch_tokens: usize) -> LossSta
         1,
         TrainerOptions {
             micro_batch_tokens,
-            ..TrainerOptions::default()
+            ..defaults()
         },
     );
     loss_of(

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::train::{Drawn, ForwardWeights, SampleParams};
 use configs::{Dtype, Swap};
-use tch::Device;
 
 use super::*;
 use crate::engine::{Engine, EngineOptions, GenRequest};
@@ -44,7 +43,7 @@ fn publish(trainer: &mut Trainer, seq: u64) {
 
 /// The answers of a separate engine with the trainer's weights.
 fn engines(trainer: &Trainer, base: Option<&Weights>) -> Vec<(Vec<u32>, Vec<f32>)> {
-    let weights = trainer.weights().copied_to(Device::Cpu, Dtype::F32).unwrap();
+    let weights = trainer.weights().copied_to(of_tests(), Dtype::F32).unwrap();
     let weights = Published::new(weights, VERSION);
     let options = EngineOptions {
         slots: 32,
@@ -85,15 +84,16 @@ fn said(answers: Vec<Drawn>) -> Vec<(Vec<u32>, Vec<f32>)> {
 #[test]
 fn greedy_answers_are_the_engines_of_the_weights_as_they_are() {
     tch::set_num_threads(1);
-    let base = trainer(1, TrainerOptions::default()).weights_snapshot().unwrap();
+    let base = trainer(1, defaults()).weights_snapshot().unwrap();
+    let base = base.copied_to(of_tests(), Dtype::F32).unwrap();
     let lora = LoraShape {
         rank: 2,
         alpha: 4.0,
         targets: Module::ALL.into_iter().collect(),
     };
     let adapter = Weights::adapter(&shape(false), &lora, 3).unwrap();
-    let adapted = Trainer::with_base(shape(false), base.share(), adapter, TrainerOptions::default()).unwrap();
-    for (mut trainer, base) in [(trainer(1, TrainerOptions::default()), None), (adapted, Some(base))] {
+    let adapted = Trainer::with_base(shape(false), base.share(), adapter, defaults()).unwrap();
+    for (mut trainer, base) in [(trainer(1, defaults()), None), (adapted, Some(base))] {
         publish(&mut trainer, 1);
         let (version, first) = ask(&mut trainer, 2, GREEDY);
         assert_eq!(version, Some(VERSION));
@@ -117,7 +117,7 @@ fn greedy_answers_are_the_engines_of_the_weights_as_they_are() {
 
 #[test]
 fn a_repeat_gets_the_first_reply_and_sampling_changes_nothing() {
-    let mut asked = trainer(1, TrainerOptions::default());
+    let mut asked = trainer(1, defaults());
     publish(&mut asked, 1);
     let params = SampleParams {
         temperature: 1.0,
@@ -146,7 +146,7 @@ fn a_repeat_gets_the_first_reply_and_sampling_changes_nothing() {
     };
     assert!(user(asked.execute(other).unwrap_err()).contains("another command"));
     // The same as without the question.
-    let mut alone = trainer(1, TrainerOptions::default());
+    let mut alone = trainer(1, defaults());
     publish(&mut alone, 3);
     alone.execute(forward).unwrap();
     alone
@@ -159,7 +159,7 @@ fn a_repeat_gets_the_first_reply_and_sampling_changes_nothing() {
 fn a_restored_trainer_says_the_version_that_it_would_have_said() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().display().to_string();
-    let mut straight = trainer(1, TrainerOptions::default());
+    let mut straight = trainer(1, defaults());
     publish(&mut straight, 1);
     for (seq, moved) in [(2, false), (6, true)] {
         if moved {
@@ -173,7 +173,7 @@ fn a_restored_trainer_says_the_version_that_it_would_have_said() {
                 meta,
             })
             .unwrap();
-        let mut restored = trainer(9, TrainerOptions::default());
+        let mut restored = trainer(9, defaults());
         restored.execute(TrainCommand::LoadState { seq, path }).unwrap();
         let said = ask(&mut restored, seq + 1, GREEDY);
         assert_eq!(said.0, (!moved).then_some(VERSION));
@@ -183,7 +183,7 @@ fn a_restored_trainer_says_the_version_that_it_would_have_said() {
 
 #[test]
 fn its_logprobs_are_those_of_a_forward_pass_at_its_temperature() {
-    let mut trainer = trainer(1, TrainerOptions::default());
+    let mut trainer = trainer(1, defaults());
     publish(&mut trainer, 1);
     let params = SampleParams {
         temperature: 0.7,
@@ -217,7 +217,7 @@ fn its_logprobs_are_those_of_a_forward_pass_at_its_temperature() {
 
 #[test]
 fn an_unanswerable_prompt_is_reported_by_its_place() {
-    let mut trainer = trainer(1, TrainerOptions::default());
+    let mut trainer = trainer(1, defaults());
     let mut refused = |prompts: Vec<Vec<u32>>, params: SampleParams| {
         let command = TrainCommand::Sample {
             seq: 1,
@@ -259,7 +259,7 @@ fn an_unanswerable_prompt_is_reported_by_its_place() {
 
 #[test]
 fn no_prompts_have_no_answers() {
-    let mut trainer = trainer(1, TrainerOptions::default());
+    let mut trainer = trainer(1, defaults());
     publish(&mut trainer, 1);
     let command = TrainCommand::Sample {
         seq: 2,

@@ -10,7 +10,7 @@ use crate::weights::{MemorySink, Published};
 fn options(micro_batch_tokens: usize) -> TrainerOptions {
     TrainerOptions {
         micro_batch_tokens,
-        ..TrainerOptions::default()
+        ..defaults()
     }
 }
 

@@ -23,7 +23,7 @@ fn lesson() -> TrainBatch {
 
 #[test]
 fn cross_entropy_falls_until_the_answers_are_known() {
-    let mut trainer = trainer(1, TrainerOptions::default());
+    let mut trainer = trainer(1, defaults());
     let params = |step: u64| OptimStep {
         lr: if step < 5 { 0.002 * (step + 1) as f64 } else { 0.01 },
         weight_decay: 0.0,

@@ -198,7 +198,7 @@ fn gpu(settings: &AgentConfig) -> anyhow::Result<Option<usize>> {
     if shared || std::env::var(NCCL).is_ok_and(|value| value == "0") {
         return Ok(None);
     }
-    device::open_nccl()?;
+    device::open_own()?;
     Ok(Some(index))
 }
 

@@ -72,7 +72,7 @@ fn adapters_and_bf16_have_log_probs_of_prompts_too() {
         // B begins at 0, which would add nothing.
         let _guard = tch::no_grad_guard();
         let _ = adapter.flat().shallow_clone().f_add_scalar_(0.05).unwrap();
-        let copied = |weights: &Weights| weights.copied_to(Device::Cpu, dtype).unwrap();
+        let copied = |weights: &Weights| weights.copied_to(of_tests(), dtype).unwrap();
         let (base, adapter) = (copied(&weights(1)), copied(&adapter));
         let wanted = trained(&shape, Parts::over(Some(&base), &adapter), &long);
         let plain = trained(&shape, (&base).into(), &long);

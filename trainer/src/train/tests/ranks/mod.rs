@@ -8,12 +8,13 @@ mod together;
 
 use std::time::Duration;
 
-use configs::Shard;
+use configs::{Dtype, Shard};
 
 use crate::collective::tests::{Member, in_ranks};
+use crate::device::of_tests;
 use crate::model::{Module, Weights};
 use crate::train::tests::parity_lora::{INIT, lora};
-use crate::train::tests::shape;
+use crate::train::tests::{defaults, shape};
 use crate::train::{Trainer, TrainerOptions};
 
 /// Small enough that each batch has several micro-batches.
@@ -35,7 +36,7 @@ fn options(sharded: bool) -> TrainerOptions {
     TrainerOptions {
         micro_batch_tokens: BUDGET,
         shard: if sharded { Shard::Optimizer } else { Shard::None },
-        ..TrainerOptions::default()
+        ..defaults()
     }
 }
 
@@ -64,7 +65,7 @@ fn weights(trains: Trains) -> (Option<Weights>, Weights) {
             let adapter = Weights::adapter(&shape(false), &lora(&Module::ALL), 5).unwrap();
             // B begins at 0, where A has no gradient.
             let _ = adapter.flat().shallow_clone().g_add_(&(adapter.flat().cos() * 0.05));
-            (Some(whole), adapter)
+            (Some(whole.copied_to(of_tests(), Dtype::F32).unwrap()), adapter)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use broker::protocol::train::{ForwardWeights, Kl, M2poMode, M2poScope, Policy, Surrogate};
 use configs::{Dtype, Offload};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::loss::head::Slope;
@@ -164,7 +164,8 @@ fn step(trainer: &mut Trainer, case: &Case) -> Made {
 
 /// Norm of the gap, relative to the norm of `want`.
 fn gap(got: &Tensor, want: &Tensor) -> f64 {
-    let gap: Tensor = (got - want).to_kind(Kind::Double);
+    let (got, want) = (got.to_device(Device::Cpu), want.to_device(Device::Cpu));
+    let gap: Tensor = (got - &want).to_kind(Kind::Double);
     (gap.norm() / want.to_kind(Kind::Double).norm()).double_value(&[])
 }
 

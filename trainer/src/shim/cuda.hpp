@@ -1,0 +1,44 @@
+// What the sources of dyad's CUDA library share. `setup.py --gpu` compiles them to
+// `libdyad_cuda.so`, which `device::cuda` opens after libtorch_cuda: only they need CUDA's headers.
+// No exception leaves a function of this library.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+
+#include <c10/util/Exception.h>
+
+#define DYAD_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace dyad {
+
+// Copies a message with its final zero; a long one is cut.
+inline void say(const char* message, char* error, size_t room) {
+  if (room == 0) {
+    return;
+  }
+  const size_t length = std::min(std::strlen(message), room - 1);
+  std::memcpy(error, message, length);
+  error[length] = 0;
+}
+
+// Runs `work`; returns 0, or 1 and the exception's message.
+template <typename Work>
+int guarded(char* error, size_t room, Work work) noexcept {
+  try {
+    work();
+    return 0;
+  } catch (const c10::Error& failure) {
+    say(failure.what_without_backtrace(), error, room);
+  } catch (const std::exception& failure) {
+    say(failure.what(), error, room);
+  } catch (...) {
+    say("an exception without a message", error, room);
+  }
+  return 1;
+}
+
+} // namespace dyad

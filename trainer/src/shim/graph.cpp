@@ -1,0 +1,89 @@
+// CUDA graphs: the kernels of a decode step, recorded once and started again with one call.
+
+#include <memory>
+#include <stdexcept>
+
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "cuda.hpp"
+
+namespace {
+
+// Starts kernels; returns 0 on success.
+using Work = int(void* data);
+
+void run(Work* work, void* data) {
+  if (work(data) != 0) {
+    throw std::runtime_error("the recorded work failed");
+  }
+}
+
+// A stream of this thread for recording: nothing can be recorded on the default stream. libtorch
+// keeps memory for each stream that multiplies matrices, so there is one.
+c10::cuda::CUDAStream side_stream(c10::DeviceIndex device) {
+  thread_local std::unique_ptr<c10::cuda::CUDAStream> side;
+  if (side == nullptr || side->device_index() != device) {
+    side = std::make_unique<c10::cuda::CUDAStream>(c10::cuda::getStreamFromPool(false, device));
+  }
+  return *side;
+}
+
+void follow(const c10::cuda::CUDAStream& later, const c10::cuda::CUDAStream& earlier) {
+  at::cuda::CUDAEvent reached;
+  reached.record(earlier);
+  reached.block(later);
+}
+
+} // namespace
+
+// Runs `work` once, so that libraries set themselves up, then records it without running it. Other
+// threads may use the GPU meanwhile. `sibling`, if not null, shares its memory: the two may not be
+// replayed at the same time. On success returns 0, and the caller owns `*made`.
+DYAD_EXPORT int dyad_graph_record(
+    int device,
+    at::cuda::CUDAGraph* sibling,
+    Work* work,
+    void* data,
+    at::cuda::CUDAGraph** made,
+    char* error,
+    size_t room) noexcept {
+  return dyad::guarded(error, room, [&] {
+    const auto index = static_cast<c10::DeviceIndex>(device);
+    const c10::cuda::CUDAGuard on(index);
+    const auto current = c10::cuda::getCurrentCUDAStream(index);
+    const auto side = side_stream(index);
+    follow(side, current);
+    auto graph = std::make_unique<at::cuda::CUDAGraph>();
+    {
+      const c10::cuda::CUDAStreamGuard recording(side);
+      run(work, data);
+      const at::cuda::MempoolId_t own{0, 0};
+      graph->capture_begin(sibling == nullptr ? own : sibling->pool(), cudaStreamCaptureModeThreadLocal);
+      try {
+        run(work, data);
+      } catch (...) {
+        try {
+          graph->capture_end();
+        } catch (...) {
+          // The first failure is the one to report.
+        }
+        throw;
+      }
+      graph->capture_end();
+    }
+    follow(current, side);
+    *made = graph.release();
+  });
+}
+
+// Starts the recorded kernels on the current stream.
+DYAD_EXPORT int dyad_graph_replay(at::cuda::CUDAGraph* graph, char* error, size_t room) noexcept {
+  return dyad::guarded(error, room, [&] { graph->replay(); });
+}
+
+DYAD_EXPORT void dyad_graph_free(at::cuda::CUDAGraph* graph) noexcept {
+  delete graph;
+}
