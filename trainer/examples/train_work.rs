@@ -8,9 +8,10 @@
 //! engine. With `offload` the optimizer's state stays in host memory.
 //!
 //! Seconds are the process's processor time, or wall-clock time on a GPU; `sample_seconds`,
-//! `gradient_seconds`, `optimizer_seconds` and `publish_seconds` are its parts. Memory is the peak above the process's memory with the model loaded once,
-//! without GPU memory. A line of `{"score": [[1, 2, ...], ...]}` is answered with the trainer's
-//! log-probs of all ids of each row except the first, `{"logprobs": [[...], ...]}`.
+//! `gradient_seconds`, `optimizer_seconds` and `publish_seconds` are its parts. Memory is the peak
+//! above the process's memory with the model loaded once, without GPU memory. A line of
+//! `{"score": [[1, 2, ...], ...]}` is answered with the trainer's log-probs of all ids of each row
+//! except the first, `{"logprobs": [[...], ...]}`.
 
 #[path = "common/memory.rs"]
 mod memory;

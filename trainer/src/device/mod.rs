@@ -85,8 +85,8 @@ impl From<configs::DeviceName> for Want {
     }
 }
 
-/// The device that tests compute on: `DYAD_TEST_DEVICE=cuda:0` runs those of engine and trainer on a
-/// GPU, each in its own process. Digests of a GPU's numbers differ from run to run.
+/// The device that tests compute on. `DYAD_TEST_DEVICE=cuda:0` runs those of engine and trainer on
+/// a GPU, each in its own process. Digests of a GPU's numbers differ from run to run.
 #[cfg(test)]
 pub(crate) fn of_tests() -> Device {
     let name = std::env::var("DYAD_TEST_DEVICE");

@@ -57,8 +57,8 @@ impl Decoder {
         self.step(&ids, &rope, &StepPlan::new(&own, shared, cache, way)?, cache)
     }
 
-    /// Appends a token to each row of a plan and returns the logits after it. Waits for nothing on a
-    /// GPU, so the kernels of a ragged plan can be recorded.
+    /// Appends a token to each row of a plan and returns the logits after it. Waits for nothing on
+    /// a GPU, so the kernels of a ragged plan can be recorded.
     pub(super) fn step(&self, ids: &Tensor, rope: &RopeRows, plan: &StepPlan, cache: &KvCache) -> Result<Tensor> {
         let mut x = Tensor::f_embedding(&self.embedding, ids, -1, false, false)?;
         for (index, layer) in self.layers.iter().enumerate() {

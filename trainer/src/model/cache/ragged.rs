@@ -14,7 +14,8 @@ pub(super) struct Ragged {
 }
 
 impl Ragged {
-    /// Plans a step. Row `i` has `places[i]` (i64) tokens in its slot, and one more when it attends.
+    /// Plans a step. Row `i` has `places[i]` (i64) tokens in its slot, and one more when it
+    /// attends.
     pub(super) fn new(places: &Tensor, cache: &KvCache) -> Result<Self> {
         let (rows, [keys, _]) = (places.size1()?, cache.layer(0)?);
         let (_, heads, room, _) = keys.size4()?;
@@ -30,8 +31,8 @@ impl Ragged {
     }
 
     /// Attends with `q` (`[rows, kv_heads, group, head_dim]`) over the rows' slots, the first of
-    /// `keys` and `values` (`[slots, kv_heads, room, head_dim]`). Returns the attention in the shape
-    /// of `q`, and its log-sum-exp `[rows, kv_heads, group]` in f32.
+    /// `keys` and `values` (`[slots, kv_heads, room, head_dim]`). Returns the attention in the
+    /// shape of `q`, and its log-sum-exp `[rows, kv_heads, group]` in f32.
     pub(super) fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor) -> Result<(Tensor, Tensor)> {
         let (rows, heads, group, dim) = q.size4()?;
         let one = q.f_reshape([rows, heads * group, dim])?;
@@ -54,8 +55,8 @@ fn places(slots: &Tensor) -> Result<Tensor> {
     Ok(slots.f_as_strided([places, heads, dim], [dim, room * dim, 1], None::<i64>)?)
 }
 
-/// What [`flash::attend`] computes, on a CPU: row after row, with plain products. Tests show with it
-/// that the places are right.
+/// What [`flash::attend`] computes, on a CPU: row after row, with plain products. Tests show with
+/// it that the places are right.
 fn by_rows(
     q: &Tensor,
     keys: &Tensor,
