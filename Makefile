@@ -14,7 +14,6 @@ PAUSE ?=
 ARGS ?=
 STEPS ?=
 GPU ?=
-GPU_PROFILE ?=
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Binaries find a libtorch that LIBTORCH names at run time too.
@@ -165,10 +164,12 @@ bench-gpu: build ## parity and speed beside PyTorch eager, on a GPU (GPU=1); ARG
 	$(phase) "workers" "first time about a minute, then seconds" cargo build --workspace --example engine_work --example train_work
 	$(phase) "bench" "some minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/gpu.py target/debug/examples $(ARGS)
 
-gpu-pack: build ## target/gpu: programs and a script that checks them on a GPU host (9 minutes there); GPU_PROFILE=debug packs this build
-	$(phase) "programs" "first time half an hour on 2 cores, with GPU_PROFILE=debug a minute" cargo build --workspace \
-	    $(if $(filter debug,$(GPU_PROFILE)),,--release) --bin dyad-full --example engine_work --example train_work
-	$(phase) "pack" "a minute" trainer/bench/pack/make.sh target/$(if $(filter debug,$(GPU_PROFILE)),debug,release) target/gpu
+gpu-pack: GPU := 1
+gpu-pack: build ## target/gpu: programs, tests and a script that checks them on a GPU host (6 minutes there)
+	$(phase) "programs" "first time about a minute, then seconds" cargo build --workspace --bin dyad-full --example engine_work \
+	    --example train_work
+	$(phase) "tests" "first time about 5 minutes, then seconds" cargo test --workspace --lib --no-run --quiet
+	$(phase) "pack" "a minute" trainer/bench/pack/make.sh target/debug target/gpu
 
 bench: build ## figures beside a bare client on the same broker; BENCH=name for one
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
