@@ -339,3 +339,41 @@ fn questions_become_tasks_and_their_context_a_corpus() {
         "{said}"
     );
 }
+
+/// The real client writes its own file, offline; the test looks for names and texts in it.
+#[test]
+#[ignore = "slow: `make test-long`; its client is a large package"]
+fn a_run_becomes_one_of_weights_and_biases() {
+    let program = program();
+    let runs = program.runs();
+    let args = ["run", "signal", "--steps", "20", "--folder", runs.to_str().unwrap()];
+    assert!(program.command(&args).status().unwrap().success());
+    let run = std::fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    let python = std::env::var_os("DYAD_FIELD_PYTHON")
+        .map_or_else(|| Program::root().join("tests/.venv-field/bin/python"), Into::into);
+    let status = Command::new(python)
+        .arg(Program::root().join("configs/converters/to_wandb.py"))
+        .arg(&run)
+        .current_dir(program.home())
+        .envs([("WANDB_MODE", "offline"), ("WANDB_SILENT", "true")])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let folders = std::fs::read_dir(program.home().join("wandb")).unwrap().flatten();
+    let folder = folders
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().unwrap().to_string_lossy().starts_with("offline-run-"))
+        .unwrap();
+    let files = std::fs::read_dir(&folder).unwrap().flatten();
+    let file = files
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|end| end == "wandb"));
+    let bytes = std::fs::read(file.unwrap()).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    for name in ["a/reward/mean", "b/reward/mean", "coordinator/success", "train_steps"] {
+        assert!(text.contains(name), "{name}");
+    }
+    let tables = std::fs::read_dir(folder.join("files/media/table")).unwrap().flatten();
+    let table = std::fs::read_to_string(tables.last().unwrap().path()).unwrap();
+    assert!(table.contains("speaker (a): s"), "{table}");
+}

@@ -2,7 +2,8 @@
 //! layer. A shared prompt is stored elsewhere ([`super::prefixes`]).
 //!
 //! Live rows are packed at the front, so attention reads a narrowed view without a gather. Rows and
-//! length grow by doubling. Views depend only on rows and length. So after [`KvCache::clear`], the
+//! length grow by doubling ([`grown`]). Views depend only on rows and length. So after
+//! [`KvCache::clear`], the
 //! strides and therefore the arithmetic are a function of the next computation, not of earlier
 //! ones. Places after a row's end are masked; they hold zero or an old, finite number.
 
@@ -132,16 +133,20 @@ impl KvCache {
         if rows <= self.rows && length <= self.length {
             return Ok(());
         }
-        let rows = rows.next_power_of_two().max(FIRST_ROWS).max(self.rows);
-        let length = length
-            .next_power_of_two()
+        let rows = grown(rows, self.device()).max(FIRST_ROWS).max(self.rows);
+        let length = grown(length, self.device())
             .max(FIRST_LENGTH)
             .min(self.dims.max_context.next_multiple_of(BUCKET))
             .max(self.length);
         let needed = self.dims.numel(rows, length);
         self.layout += 1;
-        let old = std::mem::take(&mut self.layers);
+        let mut old = std::mem::take(&mut self.layers);
         if live > 0 || needed > self.storage.numel() {
+            if live == 0 {
+                // Nothing is copied, so the old memory need not exist with the new one.
+                old.clear();
+                self.storage = Tensor::f_zeros([0], (self.kind(), self.device()))?;
+            }
             self.storage = Tensor::f_zeros([needed as i64], (self.storage.kind(), self.storage.device()))?;
         }
         self.layers = views(&self.storage, &self.dims, rows, length)?;
@@ -227,6 +232,17 @@ impl KvCache {
     }
 }
 
+/// The number of rows, or tokens of a row, to make room for: the next power of two. A GPU's memory
+/// is scarce, so there three quarters of it are taken where they suffice.
+pub(super) fn grown(needed: usize, device: Device) -> usize {
+    let power = needed.next_power_of_two();
+    match device {
+        Device::Cpu => power,
+        _ if power >= 16 && needed <= power / 4 * 3 => power / 4 * 3,
+        _ => power,
+    }
+}
+
 fn views(storage: &Tensor, dims: &Dims, rows: usize, length: usize) -> Result<Vec<[Tensor; 2]>> {
     let size = [rows, dims.kv_heads, length, dims.head_dim].map(|n| n as i64);
     let numel: i64 = size.iter().product();
@@ -234,4 +250,20 @@ fn views(storage: &Tensor, dims: &Dims, rows: usize, length: usize) -> Result<Ve
     (0..dims.layers as i64)
         .map(|layer| Ok([part(2 * layer)?, part(2 * layer + 1)?]))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_takes_less_than_the_next_power_of_two() {
+        let gpu = |needed| grown(needed, Device::Cuda(0));
+        assert_eq!(
+            [1, 9, 12, 13, 640, 769, 1024].map(gpu),
+            [1, 12, 12, 16, 768, 1024, 1024]
+        );
+        let cpu = |needed| grown(needed, Device::Cpu);
+        assert_eq!([1, 9, 640].map(cpu), [1, 16, 1024]);
+    }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tch::{Device, TchError, Tensor};
 
 use super::buckets::Reading;
-use super::kv_cache::KvCache;
+use super::kv_cache::{KvCache, grown};
 use super::prefixes::Shared;
 use super::step_plan::StepPlan;
 use crate::model::error::Result;
@@ -137,14 +137,10 @@ impl StepGraphs {
     }
 }
 
-/// The rows of the graph for a step of `count` rows: few numbers, none of them half empty.
+/// The rows of the graph for a step of `count` rows: few numbers, none of them half empty, and no
+/// more than the cache has.
 fn rows_of(count: usize) -> usize {
-    let power = count.next_power_of_two();
-    if power >= 16 && count <= power / 4 * 3 {
-        power / 4 * 3
-    } else {
-        power
-    }
+    grown(count, Device::Cuda(0))
 }
 
 /// `[2, rows]` in host memory. Rows after the given ones are empty: token 0 at place 0.
