@@ -5,8 +5,8 @@
 
 The wheel has `dyad` for the environment's bin/, and a package `dyad` with dyad-full and configs/.
 dyad-full finds libtorch in the package `torch` next to it: its run path is replaced. So the wheel
-needs torch of exactly this release, and no compiler. After `make setup GPU=1` it has dyad's own CUDA library
-too. Packing needs readelf and strip (binutils).
+needs torch of exactly this release, and no compiler. After `make setup GPU=1` it has
+dyad's own CUDA library too. Packing needs readelf and strip (binutils).
 """
 
 import base64

@@ -6,8 +6,8 @@
 WORKERS is target/debug/examples (`make bench-gpu`).
 
 Parity, in f32 and bf16: log-probs of the fixture's row, and in f32 its greedy text, by both sides on
-this device, against transformers' results on a CPU in f32. Our gap may be at most 4 times theirs and
-1e-4; otherwise the script ends with 1.
+this device, against transformers' results on a CPU in f32. Our gap may be at most 4 times
+theirs plus 1e-4; otherwise the script ends with 1.
 
 Then decoding and training: a random model of Qwen3-0.6B's shape (596 million parameters) in bf16,
 with the same files on both sides.
@@ -19,9 +19,10 @@ Training: the part of a GRPO step after sampling (forward, backward, AdamW, and 
 transfer of the weights to the engine), 8 prompts of 128 with 8 answers of 128 each. PyTorch runs
 forward, backward and AdamW of the same rows under autocast with trained weights in f32, attention
 sdpa, nothing compiled. Both sides compute 16 rows per pass, then only ours 64: PyTorch's logits of
-64 rows do not fit. Our side computes a group's prompt once and so does less
+64 rows did not fit next to our process in 80 GB. Our side computes a group's prompt once and so does less
 work; tokens per second count the prompt for each row on both sides. The two sides take turns.
-Medians of wall-clock seconds, each taken when the device has finished its work.
+Wall-clock seconds, each taken when the device has finished its work: medians where both sides are
+timed, else the shortest.
 
 Without a CUDA device the script ends with 1. `--device cpu --tiny` (a model of 2 layers of 64, f32,
 few tokens) shows that the script itself works; its figures have no meaning.

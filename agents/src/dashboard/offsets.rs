@@ -22,7 +22,7 @@ impl Offsets {
         let parts: Option<BTreeMap<_, _>> = text.split(',').filter(|part| !part.is_empty()).map(part).collect();
         parts
             .map(Self)
-            .ok_or_else(|| ApiError::wrong("the cursor is none of ours"))
+            .ok_or_else(|| ApiError::wrong("this server did not give that cursor: begin without one"))
     }
 }
 

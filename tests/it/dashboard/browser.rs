@@ -8,6 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tests::program::{json_folder, json_lines, wait_until};
 
+use super::changes::{live, publish_unchecked};
 use super::chromium::Browser;
 use super::{PATIENCE, Pages, config, id, serve};
 use crate::program;
@@ -144,10 +145,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             let page = browser.wait_for(expected);
             let body = page.split("<body>").nth(1).unwrap_or_default();
             assert!(page.contains(&format!("data-theme=\"{theme}\"")), "{path}: {theme}");
-            assert!(!page.contains("<title>owned"), "{path}: a script ran");
-            for made in ["<img", "<script>", "<iframe", "onload=\"", "\u{202e}", "\u{1b}"] {
-                assert!(!body.contains(made), "{path}: foreign text became {made:?}");
-            }
+            is_harmless(path, &page);
             // Hostile text has long words, which may be wider than the page.
             let wide = browser.value("document.documentElement.scrollWidth").as_u64();
             let fits = wide <= Some(u64::from(width)) || body.contains("\\u202e");
@@ -160,6 +158,63 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     browser.wait_for(&format!("#/compare/{run}/{other}"));
     canary.set_nonblocking(true).unwrap();
     assert!(canary.accept().is_err(), "a page asked another server");
+}
+
+/// Asserts that a page made nothing of foreign text.
+fn is_harmless(path: &str, page: &str) {
+    let body = page.split("<body>").nth(1).unwrap_or_default();
+    assert!(!page.contains("<title>owned"), "{path}: a script ran");
+    for made in ["<img", "<script>", "<iframe", "onload=\"", "\u{202e}", "\u{1b}"] {
+        assert!(!body.contains(made), "{path}: foreign text became {made:?}");
+    }
+}
+
+#[test]
+fn hostile_dead_letters_stay_text() {
+    let program = program();
+    let Some(mut browser) = Browser::start(&program.home().join("browser")) else {
+        return;
+    };
+    let (_up, run) = live(&program);
+    let canary = TcpListener::bind("127.0.0.1:0").unwrap();
+    let texts = hostile(&canary);
+    let letter = |(n, text): (usize, &String)| {
+        let task = json!({"prompt": text, "id": text, "label": text, text.as_str(): text});
+        (format!("hostile-{n}"), task.to_string())
+    };
+    publish_unchecked(&run, texts.iter().enumerate().map(letter));
+    // The last ones are no JSON.
+    publish_unchecked(
+        &run,
+        texts
+            .iter()
+            .enumerate()
+            .map(|(n, text)| (format!("raw-{n}"), text.clone())),
+    );
+    let running = serve(&program, &id(&run), &["--write"]);
+    let pages = Pages::of(&running);
+    wait_until("all dead letters", PATIENCE, || {
+        let letters = pages.json(&format!("/api/runs/{}/letters", id(&run)));
+        letters["letters"]
+            .as_array()
+            .is_some_and(|letters| letters.len() == 2 * texts.len())
+    });
+    for (width, theme) in [(1280, "light"), (400, "dark")] {
+        browser.look(width, theme);
+        browser.open(&format!(
+            "http://{}/#token={}&/r/{}/letters",
+            pages.address,
+            pages.token,
+            id(&run)
+        ));
+        let page = browser.wait_for("hostile-0");
+        assert!(page.contains("&lt;img src=http"), "the letters are shown");
+        is_harmless("letters", &page);
+        browser.value("document.querySelectorAll('details').forEach((one) => one.open = true)");
+        is_harmless("opened letters", &browser.wait_for("Edit and publish"));
+    }
+    canary.set_nonblocking(true).unwrap();
+    assert!(canary.accept().is_err(), "the page asked another server");
 }
 
 /// Collects each turn's conversation, role and time of appearance.

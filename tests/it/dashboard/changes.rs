@@ -29,7 +29,8 @@ fn queued() -> Small {
         .replace("defaults.agent.train.batch_groups", 4)
 }
 
-fn publish_poison(run: &Path) {
+/// Publishes tasks by message id and body, past the checks of `dyad publish`.
+pub(super) fn publish_unchecked(run: &Path, tasks: impl IntoIterator<Item = (String, String)>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -38,16 +39,14 @@ fn publish_poison(run: &Path) {
         let bus = connect(&broker_of(run).unwrap()).await;
         let topology = topology(&id(run));
         let to = topology.to(&topology.tasks());
-        for n in 0..LETTERS {
-            let body = format!("{{\"prompt\": \"o99\", \"id\": \"bad-{n}\"}}");
-            let task = message(to.clone(), Kind::Task, &format!("bad-{n}"), body);
-            bus.publish(task).await.unwrap();
+        for (id, body) in tasks {
+            bus.publish(message(to.clone(), Kind::Task, &id, body)).await.unwrap();
         }
         bus.close().await;
     });
 }
 
-fn live(program: &Program) -> (tests::program::Running, std::path::PathBuf) {
+pub(super) fn live(program: &Program) -> (tests::program::Running, std::path::PathBuf) {
     let running = program.launch("up", &queued().save(program), &[]);
     let run = program.run_folder();
     wait_until("the run to be running", PATIENCE, || {
@@ -109,7 +108,13 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
     signal("CONT", halted);
 
     // Looking takes nothing away, and an unknown id changes nothing.
-    publish_poison(&run);
+    let poison = |n| {
+        (
+            format!("bad-{n}"),
+            format!("{{\"prompt\": \"o99\", \"id\": \"bad-{n}\"}}"),
+        )
+    };
+    publish_unchecked(&run, (0..LETTERS).map(poison));
     let letters = || pages.json(&api("letters"))["letters"].as_array().unwrap().len();
     wait_until("all dead letters", PATIENCE, || {
         post("letters/requeue", json!({"ids": ["no-such-letter"]}));

@@ -8,6 +8,8 @@ use crate::shim;
 const LIBRARY: &str = "libtorch_cuda.so";
 /// dyad's own library: groups over NCCL, graphs and flash attention (`shim/cuda.hpp`).
 const OWN: &str = "libdyad_cuda.so";
+/// The number of the interface that this program calls: see `shim/cuda.hpp`.
+const INTERFACE: i32 = 1;
 /// Libraries in the same folder that libtorch opens by bare name when it needs them: kernels
 /// compiled at run time, and solvers. libtorch_cpu looks in its own folder only.
 const LAZY: [&str; 2] = ["libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so"];
@@ -44,14 +46,16 @@ pub(super) fn open() -> Result<(), DeviceError> {
 pub(super) fn open_own() -> Result<(), DeviceError> {
     let cuda = places().into_iter().find(|path| path.is_file());
     let places = own_places(cuda, std::env::current_exe().ok());
-    match places.iter().find(|path| path.is_file()) {
-        Some(path) => dlopen(path),
-        None => {
-            let path = places.first().map(|path| path.display().to_string());
-            Err(DeviceError::NoOwn {
-                path: path.unwrap_or_default(),
-            })
-        }
+    let name = |path: &PathBuf| path.display().to_string();
+    let Some(path) = places.iter().find(|path| path.is_file()) else {
+        let path = places.first().map(name).unwrap_or_default();
+        return Err(DeviceError::NoOwn { path });
+    };
+    dlopen(path)?;
+    if shim::own_interface() == Some(INTERFACE) {
+        Ok(())
+    } else {
+        Err(DeviceError::OldOwn { path: name(path) })
     }
 }
 

@@ -12,10 +12,12 @@ pub enum DeviceError {
     )]
     NotFound { looked: String },
     #[error(
-        "{path} is missing: run `make setup GPU=1` again, which compiles it. Without it ranks on GPUs need DYAD_NCCL=0, \
-         which sends tensors through host memory, and generation is slower"
+        "{path} is missing: `make setup GPU=1` compiles it, but not for a LIBTORCH of your own. Without it generation is \
+         slower, and ranks on GPUs need DYAD_NCCL=0, which sends tensors through host memory"
     )]
     NoOwn { path: String },
+    #[error("{path} is of another build of dyad: run `make setup GPU=1` again, which compiles it")]
+    OldOwn { path: String },
     #[error("opening {path}: {reason}")]
     Open { path: String, reason: String },
     #[error("GPU {index} was asked for; libtorch sees {count}: is there a driver, is the GPU visible to this process?")]

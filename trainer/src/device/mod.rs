@@ -41,7 +41,7 @@ pub fn init(want: Want) -> Result<Device, DeviceError> {
             Want::Cuda(_) => cuda::open().map(|()| true)?,
         };
         if cuda && let Err(error) = open_own() {
-            tracing::info!(%error, "decode steps are not recorded");
+            tracing::warn!(%error, "generation is slower: no CUDA graphs, no flash attention");
         }
         one_thread();
         Ok(cuda)
@@ -89,9 +89,13 @@ impl From<configs::DeviceName> for Want {
 /// a GPU, each in its own process. Digests of a GPU's numbers differ from run to run.
 #[cfg(test)]
 pub(crate) fn of_tests() -> Device {
-    let name = std::env::var("DYAD_TEST_DEVICE");
-    let gpu = name.as_ref().ok().and_then(|name| name.strip_prefix("cuda:"));
-    init(gpu.map_or(Want::Cpu, |index| Want::Cuda(index.parse().unwrap()))).unwrap()
+    let name = std::env::var("DYAD_TEST_DEVICE").unwrap_or_else(|_| "cpu".into());
+    let want = match name.strip_prefix("cuda:") {
+        Some(index) => Want::Cuda(index.parse().unwrap()),
+        None if name == "cpu" => Want::Cpu,
+        None => panic!("DYAD_TEST_DEVICE={name}: write cpu or cuda:0"),
+    };
+    init(want).unwrap()
 }
 
 fn one_thread() {

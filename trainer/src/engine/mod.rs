@@ -4,8 +4,8 @@
 //! once. Then each request shares decode steps with all other active requests.
 //!
 //! The random numbers of a request depend only on its seed and the position, so they are the same
-//! in every batch. The bits of its logits may differ with the batch. They do not differ in a wave
-//! ([`Engine::run_wave`]), where they are a function of the wave's content, or with
+//! in every batch. The bits of its logits may differ with the batch. On a CPU they do not differ in
+//! a wave ([`Engine::run_wave`]), where they are a function of the wave's content, or with
 //! [`EngineOptions::deterministic`].
 //!
 //! # How an agent uses it
@@ -158,7 +158,7 @@ impl Engine {
         let whole = base.as_ref().map_or_else(|| weights.weights(), Ok)?;
         let prefix_cache = PrefixCache::new(
             options.prefix_cache / cache.bytes_per_token().max(1),
-            prefix_cache::worth(device, shape.layers, whole.layout().numel()),
+            prefix_cache::worth((device, kind), shape.layers, whole.layout().numel()),
         );
         let parts = Parts::over(base.as_ref(), weights.weights()?);
         let mut decoder = Decoder::new(shape, parts)?;

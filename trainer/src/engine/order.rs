@@ -12,7 +12,9 @@ impl Engine {
     pub fn read_by(&mut self, reading: Reading) -> Result<(), EngineError> {
         let head_dim = self.shape().head_dim;
         let fastest = Reading::of(self.decoder.device(), self.cache.kind(), head_dim);
-        if reading == Reading::Own && fastest != Reading::Own {
+        let on_gpu = self.decoder.device() != tch::Device::Cpu;
+        let special = reading == Reading::Own || (reading == Reading::Ragged && on_gpu);
+        if special && fastest != reading {
             return Err(ModelError::shape("no kernels read each row's own keys here").into());
         }
         self.cache.reading = reading;

@@ -5,22 +5,23 @@
 //! When the budget is spent, the least recently used row is evicted first.
 
 use broker::ids::WeightVersion;
-use tch::Device;
+use tch::{Device, Kind};
 
 use crate::model::RowKv;
 
 /// The shortest prefix that is reused on a CPU. Prompts without a hit are computed in batches;
 /// prompts with one are computed row by row.
 const WORTH: usize = 32;
-/// On a GPU a row by itself takes about a dozen kernels a layer, which take as long to start as a
-/// batch takes for this many multiplications: 100 microseconds, at 400 TFLOP/s in bf16 (an H100).
-const PER_LAYER: usize = 20_000_000_000;
+/// Multiplications that a GPU makes while a dozen kernels start: a row by itself takes as many in
+/// each layer. An estimate: 100 microseconds, at 400 TFLOP/s in bf16 or 50 in f32 (an H100).
+const PER_LAYER: [(Kind, usize); 2] = [(Kind::BFloat16, 20_000_000_000), (Kind::Float, 2_500_000_000)];
 
 /// The shortest prefix that is worth reusing, for a model of this size.
-pub(super) fn worth(device: Device, layers: usize, parameters: usize) -> usize {
-    match device {
-        Device::Cpu => WORTH,
-        _ => (layers * PER_LAYER / parameters.max(1)).max(WORTH),
+pub(super) fn worth((device, kind): (Device, Kind), layers: usize, parameters: usize) -> usize {
+    let known = PER_LAYER.iter().find(|(other, _)| *other == kind);
+    match (device, known) {
+        (Device::Cpu, _) | (_, None) => WORTH,
+        (_, Some((_, per_layer))) => (layers * per_layer / parameters.max(1)).max(WORTH),
     }
 }
 
@@ -148,7 +149,6 @@ impl PrefixCache {
 mod tests {
     use super::*;
     use crate::model::test_shape;
-    use tch::Kind;
 
     fn cache(budget: usize, rows: &[Vec<u32>]) -> PrefixCache {
         let mut cache = PrefixCache::new(budget, WORTH);
@@ -171,9 +171,14 @@ mod tests {
 
     #[test]
     fn a_gpu_reuses_long_prefixes_only_and_shorter_ones_of_large_models() {
-        let gpu = |layers, parameters| worth(Device::Cuda(0), layers, parameters);
-        assert_eq!((gpu(28, 596_000_000), gpu(36, 8_190_000_000)), (939, 87));
-        assert_eq!((gpu(1, usize::MAX), worth(Device::Cpu, 28, 1)), (WORTH, WORTH));
+        let gpu = |kind, layers, parameters| worth((Device::Cuda(0), kind), layers, parameters);
+        let half = Kind::BFloat16;
+        assert_eq!((gpu(half, 28, 596_000_000), gpu(half, 36, 8_190_000_000)), (939, 87));
+        assert_eq!(
+            (gpu(Kind::Float, 28, 596_000_000), gpu(half, 1, usize::MAX)),
+            (117, WORTH)
+        );
+        assert_eq!(worth((Device::Cpu, Kind::Float), 28, 1), WORTH);
     }
 
     #[test]

@@ -154,12 +154,7 @@ impl EngineError {
     /// Returns true if the device had too little memory: fewer generations at once may fit.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        // libtorch has no other sign of it. The first is CUDA's, the second the CPU's.
-        let signs = ["out of memory", "can't allocate memory"];
-        matches!(self, Self::Model(ModelError::Torch(error)) if {
-            let text = error.to_string();
-            signs.iter().any(|sign| text.contains(sign))
-        })
+        matches!(self, Self::Model(error) if error.is_out_of_memory())
     }
 }
 

@@ -11,8 +11,8 @@ const WAVE_ROOM: u32 = 128;
 
 impl Engine {
     /// Generates a closed set of requests in the given order, alone and with empty caches. Returns
-    /// the results in that order. The bits are a function of the requests, the weights and the
-    /// options, and of no earlier computation.
+    /// the results in that order. On a CPU the bits are a function of the requests, the weights and
+    /// the options, and of no earlier computation.
     ///
     /// # Errors
     /// [`EngineError::Busy`] when a request is active or waiting. The errors of [`Self::submit`],

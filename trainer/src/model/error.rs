@@ -51,4 +51,14 @@ impl ModelError {
     pub(crate) fn shape(reason: impl Into<String>) -> Self {
         Self::Shape { reason: reason.into() }
     }
+
+    /// Returns true if libtorch found too little memory.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        // libtorch has no other sign of it. The first is CUDA's, the second the CPU's.
+        let signs = ["out of memory", "can't allocate memory"];
+        matches!(self, Self::Torch(error) if {
+            let text = error.to_string();
+            signs.iter().any(|sign| text.contains(sign))
+        })
+    }
 }

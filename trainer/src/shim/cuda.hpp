@@ -1,6 +1,7 @@
-// What the sources of dyad's CUDA library share. `setup.py --gpu` compiles them to
+// Shared by the sources of dyad's CUDA library. `setup.py --gpu` compiles them to
 // `libdyad_cuda.so`, which `device::cuda` opens after libtorch_cuda: only they need CUDA's headers.
-// No exception leaves a function of this library.
+// No exception leaves a function of this library. A change of any of its functions changes the
+// number that `dyad_cuda_interface` returns, here and in `device/cuda.rs`.
 
 #pragma once
 

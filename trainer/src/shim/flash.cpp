@@ -4,14 +4,27 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_flash_attention_forward.h>
+#include <cuda_runtime_api.h>
 
 #include "cuda.hpp"
 
+// The number of this library's interface: see `cuda.hpp`.
+DYAD_EXPORT int dyad_cuda_interface() noexcept {
+  return 1;
+}
+
+// Returns 1 if the kernels of flash attention run on this GPU: they need compute capability 8.
+DYAD_EXPORT int dyad_flash_serves(int device) noexcept {
+  int major = 0;
+  const auto asked = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return asked == cudaSuccess && major >= 8 ? 1 : 0;
+}
+
 // Attends with one query of each row, `q` (`[rows, heads, head_dim]`, bf16), over the first
-// `used[row]` keys from place `begins[row]` of `keys` and `values` (`[places, kv_heads, head_dim]`).
-// `ends` counts the queries (`[rows + 1]`, from 0), as `begins` has one entry more than rows; all
-// three are i32. `longest` is the largest possible `used`. On success returns 0, and the caller
-// owns `*out` and `*sums`.
+// `used[row]` keys from place `begins[row]` of `keys` and `values`
+// (`[places, kv_heads, head_dim]`). `ends` is 0, 1, ..., rows. `begins` has one entry more than
+// rows, because the kernel demands it. All three are i32. `longest` is the largest possible
+// `used`. On success returns 0, and the caller owns `*out` and `*sums`.
 DYAD_EXPORT int dyad_flash(
     const at::Tensor* q,
     const at::Tensor* keys,

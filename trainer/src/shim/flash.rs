@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 use torch_sys::C_tensor;
 
 use super::library::symbol;
@@ -23,27 +23,45 @@ type Flash = unsafe extern "C" fn(
     room: usize,
 ) -> c_int;
 
-fn function() -> Option<Flash> {
-    static FOUND: OnceLock<Option<Flash>> = OnceLock::new();
+type Serves = unsafe extern "C" fn(device: c_int) -> c_int;
+
+#[derive(Clone, Copy)]
+struct Functions {
+    flash: Flash,
+    serves: Serves,
+}
+
+fn functions() -> Option<Functions> {
+    static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        let found = symbol(c"dyad_flash")?;
-        // SAFETY: `flash.cpp` defines the only function of this name, with this signature.
-        Some(unsafe { std::mem::transmute::<*mut c_void, Flash>(found) })
+        // SAFETY: `flash.cpp` defines the only functions of these names, with these signatures;
+        // `device::cuda` opens no library of another interface.
+        unsafe {
+            Some(Functions {
+                flash: std::mem::transmute::<*mut c_void, Flash>(symbol(c"dyad_flash")?),
+                serves: std::mem::transmute::<*mut c_void, Serves>(symbol(c"dyad_flash_serves")?),
+            })
+        }
     })
 }
 
-/// Returns true if dyad's CUDA library is open, and its kernels take heads of this size. The first
-/// call decides about the library.
-pub(crate) fn takes(head_dim: usize) -> bool {
-    function().is_some() && head_dim.is_multiple_of(8) && head_dim <= 256
+/// Returns true if the kernels run on this device with heads of this size. The first call decides
+/// if the library is open.
+pub(crate) fn takes(device: Device, head_dim: usize) -> bool {
+    let (Device::Cuda(gpu), Some(functions)) = (device, functions()) else {
+        return false;
+    };
+    let gpu = c_int::try_from(gpu).unwrap_or(c_int::MAX);
+    // SAFETY: the call only asks the driver.
+    head_dim.is_multiple_of(8) && head_dim <= 256 && unsafe { (functions.serves)(gpu) } == 1
 }
 
 /// The keys that one query of each row attends over.
 #[derive(Debug)]
 pub(crate) struct Spans {
-    /// `0..=rows`, in i32, as are the next two.
+    /// 0, 1, ..., rows, in i32, as are the next two.
     pub(crate) ends: Tensor,
-    /// The place of each row's first key, and one entry more.
+    /// The place of each row's first key, and one entry more, which the kernel demands.
     pub(crate) begins: Tensor,
     /// The number of keys of each row.
     pub(crate) used: Tensor,
@@ -55,13 +73,13 @@ pub(crate) struct Spans {
 /// (`[places, kv_heads, head_dim]`), all in bf16 on one GPU. Returns the attention in the shape of
 /// `q`, and the log-sum-exp of the logits, `[heads, rows]` in f32.
 pub(crate) fn attend(q: &Tensor, keys: &Tensor, values: &Tensor, spans: &Spans) -> Result<(Tensor, Tensor), TchError> {
-    let flash = function().ok_or_else(|| TchError::Torch("dyad's CUDA library is not open".into()))?;
+    let functions = functions().ok_or_else(|| TchError::Torch("dyad's CUDA library is not open".into()))?;
     let (mut out, mut sums) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: all tensors outlive the call. The results are written on success only, and are owned
     // by the caller.
     unsafe {
         guarded(|error, room| {
-            flash(
+            (functions.flash)(
                 q.as_ptr(),
                 keys.as_ptr(),
                 values.as_ptr(),

@@ -22,7 +22,7 @@ void run(Work* work, void* data) {
 }
 
 // A stream of this thread for recording: nothing can be recorded on the default stream. libtorch
-// keeps memory for each stream that multiplies matrices, so there is one.
+// keeps memory for each stream that multiplies matrices, so each thread has only one.
 c10::cuda::CUDAStream side_stream(c10::DeviceIndex device) {
   thread_local std::unique_ptr<c10::cuda::CUDAStream> side;
   if (side == nullptr || side->device_index() != device) {
@@ -36,6 +36,27 @@ void follow(const c10::cuda::CUDAStream& later, const c10::cuda::CUDAStream& ear
   reached.record(earlier);
   reached.block(later);
 }
+
+// Puts two streams in order again, after a failure too: the work on the side may still read memory
+// that is given to others next.
+class Joined {
+ public:
+  Joined(const c10::cuda::CUDAStream& current, const c10::cuda::CUDAStream& side) : current_(current), side_(side) {
+    follow(side, current);
+  }
+
+  ~Joined() {
+    try {
+      follow(current_, side_);
+    } catch (...) {
+      // CUDA itself has failed, and the next call reports it.
+    }
+  }
+
+ private:
+  const c10::cuda::CUDAStream current_;
+  const c10::cuda::CUDAStream side_;
+};
 
 } // namespace
 
@@ -55,7 +76,7 @@ DYAD_EXPORT int dyad_graph_record(
     const c10::cuda::CUDAGuard on(index);
     const auto current = c10::cuda::getCurrentCUDAStream(index);
     const auto side = side_stream(index);
-    follow(side, current);
+    const Joined joined(current, side);
     auto graph = std::make_unique<at::cuda::CUDAGraph>();
     {
       const c10::cuda::CUDAStreamGuard recording(side);
@@ -74,7 +95,6 @@ DYAD_EXPORT int dyad_graph_record(
       }
       graph->capture_end();
     }
-    follow(current, side);
     *made = graph.release();
   });
 }

@@ -28,6 +28,14 @@ pub(crate) fn open_globally(path: &Path) -> Result<(), String> {
     }
 }
 
+/// The number of the interface of dyad's CUDA library (`cuda.hpp`), or `None` if it is not open.
+pub(crate) fn own_interface() -> Option<i32> {
+    type Interface = unsafe extern "C" fn() -> i32;
+    let found = symbol(c"dyad_cuda_interface")?;
+    // SAFETY: `flash.cpp` defines the only function of this name, with this signature.
+    Some(unsafe { std::mem::transmute::<*mut c_void, Interface>(found)() })
+}
+
 /// Finds a function of the process's libraries by its name.
 pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the name is a C string; the lookup changes nothing.

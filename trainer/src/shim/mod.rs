@@ -13,5 +13,5 @@ mod mapped;
 mod message;
 pub(crate) mod onednn;
 
-pub(crate) use library::open_globally;
+pub(crate) use library::{open_globally, own_interface};
 pub(crate) use mapped::MappedFile;

@@ -20,7 +20,7 @@ export async function conversationsPage(_rest, options) {
       Object.fromEntries(fields.map(([name, { value }]) => [name, value])))));
   }
   const list = table(["Conversation", "Task", right("Step"), "Rewards",
-    { name: "Said last", class: "wide-only" }, ""], [], "Conversations");
+    { name: "Last turn", class: "wide-only" }, ""], [], "Conversations");
   const body = list.querySelector("tbody");
   const more = h("div.tools");
   show(["Conversations", soft("newest first")], h("div.tools", Object.values(controls)),

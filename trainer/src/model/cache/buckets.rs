@@ -41,7 +41,7 @@ impl Reading {
         match (device, kind) {
             (Device::Cpu, Kind::Float | Kind::BFloat16) if kernels::pays() => Self::Own,
             (Device::Cpu, _) => Self::BUCKETS,
-            (_, Kind::BFloat16) if flash::takes(head_dim) => Self::Ragged,
+            (_, Kind::BFloat16) if flash::takes(device, head_dim) => Self::Ragged,
             _ => Self::Buckets { call: GPU_CALL },
         }
     }

@@ -2,10 +2,10 @@
 //! layer. A shared prompt is stored elsewhere ([`super::prefixes`]).
 //!
 //! Live rows are packed at the front, so attention reads a narrowed view without a gather. Rows and
-//! length grow by doubling ([`grown`]). Views depend only on rows and length. So after
-//! [`KvCache::clear`], the
-//! strides and therefore the arithmetic are a function of the next computation, not of earlier
-//! ones. Places after a row's end are masked; they hold zero or an old, finite number.
+//! length grow in steps ([`grown`]). Views depend only on rows and length. So after
+//! [`KvCache::clear`], the strides and therefore the arithmetic are a function of the next
+//! computation, not of earlier ones. Places after a row's end are masked; they hold zero or an old,
+//! finite number.
 
 use tch::{Device, Kind, Tensor};
 
@@ -141,6 +141,8 @@ impl KvCache {
         let needed = self.dims.numel(rows, length);
         self.layout += 1;
         let mut old = std::mem::take(&mut self.layers);
+        let before = std::mem::take(&mut self.length);
+        self.rows = 0;
         if live > 0 || needed > self.storage.numel() {
             if live == 0 {
                 // Nothing is copied, so the old memory need not exist with the new one.
@@ -152,7 +154,7 @@ impl KvCache {
         self.layers = views(&self.storage, &self.dims, rows, length)?;
         if live > 0 {
             for (new, old) in self.layers.iter().flatten().zip(old.iter().flatten()) {
-                let mut target = new.f_narrow(0, 0, live as i64)?.f_narrow(2, 0, self.length as i64)?;
+                let mut target = new.f_narrow(0, 0, live as i64)?.f_narrow(2, 0, before as i64)?;
                 target.f_copy_(&old.f_narrow(0, 0, live as i64)?)?;
             }
         }

@@ -47,16 +47,16 @@ impl Ragged {
 }
 
 /// `[slots, kv_heads, room, head_dim]` as `[places, kv_heads, head_dim]`, without a copy. The token
-/// at place `t` of a slot is at `slot * kv_heads * room + t`. The places between are those of other
-/// heads, shifted; nothing reads them.
+/// at place `t` of a slot is at `slot * kv_heads * room + t`. Places from `room` on, up to the next
+/// slot, are tokens of other heads; nothing reads them.
 fn places(slots: &Tensor) -> Result<Tensor> {
     let (count, heads, room, dim) = slots.size4()?;
     let places = count * heads * room - (heads - 1) * room;
     Ok(slots.f_as_strided([places, heads, dim], [dim, room * dim, 1], None::<i64>)?)
 }
 
-/// What [`flash::attend`] computes, on a CPU: row after row, with plain products. Tests show with
-/// it that the places are right.
+/// Computes the same as [`flash::attend`], on a CPU: row after row, with plain products. Tests show
+/// with it that the places are right.
 fn by_rows(
     q: &Tensor,
     keys: &Tensor,

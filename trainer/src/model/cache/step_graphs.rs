@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use super::buckets::Reading;
 use super::kv_cache::{KvCache, grown};
@@ -23,15 +23,27 @@ const WORTH: usize = 8;
 /// The recorded steps of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct StepGraphs {
+    /// Keeps the memory of graphs for the next ones: libtorch gives back no memory of graphs that
+    /// are gone, and uses it again only while another graph shares it.
+    memory: Option<Memory>,
     /// By their number of rows.
     recorded: BTreeMap<usize, Recorded>,
-    /// How often a step had to run without a graph, by its number of rows. What was needed often is
-    /// recorded again at once.
+    /// How often a step had to run without a graph, by its number of rows. Numbers that came often
+    /// are recorded again at once.
     seen: BTreeMap<usize, usize>,
     /// [`KvCache::layout`] of the recorded steps.
     layout: u64,
     /// Set when a step could not be recorded.
     off: bool,
+    /// Set when memory was short for a recording, until [`StepGraphs::clear`].
+    short: bool,
+}
+
+/// A graph that does nothing of use, and the tensor that it changes.
+#[derive(Debug)]
+struct Memory {
+    graph: Graph,
+    _changed: Tensor,
 }
 
 #[derive(Debug)]
@@ -49,6 +61,7 @@ impl StepGraphs {
     /// Forgets all graphs: call it before the weights or their places change.
     pub(crate) fn clear(&mut self) {
         self.recorded.clear();
+        self.short = false;
     }
 
     #[cfg(test)]
@@ -68,7 +81,7 @@ impl StepGraphs {
     ) -> Result<Tensor> {
         let rows = rows_of(ids.len());
         let gpu = match decoder.device() {
-            Device::Cuda(gpu) if !self.off && cache.reading == Reading::Ragged && graph::is_there() => gpu,
+            Device::Cuda(gpu) if self.may_record() && cache.reading == Reading::Ragged => gpu,
             _ => return decoder.decode(ids, lengths, shared, cache),
         };
         if rows > cache.rows() || shared.iter().any(Option::is_some) {
@@ -88,6 +101,11 @@ impl StepGraphs {
                 Ok(recorded) => {
                     self.recorded.insert(rows, recorded);
                 }
+                Err(error) if error.is_out_of_memory() => {
+                    self.short = true;
+                    tracing::debug!(%error, rows, "memory is short for a CUDA graph");
+                    return decoder.decode(ids, lengths, shared, cache);
+                }
                 Err(error) => {
                     self.off = true;
                     self.clear();
@@ -104,8 +122,12 @@ impl StepGraphs {
         Ok(recorded.logits.f_narrow(0, 0, ids.len() as i64)?)
     }
 
+    fn may_record(&self) -> bool {
+        !self.off && !self.short && graph::is_there()
+    }
+
     fn record(
-        &self,
+        &mut self,
         gpu: usize,
         rows: usize,
         decoder: &Decoder,
@@ -126,13 +148,27 @@ impl StepGraphs {
             logits = Some(step().map_err(|error| TchError::Torch(error.to_string()))?);
             Ok(())
         };
-        let sibling = self.recorded.values().next().map(|recorded| &recorded.graph);
+        if self.memory.is_none() {
+            self.memory = Some(Memory::new(gpu)?);
+        }
+        let sibling = self.memory.as_ref().map(|memory| &memory.graph);
         let graph = Graph::record(gpu, sibling, step)?;
         Ok(Recorded {
             graph,
             inputs,
             logits: logits.ok_or_else(|| TchError::Torch("nothing was recorded".into()))?,
             _rope: decoder.rope.shallow_clone(),
+        })
+    }
+}
+
+impl Memory {
+    fn new(gpu: usize) -> Result<Self> {
+        let changed = Tensor::f_zeros([1], (Kind::Float, Device::Cuda(gpu)))?;
+        let graph = Graph::record(gpu, None, || changed.shallow_clone().f_add_scalar_(1.0).map(|_| ()))?;
+        Ok(Self {
+            graph,
+            _changed: changed,
         })
     }
 }
@@ -154,7 +190,6 @@ fn inputs(rows: usize, ids: &[i64], lengths: &[i64]) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tch::Kind;
 
     #[test]
     fn graphs_have_few_numbers_of_rows() {
