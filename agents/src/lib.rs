@@ -20,4 +20,5 @@ mod sim;
 pub mod stats;
 #[cfg(test)]
 mod testing;
+pub mod traces;
 pub mod turn;

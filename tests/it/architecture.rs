@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 19] = [
+const HOMES: [(&str, &[&str]); 20] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
@@ -35,6 +35,7 @@ const HOMES: [(&str, &[&str]); 19] = [
     ("rusqlite", &["agents"]),
     ("reqwest", &["agents"]),
     ("prometheus-client", &["agents"]),
+    ("prost", &["agents"]),
     ("zstd", &["trainer", "rollout"]),
     ("parquet", &["rollout"]),
     ("arrow-array", &["rollout"]),

@@ -101,6 +101,7 @@ const LAYERS: [(&str, &[&str]); 6] = [
             "policy",
             "engine",
             "stats",
+            "traces",
             "http",
             "participant",
             "report",

@@ -50,6 +50,7 @@ mod stalled;
 mod stop;
 mod suites;
 mod tls;
+mod traces;
 mod users;
 mod wheel;
 

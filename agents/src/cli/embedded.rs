@@ -17,6 +17,7 @@ use crate::observe::{Metering, MetricsPlan};
 use crate::run_folder::connect;
 use crate::run_folder::connect::Servers;
 use crate::run_folder::{Connection, RunFolder};
+use crate::traces::{TraceExport, TracesPlan};
 use crate::{agent, coordinator};
 
 /// The reason of a run that a signal has stopped.
@@ -63,12 +64,14 @@ pub(super) async fn with_pages(
         return Err(crate::base::fault::problems_error(&problems));
     }
     let plan = MetricsPlan::of(&config)?;
+    let traces_plan = TracesPlan::of_environment()?;
     folder.set_continued()?;
     let mut signals = Signals::listen()?;
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
     folder.set_connection(&urls)?;
     let servers = servers.keep();
     let run = folder.run().clone();
+    let export = TraceExport::begin(traces_plan, &run)?;
     let metering = Metering::begin(plan, &folder, "run")?;
     let observer = metering.observer.clone();
     let bus = observer.watch_bus(connect::bus(&urls.broker).await?);
@@ -110,6 +113,7 @@ pub(super) async fn with_pages(
         seal: None,
         alone: true,
         observer: observer.clone(),
+        traces: export.traces.clone(),
     };
     let starting = async {
         let agents = futures_util::future::try_join_all(starts).await?;
@@ -170,6 +174,7 @@ pub(super) async fn with_pages(
     if let Some(pages) = pages {
         pages.close().await;
     }
+    export.close().await;
     metering.close().await;
     bus.close().await;
     servers.stop().await;

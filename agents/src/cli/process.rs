@@ -23,6 +23,7 @@ use crate::ledger::completion;
 use crate::observe::{Metering, MetricsPlan, Observer};
 use crate::run_folder::{Connection, RunFolder};
 use crate::run_folder::{connect, telemetry};
+use crate::traces::{TraceExport, Traces, TracesPlan};
 use crate::{agent, coordinator, http};
 
 /// Time that a stopping process may spend on messages to the others.
@@ -219,13 +220,16 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
         tracing::info!("every agent has ended; nothing to do");
         return Ok(());
     }
-    let plan = MetricsPlan::of(&process.config)?;
+    let (plan, traces_plan) = (MetricsPlan::of(&process.config)?, TracesPlan::of_environment()?);
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         let metering = Metering::begin(plan, &process.folder, "coordinator")?;
+        let export = TraceExport::begin(traces_plan, process.folder.run())?;
+        let shown = (metering.observer.clone(), export.traces.clone());
         let started = OnceCell::new();
         tokio::select! {
-            ended = play_coordinator(process, &metering.observer, &started) => {
+            ended = play_coordinator(process, shown, &started) => {
+                export.close().await;
                 metering.close().await;
                 return ended;
             }
@@ -239,6 +243,7 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
             () = coordinator::stop(mailbox, TIDY) => {}
             () = signals.next() => abort(),
         }
+        export.close().await;
         bus.close().await;
         Ok(())
     })
@@ -249,7 +254,7 @@ type Coordinating = (coordinator::Mailbox, Arc<dyn Bus>);
 
 async fn play_coordinator(
     process: Process,
-    observer: &Observer,
+    (observer, traces): (Observer, Traces),
     started: &OnceCell<Coordinating>,
 ) -> anyhow::Result<()> {
     let bus = observer.watch_bus(connect::bus(&process.urls.broker).await?);
@@ -278,6 +283,7 @@ async fn play_coordinator(
         seal: seal_key()?,
         alone: false,
         observer: observer.clone(),
+        traces,
     };
     let (mailbox, end) = coordinator::start(env).await?;
     observer.set_ready();

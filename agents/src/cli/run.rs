@@ -14,6 +14,7 @@ use crate::cli::clients;
 use crate::cli::clients::Obstacle;
 use crate::policy::memory::Processes;
 use crate::run_folder::telemetry;
+use crate::traces::TracesPlan;
 
 /// Run all agents and the coordinator in this process
 ///
@@ -33,6 +34,7 @@ pub struct RunArgs {
 
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     args.dashboard.check()?;
+    TracesPlan::of_environment()?;
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         let config = settled(config, Processes::One)?;

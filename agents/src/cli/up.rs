@@ -10,6 +10,7 @@ use super::host_check;
 use super::overrides::{Overrides, Resume};
 use crate::observe::one_port_for_many;
 use crate::policy::memory::Processes;
+use crate::traces::TracesPlan;
 
 /// Run one process per agent and coordinator on this machine
 ///
@@ -29,6 +30,7 @@ pub struct UpArgs {
 
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     args.dashboard.check()?;
+    TracesPlan::of_environment()?;
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         let mut config = super::run::settled(config, Processes::Each)?;

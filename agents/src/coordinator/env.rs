@@ -15,6 +15,7 @@ use rollout::workflow::Workflow;
 use crate::ledger::completion;
 use crate::observe::Observer;
 use crate::run_folder::RunFolder;
+use crate::traces::Traces;
 use crate::turn::past::Past;
 
 /// Room left in a message for its envelope, in bytes.
@@ -37,6 +38,7 @@ pub struct Env {
     /// with the process.
     pub alone: bool,
     pub observer: Observer,
+    pub traces: Traces,
 }
 
 impl Env {

@@ -16,6 +16,7 @@ use crate::coordinator;
 use crate::engine::scripted::ScriptedEngine;
 use crate::ledger::{Durability, Ledger, LedgerError, LedgerHandle, LedgerOptions};
 use crate::observe::Observer;
+use crate::traces::Traces;
 use broker::AgentName;
 use broker::ids::WeightVersion;
 
@@ -87,6 +88,7 @@ async fn begin(who: ProcessId, run: Run, bus: Arc<SimBus>, incarnation: String) 
                 seal: None,
                 alone: false,
                 observer: Observer::default(),
+                traces: Traces::default(),
             };
             let started = coordinator::start(env).await.unwrap();
             // The end of the actor is not used here; it lives as long as the runtime.

@@ -29,6 +29,7 @@ use crate::observe::Observer;
 use crate::run_folder::RunFolder;
 use crate::run_folder::tests::config_in;
 use crate::testing;
+use crate::traces::Traces;
 use crate::turn::tasks::Candidate;
 
 pub(in crate::coordinator) struct Bench {
@@ -66,6 +67,7 @@ impl Bench {
             seal: None,
             alone,
             observer: Observer::default(),
+            traces: Traces::default(),
         };
         let (ended, end) = tokio::sync::oneshot::channel();
         Self {

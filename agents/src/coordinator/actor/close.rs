@@ -11,7 +11,7 @@ use super::{Coordinator, mailbox};
 use crate::coordinator::admission::Admitting;
 use crate::coordinator::closing::{Decided, FinishedGroup, send_all};
 use crate::coordinator::figures::observed::GroupEnd;
-use crate::coordinator::transcripts;
+use crate::coordinator::transcripts::{self, traced};
 use crate::ledger::PUBLISHED;
 
 /// The pause before the next attempt of a group that could not be closed: what refused it may
@@ -76,6 +76,7 @@ impl Coordinator {
             let (step, assembled) = (self.lead_step(), decided.assembled());
             let written = transcripts::of_group(&self.specs, group, open, &members, step, Some(assembled));
             written.iter().for_each(|one| self.figures.write_transcript(one));
+            traced::send_group(&self.env.traces, &self.specs, group, open, &members);
             self.figures.add_conversations(&members, self.specs.rules(), step);
         }
         let summary = &decided.assembled().summary;

@@ -133,7 +133,9 @@ impl Play {
                 return Some(Step::Close(group));
             }
             let turns = open.run.take_wanted();
-            turns.iter().for_each(|turn| open.times.ask(&turn.key));
+            turns
+                .iter()
+                .for_each(|turn| open.times.ask(&turn.key, turn.ask.max_new_tokens));
             open.moved = Instant::now();
             let place = GroupPlace {
                 group,

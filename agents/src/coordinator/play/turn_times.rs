@@ -19,6 +19,8 @@ pub struct TurnTimes {
 
 struct Timed {
     asked: Duration,
+    /// The workflow's limit on its tokens.
+    limit: Option<u32>,
     committed: Option<Duration>,
     engine: Option<EngineTimes>,
 }
@@ -34,11 +36,13 @@ impl Default for TurnTimes {
 }
 
 impl TurnTimes {
-    /// Records that a turn is requested now. A repeated request keeps the first time.
-    pub(super) fn ask(&mut self, key: &TurnKey) {
+    /// Records that a turn of at most `limit` tokens is requested now. A repeated request keeps the
+    /// first time.
+    pub(super) fn ask(&mut self, key: &TurnKey, limit: Option<u32>) {
         let asked = self.begun.elapsed();
         self.turns.entry(key.clone()).or_insert(Timed {
             asked,
+            limit,
             committed: None,
             engine: None,
         });
@@ -58,6 +62,12 @@ impl TurnTimes {
         let timed = self.turns.get_mut(key)?;
         timed.committed = Some(now);
         Some(now.saturating_sub(timed.asked))
+    }
+
+    /// Returns the workflow's limit on the tokens of a turn that was requested here, if it set one.
+    #[must_use]
+    pub fn limit(&self, key: &TurnKey) -> Option<Option<u32>> {
+        self.turns.get(key).map(|timed| timed.limit)
     }
 
     /// Returns the times of a committed turn.
@@ -96,10 +106,10 @@ mod tests {
         };
         times.measure(&key, engine);
         assert_eq!(times.commit(&key), None, "an earlier owner asked for it");
-        times.ask(&key);
-        assert_eq!(times.of(&key), None);
+        times.ask(&key, Some(8));
+        assert_eq!((times.of(&key), times.limit(&key)), (None, Some(Some(8))));
         std::thread::sleep(Duration::from_millis(2));
-        times.ask(&key);
+        times.ask(&key, None);
         times.measure(&key, engine);
         let took = times.commit(&key).unwrap();
         let of = times.of(&key).unwrap();

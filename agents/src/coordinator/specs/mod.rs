@@ -5,10 +5,10 @@ mod suite;
 
 use std::sync::Arc;
 
-use broker::RoleName;
 use broker::ids::{Attempt, GroupId};
 use broker::protocol::task::Task;
 use broker::protocol::turn::TurnPrompt;
+use broker::{AgentName, RoleName};
 use configs::{RunConfig, TokenRecordPolicy};
 use rollout::group::{Rules, RunSpec};
 use rollout::workflow::{Player, Workflow, player};
@@ -166,6 +166,14 @@ impl GroupSpecs {
             seed: turn.seed,
             is_recorded,
         })
+    }
+
+    /// The most tokens that a turn of this role may have, with the workflow's own limit for it.
+    #[must_use]
+    pub fn limit(&self, agent: &AgentName, role: &RoleName, limit: Option<u32>) -> Option<u32> {
+        let settings = self.config.agents.get(agent)?;
+        let of_role = self.config.workflow.sampling.get(role);
+        Some(sampling(settings.sampling, of_role, limit, Vec::new(), false).max_new_tokens)
     }
 
     /// The temperature of a suite's samples, which replaces each agent's own.

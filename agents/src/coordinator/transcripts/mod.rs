@@ -1,7 +1,8 @@
-//! The conversations of a finished group that are written down.
+//! The conversations of a finished group that are written down or sent as traces.
 
 pub mod builder;
 pub mod compared;
+pub(super) mod traced;
 
 use broker::ids::GroupId;
 use configs::TranscriptPolicy;

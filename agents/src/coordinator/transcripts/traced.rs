@@ -1,0 +1,85 @@
+//! The traces of a finished group, built from the same record as its transcripts.
+
+use broker::ids::{GroupId, TurnKey};
+use broker::protocol::turn::Generation;
+use configs::{AgentName, ModelConfig};
+use rollout::group::MemberEnd;
+
+use super::builder::{Comparisons, TranscriptBuilder};
+use super::{Open, Transcript};
+use crate::coordinator::specs::GroupSpecs;
+use crate::participant::TOOL;
+use crate::traces::{AgentRequest, AskedOf, EndedConversation, Traces};
+
+/// Sends the traces of a group's conversations that are chosen, whatever `run.transcripts` says.
+pub(crate) fn send_group(traces: &Traces, specs: &GroupSpecs, group: GroupId, open: &Open, members: &[MemberEnd]) {
+    if !traces.is_on() {
+        return;
+    }
+    let config = specs.config();
+    let builder = TranscriptBuilder {
+        config: &config.workflow,
+        host: specs.host(open.purpose),
+        rules: specs.rules(),
+        comparisons: &Comparisons::default(),
+        times: Some(&open.times),
+    };
+    for (member, end) in members.iter().enumerate() {
+        let member = member as u16;
+        if !traces.wants(group, member) {
+            continue;
+        }
+        let about = Transcript {
+            conversation: format!("{group}/{member}"),
+            task: open.task_id.clone(),
+            eval: !open.trains(),
+            ..Transcript::default()
+        };
+        let (turns, failure) = match end {
+            MemberEnd::Ended { turns, .. } => (turns, None),
+            MemberEnd::Failed { turns, failure } => (turns, Some(failure.code.name())),
+        };
+        let asked = turns.iter().map(|(key, made)| asked_of(specs, open, key, made));
+        let ended = EndedConversation {
+            workflow: config.workflow.kind.clone(),
+            asked: asked.collect(),
+            transcript: builder.build(about, member, end),
+            began_at: open.times.began_at,
+            failure,
+        };
+        traces.send(group, member, &ended);
+    }
+}
+
+/// The speaker of a committed turn, with the request as far as it is known.
+fn asked_of(specs: &GroupSpecs, open: &Open, key: &TurnKey, made: &Generation) -> AskedOf {
+    let host = specs.host(open.purpose);
+    let Some(player) = specs.player(open.purpose, &key.role) else {
+        return if host.kind(&key.role) == TOOL {
+            AskedOf::Tool
+        } else {
+            AskedOf::Program
+        };
+    };
+    let config = specs.config();
+    let agent = config.agents.get(&player.agent);
+    let limit = open.times.limit(key);
+    let limited = |limit| specs.limit(&player.agent, &key.role, limit);
+    AskedOf::Agent(AgentRequest {
+        model: model(agent.map(|agent| &agent.model), &player.agent),
+        temperature: made.temperature,
+        top_p: agent.map_or(1.0, |agent| agent.sampling.top_p),
+        max_tokens: limit.and_then(limited),
+        input_tokens: u32::try_from(made.prompt_ids.len()).ok().filter(|tokens| *tokens > 0),
+    })
+}
+
+/// The model's name: its folder or Hub name, the server's name, or the agent's own if the model is
+/// random.
+fn model(model: Option<&ModelConfig>, agent: &AgentName) -> String {
+    match model {
+        Some(ModelConfig::Path(path)) => path.display().to_string(),
+        Some(ModelConfig::Served(name)) => name.clone(),
+        Some(ModelConfig::Random(_)) | None => format!("random:{agent}"),
+    }
+}

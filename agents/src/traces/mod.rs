@@ -1,0 +1,99 @@
+//! Traces for OpenTelemetry: one for each conversation, made when it ends.
+//!
+//! The coordinator passes conversations that have ended ([`EndedConversation`]) to [`Traces`], the
+//! handle of its process. [`ids`] derives the ids and chooses which traces are sent, [`spans`]
+//! makes spans, [`export`] posts them in the encoding of [`wire`]. [`settings`] reads the
+//! environment, and [`names`] has the attributes of the conventions.
+//!
+//! Messages carry no trace context: a trace follows from committed turns alone, whichever
+//! coordinator closes the conversation.
+
+mod export;
+mod ids;
+mod names;
+mod settings;
+mod spans;
+mod wire;
+
+use std::sync::Arc;
+
+use broker::ids::{GroupId, RunId};
+
+use self::export::{Exporter, TraceQueue};
+use self::ids::{Sampler, TraceId};
+pub use self::settings::TracesPlan;
+pub(crate) use self::spans::{AgentRequest, AskedOf, EndedConversation};
+
+/// Takes the conversations of a process, or nothing if it sends no traces. Clones share it.
+#[derive(Clone, Default)]
+pub struct Traces(Option<Arc<Sending>>);
+
+struct Sending {
+    run: RunId,
+    sampler: Sampler,
+    texts: bool,
+    queue: TraceQueue,
+}
+
+impl Traces {
+    /// Returns true if some conversation may be sent.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns true if the trace of this conversation is sent.
+    pub(crate) fn wants(&self, group: GroupId, member: u16) -> bool {
+        let wants = |sending: &Sending| sending.sampler.takes(TraceId::new(&sending.run, group, member));
+        self.0.as_deref().is_some_and(wants)
+    }
+
+    /// Queues the trace of a conversation. Never waits.
+    pub(crate) fn send(&self, group: GroupId, member: u16, ended: &EndedConversation) {
+        if let Some(sending) = self.0.as_deref() {
+            let trace = TraceId::new(&sending.run, group, member);
+            sending
+                .queue
+                .add(spans::spans(&sending.run, trace, ended, sending.texts));
+        }
+    }
+}
+
+/// The traces of a process, from its start to its end.
+pub struct TraceExport {
+    pub traces: Traces,
+    exporter: Option<Exporter>,
+}
+
+impl TraceExport {
+    /// Begins to send traces if the plan says so. Must be called in a runtime.
+    ///
+    /// # Errors
+    /// The TLS files that the environment names cannot be used.
+    pub fn begin(plan: Option<TracesPlan>, run: &RunId) -> anyhow::Result<Self> {
+        let Some(plan) = plan else {
+            return Ok(Self {
+                traces: Traces::default(),
+                exporter: None,
+            });
+        };
+        let (sampler, texts) = (plan.sampler, plan.texts);
+        let exporter = Exporter::start(plan, run)?;
+        let traces = Traces(Some(Arc::new(Sending {
+            run: run.clone(),
+            sampler,
+            texts,
+            queue: exporter.queue(),
+        })));
+        Ok(Self {
+            traces,
+            exporter: Some(exporter),
+        })
+    }
+
+    /// Sends the traces that wait, as far as the collector takes them at once.
+    pub async fn close(self) {
+        if let Some(exporter) = self.exporter {
+            exporter.close().await;
+        }
+    }
+}
