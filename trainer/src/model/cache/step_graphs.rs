@@ -12,7 +12,7 @@ use super::buckets::Reading;
 use super::kv_cache::{KvCache, grown};
 use super::prefixes::Shared;
 use super::step_plan::StepPlan;
-use crate::model::error::Result;
+use crate::model::error::{ModelError, Result};
 use crate::model::forward::{Decoder, RopeTable, to_device};
 use crate::shim::graph::{self, Graph};
 
@@ -79,86 +79,116 @@ impl StepGraphs {
         shared: &[Option<Shared>],
         cache: &KvCache,
     ) -> Result<Tensor> {
-        let rows = rows_of(ids.len());
-        let gpu = match decoder.device() {
-            Device::Cuda(gpu) if self.may_record() && cache.reading == Reading::Ragged => gpu,
-            _ => return decoder.decode(ids, lengths, shared, cache),
+        let step = Step {
+            decoder,
+            ids,
+            lengths,
+            cache,
         };
-        if rows > cache.rows() || shared.iter().any(Option::is_some) {
-            return decoder.decode(ids, lengths, shared, cache);
+        let alone = shared.iter().all(Option::is_none);
+        match self.gpu(&step).filter(|_| alone).and_then(|gpu| self.graph(gpu, &step)) {
+            Some(recorded) => recorded.replay(&step),
+            None => decoder.decode(ids, lengths, shared, cache),
         }
-        if self.layout != cache.layout() {
+    }
+
+    /// The GPU on which steps may be recorded.
+    fn gpu(&self, step: &Step<'_>) -> Option<usize> {
+        let may = !self.off && !self.short && step.cache.reading == Reading::Ragged && graph::is_there();
+        match step.decoder.device() {
+            Device::Cuda(gpu) if may && step.rows() <= step.cache.rows() => Some(gpu),
+            _ => None,
+        }
+    }
+
+    /// The graph for a step, which is recorded now if steps with as many rows have come often.
+    fn graph(&mut self, gpu: usize, step: &Step<'_>) -> Option<&mut Recorded> {
+        if self.layout != step.cache.layout() {
             self.clear();
-            self.layout = cache.layout();
+            self.layout = step.cache.layout();
         }
+        let rows = step.rows();
         if !self.recorded.contains_key(&rows) {
             let seen = self.seen.entry(rows).or_default();
             *seen += 1;
             if *seen < WORTH {
-                return decoder.decode(ids, lengths, shared, cache);
+                return None;
             }
-            match self.record(gpu, rows, decoder, ids, lengths, cache) {
-                Ok(recorded) => {
-                    self.recorded.insert(rows, recorded);
-                }
-                Err(error) if error.is_out_of_memory() => {
-                    self.short = true;
-                    tracing::debug!(%error, rows, "memory is short for a CUDA graph");
-                    return decoder.decode(ids, lengths, shared, cache);
-                }
+            match self.record(gpu, step) {
+                Ok(recorded) => self.recorded.insert(rows, recorded),
                 Err(error) => {
-                    self.off = true;
-                    self.clear();
-                    tracing::warn!(%error, rows, "decode steps cannot be recorded as CUDA graphs; they run without");
-                    return decoder.decode(ids, lengths, shared, cache);
+                    self.give_up(rows, &error);
+                    return None;
                 }
-            }
+            };
         }
-        let Some(recorded) = self.recorded.get_mut(&rows) else {
-            return decoder.decode(ids, lengths, shared, cache);
-        };
-        recorded.inputs.f_copy_(&inputs(rows, ids, lengths)?)?;
-        recorded.graph.replay()?;
-        Ok(recorded.logits.f_narrow(0, 0, ids.len() as i64)?)
+        self.recorded.get_mut(&rows)
     }
 
-    fn may_record(&self) -> bool {
-        !self.off && !self.short && graph::is_there()
-    }
-
-    fn record(
-        &mut self,
-        gpu: usize,
-        rows: usize,
-        decoder: &Decoder,
-        ids: &[i64],
-        lengths: &[i64],
-        cache: &KvCache,
-    ) -> Result<Recorded> {
-        let inputs = inputs(rows, ids, lengths)?.f_to_device(decoder.device())?;
+    fn record(&mut self, gpu: usize, step: &Step<'_>) -> Result<Recorded> {
+        let Step { decoder, cache, .. } = *step;
+        let inputs = step.inputs()?.f_to_device(decoder.device())?;
         let (tokens, places) = (inputs.f_select(0, 0)?, inputs.f_select(0, 1)?);
         // A table made during the recording would be lost with it.
         decoder.rope.reach(cache.room())?;
+        let compute = || -> Result<Tensor> {
+            let rope = decoder.rope.rows(&places, cache.room())?;
+            decoder.step(&tokens, &rope, &StepPlan::ragged(&places, cache)?, cache)
+        };
         let mut logits = None;
-        let step = || -> std::result::Result<(), TchError> {
-            let step = || -> Result<Tensor> {
-                let rope = decoder.rope.rows(&places, cache.room())?;
-                decoder.step(&tokens, &rope, &StepPlan::ragged(&places, cache)?, cache)
-            };
-            logits = Some(step().map_err(|error| TchError::Torch(error.to_string()))?);
+        let work = || {
+            logits = Some(compute().map_err(|error| TchError::Torch(error.to_string()))?);
             Ok(())
         };
         if self.memory.is_none() {
             self.memory = Some(Memory::new(gpu)?);
         }
         let sibling = self.memory.as_ref().map(|memory| &memory.graph);
-        let graph = Graph::record(gpu, sibling, step)?;
+        let graph = Graph::record(gpu, sibling, work)?;
         Ok(Recorded {
             graph,
             inputs,
             logits: logits.ok_or_else(|| TchError::Torch("nothing was recorded".into()))?,
             _rope: decoder.rope.shallow_clone(),
         })
+    }
+
+    fn give_up(&mut self, rows: usize, error: &ModelError) {
+        if error.is_out_of_memory() {
+            self.short = true;
+            tracing::debug!(%error, rows, "memory is short for a CUDA graph");
+        } else {
+            self.off = true;
+            self.clear();
+            tracing::warn!(%error, rows, "decode steps cannot be recorded as CUDA graphs; they run without");
+        }
+    }
+}
+
+impl Recorded {
+    fn replay(&mut self, step: &Step<'_>) -> Result<Tensor> {
+        self.inputs.f_copy_(&step.inputs()?)?;
+        self.graph.replay()?;
+        Ok(self.logits.f_narrow(0, 0, step.ids.len() as i64)?)
+    }
+}
+
+/// A step of rows that share no prompt.
+struct Step<'a> {
+    decoder: &'a Decoder,
+    ids: &'a [i64],
+    lengths: &'a [i64],
+    cache: &'a KvCache,
+}
+
+impl Step<'_> {
+    /// The rows of its graph: few numbers, none of them half empty, and no more than the cache has.
+    fn rows(&self) -> usize {
+        grown(self.ids.len(), Device::Cuda(0))
+    }
+
+    fn inputs(&self) -> Result<Tensor> {
+        inputs(self.rows(), self.ids, self.lengths)
     }
 }
 
@@ -173,12 +203,6 @@ impl Memory {
     }
 }
 
-/// The rows of the graph for a step of `count` rows: few numbers, none of them half empty, and no
-/// more than the cache has.
-fn rows_of(count: usize) -> usize {
-    grown(count, Device::Cuda(0))
-}
-
 /// `[2, rows]` in host memory. Rows after the given ones are empty: token 0 at place 0.
 fn inputs(rows: usize, ids: &[i64], lengths: &[i64]) -> Result<Tensor> {
     let mut all = vec![0; 2 * rows];
@@ -190,12 +214,6 @@ fn inputs(rows: usize, ids: &[i64], lengths: &[i64]) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn graphs_have_few_numbers_of_rows() {
-        let rows = [1, 2, 3, 5, 8, 9, 12, 13, 17, 24, 25, 49, 64, 65].map(rows_of);
-        assert_eq!(rows, [1, 2, 4, 8, 8, 12, 12, 16, 24, 24, 32, 64, 64, 96]);
-    }
 
     #[test]
     fn rows_without_a_token_are_at_place_0() {
