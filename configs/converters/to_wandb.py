@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Writes a run's metrics, configuration and conversations to Weights & Biases.
 
-    pip install wandb
+    pip install wandb                       # and Python 3.11 or newer
     WANDB_MODE=offline python3 configs/converters/to_wandb.py runs/RUN [--project dyad]
     wandb sync wandb/offline-run-*          # later, with an account
 
-Each process of the run is a group of charts over its own steps: `a/reward/mean`, `coordinator/success`.
-The table `conversations` has the recorded transcripts, at most --conversations of them, the newest
-last. `wandb sync` itself reads no TensorBoard files any more (wandb 0.30).
+Each process of the run is a group of charts over its own steps, named as in TensorBoard:
+`a/reward/mean`, `coordinator/success` of training, `coordinator/eval/success` of evaluations. The
+table `conversations` has the recorded transcripts, at most --conversations of them, the newest last.
+`wandb sync` itself reads no TensorBoard files any more (wandb 0.30).
 """
 import argparse
 import json
@@ -15,7 +16,13 @@ import pathlib
 import sys
 import tomllib
 
-import wandb
+try:
+    import wandb
+except ImportError:
+    sys.exit("to_wandb.py needs the package wandb: pip install wandb")
+
+# The kinds of lines with figures that have no prefix.
+PLAIN = ("train", "conversations")
 
 
 def records(path):
@@ -42,8 +49,9 @@ def metrics(folder, run):
     for process, lines in by_process.items():
         run.define_metric(f"{process}/*", step_metric=f"{process}/step")
         for line in lines:
+            before = process if line["kind"] in PLAIN else f"{process}/{line['kind']}"
             numbers = {key: value for key, value in line.items() if isinstance(value, (int, float)) and key != "step"}
-            run.log({f"{process}/{key}": value for key, value in numbers.items()} | {f"{process}/step": line["step"]})
+            run.log({f"{before}/{key}": value for key, value in numbers.items()} | {f"{process}/step": line["step"]})
 
 
 def conversations(folder, run, most):

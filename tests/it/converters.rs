@@ -370,7 +370,13 @@ fn a_run_becomes_one_of_weights_and_biases() {
         .find(|path| path.extension().is_some_and(|end| end == "wandb"));
     let bytes = std::fs::read(file.unwrap()).unwrap();
     let text = String::from_utf8_lossy(&bytes);
-    for name in ["a/reward/mean", "b/reward/mean", "coordinator/success", "train_steps"] {
+    for name in [
+        "a/reward/mean",
+        "b/reward/mean",
+        "coordinator/success",
+        "coordinator/eval/success",
+        "train_steps",
+    ] {
         assert!(text.contains(name), "{name}");
     }
     let tables = std::fs::read_dir(folder.join("files/media/table")).unwrap().flatten();

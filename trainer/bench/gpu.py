@@ -19,8 +19,8 @@ Training: the part of a GRPO step after sampling (forward, backward, AdamW, and 
 transfer of the weights to the engine), 8 prompts of 128 with 8 answers of 128 each. PyTorch runs
 forward, backward and AdamW of the same rows under autocast with trained weights in f32, attention
 sdpa, nothing compiled. Both sides compute 16 rows per pass, then only ours 64: PyTorch's logits of
-64 rows did not fit next to our process in 80 GB. Our side computes a group's prompt once and so does less
-work; tokens per second count the prompt for each row on both sides. The two sides take turns.
+64 rows did not fit next to our process in 80 GB. Our side computes a group's prompt once and so does
+less work; tokens per second count the prompt for each row on both sides. The two sides take turns.
 Wall-clock seconds, each taken when the device has finished its work: medians where both sides are
 timed, else the shortest.
 

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 mod rpath;
 
 const SHIM: &str = "src/shim/group.cpp";
+const HEADER: &str = "src/shim/guarded.hpp";
 /// Headers that libtorch's own headers name and that it does not ship.
 const STUBS: &str = "src/shim/gloo_stubs";
 
 fn main() {
     rpath::main();
     println!("cargo::rerun-if-changed={SHIM}");
+    println!("cargo::rerun-if-changed={HEADER}");
     println!("cargo::rerun-if-changed={STUBS}");
     let include = libtorch().join("include");
     cc::Build::new()

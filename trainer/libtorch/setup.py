@@ -39,7 +39,7 @@ LOCK = HERE / "wheels.lock"
 # device/cuda.rs opens it.
 SHIM = HERE.parent / "src/shim"
 OWN_SOURCES = [SHIM / "nccl.cpp", SHIM / "graph.cpp", SHIM / "flash.cpp"]
-OWN_HEADER = SHIM / "cuda.hpp"
+OWN_HEADER = SHIM / "guarded.hpp"
 OWN_LIBRARY = "libdyad_cuda.so"
 
 # Files of the link view, taken from the wheels. No libtorch_cuda.so: torch-sys would link CUDA.

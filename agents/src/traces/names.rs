@@ -1,6 +1,6 @@
 //! Names of spans and attributes.
 //!
-//! The `gen_ai` names are those of OpenTelemetry's semantic conventions 1.41, whose part for
+//! The `gen_ai` names are those of OpenTelemetry's semantic conventions 1.41. Their part for
 //! generative AI is in Development: a later release may rename them. Only this file changes then.
 
 /// The schema of the names, which is sent with the spans.

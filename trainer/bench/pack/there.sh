@@ -130,7 +130,7 @@ An H100 (80 GB), November 2026, dev build:
   decode tokens/s    1 row 430, 8 rows 2800, 64 rows 15000, 256 rows 25000; PyTorch 32, 270, 1700, 7700
   train tokens/s     16 rows at once 34000 to 38000; PyTorch 27000 to 29000
   parity             log-probs off by 3e-6 in f32, 9e-2 in bf16; PyTorch's by 5e-6 and 1e-1
-  same seed          OTHER weights: some backward kernels add atomically
+  same seed          by the tests, other weights: some backward kernels add atomically
 END
 } >>"$table"
 rm -rf "${results:?}/runs"

@@ -6,9 +6,9 @@ use super::error::{DeviceError, LIBRARY_VARIABLE};
 use crate::shim;
 
 const LIBRARY: &str = "libtorch_cuda.so";
-/// dyad's own library: groups over NCCL, graphs and flash attention (`shim/cuda.hpp`).
+/// dyad's own library: groups over NCCL, graphs and flash attention (`shim/guarded.hpp`).
 const OWN: &str = "libdyad_cuda.so";
-/// The number of the interface that this program calls: see `shim/cuda.hpp`.
+/// The number of the interface that this program calls: see `shim/guarded.hpp`.
 const INTERFACE: i32 = 1;
 /// Libraries in the same folder that libtorch opens by bare name when it needs them: kernels
 /// compiled at run time, and solvers. libtorch_cpu looks in its own folder only.

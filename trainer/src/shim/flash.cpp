@@ -6,9 +6,9 @@
 #include <ATen/ops/_flash_attention_forward.h>
 #include <cuda_runtime_api.h>
 
-#include "cuda.hpp"
+#include "guarded.hpp"
 
-// The number of this library's interface: see `cuda.hpp`.
+// The number of this library's interface: see `guarded.hpp`.
 DYAD_EXPORT int dyad_cuda_interface() noexcept {
   return 1;
 }

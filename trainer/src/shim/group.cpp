@@ -23,7 +23,11 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "guarded.hpp"
+
 namespace {
+
+using dyad::guarded;
 
 struct Group {
   c10::intrusive_ptr<c10d::Backend> host;
@@ -47,32 +51,6 @@ enum Operation {
   Broadcast = 3,
   Barrier = 4,
 };
-
-// Copies a message with its final zero; a long one is cut.
-void say(const char* message, char* error, size_t room) {
-  if (room == 0) {
-    return;
-  }
-  const size_t length = std::min(std::strlen(message), room - 1);
-  std::memcpy(error, message, length);
-  error[length] = 0;
-}
-
-// Runs `work`; returns 0, or 1 and the exception's message.
-template <typename Work>
-int guarded(char* error, size_t room, Work work) noexcept {
-  try {
-    work();
-    return 0;
-  } catch (const c10::Error& failure) {
-    say(failure.what_without_backtrace(), error, room);
-  } catch (const std::exception& failure) {
-    say(failure.what(), error, room);
-  } catch (...) {
-    say("an exception without a message", error, room);
-  }
-  return 1;
-}
 
 c10::intrusive_ptr<c10d::Work> begin(
     c10d::Backend& backend,

@@ -28,7 +28,7 @@ pub(crate) fn open_globally(path: &Path) -> Result<(), String> {
     }
 }
 
-/// The number of the interface of dyad's CUDA library (`cuda.hpp`), or `None` if it is not open.
+/// The number of the interface of dyad's CUDA library (`guarded.hpp`), or `None` if it is not open.
 pub(crate) fn own_interface() -> Option<i32> {
     type Interface = unsafe extern "C" fn() -> i32;
     let found = symbol(c"dyad_cuda_interface")?;

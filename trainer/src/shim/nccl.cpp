@@ -5,7 +5,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "cuda.hpp"
+#include "guarded.hpp"
 
 // Makes this rank's member of a group that meets in `store`, for tensors on GPU `device`. On
 // success returns 0, and the caller owns `*backend`.

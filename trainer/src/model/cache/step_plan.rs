@@ -74,8 +74,8 @@ impl StepPlan {
         })
     }
 
-    /// Plans a step whose rows' numbers of tokens (`places`, i64) are known to the GPU only, for
-    /// rows that share no prompt.
+    /// Plans a step of rows that share no prompt. Their numbers of tokens (`places`, i64) are in
+    /// GPU memory only.
     pub(super) fn ragged(places: &Tensor, cache: &KvCache) -> Result<Self> {
         let (rows, device) = (places.size1()?, places.device());
         Ok(Self {

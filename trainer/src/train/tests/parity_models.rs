@@ -154,7 +154,9 @@ pub(super) fn relative(a: &Tensor, b: &Tensor) -> f64 {
 fn logits_equal() {
     for variant in variants() {
         let gap = far(&variant.logits(&variant.weights), &variant.tensor("logits"));
-        assert!(gap < 2e-5, "{}: {gap}", variant.name);
+        // A GPU adds in another order.
+        let bound = if of_tests() == Device::Cpu { 1e-5 } else { 2e-5 };
+        assert!(gap < bound, "{}: {gap}", variant.name);
     }
 }
 
@@ -359,6 +361,6 @@ fn in_bf16_they_agree_as_far_as_its_digits_go() {
     let k3 = gaps.iter().map(|d| d.exp_m1() - d).sum::<f64>() / gaps.len() as f64;
     println!("bf16: mean k3 {k3:.2e}");
     // On a GPU both round at the same places.
-    let rounds = k3 > 1e-9 || of_tests() != Device::Cpu;
-    assert!(rounds && k3 <= 1e-3, "mean k3 {k3:.2e}");
+    let least = if of_tests() == Device::Cpu { 1e-9 } else { 0.0 };
+    assert!(k3 > least && k3 <= 1e-3, "mean k3 {k3:.2e}");
 }

@@ -1,7 +1,9 @@
-// Shared by the sources of dyad's CUDA library. `setup.py --gpu` compiles them to
-// `libdyad_cuda.so`, which `device::cuda` opens after libtorch_cuda: only they need CUDA's headers.
-// No exception leaves a function of this library. A change of any of its functions changes the
-// number that `dyad_cuda_interface` returns, here and in `device/cuda.rs`.
+// Shared by the C++ sources: no exception leaves their functions.
+//
+// `group.cpp` is part of every build. The others make dyad's CUDA library: only they need CUDA's
+// headers. `setup.py --gpu` compiles them to `libdyad_cuda.so`, which `device::cuda` opens after
+// libtorch_cuda. A change of any of its functions changes the number that `dyad_cuda_interface`
+// returns, here and in `device/cuda.rs`.
 
 #pragma once
 
