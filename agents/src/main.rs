@@ -1,5 +1,5 @@
-//! The program `dyad`. It must not name the crate `agents`, which would link it with libtorch.
+//! The program `dyad`.
 
 fn main() {
-    light::main()
+    agents::cli::light::main()
 }

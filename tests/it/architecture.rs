@@ -10,15 +10,14 @@ use tests::imports;
 use tests::program::Program;
 
 /// Crate -> our crates that it may name.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("configs", &[]),
     ("kernels", &[]),
     ("broker", &["configs"]),
     ("rollout", &["broker", "configs"]),
     ("trainer", &["broker", "configs", "kernels"]),
-    ("light", &["rollout"]),
-    ("agents", &["broker", "configs", "light", "rollout", "trainer"]),
-    ("tests", &["agents", "broker", "configs", "light", "rollout"]),
+    ("agents", &["broker", "configs", "rollout", "trainer"]),
+    ("tests", &["agents", "broker", "configs", "rollout"]),
 ];
 
 /// Package -> the only crates of ours that may name it.
@@ -120,6 +119,23 @@ fn pure_crates_build_without_the_servers_clients() {
     }
 }
 
+/// Prints what the loader would load for a program.
+fn libraries(program: &str) -> String {
+    let mut command = Command::new(program);
+    let output = command.env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// If this fails, a light command has come to call libtorch, or `UNUSED` in
+/// trainer/libtorch/link.rs is incomplete: `nm -D --undefined-only` prints the symbols.
+#[test]
+fn program_that_users_start_is_linked_without_libtorch() {
+    assert!(libraries(crate::DYAD).contains("libtorch_cpu.so"));
+    let light = libraries(crate::LIGHT);
+    assert!(light.contains("libc.so") && !light.contains("libtorch"), "{light}");
+    assert!(!light.contains("libc10"), "{light}");
+}
+
 /// Only `broker::topology` spells the names of queues and exchanges.
 #[test]
 fn only_topology_spells_queue_names() {
@@ -149,7 +165,7 @@ const OTHER_WORDS: [&str; 2] = ["rollout/src/tasks/rows/arrow.rs", "rollout/src/
 #[test]
 fn no_decision_reads_the_text_of_a_failure() {
     let mut of_others = BTreeSet::new();
-    for crate_name in ["configs", "broker", "rollout", "trainer", "agents", "agents/light"] {
+    for crate_name in ["configs", "broker", "rollout", "trainer", "agents"] {
         let src = Program::root().join(crate_name).join("src");
         for file in imports::read(&src).files.values() {
             let found = decisions::by_text(&std::fs::read_to_string(file).unwrap());

@@ -66,10 +66,22 @@ fn played(program: &Program, config: &Path, key: &str) -> (Vec<Value>, Output) {
     let config = config.to_str().unwrap();
     let args = [&["workflow", "test", config][..], &task, &["solver=5", "--json"]].concat();
     let output = program.command(&args).env("DYAD_JUDGE_KEY", key).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let transcripts = printed.lines().map(|line| serde_json::from_str(line).unwrap());
-    (transcripts.collect(), output)
+    let transcripts: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let failed = transcripts
+        .iter()
+        .any(|one| one["status"].as_str().unwrap().starts_with("failed"));
+    let code = output.status.code();
+    assert_eq!(
+        code,
+        Some(i32::from(failed)),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    (transcripts, output)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use tests::imports::{self, Graph, Module};
 use tests::program::Program;
 
 /// Crate -> its folders and single files; each may name those before it.
-const LAYERS: [(&str, &[&str]); 6] = [
+const LAYERS: [(&str, &[&str]); 5] = [
     (
         "configs",
         &[
@@ -85,10 +85,6 @@ const LAYERS: [(&str, &[&str]); 6] = [
             "train",
             "transfer",
         ],
-    ),
-    (
-        "agents/light",
-        &["fault", "printable", "grade", "full", "shipped", "init", "help"],
     ),
     (
         "agents",

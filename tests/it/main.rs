@@ -57,6 +57,9 @@ mod wheel;
 /// The program under test.
 const DYAD: &str = env!("CARGO_BIN_EXE_dyad-under-test");
 
+/// The program that users start, without libtorch.
+const LIGHT: &str = env!("CARGO_BIN_EXE_dyad-light-under-test");
+
 fn program() -> tests::program::Program {
     tests::program::Program::new(DYAD)
 }

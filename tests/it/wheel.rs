@@ -19,7 +19,7 @@ impl Host {
         for folder in ["built", "work"] {
             std::fs::create_dir(at(folder)).unwrap();
         }
-        symlink(env!("CARGO_BIN_EXE_dyad-light-under-test"), at("built/dyad")).unwrap();
+        symlink(crate::LIGHT, at("built/dyad")).unwrap();
         symlink(crate::DYAD, at("built/dyad-full")).unwrap();
         // The set-up compiles this library for GPU hosts only. Here any library
         // stands in for it.
@@ -84,7 +84,8 @@ fn wheel_runs_a_shipped_configuration_with_torch_alone() {
     let graded = succeed(&mut host.dyad(&["grade", "--kind", "math", "--label", "5", r"\boxed{5}"]));
     assert!(graded.starts_with("1  1  "), "{graded}");
     assert!(succeed(&mut host.dyad(&["init"])).contains("\nsignal "));
-    let refused = fail(2, &mut host.dyad(&["status"]));
+    assert!(fail(2, &mut host.dyad(&["status"])).contains("no run"));
+    let refused = fail(2, &mut host.dyad(&["doctor"]));
     assert!(refused.contains("pip install torch==2.11.0"), "{refused}");
     for packed in ["libdyad_cuda.so", "trainer/external/fsdp2.py"] {
         assert!(host.packages().join("dyad").join(packed).is_file(), "{packed}");

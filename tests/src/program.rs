@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agents::run_folder::metrics::figures::is_documented;
@@ -9,7 +10,7 @@ use agents::run_folder::metrics::figures::is_documented;
 /// `dyad` with its own run folder.
 pub struct Program {
     binary: PathBuf,
-    home: tempfile::TempDir,
+    home: Arc<tempfile::TempDir>,
 }
 
 /// A child process that is ended with the test, with all its children.
@@ -25,7 +26,7 @@ impl Program {
     pub fn new(binary: &str) -> Self {
         Self {
             binary: std::env::var_os("DYAD_TEST_BINARY").map_or_else(|| binary.into(), PathBuf::from),
-            home: tempfile::tempdir().unwrap(),
+            home: tempfile::tempdir().unwrap().into(),
         }
     }
 
@@ -34,7 +35,16 @@ impl Program {
     pub fn exactly(binary: &str) -> Self {
         Self {
             binary: binary.into(),
-            home: tempfile::tempdir().unwrap(),
+            home: tempfile::tempdir().unwrap().into(),
+        }
+    }
+
+    /// Returns another program over the same run folder.
+    #[must_use]
+    pub fn with_binary(&self, binary: &str) -> Self {
+        Self {
+            binary: binary.into(),
+            home: Arc::clone(&self.home),
         }
     }
 

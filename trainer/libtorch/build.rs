@@ -1,9 +1,9 @@
-//! Build script of this crate: what [`rpath`] does, and the C++ side of `src/shim/group.rs`.
+//! Build script of this crate: what [`link`] does, and the C++ side of `src/shim/group.rs`.
 
 use std::path::{Path, PathBuf};
 
-#[path = "rpath.rs"]
-mod rpath;
+#[path = "link.rs"]
+mod link;
 
 const SHIM: &str = "src/shim/group.cpp";
 const HEADER: &str = "src/shim/guarded.hpp";
@@ -11,7 +11,7 @@ const HEADER: &str = "src/shim/guarded.hpp";
 const STUBS: &str = "src/shim/gloo_stubs";
 
 fn main() {
-    rpath::main();
+    link::main();
     println!("cargo::rerun-if-changed={SHIM}");
     println!("cargo::rerun-if-changed={HEADER}");
     println!("cargo::rerun-if-changed={STUBS}");

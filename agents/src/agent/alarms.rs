@@ -61,28 +61,60 @@ pub fn raised(config: &AlarmsConfig, seen: &BatchFigures) -> Vec<Alarm> {
     watched.iter().filter_map(alarm).collect()
 }
 
-/// The names of the alarms that the previous batch raised.
+/// The number of batches without any advantage after which a warning is due.
+const EQUAL: u32 = 20;
+
 #[derive(Debug, Default)]
-pub struct Alarms(BTreeSet<&'static str>);
+pub struct Alarms {
+    /// The names of the alarms that the previous batch raised.
+    raised: BTreeSet<&'static str>,
+    /// Batches in succession in which no group had different rewards.
+    equal: u32,
+}
 
 impl Alarms {
+    /// Counts a batch; `zero`: the fraction of its groups without an advantage, 0 to 1. Returns true
+    /// and logs a warning once [`EQUAL`] batches in succession had none.
+    pub fn count_equal(&mut self, agent: &AgentName, step: u64, zero: f64) -> bool {
+        self.equal = if zero < 1.0 { 0 } else { self.equal.saturating_add(1) };
+        let due = self.equal == EQUAL;
+        if due {
+            tracing::warn!(
+                %agent,
+                step,
+                "{EQUAL} batches in succession had equal rewards in every group, so nothing is learned: the tasks are \
+                 too easy or too hard, or their grader is wrong (`dyad conversations`)"
+            );
+        }
+        due
+    }
+
     /// Logs the alarms that began or ended since the previous batch. `alarms` are those of this
     /// batch; the next call compares with them.
     pub fn log_changes(&mut self, agent: &AgentName, step: u64, alarms: &[Alarm]) {
-        for Alarm { name, value, limit } in alarms.iter().filter(|alarm| !self.0.contains(alarm.name)) {
+        for Alarm { name, value, limit } in alarms.iter().filter(|alarm| !self.raised.contains(alarm.name)) {
             tracing::warn!(%agent, step, alarm = name, value, limit, "the policy may be collapsing: see train.alarms");
         }
         let now: BTreeSet<&'static str> = alarms.iter().map(|alarm| alarm.name).collect();
-        for name in self.0.difference(&now) {
+        for name in self.raised.difference(&now) {
             tracing::info!(%agent, step, alarm = name, "within its bounds again");
         }
-        self.0 = now;
+        self.raised = now;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_without_any_advantage_are_warned_of_once() {
+        let (mut alarms, agent) = (Alarms::default(), AgentName::new("a").unwrap());
+        let mut warned = |zero: f64| alarms.count_equal(&agent, 1, zero);
+        assert!((1..EQUAL).all(|_| !warned(1.0)) && !warned(0.9));
+        assert!((1..EQUAL).all(|_| !warned(1.0)), "counted from 0 again");
+        assert!(warned(1.0) && !warned(1.0));
+    }
 
     #[test]
     fn only_watched_figures_out_of_bounds_raise_alarms() {

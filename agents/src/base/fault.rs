@@ -4,7 +4,29 @@ use std::io::Write;
 
 use broker::AgentName;
 use configs::{Problem, RunConfig};
-pub use light::fault::Usage;
+
+/// The command was used wrongly, or its input is wrong. Exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Usage {
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl Usage {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
 
 /// A service or file is missing or does not answer. Exit code 75.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +50,11 @@ pub fn problems_error(problems: &[Problem]) -> anyhow::Error {
 #[must_use]
 pub fn no_such_agent(name: &AgentName, config: &RunConfig) -> anyhow::Error {
     let known: Vec<&str> = config.agents.keys().map(AgentName::as_str).collect();
-    anyhow::anyhow!("the configuration has no agent {name}; it has {}", known.join(", "))
+    Usage::new(format!(
+        "the configuration has no agent {name}; it has {}",
+        known.join(", ")
+    ))
+    .into()
 }
 
 /// Ends the process at once with `code`.

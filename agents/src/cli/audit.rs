@@ -12,6 +12,7 @@ use clap::Args;
 
 use super::select::{self, RunArg};
 use super::tasks;
+use crate::base::fault::{Usage, no_such_agent};
 use crate::report::task_accounts::BrokerCounts;
 use crate::report::{audit, repair};
 use crate::run_folder::RunFolder;
@@ -39,6 +40,12 @@ pub struct AuditArgs {
 pub fn run(args: &AuditArgs) -> anyhow::Result<()> {
     let folder = args.run.folder()?;
     if let Some(agent) = &args.repair {
+        let config = folder.config()?;
+        let settings = config.agents.get(agent);
+        let settings = settings.ok_or_else(|| no_such_agent(agent, &config))?;
+        if !settings.train.enabled {
+            return Err(Usage::new(format!("agent {agent} does not train, so it has no ledger")).into());
+        }
         let made = repair::repair(&folder, agent)?;
         println!("{made}");
     }

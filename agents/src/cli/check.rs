@@ -28,7 +28,7 @@ use crate::policy::memory::Processes;
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The run's configuration, such as configs/signal.toml, or a name that `dyad init` lists
-    #[arg(value_parser = light::shipped::parser())]
+    #[arg(value_parser = super::shipped::parser())]
     pub config: PathBuf,
     /// Print only whether it is valid; report missing models and data on stderr
     #[arg(long, short)]

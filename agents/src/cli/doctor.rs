@@ -24,7 +24,7 @@ use crate::run_folder::connect::store_options;
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Configuration that names the broker, state store and run folder to check
-    #[arg(value_parser = light::shipped::parser())]
+    #[arg(value_parser = super::shipped::parser())]
     pub config: Option<PathBuf>,
     /// Broker to try, instead of the configuration's
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
@@ -146,7 +146,7 @@ fn torch_version(lib: &Path) -> Option<String> {
         .or_else(|_| std::fs::read_to_string(root.join("version.txt")))
         .ok()
         .map(|text| text.trim().to_owned())
-        .or_else(|| light::full::torch_version(root))
+        .or_else(|| super::full_program::torch_version(root))
 }
 
 fn gpu() -> DoctorFinding {

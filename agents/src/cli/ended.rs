@@ -1,7 +1,7 @@
 //! The end of a run in words, for commands that need a live one.
 
 use super::select::RUN_HINT;
-use crate::base::fault::Usage;
+use crate::base::fault::{Unavailable, Usage};
 use crate::ledger::completion;
 use crate::run_folder::RunFolder;
 
@@ -18,6 +18,19 @@ impl Over {
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Ended(text) | Self::Stopped(text) => text,
+        }
+    }
+
+    /// Returns the error of a command that needs a live run. An ended run does not come back by
+    /// trying again.
+    pub(super) fn into_error(self) -> anyhow::Error {
+        match self {
+            Self::Ended(text) => Usage::new(text).hint(RUN_HINT).into(),
+            Self::Stopped(message) => Unavailable {
+                message,
+                hint: Some(RUN_HINT.into()),
+            }
+            .into(),
         }
     }
 }
@@ -42,7 +55,7 @@ pub(super) fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
 /// Returns an error if the run has ended, since nothing reaches it any more.
 pub(super) fn require_open(folder: &RunFolder) -> anyhow::Result<()> {
     match over(folder)? {
-        Some(Over::Ended(text)) => Err(Usage::new(text).hint(RUN_HINT).into()),
+        Some(over @ Over::Ended(_)) => Err(over.into_error()),
         _ => Ok(()),
     }
 }

@@ -27,7 +27,7 @@ use weights::{chosen, find_run, pin_initial};
 #[derive(Debug, Args)]
 pub struct EvalArgs {
     /// The configuration; without it the configuration of --run
-    #[arg(required_unless_present = "run", value_parser = light::shipped::parser())]
+    #[arg(required_unless_present = "run", value_parser = super::shipped::parser())]
     pub config: Option<PathBuf>,
     /// Weights of all agents: this run's newest checkpoints (`latest`, id, folder), RUN@N or
     /// RUN@initial

@@ -3,12 +3,15 @@
 //! 0 ok, 1 the run or command failed, 2 wrong usage or configuration, 70 a bug, 75 a service is
 //! unavailable (try again).
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
 
 use broker::bus::{BusError, PublishError};
 use broker::store::StoreError;
 use broker::tls::TlsError;
 use configs::ConfigError;
+use rollout::text::TextError;
+use trainer::device::DeviceError;
 use trainer::model::ModelError;
 use trainer::train::TrainError;
 
@@ -21,21 +24,45 @@ const USAGE: u8 = 2;
 /// A lost rank of a trainer counts as one: all start again.
 const BUG: u8 = 70;
 const UNAVAILABLE: u8 = 75;
+/// The exit code that a shell reports for a command ended by SIGPIPE.
+const BROKEN_PIPE: u8 = 141;
 
 /// Prints the error with its causes and a hint. Returns its exit code.
 #[must_use]
 pub fn tell(error: &anyhow::Error) -> u8 {
+    if is_closed_output(error) {
+        return BROKEN_PIPE;
+    }
     let text = render(error);
     // A closed standard error must not end in a panic.
     let _ = std::io::stderr().write_all(crate::run_folder::logs::printable(&text).as_bytes());
     code(error)
 }
 
+/// Returns true if the reader of the output has closed its pipe, as `head` does.
+fn is_closed_output(error: &anyhow::Error) -> bool {
+    let output = error.downcast_ref::<std::io::Error>();
+    output.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
 /// `error: ...`, indented causes, `hint: ...`.
 #[must_use]
 pub fn render(error: &anyhow::Error) -> String {
     let hint = error.chain().find_map(hint);
-    light::fault::render(error, hint.as_deref())
+    let mut text = format!("error: {error}\n");
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // Some errors repeat their source in their own words.
+        if !said.contains(&cause) {
+            let _ = writeln!(text, "  because: {}", cause.replace('\n', "\n  "));
+        }
+        said = cause;
+    }
+    if let Some(hint) = hint {
+        let _ = writeln!(text, "hint: {hint}");
+    }
+    text
 }
 
 /// Returns the exit code of an error: the first known cause decides.
@@ -60,16 +87,27 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<ModelError>() {
         // A damaged model, or one of another kind, does not get better by trying again.
         return Some(match error {
-            ModelError::Io { .. } | ModelError::Torch(_) => FAILED,
+            ModelError::Io { source, .. } => code_of_file(source),
+            ModelError::Torch(_) => FAILED,
             _ => USAGE,
         });
+    }
+    if let Some(error) = cause.downcast_ref::<TextError>() {
+        return Some(match error {
+            TextError::Read { source, .. } | TextError::ChatTemplate { source, .. } => code_of_file(source),
+            TextError::NoTemplate { .. } | TextError::Format { .. } => USAGE,
+            _ => FAILED,
+        });
+    }
+    if cause.is::<DeviceError>() {
+        return Some(USAGE);
     }
     if let Some(TrainError::Ended(_) | TrainError::Lost(_)) = cause.downcast_ref::<TrainError>() {
         return Some(BUG);
     }
     if let Some(error) = cause.downcast_ref::<BusError>() {
         return Some(match error {
-            BusError::Url { .. } => USAGE,
+            BusError::Url { .. } | BusError::Login { .. } => USAGE,
             BusError::Connect { .. }
             | BusError::Tls { .. }
             | BusError::Declare { .. }
@@ -79,6 +117,15 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     let unavailable = cause.is::<PublishError>() || cause.is::<StoreError>();
     unavailable.then_some(UNAVAILABLE)
+}
+
+/// Returns the code for a file of a model that cannot be read. A missing one does not appear by
+/// trying again.
+fn code_of_file(error: &std::io::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::NotADirectory => USAGE,
+        _ => FAILED,
+    }
 }
 
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
@@ -98,7 +145,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
                  or set DYAD_BROKER; `dyad doctor` checks all of it"
             }
             // The message already says what to do.
-            BusError::Tls { .. } => return None,
+            BusError::Tls { .. } | BusError::Login { .. } => return None,
             BusError::Url { .. } => "a broker URL is amqp[s]://user:password@host:port/vhost, or memory: or local:",
             BusError::Declare { forbidden: true, .. } => {
                 "each kind of process has its own user: give it its own file of `dyad topology export`"
@@ -196,6 +243,21 @@ mod tests {
         assert_eq!(code(&not_found.into()), 2);
         assert_eq!(code(&Usage::new("no").into()), 2);
         assert_eq!(code(&anyhow::anyhow!("it broke")), 1);
+    }
+
+    #[test]
+    fn cause_in_the_message_is_not_repeated() {
+        let error = anyhow::anyhow!("disk full").context("cannot write: disk full");
+        assert_eq!(render(&error), "error: cannot write: disk full\n");
+        let error = anyhow::anyhow!("disk full").context("cannot write");
+        assert_eq!(render(&error), "error: cannot write\n  because: disk full\n");
+    }
+
+    #[test]
+    fn closed_output_ends_as_sigpipe_does() {
+        let output = |kind| anyhow::Error::from(std::io::Error::from(kind));
+        assert_eq!(tell(&output(std::io::ErrorKind::BrokenPipe)), BROKEN_PIPE);
+        assert_eq!(tell(&output(std::io::ErrorKind::StorageFull)), 1);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use configs::{AgentName, RunConfig, Schedule};
 use crate::base::fault::Usage;
 use crate::ledger::completion;
 use crate::run_folder::RunFolder;
+use crate::stats::summary::{self, Evaluation};
 
 /// A greater number of steps for a run.
 #[derive(Debug)]
@@ -15,13 +16,25 @@ pub(super) struct Longer {
 
 impl Longer {
     /// # Errors
-    /// The run has as many steps already.
-    pub(super) fn of(config: &RunConfig, steps: u64) -> anyhow::Result<Self> {
+    /// The run has as many steps already, or its goal was reached.
+    pub(super) fn of(folder: &RunFolder, config: &RunConfig, steps: u64) -> anyhow::Result<Self> {
         let now = config.run.train_steps;
         if steps <= now {
             let message = format!("--steps {steps} raises the length of a resumed run, which has {now} steps already");
             return Err(Usage::new(message)
                 .hint("write a greater number, or leave --steps out")
+                .into());
+        }
+        let reached = |goal: f64| {
+            let evaluations = summary::evaluations(folder)?;
+            let reaches = |one: &&Evaluation| one.mean("success").is_some_and(|success| success >= goal);
+            anyhow::Ok(evaluations.values().find(reaches).map(|one| (goal, one.step)))
+        };
+        if let Some((goal, step)) = config.eval.stop_at.map(reached).transpose()?.flatten() {
+            let message =
+                format!("eval.stop_at = {goal} was reached at step {step}, so the run would end again at once");
+            return Err(Usage::new(message)
+                .hint("start a new run; `dyad export` writes these weights as a folder for its model.path")
                 .into());
         }
         Ok(Self { steps })
@@ -40,6 +53,7 @@ impl Longer {
                 .with_context(|| format!("opening the ledger of agent {name}: is the run still going on?"))?;
         }
         folder.set_config(&config)?;
+        folder.set_reopened()?;
         for name in config.participants() {
             for note in notes(&old, &config, &name) {
                 eprintln!("{note}");

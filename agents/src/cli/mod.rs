@@ -20,9 +20,14 @@ pub mod engine;
 pub mod eval;
 pub mod exit_code;
 pub mod export;
+pub mod full_program;
+pub mod grade;
+pub mod help;
 mod host_check;
+pub mod init;
 pub mod last_metrics;
 pub mod learn;
+pub mod light;
 pub mod logs;
 mod longer;
 pub mod orders;
@@ -41,6 +46,7 @@ pub mod run;
 pub mod run_summary;
 pub mod schema;
 pub mod select;
+pub mod shipped;
 pub mod status;
 pub mod supervise;
 mod task_fate;
@@ -52,10 +58,10 @@ pub mod up;
 pub mod workflow;
 
 use clap::{Parser, Subcommand};
-use light::LightCommand;
-use light::help::{GUIDE, TEMPLATE};
 use rollout::own::Registry;
 
+use self::help::{GUIDE, TEMPLATE};
+use self::light::LightCommand;
 use crate::base::fault::{Usage, leave};
 
 /// Train language-model agents that talk to each other
@@ -81,29 +87,12 @@ enum Command {
     Trainer(trainer::TrainerArgs),
     Check(check::CheckArgs),
     Doctor(doctor::DoctorArgs),
-    Status(status::StatusArgs),
-    Logs(logs::LogsArgs),
-    Dashboard(dashboard::DashboardArgs),
-    Publish(publish::PublishArgs),
-    Tasks(tasks::TasksArgs),
-    Topology(topology::TopologyArgs),
-    Pause(pause::PauseArgs),
-    Resume(resume::ResumeArgs),
-    Drain(drain::DrainArgs),
-    Checkpoint(checkpoint::CheckpointArgs),
     Eval(eval::EvalArgs),
     #[command(flatten)]
     Light(LightCommand),
     CrossPlay(cross_play::CrossPlayArgs),
-    Compare(compare::CompareArgs),
-    Compose(compose::ComposeArgs),
     Export(export::ExportArgs),
-    Report(report::ReportArgs),
-    Conversation(conversation::ConversationArgs),
-    Conversations(conversations::ConversationsArgs),
-    Audit(audit::AuditArgs),
     Workflow(workflow::WorkflowArgs),
-    Schema(schema::SchemaArgs),
 }
 
 /// Runs the command that the command line names.
@@ -129,28 +118,11 @@ pub fn main_with(own: Registry) -> ! {
         Command::Trainer(args) => trainer::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Logs(args) => logs::run(&args),
-        Command::Dashboard(args) => dashboard::run(&args),
-        Command::Publish(args) => publish::run(&args),
-        Command::Tasks(args) => tasks::run(&args),
-        Command::Topology(args) => topology::run(&args),
-        Command::Pause(args) => pause::run(&args),
-        Command::Resume(args) => resume::run(&args),
-        Command::Drain(args) => drain::run(&args),
-        Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Light(command) => command.run(),
         Command::CrossPlay(args) => cross_play::run(&args),
-        Command::Compare(args) => compare::run(&args),
-        Command::Compose(args) => compose::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Report(args) => report::run(&args),
-        Command::Conversation(args) => conversation::run(&args),
-        Command::Conversations(args) => conversations::run(&args),
-        Command::Audit(args) => audit::run(&args),
         Command::Workflow(args) => workflow::run(&args),
-        Command::Schema(args) => schema::run(&args),
     };
     let code = match outcome {
         Ok(()) => 0,

@@ -7,6 +7,7 @@ use configs::{Mode, RunConfig};
 
 use super::host_check;
 use super::longer::Longer;
+use crate::base::fault::Usage;
 use crate::ledger::snapshot;
 use crate::policy::memory::Processes;
 use crate::run_folder::RunFolder;
@@ -34,16 +35,21 @@ impl Resume {
         begin: impl FnOnce(&Path) -> anyhow::Result<(RunConfig, RunFolder)>,
     ) -> anyhow::Result<(RunConfig, RunFolder)> {
         let Some(run) = &self.resume else {
-            let path = config.ok_or_else(|| anyhow::anyhow!("name a configuration or --resume RUN"))?;
+            let path = config.ok_or_else(|| Usage::new("name a configuration or --resume RUN"))?;
             return begin(path);
         };
-        anyhow::ensure!(
-            !overrides.any_but_steps() && config.is_none(),
-            "a resumed run keeps its configuration, except that --steps raises its length: leave out the other settings, or start a new run"
-        );
+        if overrides.any_but_steps() || config.is_some() {
+            let message = "a resumed run keeps its configuration, except that --steps raises its length";
+            return Err(Usage::new(message)
+                .hint("leave out the other settings, or start a new run")
+                .into());
+        }
         let folder = RunFolder::find(&self.runs, run)?;
         let mut config = folder.config()?;
-        let longer = overrides.steps.map(|steps| Longer::of(&config, steps)).transpose()?;
+        let longer = overrides
+            .steps
+            .map(|steps| Longer::of(&folder, &config, steps))
+            .transpose()?;
         snapshot::verify(&folder, &config)?;
         input_digests::verify(&folder, &config)?;
         host_check::require(&config, processes)?;
@@ -106,7 +112,9 @@ impl Overrides {
         if let Some(folder) = &self.folder {
             run.folder.clone_from(folder);
         }
-        anyhow::ensure!(run.train_steps > 0, "--steps must be at least 1");
+        if run.train_steps == 0 {
+            return Err(Usage::new("--steps must be at least 1").into());
+        }
         Ok(config)
     }
 }

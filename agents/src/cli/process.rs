@@ -17,6 +17,7 @@ use tokio::sync::OnceCell;
 use super::trainer::later_rank;
 use crate::agent::launched::Launched;
 use crate::agent::training::ranks::Start;
+use crate::base::fault::Usage;
 use crate::base::ids;
 use crate::base::signals::{SUPERVISED, Signals};
 use crate::ledger::completion;
@@ -100,8 +101,8 @@ impl Which {
         let (config, folder) = match &self.config {
             Some(path) => {
                 let config = RunConfig::load_with(path, &self.set)?;
-                let run = RunId::new(&self.run)
-                    .with_context(|| format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run))?;
+                let wrong = || Usage::new(format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run));
+                let run = RunId::new(&self.run).ok_or_else(wrong)?;
                 let folder = RunFolder::open_or_create(&config.run.folder, &config, run)?;
                 (config, folder)
             }
@@ -123,10 +124,12 @@ impl Which {
             state: pick(&self.state, stored.map(|urls| urls.state), &config.run.state),
         };
         for (url, key, needed) in [(&urls.broker, "run.broker", true), (&urls.state, "run.state", keeps)] {
-            anyhow::ensure!(
-                !needed || (url != "memory:" && url != "local:"),
-                "{key} is {url:?}, which other processes cannot reach: give the server's URL, or use `dyad up`"
-            );
+            if needed && (url == "memory:" || url == "local:") {
+                let message = format!("{key} is {url:?}, which other processes cannot reach");
+                return Err(Usage::new(message)
+                    .hint("give the server's URL, or use `dyad up`")
+                    .into());
+            }
         }
         Ok(Process {
             config: Arc::new(config),

@@ -87,6 +87,10 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         );
     }
     let url = select::broker_url(args.broker.as_deref(), folder.as_ref())?;
+    let known = match &folder {
+        Some(folder) => task_fate::of_tasks(folder, &ids)?,
+        None => Vec::new(),
+    };
     select::block_on(async {
         let bus = select::connect(&url, "publish").await?;
         let manifest = match &folder {
@@ -108,6 +112,13 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
             full_queue_note(refused),
             rules.unjudged()
         );
+        if let Some(first) = known.first() {
+            eprintln!(
+                "{} of the ids had been published before, such as {}: a task is played once, so give a new one another id",
+                known.len(),
+                printable(&first.task)
+            );
+        }
         match folder.as_ref().filter(|_| args.wait) {
             Some(folder) => wait(folder, ids).await,
             None => Ok(()),

@@ -1,7 +1,7 @@
 //! The reference of commands, `COMMANDS.md`, generated from the command line's types.
 
+use super::help::GUIDE;
 use clap::{Arg, Command, CommandFactory};
-use light::help::GUIDE;
 
 use super::Cli;
 

@@ -22,7 +22,7 @@ use crate::traces::TracesPlan;
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The run's configuration, a file or a name that `dyad init` lists; not needed with --resume
-    #[arg(required_unless_present = "resume", value_parser = light::shipped::parser())]
+    #[arg(required_unless_present = "resume", value_parser = super::shipped::parser())]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub resume: Resume,

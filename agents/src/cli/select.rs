@@ -47,11 +47,7 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
     if let Some(folder) = folder.filter(|_| given.is_none() && private)
         && let Some(over) = ended::over(folder)?
     {
-        return Err(Unavailable {
-            message: over.text().to_owned(),
-            hint: Some(RUN_HINT.into()),
-        }
-        .into());
+        return Err(over.into_error());
     }
     let url = given.map(str::to_owned).or(stored).or(configured);
     match url.as_deref() {

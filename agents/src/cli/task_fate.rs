@@ -59,8 +59,17 @@ pub(super) struct TaskFate {
 #[derive(Deserialize)]
 struct Noted {
     id: String,
+    /// The task's own id, if a rejected message had one.
+    #[serde(default)]
+    task: Option<String>,
     #[serde(default)]
     reason: String,
+}
+
+impl Noted {
+    fn names(&self, task: &str) -> bool {
+        self.id == task || self.task.as_deref() == Some(task)
+    }
 }
 
 /// Returns the outcomes of these tasks, in their order. A task that the run does not know is left
@@ -78,7 +87,7 @@ pub(super) fn of_tasks(folder: &RunFolder, tasks: &[String]) -> anyhow::Result<V
     };
     let fate = |task: &String| {
         let own: Vec<&GroupRow> = rows.iter().filter(|row| row.task == *task).collect();
-        let rejection = rejected.iter().rfind(|noted| noted.id == *task);
+        let rejection = rejected.iter().rfind(|noted| noted.names(task));
         let outcome = match rejection {
             _ if !own.is_empty() => outcome(&own),
             Some(noted) => Outcome::Rejected(noted.reason.clone()),
@@ -133,14 +142,17 @@ mod tests {
         std::fs::write(folder.published(), "{\"id\":\"t1\"}\n{\"id\":\"t2\"}\n").unwrap();
         let path = folder.refused("coordinator-x");
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, "{\"id\":\"t2\",\"reason\":\"the label is 5\"}\n").unwrap();
-        let ids = ["t1", "t2", "t3"].map(str::to_owned);
+        let refused =
+            "{\"id\":\"t2\",\"reason\":\"the label is 5\"}\n{\"id\":\"0f\",\"task\":\"t4\",\"reason\":\"no\"}\n";
+        std::fs::write(path, refused).unwrap();
+        let ids = ["t1", "t2", "t3", "t4"].map(str::to_owned);
         let outcomes: Vec<Outcome> = of_tasks(&folder, &ids)
             .unwrap()
             .into_iter()
             .map(|fate| fate.outcome)
             .collect();
-        assert_eq!(outcomes, [Outcome::Queued, Outcome::Rejected("the label is 5".into())]);
+        let rejected = |reason: &str| Outcome::Rejected(reason.into());
+        assert_eq!(outcomes, [Outcome::Queued, rejected("the label is 5"), rejected("no")]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use remote::Remote;
 use scripted::Says;
 
 use super::render::conversation::render;
+use crate::base::fault::Usage;
 use crate::coordinator::transcripts::builder::{Comparisons, TranscriptBuilder};
 use crate::eval::play::{Player, task_id};
 use crate::participant::Host;
@@ -47,7 +48,7 @@ enum WorkflowCommand {
 #[derive(Debug, Args)]
 pub struct TestArgs {
     /// The run's configuration
-    #[arg(value_parser = light::shipped::parser())]
+    #[arg(value_parser = super::shipped::parser())]
     pub config: PathBuf,
     /// Tasks, one JSON object per line
     #[arg(long)]
@@ -95,7 +96,8 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
     let WorkflowCommand::Test(args) = &args.command;
     let mut config = super::check::check(&args.config)?;
     config.run.seed = args.seed.unwrap_or(config.run.seed);
-    let lines = std::fs::read_to_string(&args.task).with_context(|| format!("reading {}", args.task.display()))?;
+    let lines = std::fs::read_to_string(&args.task);
+    let lines = lines.map_err(|error| Usage::new(format!("reading {}: {error}", args.task.display())))?;
     let lines = lines.strip_prefix(MARK).unwrap_or(&lines);
     let says = scripted::says(&args.says)?;
     let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
@@ -162,6 +164,7 @@ impl Answers<'_> {
 /// Plays the tasks in turn and prints the conversations.
 async fn print_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &Answers<'_>) -> anyhow::Result<()> {
     let members = args.members.max(1);
+    let (mut played, mut failed) = (0, 0);
     for (number, line) in lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let task = Task::parse(line.as_bytes(), config.run.message_cap.0 as usize)
             .with_context(|| format!("line {} of {}", number + 1, args.task.display()))?;
@@ -170,6 +173,11 @@ async fn print_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &A
             .await
             .with_context(|| format!("line {} of {}", number + 1, args.task.display()))?;
         let ends = answers.play(config, task.clone(), members).await?;
+        played += ends.len();
+        failed += ends
+            .iter()
+            .filter(|end| matches!(end, MemberEnd::Failed { .. }))
+            .count();
         let id = answers.task_id(&task);
         for transcript in read(config, answers.host(), (&task, &id), ends, args.prompts) {
             if args.json {
@@ -182,6 +190,10 @@ async fn print_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &A
             }
         }
     }
+    anyhow::ensure!(
+        failed == 0,
+        "{failed} of {played} conversations failed: their status says why"
+    );
     Ok(())
 }
 

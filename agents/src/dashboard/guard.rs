@@ -21,7 +21,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 const PATHS: [&str; 5] = ["tasks", "letters/requeue", "letters/edit", "letters/drop", "orders"];
 
 /// Returns true if a request to this path changes a run.
-fn is_change(path: &str) -> bool {
+pub(super) fn is_change(path: &str) -> bool {
     let below = path.strip_prefix("/api/runs/").and_then(|rest| rest.split_once('/'));
     below.is_some_and(|(_, path)| PATHS.contains(&path))
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::answer::{Answer, ApiError, blocking, json, whole};
 use super::api::{compare, conversations, evaluations, facts, logs, series};
+use super::guard::is_change;
 use super::redact::redacted;
 use super::runs::now_ms;
 use super::server::Server;
@@ -51,7 +52,10 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         .default_service(web::to(unknown));
 }
 
-async fn unknown() -> Answer {
+async fn unknown(request: HttpRequest) -> Answer {
+    if is_change(request.path()) {
+        return Err(ApiError::new(405, "use POST: this path changes the run"));
+    }
     Err(ApiError::missing("there is no such page"))
 }
 

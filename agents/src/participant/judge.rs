@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::worker::ProgramJob;
-use crate::engine::foreign::dialect::Spoken;
+use crate::engine::foreign::dialect::{Spoken, text_of};
 use crate::engine::process::link;
 
 /// The longest answer of a server, in bytes, and the characters of an error answer that are
@@ -112,13 +112,11 @@ impl Server {
         };
         let answer =
             parse_python_json(&text).map_err(|error| Trouble::passing(format!("its answer is not JSON: {error}")))?;
-        let content = answer.pointer("/choices/0/message/content").and_then(Value::as_str);
-        content.map(str::to_owned).ok_or_else(|| {
-            Trouble::passing(format!(
-                "its answer has no choices[0].message.content: {}",
-                self.head(&text)
-            ))
-        })
+        let said = text_of(&answer).and_then(|text| match text.as_str() {
+            "" => Err("its text is empty".to_owned()),
+            _ => Ok(text),
+        });
+        said.map_err(|why| Trouble::passing(format!("its answer is unusable, {why}: {}", self.head(&text))))
     }
 
     /// Returns the status, the pause that the server asks for, and the text of its answer.

@@ -69,6 +69,11 @@ impl RunFolder {
         })
     }
 
+    /// Records that an ended run goes on: it will end for another reason.
+    pub fn set_reopened(&self) -> Result<(), FolderError> {
+        self.change_end(|end| *end = RunEnd::default())
+    }
+
     /// Records why the run was interrupted.
     pub fn set_stopped(&self, reason: &str) -> Result<(), FolderError> {
         self.change_end(|end| end.stopped = Some(EndReason::now(reason)))

@@ -61,13 +61,16 @@ pub enum PublishError {
 }
 
 /// The reason why the bus cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum BusError {
     #[error("cannot reach RabbitMQ at {url}: {reason}")]
     Connect { url: String, reason: String },
     /// A retry cannot help: a file of ours or a certificate of one side must be changed.
     #[error("cannot speak TLS with RabbitMQ at {url}: {reason}")]
     Tls { url: String, reason: String },
+    /// A retry cannot help: the URL must be changed, or the broker's users.
+    #[error("RabbitMQ at {url} refuses the login: {reason}")]
+    Login { url: String, reason: String },
     #[error("cannot declare {what}: {reason}")]
     Declare {
         what: String,

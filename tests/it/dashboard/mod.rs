@@ -5,6 +5,7 @@ mod answers;
 mod browser;
 mod changes;
 mod chromium;
+mod memory;
 mod openapi;
 mod streams;
 mod tokens;
@@ -104,12 +105,13 @@ fn config() -> Small {
         .set("eval.params.objects", 16)
 }
 
-/// Shows a run, or all runs if it is empty.
+/// Shows a run, or all runs if it is empty, with the program that users start.
 fn serve(program: &Program, run: &str, more: &[&str]) -> Running {
     let runs = program.runs();
     let args = ["--listen", "127.0.0.1:0", "--runs", runs.to_str().unwrap()];
     let which: &[&str] = if run.is_empty() { &[] } else { &[run] };
-    program.start(&[&["dashboard"], which, &args, more].concat())
+    let args = [&["dashboard"], which, &args, more].concat();
+    program.with_binary(crate::LIGHT).start(&args)
 }
 
 /// Returns what a command prints with `--json`.

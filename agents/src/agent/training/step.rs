@@ -149,6 +149,10 @@ impl Training {
             &alarms::BatchFigures::of(&batch.stats, entropy),
         );
         self.alarms.log_changes(&self.agent.name, self.version.step, &alarms);
+        if self.settings.train.loss.kind != LossKind::CrossEntropy {
+            let zero = batch.stats.zero_share();
+            self.alarms.count_equal(&self.agent.name, self.version.step, zero);
+        }
         let mut line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
             .with("collapse/alarms", alarms.len());
         figures::log_batch(self.version.step, batch, outcome, self.times.wait(), began.elapsed());

@@ -102,7 +102,10 @@ async fn refuse(env: &Env, delivery: &Delivery, stage: Stage, refusal: &Refusal)
 fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
     let unnamed = || broker::ids::Digest::of(&delivery.body).to_string();
     let id = delivery.message_id.clone().unwrap_or_else(unnamed);
-    let line = format!("{}\n", serde_json::json!({ "id": id, "reason": reason }));
+    // The task's own id, by which its publisher asks for it.
+    let body: Option<serde_json::Value> = serde_json::from_slice(&delivery.body).ok();
+    let task = body.as_ref().and_then(|body| body.get("id")?.as_str());
+    let line = format!("{}\n", serde_json::json!({ "id": id, "task": task, "reason": reason }));
     let path = env.folder.refused(&format!("coordinator-{}", env.incarnation));
     let write = || {
         std::fs::create_dir_all(path.parent().unwrap_or(&path))?;

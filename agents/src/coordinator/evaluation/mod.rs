@@ -77,17 +77,20 @@ impl Evaluations {
             current: None,
             holds: AskedHolds::default(),
         };
+        // A run that goes on for more steps has another last evaluation.
+        let ends = folder.run_end()?.ended.is_some();
         for earlier in crate::stats::summary::evaluations(folder)?.values() {
-            evals.made(earlier, config.eval.stop_at);
+            evals.made(earlier, config.eval.stop_at, ends);
         }
         Ok(evals)
     }
 
-    /// This evaluation was made, by this coordinator or one before it: it is not made again.
-    fn made(&mut self, evaluation: &Evaluation, goal: Option<f64>) {
+    /// This evaluation was made, by this coordinator or one before it: it is not made again. `ends`:
+    /// the run is at its end, so an evaluation after its last step is the last one.
+    fn made(&mut self, evaluation: &Evaluation, goal: Option<f64>, ends: bool) {
         self.made_elsewhere(Evaluated {
             step: evaluation.step,
-            last: evaluation.last,
+            last: evaluation.last && ends,
         });
         let success = evaluation.mean("success");
         if goal.zip(success).is_some_and(|(goal, success)| success >= goal) {
@@ -280,7 +283,7 @@ impl Evaluations {
     pub(crate) fn finish(&mut self, specs: &GroupSpecs) -> Option<EvalReport> {
         let current = self.current.take()?;
         let report = EvalReport::of(current, specs, self.holds.duration());
-        self.made(report.evaluation(), specs.config().eval.stop_at);
+        self.made(report.evaluation(), specs.config().eval.stop_at, true);
         Some(report)
     }
 

@@ -44,5 +44,7 @@ fn what_was_evaluated_before_a_restart_is_not_evaluated_again() {
     write(evaluation(30, false, 0.95));
     assert!(open(&folder, &config).reached.is_some(), "the goal stays reached");
     write(evaluation(30, true, 0.95));
+    assert!(open(&folder, &config).last_is_due(), "the run goes on for more steps");
+    folder.set_ended("run.train_steps reached at step 30").unwrap();
     assert!(!open(&folder, &config).last_is_due());
 }

@@ -5,6 +5,7 @@ pub(crate) mod observed;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use broker::RoleName;
 use broker::protocol::failure::FailureCode;
@@ -37,6 +38,35 @@ struct Failures {
     over: u64,
 }
 
+/// Groups of the run's own tasks in succession that were empty.
+#[derive(Debug, Default)]
+struct EmptyGroups {
+    groups: u64,
+    /// The end of the first one.
+    since: Option<Instant>,
+    /// Why the newest one was empty.
+    why: String,
+}
+
+/// Fewer empty groups are too many if they took this long: a judge that does not answer, or a
+/// program that dies, makes each of them slow.
+const SLOW: (u64, Duration) = (8, Duration::from_secs(120));
+
+impl EmptyGroups {
+    fn add(&mut self, why: String) {
+        self.groups += 1;
+        self.since.get_or_insert_with(Instant::now);
+        self.why = why;
+    }
+
+    /// Returns true after `most` groups, or after [`SLOW`] ones; never if `most` is 0.
+    fn are_too_many(&self, most: u64) -> bool {
+        let (few, long) = SLOW;
+        let slow = self.groups >= few && self.since.is_some_and(|since| since.elapsed() >= long);
+        most > 0 && (self.groups >= most || slow)
+    }
+}
+
 /// Counters, statistics of conversations, and the writers of metrics and transcripts.
 pub(crate) struct Figures {
     counters: Counters,
@@ -44,8 +74,7 @@ pub(crate) struct Figures {
     failed: BTreeMap<&'static str, u64>,
     /// Failed generations by role and the code of their reason.
     failures: BTreeMap<(RoleName, &'static str), Failures>,
-    /// Groups of the run's own tasks in succession that were empty, and why the newest was.
-    empty: (u64, String),
+    empty: EmptyGroups,
     conversations: ConversationStats,
     metrics: MetricsWriter,
     transcripts: Transcripts,
@@ -61,7 +90,7 @@ impl Figures {
             counters: Counters::default(),
             failed: BTreeMap::new(),
             failures: BTreeMap::new(),
-            empty: (0, String::new()),
+            empty: EmptyGroups::default(),
             conversations: ConversationStats::new(&env.config, env.workflow.as_ref()),
             metrics: MetricsWriter::open(&env.folder.metrics(process), Some(&events))?,
             transcripts: Transcripts::open(&env.folder.transcripts(process))?,
@@ -122,33 +151,31 @@ impl Figures {
         }
         match &summary.empty {
             _ if !own => {}
-            None => self.empty.0 = 0,
+            None => self.empty = EmptyGroups::default(),
             Some(reason) => {
                 let causes = summary
                     .failed
                     .iter()
                     .filter(|(why, _)| why.code != FailureCode::Abandoned);
                 let why = causes.max_by_key(|(_, count)| **count);
-                self.empty = (
-                    self.empty.0 + 1,
-                    why.map_or_else(|| reason.clone(), |(why, _)| why.to_string()),
-                );
+                self.empty
+                    .add(why.map_or_else(|| reason.clone(), |(why, _)| why.to_string()));
             }
         }
     }
 
     /// Counts empty groups from 0 again: the run goes on after a pause.
     pub(crate) fn forget_empty(&mut self) {
-        self.empty.0 = 0;
+        self.empty = EmptyGroups::default();
     }
 
-    /// Returns why nothing can be learned once `most` groups in succession were empty, and counts
-    /// from 0 again.
+    /// Returns why nothing can be learned once too many groups in succession were empty
+    /// ([`EmptyGroups::are_too_many`]), and counts from 0 again.
     pub(crate) fn take_stall(&mut self, most: u64) -> Option<String> {
-        if most == 0 || self.empty.0 < most {
+        if !self.empty.are_too_many(most) {
             return None;
         }
-        let (groups, why) = std::mem::take(&mut self.empty);
+        let EmptyGroups { groups, why, .. } = std::mem::take(&mut self.empty);
         Some(format!(
             "{groups} groups in succession gave no sample; the newest because: {why}"
         ))
@@ -225,6 +252,22 @@ mod tests {
 
     use super::*;
     use crate::coordinator::actor::bench::Bench;
+
+    #[tokio::test(start_paused = true)]
+    async fn few_slow_empty_groups_are_too_many() {
+        let mut empty = EmptyGroups::default();
+        let (few, long) = SLOW;
+        for _ in 0..few {
+            empty.add("the judge does not answer".into());
+        }
+        assert!(!empty.are_too_many(64), "they were quick");
+        tokio::time::advance(long).await;
+        assert!(empty.are_too_many(64) && !empty.are_too_many(0));
+        let mut fewer = EmptyGroups::default();
+        fewer.add("once".into());
+        tokio::time::advance(long).await;
+        assert!(!fewer.are_too_many(64));
+    }
 
     #[tokio::test]
     async fn failures_are_counted_by_role_and_reason() {

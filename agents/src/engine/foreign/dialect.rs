@@ -170,11 +170,40 @@ fn names(text: &str, field: &str) -> Option<usize> {
         .find(|at| !part(text[..*at].chars().next_back()) && !part(text[at + field.len()..].chars().next()))
 }
 
+/// Returns the text of a chat completion, which some servers split into parts. A refusal without
+/// text is empty.
+///
+/// # Errors
+/// The answer is an error with a good status, or has no text.
+pub(crate) fn text_of(reply: &Value) -> Result<String, String> {
+    let content = reply.pointer("/choices/0/message/content");
+    let text = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
+    match (content, reply.pointer("/error/message").and_then(Value::as_str)) {
+        (Some(Value::String(text)), _) => Ok(text.clone()),
+        (Some(Value::Null), _) => Ok(String::new()),
+        (Some(Value::Array(parts)), _) => Ok(parts.iter().filter_map(text).collect()),
+        (_, Some(error)) => Err(format!("it is an error: {error}")),
+        _ => Err("it has no choices[0].message.content".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn text_is_read_in_every_form_and_errors_are_named() {
+        let reply = |content: Value| json!({"choices": [{"message": {"content": content}}]});
+        assert_eq!(text_of(&reply(json!("red"))), Ok("red".into()));
+        assert_eq!(text_of(&reply(Value::Null)), Ok(String::new()));
+        let parts = json!([{"type": "text", "text": "re"}, {"type": "refusal"}, {"type": "text", "text": "d"}]);
+        assert_eq!(text_of(&reply(parts)), Ok("red".into()));
+        let error = text_of(&json!({"error": {"message": "Provider returned error"}})).unwrap_err();
+        assert!(error.contains("Provider returned error"), "{error}");
+        assert!(text_of(&json!({"choices": []})).is_err());
+    }
 
     fn sent() -> Value {
         json!({"model": "m", "max_tokens": 9, "temperature": 0.0, "top_p": 0.5, "seed": 1, "stop": ["x"]})

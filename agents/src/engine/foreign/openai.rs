@@ -19,6 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
 
 use super::Pace;
+use super::dialect::text_of;
 use super::http::Http;
 use super::trouble::{Trouble, TroubleVerdict};
 use crate::base::log_scope;
@@ -166,8 +167,8 @@ fn body(model: &str, job: &GenerationJob, chat: &[Message]) -> Value {
         "messages": chat,
         "temperature": sampling.temperature,
         "max_tokens": sampling.max_new_tokens,
-        // OpenAI's servers take signed 64-bit numbers.
-        "seed": job.seed >> 1,
+        // Some servers take signed 32-bit numbers only.
+        "seed": job.seed >> 33,
     });
     if sampling.top_p < 1.0 {
         body["top_p"] = json!(sampling.top_p);
@@ -181,18 +182,11 @@ fn body(model: &str, job: &GenerationJob, chat: &[Message]) -> Value {
 /// Returns a server's text as the assistant's message. It ends before the first stop text: some
 /// models take none, and answer past it.
 fn answer(reply: &Value, stop: &[String]) -> Result<(Message, Finish), Trouble> {
-    let missing = |what: &str| Trouble::Malformed(format!("it has no {what}"));
-    let choice = reply.pointer("/choices/0").ok_or_else(|| missing("choice"))?;
-    let text = match choice.pointer("/message/content") {
-        Some(Value::String(text)) => text.as_str(),
-        // A refusal without text counts as an empty answer.
-        Some(Value::Null) => "",
-        _ => return Err(missing("text of a message")),
-    };
-    let finish = match choice.get("finish_reason").and_then(Value::as_str) {
+    let text = text_of(reply).map_err(Trouble::Malformed)?;
+    // Servers that give no reason have not cut the text.
+    let finish = match reply.pointer("/choices/0/finish_reason").and_then(Value::as_str) {
         Some("length") => Finish::Length,
-        Some(_) => Finish::Stop,
-        None => return Err(missing("finish_reason")),
+        _ => Finish::Stop,
     };
     let cut = stop.iter().filter_map(|stop| text.find(stop.as_str())).min();
     let finish = if cut.is_some() { Finish::Stop } else { finish };

@@ -3,6 +3,7 @@
 mod appender;
 mod earned;
 mod numbers;
+mod printable;
 mod prompt_text;
 mod reader;
 mod reward_bound;
@@ -12,7 +13,7 @@ mod view;
 
 pub use appender::Appender;
 pub use earned::{Compared, Credited, Earned, EarnedPart};
-pub use light::printable::{one_line, printable};
+pub use printable::{one_line, printable};
 pub use prompt_text::prompt_text;
 pub use reader::{Tail, read_json_lines};
 pub use reward_bound::RewardBound;

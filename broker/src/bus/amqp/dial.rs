@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::{Connection, ConnectionProperties};
+use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
+use lapin::{Connection, ConnectionProperties, ErrorKind};
 use rustls::ClientConfig;
 
 use super::options::AmqpOptions;
@@ -16,13 +17,40 @@ use crate::tls::{Trust, refusal};
 pub(super) enum NoLink {
     /// No answer, a late answer or a wrong answer: retry.
     Lost(String),
-    /// One side rejects the other's certificate: only an operator can change that.
-    Refused(String),
+    /// One side rejects the other's certificate, or the broker the login: only an operator can
+    /// change that.
+    Refused(BusError),
 }
 
 impl NoLink {
-    fn of(error: &lapin::Error) -> Self {
-        refusal(error).map_or_else(|| Self::Lost(error.to_string()), Self::Refused)
+    fn of(error: &lapin::Error, url: &BrokerUrl) -> Self {
+        let shown = || url.shown.clone();
+        if let Some(reason) = refusal(error) {
+            return Self::Refused(BusError::Tls { url: shown(), reason });
+        }
+        match login_refusal(error) {
+            Some(reason) => Self::Refused(BusError::Login { url: shown(), reason }),
+            None => Self::Lost(error.to_string()),
+        }
+    }
+}
+
+/// Returns the reason if the broker rejects the user, the password or the vhost of the URL.
+fn login_refusal(error: &lapin::Error) -> Option<String> {
+    let ErrorKind::ProtocolError(refused) = error.kind() else {
+        return None;
+    };
+    let text = refused.get_message().to_string();
+    match refused.kind() {
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => Some("the user or the password is wrong".into()),
+        // A limit of connections may have room again.
+        AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if !text.contains("limit") => {
+            let text = text.strip_prefix("NOT_ALLOWED - ").unwrap_or(&text);
+            Some(format!(
+                "{text}: correct the part of the URL behind the port (%2f is the vhost /)"
+            ))
+        }
+        _ => None,
     }
 }
 
@@ -56,7 +84,7 @@ pub(super) async fn dial(
         }
     };
     match tokio::time::timeout(patience, connecting).await {
-        Ok(connected) => connected.map_err(|error| NoLink::of(&error)),
+        Ok(connected) => connected.map_err(|error| NoLink::of(&error, url)),
         Err(_) => Err(NoLink::Lost(format!("no answer within {patience:?}"))),
     }
 }

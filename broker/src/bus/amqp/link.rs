@@ -56,7 +56,7 @@ pub(super) struct Shared {
     /// The TLS configuration, if the URL asks for TLS.
     tls: Option<Arc<ClientConfig>>,
     /// The reason why the first connection was rejected for good.
-    pub(super) refused: OnceLock<String>,
+    pub(super) refused: OnceLock<BusError>,
     pub(super) link: watch::Sender<Option<Arc<Link>>>,
     pub(super) health: watch::Sender<BusHealth>,
     pub(super) closed: watch::Sender<bool>,
@@ -148,8 +148,8 @@ impl Shared {
 
 /// Keeps a link up until the bus is closed.
 ///
-/// A rejected certificate at the first connection closes the bus. At a later connection it is
-/// retried, because the server had a good certificate and may get it back.
+/// A rejected certificate or login at the first connection closes the bus. At a later connection it
+/// is retried, because the server took it before and may take it again.
 pub(super) async fn supervise(shared: Arc<Shared>) {
     let mut pause = FIRST_PAUSE;
     let mut connected_once = false;
@@ -171,7 +171,11 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
                 let _ = shared.refused.set(reason);
                 shared.closed.send_replace(true);
             }
-            Err(NoLink::Lost(reason) | NoLink::Refused(reason)) => {
+            Err(lost) => {
+                let reason = match lost {
+                    NoLink::Lost(reason) => reason,
+                    NoLink::Refused(error) => error.to_string(),
+                };
                 tracing::warn!(broker = %shared.url.shown, %reason, "cannot connect to RabbitMQ; trying again in {pause:?}");
                 shared.health.send_replace(BusHealth::Down(reason));
                 tokio::select! {

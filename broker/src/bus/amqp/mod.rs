@@ -67,7 +67,7 @@ impl AmqpBus {
     ///
     /// # Errors
     /// The URL is rejected (see [`check_url`]), or no connection succeeded within the options'
-    /// `connect_timeout`. A TLS failure returns [`BusError::Tls`] at once.
+    /// `connect_timeout`. A refusal returns [`BusError::Tls`] or [`BusError::Login`] at once.
     pub async fn connect(url: &str, options: AmqpOptions) -> Result<Arc<Self>, BusError> {
         let url = BrokerUrl::parse(url, options.allow_plaintext)?;
         let patience = options.connect_timeout;
@@ -82,10 +82,7 @@ impl AmqpBus {
         tokio::spawn(link::supervise(shared.clone()));
         match tokio::time::timeout(patience, shared.link()).await {
             Ok(Some(_)) => Ok(bus),
-            Ok(None) => Err(shared.refused.get().map_or(BusError::Closed, |reason| BusError::Tls {
-                url: shared.url.shown.clone(),
-                reason: reason.clone(),
-            })),
+            Ok(None) => Err(shared.refused.get().cloned().unwrap_or(BusError::Closed)),
             Err(_) => Err(BusError::Connect {
                 url: shared.url.shown.clone(),
                 reason: bus.why_down(patience),

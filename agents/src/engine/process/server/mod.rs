@@ -22,7 +22,7 @@ use broker::AgentName;
 use configs::{EngineKind, RunConfig};
 
 use super::link::{KEEP, Secret};
-use crate::base::fault::no_such_agent;
+use crate::base::fault::{Usage, no_such_agent};
 use host::SessionHost;
 
 /// A running engine process.
@@ -51,10 +51,11 @@ pub(crate) async fn start_with(
         .get(agent)
         .ok_or_else(|| no_such_agent(agent, config))?
         .clone();
-    anyhow::ensure!(
-        settings.engine.kind == EngineKind::Dyad,
-        "agent {agent} does not use engine processes: write engine.kind = \"dyad\" and this engine's address in engine.urls"
-    );
+    if settings.engine.kind != EngineKind::Dyad {
+        return Err(Usage::new(format!("agent {agent} does not use engine processes"))
+            .hint("write engine.kind = \"dyad\" and this engine's address in engine.urls")
+            .into());
+    }
     secret.may_listen("--listen", address)?;
     let (name, seed, folder) = (agent.clone(), config.run.seed, config.run.folder.clone());
     let parts = tokio::task::spawn_blocking(move || model::open(&name, settings, seed, &folder)).await??;

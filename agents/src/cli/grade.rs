@@ -9,8 +9,8 @@ use rollout::grade::{Grader, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::fault::Usage;
-use crate::printable::printable;
+use crate::base::fault::Usage;
+use crate::run_folder::logs::printable;
 
 /// Largest difference between a score and the wanted one that counts as equal.
 const CLOSE: f32 = 1e-6;

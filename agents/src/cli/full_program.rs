@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::fault::Usage;
+use crate::base::fault::Usage;
 
 /// The file name of the full program.
 const FULL: &str = "dyad-full";

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 
-use crate::fault::Usage;
-use crate::shipped::{self, Shipped};
+use super::shipped::{self, Shipped};
+use crate::base::fault::Usage;
 
 /// The width of the list.
 const COLUMNS: usize = 100;
@@ -100,7 +100,7 @@ fn copy(shipped: &Shipped, here: &Path) -> anyhow::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shipped::tests::{repository, shipped};
+    use crate::cli::shipped::tests::{repository, shipped};
 
     #[test]
     fn list_has_a_line_for_each_configuration() {

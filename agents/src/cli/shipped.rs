@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use crate::fault::Usage;
+use crate::base::fault::Usage;
 
 /// A shipped configuration.
 #[derive(Debug)]
@@ -87,8 +87,12 @@ pub fn folder() -> Result<PathBuf, Usage> {
 /// Returns the places to look in, for a program in the folder `own`.
 fn places(own: &Path) -> Vec<PathBuf> {
     let mut places = vec![own.join("configs")];
-    places.extend(crate::full::packages(own).iter().map(|package| package.join("configs")));
-    let repository = own.join("../../configs");
+    places.extend(
+        super::full_program::packages(own)
+            .iter()
+            .map(|package| package.join("configs")),
+    );
+    let repository = own.join("../configs");
     // A project with a Python environment in it may have its own configs/.
     if repository.join("src/check.rs").is_file() {
         places.push(repository);
@@ -156,7 +160,7 @@ pub(crate) mod tests {
 
     /// The folder `configs` of the repository.
     pub(crate) fn repository() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs")
     }
 
     pub(crate) fn shipped(name: &str) -> Shipped {

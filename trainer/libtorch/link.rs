@@ -1,0 +1,34 @@
+//! Build script of the crates with binaries (`build = "../trainer/libtorch/link.rs"`). It writes the
+//! path of the linked libtorch into a binary, so that a copy of it runs from any folder of this
+//! machine. And it keeps libtorch out of the program `dyad`.
+
+/// The program without libtorch: its package here, and its name.
+const LIGHT: [(&str, &str); 2] = [("agents", "dyad"), ("tests", "dyad-light-under-test")];
+
+/// What remains of libtorch in a program that calls nothing of it. The linker drops unused
+/// functions, but not the exception tables of unused C++ functions, and these name some symbols.
+/// Defining them lets the linker drop the libraries too. A program that came to need libtorch would
+/// need further symbols, and so be linked with it: a test looks.
+const UNUSED: [&str; 8] = [
+    "_ZN3c1019UndefinedTensorImpl10_singletonE",
+    "_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+    "_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_S2_",
+    "_ZN5torch3jit6tracer12TracingStateD1Ev",
+    "_ZNK3c1010TensorImpl15decref_pyobjectEv",
+    "_ZNK3c1010TensorImpl15incref_pyobjectEv",
+    "_ZNK3c106IValue12isTensorListEv",
+    "_ZTIN3c105ErrorE",
+];
+
+pub(crate) fn main() {
+    println!("cargo::rerun-if-env-changed=LIBTORCH");
+    if let Ok(libtorch) = std::env::var("LIBTORCH") {
+        println!("cargo::rustc-link-arg=-Wl,-rpath,{libtorch}/lib");
+    }
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    for (_, light) in LIGHT.iter().filter(|(of, _)| *of == package) {
+        for symbol in UNUSED {
+            println!("cargo::rustc-link-arg-bin={light}=-Wl,--defsym={symbol}=0");
+        }
+    }
+}
