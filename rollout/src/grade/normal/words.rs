@@ -55,8 +55,9 @@ fn is_word(word: &str) -> bool {
     }
     let letters = word.chars().count();
     let capitals = letters >= 2 && word.chars().all(char::is_uppercase);
-    let vowel = lower.contains(['a', 'e', 'i', 'o', 'u', 'y']);
-    let titled = word.starts_with(char::is_uppercase) && letters == 3 && vowel && lower[1..] == word[1..];
+    let vowel = !lower.is_ascii() || lower.contains(['a', 'e', 'i', 'o', 'u', 'y']);
+    let tail_is_small = lower.chars().skip(1).eq(word.chars().skip(1));
+    let titled = word.starts_with(char::is_uppercase) && letters == 3 && vowel && tail_is_small;
     let long = letters >= 4 && !is_product_of_functions(&lower);
     word.contains(char::is_alphabetic) && (capitals || titled || long || SHORT.contains(&lower.as_str()))
 }
@@ -106,6 +107,8 @@ mod tests {
             "Bob",
             "infinitely many",
             "AB",
+            "Été",
+            "Ñoy",
         ] {
             assert!(is_words(words), "{words}");
         }
