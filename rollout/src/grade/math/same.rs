@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::answer::{Answer, Named};
 use super::budget::Budget;
 use super::clock::Clock;
+use super::condition::is_same_name;
 use super::expr::Expr;
 use super::interval::{cover_the_same, interval};
 use super::number::Number;
@@ -88,7 +89,7 @@ fn both_named(a: &Named, b: &Named, depth: usize, budget: &Budget) -> bool {
         (Some(a), Some(b)) => relations(a, b, budget),
         _ => false,
     };
-    equivalent || (a.name == b.name && deep(&a.value, &b.value, depth + 1, budget))
+    equivalent || (is_same_name(&a.name, &b.name) && deep(&a.value, &b.value, depth + 1, budget))
 }
 
 /// Returns true if the terms of two ratios are proportional.

@@ -9,7 +9,7 @@ const CODES: [&str; 48] = [
     "DKK", "PLN", "CZK", "TRY", "THB", "IDR", "VND", "PHP", "MYR", "ILS", "Rs", "Rp", "RM", "Kr", "kr", "Tk",
 ];
 /// Commands of currencies.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "pounds",
     "euro",
     "EUR",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 16] = [
     "textcent",
     "textdollar",
     "dollar",
+    "mathdollar",
     "mathsterling",
 ];
 

@@ -59,7 +59,7 @@ pub(crate) fn spelled_out(text: &str) -> Option<u64> {
                 return None;
             }
             group += value as u64;
-        } else if word == "hundred" && (1..10).contains(&group) {
+        } else if word == "hundred" && (1..100).contains(&group) {
             group *= 100;
         } else {
             let (_, factor) = LARGE.iter().find(|(known, _)| *known == word)?;

@@ -68,6 +68,52 @@ fn is_product_of_functions(word: &str) -> bool {
     rest.len() < word.len() && rest.len() <= 2
 }
 
+/// Words with the meaning of a formula.
+const MEANINGS: [(&str, &str); 14] = [
+    ("no solution", "\\emptyset"),
+    ("no solutions", "\\emptyset"),
+    ("no real solution", "\\emptyset"),
+    ("no real solutions", "\\emptyset"),
+    ("empty set", "\\emptyset"),
+    ("infinity", "\\infty"),
+    ("positive infinity", "\\infty"),
+    ("negative infinity", "-\\infty"),
+    ("all real numbers", "\\mathbb{R}"),
+    ("all reals", "\\mathbb{R}"),
+    ("set of all real numbers", "\\mathbb{R}"),
+    ("does not exist", "\\text{dne}"),
+    ("limit does not exist", "\\text{dne}"),
+    ("dne", "\\text{dne}"),
+];
+
+/// Returns the formula that words mean.
+pub(crate) fn meaning(text: &str) -> Option<&'static str> {
+    if text.len() > 64 || text.contains(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let plain = plain_words(text);
+    let found = MEANINGS.iter().find(|(words, _)| *words == plain);
+    found.map(|(_, formula)| *formula)
+}
+
+/// Removes an article before other words: `an ellipse`.
+fn without_article(text: &str) -> &str {
+    let rest = ["a ", "an ", "the "]
+        .iter()
+        .find_map(|article| text.strip_prefix(article));
+    rest.filter(|rest| rest.chars().take_while(|c| c.is_alphabetic()).count() > 1)
+        .unwrap_or(text)
+}
+
+/// Removes the ending of an ordinal from a date: `may 15th`.
+fn without_ordinal(text: &str) -> &str {
+    let ends = ["st", "nd", "rd", "th"]
+        .iter()
+        .find_map(|ending| text.strip_suffix(ending));
+    ends.filter(|rest| rest.ends_with(|c: char| c.is_ascii_digit()))
+        .unwrap_or(text)
+}
+
 /// Returns words in lower case with single spaces. Brackets around a single letter are dropped:
 /// `(B)` becomes `b`.
 pub(crate) fn plain_words(text: &str) -> String {
@@ -82,7 +128,7 @@ pub(crate) fn plain_words(text: &str) -> String {
     let inner = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
     match inner {
         Some(inner) if inner.chars().count() == 1 => inner.to_owned(),
-        _ => text.to_owned(),
+        _ => without_ordinal(without_article(text)).to_owned(),
     }
 }
 
