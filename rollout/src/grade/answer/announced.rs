@@ -96,6 +96,7 @@ fn said(behind: &str) -> Option<&str> {
     let mut rest = behind;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c));
+        rest = without_leading(rest);
         if let Some(formula) = delimited::set_off(rest) {
             return Some(formula);
         }

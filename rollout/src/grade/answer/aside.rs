@@ -133,7 +133,7 @@ fn clause(line: &str) -> Option<&str> {
 fn is_outside(before: &str) -> bool {
     let count = |sign: char| before.matches(sign).count();
     let dollars = count('$') - before.matches("\\$").count();
-    (dollars % 2 == 0 || dollars == 1) && count('{') == count('}') && count('(') == count(')')
+    (dollars.is_multiple_of(2) || dollars == 1) && count('{') == count('}') && count('(') == count(')')
 }
 
 /// Returns true if brackets hold a computation or words that leave the answer as it is.

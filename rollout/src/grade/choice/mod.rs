@@ -158,8 +158,8 @@ fn last_line(text: &str) -> Chosen {
     }
 }
 
-/// Returns the letter that is all of the first line, before its reasons. Other lines choose no other
-/// letter.
+/// Returns the letter that is all of the first line, before its reasons. Returns nothing if another
+/// line is another letter.
 fn first_line(text: &str) -> Chosen {
     let Some((line, _)) = text.trim_start().split_once('\n') else {
         return Chosen::Nothing;

@@ -8,7 +8,7 @@ const NEAR: usize = 48;
 /// Most letters that are looked at, from the end.
 const MOST: usize = 256;
 
-const CHOOSING: [&str; 25] = [
+const CHOOSING: [&str; 26] = [
     "choose",
     "pick",
     "select",
@@ -34,6 +34,7 @@ const CHOOSING: [&str; 25] = [
     "it has to be",
     "no, it is",
     "no, it's",
+    "which is",
 ];
 const NEGATIONS: [&str; 8] = ["not", "n't", "n’t", "never", "cannot", "wouldn't", "no", "neither"];
 /// Words between a verb and its letter.
@@ -298,7 +299,8 @@ fn is_choosing(before: &str, after: &str) -> bool {
 fn is_concluding(before: &str, after: &str) -> bool {
     let sentence = before.rsplit(['.', '\n', '!', '?', ':', ';']).next().unwrap_or(before);
     let words = named(sentence).trim().trim_end_matches(',').trim();
-    CONCLUDING.contains(&words) && ends_sentence(after)
+    let arrow = before.trim_end_matches(['(', '*', ' ']).ends_with(['→', '⇒']);
+    (arrow || CONCLUDING.contains(&words)) && ends_sentence(after)
 }
 
 fn ends_sentence(after: &str) -> bool {

@@ -8,7 +8,6 @@ use super::condition;
 use super::congruence::congruence;
 use super::expr::Expr;
 use super::groups::{all_merged, merged};
-use super::number::Number;
 use super::pieces::{is_command, is_separator, signed, split, trimmed, with_ampersands};
 use super::relation::{self, Relation};
 use super::words::{in_words, letters, of_congruence, with_equals_signs, with_joined_relations};

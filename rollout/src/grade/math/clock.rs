@@ -71,7 +71,18 @@ fn plain(text: &str) -> Option<String> {
     }
     let mut plain = text.to_lowercase();
     for look in [
-        "\\text", "\\mathrm", "\\textrm", "{", "}", "\\ ", "\\,", "\\;", "~", ".", "$",
+        "\\displaystyle",
+        "\\text",
+        "\\mathrm",
+        "\\textrm",
+        "{",
+        "}",
+        "\\ ",
+        "\\,",
+        "\\;",
+        "~",
+        ".",
+        "$",
     ] {
         plain = plain.replace(look, "");
     }

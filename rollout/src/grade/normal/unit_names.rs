@@ -85,7 +85,7 @@ pub(crate) fn without_unit(text: &str) -> Option<&str> {
         .replace("\\frac", "");
     let is_number =
         bare.contains(|c: char| c.is_ascii_digit()) && !bare.contains(|c: char| c.is_alphabetic() || "=<>".contains(c));
-    (is_number && !bare.contains(", ") && before.matches('$').count() % 2 == 0).then_some(before)
+    (is_number && !bare.contains(", ") && before.matches('$').count().is_multiple_of(2)).then_some(before)
 }
 
 /// Chinese units after a number. Words of scale (`万`, `亿`, `倍`) are left out, because they change
