@@ -3,7 +3,7 @@
 use crate::grade::normal::scale::is_factor;
 
 /// Beginnings of clauses that say the same in other words.
-const CLAUSES: [&str; 15] = [
+const CLAUSES: [&str; 22] = [
     ", which is ",
     ", which equals ",
     ", which are ",
@@ -19,6 +19,13 @@ const CLAUSES: [&str; 15] = [
     ", since ",
     ", because ",
     ", as ",
+    ", namely ",
+    " as ",
+    ", not ",
+    " — not ",
+    " and not ",
+    " rather than ",
+    " instead of ",
 ];
 /// Words that take an answer back, add to it, or change it.
 const HEDGES: [&str; 35] = [
@@ -94,8 +101,11 @@ pub(crate) fn without_reason(text: &str) -> &str {
     let Some(before) = without_aside(line) else { return text };
     let aside = line[before.len()..].trim_start_matches([' ', ',', '(']);
     let reason = REASONS.iter().any(|word| aside.starts_with(word));
+    let rejected = ["extraneous", "rejected", "discarded", "invalid"]
+        .iter()
+        .any(|word| aside.contains(word));
     let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
-    if reason || computation {
+    if reason || rejected || computation {
         &text[..start + before.len()]
     } else {
         text

@@ -248,6 +248,12 @@ pub(super) fn is_one_of_several(rest: &str) -> bool {
         };
         let spaced =
             !sign.starts_with(char::is_alphabetic) || !behind.starts_with(char::is_alphanumeric) || is_han_word(sign);
+        let doubt = ["maybe ", "perhaps ", "possibly ", "even "];
+        let behind = behind.trim_start();
+        let behind = doubt
+            .iter()
+            .find_map(|word| behind.strip_prefix(word))
+            .unwrap_or(behind);
         let next = without_name(behind).trim_start_matches(['(', '[', ' ', '$', '*']);
         let capital = is_single_capital(next);
         // `A or a tree`

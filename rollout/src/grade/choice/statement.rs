@@ -139,7 +139,12 @@ const FITTING: [&str; 8] = [
 /// Words for choices at the beginning of a sentence that ends with `is B`.
 const CHOICES: [&str; 6] = ["option", "choice", "statement", "answer", "alternative", "one"];
 /// Sentences that consist of such words and a letter conclude with it.
-const CONCLUDING: [&str; 14] = [
+const CONCLUDING: [&str; 19] = [
+    "i'd",
+    "i think it's",
+    "i think it is",
+    "i believe it's",
+    "i believe it is",
     "so",
     "therefore",
     "thus",
@@ -202,7 +207,9 @@ fn last_word(text: &str) -> &str {
 /// `C is correct`, `option (C) is the right answer`.
 fn is_right(before: &str, after: &str) -> bool {
     let after = without_brackets(unset(after).trim_start());
-    if after.strip_prefix("it is").is_some_and(ends_sentence) && named(before).trim_end().ends_with(['.', '\n']) {
+    let begins = named(before).trim_end();
+    let begins = begins.is_empty() || begins.ends_with(['.', '\n']);
+    if begins && after.strip_prefix("it is").is_some_and(ends_sentence) {
         return true;
     }
     let Some(rest) = VERBS.iter().find_map(|verb| after.strip_prefix(verb)) else {

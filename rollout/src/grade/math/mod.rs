@@ -129,7 +129,18 @@ fn last_values(text: &str) -> Vec<&str> {
     let list = listed(text);
     let alone = list.as_ref().is_none_or(|list| !list.whole);
     let value = last::value(text).filter(|_| alone);
-    list.map(|list| list.text).into_iter().chain(value).collect()
+    let counted = value.and_then(|value| counted(text, value));
+    let values = list.map(|list| list.text).into_iter().chain(value);
+    values.chain(counted).collect()
+}
+
+/// Returns the number of `There are 7 values of $n$`, where the last formula is only a letter.
+fn counted<'a>(text: &'a str, value: &str) -> Option<&'a str> {
+    let before = &text[..value.as_ptr().addr() - text.as_ptr().addr()];
+    let letter = value.len() == 1 && value.starts_with(char::is_alphabetic);
+    let sentence = before.rsplit(['\n', ';', '?', '!']).next()?;
+    let sentence = sentence.rsplit(". ").next()?;
+    last::number(sentence).filter(|_| letter)
 }
 
 /// Returns true for a line that is a formula, or a word, and nothing else.

@@ -41,7 +41,10 @@ pub(crate) fn option(text: &str) -> Option<(char, &str)> {
         "\\frac", "\\dfrac", "\\tfrac", "\\sqrt", "\\text", "\\pi", "\\$", "\\{", "\\left",
     ];
     let value_follows = begins || formula.iter().any(|command| value.starts_with(command));
-    (apart && value_follows && (set || !value.starts_with(['(', '[']))).then_some((letter, value))
+    let joined = ["and ", "or ", "and~", "or~"]
+        .iter()
+        .any(|word| value.starts_with(word));
+    (apart && value_follows && !joined && (set || !value.starts_with(['(', '[']))).then_some((letter, value))
 }
 
 /// Returns what follows a command that sets words, with its brace.
@@ -97,6 +100,7 @@ mod tests {
             ("\\textbf{(B)}", None),
             ("(B)24", None),
             ("(B) + 24", None),
+            ("\\text{(B) and (C)}", None),
             ("(B) \\cup C", None),
             ("(x) 24", None),
             ("B 24", None),
