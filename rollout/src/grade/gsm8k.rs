@@ -60,7 +60,7 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     let found = match candidate.place {
         _ if plain.is_some() => plain,
         Place::Announced => prose::without_prose(&candidate.text),
-        Place::Tagged => denied::undenied(&candidate.text).and_then(last::number),
+        Place::Tagged => denied::undenied(aside::without_reason(&candidate.text)).and_then(last::number),
         _ => None,
     };
     let found = found.filter(|text| Quantity::read(text).is_some())?.to_owned();
@@ -76,7 +76,8 @@ pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
         .text
         .strip_suffix('!')
         .filter(|_| candidate.place == Place::Announced)?;
-    number.bytes().all(|byte| byte.is_ascii_digit()).then_some(number)
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then_some(number)
 }
 
 /// Returns the last formula that is a number, or the last number.

@@ -186,7 +186,7 @@ fn is_sentence(text: &str) -> bool {
 }
 
 fn last_of(candidate: Candidate<'_>) -> Candidate<'_> {
-    let text = denied::undenied(&candidate.text)
+    let text = denied::undenied(aside::without_reason(&candidate.text))
         .and_then(last::value)
         .map(str::to_owned);
     Candidate {
