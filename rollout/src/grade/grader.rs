@@ -7,6 +7,7 @@ use super::doubt::{self, Doubt};
 use super::own::Own;
 use super::verdict::{self, Verdict};
 use super::{answer, choice, exact, f1, format, gsm8k, integer, label, matching, math, own};
+use crate::text::visible_text;
 
 /// The kinds of graders that `[graders.NAME] kind` accepts.
 pub const KINDS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
@@ -68,8 +69,12 @@ impl Grader {
     }
 
     /// Returns the part of a text that the grader reads: its end, or its beginning where the first
-    /// number counts.
+    /// number counts. Reasoning is left out, as a workflow leaves it out.
     pub(super) fn part(self, text: &str) -> &str {
+        let text = match self {
+            Self::Format | Self::Own(_) => text,
+            _ => visible_text(text),
+        };
         match self {
             Self::Integer(Take::First) => answer::head(text, answer::LONGEST),
             _ => answer::tail(text, answer::LONGEST),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, denied, last, marks, prose};
+use super::answer::{Candidate, Place, aside, denied, last, marks, prose};
 use super::label;
 use super::math::Quantity;
 use super::normal::wide::narrow_numbers;
@@ -27,7 +27,9 @@ pub(super) fn is_label(label: &Value) -> bool {
 
 /// Returns the text of the label's number.
 pub(super) fn read_label(label: &Value) -> Option<String> {
-    let marked = label::find(label, |text, _| Quantity::read(text).is_some());
+    let marked = label::find(label, |text, _| {
+        text.contains(char::is_numeric) && Quantity::read(text).is_some()
+    });
     marked.or_else(|| {
         let text = label::text(label)?;
         number(&narrow_numbers(&text)).map(|found| found.text.into_owned())
@@ -45,12 +47,20 @@ pub(super) fn number(text: &str) -> Option<Candidate<'_>> {
 
 /// Returns the number of a candidate: all of it, or without the words behind it.
 fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
-    if Quantity::read(&candidate.text).is_some() {
+    let plain = match candidate.place {
+        Place::Announced | Place::Hashes => aside::without_aside(&candidate.text),
+        _ => None,
+    };
+    let plain = plain
+        .or_else(|| exclaimed(candidate))
+        .filter(|text| Quantity::read(text).is_some());
+    if plain.is_none() && Quantity::read(&candidate.text).is_some() {
         return Some(candidate.clone());
     }
     let found = match candidate.place {
+        _ if plain.is_some() => plain,
         Place::Announced => prose::without_prose(&candidate.text),
-        Place::Tagged => denied::undenied(&candidate.text).and_then(last::number),
+        Place::Tagged => denied::undenied(aside::without_reason(&candidate.text)).and_then(last::number),
         _ => None,
     };
     let found = found.filter(|text| Quantity::read(text).is_some())?.to_owned();
@@ -60,10 +70,21 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     })
 }
 
+/// Returns an announced number without the exclamation mark of its sentence.
+pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
+    let number = candidate
+        .text
+        .strip_suffix('!')
+        .filter(|_| candidate.place == Place::Announced)?;
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then_some(number)
+}
+
 /// Returns the last formula that is a number, or the last number.
 fn last_number(text: &str) -> Option<Candidate<'_>> {
-    let text = denied::undenied(text)?;
-    let found = [last::value(text), last::number(text)];
+    let text = denied::undenied(aside::without_reason(text))?;
+    let computation = last::line(text).filter(|line| line.contains('='));
+    let found = [computation, last::value(text), last::number(text)];
     let found = found
         .into_iter()
         .flatten()

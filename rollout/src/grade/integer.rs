@@ -3,7 +3,8 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, denied, marks, prose};
+use super::answer::{Candidate, Place, aside, denied, last, marks, prose};
+use super::gsm8k::exclaimed;
 use super::normal::minus;
 use super::normal::wide::narrow_numbers;
 use super::{label, math};
@@ -55,7 +56,8 @@ pub(super) fn is_label(label: &Value) -> bool {
 
 /// Returns the label as a whole number.
 pub(super) fn read_label(label: &Value) -> Option<String> {
-    read(&label::find(label, |text, _| read(text).is_some())?)
+    let usable = |text: &str| text.contains(char::is_numeric) && read(text).is_some();
+    read(&label::find(label, |text, _| usable(text))?)
 }
 
 /// Returns the number that is marked, else the last whole number of the text; or, with
@@ -76,11 +78,18 @@ pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
 
 /// Returns the number of a candidate: all of it, or without the words behind it.
 fn number_of(candidate: &Candidate<'_>) -> Option<String> {
-    read(&candidate.text).or_else(|| match candidate.place {
-        Place::Announced => read(prose::without_prose(&candidate.text)?),
-        Place::Tagged => last_integer(&candidate.text),
+    let plain = match candidate.place {
+        Place::Announced | Place::Hashes => aside::without_aside(&candidate.text),
         _ => None,
-    })
+    };
+    let plain = plain.or_else(|| exclaimed(candidate)).and_then(read);
+    plain
+        .or_else(|| read(&candidate.text))
+        .or_else(|| match candidate.place {
+            Place::Announced => read(prose::without_prose(&candidate.text)?),
+            Place::Tagged => last_integer(&candidate.text),
+            _ => None,
+        })
 }
 
 /// Returns the first number, with commas between groups of three digits. A minus right before it
@@ -108,7 +117,10 @@ fn first_integer(text: &str) -> Option<String> {
 /// Returns the last run of digits with its sign. Commas may stand between groups of three digits.
 /// Returns `None` if a fraction other than zeros follows.
 fn last_integer(text: &str) -> Option<String> {
-    let text = denied::undenied(text)?;
+    let text = denied::undenied(aside::without_reason(text))?;
+    if let Some(number) = last::line(text).filter(|line| line.contains('=')).and_then(read) {
+        return Some(number);
+    }
     let bytes = text.as_bytes();
     let mut end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
     let start = loop {

@@ -95,7 +95,8 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
 fn said(behind: &str) -> Option<&str> {
     let mut rest = behind;
     loop {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*', '_', '=', '>'].contains(&c));
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c));
+        rest = without_leading(rest);
         if let Some(formula) = delimited::set_off(rest) {
             return Some(formula);
         }

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 /// Nouns that name an answer. A linking word, or a sign, must follow.
-const NOUNS: [&str; 40] = [
+const NOUNS: [&str; 41] = [
     "answer",
+    "ans",
     "antwort",
     "respuesta",
     "réponse",
@@ -95,7 +96,7 @@ const JOINED_LINKS: [&str; 16] = [
     "는",
 ];
 /// Words that may stand between a noun and its link.
-const BETWEEN: [&str; 62] = [
+const BETWEEN: [&str; 63] = [
     "đúng",
     "yang",
     "benar",
@@ -121,6 +122,7 @@ const BETWEEN: [&str; 62] = [
     "choice",
     "option",
     "letter",
+    "key",
     "value",
     "number",
     "for",
@@ -189,7 +191,7 @@ const BEFORE: [&str; 26] = [
     "required",
 ];
 /// Words before an announcement that make it a condition or a question.
-const CONDITIONS: [&str; 18] = [
+const CONDITIONS: [&str; 19] = [
     "if",
     "suppose",
     "assume",
@@ -208,6 +210,7 @@ const CONDITIONS: [&str; 18] = [
     "until",
     "guess",
     "say",
+    "let",
 ];
 /// Words that cancel an announcement if they stand right before it. They mean: not, must not,
 /// wrongly, a candidate, if.

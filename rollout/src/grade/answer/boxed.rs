@@ -124,6 +124,12 @@ fn is_joining(between: Option<&str>, before: &str) -> bool {
     JOINING.contains(&name.map_or(words.as_str(), |name| words.trim_end_matches(name)))
 }
 
+/// Returns the word or the sign between two formulas, if it makes one list of them.
+pub(super) fn joins(between: &str) -> Option<&'static str> {
+    let words = Some(between).filter(|between| between.len() <= NEAR).map(bare)?;
+    JOINING.into_iter().find(|joining| *joining == words)
+}
+
 /// Returns a text without white space, delimiters and typesetting.
 fn bare(text: &str) -> String {
     let mut words = text.to_lowercase();

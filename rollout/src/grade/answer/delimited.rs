@@ -20,13 +20,25 @@ struct Open {
     square: Option<usize>,
 }
 
-/// Returns the range of the last formula, without its delimiters. One pass, whatever the text is.
+/// Signs that mark the end of a proof.
+const ENDS: [&str; 5] = ["\\square", "\\blacksquare", "\\Box", "\\qed", "\\checkmark"];
+
+/// Returns the range of the last formula, without its delimiters.
 pub(super) fn last(text: &str) -> Option<Range<usize>> {
+    all(text).pop()
+}
+
+/// Returns the range of every formula, without its delimiters. One pass, whatever the text is.
+pub(super) fn all(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
-    let (mut open, mut found, mut at) = (Open::default(), None, 0);
+    let (mut open, mut found, mut at) = (Open::default(), Vec::new(), 0);
     let mut ends = |start: Option<usize>, end: usize| {
-        if let Some(start) = start.filter(|start| !text[*start..end].trim().is_empty()) {
-            found = Some(start..end);
+        let is_formula = |start: &usize| {
+            let inside = text[*start..end].trim();
+            !inside.is_empty() && !ENDS.contains(&inside)
+        };
+        if let Some(start) = start.filter(is_formula) {
+            found.push(start..end);
         }
     };
     while at < bytes.len() {
@@ -108,7 +120,7 @@ pub(super) fn set_off(text: &str) -> Option<&str> {
 }
 
 /// Returns the right side of the last row, if the formula has rows.
-pub(super) fn last_row(formula: &str) -> &str {
+pub(crate) fn last_row(formula: &str) -> &str {
     let has = |names: &[&str]| names.iter().any(|name| formula.contains(name));
     if !formula.starts_with("\\begin{") || !has(&ROWS) || has(&TABLES) {
         return formula;

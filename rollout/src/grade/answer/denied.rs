@@ -3,7 +3,8 @@
 use super::{last, tail};
 
 /// Words and signs that deny the value after them.
-const DENIALS: [&str; 24] = [
+const DENIALS: [&str; 25] = [
+    "than",
     "not",
     "never",
     "cannot",
@@ -58,7 +59,12 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
     match starts.find_map(|start| denial(&text[..start])) {
         None => Some(text),
         // Only one of several contrasts is read, so this is one pass.
-        Some(before) => before.trim_end().strip_suffix(','),
+        Some(before) => {
+            let clause = before
+                .rsplit_once(", ")
+                .filter(|(_, clause)| clause.starts_with("which "));
+            clause.map_or_else(|| before.trim_end().strip_suffix(','), |(before, _)| Some(before))
+        }
     }
 }
 
@@ -108,6 +114,7 @@ mod tests {
             "x \\neq 5",
             "It is NOT $5",
             "It never equals \\frac{1}{2}",
+            "It is more than 5.",
         ] {
             assert_eq!(undenied(text), None, "{text}");
         }
@@ -117,6 +124,7 @@ mod tests {
     fn a_contrast_leaves_the_value_before_it() {
         assert_eq!(undenied("It is 3, not 5."), Some("It is 3"));
         assert_eq!(undenied("It is 3, not $5$."), Some("It is 3"));
+        assert_eq!(undenied("It is 7, which is more than 6."), Some("It is 7"));
     }
 
     #[test]

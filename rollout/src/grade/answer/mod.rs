@@ -5,17 +5,20 @@
 
 pub(super) mod announced;
 pub(super) mod announcing;
+pub(super) mod aside;
 pub(super) mod boxed;
 mod delimited;
 pub(super) mod denied;
 mod hashes;
 pub(super) mod last;
+pub(super) mod listed;
 pub(super) mod prose;
 mod tags;
 
 use std::borrow::Cow;
 use std::fmt;
 
+pub(super) use self::delimited::last_row;
 use super::normal::setting::unwrapped;
 
 /// Longest part of a text that a grader reads, in bytes. Graders are linear, so this bounds their

@@ -1,5 +1,6 @@
 //! Reads the words after a number: some may be dropped, some change the number.
 
+use super::aside::without_aside;
 use crate::grade::normal::names::{PLAIN, is_mathematics};
 use crate::grade::normal::scale::{changes as changes_number, is_scale};
 
@@ -10,6 +11,14 @@ const REASONS: [&str; 3] = ["because", "since", "as"];
 /// Returns `None` if no words follow a number, or if they change it: `3 times 5`, `2 hours and 30
 /// minutes`.
 pub(crate) fn without_prose(line: &str) -> Option<&str> {
+    if let Some(cut) = without_aside(line) {
+        return Some(without_words(cut).unwrap_or(cut));
+    }
+    without_words(line)
+}
+
+/// Returns a formula without the words that directly follow it.
+fn without_words(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
     let (mut at, mut depth, mut number) = (0, 0usize, false);
     while let Some(byte) = bytes.get(at) {

@@ -181,7 +181,10 @@ fn ends(rest: &str, form: Form) -> bool {
     match rest.chars().next() {
         None | Some(')' | ']') => true,
         // `e.g.`, `B.12`
+        // A question is no choice: `The answer is C? No.`
+        Some('?') if form.said => false,
         Some('.' | ',' | ':' | ';' | '!' | '?') => !form.small || !rest[1..].starts_with(char::is_alphanumeric),
+        Some('→' | '—' | '–') => form.said && !form.small,
         Some(next) if is_of_asia(next) => form.said && !form.small,
         Some(next) if form.closed => !next.is_alphanumeric(),
         Some(next) if next.is_whitespace() => ends_before_space(rest, form),
@@ -200,7 +203,8 @@ fn ends_before_space(rest: &str, form: Form) -> bool {
     let bracket = form.bracketed && behind.starts_with([')', ']']);
     let words =
         form.said && !form.small && !is_article(form.letter, behind) && !behind.starts_with(['=', '<', '>', '+']);
-    behind.is_empty() || line || bracket || words || (!form.small && is_explained(behind))
+    let reason = ["because ", "since "].iter().any(|word| behind.starts_with(word));
+    behind.is_empty() || line || bracket || words || (!form.small && (reason || is_explained(behind)))
 }
 
 /// Returns true if words in brackets or behind a dash explain the letter: `C (Paris)`, `C - Paris`.
@@ -244,6 +248,12 @@ pub(super) fn is_one_of_several(rest: &str) -> bool {
         };
         let spaced =
             !sign.starts_with(char::is_alphabetic) || !behind.starts_with(char::is_alphanumeric) || is_han_word(sign);
+        let doubt = ["maybe ", "perhaps ", "possibly ", "even "];
+        let behind = behind.trim_start();
+        let behind = doubt
+            .iter()
+            .find_map(|word| behind.strip_prefix(word))
+            .unwrap_or(behind);
         let next = without_name(behind).trim_start_matches(['(', '[', ' ', '$', '*']);
         let capital = is_single_capital(next);
         // `A or a tree`

@@ -12,11 +12,12 @@ use super::label;
 use super::normal::wide::narrow;
 
 /// Nouns that name a choice, besides those that name an answer.
-const NOUNS: [&str; 11] = [
+const NOUNS: [&str; 12] = [
     "choice",
     "option",
     "letter",
     "response",
+    "solution",
     "alternative",
     "opción",
     "opcion",
@@ -67,7 +68,8 @@ fn narrowed(text: &str) -> String {
 /// - the box and the tag,
 /// - the last announcement that has a letter after it,
 /// - a sentence that says which letter is right,
-/// - without a box and a tag: the last line, the last letter in brackets, the text itself.
+/// - without a box and a tag: the last line, the first line, the last letter in brackets, the text
+///   itself.
 pub(super) fn answer(text: &str) -> Option<(Place, char)> {
     let (place, chosen) = chosen(&narrowed(text))?;
     chosen.letter().map(|letter| (place, letter))
@@ -100,6 +102,7 @@ fn chosen(text: &str) -> Option<(Place, Chosen)> {
         .or_else(|| hashes.find(|(_, found)| found.is_something()))
         .or_else(stated)
         .or_else(|| open(last_line(text)))
+        .or_else(|| open(first_line(text)))
         .or_else(|| open(bracketed(text)))
         .or_else(|| open(whole(text)))
 }
@@ -140,12 +143,30 @@ fn last_line(text: &str) -> Chosen {
         .find(|line| !line.trim().is_empty())
         .unwrap_or_default();
     let line = line.trim_start_matches(['#', '>', ' ', '-', '*']).trim();
+    // `✅ B`, `∴ B`
+    let line = line
+        .trim_start_matches(|c: char| !c.is_ascii() && !c.is_alphanumeric())
+        .trim_start();
     let signs = |c: char| !c.is_alphanumeric();
     let bare = line.trim_matches(signs);
     let named = bare.rsplit(' ').next().unwrap_or(bare).trim_matches(signs);
     let short = line.split_whitespace().count() <= 3 && named.chars().count() == 1;
     if short || is_last_paragraph(text) {
         letter::alone(line)
+    } else {
+        Chosen::Nothing
+    }
+}
+
+/// Returns the letter that is all of the first line, before its reasons. Returns nothing if another
+/// line is another letter.
+fn first_line(text: &str) -> Chosen {
+    let Some((line, _)) = text.trim_start().split_once('\n') else {
+        return Chosen::Nothing;
+    };
+    let letters = line.chars().filter(|c| c.is_alphanumeric()).count();
+    if letters == 1 {
+        whole(text.trim_start())
     } else {
         Chosen::Nothing
     }
@@ -187,7 +208,10 @@ fn bracketed(text: &str) -> Chosen {
 
 /// Returns the letter with which the text begins, unless the text is a list of choices.
 fn whole(text: &str) -> Chosen {
-    let found = letter::alone(text);
+    let text = text.trim_start_matches(['#', '>', ' ']);
+    let first = text.lines().next().unwrap_or_default();
+    let single = first.chars().filter(|c| c.is_alphanumeric()).count() == 1;
+    let found = letter::alone(if single { first } else { text });
     let other = |line: &str| match letter::alone(line) {
         Chosen::Letter(letter) => found != Chosen::Letter(letter),
         _ => false,

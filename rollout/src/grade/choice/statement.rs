@@ -1,6 +1,6 @@
 //! Reads sentences that choose a letter without naming an answer: `C is correct`, `I choose C`.
 
-use super::letter::LETTERS;
+use super::letter::{LETTERS, is_one_of_several};
 
 /// How much of a text around a letter is read, in bytes.
 const NEAR: usize = 48;
@@ -8,7 +8,7 @@ const NEAR: usize = 48;
 /// Most letters that are looked at, from the end.
 const MOST: usize = 256;
 
-const CHOOSING: [&str; 11] = [
+const CHOOSING: [&str; 26] = [
     "choose",
     "pick",
     "select",
@@ -20,6 +20,21 @@ const CHOOSING: [&str; 11] = [
     "selected",
     "choosing",
     "picking",
+    "would say",
+    "i'd say",
+    "left with",
+    "leaves",
+    "leaves only",
+    "leaves us with",
+    "leaving",
+    "leaving us with",
+    "matches",
+    "corresponds to",
+    "it must be",
+    "it has to be",
+    "no, it is",
+    "no, it's",
+    "which is",
 ];
 const NEGATIONS: [&str; 8] = ["not", "n't", "n’t", "never", "cannot", "wouldn't", "no", "neither"];
 /// Words between a verb and its letter.
@@ -50,7 +65,7 @@ const CONDITIONS: [&str; 14] = [
     "assertion",
     "unless",
 ];
-const VERBS: [&str; 8] = [
+const VERBS: [&str; 9] = [
     "is ",
     "was ",
     "must be ",
@@ -58,9 +73,11 @@ const VERBS: [&str; 8] = [
     "should be ",
     "has to be ",
     "seems ",
+    "appears ",
     "looks ",
 ];
-const ADVERBS: [&str; 8] = [
+const ADVERBS: [&str; 9] = [
+    "to be ",
     "the ",
     "clearly ",
     "therefore ",
@@ -70,7 +87,7 @@ const ADVERBS: [&str; 8] = [
     "our ",
     "my ",
 ];
-const RIGHT: [&str; 8] = [
+const RIGHT: [&str; 13] = [
     "correct",
     "right",
     "best answer",
@@ -79,9 +96,55 @@ const RIGHT: [&str; 8] = [
     "answer",
     "most accurate",
     "most appropriate",
+    "only one that",
+    "only option",
+    "only choice",
+    "only correct",
+    "only answer",
 ];
+/// Words behind `the only one that` with which a sentence chooses nothing.
+const NEGATIVE: [&str; 9] = [
+    "not",
+    "n't",
+    "n’t",
+    "false",
+    "incorrect",
+    "wrong",
+    "except",
+    "least",
+    "fails",
+];
+/// Words before a letter that report what others think.
+const REPORTING: [&str; 8] = [
+    "might think",
+    "may think",
+    "could think",
+    "might think that",
+    "may think that",
+    "some say",
+    "tempting to think",
+    "tempting to think that",
+];
+/// What a letter does behind `only`.
+const FITTING: [&str; 8] = [
+    "is true",
+    "is correct",
+    "is right",
+    "fits",
+    "works",
+    "satisfies",
+    "matches",
+    "remains",
+];
+/// Words for choices at the beginning of a sentence that ends with `is B`.
+const CHOICES: [&str; 6] = ["option", "choice", "statement", "answer", "alternative", "one"];
 /// Sentences that consist of such words and a letter conclude with it.
-const CONCLUDING: [&str; 14] = [
+const CONCLUDING: [&str; 19] = [
+    "i'd",
+    "i think it's",
+    "i think it is",
+    "i believe it's",
+    "i believe it is",
     "so",
     "therefore",
     "thus",
@@ -111,7 +174,11 @@ pub(super) fn last(text: &str) -> Option<char> {
         let start = text.floor_char_boundary(at.saturating_sub(NEAR));
         let end = text.floor_char_boundary((at + 1 + NEAR).min(text.len()));
         let (before, after) = (text[start..at].to_lowercase(), text[at + 1..end].to_lowercase());
-        let chosen = is_right(&before, &after) || is_choosing(&before, &after) || is_concluding(&before, &after);
+        if is_one_of_several(&text[at + 1..]) {
+            return None;
+        }
+        let ways = [is_right, is_choosing, is_concluding, is_only, is_made, is_named];
+        let chosen = ways.iter().any(|way| way(&before, &after));
         chosen.then_some(letter)
     })
 }
@@ -139,10 +206,13 @@ fn last_word(text: &str) -> &str {
 
 /// `C is correct`, `option (C) is the right answer`.
 fn is_right(before: &str, after: &str) -> bool {
-    let Some(rest) = VERBS
-        .iter()
-        .find_map(|verb| unset(after).trim_start().strip_prefix(verb))
-    else {
+    let after = without_brackets(unset(after).trim_start());
+    let begins = named(before).trim_end();
+    let begins = begins.is_empty() || begins.ends_with(['.', '\n']);
+    if begins && after.strip_prefix("it is").is_some_and(ends_sentence) {
+        return true;
+    }
+    let Some(rest) = VERBS.iter().find_map(|verb| after.strip_prefix(verb)) else {
         return false;
     };
     let mut rest = rest;
@@ -150,7 +220,72 @@ fn is_right(before: &str, after: &str) -> bool {
         rest = shorter;
     }
     let right = RIGHT.iter().any(|word| rest.starts_with(word));
-    right && !CONDITIONS.contains(&last_word(named(before)))
+    let only = !rest.starts_with("only") || is_positive(sentence(rest));
+    let before = named(before);
+    let reported = REPORTING.iter().any(|words| before.ends_with(words));
+    right && only && !reported && !CONDITIONS.contains(&last_word(before))
+}
+
+/// Removes words in brackets behind a letter: `C (whale) is correct`.
+fn without_brackets(after: &str) -> &str {
+    let inside = after.strip_prefix('(').and_then(|inside| inside.split_once(')'));
+    inside.map_or(after, |(_, rest)| rest.trim_start())
+}
+
+/// Returns the text up to the end of its sentence.
+fn sentence(text: &str) -> &str {
+    text.split(['.', '\n', '!', '?', ';']).next().unwrap_or(text)
+}
+
+fn is_positive(words: &str) -> bool {
+    !words
+        .split_whitespace()
+        .any(|word| NEGATIVE.iter().any(|negative| word.ends_with(negative)))
+}
+
+/// `Only statement B is true.`, `only (B) fits`
+fn is_only(before: &str, after: &str) -> bool {
+    let mut rest = named(before);
+    rest = rest.strip_suffix("statement").unwrap_or(rest).trim_end();
+    let after = without_brackets(unset(after).trim_start());
+    last_word(rest) == "only" && FITTING.iter().any(|fits| after.starts_with(fits)) && is_positive(sentence(after))
+}
+
+/// `which makes B the correct answer`
+fn is_made(before: &str, after: &str) -> bool {
+    let before = named(before);
+    let making = ["makes", "making"].contains(&last_word(before)) && is_positive(before);
+    let after = without_brackets(unset(after).trim_start());
+    let rest = after.strip_prefix("the ").unwrap_or_default();
+    making
+        && ["correct", "right", "best", "only"]
+            .iter()
+            .any(|word| rest.starts_with(word))
+        && is_positive(sentence(rest))
+}
+
+/// `The only option that fits is B.`
+fn is_named(before: &str, after: &str) -> bool {
+    let start = before.rsplit(['.', '\n', '!', '?', ':', ';']).next().unwrap_or(before);
+    let words = named(start).trim();
+    let begins = [
+        "the ",
+        "so the ",
+        "thus the ",
+        "hence the ",
+        "therefore the ",
+        "so, the ",
+        "thus, the ",
+        "therefore, the ",
+    ];
+    let mentions = words.split(' ').any(|word| CHOICES.contains(&word));
+    let whole = start.len() < before.len() || before.len() < NEAR;
+    whole
+        && begins.iter().any(|begin| words.starts_with(begin))
+        && words.ends_with(" is")
+        && mentions
+        && is_positive(words)
+        && ends_sentence(after)
 }
 
 /// `I choose C.`, `I'd go with option (C) because ..`.
@@ -171,7 +306,8 @@ fn is_choosing(before: &str, after: &str) -> bool {
 fn is_concluding(before: &str, after: &str) -> bool {
     let sentence = before.rsplit(['.', '\n', '!', '?', ':', ';']).next().unwrap_or(before);
     let words = named(sentence).trim().trim_end_matches(',').trim();
-    CONCLUDING.contains(&words) && ends_sentence(after)
+    let arrow = before.trim_end_matches(['(', '*', ' ']).ends_with(['→', '⇒']);
+    (arrow || CONCLUDING.contains(&words)) && ends_sentence(after)
 }
 
 fn ends_sentence(after: &str) -> bool {

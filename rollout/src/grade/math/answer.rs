@@ -4,18 +4,21 @@ use super::base::based;
 use super::brackets::european;
 use super::clock::Clock;
 use super::collection::{collection, without};
+use super::condition;
+use super::congruence::congruence;
 use super::expr::Expr;
 use super::groups::{all_merged, merged};
-use super::number::Number;
 use super::pieces::{is_command, is_separator, signed, split, trimmed, with_ampersands};
 use super::relation::{self, Relation};
+use super::words::{in_words, letters, of_congruence, with_equals_signs, with_joined_relations};
+use crate::grade::answer::last_row;
 use crate::grade::normal::lexer::tokens;
+use crate::grade::normal::minus;
 use crate::grade::normal::numeral;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::token::Token;
 use crate::grade::normal::unit::stripped;
-use crate::grade::normal::words::{is_words, plain_words};
-use crate::grade::normal::{minus, number_words::spelled_out};
+use crate::grade::normal::words::{is_words, meaning, plain_words};
 
 /// Deepest nesting of sets and tuples.
 const DEEPEST: usize = 6;
@@ -81,7 +84,7 @@ impl Answer {
     /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str, side: Side) -> Self {
         // `500/-` is how rupees are written.
-        let text = undelimited(text).trim_end_matches("/-");
+        let text = last_row(undelimited(text)).trim_end_matches("/-");
         let words = || Self::Words(plain_words(text));
         if let Some(time) = Clock::read(text) {
             return Self::Time(time);
@@ -89,9 +92,13 @@ impl Answer {
         if let Some(name) = based(text) {
             return Self::Value(Expr::Variable(name), false);
         }
-        if let Some(number) = spelled_out(text).and_then(Number::whole) {
-            return Self::Value(Expr::Number(number, 0), false);
+        if let Some(number) = in_words(text) {
+            return Self::Value(number, false);
         }
+        if let Some(found) = congruence(text) {
+            return of_congruence(found, side);
+        }
+        let text = meaning(text).unwrap_or(text);
         if is_words(text) {
             return words();
         }
@@ -132,6 +139,9 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     }
     let tokens = trimmed(tokens);
     if let [Token::Text(words)] = tokens {
+        if let Some(letters) = letters(words).filter(|_| context.depth == 0) {
+            return Some(Answer::Set(letters));
+        }
         return Some(match is_one_number(words) && context.depth == 0 {
             true => Answer::parse(words, context.side),
             false => Answer::Words(plain_words(words)),
@@ -139,6 +149,8 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     }
     let changed = european(tokens)
         .or_else(|| in_proportion(tokens))
+        .or_else(|| with_joined_relations(tokens))
+        .or_else(|| with_equals_signs(tokens))
         .or_else(|| with_ampersands(tokens, |token| relation::op(token).is_some()));
     let tokens = changed.as_deref().unwrap_or(tokens);
     if let Some(computed) = with_grouped_digits(tokens, context) {
@@ -146,8 +158,14 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     }
     let merged = merged(tokens);
     let tokens = merged.as_deref().unwrap_or(tokens);
+    if let Some(formula) = condition::before_words(tokens) {
+        return read(formula, context.deeper());
+    }
     let pieces = split(tokens, is_separator)?;
     if pieces.len() > 1 {
+        if let Some(formula) = condition::of_list(&pieces) {
+            return read(formula, context.deeper());
+        }
         let all = elements(&pieces, context)?;
         return Some(together(tokens, &all).unwrap_or(Answer::Set(all)));
     }
@@ -179,7 +197,21 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
             read(&signed(tokens, '-'), context.deeper())?,
         ]));
     }
-    collection(tokens, context).or_else(|| value(tokens))
+    collection(tokens, context)
+        .or_else(|| value(tokens))
+        .or_else(|| named_point(tokens, context))
+}
+
+/// Reads `P(3,-2)`.
+fn named_point(tokens: &[Token], context: Context) -> Option<Answer> {
+    let (name, coordinates) = condition::point(tokens)?;
+    let value = read(coordinates, context.deeper()).filter(|value| matches!(value, Answer::Tuple(..)))?;
+    Some(Answer::Named(Named {
+        name: vec![name],
+        value: Box::new(value),
+        relation: None,
+        stands: true,
+    }))
 }
 
 /// Returns the computation `1,000 + 500 = 1,500`. Its commas group digits, since the sides are

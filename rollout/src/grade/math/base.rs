@@ -37,7 +37,18 @@ pub(super) fn based(text: &str) -> Option<String> {
     }
     let mut plain = text.to_owned();
     for look in [
-        "\\left", "\\right", "\\text", "\\mathrm", "\\ ", "\\,", "$", "{", "}", "~", "\\_",
+        "\\displaystyle",
+        "\\left",
+        "\\right",
+        "\\text",
+        "\\mathrm",
+        "\\ ",
+        "\\,",
+        "$",
+        "{",
+        "}",
+        "~",
+        "\\_",
     ] {
         plain = plain.replace(look, if look == "\\_" { "_" } else { "" });
     }

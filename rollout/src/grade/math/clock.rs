@@ -12,25 +12,12 @@ impl Clock {
     /// Reads `10:30 a.m.`, `3 PM` and `09:05`. Without a half of the day, `10:30` is a ratio too,
     /// so only minutes that begin with a zero make it a time.
     pub(super) fn read(text: &str) -> Option<Self> {
-        if text.len() > 64 || !text.starts_with(|c: char| c.is_ascii_digit() || c == '\\' || c == '{') {
-            return None;
-        }
-        let mut plain = text.to_lowercase();
-        for look in [
-            "\\text", "\\mathrm", "\\textrm", "{", "}", "\\ ", "\\,", "\\;", "~", ".", "$",
-        ] {
-            plain = plain.replace(look, "");
-        }
-        let plain: String = plain.chars().filter(|c| !c.is_whitespace()).collect();
+        let plain = plain(text)?;
         let half = ["am", "pm"].into_iter().find(|half| plain.ends_with(half));
         let time = half.map_or(plain.as_str(), |half| plain.trim_end_matches(half));
         let (hours, minutes) = match time.split_once(':') {
             Some((hours, minutes)) => (hours, Some(minutes)),
             None => (time, None),
-        };
-        let number = |digits: &str| {
-            let short = (1..=2).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
-            digits.parse::<u32>().ok().filter(|_| short)
         };
         let written = number(hours)?;
         let past = minutes.map_or(Some(0), |minutes| number(minutes).filter(|_| minutes.len() == 2))?;
@@ -50,6 +37,23 @@ impl Clock {
         })
     }
 
+    /// Reads hours and minutes without a half of the day: `3:45`, `18:15`.
+    pub(super) fn bare(text: &str) -> Option<Self> {
+        let plain = plain(text)?;
+        let (hours, minutes) = plain.split_once(':')?;
+        let (hour, past) = (number(hours)?, number(minutes)?);
+        (hour <= 23 && past <= 59 && minutes.len() == 2).then_some(Self {
+            minutes: hour * 60 + past,
+            hour: None,
+        })
+    }
+
+    /// Returns true if a clock of twelve hours, or one of twenty-four, shows this time so.
+    pub(super) fn is_at(self, bare: Self) -> bool {
+        const HALF: u32 = 12 * 60;
+        self.minutes == bare.minutes || (bare.minutes <= HALF + 59 && self.minutes % HALF == bare.minutes % HALF)
+    }
+
     pub(super) fn same(self, other: Self) -> bool {
         self.minutes == other.minutes
     }
@@ -58,4 +62,34 @@ impl Clock {
     pub(super) fn hour(self) -> Option<u32> {
         self.hour
     }
+}
+
+/// Returns a short text that begins like a time, without typesetting and in lower case.
+fn plain(text: &str) -> Option<String> {
+    if text.len() > 64 || !text.starts_with(|c: char| c.is_ascii_digit() || c == '\\' || c == '{') {
+        return None;
+    }
+    let mut plain = text.to_lowercase();
+    for look in [
+        "\\displaystyle",
+        "\\text",
+        "\\mathrm",
+        "\\textrm",
+        "{",
+        "}",
+        "\\ ",
+        "\\,",
+        "\\;",
+        "~",
+        ".",
+        "$",
+    ] {
+        plain = plain.replace(look, "");
+    }
+    Some(plain.chars().filter(|c| !c.is_whitespace()).collect())
+}
+
+fn number(digits: &str) -> Option<u32> {
+    let short = (1..=2).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|_| short)
 }

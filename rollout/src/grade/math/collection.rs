@@ -94,8 +94,10 @@ pub(super) fn without(tokens: &[Token], context: Context) -> Option<Answer> {
         [Token::Symbol('{'), inside @ .., Token::Symbol('}')] => escaped(inside),
         set => set.to_vec(),
     };
-    let Answer::Set(holes) = collection(&set, context.deeper())? else {
-        return None;
+    let holes = match collection(&set, context.deeper())? {
+        Answer::Set(holes) => holes,
+        Answer::Tuple(open, close, ends) => return outside(open, &ends, close),
+        _ => return None,
     };
     let hole = |hole: Answer| match hole {
         Answer::Value(expr, false) => Some((expr.value(&|_| f64::NAN)?.as_real()?, expr)),
@@ -103,6 +105,20 @@ pub(super) fn without(tokens: &[Token], context: Context) -> Option<Answer> {
     };
     let holes: Option<Vec<(f64, Expr)>> = holes.into_iter().map(hole).collect();
     except(holes?)
+}
+
+/// Returns the real numbers outside an interval.
+fn outside(open: char, ends: &[Answer], close: char) -> Option<Answer> {
+    let [low, high] = ends else { return None };
+    let infinity = |expr| Answer::Value(expr, false);
+    let below = vec![infinity(Expr::Negative(Box::new(Expr::Infinity))), low.clone()];
+    let above = vec![high.clone(), infinity(Expr::Infinity)];
+    let before = if open == '(' { ']' } else { ')' };
+    let behind = if close == ')' { '[' } else { '(' };
+    Some(Answer::Union(vec![
+        Answer::Tuple('(', before, below),
+        Answer::Tuple(behind, ')', above),
+    ]))
 }
 
 /// Returns the real numbers without some values.

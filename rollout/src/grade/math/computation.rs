@@ -30,12 +30,15 @@ pub(super) fn read(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Con
     let terms: Option<Vec<(Expr, Number, bool)>> = sides.iter().map(|side| number(side, context)).collect();
     let terms = terms?;
     let answer = |(expr, _, percent): &(Expr, Number, bool)| Answer::Value(expr.clone(), *percent);
+    let (first, rest) = terms.split_first()?;
     let has_degrees = terms.iter().any(|(expr, ..)| matches!(expr, Expr::Degrees(_)));
+    if has_degrees && rest.iter().all(|term| is_same_angle(first, term)) {
+        return Some(Answer::Same(terms.iter().map(answer).collect()));
+    }
     if has_units || has_degrees {
-        // 90 degrees are half of pi, and 5 cm are 0.05 m.
+        // 5 cm are 0.05 m.
         return terms.last().map(answer);
     }
-    let (first, rest) = terms.split_first()?;
     let mut kept = vec![answer(first)];
     for (at, term) in rest.iter().enumerate() {
         let rough = ops[..=at].contains(&Op::Approx);
@@ -46,6 +49,15 @@ pub(super) fn read(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Con
         }
     }
     Some(Answer::Same(kept))
+}
+
+/// Returns true if two terms are the same angle: 90 degrees are half of pi.
+fn is_same_angle(a: &(Expr, Number, bool), b: &(Expr, Number, bool)) -> bool {
+    let radians = |(expr, value, _): &(Expr, Number, bool)| match expr {
+        Expr::Degrees(_) => value.clone().multiply(Number::rounded(std::f64::consts::PI / 180.0)?),
+        _ => Some(value.clone()),
+    };
+    radians(a).zip(radians(b)).is_some_and(|(a, b)| Number::equal(&a, &b))
 }
 
 /// Returns true if two terms are equal, where a percentage may be its hundredth.
@@ -66,9 +78,14 @@ fn rounds(exact: &(Expr, Number, bool), term: &(Expr, Number, bool), rough: bool
     let (Some(value), Some(written)) = (exact.1.as_real(), term.1.as_real()) else {
         return false;
     };
-    if exact.2 != term.2 || (!rough && exact.0.is_literal()) {
+    if !rough && exact.0.is_literal() {
         return false;
     }
+    let value = match (exact.2, term.2) {
+        (false, true) => value * 100.0,
+        (true, false) => value / 100.0,
+        _ => value,
+    };
     let (distance, places) = ((value - written).abs(), term.0.places());
     if places > 0 {
         let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300)) * (1.0 + 1e-9);

@@ -11,13 +11,17 @@ mod brackets;
 mod budget;
 mod clock;
 mod collection;
+mod compare;
 mod complex;
 mod computation;
+mod condition;
+mod congruence;
 mod expr;
 mod functions;
 mod gamma;
 mod groups;
 mod interval;
+mod measure;
 mod names;
 mod number;
 mod numerals;
@@ -26,21 +30,25 @@ mod pieces;
 mod quantity;
 mod relation;
 mod same;
+mod words;
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
 use self::answer::{Answer, Side};
-use self::budget::Budget;
 use self::budget::LONGEST;
+pub(super) use self::compare::equal;
+#[cfg(test)]
+use self::compare::equal_within;
 pub(super) use self::quantity::{Quantity, whole};
-use self::same::same;
-use super::answer::{Candidate, Place, announced, denied, last, marks, prose};
+use super::answer::listed::listed;
+use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose};
+use super::gsm8k::exclaimed;
 use super::label;
-use super::normal::unit_names::is_next_to_number;
+use super::normal::unit_names::{is_next_to_number, without_unit};
 use super::normal::wide::narrow_numbers;
-use super::normal::words::{is_words, plain_words};
+use super::normal::words::is_words;
 
 /// Most words of a label. A longer text is a solution, which no answer repeats.
 const MOST_WORDS: usize = 40;
@@ -101,14 +109,38 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
         return Vec::new();
     }
     let line = last::line(text).filter(|line| is_answer_line(line));
-    let value = line
-        .or_else(|| denied::undenied(text).and_then(last::value))
-        .map(|value| Candidate {
-            place: Place::Last,
-            text: Cow::Borrowed(value),
-        });
-    let found = value.into_iter().chain(other);
+    let mut values = line.map_or_else(|| last_values(text), |line| vec![line]);
+    // A date is an answer in words.
+    let words = |line: &&str| line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && !is_formula(line);
+    values.extend(last::line(text).filter(words));
+    let values = values.into_iter().map(|value| Candidate {
+        place: Place::Last,
+        text: Cow::Borrowed(value),
+    });
+    let found = values.chain(other);
     found.filter(|candidate| is_usable(&candidate.text)).collect()
+}
+
+/// Returns the list with which a text ends, the last value, or both.
+fn last_values(text: &str) -> Vec<&str> {
+    let Some(text) = denied::undenied(aside::without_reason(text)) else {
+        return Vec::new();
+    };
+    let list = listed(text);
+    let alone = list.as_ref().is_none_or(|list| !list.whole);
+    let value = last::value(text).filter(|_| alone);
+    let counted = value.and_then(|value| counted(text, value));
+    let values = list.map(|list| list.text).into_iter().chain(value);
+    values.chain(counted).collect()
+}
+
+/// Returns the number of `There are 7 values of $n$`, where the last formula is only a letter.
+fn counted<'a>(text: &'a str, value: &str) -> Option<&'a str> {
+    let before = &text[..value.as_ptr().addr() - text.as_ptr().addr()];
+    let letter = value.len() == 1 && value.starts_with(char::is_alphabetic);
+    let sentence = before.rsplit(['\n', ';', '?', '!']).next()?;
+    let sentence = sentence.rsplit(". ").next()?;
+    last::number(sentence).filter(|_| letter)
 }
 
 /// Returns true for a line that is a formula, or a word, and nothing else.
@@ -132,7 +164,20 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
         place: candidate.place,
         text: Cow::Owned(cut.to_owned()),
     });
-    std::iter::once(candidate).chain(cut).collect()
+    // Outside a formula a letter behind a number is a unit: `4 m`, `$4$ K`.
+    let unit = without_unit(&candidate.text).map(|number| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(number.to_owned()),
+    });
+    let exclaimed = exclaimed(&candidate).map(|number| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(number.to_owned()),
+    });
+    std::iter::once(candidate)
+        .chain(cut)
+        .chain(unit)
+        .chain(exclaimed)
+        .collect()
 }
 
 /// Returns true for a sentence between tags, in which the last value may be the answer.
@@ -141,7 +186,7 @@ fn is_sentence(text: &str) -> bool {
 }
 
 fn last_of(candidate: Candidate<'_>) -> Candidate<'_> {
-    let text = denied::undenied(&candidate.text)
+    let text = denied::undenied(aside::without_reason(&candidate.text))
         .and_then(last::value)
         .map(str::to_owned);
     Candidate {
@@ -156,20 +201,4 @@ fn is_usable(answer: &str) -> bool {
 
 fn is_formula(text: &str) -> bool {
     is_usable(text) && !matches!(Answer::parse(text, Side::Answer), Answer::Words(_))
-}
-
-/// Returns true if an answer and a label are equal as text, or in meaning within
-/// [`budget::MOST_STEPS`].
-pub(super) fn equal(answer: &str, label: &str) -> bool {
-    equal_within(answer, label, &Budget::new())
-}
-
-fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
-    if answer.trim() == label.trim() {
-        return true;
-    }
-    let (a, b) = (Answer::parse(answer, Side::Answer), Answer::parse(label, Side::Label));
-    let words = matches!(a, Answer::Words(_)) || matches!(b, Answer::Words(_));
-    let in_words = |text: &str| Some(plain_words(text)).filter(|text| text.contains(char::is_alphabetic));
-    same(&a, &b, budget) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
 }

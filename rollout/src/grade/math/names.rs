@@ -10,7 +10,9 @@ const NAMED: [&str; 11] = [
     "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "lg", "det", "gcd",
 ];
 /// Commands that are not understood and may have a value.
-const OPAQUE: [&str; 9] = ["lim", "sum", "int", "prod", "iint", "overline", "max", "min", "mathbb"];
+const OPAQUE: [&str; 10] = [
+    "lim", "sum", "int", "prod", "iint", "overline", "max", "min", "mathbb", "ldots",
+];
 const LONGEST: usize = 14;
 
 /// Returns true for the name of a value: letters, with brackets and commas, without numbers and
@@ -35,7 +37,17 @@ pub(super) fn is_opaque_name(tokens: &[Token]) -> bool {
     let words = matches!(tokens, [Token::Text(_)]);
     let term = |token: &Token| matches!(token, Token::Letter(_) | Token::Symbol(':'));
     let ratio = tokens.contains(&Token::Symbol(':')) && tokens.iter().all(term);
-    words || ratio || tokens.iter().any(opaque) || is_bracketed_points(tokens)
+    let of_words = tokens.iter().any(|token| matches!(token, Token::Text(_)))
+        && tokens
+            .iter()
+            .all(|token| matches!(token, Token::Text(_) | Token::Symbol('{' | '}' | '/')) || is_command(token, "frac"));
+    let count = tokens.first() == Some(&Token::Symbol('#'));
+    words || of_words || count || ratio || tokens.iter().any(opaque) || is_bracketed_points(tokens)
+}
+
+/// Returns true for a determinant or a product of matrices.
+pub(super) fn has_matrix(tokens: &[Token]) -> bool {
+    tokens.iter().any(|token| is_command(token, "begin matrix"))
 }
 
 /// Returns true for `f(..)` and `P(..)`, whatever the argument is.

@@ -105,7 +105,7 @@ fn is_numeric(first: &Token, rest: &[Token]) -> bool {
     }
 }
 
-fn decimal(digits: &str) -> Option<Expr> {
+pub(super) fn decimal(digits: &str) -> Option<Expr> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let exact = if digits.contains('.') {
         let numerator: Option<BigInt> = format!("{whole}{fraction}").parse().ok();

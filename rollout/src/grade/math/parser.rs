@@ -295,7 +295,7 @@ impl<'a> Parser<'a> {
 
     fn function(&mut self, name: &str) -> Option<Expr> {
         let base = if name == "log" && self.eat('_') {
-            Some(self.argument(true)?)
+            Some(self.base()?)
         } else {
             None
         };
@@ -328,6 +328,15 @@ impl<'a> Parser<'a> {
             Some(power) => Expr::Power(boxed(value), boxed(power)),
             None => value,
         })
+    }
+
+    /// Reads the base of a logarithm. A number on its own is no mixed number: `\log_2\frac{1}{8}`.
+    fn base(&mut self) -> Option<Expr> {
+        if let Some(Token::Number(digits, _)) = self.peek() {
+            self.rest = &self.rest[1..];
+            return super::numerals::decimal(digits);
+        }
+        self.argument(true)
     }
 
     /// Reads a bracket, or the factors up to the next sign or function: `\sin 2x\cos x`.

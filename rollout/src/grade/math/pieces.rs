@@ -26,7 +26,7 @@ const JOINING: [&str; 12] = [
 pub(super) fn is_separator(token: &Token) -> bool {
     match token {
         Token::Symbol(c) => [',', ';', '和', '或'].contains(c),
-        Token::Text(words) => JOINING.contains(&words.trim().trim_matches(',').trim()),
+        Token::Text(words) => words.trim() == "," || JOINING.contains(&words.trim().trim_matches(',').trim()),
         _ => false,
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn trimmed(mut tokens: &[Token]) -> &[Token] {
         tokens = before;
     }
     while let [first, after @ ..] = tokens
-        && (stop(first) || *first == Token::Symbol('='))
+        && (stop(first) || *first == Token::Symbol('=') || is_command(first, "implies"))
     {
         tokens = after;
     }

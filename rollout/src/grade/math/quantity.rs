@@ -5,6 +5,7 @@ use super::budget::{Budget, LONGEST};
 use super::expr::Expr;
 use super::number::Number;
 use super::same::same;
+use super::words::in_words;
 
 /// An answer that is a number, or one number in several spellings.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub(crate) struct Quantity(Answer);
 impl Quantity {
     /// Reads a text that is one number, with its currency, its unit and its name.
     pub(crate) fn read(text: &str) -> Option<Self> {
-        if text.len() > LONGEST || !text.contains(char::is_numeric) {
+        if text.len() > LONGEST || !(text.contains(char::is_numeric) || in_words(text).is_some()) {
             return None;
         }
         let answer = Answer::parse(text, Side::Answer);
@@ -30,7 +31,7 @@ fn is_number(answer: &Answer) -> bool {
     match answer {
         Answer::Value(expr, _) => value(expr).is_some(),
         Answer::Named(named) => named.stands && is_number(&named.value),
-        Answer::Same(terms) => terms.iter().all(is_number),
+        Answer::Same(terms) => terms.iter().any(is_number),
         Answer::Time(time) => time.hour().is_some(),
         _ => false,
     }

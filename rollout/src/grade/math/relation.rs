@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::answer::{Answer, Context, Named, Side};
 use super::computation::{self, number};
 use super::expr::Expr;
-use super::names::{is_name, is_opaque_name};
+use super::names::{has_matrix, is_name, is_opaque_name};
 use crate::grade::normal::token::Token;
 
 /// `left OP right`. Greater is written as less.
@@ -122,19 +122,19 @@ fn equation(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Context) -
     if is_name(first) {
         return Some(named(first, rest()?, true));
     }
-    if let ([left, right], true) = (sides, is_name(last)) {
+    // `\ln 2` is no name on the right of a formula with variables.
+    let names = is_name(last) && (number(last, context).is_none() || number(first, context).is_some());
+    if let ([left, right], true) = (sides, names) {
         return Some(named(right, super::answer::read(left, context.deeper())?, true));
     }
     if number(first, context).is_some() {
         return last_has_variables(last).then(|| relations(sides)).flatten();
     }
-    if Expr::parse(first).is_none() {
-        // A sum, an integral or a limit with its value.
-        return is_opaque_name(first)
-            .then(rest)
-            .flatten()
-            .map(|value| named(first, value, true));
+    // A sum, an integral or a limit with its value.
+    if has_matrix(first) || (is_opaque_name(first) && !is_opaque_name(last)) {
+        return rest().map(|value| named(first, value, true));
     }
+    Expr::parse(first)?;
     if last_has_variables(last) {
         return relations(sides);
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::answer::{Answer, Named};
 use super::budget::Budget;
 use super::clock::Clock;
+use super::condition::is_same_name;
 use super::expr::Expr;
 use super::interval::{cover_the_same, interval};
 use super::number::Number;
@@ -88,7 +89,7 @@ fn both_named(a: &Named, b: &Named, depth: usize, budget: &Budget) -> bool {
         (Some(a), Some(b)) => relations(a, b, budget),
         _ => false,
     };
-    equivalent || (a.name == b.name && deep(&a.value, &b.value, depth + 1, budget))
+    equivalent || (is_same_name(&a.name, &b.name) && deep(&a.value, &b.value, depth + 1, budget))
 }
 
 /// Returns true if the terms of two ratios are proportional.
@@ -217,7 +218,7 @@ fn rounds(written: &Expr, x: &Number, y: &Number) -> bool {
 /// Returns true if a / b is the same number at all points where both have values, and `accept`
 /// accepts it.
 fn ratio(a: &Expr, b: &Expr, budget: &Budget, accept: impl Fn(f64) -> bool) -> bool {
-    let (mut found, mut first) = (0, None);
+    let (mut found, mut real, mut first) = (0, 0, None);
     let size = a.size() + b.size();
     for point in 0..POINTS {
         if !budget.spend(size) {
@@ -232,6 +233,12 @@ fn ratio(a: &Expr, b: &Expr, budget: &Budget, accept: impl Fn(f64) -> bool) -> b
         if !(tells(&x) && tells(&y)) || Number::too_small_to_tell(&x, &y) {
             continue;
         }
+        let reals = [&x, &y].iter().filter(|value| value.as_real().is_some()).count();
+        // Where a real function has no real value, the branch of a root is a matter of taste.
+        if reals == 0 && real >= ENOUGH {
+            continue;
+        }
+        real += reals / 2;
         found += 1;
         if x.is_zero() && y.is_zero() {
             continue;

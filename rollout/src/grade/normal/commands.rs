@@ -4,7 +4,7 @@
 use super::token::Token;
 
 /// Commands that change only the look of a formula.
-const LOOKS: [&str; 49] = [
+const LOOKS: [&str; 54] = [
     "left",
     "right",
     "big",
@@ -54,6 +54,11 @@ const LOOKS: [&str; 49] = [
     "Large",
     "strut",
     "num",
+    "checkmark",
+    "square",
+    "blacksquare",
+    "Box",
+    "qed",
 ];
 const WORDS: [&str; 18] = [
     "text",
@@ -81,7 +86,7 @@ const DEGREES: [&str; 4] = ["degree", "textdegree", "degrees", "deg"];
 const QUANTITIES: [&str; 3] = ["SI", "qty", "SIrange"];
 
 /// Names with the same meaning, each with the name that replaces it.
-const ALIASES: [(&str, &str); 64] = [
+const ALIASES: [(&str, &str); 67] = [
     ("dfrac", "frac"),
     ("tfrac", "frac"),
     ("cfrac", "frac"),
@@ -146,6 +151,9 @@ const ALIASES: [(&str, &str); 64] = [
     ("varphi", "phi"),
     ("vartheta", "theta"),
     ("ohm", "Omega"),
+    ("bigcup", "cup"),
+    ("vee", "lor"),
+    ("wedge", "land"),
 ];
 
 pub(super) fn is_look(name: &str) -> bool {

@@ -3,13 +3,13 @@
 /// Signs of currencies. The dollar is also the delimiter of formulas.
 const SIGNS: &str = "€£¥￥₹₽₩₪₫₺₴₦฿₱₡₲₵₸₮₨¢₿";
 /// Codes and abbreviations before or after an amount.
-const CODES: [&str; 48] = [
-    "AED", "SAR", "EGP", "NGN", "KES", "PKR", "BDT", "UAH", "HUF", "ARS", "CLP", "TWD", "USD", "EUR", "GBP", "INR",
-    "JPY", "CNY", "RMB", "CHF", "CAD", "AUD", "NZD", "HKD", "SGD", "KRW", "BRL", "MXN", "ZAR", "RUB", "SEK", "NOK",
-    "DKK", "PLN", "CZK", "TRY", "THB", "IDR", "VND", "PHP", "MYR", "ILS", "Rs", "Rp", "RM", "Kr", "kr", "Tk",
+const CODES: [&str; 49] = [
+    "AED", "SAR", "EGP", "NGN", "KES", "PKR", "BDT", "UAH", "HUF", "ARS", "CLP", "TWD", "USD", "US", "EUR", "GBP",
+    "INR", "JPY", "CNY", "RMB", "CHF", "CAD", "AUD", "NZD", "HKD", "SGD", "KRW", "BRL", "MXN", "ZAR", "RUB", "SEK",
+    "NOK", "DKK", "PLN", "CZK", "TRY", "THB", "IDR", "VND", "PHP", "MYR", "ILS", "Rs", "Rp", "RM", "Kr", "kr", "Tk",
 ];
 /// Commands of currencies.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "pounds",
     "euro",
     "EUR",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 16] = [
     "textcent",
     "textdollar",
     "dollar",
+    "mathdollar",
     "mathsterling",
 ];
 

@@ -12,6 +12,8 @@ pub(super) mod minus;
 pub(super) mod names;
 pub(super) mod number_words;
 pub(super) mod numeral;
+pub(super) mod option;
+mod raised;
 pub(super) mod scale;
 pub(super) mod setting;
 mod signs;

@@ -38,6 +38,12 @@ const LONGEST: usize = 120;
 pub(crate) fn spelled_out(text: &str) -> Option<u64> {
     // `sixty-eight (68)`
     if let Some((words, digits)) = text.trim().strip_suffix(')').and_then(|text| text.split_once('(')) {
+        // `68 (sixty-eight)`
+        let (words, digits) = if words.contains(|c: char| c.is_ascii_digit()) {
+            (digits, words)
+        } else {
+            (words, digits)
+        };
         let digits: u64 = digits.trim().parse().ok()?;
         return spelled_out(words).filter(|number| *number == digits);
     }
@@ -59,7 +65,7 @@ pub(crate) fn spelled_out(text: &str) -> Option<u64> {
                 return None;
             }
             group += value as u64;
-        } else if word == "hundred" && (1..10).contains(&group) {
+        } else if word == "hundred" && (1..100).contains(&group) {
             group *= 100;
         } else {
             let (_, factor) = LARGE.iter().find(|(known, _)| *known == word)?;
@@ -86,6 +92,10 @@ mod tests {
             ("\\text{two hundred and five}", Some(205)),
             ("three thousand four hundred", Some(3400)),
             ("zero", Some(0)),
+            ("sixty-eight (68)", Some(68)),
+            ("68 (sixty-eight)", Some(68)),
+            ("68 (sixty-nine)", None),
+            ("68 (68)", None),
             ("one two", None),
             ("twenty eleven", None),
             ("million", None),

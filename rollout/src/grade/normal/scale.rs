@@ -147,6 +147,11 @@ pub(super) fn factor(word: &str) -> Option<String> {
     Some(format!("1{}", "0".repeat(power)))
 }
 
+/// Returns true for a word of scale: `million`, `dozens`.
+pub(crate) fn is_factor(word: &str) -> bool {
+    factor(word).is_some()
+}
+
 /// Returns the word of a letter of scale behind money.
 pub(super) fn of_money(letters: &str) -> Option<&'static str> {
     let found = LETTERS.iter().find(|(known, _)| *known == letters);

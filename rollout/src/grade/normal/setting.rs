@@ -2,6 +2,14 @@
 
 use super::commands::{is_look, is_word};
 
+/// Tags of bold and slanted type.
+const TAGS: [(&str, &str); 4] = [
+    ("<b>", "</b>"),
+    ("<strong>", "</strong>"),
+    ("<i>", "</i>"),
+    ("<em>", "</em>"),
+];
+
 /// Removes the typesetting before an answer: white space, dollar signs, stars, braces, quotes,
 /// commands.
 pub(crate) fn unset(mut text: &str) -> &str {
@@ -9,6 +17,10 @@ pub(crate) fn unset(mut text: &str) -> &str {
         |c: char| c.is_whitespace() || ['$', '*', '{', '}', '~', '"', '“', '”', '`', '«', '„', '\''].contains(&c);
     loop {
         let rest = text.trim_start_matches(mark).trim_start_matches("__");
+        let rest = TAGS
+            .iter()
+            .find_map(|(open, _)| rest.strip_prefix(open))
+            .unwrap_or(rest);
         let rest = without_command(rest).unwrap_or(rest);
         if rest.len() == text.len() {
             return rest;
@@ -38,7 +50,8 @@ pub(crate) fn without_closing(mut text: &str) -> (&str, bool) {
         let closing = spaced
             .unwrap_or(text)
             .strip_prefix(['}', '*'])
-            .or_else(|| text.strip_prefix("__"));
+            .or_else(|| text.strip_prefix("__"))
+            .or_else(|| TAGS.iter().find_map(|(_, close)| text.strip_prefix(close)));
         let quiet = ["\\right", "\\)", "\\]", "$", "\"", "”", "`", "»", "“", "'"]
             .iter()
             .find_map(|sign| text.strip_prefix(sign));
@@ -52,7 +65,7 @@ pub(crate) fn without_closing(mut text: &str) -> (&str, bool) {
 
 /// Removes delimiters of a formula and marks of bold type around the whole text.
 pub(crate) fn undelimited(text: &str) -> &str {
-    const AROUND: [(&str, &str); 9] = [
+    const AROUND: [(&str, &str); 10] = [
         ("$$", "$$"),
         ("$", "$"),
         ("**", "**"),
@@ -60,6 +73,7 @@ pub(crate) fn undelimited(text: &str) -> &str {
         ("*", "*"),
         ("_", "_"),
         ("`", "`"),
+        ("\"", "\""),
         ("\\(", "\\)"),
         ("\\[", "\\]"),
     ];

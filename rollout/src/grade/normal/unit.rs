@@ -1,5 +1,6 @@
 //! Drops units of measure, because they are not compared, and reads words of scale.
 
+use super::raised::{exponent, of_sun, ordinal};
 use super::token::Token;
 use super::unit_names::is_han_unit;
 use super::wide::is_han;
@@ -61,7 +62,14 @@ fn before(out: &mut Vec<Token>, rest: &[Token]) -> usize {
     }
     let name = matches!(rest.get(1), Some(Token::Symbol('=' | ':')))
         || rest.get(1).is_some_and(|next| next.is_command("approx"));
-    let neutral = name || words.trim_end().ends_with([':', '=']) || is_neutral(words);
+    if ["negative", "minus"].contains(&words.trim().to_lowercase().as_str()) {
+        out.push(Token::Symbol('-'));
+        return 1;
+    }
+    let sentence = [" is", " are", " equals"]
+        .iter()
+        .any(|verb| words.trim_end().ends_with(verb));
+    let neutral = name || sentence || words.trim_end().ends_with([':', '=']) || is_neutral(words);
     usize::from(is_unit(words) && neutral)
 }
 
@@ -145,6 +153,11 @@ fn behind(out: &mut Vec<Token>, rest: &[Token]) -> usize {
         [Token::Symbol(c), ..] if is_han(*c) && matches!(out.last(), Some(Token::Number(..))) => han(out, rest),
         [Token::Symbol('/' | '*'), Token::Text(words), ..] if is_unit(words) => run(rest),
         [Token::Symbol('(' | '['), ..] => bracketed(rest),
+        [Token::Letter('M' | 'R' | 'L'), Token::Symbol('_'), sun @ ..]
+            if matches!(out.last(), Some(Token::Number(..))) =>
+        {
+            of_sun(sun)
+        }
         [Token::Command(name), ..] if name == "frac" => quotient(rest),
         [Token::Command(name), after @ ..] if ["mu", "Omega", "AA", "Delta"].contains(&name.as_str()) => {
             let number = matches!(out.last(), Some(Token::Number(..)));
@@ -282,31 +295,6 @@ fn is_word(words: &str) -> bool {
     words.chars().take_while(|c| c.is_alphabetic()).count() > 3
 }
 
-/// Returns the number of tokens of an ordinal's ending: `12^{\text{th}}`, `90^{o}`.
-fn ordinal(out: &[Token], rest: &[Token]) -> Option<usize> {
-    out.last().filter(|last| last.is_number())?;
-    let ending = |words: &str| ["st", "nd", "rd", "th", "o"].contains(&words.trim());
-    match rest {
-        [Token::Symbol('^'), Token::Text(words), ..] if ending(words) => Some(2),
-        [
-            Token::Symbol('^'),
-            Token::Symbol('{'),
-            Token::Text(words),
-            Token::Symbol('}'),
-            ..,
-        ] if ending(words) => Some(4),
-        [
-            Token::Symbol('^'),
-            Token::Symbol('{'),
-            Token::Letter(a),
-            Token::Letter(b),
-            Token::Symbol('}'),
-            ..,
-        ] if ending(&format!("{a}{b}")) => Some(5),
-        _ => None,
-    }
-}
-
 /// Reads Chinese words of scale and units.
 fn han(out: &mut Vec<Token>, rest: &[Token]) -> usize {
     let unit_sign = |token: &&Token| matches!(token, Token::Symbol(c) if *c == '/' || is_han(*c));
@@ -331,30 +319,6 @@ fn han(out: &mut Vec<Token>, rest: &[Token]) -> usize {
         after
     } else {
         0
-    }
-}
-
-/// Returns the number of tokens of a unit's exponent; 0 without one.
-fn exponent(tokens: &[Token]) -> usize {
-    match tokens {
-        [Token::Symbol('^'), Token::Number(..), ..] => 2,
-        [Token::Symbol('^'), Token::Symbol('-'), Token::Number(..), ..] => 3,
-        [
-            Token::Symbol('^'),
-            Token::Symbol('{'),
-            Token::Number(..),
-            Token::Symbol('}'),
-            ..,
-        ] => 4,
-        [
-            Token::Symbol('^'),
-            Token::Symbol('{'),
-            Token::Symbol('-'),
-            Token::Number(..),
-            Token::Symbol('}'),
-            ..,
-        ] => 5,
-        _ => 0,
     }
 }
 

@@ -2,6 +2,7 @@
 //! behind a number they are prose.
 
 use super::names::is_mathematics;
+use super::setting::undelimited;
 use super::{currency, scale};
 
 /// Units right behind a number or a space. Single letters are left out, because they may be
@@ -69,6 +70,22 @@ pub(crate) fn is_next_to_number(word: &str) -> bool {
         || scale::is_scale(word)
         || scale::is_percent(word)
         || currency::is_code(word)
+}
+
+/// Returns a number without the letter of its unit behind white space: `4 m`, `$4$ K`.
+pub(crate) fn without_unit(text: &str) -> Option<&str> {
+    let text = undelimited(text.trim_end_matches(['.', ' ']));
+    let number = text.strip_suffix(|c| LETTERS.contains(c) || "FT".contains(c))?;
+    let before = ["\\,", "\\ ", "\\;", "~", " "]
+        .iter()
+        .find_map(|space| number.strip_suffix(space))?;
+    let bare = before
+        .replace("\\times", "")
+        .replace("\\cdot", "")
+        .replace("\\frac", "");
+    let is_number =
+        bare.contains(|c: char| c.is_ascii_digit()) && !bare.contains(|c: char| c.is_alphabetic() || "=<>".contains(c));
+    (is_number && !bare.contains(", ") && before.matches('$').count().is_multiple_of(2)).then_some(before)
 }
 
 /// Chinese units after a number. Words of scale (`万`, `亿`, `倍`) are left out, because they change

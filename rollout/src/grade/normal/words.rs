@@ -55,8 +55,9 @@ fn is_word(word: &str) -> bool {
     }
     let letters = word.chars().count();
     let capitals = letters >= 2 && word.chars().all(char::is_uppercase);
-    let vowel = lower.contains(['a', 'e', 'i', 'o', 'u', 'y']);
-    let titled = word.starts_with(char::is_uppercase) && letters == 3 && vowel && lower[1..] == word[1..];
+    let vowel = !lower.is_ascii() || lower.contains(['a', 'e', 'i', 'o', 'u', 'y']);
+    let tail_is_small = lower.chars().skip(1).eq(word.chars().skip(1));
+    let titled = word.starts_with(char::is_uppercase) && letters == 3 && vowel && tail_is_small;
     let long = letters >= 4 && !is_product_of_functions(&lower);
     word.contains(char::is_alphabetic) && (capitals || titled || long || SHORT.contains(&lower.as_str()))
 }
@@ -65,6 +66,52 @@ fn is_word(word: &str) -> bool {
 fn is_product_of_functions(word: &str) -> bool {
     let rest = PLAIN.iter().fold(word.to_owned(), |rest, name| rest.replace(name, ""));
     rest.len() < word.len() && rest.len() <= 2
+}
+
+/// Words with the meaning of a formula.
+const MEANINGS: [(&str, &str); 14] = [
+    ("no solution", "\\emptyset"),
+    ("no solutions", "\\emptyset"),
+    ("no real solution", "\\emptyset"),
+    ("no real solutions", "\\emptyset"),
+    ("empty set", "\\emptyset"),
+    ("infinity", "\\infty"),
+    ("positive infinity", "\\infty"),
+    ("negative infinity", "-\\infty"),
+    ("all real numbers", "\\mathbb{R}"),
+    ("all reals", "\\mathbb{R}"),
+    ("set of all real numbers", "\\mathbb{R}"),
+    ("does not exist", "\\text{dne}"),
+    ("limit does not exist", "\\text{dne}"),
+    ("dne", "\\text{dne}"),
+];
+
+/// Returns the formula that words mean.
+pub(crate) fn meaning(text: &str) -> Option<&'static str> {
+    if text.len() > 64 || text.contains(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let plain = plain_words(text);
+    let found = MEANINGS.iter().find(|(words, _)| *words == plain);
+    found.map(|(_, formula)| *formula)
+}
+
+/// Removes an article before other words: `an ellipse`.
+fn without_article(text: &str) -> &str {
+    let rest = ["a ", "an ", "the "]
+        .iter()
+        .find_map(|article| text.strip_prefix(article));
+    rest.filter(|rest| rest.chars().take_while(|c| c.is_alphabetic()).count() > 1)
+        .unwrap_or(text)
+}
+
+/// Removes the ending of an ordinal from a date: `may 15th`.
+fn without_ordinal(text: &str) -> &str {
+    let ends = ["st", "nd", "rd", "th"]
+        .iter()
+        .find_map(|ending| text.strip_suffix(ending));
+    ends.filter(|rest| rest.ends_with(|c: char| c.is_ascii_digit()))
+        .unwrap_or(text)
 }
 
 /// Returns words in lower case with single spaces. Brackets around a single letter are dropped:
@@ -81,7 +128,7 @@ pub(crate) fn plain_words(text: &str) -> String {
     let inner = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
     match inner {
         Some(inner) if inner.chars().count() == 1 => inner.to_owned(),
-        _ => text.to_owned(),
+        _ => without_ordinal(without_article(text)).to_owned(),
     }
 }
 
@@ -106,6 +153,8 @@ mod tests {
             "Bob",
             "infinitely many",
             "AB",
+            "Été",
+            "Ñoy",
         ] {
             assert!(is_words(words), "{words}");
         }

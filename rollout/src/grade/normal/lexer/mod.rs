@@ -74,9 +74,10 @@ impl<'a> Lexer<'a> {
             '{' if self.rest.starts_with("{}") => {
                 self.skip(2);
             }
-            '{' if self.rest.starts_with("{,}") => {
+            '{' if ["{,}", "{:}"].iter().any(|sign| self.rest.starts_with(sign)) => {
+                let sign = if self.rest[1..].starts_with(':') { ':' } else { ',' };
                 self.skip(3);
-                self.push(Token::Symbol(','));
+                self.push(Token::Symbol(sign));
             }
             c if c.is_alphabetic() && self.foreign_word() => {}
             c => {
@@ -249,7 +250,15 @@ impl<'a> Lexer<'a> {
         } else {
             environment
         };
+        // The bars of `vmatrix` make a determinant.
+        let bars = ["vmatrix", "Vmatrix"].contains(&environment);
+        if bars && name == "begin" {
+            self.push(Token::Symbol('|'));
+        }
         self.push(Token::Command(format!("{name} {kind}")));
+        if bars && name == "end" {
+            self.push(Token::Symbol('|'));
+        }
         Some(())
     }
 

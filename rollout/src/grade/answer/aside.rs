@@ -1,0 +1,213 @@
+//! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
+
+use crate::grade::normal::scale::is_factor;
+
+/// Beginnings of clauses that say the same in other words.
+const CLAUSES: [&str; 22] = [
+    ", which is ",
+    ", which equals ",
+    ", which are ",
+    ", that is ",
+    ", that is, ",
+    ", i.e. ",
+    ", i.e., ",
+    ", or about ",
+    ", or approximately ",
+    ", or roughly ",
+    "; ",
+    " - that is, ",
+    ", since ",
+    ", because ",
+    ", as ",
+    ", namely ",
+    " as ",
+    ", not ",
+    " — not ",
+    " and not ",
+    " rather than ",
+    " instead of ",
+];
+/// Words that take an answer back, add to it, or change it.
+const HEDGES: [&str; 35] = [
+    "or",
+    "if",
+    "when",
+    "unless",
+    "otherwise",
+    "wrong",
+    "incorrect",
+    "not",
+    "never",
+    "no",
+    "maybe",
+    "perhaps",
+    "possibly",
+    "mod",
+    "modulo",
+    "base",
+    "also",
+    "however",
+    "but",
+    "either",
+    "neither",
+    "nor",
+    "isn't",
+    "false",
+    "instead",
+    "rather",
+    "answer",
+    "result",
+    "excluding",
+    "except",
+    "another",
+    "more",
+    "hence",
+    "thus",
+    "well",
+];
+/// Words with which an aside changes the answer before it.
+const JOINING: [&str; 8] = ["and", "plus", "minus", "times", "over", "to", "in", "per"];
+/// Beginnings of reasons and approximations behind the last value of a text.
+const REASONS: [&str; 10] = [
+    "or about",
+    "or approximately",
+    "or roughly",
+    "approximately",
+    "approx",
+    "about",
+    "≈",
+    "since ",
+    "because ",
+    "as ",
+];
+/// Signs of a computation.
+const SIGNS: &str = "+-*/×÷=≈−·";
+
+/// Returns an answer without the aside behind it. Returns `None` if there is none, or if it may
+/// change the answer.
+pub(crate) fn without_aside(line: &str) -> Option<&str> {
+    let line = line.trim_end_matches(['.', ' ', '*']);
+    let before = in_brackets(line).or_else(|| clause(line))?;
+    let before = before.trim_end_matches([' ', ',', ';', '*']);
+    before.contains(|c: char| c.is_ascii_digit()).then_some(before)
+}
+
+/// Returns a text without the reason, the approximation or the computation at its end:
+/// `There are 12 (8 + 4).`
+pub(crate) fn without_reason(text: &str) -> &str {
+    let text = text.trim_end_matches(['.', ' ', '*', '\n']);
+    let start = text.rfind('\n').map_or(0, |at| at + 1);
+    let line = &text[start..];
+    let Some(before) = without_aside(line) else { return text };
+    let aside = line[before.len()..].trim_start_matches([' ', ',', '(']);
+    let reason = REASONS.iter().any(|word| aside.starts_with(word));
+    let rejected = ["extraneous", "rejected", "discarded", "invalid"]
+        .iter()
+        .any(|word| aside.contains(word));
+    let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
+    if reason || rejected || computation {
+        &text[..start + before.len()]
+    } else {
+        text
+    }
+}
+
+/// Returns what stands before brackets at the end of a line.
+fn in_brackets(line: &str) -> Option<&str> {
+    let inside = line.strip_suffix(')')?;
+    let mut depth = 1usize;
+    let (at, _) = inside.char_indices().rev().find(|(_, c)| {
+        match c {
+            ')' => depth += 1,
+            '(' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })?;
+    let before = &line[..at];
+    let apart = before.ends_with([' ', '*', '~']) && is_outside(before);
+    (apart && is_harmless(&inside[at + 1..])).then_some(before)
+}
+
+/// Returns what stands before a clause that says the same in other words.
+fn clause(line: &str) -> Option<&str> {
+    let begins = |clause: &&str| line.find(*clause).map(|at| (at, clause.len()));
+    let (at, length) = CLAUSES.iter().filter_map(begins).min()?;
+    let (before, aside) = (&line[..at], &line[at + length..]);
+    let words = aside.starts_with(|c: char| c.is_alphanumeric() || ['$', '\\'].contains(&c));
+    let list = line[at..].starts_with(';') && !aside.starts_with(|c: char| c.is_alphabetic());
+    (words && !list && is_outside(before) && is_harmless_text(aside)).then_some(before)
+}
+
+/// Returns true if no formula, bracket or group is open.
+fn is_outside(before: &str) -> bool {
+    let count = |sign: char| before.matches(sign).count();
+    let dollars = count('$') - before.matches("\\$").count();
+    (dollars.is_multiple_of(2) || dollars == 1) && count('{') == count('}') && count('(') == count(')')
+}
+
+/// Returns true if brackets hold a computation or words that leave the answer as it is.
+fn is_harmless(content: &str) -> bool {
+    if content
+        .split(|c: char| !c.is_alphabetic())
+        .any(|word| word.chars().count() > 1)
+    {
+        return is_harmless_text(content);
+    }
+    let content = content.replace(" x ", "*");
+    let plain = |c: char| c.is_ascii_digit() || " .,$%".contains(c) || SIGNS.contains(c);
+    content.chars().all(plain) && content.contains(|c| SIGNS.contains(c)) && !content.contains(", ")
+}
+
+fn is_harmless_text(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let Some(first) = words.first() else { return false };
+    let numeric = |word: &str| word.contains(|c: char| c.is_ascii_digit());
+    // `(in thousands)` changes the number, `(8 dozen and 8)` is one.
+    let bare = |at: usize| is_factor(words[at]) && !(at > 0 && numeric(words[at - 1]));
+    !JOINING.contains(first) && !words.iter().any(|word| HEDGES.contains(word)) && !(0..words.len()).any(bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_aside;
+
+    #[test]
+    fn an_aside_is_cut_off_if_it_leaves_the_answer_as_it_is() {
+        for (line, cut) in [
+            ("84 (half of 168)", Some("84")),
+            ("12 (3 times 4)", Some("12")),
+            ("12 (3 + 9)", Some("12")),
+            ("12 (3 x 4 = 12)", Some("12")),
+            ("25 (rounded from 24.9)", Some("25")),
+            ("$\\frac{5}{9}$ (approximately $0.556$)", Some("$\\frac{5}{9}$")),
+            ("104 (that is 8 dozen and 8)", Some("104")),
+            ("12 dollars (before tax: 10)", Some("12 dollars")),
+            ("84, which is half of 168", Some("84")),
+            ("84; the other candidate 42 is extraneous", Some("84")),
+            ("12 - that is, 3 boxes of 4", Some("12")),
+            ("$\\frac{5}{9}$, or about 55.6%", Some("$\\frac{5}{9}$")),
+            ("12 (or 13)", None),
+            ("12 (if it rains)", None),
+            ("12 (in thousands)", None),
+            ("12 (dozen)", None),
+            ("12 (and 3 more)", None),
+            ("12 (wrong)", None),
+            ("7 (mod 10)", None),
+            ("1011 (base 2)", None),
+            ("3 (x+1)", None),
+            ("(1,2) (3,4)", None),
+            ("f(2)", None),
+            ("$3 (x + 1)$", None),
+            ("12; 13", None),
+            ("12; if x = 1, it is 13", None),
+            ("x (half of 2)", None),
+            ("12", None),
+            ("", None),
+        ] {
+            assert_eq!(without_aside(line), cut, "{line}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Reads the values that a sentence lists at its end: `$x = 2$ or $x = -5$`, `2 and 3`, `(2, -3)`.
+
+use std::ops::Range;
+
+use super::boxed::joins;
+use super::{delimited, last, tail};
+use crate::grade::normal::minus;
+
+/// Most values of a list in a sentence.
+const MOST: usize = 16;
+/// Bytes before the last value in which its list is looked for.
+const REACH: usize = 256;
+
+/// The list with which a text ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Listed<'a> {
+    pub(crate) text: &'a str,
+    /// True if the last value alone is not the answer. It is in `$3^2=9$ and $x=3$`.
+    pub(crate) whole: bool,
+}
+
+/// Returns the list or the tuple with which a text ends, if its last value stands in one.
+pub(crate) fn listed(text: &str) -> Option<Listed<'_>> {
+    let value = last::value(text)?;
+    let start = value.as_ptr().addr() - text.as_ptr().addr();
+    of_formulas(text, start)
+        .or_else(|| tuple(text, start, value))
+        .or_else(|| with_colon(text, start, value))
+        .or_else(|| plain(text, start, value))
+}
+
+/// Reads formulas between delimiters that words join. The formula at `start` is the last.
+fn of_formulas(text: &str, start: usize) -> Option<Listed<'_>> {
+    let all = delimited::all(text);
+    let last = all.last().filter(|last| (last.start..last.end).contains(&start))?;
+    // Formulas may stand in each other, and then no text is between them.
+    let joining = |one: &Range<usize>, next: &Range<usize>| joins(text.get(one.end..next.start)?);
+    let joined = |pair: &&[Range<usize>]| joining(&pair[0], &pair[1]).is_some();
+    let count = 1 + all.windows(2).rev().take(MOST).take_while(joined).count();
+    let list = &all[all.len() - count..];
+    let [.., before, _] = list else { return None };
+    let joining = joining(before, last)?;
+    // A comma alone may separate clauses: `Since $x > 0$, $x = 3$`.
+    if joining == "," || joining == ";" {
+        return None;
+    }
+    let name = |formula: &Range<usize>| name(&text[formula.clone()]);
+    let first = name(&list[0]);
+    let same = list
+        .iter()
+        .all(|formula| name(formula).is_none_or(|name| Some(name) == first));
+    Some(Listed {
+        text: &text[list[0].start..last.end],
+        whole: same && !(first.is_none() && list.iter().any(|formula| text[formula.clone()].contains(['<', '>']))),
+    })
+}
+
+/// Returns what stands before the sign of equality, if a formula has one.
+fn name(formula: &str) -> Option<&str> {
+    formula.split_once('=').map(|(name, _)| name.trim())
+}
+
+/// Reads a tuple or an interval in plain text.
+fn tuple<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
+    let end = start + value.len();
+    let behind = text[end..].trim_start();
+    let close = behind.chars().next().filter(|c| [')', ']'].contains(c))?;
+    let end = text.len() - behind.len() + close.len_utf8();
+    let from = text.floor_char_boundary(start.saturating_sub(REACH));
+    let open = from + text[from..start].rfind(['(', '['])?;
+    let before = text[..open].chars().next_back();
+    let inside = &text[open + 1..end - close.len_utf8()];
+    let plain = |c: char| c.is_ascii_digit() || " .,;/√π∞^*+".contains(c) || minus::is_sign(c);
+    let grouped = inside
+        .split(',')
+        .skip(1)
+        .all(|group| group.len() == 3 && group.bytes().all(|b| b.is_ascii_digit()));
+    let several = inside.contains([',', ';']) && !grouped && inside.chars().all(plain);
+    let apart = before.is_none_or(|c| c.is_whitespace() || ['=', '*', ':'].contains(&c));
+    (several && apart).then_some(Listed {
+        text: &text[open..end],
+        whole: true,
+    })
+}
+
+/// Reads a time or a ratio in plain text: `3:45 PM`, `2:3`.
+fn with_colon<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
+    let before = text[..start].strip_suffix(':')?;
+    let digits = before.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let from = before.len() - digits;
+    let apart = from == 0 || before[..from].ends_with([' ', '*', '(']);
+    let mut end = start + value.len();
+    let behind = text[end..].trim_start();
+    let halves = ["AM", "PM", "am", "pm", "a.m.", "p.m."];
+    if let Some(half) = halves.iter().find(|half| behind.starts_with(**half)) {
+        end = text.len() - behind.len() + half.len();
+    }
+    (digits > 0 && apart).then_some(Listed {
+        text: &text[from..end],
+        whole: true,
+    })
+}
+
+/// Reads numbers in plain text that words join: `2 and 3`, `x = 2 or x = 3`.
+fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
+    let end = start + value.len();
+    let mut first = None;
+    let mut rest = named(&text[..start]);
+    for _ in 0..MOST {
+        let joining = [", and", ", or", "and", "or", ","];
+        let trimmed = rest.trim_end();
+        let found = joining
+            .iter()
+            .find_map(|word| Some((*word, trimmed.strip_suffix(word)?)));
+        let Some((word, before)) = found else { break };
+        // A comma alone may separate clauses.
+        if (first.is_none() && word == ",") || !(word.starts_with(',') || before.ends_with(' ')) {
+            break;
+        }
+        let before = before.trim_end();
+        let number = last::number(tail(before, REACH)).filter(|number| before.ends_with(number))?;
+        let at = before.len() - number.len();
+        if !before[..at].is_empty() && !before[..at].ends_with([' ', '=', '(']) {
+            break;
+        }
+        rest = named(&before[..at]);
+        first = Some(rest.len());
+    }
+    Some(Listed {
+        text: text[first?..end].trim_start(),
+        whole: true,
+    })
+}
+
+/// Removes the name of a value from the end of a text: `x =`.
+fn named(text: &str) -> &str {
+    let Some(rest) = text.trim_end().strip_suffix('=') else {
+        return text.trim_end_matches(' ');
+    };
+    let rest = rest.trim_end();
+    let name = rest.chars().next_back().filter(char::is_ascii_alphabetic);
+    let before = name.map_or(rest, |_| &rest[..rest.len() - 1]);
+    if before.ends_with(|c: char| !c.is_whitespace()) {
+        text
+    } else {
+        before.trim_end_matches(' ')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listed;
+
+    #[test]
+    fn the_values_at_the_end_of_a_sentence_are_one_list() {
+        for (text, list, whole) in [
+            ("The roots are $-3$, $1$, and $4$.", "-3$, $1$, and $4", true),
+            ("So $x = 2$ or $x = -5$.", "x = 2$ or $x = -5", true),
+            (
+                "The solutions are \\((1,2)\\) and \\((3,4)\\).",
+                "(1,2)\\) and \\((3,4)",
+                true,
+            ),
+            ("So $x=2$ and $y=-3$.", "x=2$ and $y=-3", false),
+            ("We have $3^2=9$ and $x=3$.", "3^2=9$ and $x=3", false),
+            ("It is $x \\le -3$ or $x > 2$.", "x \\le -3$ or $x > 2", false),
+            ("The roots are 2 and 3.", "2 and 3", true),
+            ("The roots are 1, 2, and 3.", "1, 2, and 3", true),
+            ("Therefore x = 2 or x = -3.", "x = 2 or x = -3", true),
+            ("It is at the point (2, -3).", "(2, -3)", true),
+            ("The interval is [2, 3].", "[2, 3]", true),
+            ("The time is 3:45 PM.", "3:45 PM", true),
+            ("The ratio is 2:3.", "2:3", true),
+        ] {
+            let found = listed(text).unwrap();
+            assert_eq!((found.text, found.whole), (list, whole), "{text}");
+        }
+        for text in [
+            "Since $x > 0$, $x = 3$.",
+            "For $n=1$ and $n=2$ the sum is $3$.",
+            "He has 12 left, 3",
+            "He earns $5 and $7",
+            "It is (1,234).",
+            "f(2, 3)",
+            "There are 3 (2 of them red, 1 blue).",
+            "For a and 3",
+            "\\(2 $x=5$\\)",
+            "5",
+            "",
+        ] {
+            assert_eq!(listed(text), None, "{text}");
+        }
+    }
+}

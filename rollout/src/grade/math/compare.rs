@@ -1,0 +1,67 @@
+//! Compares an answer with a label as texts that have several readings: a choice with its value, a
+//! number with the letter of its unit, a time with and without its half of the day.
+
+use super::answer::{Answer, Side};
+use super::budget::Budget;
+use super::clock::Clock;
+use super::measure;
+use super::same::same;
+use crate::grade::normal::option::option;
+use crate::grade::normal::unit_names::without_unit;
+use crate::grade::normal::words::plain_words;
+
+/// Returns true if an answer and a label are equal as text, or in meaning within
+/// [`super::budget::MOST_STEPS`].
+pub(crate) fn equal(answer: &str, label: &str) -> bool {
+    equal_within(answer, label, &Budget::new())
+}
+
+pub(super) fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
+    if answer.trim() == label.trim() {
+        return true;
+    }
+    if measure::differ(answer, label) {
+        return false;
+    }
+    plain(answer, label, budget)
+        || by_option(answer, label, budget)
+        || is_same_time(answer, label)
+        || by_unit(answer, label, budget)
+}
+
+/// Compares one reading of each text.
+fn plain(answer: &str, label: &str, budget: &Budget) -> bool {
+    let (a, b) = (Answer::parse(answer, Side::Answer), Answer::parse(label, Side::Label));
+    let words = matches!(a, Answer::Words(_)) || matches!(b, Answer::Words(_));
+    let in_words = |text: &str| Some(plain_words(text)).filter(|text| text.contains(char::is_alphabetic));
+    same(&a, &b, budget) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
+}
+
+/// Compares a choice with its value, `\textbf{(B)}\ 24`, with the value, the letter, or both.
+fn by_option(answer: &str, label: &str, budget: &Budget) -> bool {
+    let is_letter = |text: &str, letter: char| plain_words(text) == letter.to_lowercase().to_string();
+    match (option(answer), option(label)) {
+        (Some((one, answer)), Some((other, label))) => one == other && plain(answer, label, budget),
+        (Some((letter, answer)), None) => plain(answer, label, budget) || is_letter(label, letter),
+        (None, Some((letter, label))) => plain(answer, label, budget) || is_letter(answer, letter),
+        (None, None) => false,
+    }
+}
+
+/// Returns true if one side names the half of the day and the other does not: `3:45 PM`, `3:45`.
+fn is_same_time(answer: &str, label: &str) -> bool {
+    let times = [answer, label].map(|text| (Clock::read(text), Clock::bare(text)));
+    match times {
+        [(Some(time), None), (_, Some(bare))] | [(_, Some(bare)), (Some(time), None)] => time.is_at(bare),
+        _ => false,
+    }
+}
+
+/// Compares `5 m` with `5\text{ m}`. On its own `5 m` may be a product.
+fn by_unit(answer: &str, label: &str, budget: &Budget) -> bool {
+    let numbers = [answer, label].map(|text| without_unit(text).unwrap_or(text));
+    let same_unit = measure::of(answer).is_some_and(|unit| Some(unit) == measure::of(label));
+    same_unit
+        && (numbers[0].len() < answer.len() || numbers[1].len() < label.len())
+        && plain(numbers[0], numbers[1], budget)
+}

@@ -1,0 +1,78 @@
+//! Reads remainders: `17 \pmod{20}`, `1204 \equiv 204 \pmod{1000}`.
+
+/// Longest text that is read as a remainder, in bytes.
+const LONGEST: usize = 160;
+
+/// A remainder and its modulus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Congruence {
+    pub(super) remainder: u64,
+    pub(super) modulus: u64,
+    /// True if a variable is said to have this remainder.
+    pub(super) of_variable: bool,
+}
+
+/// Returns the remainder that a text ends with. It is smaller than the modulus.
+pub(super) fn congruence(text: &str) -> Option<Congruence> {
+    if text.len() > LONGEST || !text.contains("mod") {
+        return None;
+    }
+    let mut plain = text.replace("≡", "\\equiv");
+    for look in [
+        "\\text",
+        "\\mathrm",
+        "\\operatorname",
+        "\\ ",
+        "\\,",
+        "\\;",
+        "\\:",
+        "$",
+        "{",
+        "}",
+        "~",
+        "\\quad",
+    ] {
+        plain = plain.replace(look, "");
+    }
+    let plain: String = plain.chars().filter(|c| !c.is_whitespace()).collect();
+    let plain = plain.trim_end_matches('.');
+    let marks = ["(mod", "\\pmod", "(\\bmod", "(\\mod", "(modulo"];
+    let (before, behind) = marks.iter().find_map(|mark| plain.rsplit_once(mark))?;
+    let modulus = behind.strip_suffix(')').unwrap_or(behind).parse().ok()?;
+    let (first, last) = before.rsplit_once("\\equiv").unwrap_or(("", before));
+    let remainder = last.parse().ok()?;
+    let of_variable = first
+        .replace("\\cdot", "")
+        .replace("\\times", "")
+        .contains(char::is_alphabetic);
+    (remainder < modulus).then_some(Congruence {
+        remainder,
+        modulus,
+        of_variable,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::congruence;
+
+    #[test]
+    fn a_remainder_is_smaller_than_its_modulus() {
+        for (text, found) in [
+            ("17 \\pmod{20}", Some((17, 20))),
+            ("17 \\text{ (mod } 20)", Some((17, 20))),
+            ("17\\ (\\text{mod}\\ 20)", Some((17, 20))),
+            ("17 (mod 20)", Some((17, 20))),
+            ("1204 \\equiv 204 \\pmod{1000}", Some((204, 1000))),
+            ("x ≡ 3 (mod 5)", Some((3, 5))),
+            ("23 \\pmod{20}", None),
+            ("17 \\bmod 5", None),
+            ("x \\equiv y \\pmod{5}", None),
+            ("17", None),
+            ("model", None),
+        ] {
+            let found_here = congruence(text).map(|found| (found.remainder, found.modulus));
+            assert_eq!(found_here, found, "{text}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Reads the measure behind a number, to tell metres from kilometres where both sides name one.
+
+/// Spellings of units, each list with the common spelling at its beginning.
+const UNITS: [&[&str]; 46] = [
+    &["m", "meter", "meters", "metre", "metres"],
+    &["cm", "centimeter", "centimeters", "centimetre", "centimetres"],
+    &["mm", "millimeter", "millimeters", "millimetre", "millimetres"],
+    &["km", "kilometer", "kilometers", "kilometre", "kilometres"],
+    &["in", "inch", "inches"],
+    &["ft", "foot", "feet"],
+    &["yd", "yard", "yards"],
+    &["mi", "mile", "miles"],
+    &["g", "gram", "grams"],
+    &["kg", "kilogram", "kilograms", "kgs"],
+    &["mg", "milligram", "milligrams"],
+    &["lb", "lbs"],
+    &["oz", "ounce", "ounces"],
+    &["ton", "tons"],
+    &["s", "sec", "secs", "second", "seconds"],
+    &["min", "mins", "minute", "minutes"],
+    &["h", "hr", "hrs", "hour", "hours"],
+    &["day", "days"],
+    &["week", "weeks"],
+    &["month", "months"],
+    &["year", "years"],
+    &["L", "l", "liter", "liters", "litre", "litres"],
+    &["mL", "ml", "milliliter", "milliliters", "millilitre", "millilitres"],
+    &["gallon", "gallons", "gal"],
+    &["cup", "cups"],
+    &["dollar", "dollars", "USD"],
+    &["cent", "cents", "¢"],
+    &["euro", "euros", "EUR", "€"],
+    &["deg", "degree", "degrees", "°"],
+    &["rad", "radian", "radians"],
+    &["N", "newton", "newtons"],
+    &["kN"],
+    &["J", "joule", "joules"],
+    &["kJ"],
+    &["MJ"],
+    &["W", "watt", "watts"],
+    &["kW"],
+    &["MW"],
+    &["V", "volt", "volts"],
+    &["mV"],
+    &["kV"],
+    &["Hz"],
+    &["kHz"],
+    &["MHz"],
+    &["GHz"],
+    &["Pa"],
+];
+/// Units that are quotients.
+const QUOTIENTS: [(&str, &str); 3] = [("mph", "mi/h"), ("kph", "km/h"), ("kmh", "km/h")];
+/// Longest text that may be a number with its unit, in bytes.
+const LONGEST: usize = 96;
+
+/// Returns true if both texts are numbers with known units, and the units are not the same.
+pub(super) fn differ(a: &str, b: &str) -> bool {
+    of(a).is_some_and(|a| of(b).is_some_and(|b| a != b))
+}
+
+/// Returns the unit of a number in its common spelling: `cm^2`, `km/h`. Returns `None` for anything
+/// else.
+pub(super) fn of(text: &str) -> Option<String> {
+    if text.len() > LONGEST || !text.contains(|c: char| c.is_alphabetic() || c == '$' || c == '°' || c == '¢') {
+        return None;
+    }
+    let plain = plain(text);
+    let amount = |rest: &str| rest.contains(|c: char| c.is_ascii_digit()) && rest.chars().all(is_of_number);
+    if let Some(rest) = plain.strip_prefix('$') {
+        return amount(rest).then(|| "dollar".to_owned());
+    }
+    let start = plain.find(|c: char| c.is_alphabetic() || c == '°' || c == '¢')?;
+    let (number, unit) = plain.split_at(start);
+    amount(number).then(|| named(unit)).flatten()
+}
+
+fn is_of_number(c: char) -> bool {
+    c.is_ascii_digit() || " .,+-*^()/−".contains(c)
+}
+
+/// Removes the typesetting of a number and its unit, and the sides before the last one.
+fn plain(text: &str) -> String {
+    let last = text.rsplit(['=', '≈']).next().unwrap_or(text);
+    // A dollar sign that has no other is money, else it delimits formulas.
+    let signs = last.matches('$').count();
+    let mut plain = if last.contains("\\$") {
+        last.replace("\\$", "¤").replace('$', "").replace('¤', "$")
+    } else if signs == 1 {
+        last.to_owned()
+    } else {
+        last.replace('$', "")
+    };
+    for (look, with) in [
+        ("\\text", ""),
+        ("\\mathrm", ""),
+        ("\\mbox", ""),
+        ("\\times", "*"),
+        ("\\cdot", "*"),
+        ("^\\circ", "°"),
+        ("^{\\circ}", "°"),
+        ("\\,", " "),
+        ("\\;", " "),
+        ("\\ ", " "),
+        ("{,}", ","),
+        ("{", ""),
+        ("}", ""),
+        ("~", " "),
+        ("²", "^2"),
+        ("³", "^3"),
+        ("×", "*"),
+    ] {
+        plain = plain.replace(look, with);
+    }
+    plain.trim().trim_end_matches('.').to_owned()
+}
+
+/// Returns the common spelling of a unit.
+fn named(unit: &str) -> Option<String> {
+    let unit = unit.replace(" per ", "/").replace("sq.", "sq").replace("cu.", "cu");
+    let parts: Option<Vec<String>> = unit.split('/').map(|part| power(part.trim())).collect();
+    parts.map(|parts| parts.join("/"))
+}
+
+/// Returns the common spelling of a unit with its exponent: `square meters` is `m^2`.
+fn power(unit: &str) -> Option<String> {
+    let (words, raised) = match unit.split_once('^') {
+        Some((words, raised)) => (words.trim(), Some(raised.trim())),
+        None => (unit, None),
+    };
+    let (word, words_raise) = match words.split_once(' ') {
+        Some(("square" | "sq", word)) => (word, Some("2")),
+        Some(("cubic" | "cu", word)) => (word, Some("3")),
+        _ => (words, None),
+    };
+    let found = UNITS.iter().find(|known| known.contains(&word)).map(|known| known[0]);
+    let quotient = QUOTIENTS
+        .iter()
+        .find(|(known, _)| *known == word)
+        .map(|(_, spelling)| *spelling);
+    let name = found.or(quotient)?;
+    match (raised.or(words_raise), raised.is_some() && words_raise.is_some()) {
+        (_, true) => None,
+        (None, _) => Some(name.to_owned()),
+        (Some(exponent @ ("2" | "3")), _) => Some(format!("{name}^{exponent}")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{differ, of};
+
+    #[test]
+    fn a_unit_has_one_spelling() {
+        for (text, unit) in [
+            ("5\\text{ m}", Some("m")),
+            ("5 meters", Some("m")),
+            ("120\\text{ square meters}", Some("m^2")),
+            ("12\\,\\mathrm{cm^2}", Some("cm^2")),
+            ("12\\text{ cm}^2", Some("cm^2")),
+            ("12 sq. ft", Some("ft^2")),
+            ("30\\text{ km/h}", Some("km/h")),
+            ("30 \\text{ miles per hour}", Some("mi/h")),
+            ("30 mph", Some("mi/h")),
+            ("x = 5\\text{ cm}", Some("cm")),
+            ("\\$32.50", Some("dollar")),
+            ("$32.50", Some("dollar")),
+            ("8 cents", Some("cent")),
+            ("3.2\\times10^{4}\\ \\mathrm{N}", Some("N")),
+            ("$9.11 \\times 10^{-31}$ kg", Some("kg")),
+            ("45^\\circ", Some("deg")),
+            ("45°", Some("deg")),
+            ("7 apples", None),
+            ("5x", None),
+            ("$5$", None),
+            ("5", None),
+            ("\\frac{1}{2}\\text{ m}", None),
+            ("m", None),
+            ("", None),
+        ] {
+            assert_eq!(of(text).as_deref(), unit, "{text}");
+        }
+        assert!(differ("5 km", "5\\text{ m}") && differ("8\\text{ dollars}", "8\\text{ cents}"));
+        assert!(!differ("5 meters", "5\\text{ m}") && !differ("5", "5\\text{ m}") && !differ("5 apples", "5 m"));
+    }
+}
