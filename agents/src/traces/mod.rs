@@ -2,12 +2,13 @@
 //!
 //! The coordinator passes conversations that have ended ([`EndedConversation`]) to [`Traces`], the
 //! handle of its process. [`ids`] derives the ids and chooses which traces are sent, [`spans`]
-//! makes spans, [`export`] posts them in the encoding of [`wire`]. [`settings`] reads the
+//! makes spans, [`export`] queues them, [`collector`] posts them in the encoding of [`wire`]. [`settings`] reads the
 //! environment, and [`names`] has the attributes of the conventions.
 //!
 //! Messages carry no trace context: a trace follows from committed turns alone, whichever
 //! coordinator closes the conversation.
 
+mod collector;
 mod export;
 mod ids;
 mod names;
@@ -90,7 +91,7 @@ impl TraceExport {
         })
     }
 
-    /// Sends the traces that wait, as far as the collector takes them at once.
+    /// Sends the traces that wait, as far as the collector takes them soon.
     pub async fn close(self) {
         if let Some(exporter) = self.exporter {
             exporter.close().await;
