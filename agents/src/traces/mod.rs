@@ -1,9 +1,10 @@
 //! Traces for OpenTelemetry: one for each conversation, made when it ends.
 //!
 //! The coordinator passes conversations that have ended ([`EndedConversation`]) to [`Traces`], the
-//! handle of its process. [`ids`] derives the ids and chooses which traces are sent, [`spans`]
-//! makes spans, [`export`] queues them, [`collector`] posts them in the encoding of [`wire`]. [`settings`] reads the
-//! environment, and [`names`] has the attributes of the conventions.
+//! handle of its process. [`ids`] derives the ids and chooses which traces are sent, [`spans`] makes
+//! spans, and [`messages`] adds texts.
+//! [`export`] queues them, [`collector`] posts them in the encoding of [`wire`]. [`settings`] reads
+//! the environment, and [`names`] has the attributes of the conventions.
 //!
 //! Messages carry no trace context: a trace follows from committed turns alone, whichever
 //! coordinator closes the conversation.
@@ -11,6 +12,7 @@
 mod collector;
 mod export;
 mod ids;
+mod messages;
 mod names;
 mod settings;
 mod spans;
@@ -37,9 +39,9 @@ struct Sending {
 }
 
 impl Traces {
-    /// Returns true if some conversation may be sent.
-    pub(crate) fn is_on(&self) -> bool {
-        self.0.is_some()
+    /// Returns true if the texts of turns are sent.
+    pub(crate) fn sends_texts(&self) -> bool {
+        self.0.as_deref().is_some_and(|sending| sending.texts)
     }
 
     /// Returns true if the trace of this conversation is sent.
