@@ -49,3 +49,13 @@ pub(super) const REWARD: &str = "dyad.reward";
 pub(super) const ADVANTAGE: &str = "dyad.advantage";
 pub(super) const SUCCESS: &str = "dyad.success";
 pub(super) const EVAL: &str = "dyad.eval";
+
+/// The first word of a trained batch's span. Its parts are called after the metrics `time/PART_s`.
+pub(super) const TRAIN: &str = "train";
+pub(super) const TRAINED_AGENT: &str = "dyad.agent";
+pub(super) const GROUPS: &str = "dyad.batch.groups";
+pub(super) const SAMPLES: &str = "dyad.batch.samples";
+pub(super) const TOKENS: &str = "dyad.batch.tokens";
+pub(super) const LOSS: &str = "dyad.loss";
+pub(super) const STALENESS_MEAN: &str = "dyad.staleness.mean";
+pub(super) const STALENESS_MAX: &str = "dyad.staleness.max";
