@@ -17,7 +17,7 @@ use super::wire::Span;
 use crate::base::log_scope;
 
 /// The most bytes that wait for the collector; traces that come later are dropped.
-const WAITING: usize = 16 << 20;
+pub(super) const WAITING: usize = 16 << 20;
 /// The longest time that the end of a process waits for the last batches.
 const LAST: Duration = Duration::from_secs(3);
 

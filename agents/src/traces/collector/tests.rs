@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant as Clock;
 
 use super::*;
-use crate::traces::export::{Exporter, TraceQueue};
+use crate::traces::export::{Exporter, TraceQueue, WAITING};
 use crate::traces::ids::Sampler;
 
 /// The requests that a server received: when, and their bodies.
@@ -111,8 +111,9 @@ async fn a_batch_that_is_rejected_for_good_is_dropped_at_once() {
     }
 }
 
-#[tokio::test]
-async fn traces_that_come_during_an_outage_follow_the_refused_batch() {
+/// Sends a trace to a collector that refuses it for a second, adds more traces meanwhile, and
+/// closes. Returns the names of each request's spans and the number of dropped traces.
+async fn sent_during_an_outage(more: impl IntoIterator<Item = Vec<Span>>) -> (Vec<Vec<String>>, u64) {
     let (url, posted) = server(&[(503, "Retry-After: 1\r\n")]);
     let (exporter, queue) = start(url);
     queue.add(trace("before"));
@@ -122,9 +123,24 @@ async fn traces_that_come_during_an_outage_follow_the_refused_batch() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), is_refused).await.unwrap();
-    queue.add(trace("during"));
+    more.into_iter().for_each(|spans| queue.add(spans));
+    let shared = exporter.shared();
     exporter.close().await;
     let posted = posted.lock().unwrap();
-    let bodies: Vec<Vec<String>> = posted.iter().map(|(_, body)| names(body)).collect();
-    assert_eq!(bodies, [["before"], ["before"], ["during"]]);
+    (posted.iter().map(|(_, body)| names(body)).collect(), shared.dropped())
+}
+
+#[tokio::test]
+async fn traces_that_come_during_an_outage_follow_the_refused_batch() {
+    let (bodies, dropped) = sent_during_an_outage([trace("during")]).await;
+    let expected = ["before", "before", "during"].map(|name| vec![name.to_owned()]);
+    assert_eq!((bodies, dropped), (expected.to_vec(), 0));
+}
+
+#[tokio::test]
+async fn traces_beyond_the_bound_are_dropped_during_an_outage() {
+    let large = || trace(&"x".repeat(WAITING / 4 - 64));
+    let (bodies, dropped) = sent_during_an_outage((0..6).map(|_| large())).await;
+    let large = bodies.iter().flatten().filter(|name| name.len() > 10).count();
+    assert_eq!((&bodies[1], large, dropped), (&vec!["before".to_owned()], 4, 2));
 }
