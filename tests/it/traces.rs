@@ -1,11 +1,13 @@
-//! Traces of a real run, received by a collector of the test: they say what the transcripts say.
-//! Bodies are decoded here by the tags of OTLP, not by the program's own types.
+//! Traces of real runs, received by a collector of the test: they say what transcripts and metrics
+//! say.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+mod batches;
+mod collector;
+mod otlp;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use broker::ids::Digest;
@@ -14,191 +16,12 @@ use tests::program::{Program, fail, json_folder};
 use tests::small::Small;
 use tests::trace::{final_digest, transcripts};
 
+use self::batches::compare_batches;
+use self::collector::Collector;
+use self::otlp::{Span, Traces, decode, hex};
 use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A received request: its path, its headers in lower case, and its body.
-type Posted = (String, BTreeMap<String, String>, Vec<u8>);
-
-/// A collector that answers every request with one status.
-struct Collector {
-    url: String,
-    posted: Arc<Mutex<Vec<Posted>>>,
-}
-
-impl Collector {
-    fn start(status: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let posted: Arc<Mutex<Vec<Posted>>> = Arc::default();
-        let kept = posted.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                kept.lock().unwrap().push(receive(stream, status));
-            }
-        });
-        Self { url, posted }
-    }
-
-    fn posted(&self) -> Vec<Posted> {
-        self.posted.lock().unwrap().clone()
-    }
-}
-
-fn receive(mut stream: TcpStream, status: u16) -> Posted {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
-    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut headers = BTreeMap::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        let Some((name, value)) = line.trim().split_once(": ") else {
-            break;
-        };
-        headers.insert(name.to_lowercase(), value.to_owned());
-    }
-    let mut body = vec![0; headers["content-length"].parse().unwrap()];
-    reader.read_exact(&mut body).unwrap();
-    let head = format!("HTTP/1.1 {status} Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    (path, headers, body)
-}
-
-/// A field of a message: its tag, and a number or bytes.
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-fn varint(bytes: &mut &[u8]) -> u64 {
-    let mut number = 0;
-    for shift in (0..).step_by(7) {
-        let (first, rest) = bytes.split_first().unwrap();
-        *bytes = rest;
-        number |= u64::from(first & 0x7f) << shift;
-        if first & 0x80 == 0 {
-            break;
-        }
-    }
-    number
-}
-
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
-    let mut found = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes);
-        let field = match key & 7 {
-            0 => Field::Number(varint(&mut bytes)),
-            1 => {
-                let (number, rest) = bytes.split_first_chunk::<8>().unwrap();
-                bytes = rest;
-                Field::Number(u64::from_le_bytes(*number))
-            }
-            2 => {
-                let length = varint(&mut bytes) as usize;
-                let (inner, rest) = bytes.split_at(length);
-                bytes = rest;
-                Field::Bytes(inner)
-            }
-            other => panic!("wire type {other}"),
-        };
-        found.push((key >> 3, field));
-    }
-    found
-}
-
-/// Returns the messages, texts or byte strings with a tag.
-fn inner<'a>(bytes: &'a [u8], tag: u64) -> Vec<&'a [u8]> {
-    let with_tag = |(own, field): (u64, Field<'a>)| match field {
-        Field::Bytes(bytes) if own == tag => Some(bytes),
-        _ => None,
-    };
-    fields(bytes).into_iter().filter_map(with_tag).collect()
-}
-
-/// Returns the number with a tag; 0 is not encoded.
-fn number(bytes: &[u8], tag: u64) -> u64 {
-    let with_tag = |(own, field): (u64, Field<'_>)| match field {
-        Field::Number(number) if own == tag => Some(number),
-        _ => None,
-    };
-    fields(bytes).into_iter().find_map(with_tag).unwrap_or(0)
-}
-
-fn text(bytes: &[u8], tag: u64) -> String {
-    let found = inner(bytes, tag);
-    String::from_utf8(found.first().map_or_else(Vec::new, |text| text.to_vec())).unwrap()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Returns an `AnyValue`.
-fn any(bytes: &[u8]) -> Value {
-    let (tag, field) = fields(bytes).pop().unwrap();
-    match (tag, field) {
-        (1, Field::Bytes(text)) => json!(std::str::from_utf8(text).unwrap()),
-        (2, Field::Number(flag)) => json!(flag == 1),
-        (3, Field::Number(number)) => json!(number as i64),
-        (4, Field::Number(bits)) => json!(f64::from_bits(bits)),
-        (5, Field::Bytes(list)) => inner(list, 1).into_iter().map(any).collect(),
-        _ => panic!("value with tag {tag}"),
-    }
-}
-
-/// Returns the attributes with this tag.
-fn attributes(bytes: &[u8], tag: u64) -> BTreeMap<String, Value> {
-    let pairs = inner(bytes, tag).into_iter();
-    pairs.map(|pair| (text(pair, 1), any(inner(pair, 2)[0]))).collect()
-}
-
-#[derive(Debug)]
-struct Span {
-    parent: String,
-    name: String,
-    kind: u64,
-    start: u64,
-    end: u64,
-    attributes: BTreeMap<String, Value>,
-}
-
-/// Spans by their ids, of each trace by its id.
-type Traces = BTreeMap<String, BTreeMap<String, Span>>;
-
-/// Decodes the bodies. Each comes from this run.
-fn decode(posted: &[Posted], run: &str) -> Traces {
-    let mut traces = Traces::new();
-    for (_, _, body) in posted {
-        for resource_spans in inner(body, 1) {
-            let sender = attributes(inner(resource_spans, 1)[0], 1);
-            assert_eq!(
-                (&sender["service.name"], &sender["dyad.run"]),
-                (&json!("dyad-test"), &json!(run))
-            );
-            for scope_spans in inner(resource_spans, 2) {
-                assert_eq!(text(scope_spans, 3), "https://opentelemetry.io/schemas/1.41.0");
-                for span in inner(scope_spans, 2) {
-                    let (trace, id) = (hex(inner(span, 1)[0]), hex(inner(span, 2)[0]));
-                    let read = Span {
-                        parent: inner(span, 4).first().map_or_else(String::new, |id| hex(id)),
-                        name: text(span, 5),
-                        kind: number(span, 6),
-                        start: number(span, 7),
-                        end: number(span, 8),
-                        attributes: attributes(span, 9),
-                    };
-                    let before = traces.entry(trace).or_default().insert(id, read);
-                    assert!(before.is_none(), "a span is sent once");
-                }
-            }
-        }
-    }
-    traces
-}
 
 /// Returns the first `bytes` of a digest of a text, as hexadecimal digits.
 fn id(text: &str, bytes: usize) -> String {
@@ -227,7 +50,8 @@ fn compare(run: &str, transcript: &Value, spans: &BTreeMap<String, Span>, times:
         assert_eq!(span.attributes["gen_ai.conversation.id"], conversation);
         assert_eq!(span.attributes["dyad.group"], group);
         assert_eq!(span.attributes["dyad.task"], transcript["task"]);
-        assert!(!span.attributes.contains_key("gen_ai.output.messages"), "texts are off");
+        let has_texts = span.attributes.keys().any(|key| key.ends_with(".messages"));
+        assert!(!has_texts, "texts are off");
         assert!(root.start <= span.start && span.start <= span.end && span.end <= root.end);
     }
     assert_eq!(root.attributes["gen_ai.operation.name"], "invoke_workflow");
@@ -240,6 +64,14 @@ fn compare(run: &str, transcript: &Value, spans: &BTreeMap<String, Span>, times:
     assert!(!rewards.is_empty());
     for (role, parts) in rewards {
         assert!(close(&root.attributes[&format!("dyad.reward.{role}")], &parts["total"]));
+        let advantage = root.attributes.get(&format!("dyad.advantage.{role}"));
+        let compared = &transcript["earned"][role]["compared"]["advantage"];
+        assert_eq!(
+            advantage.is_some(),
+            transcript["eval"] != true,
+            "{role} of {conversation}"
+        );
+        assert!(advantage.is_none_or(|advantage| close(advantage, compared)));
     }
     for turn in turns {
         let (role, agent) = (turn["role"].as_str().unwrap(), turn["agent"].as_str().unwrap());
@@ -289,9 +121,25 @@ fn name(run: &Path) -> String {
     run.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
+/// Returns the transcripts by the ids of their traces.
+fn by_trace(run: &str, folder: &Path) -> BTreeMap<String, Value> {
+    let written = transcripts(folder).into_iter().map(|transcript| {
+        let conversation = transcript["conversation"].as_str().unwrap();
+        (id(&format!("trace/{run}/{conversation}"), 16), transcript)
+    });
+    written.collect()
+}
+
+/// Returns the ids of received traces of conversations.
+fn conversations(traces: &Traces) -> BTreeSet<&String> {
+    let is_batch = |spans: &BTreeMap<String, Span>| spans.values().any(|span| span.name.starts_with("train "));
+    let found = traces.iter().filter(|(_, spans)| !is_batch(spans));
+    found.map(|(trace, _)| trace).collect()
+}
+
 #[test]
-fn every_trace_of_a_run_equals_its_transcript() {
-    let (program, collector) = (program(), Collector::start(200));
+fn every_trace_of_a_run_equals_its_transcript_or_its_batch() {
+    let (program, collector) = (program(), Collector::start(&[], 200));
     let begun = now();
     let mut running = program.launch(
         "run",
@@ -305,25 +153,116 @@ fn every_trace_of_a_run_equals_its_transcript() {
     );
     running.finish(PATIENCE);
     let times = (begun, now());
-    let posted = collector.posted();
-    for (path, headers, _) in &posted {
-        assert_eq!((path.as_str(), headers["x-scope"].as_str()), ("/v1/traces", "a b"));
-        assert_eq!(headers["content-type"], "application/x-protobuf");
+    for posted in &collector.posted() {
+        assert_eq!(
+            (posted.path.as_str(), posted.headers["x-scope"].as_str()),
+            ("/v1/traces", "a b")
+        );
+        assert_eq!(posted.headers["content-type"], "application/x-protobuf");
     }
     let folder = program.run_folder();
     let run = name(&folder);
-    let traces = decode(&posted, &run);
-    let written = transcripts(&folder);
+    let traces = decode(&collector.taken(), &run);
+    let written = by_trace(&run, &folder);
     assert!(
-        written.iter().any(|one| one["eval"] == true) && written.len() > 24,
+        written.values().any(|one| one["eval"] == true) && written.len() > 24,
         "{}",
         written.len()
     );
-    assert_eq!(traces.len(), written.len());
-    for transcript in &written {
-        let conversation = transcript["conversation"].as_str().unwrap();
-        let trace = &traces[&id(&format!("trace/{run}/{conversation}"), 16)];
-        compare(&run, transcript, trace, times);
+    assert_eq!(conversations(&traces), written.keys().collect());
+    for (trace, transcript) in &written {
+        compare(&run, transcript, &traces[trace], times);
+    }
+    let trained = written.iter().filter(|(_, one)| one["eval"] != true);
+    let trained: BTreeSet<&String> = trained.map(|(trace, _)| trace).collect();
+    for agent in ["a", "b"] {
+        let linked = compare_batches((&run, &folder), agent, &traces, times);
+        assert_eq!(linked.iter().collect::<BTreeSet<_>>(), trained, "batches of {agent}");
+    }
+    assert_eq!(traces.len(), written.len() + 6, "three batches of two agents");
+}
+
+#[test]
+fn a_collector_that_is_busy_twice_loses_nothing() {
+    let (program, collector) = (program(), Collector::start(&[503, 503], 200));
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+        ("OTEL_SERVICE_NAME", "dyad-test"),
+        ("OTEL_TRACES_SAMPLER", "always_on"),
+    ];
+    let mut running = program.launch("run", &config().save(&program), &environment);
+    running.finish(PATIENCE);
+    let posted = collector.posted();
+    assert!(
+        posted[0].body == posted[1].body && posted[1].body == posted[2].body,
+        "the same batch again"
+    );
+    let folder = program.run_folder();
+    let run = name(&folder);
+    let traces = decode(&collector.taken(), &run);
+    assert_eq!(conversations(&traces), by_trace(&run, &folder).keys().collect());
+    assert_eq!(traces.len(), conversations(&traces).len() + 6);
+}
+
+/// The sampler takes some conversations. Batches come from the agents' own processes.
+#[test]
+fn processes_send_all_batches_and_no_link_dangles() {
+    let (program, collector) = (program(), Collector::start(&[], 200));
+    let begun = now();
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+        ("OTEL_SERVICE_NAME", "dyad-test"),
+        ("OTEL_TRACES_SAMPLER_ARG", "0.5"),
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true"),
+    ];
+    let mut running = program.launch("up", &config().save(&program), &environment);
+    running.finish(PATIENCE);
+    let folder = program.run_folder();
+    let run = name(&folder);
+    let (traces, written) = (decode(&collector.taken(), &run), by_trace(&run, &folder));
+    let sent = conversations(&traces);
+    let takes = |trace: &&String| u64::from_str_radix(&trace[16..], 16).unwrap() >> 1 < 1 << 62;
+    let taken: BTreeSet<&String> = written.keys().filter(takes).collect();
+    assert!(
+        taken.len() > 5 && taken.len() < written.len(),
+        "{} of {}",
+        taken.len(),
+        written.len()
+    );
+    assert_eq!(sent, taken);
+    let trained = sent.iter().copied().filter(|trace| written[*trace]["eval"] != true);
+    let trained: BTreeSet<&String> = trained.collect();
+    for agent in ["a", "b"] {
+        let linked = compare_batches((&run, &folder), agent, &traces, (begun, now()));
+        assert_eq!(linked.iter().collect::<BTreeSet<_>>(), trained, "batches of {agent}");
+    }
+    assert_eq!(traces.len(), sent.len() + 6);
+    for trace in sent {
+        compare_texts(&run, &written[trace], &traces[trace]);
+    }
+}
+
+/// Compares the texts of a trace with its transcript: the speaker reads the task, and the listener
+/// reads the symbols that the speaker said.
+fn compare_texts(run: &str, transcript: &Value, spans: &BTreeMap<String, Span>) {
+    let conversation = transcript["conversation"].as_str().unwrap();
+    let mut new = transcript["prompt"].as_str().unwrap().to_owned();
+    let text = |content: &str| json!([{"type": "text", "content": content}]);
+    for turn in transcript["turns"].as_array().unwrap() {
+        let place = format!(
+            "span/{run}/{conversation}/{}/{}/{}",
+            turn["role"].as_str().unwrap(),
+            turn["seat"],
+            turn["turn"]
+        );
+        let span = &spans[&id(&place, 8)];
+        let messages = |name: &str| -> Value { serde_json::from_str(span.attributes[name].as_str().unwrap()).unwrap() };
+        let said = turn["text"].as_str().unwrap();
+        assert_eq!(messages("gen_ai.output.messages")[0]["parts"], text(said));
+        let read = messages("gen_ai.input.messages");
+        assert_eq!(read, json!([{"role": "user", "parts": text(&new)}]), "{place}");
+        let symbols = said.split_whitespace().filter(|word| word.starts_with('s'));
+        new = symbols.collect::<Vec<_>>().join(" ");
     }
 }
 
@@ -334,17 +273,14 @@ fn a_run_ends_the_same_while_its_collector_refuses() {
         running.finish(PATIENCE);
         let run = program.run_folder();
         let warned = json_folder(&run.join("logs"));
-        let warned = warned.iter().filter(|line| {
-            line["message"]
-                .as_str()
-                .unwrap_or_default()
-                .starts_with("traces are dropped")
-        });
+        let warned = warned
+            .iter()
+            .filter(|line| line["message"].as_str().unwrap_or_default().starts_with("traces "));
         (["a", "b"].map(|agent| final_digest(&run, agent)), warned.count())
     };
     let without = digests(&program(), &[]);
     assert_eq!(without.1, 0);
-    let failing = Collector::start(500);
+    let failing = Collector::start(&[], 500);
     // A port on which no process listens.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for url in [failing.url.clone(), format!("http://{closed}")] {

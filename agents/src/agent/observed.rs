@@ -9,6 +9,7 @@ use rollout::batch::{Batch, RoleStats};
 
 use super::alarms::Alarm;
 use super::figures::BatchOutcome;
+use super::training::step_times::part;
 use crate::observe::series::AllSeries;
 use crate::observe::series::training::TrainingSeries;
 
@@ -49,8 +50,7 @@ impl TrainedBatch<'_> {
 
     fn show_times(&self, series: &TrainingSeries) {
         for (name, seconds) in self.times {
-            let part = name.trim_start_matches("time/").trim_end_matches("_s");
-            series.step_seconds.of([self.agent, part]).observe(*seconds);
+            series.step_seconds.of([self.agent, part(name)]).observe(*seconds);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         series.last_step.of([self.agent]).set(now.as_secs_f64());

@@ -21,6 +21,7 @@ use crate::base::fault::no_such_agent;
 use crate::ledger::{self, LedgerHandle};
 use crate::observe::Observer;
 use crate::run_folder::RunFolder;
+use crate::traces::Traces;
 
 /// The surroundings of an agent: its configuration, bus and folder.
 pub struct AgentEnv {
@@ -33,6 +34,7 @@ pub struct AgentEnv {
     /// Differs at every start.
     pub incarnation: String,
     pub observer: Observer,
+    pub traces: Traces,
     /// This process's place among ranks of the trainer that a launcher started.
     pub launched: Option<Launched>,
 }
@@ -65,6 +67,7 @@ pub struct Agent {
     pub folder: RunFolder,
     pub incarnation: String,
     pub observer: Observer,
+    pub traces: Traces,
     pub launched: Option<Launched>,
     pub text: Arc<dyn Speech>,
     pub ledger: LedgerHandle,
@@ -115,6 +118,7 @@ impl Agent {
             folder: env.folder,
             incarnation: env.incarnation,
             observer: env.observer,
+            traces: env.traces,
             launched: env.launched,
             text,
             ledger,

@@ -93,6 +93,7 @@ pub(super) async fn with_pages(
             folder: folder.clone(),
             incarnation: ids::incarnation(),
             observer: observer.clone(),
+            traces: export.traces.clone(),
             launched: None,
         };
         async move {
@@ -126,6 +127,7 @@ pub(super) async fn with_pages(
     let (agents, (coordinator, mut end)) = match started {
         Ok(started) => started,
         Err(error) => {
+            export.close().await;
             metering.close().await;
             bus.close().await;
             servers.stop().await;

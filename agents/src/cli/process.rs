@@ -152,13 +152,16 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         return later_rank(&process.folder, &process.config, &args.name, &start);
     }
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "agent", Some(&args.name)))?;
-    let plan = MetricsPlan::of(&process.config)?;
+    let (plan, traces_plan) = (MetricsPlan::of(&process.config)?, TracesPlan::of_environment()?);
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         let metering = Metering::begin(plan, &process.folder, args.name.as_str())?;
+        let export = TraceExport::begin(traces_plan, process.folder.run())?;
+        let shown = (metering.observer.clone(), export.traces.clone());
         let started = OnceCell::new();
         tokio::select! {
-            ended = play_agent(&args.name, process, launched, &metering.observer, &started) => {
+            ended = play_agent(&args.name, process, launched, shown, &started) => {
+                export.close().await;
                 metering.close().await;
                 return ended;
             }
@@ -179,6 +182,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
                 () = signals.next() => abort(),
             }
         }
+        export.close().await;
         Ok(())
     })
 }
@@ -190,7 +194,7 @@ async fn play_agent(
     name: &AgentName,
     process: Process,
     launched: Option<Launched>,
-    observer: &Observer,
+    (observer, traces): (Observer, Traces),
     started: &OnceCell<Playing>,
 ) -> anyhow::Result<()> {
     let bus = observer.watch_bus(connect::bus(&process.urls.broker).await?);
@@ -204,6 +208,7 @@ async fn play_agent(
         folder: process.folder.clone(),
         incarnation: ids::incarnation(),
         observer: observer.clone(),
+        traces,
         launched,
     })
     .await?;

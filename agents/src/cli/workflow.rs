@@ -2,7 +2,6 @@
 
 mod contract_check;
 mod engine_answers;
-mod prompts;
 mod remote;
 mod scripted;
 
@@ -28,6 +27,7 @@ use scripted::Says;
 use super::render::conversation::render;
 use crate::base::fault::Usage;
 use crate::coordinator::transcripts::builder::{Comparisons, TranscriptBuilder};
+use crate::coordinator::transcripts::prompts;
 use crate::eval::play::{Player, task_id};
 use crate::participant::Host;
 use crate::run_folder::logs::Transcript;

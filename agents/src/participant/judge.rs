@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use broker::codec::parse_python_json;
 use configs::{GraderConfig, HumanDuration, Problem, RunConfig};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response, StatusCode};
 use rollout::judge::Judge;
 use rollout::workflow::program::Question;
@@ -128,7 +128,8 @@ impl Server {
         let sent = request.body(body.to_string()).send().await;
         let response =
             sent.map_err(|error| Trouble::passing(format!("{:#}", anyhow::Error::new(error.without_url()))))?;
-        let (status, pause) = (response.status(), wanted_pause(&response));
+        let pause = link::wanted_pause(response.headers()).map(|pause| pause.min(LONGEST_PAUSE));
+        let status = response.status();
         Ok((status, pause, read(response).await?))
     }
 
@@ -139,19 +140,6 @@ impl Server {
         let clean = secret.map_or_else(|| text.to_owned(), |secret| text.replace(secret, "***"));
         clean.chars().take(COMPLAINT).collect()
     }
-}
-
-/// The pause that a Retry-After header asks for; only seconds are read.
-fn wanted_pause(response: &Response) -> Option<Duration> {
-    let seconds = response
-        .headers()
-        .get(RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_PAUSE))
 }
 
 async fn read(mut response: Response) -> Result<String, Trouble> {

@@ -109,6 +109,7 @@ async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: Stri
         folder: run.folder.clone(),
         incarnation,
         observer: Observer::default(),
+        traces: Traces::default(),
         launched: None,
     };
     let ledger = open(&run, &name);

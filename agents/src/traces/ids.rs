@@ -4,16 +4,42 @@
 //! a trace, 8 bytes of `span/RUN/GROUP/MEMBER` for its root, and 8 bytes of
 //! `span/RUN/GROUP/MEMBER/ROLE/SEAT/TURN` for a turn. Every coordinator derives the same ids, so a
 //! trace that is sent again replaces itself, and nothing is propagated in messages.
+//!
+//! A trained batch has the id of `batch/RUN/AGENT/LINEAGE/STEP`. Its root has that of the same text
+//! after `span/`, and a part that of `span/batch/RUN/AGENT/LINEAGE/STEP/PART`. A batch that is
+//! trained again after a crash is in a new lineage and so in a trace of its own.
 
-use broker::ids::{Digest, GroupId, RunId};
+use broker::AgentName;
+use broker::ids::{Digest, GroupId, RunId, WeightVersion};
 
-/// The id of the trace of one conversation.
+/// The id of the trace of one conversation, or of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TraceId(pub(super) [u8; 16]);
 
 impl TraceId {
     pub(super) fn new(run: &RunId, group: GroupId, member: u16) -> Self {
         Self(Digest::of(format!("trace/{run}/{group}/{member}").as_bytes()).0)
+    }
+}
+
+/// The ids of the trace of one batch, by the agent that trained it and the weights that it led to.
+pub(super) struct BatchIds(String);
+
+impl BatchIds {
+    pub(super) fn new(run: &RunId, agent: &AgentName, version: WeightVersion) -> Self {
+        Self(format!("batch/{run}/{agent}/{}/{}", version.lineage, version.step))
+    }
+
+    pub(super) fn trace(&self) -> TraceId {
+        TraceId(Digest::of(self.0.as_bytes()).0)
+    }
+
+    pub(super) fn root(&self) -> Vec<u8> {
+        span(&format!("span/{}", self.0))
+    }
+
+    pub(super) fn part(&self, part: &str) -> Vec<u8> {
+        span(&format!("span/{}/{part}", self.0))
     }
 }
 
@@ -69,6 +95,22 @@ mod tests {
         spans.insert(root(&run, "g/3"));
         assert_eq!(spans.len(), turns.len() + 1);
         assert!(spans.iter().all(|id| id.len() == 8));
+    }
+
+    #[test]
+    fn a_batch_of_another_lineage_has_another_trace() {
+        let run = RunId::new("r").unwrap();
+        let ids = |agent: &str, lineage, step| {
+            let agent = AgentName::new(agent).unwrap();
+            BatchIds::new(&run, &agent, WeightVersion { lineage, step })
+        };
+        let all = [ids("a", 1, 5), ids("a", 2, 5), ids("a", 1, 6), ids("b", 1, 5)];
+        let traces: BTreeSet<[u8; 16]> = all.iter().map(|ids| ids.trace().0).collect();
+        assert_eq!(traces.len(), all.len());
+        let first = &all[0];
+        assert_eq!(first.trace().0, Digest::of(b"batch/r/a/1/5").0);
+        let spans: BTreeSet<Vec<u8>> = [first.root(), first.part("wait"), first.part("publish")].into();
+        assert_eq!(spans.len(), 3);
     }
 
     #[test]

@@ -1,15 +1,20 @@
-//! Traces for OpenTelemetry: one for each conversation, made when it ends.
+//! Traces for OpenTelemetry: one for each conversation, made when it ends, and one for each batch,
+//! made when it has been trained.
 //!
 //! The coordinator passes conversations that have ended ([`EndedConversation`]) to [`Traces`], the
-//! handle of its process. [`ids`] derives the ids and chooses which traces are sent, [`spans`]
-//! makes spans, [`export`] posts them in the encoding of [`wire`]. [`settings`] reads the
-//! environment, and [`names`] has the attributes of the conventions.
+//! handle of its process; an agent passes its batches ([`TrainedStep`]). [`ids`] derives the ids and
+//! chooses which traces are sent, [`spans`] and [`batch`] make spans, and [`messages`] adds texts.
+//! [`export`] queues them, [`collector`] posts them in the encoding of [`wire`]. [`settings`] reads
+//! the environment, and [`names`] has the attributes of the conventions.
 //!
 //! Messages carry no trace context: a trace follows from committed turns alone, whichever
 //! coordinator closes the conversation.
 
+mod batch;
+mod collector;
 mod export;
 mod ids;
+mod messages;
 mod names;
 mod settings;
 mod spans;
@@ -19,12 +24,14 @@ use std::sync::Arc;
 
 use broker::ids::{GroupId, RunId};
 
+pub(crate) use self::batch::TrainedStep;
 use self::export::{Exporter, TraceQueue};
 use self::ids::{Sampler, TraceId};
 pub use self::settings::TracesPlan;
 pub(crate) use self::spans::{AgentRequest, AskedOf, EndedConversation};
 
-/// Takes the conversations of a process, or nothing if it sends no traces. Clones share it.
+/// Takes the conversations and batches of a process, or nothing if it sends no traces. Clones share
+/// it.
 #[derive(Clone, Default)]
 pub struct Traces(Option<Arc<Sending>>);
 
@@ -36,9 +43,14 @@ struct Sending {
 }
 
 impl Traces {
-    /// Returns true if some conversation may be sent.
+    /// Returns true if batches are sent. Then some conversations may be sent too.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// Returns true if the texts of turns are sent.
+    pub(crate) fn sends_texts(&self) -> bool {
+        self.0.as_deref().is_some_and(|sending| sending.texts)
     }
 
     /// Returns true if the trace of this conversation is sent.
@@ -54,6 +66,13 @@ impl Traces {
             sending
                 .queue
                 .add(spans::spans(&sending.run, trace, ended, sending.texts));
+        }
+    }
+
+    /// Queues the trace of a trained batch. Never waits.
+    pub(crate) fn send_batch(&self, step: &TrainedStep) {
+        if let Some(sending) = self.0.as_deref() {
+            sending.queue.add(batch::spans(&sending.run, sending.sampler, step));
         }
     }
 }
@@ -90,7 +109,7 @@ impl TraceExport {
         })
     }
 
-    /// Sends the traces that wait, as far as the collector takes them at once.
+    /// Sends the traces that wait, as far as the collector takes them soon.
     pub async fn close(self) {
         if let Some(exporter) = self.exporter {
             exporter.close().await;

@@ -26,6 +26,7 @@ pub(super) const MAX_TOKENS: &str = "gen_ai.request.max_tokens";
 pub(super) const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
 pub(super) const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
 pub(super) const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
+pub(super) const INPUT_MESSAGES: &str = "gen_ai.input.messages";
 pub(super) const OUTPUT_MESSAGES: &str = "gen_ai.output.messages";
 pub(super) const TOOL: &str = "gen_ai.tool.name";
 pub(super) const ERROR_TYPE: &str = "error.type";
@@ -42,7 +43,19 @@ pub(super) const WEIGHTS_STEP: &str = "dyad.weights.step";
 pub(super) const WEIGHTS_LINEAGE: &str = "dyad.weights.lineage";
 pub(super) const LOGPROB: &str = "dyad.logprob.mean";
 pub(super) const QUEUE: &str = "dyad.queue.seconds";
-/// Followed by a dot and the role.
+/// This and the next are followed by a dot and the role, or `role/seat` where a role has several
+/// seats.
 pub(super) const REWARD: &str = "dyad.reward";
+pub(super) const ADVANTAGE: &str = "dyad.advantage";
 pub(super) const SUCCESS: &str = "dyad.success";
 pub(super) const EVAL: &str = "dyad.eval";
+
+/// The first word of a trained batch's span. Its parts are called after the metrics `time/PART_s`.
+pub(super) const TRAIN: &str = "train";
+pub(super) const TRAINED_AGENT: &str = "dyad.agent";
+pub(super) const GROUPS: &str = "dyad.batch.groups";
+pub(super) const SAMPLES: &str = "dyad.batch.samples";
+pub(super) const TOKENS: &str = "dyad.batch.tokens";
+pub(super) const LOSS: &str = "dyad.loss";
+pub(super) const STALENESS_MEAN: &str = "dyad.staleness.mean";
+pub(super) const STALENESS_MAX: &str = "dyad.staleness.max";

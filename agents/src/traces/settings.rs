@@ -38,7 +38,8 @@ pub struct TracesPlan {
 }
 
 impl TracesPlan {
-    /// Returns the plan that the environment describes, or `None` if it names no collector.
+    /// Returns the plan that the environment describes, or `None` if it names no collector or turns
+    /// traces off.
     ///
     /// # Errors
     /// A variable has a value that cannot be used.
@@ -55,12 +56,16 @@ impl TracesPlan {
                     .hint("remove the variable, and give the collector's port for HTTP, usually 4318"));
             }
         }
-        Ok(Some(Self {
+        let headers = get(HEADERS)?.map_or(Ok(HeaderMap::new()), |text| headers(&text))?;
+        let service = get(SERVICE)?.unwrap_or_else(|| "dyad".into());
+        let texts = get(TEXTS)?.map_or(Ok(false), |text| flag(&text))?;
+        let sampler = sampler(get(SAMPLER)?, get(RATIO)?)?;
+        Ok(sampler.map(|sampler| Self {
             url,
-            headers: get(HEADERS)?.map_or(Ok(HeaderMap::new()), |text| headers(&text))?,
-            service: get(SERVICE)?.unwrap_or_else(|| "dyad".into()),
-            sampler: sampler(get(SAMPLER)?, get(RATIO)?)?,
-            texts: get(TEXTS)?.map_or(Ok(false), |text| flag(&text))?,
+            headers,
+            service,
+            sampler,
+            texts,
         }))
     }
 }
@@ -80,12 +85,13 @@ fn url(get: impl Fn(&str) -> Result<Option<String>, Usage>) -> Result<Option<Str
     Ok(Some(format!("{}/v1/traces", judged(ENDPOINT, &base)?)))
 }
 
-/// The decision of a parent changes nothing: a conversation has none.
-fn sampler(kind: Option<String>, ratio: Option<String>) -> Result<Sampler, Usage> {
+/// Returns the sampler of conversations, or `None` if no trace is sent. The decision of a parent
+/// changes nothing: a conversation has none.
+fn sampler(kind: Option<String>, ratio: Option<String>) -> Result<Option<Sampler>, Usage> {
     let kind = kind.unwrap_or_else(|| "parentbased_traceidratio".into());
     let ratio = match kind.strip_prefix("parentbased_").unwrap_or(&kind) {
         "always_on" => 1.0,
-        "always_off" => 0.0,
+        "always_off" => return Ok(None),
         "traceidratio" => match ratio {
             None => DEFAULT_RATIO,
             Some(text) => {
@@ -102,7 +108,7 @@ fn sampler(kind: Option<String>, ratio: Option<String>) -> Result<Sampler, Usage
             return Err(refused(SAMPLER, &kind, known));
         }
     };
-    Ok(Sampler { ratio })
+    Ok(Some(Sampler { ratio }))
 }
 
 fn flag(text: &str) -> Result<bool, Usage> {
@@ -206,8 +212,16 @@ mod tests {
         assert_eq!(ratio("traceidratio", "0.25"), 0.25);
         assert_eq!(ratio("parentbased_traceidratio", "1"), 1.0);
         assert_eq!(ratio("always_on", "0.25"), 1.0);
-        assert_eq!(ratio("always_off", "0.25"), 0.0);
+        assert_eq!(ratio("traceidratio", "0"), 0.0, "batches are sent");
         assert_eq!(plan(&[COLLECTOR, (RATIO, "0.5")]).sampler.ratio, 0.5);
+    }
+
+    #[test]
+    fn a_sampler_that_is_off_sends_nothing() {
+        for off in ["always_off", "parentbased_always_off"] {
+            assert!(read(&[COLLECTOR, (SAMPLER, off)]).unwrap().is_none());
+            assert!(read(&[COLLECTOR, (SAMPLER, off), (TEXTS, "maybe")]).is_err());
+        }
     }
 
     #[test]

@@ -68,8 +68,21 @@ pub(super) struct Span {
     pub(super) end_time_unix_nano: u64,
     #[prost(message, repeated, tag = "9")]
     pub(super) attributes: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "13")]
+    pub(super) links: Vec<Link>,
+    #[prost(uint32, tag = "14")]
+    pub(super) dropped_links_count: u32,
     #[prost(message, optional, tag = "15")]
     pub(super) status: Option<Status>,
+}
+
+/// A reference to a span of another trace.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Link {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) span_id: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -89,6 +89,7 @@ pub(crate) async fn agent(url: &str, folder: &Path) -> anyhow::Result<()> {
         folder,
         incarnation: agents::base::ids::incarnation(),
         observer: agents::observe::Observer::default(),
+        traces: agents::traces::Traces::default(),
         launched: None,
     })
     .await?;

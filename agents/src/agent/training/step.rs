@@ -13,6 +13,7 @@ use trainer::train::{Refusal, TrainError};
 use super::Training;
 use super::objective;
 use super::step_times::StepPart;
+use super::traced;
 use crate::agent::figures::BatchOutcome;
 use crate::agent::observed::TrainedBatch;
 use crate::agent::{alarms, broken, figures};
@@ -161,6 +162,16 @@ impl Training {
             line.set(name, *seconds);
         }
         self.metrics.write(line);
+        if self.agent.traces.is_on() {
+            let trained = traced::trained_step(
+                &self.agent.name,
+                self.version,
+                (batch, outcome),
+                &times,
+                began.elapsed(),
+            );
+            self.agent.traces.send_batch(&trained);
+        }
         if let Some(series) = self.agent.observer.series() {
             let trained = TrainedBatch {
                 agent: self.agent.name.as_str(),

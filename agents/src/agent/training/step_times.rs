@@ -42,6 +42,11 @@ pub(in crate::agent) const METRICS: [&str; 6] = [
     "time/publish_s",
 ];
 
+/// Returns the name of a part from its metric, `time/PART_s`.
+pub(in crate::agent) fn part(metric: &'static str) -> &'static str {
+    metric.trim_start_matches("time/").trim_end_matches("_s")
+}
+
 /// Stopwatches of one step.
 #[derive(Debug)]
 pub(super) struct StepTimes {

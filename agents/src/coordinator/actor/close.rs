@@ -76,7 +76,7 @@ impl Coordinator {
             let (step, assembled) = (self.lead_step(), decided.assembled());
             let written = transcripts::of_group(&self.specs, group, open, &members, step, Some(assembled));
             written.iter().for_each(|one| self.figures.write_transcript(one));
-            traced::send_group(&self.env.traces, &self.specs, group, open, &members);
+            traced::send_group(&self.env.traces, &self.specs, group, open, &members, Some(assembled));
             self.figures.add_conversations(&members, self.specs.rules(), step);
         }
         let summary = &decided.assembled().summary;

@@ -175,7 +175,7 @@ impl Coordinator {
         let written = step.map_or_else(Vec::new, |step| {
             transcripts::of_group(&self.specs, group, &open, &members, step, None)
         });
-        traced::send_group(&self.env.traces, &self.specs, group, &open, &members);
+        traced::send_group(&self.env.traces, &self.specs, group, &open, &members, None);
         let written = self.evals.add(&self.specs, &open, members, written, ours);
         written.iter().for_each(|one| self.figures.write_transcript(one));
         while let Some(step) = self.evals.next_step(&self.specs) {

@@ -2,10 +2,11 @@
 
 pub mod builder;
 pub mod compared;
+pub(crate) mod prompts;
 pub(super) mod traced;
 
 use broker::ids::GroupId;
-use configs::TranscriptPolicy;
+use configs::{RunConfig, TranscriptPolicy};
 use rollout::group::{Assembled, MemberEnd};
 
 use self::builder::{Comparisons, TranscriptBuilder};
@@ -33,8 +34,7 @@ pub fn of_group(
     if wanted == 0 {
         return Vec::new();
     }
-    let agents = &config.agents;
-    let comparisons = assembled.map_or_else(Comparisons::default, |decided| Comparisons::of(agents, decided));
+    let comparisons = comparisons(config, assembled);
     let builder = TranscriptBuilder {
         config: &config.workflow,
         host: specs.host(open.purpose),
@@ -55,4 +55,9 @@ pub fn of_group(
         builder.build(about, member as u16, end)
     };
     members.iter().take(wanted).enumerate().map(one).collect()
+}
+
+/// Compares the seats of a decided group; a group that does not train has nothing to compare.
+fn comparisons(config: &RunConfig, assembled: Option<&Assembled>) -> Comparisons {
+    assembled.map_or_else(Comparisons::default, |decided| Comparisons::of(&config.agents, decided))
 }

@@ -1,19 +1,31 @@
 //! The traces of a finished group, built from the same record as its transcripts.
 
-use broker::ids::{GroupId, TurnKey};
+use broker::ids::{GroupId, TurnKey, conversation_seed};
 use broker::protocol::turn::Generation;
 use configs::{AgentName, ModelConfig};
-use rollout::group::MemberEnd;
+use rollout::group::{Assembled, MemberEnd};
 
-use super::builder::{Comparisons, TranscriptBuilder};
-use super::{Open, Transcript};
+use super::builder::TranscriptBuilder;
+use super::{Open, Transcript, comparisons, prompts};
 use crate::coordinator::specs::GroupSpecs;
 use crate::participant::TOOL;
 use crate::traces::{AgentRequest, AskedOf, EndedConversation, Traces};
 
 /// Sends the traces of a group's conversations that are chosen, whatever `run.transcripts` says.
-pub(crate) fn send_group(traces: &Traces, specs: &GroupSpecs, group: GroupId, open: &Open, members: &[MemberEnd]) {
-    if !traces.is_on() {
+/// `assembled`: what the group was decided to be, if it trains.
+pub(crate) fn send_group(
+    traces: &Traces,
+    specs: &GroupSpecs,
+    group: GroupId,
+    open: &Open,
+    members: &[MemberEnd],
+    assembled: Option<&Assembled>,
+) {
+    let wanted: Vec<(u16, &MemberEnd)> = (0..)
+        .zip(members)
+        .filter(|(member, _)| traces.wants(group, *member))
+        .collect();
+    if wanted.is_empty() {
         return;
     }
     let config = specs.config();
@@ -21,29 +33,31 @@ pub(crate) fn send_group(traces: &Traces, specs: &GroupSpecs, group: GroupId, op
         config: &config.workflow,
         host: specs.host(open.purpose),
         rules: specs.rules(),
-        comparisons: &Comparisons::default(),
+        comparisons: &comparisons(config, assembled),
         times: Some(&open.times),
     };
-    for (member, end) in members.iter().enumerate() {
-        let member = member as u16;
-        if !traces.wants(group, member) {
-            continue;
-        }
+    for (member, end) in wanted {
         let about = Transcript {
             conversation: format!("{group}/{member}"),
             task: open.task_id.clone(),
             eval: !open.trains(),
             ..Transcript::default()
         };
+        let mut transcript = builder.build(about, member, end);
         let (turns, failure) = match end {
             MemberEnd::Ended { turns, .. } => (turns, None),
             MemberEnd::Failed { turns, failure } => (turns, Some(failure.code.name())),
         };
+        if traces.sends_texts() {
+            let seed = conversation_seed(config.run.seed, &open.task_id, member);
+            let workflow = specs.workflow(open.purpose);
+            prompts::add(&mut transcript, workflow, (&open.task, seed), turns, true);
+        }
         let asked = turns.iter().map(|(key, made)| asked_of(specs, open, key, made));
         let ended = EndedConversation {
             workflow: config.workflow.kind.clone(),
             asked: asked.collect(),
-            transcript: builder.build(about, member, end),
+            transcript,
             began_at: open.times.began_at,
             failure,
         };

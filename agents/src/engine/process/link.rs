@@ -226,11 +226,17 @@ pub(crate) fn judged(url: &str) -> Result<String, Usage> {
 
 /// Sends a request and accepts only success.
 pub(crate) async fn ask(request: RequestBuilder, url: &str) -> Result<Response, LinkError> {
-    let mut response = request.send().await.map_err(|error| LinkError::of(url, error))?;
+    let response = request.send().await.map_err(|error| LinkError::of(url, error))?;
     let status = response.status();
     if status.is_success() || status == StatusCode::NOT_MODIFIED {
         return Ok(response);
     }
+    Err(refusal(response, url).await)
+}
+
+/// Returns the error that an answer without success means, with the beginning of its text.
+pub(crate) async fn refusal(mut response: Response, url: &str) -> LinkError {
+    let status = response.status();
     let mut reason = Vec::new();
     while reason.len() < REASON
         && let Ok(Some(part)) = response.chunk().await
@@ -239,10 +245,16 @@ pub(crate) async fn ask(request: RequestBuilder, url: &str) -> Result<Response, 
     }
     reason.truncate(REASON);
     let reason = String::from_utf8_lossy(&reason).into_owned();
-    Err(LinkError {
+    LinkError {
         is_final: matches!(status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE),
         ..LinkError::answer(url, format!("answered {status}: {reason}"))
-    })
+    }
+}
+
+/// Returns the pause that a Retry-After header asks for; only seconds are read.
+pub(crate) fn wanted_pause(headers: &reqwest::header::HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(reqwest::header::RETRY_AFTER)?.to_str().ok()?;
+    Some(Duration::from_secs(seconds.trim().parse().ok()?))
 }
 
 #[cfg(test)]

@@ -25,7 +25,8 @@ fn of(
 ) -> BTreeMap<Place, Vec<Message>> {
     let events: Vec<Event> = turns.iter().map(|(key, made)| Event::of(key, made)).collect();
     let mut asked = BTreeMap::new();
-    for until in 0..=events.len() {
+    // A turn is requested before its event. The last step is left out: it would grade again.
+    for until in 0..events.len() {
         if let Step::Ask(asks) = workflow.step(task, seed, &events[..until]) {
             for ask in asks {
                 let place = (ask.role, ask.seat, ask.turn);
@@ -38,7 +39,7 @@ fn of(
 
 /// Adds to agents' turns what they read: everything, or only the errors of calls that reached no
 /// tool.
-pub(super) fn add(
+pub(crate) fn add(
     transcript: &mut Transcript,
     workflow: &dyn Workflow,
     (task, seed): (&Task, u64),
