@@ -268,7 +268,7 @@ pub enum EngineKind {
     /// libtorch in the agent's process.
     #[default]
     Embedded,
-    /// Answers made from the request's seed without a model, to measure the other parts.
+    /// Answers made from the request's seed, without a model.
     Scripted,
     /// `dyad engine`: libtorch in separate processes.
     Dyad,
@@ -318,28 +318,30 @@ pub struct EngineConfig {
     pub urls: Vec<String>,
     /// IP address and port where separate engines fetch the weights; port 0 takes a free one.
     pub weights_listen: String,
-    /// URL at which engines reach `weights_listen`, if it differs, for example for
-    /// `"0.0.0.0:PORT"`.
+    /// URL at which engines reach `weights_listen`, if it differs, as for `"0.0.0.0:PORT"`.
     pub weights_url: Option<String>,
     /// Treatment of running generations when new weights arrive.
     pub swap: Swap,
     /// Engines in the agent's process, each with a copy of the weights. Conversations are shared
-    /// out among them.
+    /// among them.
     pub replicas: usize,
     /// Generations that one engine decodes together.
     pub slots: usize,
     /// Most prompt tokens computed in one step, so that long prompts do not delay decoding.
     pub prefill_tokens: usize,
-    /// MiB of keys and values per engine kept for a conversation's next turn; 0 recomputes each
-    /// turn. Unused in synchronous rounds, to keep their bits.
+    /// MiB of keys and values kept for a conversation's next turn; 0 keeps none. Unused in
+    /// synchronous rounds.
     pub prefix_cache_mib: usize,
+    /// MiB of keys and values for generations, allocated at the engine's start; requests beyond it
+    /// wait. 0 sets no bound.
+    pub cache_mib: usize,
     /// Gives a request the same bits (tokens and log-probs) in any batch. Slower; CPU only.
     pub deterministic: bool,
     /// Keeps a second, reordered copy of f32 matrices on a CPU (bf16: only the output matrix):
-    /// several times faster. `false` uses libtorch's products.
+    /// several times faster.
     pub prepack: bool,
-    /// Time without a step after which a busy engine counts as stuck and its process exits; 0 turns
-    /// this off, else 1s or more.
+    /// Time without a step after which a busy engine's process exits; 0 turns this off, else 1s or
+    /// more.
     pub stuck_after: HumanDuration,
     /// Folder for the weights of SGLang and vLLM, which must see it under the same path; default:
     /// `weights` in the run's folder.
@@ -358,6 +360,7 @@ impl Default for EngineConfig {
             slots: 256,
             prefill_tokens: 4096,
             prefix_cache_mib: 1024,
+            cache_mib: 0,
             deterministic: false,
             prepack: true,
             stuck_after: HumanDuration::from_secs(600),

@@ -31,6 +31,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     slots: 256,
     prefill_tokens: 4096,
     prefix_cache: 0,
+    cache: None,
     swap: Swap::InPlace,
     deterministic: false,
     prepack: true,

@@ -76,6 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         slots: slots.parse()?,
         prefill_tokens: 4096,
         prefix_cache: 0,
+        cache: None,
         swap: Swap::InPlace,
         deterministic: false,
         prepack: true,

@@ -79,6 +79,7 @@ impl Worker {
             slots: 64,
             prefill_tokens: 4096,
             prefix_cache: 0,
+            cache: None,
             swap: Swap::InPlace,
             deterministic: false,
             prepack: true,

@@ -54,6 +54,7 @@ fn engine(prefix_cache: usize) -> Result<Engine, EngineError> {
         slots: 256,
         prefill_tokens: 4096,
         prefix_cache,
+        cache: None,
         swap: Swap::InPlace,
         deterministic: false,
         prepack: true,

@@ -60,7 +60,7 @@ impl DeviceReport {
         let least = self.needs.least();
         let total = self.total.filter(|total| least > *total)?;
         Some(format!(
-            "device {device} of {agents}: weights, gradient and optimizer need {}, and it has {}; try \
+            "device {device} of {agents}: weights, gradient, optimizer and engine.cache_mib need {}, and it has {}; try \
              train.checkpoint_activations = true, train.shard = \"optimizer\" with several train.devices, or \
              train.offload = \"optimizer\"",
             amount(least),
@@ -68,15 +68,39 @@ impl DeviceReport {
         ))
     }
 
+    /// Returns advice if the caches of full slots would not fit on a GPU.
+    fn cache_advice(&self) -> Option<String> {
+        let total = self.total.filter(|_| self.device != DeviceName::Cpu)?;
+        let memories = self.needs.agents.iter().map(|(_, memory)| memory);
+        let (rows, engines) = memories.fold((0, 0), |(rows, engines), memory| {
+            (rows + memory.rows, engines + memory.engines)
+        });
+        let spare = total.saturating_sub(self.needs.least() + self.training());
+        if rows <= spare {
+            return None;
+        }
+        // A tenth stays free for a step's own tensors.
+        let each = (spare / 10 * 9 / engines.max(1)) >> 20;
+        let wanted = format!("keys and values of full slots need {}", amount(rows));
+        Some(match each {
+            0 => format!("{wanted}, and nothing is left for them"),
+            each => format!("{wanted}; engine.cache_mib = {each} bounds them to what is left"),
+        })
+    }
+
+    /// Returns the bytes that training takes for a moment.
+    fn training(&self) -> u64 {
+        self.needs.agents.iter().map(|(_, memory)| memory.activations).sum()
+    }
+
     /// Returns a line with the estimated total and a line for each agent.
     pub(super) fn memory(&self) -> String {
         let total = self.total.map_or("unknown".to_owned(), amount);
-        let training: u64 = self.needs.agents.iter().map(|(_, memory)| memory.activations).sum();
         let mut lines = vec![format!(
             "{}: {} at least, about {} while training, of {total}",
             self.device,
             amount(self.needs.least()),
-            amount(self.needs.least() + training),
+            amount(self.needs.least() + self.training()),
         )];
         lines.extend(self.needs.agents.iter().map(|(name, memory)| parts(name, memory)));
         let hosted = self.needs.hosted.iter();
@@ -86,6 +110,7 @@ impl DeviceReport {
         }));
         let unknown = self.needs.unknown.iter();
         lines.extend(unknown.map(|name| format!("{name}: unknown, its model is not on this machine")));
+        lines.extend(self.cache_advice());
         lines.join("\n")
     }
 }
@@ -99,6 +124,7 @@ fn parts(name: &AgentName, memory: &Memory) -> String {
         ("gradient", memory.gradient),
         ("optimizer", memory.optimizer),
         ("activations about", memory.activations),
+        ("cache", memory.cache),
         ("cache for each full row", memory.row),
     ];
     let parts: Vec<String> = parts
@@ -215,6 +241,34 @@ mod tests {
         );
         let table = report.memory();
         assert!(table.contains("optimizer") && table.contains("\nb: weights"), "{table}");
+    }
+
+    #[test]
+    fn tight_gpu_gets_a_bound_for_its_caches() {
+        let mut report = reports(&signal("[agents.a]"), Processes::One).remove(0);
+        report.total = Some(64 << 30);
+        let free = report.memory();
+        report.device = DeviceName::Cuda(0);
+        assert!(
+            !free.contains("cache_mib") && !report.memory().contains("cache_mib"),
+            "{free}"
+        );
+        let spared: u64 = report.needs.agents.iter().map(|(_, memory)| memory.rows).sum();
+        report.total = Some(report.needs.least() + report.training() + spared - 1);
+        let each = ((spared - 1) / 10 * 9 / 2) >> 20;
+        let told = report.memory();
+        assert!(
+            each > 0 && told.contains(&format!("engine.cache_mib = {each} ")),
+            "{told}"
+        );
+        report.total = Some(1);
+        assert!(report.memory().contains("nothing is left"));
+        report
+            .needs
+            .agents
+            .iter_mut()
+            .for_each(|(_, memory)| (memory.rows, memory.engines) = (0, 0));
+        assert!(!report.memory().contains("nothing is left"), "bounded already");
     }
 
     #[test]

@@ -42,17 +42,23 @@ pub struct Memory {
     pub optimizer: u64,
     /// An estimate of what one micro-batch keeps for the backward pass.
     pub activations: u64,
-    /// The engine's keys and values for one generation at the longest context; each slot may reach
-    /// it.
+    /// The keys and values that its engines allocate at their start (`engine.cache_mib`).
+    pub cache: u64,
+    /// Without that bound, the keys and values for one generation at the longest context; each slot
+    /// may reach it.
     pub row: u64,
+    /// The keys and values if every slot reaches it.
+    pub rows: u64,
+    /// The number of engines that hold these rows.
+    pub engines: u64,
 }
 
 impl Memory {
     /// Returns the bytes on the device that training cannot do without: everything but activations
-    /// and keys and values.
+    /// and keys and values that grow.
     #[must_use]
     pub fn least(&self) -> u64 {
-        self.base + self.weights + self.masters + self.gradient + self.optimizer
+        self.base + self.weights + self.masters + self.gradient + self.optimizer + self.cache
     }
 
     /// Returns the bytes of an agent's own process, with this model and `ranks` ranks in its
@@ -94,10 +100,16 @@ impl Memory {
             None => copies(agent),
         };
         self.weights += own * copies * replicas * width(agent.dtype);
+        if agent.engine.cache_mib > 0 {
+            self.cache = replicas * ((agent.engine.cache_mib as u64) << 20);
+            return self;
+        }
         let token = 2 * (shape.layers * shape.kv_heads * shape.head_dim) as u64 * width(agent.dtype);
         let limit = agent.sampling.max_context.filter(|limit| *limit > 0);
         let context = limit.map_or(shape.max_context, |limit| shape.max_context.min(limit as usize)) as u64;
         self.row = context * token;
+        self.engines = replicas;
+        self.rows = self.row * agent.engine.slots as u64 * replicas;
         self
     }
 

@@ -1,7 +1,7 @@
 //! Rules for an agent's model and adapter, and for models behind servers of messages.
 
 use super::below::Below;
-use crate::{AgentConfig, EngineKind, History, LoraConfig, ModelConfig, RandomModel, TokenizerConfig};
+use crate::{AgentConfig, Dtype, EngineKind, History, LoraConfig, ModelConfig, RandomModel, TokenizerConfig};
 
 /// Checks `model` and `lora`.
 pub(super) fn all(agent: &AgentConfig, below: &mut Below) {
@@ -13,6 +13,7 @@ pub(super) fn all(agent: &AgentConfig, below: &mut Below) {
         ),
         ModelConfig::Random(model) => {
             context(agent, model, below);
+            cache(agent, model, below);
             let mut below = Below {
                 report: &mut *below.report,
                 path: format!("{}.model.random", below.path),
@@ -57,6 +58,36 @@ fn context(agent: &AgentConfig, model: &RandomModel, below: &mut Below) {
             "is {}, more than model.random.max_context = {}: write that or less, or remove it",
             agent.sampling.max_context.unwrap_or(0),
             model.max_context
+        ),
+    );
+}
+
+/// Checks that a bounded cache holds one row of a random model.
+fn cache(agent: &AgentConfig, model: &RandomModel, below: &mut Below) {
+    let engine = &agent.engine;
+    let limit = agent.sampling.max_context.filter(|limit| *limit > 0);
+    let tokens = limit.map_or(model.max_context, |limit| model.max_context.min(limit as usize));
+    let width = match agent.dtype {
+        Dtype::F32 => 4,
+        Dtype::Bf16 => 2,
+    };
+    let head = model.head_dim.unwrap_or(model.hidden / model.heads.max(1));
+    let sizes = [
+        2,
+        model.layers,
+        model.kv_heads.unwrap_or(model.heads),
+        head,
+        width,
+        tokens,
+    ];
+    let needed = sizes.into_iter().fold(1, usize::saturating_mul).div_ceil(1 << 20);
+    below.compared(
+        (1..needed).contains(&engine.cache_mib) && !engine.kind.is_foreign(),
+        "engine.cache_mib",
+        &["model", "sampling.max_context", "dtype"],
+        format!(
+            "is {}, and a row of {tokens} tokens needs {needed}: write that or more, or a lower sampling.max_context",
+            engine.cache_mib
         ),
     );
 }

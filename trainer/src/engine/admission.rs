@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::request::GenRequest;
+use crate::model::{Budget, Slots};
 
 /// Requests that begin together.
 #[derive(Debug, Default)]
@@ -13,6 +14,8 @@ pub(super) struct Admission {
     pub(super) prompts: Vec<Arc<[u32]>>,
     /// In order of arrival, each with the index of its prompt.
     pub(super) members: Vec<(GenRequest, usize)>,
+    /// The slots that they and all active requests may come to need.
+    pub(super) promised: Slots,
 }
 
 /// A prompt and its requests.
@@ -55,23 +58,45 @@ pub(super) struct Room {
     pub(super) tokens: usize,
     /// Set if no other prompt is being computed: the first prompt then fits, whatever its length.
     pub(super) free: bool,
+    pub(super) budget: Budget,
+    /// The slots that active requests may come to need.
+    pub(super) promised: Slots,
+    /// The longest row, in tokens.
+    pub(super) max_context: usize,
+}
+
+impl Room {
+    /// Returns the slots that active requests and this one may come to need, if they fit.
+    fn with(&self, promised: Slots, request: &GenRequest) -> Option<Slots> {
+        if !self.budget.is_bounded() || !request.takes_slot() {
+            return Some(promised);
+        }
+        self.budget.promise(promised, request.reach(self.max_context))
+    }
 }
 
 /// Takes requests from the front of the line while they fit. `cost` returns the number of prompt
 /// tokens that must be computed. A request for at most one token takes no slot: it ends with its
 /// prompt.
 pub(super) fn admit(waiting: &mut VecDeque<GenRequest>, room: Room, cost: impl Fn(&GenRequest) -> usize) -> Admission {
-    let mut admission = Admission::default();
+    let mut admission = Admission {
+        promised: room.promised,
+        ..Admission::default()
+    };
     let mut index: HashMap<Arc<[u32]>, usize> = HashMap::new();
     let (mut slots, mut left) = (room.slots, room.tokens);
     while let Some(request) = waiting.front() {
-        let slot = usize::from(request.max_new_tokens > 1);
+        let slot = usize::from(request.takes_slot());
         let known = index.get(&request.prompt_ids).copied();
         let cost = known.map_or_else(|| cost(request), |_| 0);
         let first = room.free && admission.prompts.is_empty();
+        let Some(promised) = room.with(admission.promised, request) else {
+            break;
+        };
         if slot > slots || (cost > left && !first) {
             break;
         }
+        admission.promised = promised;
         slots -= slot;
         left = left.saturating_sub(cost);
         let prompt = known.unwrap_or_else(|| {
@@ -96,6 +121,9 @@ mod tests {
             slots,
             tokens,
             free: true,
+            budget: Budget::NONE,
+            promised: Slots::default(),
+            max_context: 128,
         };
         super::admit(waiting, room, |request| request.prompt_ids.len())
     }

@@ -24,10 +24,14 @@ impl Engine {
                     .saturating_sub(self.rows.len() + self.slots_promised()),
                 tokens: left.saturating_sub(promised),
                 free: promised == 0,
+                budget: self.cache.budget(),
+                promised: self.promised(),
+                max_context: self.shape().max_context,
             };
             let mut waiting = std::mem::take(&mut self.waiting);
             let admission = admission::admit(&mut waiting, room, |request| self.cost(request));
             self.waiting = waiting;
+            self.cache.promised = admission.promised;
             let (whole, in_pieces) = admission.split(|prompt| self.in_pieces(prompt));
             for (prompt, members) in in_pieces {
                 self.fill(prompt, members)?;
@@ -101,11 +105,8 @@ impl Engine {
             .filter(|(row, _)| row.shared.is_none())
             .map(|(_, prompt)| *prompt as i64)
             .collect();
-        let width = kept.first().map_or(0, |[keys, _]| keys.size()[2] as usize);
-        let longest = seated.iter().map(|(row, _)| row.in_slot() + 1).max().unwrap_or(1);
         self.rows.extend(seated.into_iter().map(|(row, _)| row));
-        let length = if own.is_empty() { longest } else { longest.max(width) };
-        self.cache.reserve(self.rows.len(), length, live)?;
+        self.make_room(live)?;
         if !own.is_empty() {
             let own = Tensor::f_from_slice(&own)?.f_to_device(self.decoder.device())?;
             self.cache.admit(live, kept, &own)?;
@@ -120,6 +121,9 @@ impl Engine {
         prompts: usize,
         kept: &Prefilled,
     ) -> Result<(), EngineError> {
+        if !self.cache.shares() {
+            return Ok(());
+        }
         let device = self.decoder.device();
         let mut members = vec![0; prompts];
         begun.iter().for_each(|(_, prompt)| members[*prompt] += 1);

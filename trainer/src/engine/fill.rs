@@ -221,15 +221,16 @@ impl Engine {
             return Ok(());
         }
         let live = self.rows.len();
-        if !self.options.deterministic && Prefixes::pay(rows.len(), length, self.decoder.device()) {
+        let may_share = !self.options.deterministic && self.cache.shares();
+        if may_share && Prefixes::pay(rows.len(), length, self.decoder.device()) {
             let shared = self.cache.prefixes.adopt(&kv, rows.len())?;
             rows.iter_mut().for_each(|row| row.shared = Some(shared));
             self.rows.append(&mut rows);
-            return Ok(self.cache.reserve(self.rows.len(), 1, live)?);
+            return self.make_room(live);
         }
         let count = rows.len();
         self.rows.append(&mut rows);
-        self.cache.reserve(self.rows.len(), length + 1, live)?;
+        self.make_room(live)?;
         for slot in live..live + count {
             self.cache.fill(slot, &kv)?;
         }

@@ -35,8 +35,13 @@ impl Filling {
 
     /// The number of slots that its requests will take.
     pub(super) fn slots(&self) -> usize {
-        let begin = self.members.iter().filter(|request| request.max_new_tokens > 1).count();
-        begin + usize::from(self.back.is_some())
+        self.with_slots().count()
+    }
+
+    /// The requests that will take slots.
+    pub(super) fn with_slots(&self) -> impl Iterator<Item = &GenRequest> {
+        let begin = self.members.iter().filter(|request| request.takes_slot());
+        begin.chain(self.back.iter().map(|row| &row.request))
     }
 
     /// The number of requests that wait for it.

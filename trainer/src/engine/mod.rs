@@ -25,6 +25,7 @@
 
 mod admission;
 mod begin;
+mod cache;
 mod choose;
 mod draw;
 mod fill;
@@ -48,6 +49,7 @@ use std::time::Instant;
 use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
 
+pub use cache::CacheLimit;
 pub use prompt_scores::PromptScores;
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule, UnderWay};
 pub use times::Times;
@@ -72,6 +74,8 @@ pub struct EngineOptions {
     /// Bytes of keys and values kept for requests that begin with an earlier conversation; 0 keeps
     /// none.
     pub prefix_cache: usize,
+    /// The bound of the generations' own keys and values, if there is one.
+    pub cache: Option<CacheLimit>,
     /// The treatment of active generations when new weights arrive.
     pub swap: Swap,
     /// Gives a request the same bits whatever is computed with it. Slower, and available on a CPU
@@ -83,12 +87,14 @@ pub struct EngineOptions {
     pub prepack: bool,
 }
 
-impl From<&configs::EngineConfig> for EngineOptions {
-    fn from(config: &configs::EngineConfig) -> Self {
+impl From<&configs::AgentConfig> for EngineOptions {
+    fn from(agent: &configs::AgentConfig) -> Self {
+        let config = &agent.engine;
         Self {
             slots: config.slots.max(1),
             prefill_tokens: config.prefill_tokens.max(1),
             prefix_cache: config.prefix_cache_mib.saturating_mul(1 << 20),
+            cache: CacheLimit::of(agent),
             swap: config.swap,
             deterministic: config.deterministic,
             prepack: config.prepack,
@@ -154,7 +160,10 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let _guard = tch::no_grad_guard();
         let (device, kind) = (weights.weights()?.device(), weights.weights()?.kind());
-        let cache = KvCache::new(shape, device, kind)?;
+        let cache = match options.cache {
+            Some(limit) => limit.allocate(shape, device, kind)?,
+            None => KvCache::new(shape, device, kind)?,
+        };
         let whole = base.as_ref().map_or_else(|| weights.weights(), Ok)?;
         let prefix_cache = PrefixCache::new(
             options.prefix_cache / cache.bytes_per_token().max(1),
@@ -233,7 +242,8 @@ impl Engine {
     /// # Errors
     /// [`RequestFault`].
     pub fn check(&self, request: &GenRequest) -> Result<(), RequestFault> {
-        request.check(self.shape())
+        request.check(self.shape())?;
+        self.check_room(request)
     }
 
     /// The counter that moves with each step, including the steps of a wave.
@@ -321,8 +331,7 @@ impl Engine {
         if self.rows.is_empty() {
             return Ok(());
         }
-        let longest = self.rows.iter().map(Generation::in_slot).max().unwrap_or(0) + 1;
-        self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
+        self.make_room(self.rows.len())?;
         self.lay_out()?;
         let lengths: Vec<i64> = self.rows.iter().map(|row| row.cached() as i64).collect();
         let ids: Vec<i64> = self.rows.iter().map(Generation::last).collect();

@@ -58,8 +58,9 @@ mod tests {
     use configs::Swap;
     use proptest::prelude::*;
 
+    use super::super::tests::bounded::limit;
     use super::super::tests::{close, drain, full, id, request, version, weights};
-    use super::super::{EngineOptions, Finished, GenRequest};
+    use super::super::{CacheLimit, EngineOptions, Finished, GenRequest};
     use super::*;
     use crate::model::test_shape;
     use crate::weights::Published;
@@ -68,10 +69,15 @@ mod tests {
     const OFTEN: Reading = Reading::Buckets { call: 40 * 128 };
 
     fn engine(slots: usize) -> Engine {
+        bounded(slots, None)
+    }
+
+    fn bounded(slots: usize, cache: Option<CacheLimit>) -> Engine {
         let options = EngineOptions {
             slots,
             prefill_tokens: 256,
             prefix_cache: 1 << 20,
+            cache,
             swap: Swap::Retract,
             deterministic: false,
             prepack: true,
@@ -168,8 +174,9 @@ mod tests {
         /// Whatever is submitted, aborted and exchanged, each request ends once, with its own
         /// tokens.
         #[test]
-        fn exchanged_rows_stay_themselves(ops in prop::collection::vec((0u8..10, 0u64..30), 1..60), slots in 2usize..9) {
-            let mut engine = engine(slots);
+        fn exchanged_rows_stay_themselves(ops in prop::collection::vec((0u8..10, 0u64..30), 1..60), slots in 2usize..9,
+            tokens in prop::option::of(128usize..1500)) {
+            let mut engine = bounded(slots, tokens.map(limit));
             let requests = ragged(30);
             let (mut open, mut ended, mut step) = (std::collections::BTreeSet::new(), Vec::<Finished>::new(), 1);
             for (op, n) in ops {

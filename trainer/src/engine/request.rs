@@ -146,6 +146,13 @@ pub enum EngineError {
     },
     #[error("engine.deterministic is not available here: {0}. Leave it out, or use f32 on a CPU")]
     NotDeterministic(&'static str),
+    #[error(
+        "engine.cache_mib is {mib}, and a row of {tokens} tokens needs {needed}: write engine.cache_mib = {needed} or more, or a lower \
+         sampling.max_context"
+    )]
+    CacheTooSmall { mib: usize, tokens: usize, needed: usize },
+    #[error("allocating engine.cache_mib = {mib}: {source}; write less, or 0 for a cache that grows")]
+    CacheMemory { mib: usize, source: ModelError },
     #[error("computing: {0}")]
     Model(#[from] ModelError),
 }
@@ -154,7 +161,10 @@ impl EngineError {
     /// Returns true if the device had too little memory: fewer generations at once may fit.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Model(error) if error.is_out_of_memory())
+        match self {
+            Self::Model(error) | Self::CacheMemory { source: error, .. } => error.is_out_of_memory(),
+            _ => false,
+        }
     }
 }
 
@@ -167,6 +177,10 @@ pub enum RequestFault {
     TooLong { len: usize, max: usize },
     #[error("token id {token} is outside the vocabulary of {vocab}: does the tokenizer belong to this model?")]
     BadToken { token: u32, vocab: usize },
+    #[error(
+        "the prompt and max_new_tokens come to {len} tokens, and engine.cache_mib has room for {most}: shorten them, or raise engine.cache_mib"
+    )]
+    BeyondCache { len: usize, most: usize },
     #[error("max_new_tokens is 0")]
     NothingToDo,
     #[error("{0}")]

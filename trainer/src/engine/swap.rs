@@ -3,7 +3,6 @@
 use configs::Swap;
 use tch::{Kind, Tensor};
 
-use super::generation::Generation;
 use super::{Engine, EngineError};
 use crate::model::{ModelError, Parts, Piece, RowBatch, RowKv};
 use crate::weights::Published;
@@ -96,8 +95,7 @@ impl Engine {
         // From here on each row is complete in its own slot.
         self.cache.prefixes.clear();
         self.rows.iter_mut().for_each(|row| row.shared = None);
-        let longest = self.rows.iter().map(Generation::cached).max().unwrap_or(0) + 1;
-        self.cache.reserve(self.rows.len(), longest, 0)?;
+        self.make_room(0)?;
         if self.options.deterministic {
             self.recompute_rows()?;
         } else {

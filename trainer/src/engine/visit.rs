@@ -61,8 +61,9 @@ impl Engine {
         Aside(row, came.unwrap_or_else(Instant::now))
     }
 
-    /// Puts generations back in order, as many as have a free slot. Their caches are computed in
-    /// pieces, as for long prompts. Puts back none while new weights wait for active generations.
+    /// Puts generations back in order, as many as have a free slot and room in the cache. Their
+    /// caches are computed in pieces, as for long prompts. Puts back none while new weights wait
+    /// for active generations.
     ///
     /// # Errors
     /// [`EngineError::Model`]; the generation that was being put back is lost.
@@ -70,11 +71,13 @@ impl Engine {
         let _guard = tch::no_grad_guard();
         let taken = self.rows.len() + self.slots_promised();
         let free = self.options.slots.saturating_sub(taken);
-        if self.next.is_some() {
+        if self.next.is_some() || aside.is_empty() {
             return Ok(());
         }
+        self.cache.promised = self.promised();
         for _ in 0..free {
-            let Some(Aside(row, came)) = aside.pop_front() else {
+            let fits = |aside: &mut Aside| self.promise(&aside.0.request);
+            let Some(Aside(row, came)) = aside.pop_front_if(fits) else {
                 break;
             };
             self.known.insert(row.request.id, came);

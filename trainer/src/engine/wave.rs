@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use broker::ids::RequestId;
 
 use super::{Engine, EngineError, Finished, GenRequest};
+use crate::model::{Slots, room_of};
 
 /// New tokens per row for which a wave reserves room at its start. It reserves more when needed.
 const WAVE_ROOM: u32 = 128;
@@ -41,8 +42,11 @@ impl Engine {
         self.cache.clear();
         self.prefix_cache.clear();
         // The room that is likely needed, as a function of the wave's content alone.
-        let long = requests.iter().filter(|request| request.max_new_tokens > 1);
-        let rows = long.clone().count().min(self.options.slots);
+        let long = requests.iter().filter(|request| request.takes_slot());
+        let max_context = self.shape().max_context;
+        let reach = long.clone().map(|r| r.reach(max_context)).max().unwrap_or(0);
+        let fit = self.cache.budget().rows_of(reach).min(self.options.slots);
+        let rows = long.clone().count().min(fit);
         let length = long
             .map(|r| r.prompt_ids.len() + r.max_new_tokens.min(WAVE_ROOM) as usize)
             .max()
@@ -51,7 +55,11 @@ impl Engine {
             self.submit(GenRequest { keep: false, ..request })?;
         }
         if rows > 0 {
-            self.cache.reserve(rows, length.min(self.shape().max_context), 0)?;
+            self.cache.promised = Slots {
+                rows,
+                room: room_of(reach),
+            };
+            self.cache.reserve(rows, length.min(max_context), 0)?;
         }
         while self.pending() > 0 {
             results.append(&mut self.step()?);

@@ -18,7 +18,9 @@ mod weights;
 
 pub use adapters::peft;
 pub use cache::Reading;
-pub(crate) use cache::{KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, StepGraphs, lay_out};
+pub(crate) use cache::{
+    Budget, KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, Slots, StepGraphs, lay_out, room_of,
+};
 pub use error::{ModelError, Result};
 pub use files::{SHARD_BYTES, has_weights};
 pub(crate) use files::{StoredParams, save_model};

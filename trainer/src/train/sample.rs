@@ -20,6 +20,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     slots: 32,
     prefill_tokens: 4096,
     prefix_cache: 0,
+    cache: None,
     swap: Swap::Drain,
     deterministic: false,
     prepack: true,

@@ -29,7 +29,7 @@ pub(super) fn failure_of(error: &EngineError) -> EngineFailure {
 
 pub(super) fn fault_of(fault: &RequestFault) -> EngineFailure {
     let cause = match fault {
-        RequestFault::TooLong { .. } => Failure::context(fault),
+        RequestFault::TooLong { .. } | RequestFault::BeyondCache { .. } => Failure::context(fault),
         _ => Failure::request(fault),
     };
     EngineFailure { cause, retry: false }

@@ -50,7 +50,7 @@ pub struct EmbeddedEngine {
 impl EmbeddedEngine {
     /// Starts an engine that serves the weights of `policy`, on a thread of this process.
     pub(crate) fn of(policy: &Prepared, name: &str, version: WeightVersion) -> anyhow::Result<Arc<Self>> {
-        let options = EngineOptions::from(&policy.settings.engine);
+        let options = EngineOptions::from(&policy.settings);
         let weights = Published::new(policy.served()?, version);
         let engine = match &policy.base {
             Some(base) => Engine::with_base(&policy.shape, base.share(), weights, options)?,

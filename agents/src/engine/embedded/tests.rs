@@ -46,7 +46,7 @@ fn engine_in(
     let shape = ModelShape::from_random(&random, text.vocab_size(), &text.stop_ids()).unwrap();
     let options = EngineOptions {
         swap,
-        ..EngineOptions::from(&settings.engine)
+        ..EngineOptions::from(settings)
     };
     let engine = Engine::new(&shape, Published::new(weights(&shape), version(0)), options).unwrap();
     let stop = stop.unwrap_or_else(|| text.stop_ids());

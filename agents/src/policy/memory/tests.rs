@@ -114,3 +114,17 @@ fn frozen_agent_needs_no_trainer() {
     served.engine.kind = EngineKind::Vllm;
     assert_eq!(Memory::of(&served, &eight_billion(), 1), Memory::default());
 }
+
+#[test]
+fn bounded_cache_takes_its_bytes_and_no_more() {
+    let shape = eight_billion();
+    let settings = "dtype = \"bf16\"\ndevice = \"cuda:0\"";
+    let free = Memory::of(&agent(settings), &shape, 1);
+    assert_eq!(free.rows, free.row * agent(settings).engine.slots as u64);
+    let mut bounded = agent(&format!("{settings}\nengine.cache_mib = 9000"));
+    let memory = Memory::of(&bounded, &shape, 1);
+    assert_eq!((memory.cache, memory.row, memory.rows), (9000 << 20, 0, 0));
+    assert_eq!(memory.least() - free.least(), 9000 << 20);
+    bounded.engine.replicas = 2;
+    assert_eq!(Memory::of(&bounded, &shape, 1).cache, 18_000 << 20);
+}

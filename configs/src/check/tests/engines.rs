@@ -127,3 +127,25 @@ fn keys_of_engine_processes_are_not_taken_for_others() {
         }
     }
 }
+
+#[test]
+fn a_bounded_cache_holds_a_row_of_a_random_model() {
+    let with = |keys: &str| {
+        let model = "model.random = { layers = 8, hidden = 512, heads = 8, tokenizer = \"bytes\" }";
+        format!("[agents.a]\n{model}\n{keys}")
+    };
+    // 32 KiB a token, and 512 tokens.
+    let small = [(
+        "agents.a.engine.cache_mib",
+        "a row of 512 tokens needs 16: write that or more",
+    )];
+    expect(&[(AGENT, &with("engine.cache_mib = 15"))], &small);
+    for keys in [
+        "engine.cache_mib = 16",
+        "engine.cache_mib = 0",
+        "engine.cache_mib = 8\ndtype = \"bf16\"",
+        "engine.cache_mib = 10\nsampling.max_context = 300",
+    ] {
+        expect(&[(AGENT, &with(keys))], &[]);
+    }
+}

@@ -16,6 +16,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     slots: 80,
     prefill_tokens: 512,
     prefix_cache: 1 << 24,
+    cache: None,
     swap: Swap::Retract,
     deterministic: true,
     prepack: true,

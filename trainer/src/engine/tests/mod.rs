@@ -1,5 +1,6 @@
 //! The guarantees of an engine, on a seeded tiny model.
 
+pub(super) mod bounded;
 mod faults;
 mod fixed;
 mod histories;
@@ -28,6 +29,7 @@ pub(super) const OPTIONS: EngineOptions = EngineOptions {
     slots: 8,
     prefill_tokens: 64,
     prefix_cache: 0,
+    cache: None,
     swap: Swap::InPlace,
     deterministic: false,
     prepack: true,

@@ -340,7 +340,7 @@ proptest! {
     ) {
         let bytes = room * engine(OPTIONS).cache.bytes_per_token();
         let swap = if retract { Swap::Retract } else { Swap::InPlace };
-        let mut engine = engine(EngineOptions { slots, prefill_tokens: 25, prefix_cache: bytes, swap, deterministic: false, prepack: true });
+        let mut engine = engine(EngineOptions { slots, prefill_tokens: 25, prefix_cache: bytes, cache: None, swap, deterministic: false, prepack: true });
         let mut talks: Vec<GenRequest> = (0..6).map(|n| turn(n, &prompt(n as u32 / 3, 34), 3)).collect();
         let mut open = [false; 6];
         let (mut fresh, mut step) = (100, 1);

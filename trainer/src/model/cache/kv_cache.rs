@@ -6,12 +6,17 @@
 //! [`KvCache::clear`], the strides and therefore the arithmetic are a function of the next
 //! computation, not of earlier ones. Places after a row's end are masked; they hold zero or an old,
 //! finite number.
+//!
+//! Without a bound, a larger storage replaces the old one. A bounded cache ([`KvCache::bounded`])
+//! has one storage for ever: slots are views of it, and live rows move inside it ([`shift`]).
 
 use tch::{Device, Kind, Tensor};
 
 use super::buckets::Reading;
+use super::budget::{Budget, Slots};
 use super::prefixes::{Prefixes, Shared};
 use super::row_kv::{BUCKET, Prefilled, RowKv};
+use super::slots::{Dims, Views, copy, shift};
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::ModelShape;
 
@@ -19,10 +24,8 @@ use crate::model::shape::ModelShape;
 #[derive(Debug)]
 pub(crate) struct KvCache {
     storage: Tensor,
-    /// Per layer: keys, values.
-    layers: Vec<[Tensor; 2]>,
-    rows: usize,
-    length: usize,
+    layers: Views,
+    slots: Slots,
     /// See [`KvCache::layout`].
     layout: u64,
     dims: Dims,
@@ -33,20 +36,9 @@ pub(crate) struct KvCache {
     /// The number of keys that each row read when the buckets were chosen.
     pub(crate) laid_out: Vec<usize>,
     pub(crate) prefixes: Prefixes,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Dims {
-    layers: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    max_context: usize,
-}
-
-impl Dims {
-    fn numel(&self, rows: usize, length: usize) -> usize {
-        2 * self.layers * rows * self.kv_heads * length * self.head_dim
-    }
+    budget: Budget,
+    /// The slots that the live rows may come to need, within the budget. Unused without one.
+    pub(crate) promised: Slots,
 }
 
 const FIRST_ROWS: usize = 8;
@@ -54,24 +46,38 @@ const FIRST_LENGTH: usize = 64;
 
 impl KvCache {
     pub(crate) fn new(shape: &ModelShape, device: Device, kind: Kind) -> Result<Self> {
-        let dims = Dims {
-            layers: shape.layers,
-            kv_heads: shape.kv_heads,
-            head_dim: shape.head_dim,
-            max_context: shape.max_context,
-        };
         Ok(Self {
             storage: Tensor::f_zeros([0], (kind, device))?,
             layers: Vec::new(),
-            rows: 0,
-            length: 0,
+            slots: Slots::default(),
             layout: 0,
-            dims,
+            dims: Dims::of(shape),
             reading: Reading::of(device, kind, shape.head_dim),
             buckets: Vec::new(),
             laid_out: Vec::new(),
             prefixes: Prefixes::default(),
+            budget: Budget::NONE,
+            promised: Slots::default(),
         })
+    }
+
+    /// A cache whose slots take exactly these bytes, allocated now.
+    pub(crate) fn bounded(shape: &ModelShape, device: Device, kind: Kind, bytes: usize) -> Result<Self> {
+        let mut cache = Self::new(shape, device, kind)?;
+        cache.storage = Tensor::f_zeros([(bytes / kind.elt_size_in_bytes()) as i64], (kind, device))?;
+        cache.budget = Budget::of(bytes / cache.bytes_per_token().max(1));
+        Ok(cache)
+    }
+
+    /// Returns true if rows may share a prompt that is stored outside the slots. With a bound there
+    /// is no such memory: each slot has its whole row.
+    pub(crate) fn shares(&self) -> bool {
+        !self.budget.is_bounded()
+    }
+
+    /// The number of tokens that the slots may hold.
+    pub(crate) fn budget(&self) -> Budget {
+        self.budget
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -84,22 +90,36 @@ impl KvCache {
 
     /// The number of slots.
     pub(in crate::model) fn rows(&self) -> usize {
-        self.rows
+        self.slots.rows
     }
 
     /// The number of tokens that each slot has room for.
     pub(in crate::model) fn room(&self) -> usize {
-        self.length
+        self.slots.room
     }
 
     /// Changes whenever slots move in memory.
-    pub(in crate::model) fn layout(&self) -> u64 {
+    pub(crate) fn layout(&self) -> u64 {
         self.layout
+    }
+
+    /// Where the storage is, and its bytes.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        (
+            self.storage.data_ptr() as usize,
+            self.storage.numel() * self.kind().elt_size_in_bytes(),
+        )
+    }
+
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> Slots {
+        self.slots
     }
 
     /// Bytes of the keys and values of one token.
     pub(crate) fn bytes_per_token(&self) -> usize {
-        self.dims.numel(1, 1) * self.kind().elt_size_in_bytes()
+        self.dims.numel(Slots { rows: 1, room: 1 }) * self.kind().elt_size_in_bytes()
     }
 
     /// The cost of one more bucket of rows, in keys of a layer. `None` if each row reads its own
@@ -118,7 +138,7 @@ impl KvCache {
         self.buckets.clear();
         self.laid_out.clear();
         self.prefixes.clear();
-        (self.rows, self.length) = (0, 0);
+        self.slots = Slots::default();
     }
 
     /// Zeroes the memory too. Needed after numbers that were not finite.
@@ -128,21 +148,49 @@ impl KvCache {
         Ok(())
     }
 
-    /// Makes room for `rows` rows of `length` tokens, keeping the first `live` rows.
+    /// Makes room for `rows` rows of `length` tokens, keeping the first `live` rows, none of which
+    /// is longer than `length`.
     pub(crate) fn reserve(&mut self, rows: usize, length: usize, live: usize) -> Result<()> {
-        if rows <= self.rows && length <= self.length {
+        let needed = Slots { rows, room: length };
+        if self.slots.cover(needed) {
             return Ok(());
         }
-        let rows = grown(rows, self.device()).max(FIRST_ROWS).max(self.rows);
-        let length = grown(length, self.device())
-            .max(FIRST_LENGTH)
-            .min(self.dims.max_context.next_multiple_of(BUCKET))
-            .max(self.length);
-        let needed = self.dims.numel(rows, length);
+        let grown = self.grown(needed);
+        let wishes = [grown.and(self.slots), grown];
+        let Some(slots) = self.budget.choose(needed, wishes, self.promised) else {
+            return Err(ModelError::shape(format!(
+                "{needed:?} exceed {:?}, which were promised",
+                self.promised
+            )));
+        };
         self.layout += 1;
-        let mut old = std::mem::take(&mut self.layers);
-        let before = std::mem::take(&mut self.length);
-        self.rows = 0;
+        let (old, before) = (std::mem::take(&mut self.layers), std::mem::take(&mut self.slots));
+        let kept = before.room.min(slots.room);
+        if self.budget.is_bounded() {
+            self.layers = self.dims.views(&self.storage, slots)?;
+            if live > 0 {
+                shift(&old, &self.layers, live, kept)?;
+            }
+        } else {
+            self.replace(old, slots, live, kept)?;
+        }
+        self.slots = slots;
+        Ok(())
+    }
+
+    /// Slots with room to grow.
+    fn grown(&self, needed: Slots) -> Slots {
+        let most = self.dims.max_context.next_multiple_of(BUCKET);
+        Slots {
+            rows: grown(needed.rows, self.device()).max(FIRST_ROWS),
+            room: grown(needed.room, self.device()).max(FIRST_LENGTH).min(most),
+        }
+    }
+
+    /// Makes a larger storage, if the old one is too small or in use, and copies the first `length`
+    /// tokens of the `live` rows.
+    fn replace(&mut self, mut old: Views, slots: Slots, live: usize, length: usize) -> Result<()> {
+        let needed = self.dims.numel(slots);
         if live > 0 || needed > self.storage.numel() {
             if live == 0 {
                 // Nothing is copied, so the old memory need not exist with the new one.
@@ -151,25 +199,21 @@ impl KvCache {
             }
             self.storage = Tensor::f_zeros([needed as i64], (self.storage.kind(), self.storage.device()))?;
         }
-        self.layers = views(&self.storage, &self.dims, rows, length)?;
+        self.layers = self.dims.views(&self.storage, slots)?;
         if live > 0 {
-            for (new, old) in self.layers.iter().flatten().zip(old.iter().flatten()) {
-                let mut target = new.f_narrow(0, 0, live as i64)?.f_narrow(2, 0, before as i64)?;
-                target.f_copy_(&old.f_narrow(0, 0, live as i64)?)?;
-            }
+            copy(&old, &self.layers, live, length)?;
         }
-        (self.rows, self.length) = (rows, length);
         Ok(())
     }
 
-    /// Fills slots `first..` from a prefill: slot `first + i` receives the first `length` tokens of
-    /// prompt `prompts[i]`.
+    /// Fills slots `first..` from a prefill: slot `first + i` receives the tokens of prompt
+    /// `prompts[i]`, as many as it has room for.
     pub(crate) fn admit(&mut self, first: usize, from: &Prefilled, prompts: &Tensor) -> Result<()> {
         let count = prompts.size1()?;
         for (slot, source) in self.layers.iter().flatten().zip(from.iter().flatten()) {
-            let width = source.size()[2];
+            let width = source.size()[2].min(self.slots.room as i64);
             let mut target = slot.f_narrow(0, first as i64, count)?.f_narrow(2, 0, width)?;
-            target.f_copy_(&source.f_index_select(0, prompts)?)?;
+            target.f_copy_(&source.f_narrow(2, 0, width)?.f_index_select(0, prompts)?)?;
         }
         Ok(())
     }
@@ -245,18 +289,10 @@ pub(super) fn grown(needed: usize, device: Device) -> usize {
     }
 }
 
-fn views(storage: &Tensor, dims: &Dims, rows: usize, length: usize) -> Result<Vec<[Tensor; 2]>> {
-    let size = [rows, dims.kv_heads, length, dims.head_dim].map(|n| n as i64);
-    let numel: i64 = size.iter().product();
-    let part = |index: i64| storage.f_narrow(0, index * numel, numel)?.f_view(size);
-    (0..dims.layers as i64)
-        .map(|layer| Ok([part(2 * layer)?, part(2 * layer + 1)?]))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::shape::tiny;
 
     #[test]
     fn a_gpu_takes_less_than_the_next_power_of_two() {
@@ -267,5 +303,67 @@ mod tests {
         );
         let cpu = |needed| grown(needed, Device::Cpu);
         assert_eq!([1, 9, 640].map(cpu), [1, 16, 1024]);
+    }
+
+    fn row(shape: &ModelShape, tokens: usize) -> RowKv {
+        let size = [1, shape.kv_heads, tokens, shape.head_dim].map(|n| n as i64);
+        let random = || Tensor::rand(size, (Kind::Float, Device::Cpu));
+        RowKv::whole((0..shape.layers).map(|_| [random(), random()]).collect())
+    }
+
+    fn same(a: &RowKv, b: &RowKv) -> bool {
+        let (a, b) = (a.layers().unwrap(), b.layers().unwrap());
+        a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| a == b)
+    }
+
+    #[test]
+    fn rows_of_a_bounded_cache_move_inside_its_storage() {
+        let shape = ModelShape {
+            max_context: 1000,
+            ..tiny()
+        };
+        let per_token = KvCache::new(&shape, Device::Cpu, Kind::Float)
+            .unwrap()
+            .bytes_per_token();
+        let mut cache = KvCache::bounded(&shape, Device::Cpu, Kind::Float, 1024 * per_token).unwrap();
+        let (memory, mut rows) = (cache.memory(), Vec::new());
+        assert_eq!(memory.1, 1024 * per_token);
+        // A new row, the rows to keep, and the slots that are promised and come of it.
+        let steps = [
+            (20, 0, (1, 64), (8, 64)),
+            (60, 1, (2, 64), (8, 64)),
+            (100, 2, (3, 192), (8, 128)),
+            (130, 3, (4, 192), (5, 192)),
+            (9, 4, (5, 192), (5, 192)),
+            (500, 1, (2, 512), (2, 512)),
+            (1, 1, (2, 64), (2, 512)),
+            (2, 2, (3, 64), (8, 64)),
+        ];
+        for (tokens, live, promised, expected) in steps {
+            rows.truncate(live);
+            rows.push(row(&shape, tokens));
+            let (slots, layout) = (cache.slots(), cache.layout());
+            cache.promised = Slots {
+                rows: promised.0,
+                room: promised.1,
+            };
+            let longest = rows.iter().map(RowKv::filled).max().unwrap();
+            cache.reserve(rows.len(), longest + 1, live).unwrap();
+            cache.fill(live, &rows[live]).unwrap();
+            assert_eq!((cache.rows(), cache.room()), expected);
+            assert_eq!(
+                cache.layout() != layout,
+                cache.slots() != slots,
+                "recorded steps notice a move"
+            );
+            assert_eq!(cache.memory(), memory);
+            for (slot, row) in rows.iter().enumerate() {
+                assert!(
+                    same(row, &cache.copy(slot, row.filled(), None).unwrap()),
+                    "slot {slot} of {expected:?}"
+                );
+            }
+        }
+        assert!(cache.reserve(17, 64, 3).is_err(), "17 rows were not promised");
     }
 }

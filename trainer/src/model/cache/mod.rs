@@ -2,6 +2,7 @@
 
 mod attention;
 mod buckets;
+mod budget;
 mod decode;
 mod extend;
 mod fixed;
@@ -9,11 +10,13 @@ mod kv_cache;
 mod prefixes;
 mod ragged;
 mod row_kv;
+mod slots;
 mod step_graphs;
 mod step_plan;
 
 pub use buckets::Reading;
 pub(crate) use buckets::lay_out;
+pub(crate) use budget::{Budget, Slots, room_of};
 pub(crate) use extend::Piece;
 pub(crate) use kv_cache::KvCache;
 pub(crate) use prefixes::{Prefixes, Shared};

@@ -96,7 +96,7 @@ impl StepGraphs {
     fn gpu(&self, step: &Step<'_>) -> Option<usize> {
         let may = !self.off && !self.short && step.cache.reading == Reading::Ragged && graph::is_there();
         match step.decoder.device() {
-            Device::Cuda(gpu) if may && step.rows() <= step.cache.rows() => Some(gpu),
+            Device::Cuda(gpu) if may && step.ids.len() <= step.cache.rows() => Some(gpu),
             _ => None,
         }
     }
@@ -184,7 +184,7 @@ struct Step<'a> {
 impl Step<'_> {
     /// The rows of its graph: few numbers, none of them half empty, and no more than the cache has.
     fn rows(&self) -> usize {
-        grown(self.ids.len(), Device::Cuda(0))
+        grown(self.ids.len(), Device::Cuda(0)).min(self.cache.rows())
     }
 
     fn inputs(&self) -> Result<Tensor> {

@@ -289,6 +289,7 @@ fn an_engine_serves_adapters_of_a_shared_base_and_swaps_them() {
         slots: 8,
         prefill_tokens: 64,
         prefix_cache: 0,
+        cache: None,
         swap: Swap::InPlace,
         deterministic: false,
         prepack: true,

@@ -233,6 +233,7 @@ fn generate(shape: &ModelShape, weights: Weights, wave: Vec<GenRequest>) -> Vec<
         slots: 32,
         prefill_tokens: 512,
         prefix_cache: 0,
+        cache: None,
         swap: Swap::InPlace,
         deterministic: false,
         prepack: true,

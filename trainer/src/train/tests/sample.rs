@@ -49,6 +49,7 @@ fn engines(trainer: &Trainer, base: Option<&Weights>) -> Vec<(Vec<u32>, Vec<f32>
         slots: 32,
         prefill_tokens: 4096,
         prefix_cache: 0,
+        cache: None,
         swap: Swap::InPlace,
         deterministic: false,
         prepack: true,

@@ -74,7 +74,7 @@ fn tiny() -> Arc<dyn EngineClient> {
     let shape = ModelShape::from_random(&random, text.vocab_size(), &text.stop_ids()).unwrap();
     let weights = Weights::random(&shape, Init::from(&random), 1).unwrap();
     let version = WeightVersion { lineage: 1, step: 7 };
-    let options = EngineOptions::from(&settings.engine);
+    let options = EngineOptions::from(settings);
     let engine = Engine::new(&shape, Published::new(weights, version), options).unwrap();
     EmbeddedEngine::start("test", engine, version, text).unwrap()
 }

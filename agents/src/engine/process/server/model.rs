@@ -95,7 +95,7 @@ impl Parts {
         } else {
             weights.copied_to(self.device, self.settings.dtype)?
         };
-        let options = EngineOptions::from(&self.settings.engine);
+        let options = EngineOptions::from(&self.settings);
         let weights = Published::new(weights, version);
         let engine = match &self.base {
             Some(base) => {

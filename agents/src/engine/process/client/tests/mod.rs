@@ -83,7 +83,7 @@ impl Scene {
     }
 
     fn embedded(&self) -> Arc<EmbeddedEngine> {
-        let options = EngineOptions::from(&self.prepared.settings.engine);
+        let options = EngineOptions::from(&self.prepared.settings);
         let weights = self
             .prepared
             .weights()
