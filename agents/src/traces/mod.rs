@@ -2,10 +2,10 @@
 //! made when it has been trained.
 //!
 //! The coordinator passes conversations that have ended ([`EndedConversation`]) to [`Traces`], the
-//! handle of its process; an agent passes its batches ([`TrainedStep`]). [`ids`] derives the ids and
-//! chooses which traces are sent, [`spans`] and [`batch`] make spans, and [`messages`] adds texts.
-//! [`export`] queues them, [`collector`] posts them in the encoding of [`wire`]. [`settings`] reads
-//! the environment, and [`names`] has the attributes of the conventions.
+//! handle of its process; an agent passes its batches ([`TrainedStep`]). [`ids`] derives the ids
+//! and chooses which traces are sent, [`spans`] and [`batch`] make spans, and [`messages`] adds
+//! texts. [`export`] queues them, [`collector`] posts them in the encoding of [`wire`].
+//! [`settings`] reads the environment, and [`names`] has the attributes of the conventions.
 //!
 //! Messages carry no trace context: a trace follows from committed turns alone, whichever
 //! coordinator closes the conversation.
