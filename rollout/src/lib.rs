@@ -15,6 +15,7 @@ pub mod hub_cache;
 pub mod judge;
 pub mod own;
 pub(crate) mod random;
+pub(crate) mod reasoning;
 pub mod router;
 pub mod sample;
 pub mod shaping;

@@ -47,6 +47,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
             "byte_order_mark",
             "credit",
             "credit_operator",
+            "reasoning",
             "grade",
             "judge",
             "shaping",

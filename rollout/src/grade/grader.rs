@@ -7,7 +7,7 @@ use super::doubt::{self, Doubt};
 use super::own::Own;
 use super::verdict::{self, Verdict};
 use super::{answer, choice, exact, f1, format, gsm8k, integer, label, matching, math, own};
-use crate::text::visible_text;
+use crate::reasoning::visible_text;
 
 /// The kinds of graders that `[graders.NAME] kind` accepts.
 pub const KINDS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];

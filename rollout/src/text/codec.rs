@@ -15,10 +15,10 @@ use tokenizers::Tokenizer;
 use super::bytes::Alphabet;
 use super::guard::{Guard, free_marks};
 use super::opening::Opening;
-use super::reasoning::Mark;
 use super::skeletons::{Skeleton, SkeletonCache};
 use super::template::ChatTemplate;
 use super::{TextError, text_only};
+use crate::reasoning::Mark;
 
 /// The tokenizer and chat template of a Hugging Face folder.
 pub struct TextCodec {

@@ -18,7 +18,6 @@ mod loaded;
 pub mod make;
 mod opening;
 mod pyjson;
-mod reasoning;
 mod skeletons;
 mod speech;
 mod stream;
@@ -32,9 +31,9 @@ use std::path::PathBuf;
 
 use broker::protocol::turn::Message;
 
+pub use crate::reasoning::visible_text;
 pub use chat_log::ChatLog;
 pub use codec::TextCodec;
-pub use reasoning::visible_text;
 pub use speech::Speech;
 pub use stream::TextStream;
 

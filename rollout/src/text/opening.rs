@@ -1,7 +1,7 @@
 //! The text that a chat template writes at the beginning of an answer. Some templates begin
 //! reasoning there (`<think>`), and the sampled text continues it.
 
-use super::reasoning::{Mark, Spelling, marks};
+use crate::reasoning::{Mark, Spelling, marks};
 
 /// The number of extra ids, beyond the bytes of the template's text, that are searched. Some chats
 /// have reasoning marks there that the made-up chat does not have.

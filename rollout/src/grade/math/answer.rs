@@ -5,12 +5,14 @@ use super::brackets::european;
 use super::clock::Clock;
 use super::collection::{collection, without};
 use super::condition;
-use super::congruence::congruence;
+use super::congruence::{Congruence, congruence};
 use super::expr::Expr;
 use super::groups::{all_merged, merged};
-use super::pieces::{is_command, is_separator, signed, split, trimmed, with_ampersands};
+use super::number::Number;
+use super::op::op;
+use super::pieces::{is_command, is_separator, signed, split, top_level, trimmed, with_ampersands};
 use super::relation::{self, Relation};
-use super::words::{in_words, letters, of_congruence, with_equals_signs, with_joined_relations};
+use super::words::{in_words, letters, with_equals_signs, with_joined_relations};
 use crate::grade::answer::last_row;
 use crate::grade::normal::lexer::tokens;
 use crate::grade::normal::minus;
@@ -109,6 +111,16 @@ impl Answer {
     }
 }
 
+/// Returns a remainder with its modulus. An answer stands for its remainder too: the question may
+/// have named the modulus.
+fn of_congruence(found: Congruence, side: Side) -> Answer {
+    let words = Answer::Words(format!("{} mod {}", found.remainder, found.modulus));
+    match Number::whole(found.remainder).filter(|_| side == Side::Answer && !found.of_variable) {
+        Some(number) => Answer::Same(vec![Answer::Value(Expr::Number(number, 0), false), words]),
+        None => words,
+    }
+}
+
 /// Returns true if words hold a single number, with its sign and its currency.
 fn is_one_number(words: &str) -> bool {
     let words = words.trim().trim_start_matches(minus::is_sign);
@@ -140,7 +152,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     let tokens = trimmed(tokens);
     if let [Token::Text(words)] = tokens {
         if let Some(letters) = letters(words).filter(|_| context.depth == 0) {
-            return Some(Answer::Set(letters));
+            return Some(Answer::Set(letters.into_iter().map(Answer::Words).collect()));
         }
         return Some(match is_one_number(words) && context.depth == 0 {
             true => Answer::parse(words, context.side),
@@ -151,7 +163,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         .or_else(|| in_proportion(tokens))
         .or_else(|| with_joined_relations(tokens))
         .or_else(|| with_equals_signs(tokens))
-        .or_else(|| with_ampersands(tokens, |token| relation::op(token).is_some()));
+        .or_else(|| with_ampersands(tokens, |token| op(token).is_some()));
     let tokens = changed.as_deref().unwrap_or(tokens);
     if let Some(computed) = with_grouped_digits(tokens, context) {
         return Some(computed);
@@ -188,7 +200,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     if let Some(left) = without(tokens, context) {
         return Some(left);
     }
-    if top_level(tokens, |t| relation::op(t).is_some()).is_some() {
+    if top_level(tokens, |t| op(t).is_some()).is_some() {
         return relation::read(tokens, has_units, context);
     }
     if has_both_signs(tokens) {
@@ -217,7 +229,7 @@ fn named_point(tokens: &[Token], context: Context) -> Option<Answer> {
 /// Returns the computation `1,000 + 500 = 1,500`. Its commas group digits, since the sides are
 /// equal that way.
 fn with_grouped_digits(tokens: &[Token], context: Context) -> Option<Answer> {
-    top_level(tokens, |t| relation::op(t).is_some())?;
+    top_level(tokens, |t| op(t).is_some())?;
     let merged = all_merged(tokens)?;
     match relation::read(&stripped(&merged), false, context.deeper())? {
         same @ Answer::Same(_) => Some(same),
@@ -262,19 +274,6 @@ fn in_proportion(tokens: &[Token]) -> Option<Vec<Token>> {
         }
     };
     ratio.then(|| tokens.iter().map(sign).collect())
-}
-
-/// Returns the place of the first such token outside brackets.
-pub(super) fn top_level(tokens: &[Token], wanted: impl Fn(&Token) -> bool) -> Option<usize> {
-    let mut depth = 0usize;
-    tokens.iter().position(|token| {
-        match token {
-            Token::Symbol('(' | '[' | '{') | Token::Set('{') => depth += 1,
-            Token::Symbol(')' | ']' | '}') | Token::Set('}') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && wanted(token)
-    })
 }
 
 /// Returns what stands behind the last arrow: `2x = 10 \Rightarrow x = 5`. Behind the arrow of a

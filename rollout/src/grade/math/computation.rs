@@ -4,7 +4,7 @@
 use super::answer::{Answer, Context, read as read_answer};
 use super::expr::Expr;
 use super::number::Number;
-use super::relation::Op;
+use super::op::Op;
 use crate::grade::normal::token::Token;
 
 /// Largest relative distance of a term that still is a rounding of the exact value. Such a term is

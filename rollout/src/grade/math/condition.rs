@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::top_level;
 use super::expr::Expr;
-use super::pieces::is_command;
-use super::relation;
+use super::op::op;
+use super::pieces::{is_command, top_level};
 use crate::grade::normal::token::Token;
 
 /// Words before a condition.
@@ -30,7 +29,7 @@ pub(super) fn of_list<'a>(pieces: &[&'a [Token]]) -> Option<&'a [Token]> {
     let real = |piece: &&[Token]| matches!(piece, [Token::Letter(_), member, reals] if is_command(member, "in") && is_command(reals, "reals"));
     if let Some(at) = pieces.iter().position(|piece| !real(piece))
         && pieces.iter().filter(|piece| !real(piece)).count() == 1
-        && top_level(pieces[at], |token| relation::op(token).is_some()).is_some()
+        && top_level(pieces[at], |token| op(token).is_some()).is_some()
     {
         return Some(pieces[at]);
     }
@@ -54,7 +53,7 @@ fn restricts(formula: &[Token], condition: &[Token]) -> bool {
     };
     let mut names = BTreeSet::new();
     expr.variables(&mut names);
-    let is_condition = |token: &Token| relation::op(token).is_some() || is_command(token, "in");
+    let is_condition = |token: &Token| op(token).is_some() || is_command(token, "in");
     matches!(condition, [Token::Letter(name), ..] if names.contains(&name.to_string()))
         && top_level(condition, is_condition).is_some()
 }

@@ -4,7 +4,8 @@ use super::answer::Answer;
 use super::collection::except;
 use super::expr::{Expr, is_constant};
 use super::number::Number;
-use super::relation::{Op, Relation};
+use super::op::Op;
+use super::relation::Relation;
 
 /// Returns the interval of a chain: `1 < x <= 2`, `x > 1`, or the union of `x != 1`.
 pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {

@@ -25,6 +25,7 @@ mod measure;
 mod names;
 mod number;
 mod numerals;
+mod op;
 mod parser;
 mod pieces;
 mod quantity;

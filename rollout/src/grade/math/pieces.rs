@@ -109,3 +109,16 @@ pub(super) fn signed(tokens: &[Token], sign: char) -> Vec<Token> {
     };
     tokens.iter().map(put).collect()
 }
+
+/// Returns the place of the first such token outside brackets.
+pub(super) fn top_level(tokens: &[Token], wanted: impl Fn(&Token) -> bool) -> Option<usize> {
+    let mut depth = 0usize;
+    tokens.iter().position(|token| {
+        match token {
+            Token::Symbol('(' | '[' | '{') | Token::Set('{') => depth += 1,
+            Token::Symbol(')' | ']' | '}') | Token::Set('}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && wanted(token)
+    })
+}

@@ -6,6 +6,7 @@ use super::answer::{Answer, Context, Named, Side};
 use super::computation::{self, number};
 use super::expr::Expr;
 use super::names::{has_matrix, is_name, is_opaque_name};
+use super::op::{Op, op};
 use crate::grade::normal::token::Token;
 
 /// `left OP right`. Greater is written as less.
@@ -14,33 +15,6 @@ pub(super) struct Relation {
     pub(super) left: Expr,
     pub(super) op: Op,
     pub(super) right: Expr,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Op {
-    Equal,
-    /// The right side may be rounded.
-    Approx,
-    Unequal,
-    Less,
-    AtMost,
-}
-
-/// Returns the relation of a token, and true if its sides change places.
-pub(super) fn op(token: &Token) -> Option<(Op, bool)> {
-    match token {
-        Token::Symbol('=') => Some((Op::Equal, false)),
-        Token::Command(name) => match name.as_str() {
-            "approx" => Some((Op::Approx, false)),
-            "ne" => Some((Op::Unequal, false)),
-            "<" => Some((Op::Less, false)),
-            "<=" => Some((Op::AtMost, false)),
-            ">" => Some((Op::Less, true)),
-            ">=" => Some((Op::AtMost, true)),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 /// The sides of a chain, and the relations between them.

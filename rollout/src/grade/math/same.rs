@@ -14,7 +14,8 @@ use super::condition::is_same_name;
 use super::expr::Expr;
 use super::interval::{cover_the_same, interval};
 use super::number::Number;
-use super::relation::{Op, Relation};
+use super::op::Op;
+use super::relation::Relation;
 use crate::grade::normal::token::Token;
 use crate::shuffle::SplitMix;
 

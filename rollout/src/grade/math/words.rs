@@ -1,23 +1,12 @@
 //! Reads words in a formula: numbers, letters of choices, verbs and conjunctions.
 
-use super::answer::{Answer, Side, top_level};
-use super::congruence::Congruence;
 use super::expr::Expr;
 use super::number::Number;
-use super::relation;
+use super::op::op;
+use super::pieces::top_level;
 use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::token::Token;
 use crate::grade::normal::words::plain_words;
-
-/// Returns a remainder with its modulus. An answer stands for its remainder too: the question may
-/// have named the modulus.
-pub(super) fn of_congruence(found: Congruence, side: Side) -> Answer {
-    let words = Answer::Words(format!("{} mod {}", found.remainder, found.modulus));
-    match Number::whole(found.remainder).filter(|_| side == Side::Answer && !found.of_variable) {
-        Some(number) => Answer::Same(vec![Answer::Value(Expr::Number(number, 0), false), words]),
-        None => words,
-    }
-}
 
 /// Returns the number that words spell, also with its sign: `negative two`.
 pub(super) fn in_words(text: &str) -> Option<Expr> {
@@ -36,15 +25,14 @@ pub(super) fn in_words(text: &str) -> Option<Expr> {
 }
 
 /// Returns the letters of choices: `(A), (C)`, `A and C`.
-pub(super) fn letters(words: &str) -> Option<Vec<Answer>> {
+pub(super) fn letters(words: &str) -> Option<Vec<String>> {
     let pieces = words
         .split([',', ';', ' '])
         .map(|piece| piece.trim_matches(['(', ')', '.']));
     let pieces: Vec<&str> = pieces.filter(|piece| !piece.is_empty() && *piece != "and").collect();
     let single = |piece: &&str| piece.len() == 1 && piece.bytes().all(|byte| byte.is_ascii_uppercase());
     let several = pieces.len() > 1 && (words.contains([',', ';']) || words.contains(" and "));
-    (several && pieces.iter().all(single))
-        .then(|| pieces.iter().map(|piece| Answer::Words(piece.to_lowercase())).collect())
+    (several && pieces.iter().all(single)).then(|| pieces.iter().map(|piece| piece.to_lowercase()).collect())
 }
 
 /// Returns the relations that `\lor` and `\land` join with the words for these signs. Between
@@ -55,7 +43,7 @@ pub(super) fn with_joined_relations(tokens: &[Token]) -> Option<Vec<Token>> {
         Token::Command(name) if name == "land" => Some("and"),
         _ => None,
     };
-    let relates = tokens.iter().any(|token| relation::op(token).is_some());
+    let relates = tokens.iter().any(|token| op(token).is_some());
     (relates && tokens.iter().any(|token| word(token).is_some())).then(|| {
         let put = |token: &Token| word(token).map_or_else(|| token.clone(), |word| Token::Text(word.into()));
         tokens.iter().map(put).collect()

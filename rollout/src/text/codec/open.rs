@@ -6,10 +6,10 @@ use configs::{AgentConfig, Date};
 use tokenizers::Tokenizer;
 
 use super::TextCodec;
+use crate::reasoning::Mark;
 use crate::text::folder::Folder;
 use crate::text::guard::Guard;
 use crate::text::opening::Opening;
-use crate::text::reasoning::Mark;
 use crate::text::skeletons::SkeletonCache;
 use crate::text::template::{CLOCK, ChatTemplate};
 use crate::text::{TextError, loaded};

@@ -6,10 +6,10 @@ use broker::protocol::turn::TurnPrompt;
 use configs::History;
 
 use super::{TextCodec, after, message, no_marks};
+use crate::reasoning::{Mark, Spelling, behind, visible};
 use crate::text::TextError;
 use crate::text::guard::free_marks;
 use crate::text::opening::{Opened, Opening};
-use crate::text::reasoning::{Mark, Spelling, behind, visible};
 
 impl TextCodec {
     /// Returns the part of the output that a partner may see: no control tokens and no reasoning.

@@ -1,6 +1,6 @@
 //! Reasoning between `<think>` and `</think>`. It belongs to a seat, and its partners never see it.
 //!
-//! Marks count in sampled text and in the template's beginning of an answer (`opening.rs`). They do
+//! Marks count in sampled text and in the template's beginning of an answer (`text/opening.rs`). They do
 //! not count in messages, which may contain `<think>` freely. Marks are found by their bytes,
 //! because many tokenizers have no token for them and spell them in several ways (`>` and a line
 //! break may be one token).
@@ -9,15 +9,15 @@ use std::ops::Range;
 
 /// A mark of reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     Open,
     Close,
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 2] = [Self::Open, Self::Close];
+    pub(crate) const ALL: [Self; 2] = [Self::Open, Self::Close];
 
-    pub(super) const fn text(self) -> &'static str {
+    pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Open => "<think>",
             Self::Close => "</think>",
@@ -33,7 +33,7 @@ impl Mark {
 }
 
 /// Returns every mark in these bytes with its range, in order.
-pub(super) fn marks(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (Mark, Range<usize>)> {
+pub(crate) fn marks(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (Mark, Range<usize>)> {
     (0..bytes.len()).filter_map(move |at| {
         let mark = Mark::begins(&bytes[at..])?;
         Some((mark, at..at + mark.text().len()))
@@ -48,7 +48,7 @@ pub fn visible_text(text: &str) -> &str {
 }
 
 /// Returns the visible part of a text. With `open`, the text begins inside reasoning.
-pub(super) fn visible(text: &str, open: bool) -> &str {
+pub(crate) fn visible(text: &str, open: bool) -> &str {
     let rest = match text.rfind(Mark::Close.text()) {
         Some(at) => text[at + Mark::Close.text().len()..].trim_start(),
         None if open => "",
@@ -82,26 +82,26 @@ fn reasonings(bytes: &[u8]) -> Vec<Range<usize>> {
 
 /// The bytes of ids, and where the bytes of each id end.
 #[derive(Debug, Default)]
-pub(super) struct Spelling {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Spelling {
+    pub(crate) bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Spelling {
     /// Adds an id with its bytes, at least one.
-    pub(super) fn push(&mut self, bytes: impl IntoIterator<Item = u8>) {
+    pub(crate) fn push(&mut self, bytes: impl IntoIterator<Item = u8>) {
         self.bytes.extend(bytes);
         self.ends.push(self.bytes.len());
     }
 
     /// Returns the index of the id that a byte belongs to.
-    pub(super) fn id_at(&self, byte: usize) -> usize {
+    pub(crate) fn id_at(&self, byte: usize) -> usize {
         self.ends.partition_point(|end| *end <= byte)
     }
 
     /// Returns for each id whether it is kept when reasoning is cut out. An id that holds part of a
     /// mark is kept if it also holds visible text, so that no visible text is lost.
-    pub(super) fn stays(&self) -> Vec<bool> {
+    pub(crate) fn stays(&self) -> Vec<bool> {
         let mut inside = vec![false; self.bytes.len()];
         for reasoning in reasonings(&self.bytes) {
             inside[reasoning].fill(true);
@@ -117,7 +117,7 @@ impl Spelling {
 }
 
 /// Returns the ids after the last `</think>`, if it is spelled as in `close`.
-pub(super) fn behind<'a>(ids: &'a [u32], close: &[u32]) -> Option<&'a [u32]> {
+pub(crate) fn behind<'a>(ids: &'a [u32], close: &[u32]) -> Option<&'a [u32]> {
     if close.is_empty() {
         return None;
     }

@@ -1,0 +1,31 @@
+//! Signs between the sides of equations and inequalities.
+
+use crate::grade::normal::token::Token;
+
+/// A relation. Greater is written as less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Op {
+    Equal,
+    /// The right side may be rounded.
+    Approx,
+    Unequal,
+    Less,
+    AtMost,
+}
+
+/// Returns the relation of a token, and true if its sides change places.
+pub(super) fn op(token: &Token) -> Option<(Op, bool)> {
+    match token {
+        Token::Symbol('=') => Some((Op::Equal, false)),
+        Token::Command(name) => match name.as_str() {
+            "approx" => Some((Op::Approx, false)),
+            "ne" => Some((Op::Unequal, false)),
+            "<" => Some((Op::Less, false)),
+            "<=" => Some((Op::AtMost, false)),
+            ">" => Some((Op::Less, true)),
+            ">=" => Some((Op::AtMost, true)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
