@@ -1,9 +1,9 @@
 //! Reasoning between `<think>` and `</think>`. It belongs to a seat, and its partners never see it.
 //!
-//! Marks count in sampled text and in the template's beginning of an answer (`text/opening.rs`). They do
-//! not count in messages, which may contain `<think>` freely. Marks are found by their bytes,
-//! because many tokenizers have no token for them and spell them in several ways (`>` and a line
-//! break may be one token).
+//! Marks count in sampled text and in the template's beginning of an answer (`text/opening.rs`).
+//! They do not count in messages, which may contain `<think>` freely. Marks are found by their
+//! bytes, because many tokenizers have no token for them and spell them in several ways (`>` and a
+//! line break may be one token).
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
-//! Build script of the crates with binaries (`build = "../trainer/libtorch/link.rs"`). It writes the
-//! path of the linked libtorch into a binary, so that a copy of it runs from any folder of this
-//! machine. And it keeps libtorch out of the program `dyad`.
+//! Build script of the crates with binaries (`build = "../trainer/libtorch/link.rs"`). It writes
+//! the path of the linked libtorch into a binary, so that a copy of it runs from any folder of this
+//! machine. It keeps libtorch out of the program `dyad`.
 
 /// The program without libtorch: its package here, and its name.
 const LIGHT: [(&str, &str); 2] = [("agents", "dyad"), ("tests", "dyad-light-under-test")];

@@ -73,8 +73,8 @@ pub struct Alarms {
 }
 
 impl Alarms {
-    /// Counts a batch; `zero`: the fraction of its groups without an advantage, 0 to 1. Returns true
-    /// and logs a warning once [`EQUAL`] batches in succession had none.
+    /// Counts a batch; `zero`: the fraction of its groups without an advantage, 0 to 1. Logs a
+    /// warning and returns true once [`EQUAL`] batches in succession had none.
     pub fn count_equal(&mut self, agent: &AgentName, step: u64, zero: f64) -> bool {
         self.equal = if zero < 1.0 { 0 } else { self.equal.saturating_add(1) };
         let due = self.equal == EQUAL;

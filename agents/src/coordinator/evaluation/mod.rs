@@ -85,8 +85,8 @@ impl Evaluations {
         Ok(evals)
     }
 
-    /// This evaluation was made, by this coordinator or one before it: it is not made again. `ends`:
-    /// the run is at its end, so an evaluation after its last step is the last one.
+    /// Notes an evaluation of this coordinator or one before it: it is not made again. `ends`: the
+    /// run is at its end, so no evaluation follows one after the last step.
     fn made(&mut self, evaluation: &Evaluation, goal: Option<f64>, ends: bool) {
         self.made_elsewhere(Evaluated {
             step: evaluation.step,
