@@ -2,13 +2,13 @@
 //! the path of the linked libtorch into a binary, so that a copy of it runs from any folder of this
 //! machine. It keeps libtorch out of the program `dyad`.
 
-/// The program without libtorch: its package here, and its name.
+/// Packages and names of the program without libtorch.
 const LIGHT: [(&str, &str); 2] = [("agents", "dyad"), ("tests", "dyad-light-under-test")];
 
-/// What remains of libtorch in a program that calls nothing of it. The linker drops unused
+/// Symbols of libtorch that remain in a program that calls nothing of it. The linker drops unused
 /// functions, but not the exception tables of unused C++ functions, and these name some symbols.
-/// Defining them lets the linker drop the libraries too. A program that came to need libtorch would
-/// need further symbols, and so be linked with it: a test looks.
+/// Defining them lets the linker drop the libraries too. A program that calls libtorch needs more
+/// symbols, so the linker keeps the libraries. `tests/it/architecture.rs` checks this.
 const UNUSED: [&str; 8] = [
     "_ZN3c1019UndefinedTensorImpl10_singletonE",
     "_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
@@ -26,7 +26,9 @@ pub(crate) fn main() {
         println!("cargo::rustc-link-arg=-Wl,-rpath,{libtorch}/lib");
     }
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
-    for (_, light) in LIGHT.iter().filter(|(of, _)| *of == package) {
+    // Packages of other workspaces use this script too.
+    let here = std::path::Path::new("../trainer/libtorch/link.rs").is_file();
+    for (_, light) in LIGHT.iter().filter(|(of, _)| here && *of == package) {
         for symbol in UNUSED {
             println!("cargo::rustc-link-arg-bin={light}=-Wl,--defsym={symbol}=0");
         }

@@ -64,6 +64,7 @@ pub fn raised(config: &AlarmsConfig, seen: &BatchFigures) -> Vec<Alarm> {
 /// The number of batches without any advantage after which a warning is due.
 const EQUAL: u32 = 20;
 
+/// The alarms of one agent, from batch to batch.
 #[derive(Debug, Default)]
 pub struct Alarms {
     /// The names of the alarms that the previous batch raised.
@@ -74,7 +75,8 @@ pub struct Alarms {
 
 impl Alarms {
     /// Counts a batch; `zero`: the fraction of its groups without an advantage, 0 to 1. Logs a
-    /// warning and returns true once [`EQUAL`] batches in succession had none.
+    /// warning and returns true at the [`EQUAL`]th batch in succession whose groups all have equal
+    /// rewards.
     pub fn count_equal(&mut self, agent: &AgentName, step: u64, zero: f64) -> bool {
         self.equal = if zero < 1.0 { 0 } else { self.equal.saturating_add(1) };
         let due = self.equal == EQUAL;

@@ -126,7 +126,7 @@ pub(crate) fn is_secret(name: &std::ffi::OsStr) -> bool {
         "DYAD_METRICS_TOKEN",
         "DYAD_ENGINE_TOKEN",
         "DYAD_OPENAI_KEY",
-        "OTEL_EXPORTER_OTLP_HEADERS",
+        "OTEL_EXPORTER_OTLP",
         configs::JUDGE_KEY,
         TOOL_TOKEN,
     ]

@@ -44,7 +44,9 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<()> {
         let settings = config.agents.get(agent);
         let settings = settings.ok_or_else(|| no_such_agent(agent, &config))?;
         if !settings.train.enabled {
-            return Err(Usage::new(format!("agent {agent} does not train, so it has no ledger")).into());
+            return Err(Usage::new(format!("agent {agent} does not train, so it has no ledger"))
+                .hint("name an agent that trains")
+                .into());
         }
         let made = repair::repair(&folder, agent)?;
         println!("{made}");

@@ -61,8 +61,8 @@ impl DeviceReport {
         let total = self.total.filter(|total| least > *total)?;
         Some(format!(
             "device {device} of {agents}: weights, gradient, optimizer and engine.cache_mib need {}, and it has {}; try \
-             train.checkpoint_activations = true, train.shard = \"optimizer\" with several train.devices, or \
-             train.offload = \"optimizer\"",
+             a lower engine.cache_mib, train.shard = \"optimizer\" with several train.devices, or train.offload = \
+             \"optimizer\"",
             amount(least),
             amount(total)
         ))
@@ -83,7 +83,9 @@ impl DeviceReport {
         let each = (spare / 10 * 9 / engines.max(1)) >> 20;
         let wanted = format!("keys and values of full slots need {}", amount(rows));
         Some(match each {
-            0 => format!("{wanted}, and nothing is left for them"),
+            0 => format!(
+                "{wanted}, and nothing is left for them: lower sampling.max_context, or train on another device"
+            ),
             each => format!("{wanted}; engine.cache_mib = {each} bounds them to what is left"),
         })
     }
@@ -256,10 +258,10 @@ mod tests {
         let spared: u64 = report.needs.agents.iter().map(|(_, memory)| memory.rows).sum();
         report.total = Some(report.needs.least() + report.training() + spared - 1);
         let each = ((spared - 1) / 10 * 9 / 2) >> 20;
-        let told = report.memory();
+        let shown = report.memory();
         assert!(
-            each > 0 && told.contains(&format!("engine.cache_mib = {each} ")),
-            "{told}"
+            each > 0 && shown.contains(&format!("engine.cache_mib = {each} ")),
+            "{shown}"
         );
         report.total = Some(1);
         assert!(report.memory().contains("nothing is left"));

@@ -12,6 +12,7 @@ use broker::tls::TlsError;
 use configs::ConfigError;
 use rollout::text::TextError;
 use trainer::device::DeviceError;
+use trainer::engine::EngineError;
 use trainer::model::ModelError;
 use trainer::train::TrainError;
 
@@ -100,6 +101,9 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         });
     }
     if cause.is::<DeviceError>() {
+        return Some(USAGE);
+    }
+    if let Some(EngineError::CacheTooSmall { .. } | EngineError::NotDeterministic(_)) = cause.downcast_ref() {
         return Some(USAGE);
     }
     if let Some(TrainError::Ended(_) | TrainError::Lost(_)) = cause.downcast_ref::<TrainError>() {

@@ -52,8 +52,8 @@ impl Longer {
             completion::reopen(folder, &name)
                 .with_context(|| format!("opening the ledger of agent {name}: is the run still going on?"))?;
         }
-        folder.set_config(&config)?;
         folder.set_reopened()?;
+        folder.set_config(&config)?;
         for name in config.participants() {
             for note in notes(&old, &config, &name) {
                 eprintln!("{note}");

@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rollout::tasks::{MARK, TaskSource};
 
 use super::conversation::outcome_line;
-use super::task_fate::{self, Outcome};
+use super::task_fate::{self, Outcome, TaskFate};
 use super::task_rules::{Rules, validate};
 use super::{ended, select};
 use crate::base::fault::Usage;
@@ -112,6 +112,11 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
             full_queue_note(refused),
             rules.unjudged()
         );
+        // A corrected task may have the id of a rejected one.
+        let known: Vec<&TaskFate> = known
+            .iter()
+            .filter(|fate| !matches!(fate.outcome, Outcome::Rejected(_)))
+            .collect();
         if let Some(first) = known.first() {
             eprintln!(
                 "{} of the ids had been published before, such as {}: a task is played once, so give a new one another id",

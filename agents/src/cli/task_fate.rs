@@ -1,6 +1,6 @@
 //! The fate of a task: its rows in the ledgers, its rejection, its conversations.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use broker::ids::GroupId;
 use configs::RunConfig;
@@ -66,32 +66,33 @@ struct Noted {
     reason: String,
 }
 
-impl Noted {
-    fn names(&self, task: &str) -> bool {
-        self.id == task || self.task.as_deref() == Some(task)
-    }
-}
-
 /// Returns the outcomes of these tasks, in their order. A task that the run does not know is left
 /// out.
 pub(super) fn of_tasks(folder: &RunFolder, tasks: &[String]) -> anyhow::Result<Vec<TaskFate>> {
     let wanted: BTreeSet<&str> = tasks.iter().map(String::as_str).collect();
     let rows = rows(folder, &folder.config()?, &wanted)?;
-    let mut rejected = Vec::new();
+    let mut reasons = BTreeMap::new();
     for path in folder.files("refused")? {
-        rejected.extend(read_json_lines::<Noted>(&path)?);
+        for Noted { id, task, reason } in read_json_lines(&path)? {
+            // The newest rejection counts.
+            reasons.extend([Some(id), task].into_iter().flatten().map(|id| (id, reason.clone())));
+        }
     }
     let published = match folder.published() {
         path if path.is_file() => read_json_lines::<Noted>(&path)?,
         _ => Vec::new(),
     };
+    let published: BTreeSet<&str> = published.iter().map(|noted| noted.id.as_str()).collect();
+    let mut by_task: BTreeMap<&str, Vec<&GroupRow>> = BTreeMap::new();
+    for row in &rows {
+        by_task.entry(&row.task).or_default().push(row);
+    }
     let fate = |task: &String| {
-        let own: Vec<&GroupRow> = rows.iter().filter(|row| row.task == *task).collect();
-        let rejection = rejected.iter().rfind(|noted| noted.names(task));
-        let outcome = match rejection {
-            _ if !own.is_empty() => outcome(&own),
-            Some(noted) => Outcome::Rejected(noted.reason.clone()),
-            None if published.iter().any(|noted| noted.id == *task) => Outcome::Queued,
+        let own = by_task.get(task.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let outcome = match reasons.get(task) {
+            _ if !own.is_empty() => outcome(own),
+            Some(reason) => Outcome::Rejected(reason.clone()),
+            None if published.contains(task.as_str()) => Outcome::Queued,
             None => return None,
         };
         Some(TaskFate {

@@ -27,6 +27,8 @@ const BATCH: usize = 1 << 20;
 const EVERY: Duration = Duration::from_secs(1);
 /// The longest time for one request.
 const REQUEST: Duration = Duration::from_secs(10);
+/// The longest pause that a collector may ask for.
+const LONGEST: Duration = Duration::from_secs(60);
 /// The collector, as errors name it: its URL may hold a key.
 const NAME: &str = "the collector of traces";
 
@@ -42,7 +44,7 @@ pub(super) struct Collector {
     state: State,
 }
 
-/// What the collector does with batches.
+/// The collector's treatment of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Takes,
@@ -125,7 +127,7 @@ impl Collector {
                 }
                 Answer::NotNow(error, wanted) => {
                     self.enter(State::Refuses, Some(&error));
-                    sleep(wanted.unwrap_or_default().max(backoff)).await;
+                    sleep(wanted.unwrap_or_default().min(LONGEST).max(backoff)).await;
                 }
             }
         }
@@ -166,11 +168,12 @@ impl Collector {
             State::Takes => tracing::info!(dropped, "the collector takes traces again"),
             State::Refuses => tracing::warn!(
                 error,
-                "traces wait until the collector takes them: check OTEL_EXPORTER_OTLP_ENDPOINT"
+                "traces wait, 16 MiB at most, until the collector takes them: check OTEL_EXPORTER_OTLP_ENDPOINT"
             ),
             State::Rejects => tracing::warn!(
                 error,
-                "traces are dropped while the collector rejects them: check OTEL_EXPORTER_OTLP_ENDPOINT"
+                "the collector rejects traces, so they are dropped: check OTEL_EXPORTER_OTLP_ENDPOINT and \
+                 OTEL_EXPORTER_OTLP_HEADERS"
             ),
         }
     }

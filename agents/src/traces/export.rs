@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// What the queue passes to its task.
+/// An item that the queue passes to its task.
 pub(super) enum Item {
     Trace(Vec<Span>, usize),
     /// Everything before it is sent, then the task ends.
@@ -128,7 +128,7 @@ impl Exporter {
         tracing::warn!(
             lost,
             dropped,
-            "the last traces were not sent: the collector does not take them"
+            "the last traces were dropped, because the collector does not take them: check OTEL_EXPORTER_OTLP_ENDPOINT"
         );
     }
 }

@@ -63,11 +63,13 @@ fn root(run: &RunId, trace: TraceId, ended: &EndedConversation) -> Span {
     for (role, parts) in &transcript.rewards {
         let total = parts
             .get("total")
+            .filter(|total| total.is_finite())
             .map(|total| KeyValue::new(format!("{}.{role}", names::REWARD), *total));
         attributes.extend(total);
     }
     for (role, earned) in &transcript.earned {
         let compared = earned.compared.as_ref();
+        let compared = compared.filter(|found| found.advantage.is_finite());
         let advantage = compared.map(|found| KeyValue::new(format!("{}.{role}", names::ADVANTAGE), found.advantage));
         attributes.extend(advantage);
     }

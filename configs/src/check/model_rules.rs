@@ -62,6 +62,9 @@ fn context(agent: &AgentConfig, model: &RandomModel, below: &mut Below) {
     );
 }
 
+/// The engine takes room for rows in steps of this many tokens.
+const SLOT: usize = 64;
+
 /// Checks that a bounded cache holds one row of a random model.
 fn cache(agent: &AgentConfig, model: &RandomModel, below: &mut Below) {
     let engine = &agent.engine;
@@ -78,7 +81,7 @@ fn cache(agent: &AgentConfig, model: &RandomModel, below: &mut Below) {
         model.kv_heads.unwrap_or(model.heads),
         head,
         width,
-        tokens,
+        tokens.next_multiple_of(SLOT),
     ];
     let needed = sizes.into_iter().fold(1, usize::saturating_mul).div_ceil(1 << 20);
     below.compared(

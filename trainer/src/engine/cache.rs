@@ -79,9 +79,10 @@ impl Engine {
     pub(super) fn check_room(&self, request: &GenRequest) -> Result<(), RequestFault> {
         let (budget, len) = (self.cache.budget(), request.reach(self.shape().max_context));
         match budget.tokens() {
-            Some(most) if request.takes_slot() && !budget.holds_row(len) => {
-                Err(RequestFault::BeyondCache { len, most })
-            }
+            Some(most) if request.takes_slot() && !budget.holds_row(len) => Err(RequestFault::BeyondCache {
+                len,
+                most: most / room_of(1) * room_of(1),
+            }),
             _ => Ok(()),
         }
     }

@@ -79,7 +79,7 @@ impl Coordinator {
         let step = self.lead_step();
         self.figures
             .write(Metrics::new("stalled", step).with("reason", why.clone()));
-        let advice = "correct the cause; run.empty_groups sets the limit, 0 is none";
+        let advice = "correct the cause; run.empty_groups sets the limit (8 are enough over two minutes), 0 is none";
         tracing::error!(why, "the run stops, because nothing can be learned: {advice}");
         if self.env.alone {
             let (message, hint) = (

@@ -8,7 +8,7 @@ use broker::codec;
 use broker::ids::{Digest, GroupId};
 use broker::protocol::Kind;
 use broker::protocol::reserve::ReserveAnswerFrame;
-use broker::protocol::task::{Task, TaskError};
+use broker::protocol::task::{MAX_TASK_ID, Task, TaskError};
 use broker::protocol::turn::ResultFrame;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Queue;
@@ -97,14 +97,23 @@ async fn refuse(env: &Env, delivery: &Delivery, stage: Stage, refusal: &Refusal)
     moved.is_ok()
 }
 
+/// Returns the id in the body of a rejected task. A body above `cap` bytes is not read.
+fn own_id(body: &[u8], cap: usize) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        id: String,
+    }
+    let named: Option<Named> = (body.len() <= cap).then(|| serde_json::from_slice(body).ok()).flatten();
+    named.map(|named| named.id).filter(|id| id.len() <= MAX_TASK_ID)
+}
+
 /// Notes a refused id in the run folder: without the broker an audit would take the message for
 /// lost.
 fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
     let unnamed = || broker::ids::Digest::of(&delivery.body).to_string();
     let id = delivery.message_id.clone().unwrap_or_else(unnamed);
     // The task's own id, by which its publisher asks for it.
-    let body: Option<serde_json::Value> = serde_json::from_slice(&delivery.body).ok();
-    let task = body.as_ref().and_then(|body| body.get("id")?.as_str());
+    let task = own_id(&delivery.body, env.config.run.message_cap.0 as usize);
     let line = format!("{}\n", serde_json::json!({ "id": id, "task": task, "reason": reason }));
     let path = env.folder.refused(&format!("coordinator-{}", env.incarnation));
     let write = || {

@@ -44,7 +44,7 @@ struct EmptyGroups {
     groups: u64,
     /// The end of the first one.
     since: Option<Instant>,
-    /// Why the newest one was empty.
+    /// The reason why the newest one was empty.
     why: String,
 }
 

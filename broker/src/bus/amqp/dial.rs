@@ -47,7 +47,7 @@ fn login_refusal(error: &lapin::Error) -> Option<String> {
         AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if !text.contains("limit") => {
             let text = text.strip_prefix("NOT_ALLOWED - ").unwrap_or(&text);
             Some(format!(
-                "{text}: correct the part of the URL behind the port (%2f is the vhost /)"
+                "{text}: correct the vhost at the end of the URL (%2f is /), or give its user access"
             ))
         }
         _ => None,

@@ -28,7 +28,7 @@ const CLAUSES: [&str; 22] = [
     " instead of ",
 ];
 /// Words that take an answer back, add to it, or change it.
-const HEDGES: [&str; 35] = [
+const HEDGES: [&str; 38] = [
     "or",
     "if",
     "when",
@@ -63,12 +63,15 @@ const HEDGES: [&str; 35] = [
     "more",
     "hence",
     "thus",
+    "so",
+    "then",
+    "therefore",
     "well",
 ];
 /// Words with which an aside changes the answer before it.
 const JOINING: [&str; 8] = ["and", "plus", "minus", "times", "over", "to", "in", "per"];
 /// Beginnings of reasons and approximations behind the last value of a text.
-const REASONS: [&str; 10] = [
+const REASONS: [&str; 9] = [
     "or about",
     "or approximately",
     "or roughly",
@@ -78,8 +81,9 @@ const REASONS: [&str; 10] = [
     "≈",
     "since ",
     "because ",
-    "as ",
 ];
+/// Signs that an aside goes on to something else.
+const GOING_ON: [&str; 5] = [", ", ". ", " and ", " so ", ": "];
 /// Signs of a computation.
 const SIGNS: &str = "+-*/×÷=≈−·";
 
@@ -100,6 +104,9 @@ pub(crate) fn without_reason(text: &str) -> &str {
     let line = &text[start..];
     let Some(before) = without_aside(line) else { return text };
     let aside = line[before.len()..].trim_start_matches([' ', ',', '(']);
+    if GOING_ON.iter().any(|sign| aside.contains(sign)) {
+        return text;
+    }
     let reason = REASONS.iter().any(|word| aside.starts_with(word));
     let rejected = ["extraneous", "rejected", "discarded", "invalid"]
         .iter()

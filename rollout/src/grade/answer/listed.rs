@@ -11,6 +11,19 @@ const MOST: usize = 16;
 /// Bytes before the last value in which its list is looked for.
 const REACH: usize = 256;
 
+/// Words before two numbers that are not the answers themselves.
+const COMPARING: [&str; 9] = [
+    "between",
+    "larger of",
+    "smaller of",
+    "greater of",
+    "lesser of",
+    "sum of",
+    "product of",
+    "difference of",
+    "average of",
+];
+
 /// The list with which a text ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Listed<'a> {
@@ -105,7 +118,7 @@ fn with_colon<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>
 fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
     let end = start + value.len();
     let mut first = None;
-    let mut rest = named(&text[..start]);
+    let (mut names, mut rest) = (vec![name_at(&text[..start])], named(&text[..start]));
     for _ in 0..MOST {
         let joining = [", and", ", or", "and", "or", ","];
         let trimmed = rest.trim_end();
@@ -123,13 +136,23 @@ fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
         if !before[..at].is_empty() && !before[..at].ends_with([' ', '=', '(']) {
             break;
         }
+        names.push(name_at(&before[..at]));
         rest = named(&before[..at]);
         first = Some(rest.len());
     }
-    Some(Listed {
-        text: text[first?..end].trim_start(),
-        whole: true,
+    let first = first?;
+    let compares = COMPARING.iter().any(|words| text[..first].trim_end().ends_with(words));
+    (!compares).then(|| Listed {
+        text: text[first..end].trim_start(),
+        // Several names have a value each: `a = 2 and b = 9`.
+        whole: names.windows(2).all(|pair| pair[0] == pair[1] || pair.contains(&None)),
     })
+}
+
+/// Returns the name before the sign of equality at the end of a text.
+fn name_at(text: &str) -> Option<char> {
+    let rest = text.trim_end().strip_suffix('=')?;
+    rest.trim_end().chars().next_back().filter(char::is_ascii_alphabetic)
 }
 
 /// Removes the name of a value from the end of a text: `x =`.
@@ -167,6 +190,7 @@ mod tests {
             ("The roots are 2 and 3.", "2 and 3", true),
             ("The roots are 1, 2, and 3.", "1, 2, and 3", true),
             ("Therefore x = 2 or x = -3.", "x = 2 or x = -3", true),
+            ("Thus a = 2, b = 3, and c = 9.", "a = 2, b = 3, and c = 9", false),
             ("It is at the point (2, -3).", "(2, -3)", true),
             ("The interval is [2, 3].", "[2, 3]", true),
             ("The time is 3:45 PM.", "3:45 PM", true),
@@ -177,6 +201,7 @@ mod tests {
         }
         for text in [
             "Since $x > 0$, $x = 3$.",
+            "It is the larger of 2 and 3.",
             "For $n=1$ and $n=2$ the sum is $3$.",
             "He has 12 left, 3",
             "He earns $5 and $7",

@@ -12,12 +12,11 @@ use super::label;
 use super::normal::wide::narrow;
 
 /// Nouns that name a choice, besides those that name an answer.
-const NOUNS: [&str; 12] = [
+const NOUNS: [&str; 11] = [
     "choice",
     "option",
     "letter",
     "response",
-    "solution",
     "alternative",
     "opción",
     "opcion",
@@ -69,7 +68,8 @@ fn narrowed(text: &str) -> String {
 /// - the last announcement that has a letter after it,
 /// - a sentence that says which letter is right,
 /// - without a box and a tag: the last line, the first line, the last letter in brackets, the text
-///   itself.
+///   itself,
+/// - a sentence by which one letter remains.
 pub(super) fn answer(text: &str) -> Option<(Place, char)> {
     let (place, chosen) = chosen(&narrowed(text))?;
     chosen.letter().map(|letter| (place, letter))
@@ -105,6 +105,7 @@ fn chosen(text: &str) -> Option<(Place, Chosen)> {
         .or_else(|| open(first_line(text)))
         .or_else(|| open(bracketed(text)))
         .or_else(|| open(whole(text)))
+        .or_else(|| statement::last_remaining(text).map(|letter| (Place::Announced, Chosen::Letter(letter))))
 }
 
 fn first<const N: usize>(found: [Chosen; N]) -> Chosen {

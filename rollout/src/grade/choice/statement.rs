@@ -8,7 +8,7 @@ const NEAR: usize = 48;
 /// Most letters that are looked at, from the end.
 const MOST: usize = 256;
 
-const CHOOSING: [&str; 26] = [
+const CHOOSING: [&str; 17] = [
     "choose",
     "pick",
     "select",
@@ -20,9 +20,16 @@ const CHOOSING: [&str; 26] = [
     "selected",
     "choosing",
     "picking",
-    "would say",
     "i'd say",
     "left with",
+    "it must be",
+    "it has to be",
+    "no, it is",
+    "no, it's",
+];
+/// Verbs that also report steps on the way: a letter that stands alone comes first.
+const REMAINING: [&str; 9] = [
+    "would say",
     "leaves",
     "leaves only",
     "leaves us with",
@@ -30,10 +37,6 @@ const CHOOSING: [&str; 26] = [
     "leaving us with",
     "matches",
     "corresponds to",
-    "it must be",
-    "it has to be",
-    "no, it is",
-    "no, it's",
     "which is",
 ];
 const NEGATIONS: [&str; 8] = ["not", "n't", "n’t", "never", "cannot", "wouldn't", "no", "neither"];
@@ -125,7 +128,7 @@ const REPORTING: [&str; 8] = [
     "tempting to think",
     "tempting to think that",
 ];
-/// What a letter does behind `only`.
+/// Verbs behind `only` and a letter.
 const FITTING: [&str; 8] = [
     "is true",
     "is correct",
@@ -163,6 +166,22 @@ const CONCLUDING: [&str; 19] = [
 
 /// Returns the letter of the last sentence that chooses one.
 pub(super) fn last(text: &str) -> Option<char> {
+    last_by(
+        text,
+        &[is_right, is_choosing, is_concluding, is_only, is_made, is_named],
+    )
+}
+
+/// Returns the letter of the last sentence by which one remains.
+pub(super) fn last_remaining(text: &str) -> Option<char> {
+    last_by(text, &[is_remaining])
+}
+
+/// Returns true if a way to choose fits what stands before a letter and after it.
+type Way = fn(&str, &str) -> bool;
+
+/// Returns the last letter that a sentence chooses in one of these ways.
+fn last_by(text: &str, ways: &[Way]) -> Option<char> {
     let found = text.char_indices().rev().filter(|(_, c)| LETTERS.contains(c));
     let alone = found.filter(|(at, c)| {
         let before = text[..*at].chars().next_back();
@@ -177,7 +196,6 @@ pub(super) fn last(text: &str) -> Option<char> {
         if is_one_of_several(&text[at + 1..]) {
             return None;
         }
-        let ways = [is_right, is_choosing, is_concluding, is_only, is_made, is_named];
         let chosen = ways.iter().any(|way| way(&before, &after));
         chosen.then_some(letter)
     })
@@ -290,8 +308,17 @@ fn is_named(before: &str, after: &str) -> bool {
 
 /// `I choose C.`, `I'd go with option (C) because ..`.
 fn is_choosing(before: &str, after: &str) -> bool {
+    is_chosen_by(&CHOOSING, before, after)
+}
+
+/// `That leaves C.`, `This matches option C.`
+fn is_remaining(before: &str, after: &str) -> bool {
+    is_chosen_by(&REMAINING, before, after)
+}
+
+fn is_chosen_by(verbs: &[&str], before: &str, after: &str) -> bool {
     let before = named(before);
-    let Some(subject) = CHOOSING.iter().find_map(|verb| before.strip_suffix(verb)) else {
+    let Some(subject) = verbs.iter().find_map(|verb| before.strip_suffix(verb)) else {
         return false;
     };
     let subject = subject.trim_end();

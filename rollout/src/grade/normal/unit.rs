@@ -1,4 +1,5 @@
-//! Drops units of measure, because they are not compared, and reads words of scale.
+//! Drops units of measure from a number, and reads words of scale. `math/measure.rs` compares
+//! units.
 
 use super::raised::{exponent, of_sun, ordinal};
 use super::token::Token;

@@ -129,7 +129,8 @@ fn in_batches_log_probs_are_those_of_the_full_forward() {
 #[test]
 fn a_huge_bound_changes_nothing() {
     let requests = mixed(30);
-    let wanted = engine(OPTIONS).run_wave(requests[..20].to_vec()).unwrap();
+    let mut free = engine(OPTIONS);
+    let wanted = free.run_wave(requests[..20].to_vec()).unwrap();
     let mut other = engine(bounded(1 << 16));
     let alone: Vec<_> = requests[..20].to_vec();
     let found = other.run_wave(alone).unwrap();
@@ -137,6 +138,7 @@ fn a_huge_bound_changes_nothing() {
         assert_eq!(a.output_ids, b.output_ids);
         assert!(close(&a.logprobs, &b.logprobs));
     }
+    assert_eq!(free.cache.layout(), other.cache.layout(), "slots moved as often");
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl KvCache {
         self.layout
     }
 
-    /// Where the storage is, and its bytes.
+    /// The address of the storage, and its bytes.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> (usize, usize) {
         (

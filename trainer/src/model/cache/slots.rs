@@ -54,9 +54,9 @@ pub(super) fn copy(from: &Views, to: &Views, rows: usize, length: usize) -> Resu
 
 /// Moves the first `length` tokens of the first `rows` rows to other views of the same storage.
 ///
-/// A tensor's new place overlaps only old places from its own on, if tensors become larger, and up
-/// to its own, if they become smaller. So larger tensors are moved last first, and smaller ones
-/// first first. A tensor may overlap itself: its live part is copied aside.
+/// If tensors grow, a new place overlaps only old places from its own on: they are moved in reverse
+/// order. If they shrink, it overlaps only old places up to its own: they are moved in order. A
+/// tensor may overlap itself, so its live part is copied aside.
 pub(super) fn shift(from: &Views, to: &Views, rows: usize, length: usize) -> Result<()> {
     let mut moves: Vec<(&Tensor, &Tensor)> = from.iter().flatten().zip(to.iter().flatten()).collect();
     let Some(&(old, new)) = moves.first() else {
