@@ -107,7 +107,9 @@ pub(crate) fn without_reason(text: &str) -> &str {
     if GOING_ON.iter().any(|sign| aside.contains(sign)) {
         return text;
     }
-    let reason = REASONS.iter().any(|word| aside.starts_with(word));
+    // Behind a comma only: `60 meters as a warm-up` gives no reason.
+    let because = line[before.len()..].starts_with(", as ");
+    let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
     let rejected = ["extraneous", "rejected", "discarded", "invalid"]
         .iter()
         .any(|word| aside.contains(word));

@@ -12,8 +12,7 @@ const MOST: usize = 16;
 const REACH: usize = 256;
 
 /// Words before two numbers that are not the answers themselves.
-const COMPARING: [&str; 9] = [
-    "between",
+const COMPARING: [&str; 8] = [
     "larger of",
     "smaller of",
     "greater of",
