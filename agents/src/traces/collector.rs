@@ -172,7 +172,7 @@ impl Collector {
             ),
             State::Rejects => tracing::warn!(
                 error,
-                "the collector rejects traces, so they are dropped: check OTEL_EXPORTER_OTLP_ENDPOINT and \
+                "traces are dropped, because the collector rejects them: check OTEL_EXPORTER_OTLP_ENDPOINT and \
                  OTEL_EXPORTER_OTLP_HEADERS"
             ),
         }

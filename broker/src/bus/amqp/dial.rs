@@ -42,7 +42,9 @@ fn login_refusal(error: &lapin::Error) -> Option<String> {
     };
     let text = refused.get_message().to_string();
     match refused.kind() {
-        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => Some("the user or the password is wrong".into()),
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
+            Some("the user or the password is wrong: correct them in run.broker, --broker or DYAD_BROKER".into())
+        }
         // A limit of connections may have room again.
         AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if !text.contains("limit") => {
             let text = text.strip_prefix("NOT_ALLOWED - ").unwrap_or(&text);
