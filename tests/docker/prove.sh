@@ -275,4 +275,20 @@ wait_healthy 120 "$second" "$first" coordinator
 say "$second came back and is healthy"
 # Batches since the last checkpoint are trained again first, hence the margin.
 wait_beyond $((killed_at + 20)) 120
+
+say "a configuration that is refused"
+printf 'DYAD_CONFIG=configs/missing.toml\n' >>"$work/env"
+if [ -z "$override" ]; then
+    compose up -d --no-build --no-deps "$first" >"$work/up.log" 2>&1 || { cat "$work/up.log" >&2; fail "compose up"; }
+    until=$((SECONDS + 30))
+    until [ "$(docker inspect -f '{{.State.Status}}' "$(container "$first")")" = exited ]; do
+        [ "$SECONDS" -lt "$until" ] || fail "$first does not end without its configuration"
+        sleep 0.5
+    done
+    sleep 5
+    state=$(docker inspect -f '{{.State.Status}} {{.RestartCount}}' "$(container "$first")")
+    [ "$state" = "exited 0" ] || fail "$first is started again: $state"
+    compose logs --no-color "$first" | grep -q "missing.toml" || fail "$first does not say what is wrong"
+    say "$first stays down and says why"
+fi
 say "passed"

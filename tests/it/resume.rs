@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tests::program::json_folder;
 use tests::small::Small;
 use tests::trace::{audit, batches, final_digest};
 
@@ -48,6 +49,10 @@ fn a_finished_run_goes_on_for_more_steps() {
         let program = program();
         let config = Small::new()
             .set("run.train_steps", 4)
+            .set("eval.source", "generator:signal")
+            .set("eval.tasks", 4)
+            .set("eval.every", 100)
+            .set("eval.params.objects", 16)
             .set("defaults.agent.train.optimizer.schedule", "linear");
         let run = program.play(command, &config.save(&program), &[]);
         assert_eq!(batches(&run, "a"), 4);
@@ -59,6 +64,13 @@ fn a_finished_run_goes_on_for_more_steps() {
         assert!(output.status.success(), "{said}");
         assert!(said.contains("now spans 8 steps instead of 4"), "{said}");
         assert_eq!(batches(&run, "a"), 8);
+        let ended = std::fs::read_to_string(run.join("ended.json")).unwrap();
+        assert!(ended.contains("run.train_steps reached at step 8"), "{ended}");
+        let evaluations = json_folder(&run.join("evals"));
+        let last = evaluations.iter().filter(|one| one["last"] == true);
+        let mut steps: Vec<u64> = last.map(|one| one["step"].as_u64().unwrap()).collect();
+        steps.sort_unstable();
+        assert_eq!(steps, [4, 8], "one at each end");
         for agent in ["a", "b"] {
             let audit = audit(&run, agent);
             assert_eq!(

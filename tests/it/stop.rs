@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tests::program::{Program, Running, json_lines, signal, wait_until};
+use tests::program::{Program, Running, fail, json_lines, signal, wait_until};
 use tests::small::Small;
 use tests::trace::{audit, batches};
 
@@ -103,4 +103,18 @@ fn a_process_that_refuses_its_configuration_ends_the_run() {
         log.contains("b ended with exit status: 2") && log.contains("hint:"),
         "{log}"
     );
+}
+
+/// Docker starts a container again after every exit code but 0.
+#[test]
+fn refused_configuration_makes_no_folder_and_may_end_with_0() {
+    let program = program();
+    let config = Small::new().set("run.folder", program.runs().to_str().unwrap());
+    let config = config.save(&program);
+    let args = ["agent", "--name", "zzz", "--config", &config, "--run", "refused"];
+    for (code, variable) in [(2, "UNUSED"), (0, "DYAD_USAGE_EXIT")] {
+        let said = fail(code, program.command(&args).env(variable, "0"));
+        assert!(said.contains("no agent zzz; it has a, b"), "{said}");
+    }
+    assert!(!program.runs().exists(), "no run was begun");
 }

@@ -40,6 +40,22 @@ pub fn tell(error: &anyhow::Error) -> u8 {
     code(error)
 }
 
+/// Names the exit code of a long-lived process for wrong usage or configuration. Docker starts a
+/// container again after every code but 0, and it would end the same way.
+const USAGE_VARIABLE: &str = "DYAD_USAGE_EXIT";
+
+/// Prints the error of a long-lived process like [`tell`]. Returns its exit code, or that of
+/// `DYAD_USAGE_EXIT` in place of 2.
+#[must_use]
+pub fn tell_of_service(error: &anyhow::Error) -> u8 {
+    of_service(tell(error), std::env::var(USAGE_VARIABLE).ok().as_deref())
+}
+
+fn of_service(code: u8, wanted: Option<&str>) -> u8 {
+    let wanted = wanted.and_then(|wanted| wanted.parse().ok());
+    wanted.filter(|_| code == USAGE).unwrap_or(code)
+}
+
 /// Returns true if the reader of the output has closed its pipe, as `head` does.
 fn is_closed_output(error: &anyhow::Error) -> bool {
     let output = error.downcast_ref::<std::io::Error>();
@@ -247,6 +263,51 @@ mod tests {
         assert_eq!(code(&not_found.into()), 2);
         assert_eq!(code(&Usage::new("no").into()), 2);
         assert_eq!(code(&anyhow::anyhow!("it broke")), 1);
+    }
+
+    #[test]
+    fn models_and_devices_that_will_not_change_are_wrong_configuration() {
+        let io = |kind| std::io::Error::from(kind);
+        let model = |kind| ModelError::Io {
+            doing: "reading",
+            path: "m".into(),
+            source: io(kind),
+        };
+        let text = |kind| TextError::Read {
+            path: "m".into(),
+            source: io(kind),
+        };
+        let no_template = TextError::NoTemplate { folder: "m".into() };
+        let small = EngineError::CacheTooSmall {
+            mib: 1,
+            tokens: 2,
+            needed: 3,
+        };
+        let login = BusError::Login {
+            url: "amqp://h".into(),
+            reason: "no".into(),
+        };
+        for (error, wanted) in [
+            (anyhow::Error::from(model(ErrorKind::NotFound)), USAGE),
+            (model(ErrorKind::PermissionDenied).into(), FAILED),
+            (text(ErrorKind::NotFound).into(), USAGE),
+            (text(ErrorKind::Interrupted).into(), FAILED),
+            (no_template.into(), USAGE),
+            (DeviceError::NoGpu { index: 0, count: 0 }.into(), USAGE),
+            (small.into(), USAGE),
+            (login.into(), USAGE),
+        ] {
+            assert_eq!(code(&error.context("starting agent a")), wanted);
+        }
+    }
+
+    #[test]
+    fn a_service_may_end_for_good_after_a_wrong_configuration() {
+        assert_eq!((of_service(USAGE, Some("0")), of_service(USAGE, None)), (0, USAGE));
+        assert_eq!(
+            (of_service(FAILED, Some("0")), of_service(USAGE, Some("x"))),
+            (FAILED, USAGE)
+        );
     }
 
     #[test]

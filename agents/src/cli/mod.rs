@@ -107,7 +107,12 @@ pub fn main_with(own: Registry) -> ! {
     if let Err(error) = own.install() {
         leave(exit_code::tell(&Usage::new(error.to_string()).into()).into());
     }
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let is_service = matches!(
+        command,
+        Command::Agent(_) | Command::Coordinator(_) | Command::Engine(_)
+    );
+    let outcome = match command {
         Command::Run(args) => run::run(&args),
         Command::Learn(args) => learn::run(&args),
         Command::Recipes(args) => recipes::run(&args),
@@ -126,6 +131,7 @@ pub fn main_with(own: Registry) -> ! {
     };
     let code = match outcome {
         Ok(()) => 0,
+        Err(error) if is_service => exit_code::tell_of_service(&error),
         Err(error) => exit_code::tell(&error),
     };
     leave(code.into())

@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use super::trainer::later_rank;
 use crate::agent::launched::Launched;
 use crate::agent::training::ranks::Start;
-use crate::base::fault::Usage;
+use crate::base::fault::{Usage, no_such_agent};
 use crate::base::ids;
 use crate::base::signals::{SUPERVISED, Signals};
 use crate::ledger::completion;
@@ -96,19 +96,27 @@ struct Process {
 }
 
 impl Which {
-    /// `keeps` is true if the process uses the state store, which only a coordinator does.
-    fn open(&self, keeps: bool) -> anyhow::Result<Process> {
+    /// Finds the run of an agent's process, or of a coordinator's. Only a coordinator uses the
+    /// state store.
+    fn open(&self, agent: Option<&AgentName>) -> anyhow::Result<Process> {
+        let check = |config: &RunConfig| {
+            let unknown = agent.filter(|name| !config.agents.contains_key(*name));
+            unknown.map_or(Ok(()), |name| Err(no_such_agent(name, config)))
+        };
         let (config, folder) = match &self.config {
             Some(path) => {
                 let config = RunConfig::load_with(path, &self.set)?;
                 let wrong = || Usage::new(format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run));
                 let run = RunId::new(&self.run).ok_or_else(wrong)?;
+                check(&config)?;
                 let folder = RunFolder::open_or_create(&config.run.folder, &config, run)?;
                 (config, folder)
             }
             None => {
                 let folder = RunFolder::find(&self.runs, &self.run)?;
-                (folder.config()?, folder)
+                let config = folder.config()?;
+                check(&config)?;
+                (config, folder)
             }
         };
         let stored = folder.connection()?;
@@ -123,7 +131,10 @@ impl Which {
             ),
             state: pick(&self.state, stored.map(|urls| urls.state), &config.run.state),
         };
-        for (url, key, needed) in [(&urls.broker, "run.broker", true), (&urls.state, "run.state", keeps)] {
+        for (url, key, needed) in [
+            (&urls.broker, "run.broker", true),
+            (&urls.state, "run.state", agent.is_none()),
+        ] {
             if needed && (url == "memory:" || url == "local:") {
                 let message = format!("{key} is {url:?}, which other processes cannot reach");
                 return Err(Usage::new(message)
@@ -146,7 +157,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         Some(_) => None,
         None => Launched::of_environment()?,
     };
-    let process = args.which.open(false)?;
+    let process = args.which.open(Some(&args.name))?;
     if let Some(launched) = launched.as_ref().filter(|launched| launched.rank > 0) {
         let start = Start::Launched(launched.clone());
         return later_rank(&process.folder, &process.config, &args.name, &start);
@@ -222,7 +233,7 @@ async fn play_agent(
 
 /// Runs `dyad coordinator`.
 pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
-    let process = args.which.open(true)?;
+    let process = args.which.open(None)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "coordinator", None))?;
     if completion::all(&process.folder, &process.config.participants()) {
         tracing::info!("every agent has ended; nothing to do");

@@ -314,7 +314,10 @@ impl Service {
 
     fn write_environment(&self, text: &mut String) {
         let hub = (self.hub && self.kind != Kind::Vllm).then(|| ("HF_HOME".to_owned(), HUB.to_owned()));
-        let all: Vec<&(String, String)> = self.environment.iter().chain(&hub).collect();
+        // compose.yaml sets it for its own services.
+        let new = self.kind != Kind::Vllm && !self.is_of_compose_yaml();
+        let stays_down = new.then(|| ("DYAD_USAGE_EXIT".to_owned(), "0".to_owned()));
+        let all: Vec<&(String, String)> = self.environment.iter().chain(&hub).chain(&stays_down).collect();
         if all.is_empty() {
             return;
         }

@@ -57,6 +57,12 @@ fn every_agent_is_a_service_under_its_name() {
                 .any(|volume| volume.as_str().unwrap().contains("huggingface")),
             "{volumes:?}"
         );
+        let environment = &services[name.as_str()]["environment"];
+        assert_eq!(
+            environment["DYAD_USAGE_EXIT"].as_str(),
+            Some("0"),
+            "a refused one stays down"
+        );
         let words = words(&services[name.as_str()]);
         assert!(words.contains("--config /configs/x.toml --run ${DYAD_RUN:-"), "{words}");
         assert!(words.contains("--set agents.verifier.device=\"cuda:0\""), "{words}");
