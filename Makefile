@@ -126,8 +126,8 @@ parity: build ## models, adapters, losses, AdamW, chat templates: made anew by t
 	$(phase) "golden files as committed" "a second" $(PARITY) trainer/fixtures/compare.py rollout/golden target/parity/golden
 	$(phase) "parity" "first time about a minute, then seconds" env DYAD_PARITY_FIXTURES=$(CURDIR)/target/parity \
 		DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) cargo test --workspace --lib parity $(ARGS)
-	$(phase) "external trainer" "a few minutes" env DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) \
-		cargo test --workspace --test it external::
+	$(phase) "external trainer and torchrun" "a few minutes" env DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) \
+		cargo test --workspace --test it -- external:: torchrun
 
 # The reference graders on pairs whose verdict is known; again after a change of dyad, seconds.
 AGREEMENT := rollout/agreement/.venv/bin/python

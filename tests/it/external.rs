@@ -12,7 +12,7 @@ use crate::program;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Returns the Python that has torch, if `make parity` named one.
-fn python() -> Option<String> {
+pub(crate) fn python() -> Option<String> {
     let python = std::env::var("DYAD_PARITY_PYTHON").ok();
     if python.is_none() {
         println!("Python not asked: DYAD_PARITY_PYTHON names none (`make parity` sets it)");

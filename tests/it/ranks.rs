@@ -9,6 +9,7 @@ use tests::program::{Program, Running, signal, wait_until};
 use tests::servers::Servers;
 use tests::trace::{audit, batches, digests};
 
+use crate::external::python;
 use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -89,11 +90,9 @@ fn listening(port: u16) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn launched_ranks_train_as_those_that_the_agent_starts() {
-    let (program, clean, servers) = (program(), program(), Servers::start());
-    let path = config(&program, "optimizer");
-    let text = std::fs::read_to_string(&path).unwrap();
+/// Writes the undisturbed run for processes that are started one by one.
+fn launched(program: &Program, servers: &Servers) -> String {
+    let text = std::fs::read_to_string(config(program, "optimizer")).unwrap();
     let (broker, state, runs) = (servers.rabbit.url(), servers.redis.url(), program.runs());
     let urls = format!(
         "broker = \"{broker}\"\nstate = \"{state}\"\nfolder = \"{}\"\n",
@@ -103,8 +102,13 @@ fn launched_ranks_train_as_those_that_the_agent_starts() {
     let text = text
         .replace("seed = 0", "seed = 5")
         .replace("train_steps = 1500", "train_steps = 16");
-    let path = program.file("launched.toml", &text);
+    program.file("launched.toml", &text)
+}
 
+#[test]
+fn launched_ranks_train_as_those_that_the_agent_starts() {
+    let (program, clean, servers) = (program(), program(), Servers::start());
+    let path = launched(&program, &servers);
     let port = quiet_port();
     let of = |rank| variables(rank, &port.to_string());
     let (first, second) = (of("0"), of("1"));
@@ -118,6 +122,28 @@ fn launched_ranks_train_as_those_that_the_agent_starts() {
     rank.finish(PATIENCE);
     trained_all(fleet.run());
     assert_eq!(digests(fleet.run()), digests(&undisturbed(&clean, "optimizer")));
+}
+
+/// torchrun itself, if `make parity` named a Python that has torch.
+#[test]
+fn torchrun_starts_ranks_that_train_the_same() {
+    let Some(python) = python() else { return };
+    let (program, clean, servers) = (program(), program(), Servers::start());
+    let path = launched(&program, &servers);
+    let which = ["--config", &path, "--run", RUN];
+    let dyad = program.command(&[]).get_program().to_str().unwrap().to_owned();
+    let launcher = ["-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"];
+    let agent = [dyad.as_str(), "agent", "--name", "a"];
+    let mut ranks = program
+        .with_binary(&python)
+        .start(&[&launcher[..], &agent[..], &which[..]].concat());
+    let others = [&["coordinator"][..], &["agent", "--name", "b"][..]];
+    let mut others = others.map(|args| program.start(&[args, &which[..]].concat()));
+    others.iter_mut().for_each(|other| other.finish(PATIENCE));
+    ranks.finish(PATIENCE);
+    let run = program.runs().join(RUN);
+    trained_all(&run);
+    assert_eq!(digests(&run), digests(&undisturbed(&clean, "optimizer")));
 }
 
 #[test]

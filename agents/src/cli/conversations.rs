@@ -7,7 +7,7 @@ use clap::Args;
 use super::render::table::{Align, Table};
 use super::select::RunArg;
 use crate::base::fault::Usage;
-use crate::run_folder::logs::{RewardBound, Transcript, each_transcript, one_line, printable};
+use crate::run_folder::logs::{Newest, RewardBound, Transcript, one_line, printable};
 
 /// List conversations with their tasks and rewards
 #[derive(Debug, Args)]
@@ -30,17 +30,7 @@ pub struct ConversationsArgs {
 
 pub fn run(args: &ConversationsArgs) -> anyhow::Result<()> {
     let folder = args.run.folder()?;
-    let mut newest = VecDeque::new();
-    each_transcript(&folder.path().join("transcripts"), "", |transcript| {
-        if args.wants(&transcript) {
-            newest.push_back(transcript);
-            // Files of several coordinators are read one after another: steps order them.
-            if newest.len() > args.last.max(1) * 64 {
-                keep_newest(&mut newest, args.last);
-            }
-        }
-    })?;
-    keep_newest(&mut newest, args.last);
+    let newest = newest(Newest::open(folder.files("transcripts")?, None)?, args)?;
     if newest.is_empty() {
         return Err(Usage::new(format!("run {} has no such conversation", folder.run()))
             .hint("run.transcripts selects the conversations that are written; leave out --reward and --role")
@@ -56,9 +46,17 @@ pub fn run(args: &ConversationsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn keep_newest(newest: &mut VecDeque<Transcript>, count: usize) {
-    newest.make_contiguous().sort_by_key(|transcript| transcript.step);
-    newest.drain(..newest.len().saturating_sub(count));
+/// Returns the newest conversations that are wanted, the newest last.
+fn newest(mut all: Newest, args: &ConversationsArgs) -> std::io::Result<VecDeque<Transcript>> {
+    let mut found = VecDeque::new();
+    while found.len() < args.last
+        && let Some(transcript) = all.next_transcript()?
+    {
+        if args.wants(&transcript) {
+            found.push_front(transcript);
+        }
+    }
+    Ok(found)
 }
 
 impl ConversationsArgs {
@@ -109,6 +107,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::run_folder::logs::Transcripts;
 
     fn conversation(step: u64, rewards: &[(&str, f64)]) -> Transcript {
         let total = |reward: f64| BTreeMap::from([("total".to_owned(), reward)]);
@@ -156,9 +155,21 @@ mod tests {
     }
 
     #[test]
-    fn newest_conversations_are_kept_by_step() {
-        let mut found: VecDeque<_> = [5, 1, 4].into_iter().map(|step| conversation(step, &[])).collect();
-        keep_newest(&mut found, 2);
-        assert_eq!(found.iter().map(|one| one.step).collect::<Vec<_>>(), [4, 5]);
+    fn newest_wanted_conversations_of_all_files_come_last() {
+        let base = tempfile::tempdir().unwrap();
+        let path = |name: &str| base.path().join(name);
+        for (name, steps) in [("x.jsonl", [1, 4, 6]), ("y.jsonl", [2, 3, 5])] {
+            let written = Transcripts::open(&path(name)).unwrap();
+            for step in steps {
+                written.write(&conversation(step, &[("speaker", (step % 2) as f64)]));
+            }
+            written.flush();
+        }
+        for (last, reward, wanted) in [(2, None, vec![5, 6]), (9, Some("=0"), vec![2, 4, 6]), (0, None, vec![])] {
+            let args = ConversationsArgs { last, ..args(reward, None) };
+            let all = Newest::open(vec![path("x.jsonl"), path("y.jsonl")], None).unwrap();
+            let found = newest(all, &args).unwrap();
+            assert_eq!(found.iter().map(|one| one.step).collect::<Vec<_>>(), wanted);
+        }
     }
 }

@@ -47,8 +47,8 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
     let mut lines = view.more(color)?;
     if let Some(id) = args.conversation.as_deref().filter(|_| lines.is_empty()) {
         eprintln!(
-            "no line is about conversation {id}: turns without trouble are logged at DEBUG, if the run was started \
-             with RUST_LOG=debug; its text: `dyad conversation {id}`"
+            "no line is about conversation {id}: a conversation has a line of its own if run.transcripts keeps its \
+             text (`dyad conversation {id}`), and its turns if the run was started with RUST_LOG=debug"
         );
     }
     if let Some(last) = args.lines {

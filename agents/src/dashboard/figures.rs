@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::lines;
+use crate::run_folder::logs::lines;
 use crate::run_folder::{FolderError, RunFolder};
 
 /// The number of runs with figures in memory.

@@ -2,7 +2,7 @@
 //!
 //! [`guard`] checks every request. [`assets`] holds the front end, in the binary. [`openapi`]
 //! describes the API. [`routes`] connects the paths of the JSON API with the readers in [`api`].
-//! The readers use files by offset ([`lines`]), figures of metrics files ([`figures`]) and ledgers.
+//! The readers use files by offset, figures of metrics files ([`figures`]) and ledgers.
 //! [`stream`] sends events: committed turns, thinned by [`sampler`], and new lines of files.
 //! [`watch`] shows queues and silent processes to Prometheus. [`CommandAnswers`] passes on the
 //! output of commands with `--json`, and makes [`changes`] as the commands do.
@@ -14,7 +14,6 @@ mod changes;
 mod command_answers;
 mod figures;
 mod guard;
-mod lines;
 mod offsets;
 mod openapi;
 mod redact;

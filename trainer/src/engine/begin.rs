@@ -15,7 +15,8 @@ impl Engine {
     /// prompt tokens of one step.
     pub(super) fn begin(&mut self) -> Result<(), EngineError> {
         let mut left = self.options.prefill_tokens;
-        if self.next.is_none() {
+        let room_is_kept = std::mem::take(&mut self.room_is_kept);
+        if self.next.is_none() && !room_is_kept {
             let promised = self.tokens_promised();
             let room = Room {
                 slots: self

@@ -4,13 +4,13 @@
 //! become as long as it can, and all slots have the room of the longest. So no row ever waits for
 //! room between two of its tokens.
 
-use configs::AgentConfig;
+use configs::{AgentConfig, Dtype};
 use tch::{Device, Kind};
 
 use super::filling::Filling;
 use super::generation::Generation;
 use super::{Engine, EngineError, GenRequest, RequestFault};
-use crate::model::{KvCache, ModelShape, Slots, room_of};
+use crate::model::{KvCache, ModelShape, Slots, kind_of, room_of};
 
 /// The bound of an engine's slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +36,17 @@ impl CacheLimit {
         self.bytes >> 20
     }
 
-    /// Allocates the cache.
-    pub(super) fn allocate(self, shape: &ModelShape, device: Device, kind: Kind) -> Result<KvCache, EngineError> {
+    /// Checks that the longest row fits, before any memory is allocated.
+    ///
+    /// # Errors
+    /// [`EngineError::CacheTooSmall`].
+    pub fn check(self, shape: &ModelShape, dtype: Dtype) -> Result<(), EngineError> {
+        self.check_kind(shape, kind_of(dtype))
+    }
+
+    fn check_kind(self, shape: &ModelShape, kind: Kind) -> Result<(), EngineError> {
         let tokens = self.longest.min(shape.max_context);
-        let needed = room_of(tokens).saturating_mul(KvCache::new(shape, device, kind)?.bytes_per_token());
+        let needed = room_of(tokens).saturating_mul(KvCache::new(shape, Device::Cpu, kind)?.bytes_per_token());
         if needed > self.bytes {
             return Err(EngineError::CacheTooSmall {
                 mib: self.mib(),
@@ -47,6 +54,12 @@ impl CacheLimit {
                 needed: needed.div_ceil(1 << 20),
             });
         }
+        Ok(())
+    }
+
+    /// Allocates the cache.
+    pub(super) fn allocate(self, shape: &ModelShape, device: Device, kind: Kind) -> Result<KvCache, EngineError> {
+        self.check_kind(shape, kind)?;
         let refused = |source| EngineError::CacheMemory {
             mib: self.mib(),
             source,

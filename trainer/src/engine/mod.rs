@@ -118,6 +118,8 @@ pub struct Engine {
     /// Generation `i` has slot `i` of the cache.
     rows: Vec<Generation>,
     waiting: VecDeque<GenRequest>,
+    /// Set if the next generation to be put back found no room: waiting requests begin after it.
+    room_is_kept: bool,
     /// Prompts that are being computed in pieces.
     filling: VecDeque<Filling>,
     prefix_cache: PrefixCache,
@@ -187,6 +189,7 @@ impl Engine {
             graphs: StepGraphs::default(),
             rows: Vec::new(),
             waiting: VecDeque::new(),
+            room_is_kept: false,
             filling: VecDeque::new(),
             prefix_cache,
             pinned: false,

@@ -62,8 +62,9 @@ impl Engine {
     }
 
     /// Puts generations back in order, as many as have a free slot and room in the cache. Their
-    /// caches are computed in pieces, as for long prompts. Puts back none while new weights wait
-    /// for active generations.
+    /// caches are computed in pieces, as for long prompts. If the first has no room, no waiting
+    /// request begins in the next step. Puts back none while new weights wait for active
+    /// generations.
     ///
     /// # Errors
     /// [`EngineError::Model`]; the generation that was being put back is lost.
@@ -78,6 +79,7 @@ impl Engine {
         for _ in 0..free {
             let fits = |aside: &mut Aside| self.promise(&aside.0.request);
             let Some(Aside(row, came)) = aside.pop_front_if(fits) else {
+                self.room_is_kept = !aside.is_empty();
                 break;
             };
             self.known.insert(row.request.id, came);

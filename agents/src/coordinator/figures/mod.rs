@@ -17,6 +17,7 @@ use self::observed::ObservedPlay;
 use super::env::Env;
 use crate::run_folder::logs::{Transcript, Transcripts};
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
+use crate::run_folder::telemetry::CONVERSATION;
 
 /// Totals of a coordinator, for its heartbeat and metrics.
 #[derive(Debug, Default, Clone, Copy)]
@@ -201,7 +202,9 @@ impl Figures {
         self.metrics.write(line);
     }
 
+    /// Writes a conversation's transcript, and a line of it into the log.
     pub(crate) fn write_transcript(&self, transcript: &Transcript) {
+        log_conversation(transcript);
         self.transcripts.write(transcript);
     }
 
@@ -244,6 +247,24 @@ impl Figures {
     pub(crate) fn failed(&self, code: &str) -> u64 {
         self.failed.get(code).copied().unwrap_or(0)
     }
+}
+
+/// Logs the end of a conversation, in one line.
+fn log_conversation(transcript: &Transcript) {
+    let totals = transcript.rewards.iter();
+    let rewards: Vec<String> = totals
+        .filter_map(|(seat, parts)| Some(format!("{seat} {:.3}", parts.get("total")?)))
+        .collect();
+    tracing::info!(
+        target: CONVERSATION,
+        conversation_id = transcript.conversation,
+        task = transcript.task,
+        step = transcript.step,
+        turns = transcript.turns.len(),
+        status = transcript.status,
+        rewards = rewards.join(", "),
+        "a conversation ended"
+    );
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Conversations: pages of summaries, one with its ledgers' verdicts, and the members of a group.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
 
 use broker::ids::GroupId;
 use schemars::JsonSchema;
@@ -10,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::custody::{self, Custody};
 use crate::dashboard::answer::ApiError;
-use crate::dashboard::lines::Backward;
 use crate::dashboard::offsets::Offsets;
 use crate::run_folder::RunFolder;
-use crate::run_folder::logs::{RewardBound, TokenRecord, Transcript, TranscriptTurn, find_conversation, tokens_of};
+use crate::run_folder::logs::{
+    Newest, RewardBound, TokenRecord, Transcript, TranscriptTurn, find_conversation, tokens_of,
+};
 
 /// The most summaries of an answer.
 const MOST: usize = 200;
@@ -122,105 +121,32 @@ impl Filter {
     }
 }
 
-/// A transcripts file that is read from its end.
-struct Source {
-    name: String,
-    lines: Backward,
-    /// The newest conversation that was read and not taken, and the offset of its line.
-    waiting: Option<(u64, Transcript)>,
-    /// The offset before which nothing was taken.
-    rest: u64,
-}
-
-impl Source {
-    /// Reads until a conversation waits.
-    fn fill(&mut self) -> io::Result<()> {
-        while self.waiting.is_none() {
-            let Some((at, line)) = self.lines.next_line()? else {
-                self.rest = 0;
-                return Ok(());
-            };
-            match serde_json::from_slice(&line) {
-                Ok(transcript) => self.waiting = Some((at, transcript)),
-                Err(_) => self.rest = at,
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&mut self) -> Option<Transcript> {
-        let (at, transcript) = self.waiting.take()?;
-        self.rest = at;
-        Some(transcript)
-    }
-}
-
 /// Returns a page of conversations, the newest first.
 pub(crate) fn page(folder: &RunFolder, query: &Query) -> Result<Page, ApiError> {
     let filter = Filter::of(query)?;
     let limit = query.limit.unwrap_or(50).clamp(1, MOST);
     let cursor = query.cursor.as_deref().map(Offsets::parse).transpose()?;
-    let mut sources = sources(folder.files("transcripts")?, cursor.as_ref())?;
-    let unread = |sources: &[Source]| -> u64 { sources.iter().map(|source| source.rest).sum() };
-    let begun = unread(&sources);
+    let mut newest = Newest::open(folder.files("transcripts")?, cursor.as_ref().map(|cursor| &cursor.0))?;
+    let begun = newest.unread();
     let mut found = Vec::new();
     let mut is_over = false;
     while found.len() < limit {
-        for source in &mut sources {
-            source.fill()?;
-        }
-        // Several coordinators write at the same time: steps order their conversations.
-        let step = |source: &&mut Source| source.waiting.as_ref().map(|(_, transcript)| transcript.step);
-        let Some(transcript) = sources.iter_mut().max_by_key(step).and_then(Source::take) else {
+        let Some(transcript) = newest.next_transcript()? else {
             is_over = true;
             break;
         };
         if filter.wants(&transcript) {
             found.push(summary(transcript));
         }
-        if begun.saturating_sub(unread(&sources)) > READ {
+        if begun.saturating_sub(newest.unread()) > READ {
             break;
         }
     }
-    let next = (!is_over).then(|| rest(&sources).to_string());
+    let next = (!is_over).then(|| Offsets(newest.rest()).to_string());
     Ok(Page {
         conversations: found,
         next,
     })
-}
-
-fn sources(files: Vec<PathBuf>, cursor: Option<&Offsets>) -> Result<Vec<Source>, ApiError> {
-    let mut sources = Vec::new();
-    for path in files {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let before = match cursor {
-            // A file that is newer than the cursor has only newer conversations.
-            Some(cursor) => match cursor.0.get(&name) {
-                Some(offset) => Some(*offset),
-                None => continue,
-            },
-            None => None,
-        };
-        let lines = Backward::open(&path, before)?;
-        sources.push(Source {
-            name,
-            rest: lines.offset(),
-            lines,
-            waiting: None,
-        });
-    }
-    Ok(sources)
-}
-
-/// Returns the next page's cursor: the offset in each file up to which conversations are still to
-/// be listed.
-fn rest(sources: &[Source]) -> Offsets {
-    Offsets(
-        sources
-            .iter()
-            .map(|source| (source.name.clone(), source.rest))
-            .collect(),
-    )
 }
 
 fn seat(turn: &TranscriptTurn) -> String {

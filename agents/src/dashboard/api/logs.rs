@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::dashboard::answer::ApiError;
-use crate::dashboard::lines::{Backward, Line, forward};
 use crate::run_folder::RunFolder;
+use crate::run_folder::logs::lines::{Backward, Line, forward};
 use crate::run_folder::logs::{LogFilter, LogLine};
 
 /// The most lines of an answer.

@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::dashboard::answer::ApiError;
-use crate::dashboard::lines::Backward;
 use crate::dashboard::runs::{Runs, State, state};
 use crate::run_folder::RunFolder;
+use crate::run_folder::logs::lines::Backward;
 use crate::stats::summary;
 
 /// Lines from the end of a metrics file among which the newest batch is looked for.

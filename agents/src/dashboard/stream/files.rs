@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use crate::base::log_scope;
 use crate::dashboard::answer::ApiError;
 use crate::dashboard::api::conversations;
-use crate::dashboard::lines;
 use crate::dashboard::offsets::Offsets;
 use crate::run_folder::RunFolder;
+use crate::run_folder::logs::lines;
 
 /// The time between two reads of the files.
 const PAUSE: Duration = Duration::from_millis(500);

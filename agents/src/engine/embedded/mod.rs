@@ -37,6 +37,7 @@ enum Command {
     Visit(Vec<Visit>),
     Leave(RequestId),
     Pin(bool),
+    End,
 }
 
 /// A handle to the engine's thread.
@@ -107,6 +108,12 @@ impl EmbeddedEngine {
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         self.pulse.clone()
+    }
+
+    /// Ends its thread after the current step. Nothing more is answered.
+    pub(crate) fn end(&self) {
+        // A thread that has ended needs no order to end.
+        let _ = self.commands.send(Command::End);
     }
 
     /// Returns the sink to which the trainer publishes.

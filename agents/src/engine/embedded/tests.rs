@@ -81,6 +81,21 @@ async fn wave(engine: &EmbeddedEngine, jobs: Vec<GenerationJob>) -> Vec<(u8, Res
     list
 }
 
+/// Memory of a retired engine is free when the thread has dropped its senders.
+#[tokio::test]
+async fn an_ended_engine_drops_its_work() {
+    let (engine, _) = engine_with(4096, Some(Vec::new()), Swap::InPlace);
+    let mut refusals = engine.refusals();
+    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+    let mut endless = job(1, 3);
+    Arc::make_mut(&mut endless.sampling).max_new_tokens = 4000;
+    engine.submit(vec![endless], false, done);
+    engine.end();
+    drop(engine);
+    assert!(finished.recv().await.is_none(), "its work ended with it");
+    assert!(refusals.changed().await.is_err());
+}
+
 /// The other jobs form exactly the wave that they would form without it.
 #[tokio::test]
 async fn a_prompt_above_the_context_fails_alone_and_not_the_wave() {

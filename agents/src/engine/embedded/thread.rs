@@ -52,11 +52,12 @@ impl Thread {
         !(self.open.is_empty() && self.visits.is_empty() && self.engine.is_idle())
     }
 
-    /// Runs waiting commands; blocks only when nothing is being generated. Returns false if all
-    /// senders are gone.
+    /// Runs waiting commands; blocks only when nothing is being generated. Returns false if the
+    /// thread is to end, or all senders are gone.
     fn take_commands(&mut self) -> bool {
         if !self.is_busy() {
             match self.inbox.recv_timeout(Duration::from_secs(3600)) {
+                Ok(Command::End) => return false,
                 Ok(command) => self.command(command),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return false,
@@ -64,6 +65,7 @@ impl Thread {
         }
         loop {
             match self.inbox.try_recv() {
+                Ok(Command::End) => return false,
                 Ok(command) => self.command(command),
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return !self.open.is_empty(),
@@ -73,6 +75,8 @@ impl Thread {
 
     fn command(&mut self, command: Command) {
         match command {
+            // It ends the loop that receives it.
+            Command::End => {}
             Command::Swap(weights) => {
                 let version = weights.version();
                 if self.engine.drains() {

@@ -2,6 +2,8 @@
 
 mod appender;
 mod earned;
+pub(crate) mod lines;
+mod newest;
 mod numbers;
 mod printable;
 mod prompt_text;
@@ -12,6 +14,7 @@ mod transcripts;
 mod view;
 
 pub use appender::Appender;
+pub(crate) use newest::Newest;
 pub use earned::{Compared, Credited, Earned, EarnedPart};
 pub use printable::{one_line, printable};
 pub use prompt_text::prompt_text;
@@ -19,6 +22,6 @@ pub use reader::{Tail, read_json_lines};
 pub use reward_bound::RewardBound;
 pub use token_records::{TokenRecord, TokenRecords, TokenSpan, tokens_of};
 pub use transcripts::{
-    Transcript, TranscriptTurn, Transcripts, TurnTime, conversations_of, each_transcript, find_conversation,
+    Transcript, TranscriptTurn, Transcripts, TurnTime, conversations_of, find_conversation,
 };
 pub use view::{LogFilter, LogLine, render_line};

@@ -130,25 +130,15 @@ pub fn conversations_of(folder: &Path, task: &str) -> io::Result<Vec<Transcript>
     select(folder, task, |transcript| transcript.task == task)
 }
 
+/// Returns the wanted conversations among those that have `part` in their line.
 fn select(folder: &Path, part: &str, wanted: impl Fn(&Transcript) -> bool) -> io::Result<Vec<Transcript>> {
-    let mut found = Vec::new();
-    each_transcript(folder, part, |transcript| {
-        if wanted(&transcript) {
-            found.push(transcript);
-        }
-    })?;
-    found.sort_by(|a, b| a.conversation.cmp(&b.conversation));
-    Ok(found)
-}
-
-/// Calls `visit` with every transcript in `folder` that has `part` in its line.
-pub fn each_transcript(folder: &Path, part: &str, mut visit: impl FnMut(Transcript)) -> io::Result<()> {
     let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     // JSON may escape characters of the text: only plain text is searched for in the lines.
     let plain = part.chars().all(|c| c.is_ascii_graphic() && !"\"\\".contains(c));
+    let mut found = Vec::new();
     for entry in entries {
         let file = std::fs::File::open(entry?.path())?;
         for line in io::BufReader::new(file).lines() {
@@ -157,12 +147,15 @@ pub fn each_transcript(folder: &Path, part: &str, mut visit: impl FnMut(Transcri
             if plain && !line.contains(part) {
                 continue;
             }
-            if let Ok(transcript) = serde_json::from_str::<Transcript>(&line) {
-                visit(transcript);
+            if let Ok(transcript) = serde_json::from_str::<Transcript>(&line)
+                && wanted(&transcript)
+            {
+                found.push(transcript);
             }
         }
     }
-    Ok(())
+    found.sort_by(|a, b| a.conversation.cmp(&b.conversation));
+    Ok(found)
 }
 
 #[cfg(test)]

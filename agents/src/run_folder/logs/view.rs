@@ -71,7 +71,7 @@ pub fn render_line(line: &LogLine, color: bool) -> String {
     let message = printable(line.text("message")).replace('\n', "\n    ");
     let mut text = format!("{dim}{clock}{close} {open}{level:>5}{close}  {message}");
     // In a line about a turn these are the player's, not the process's.
-    let of_turn = |key: &str| matches!(key, "agent" | "role") && !line.text("conversation_id").is_empty();
+    let of_turn = |key: &str| matches!(key, "agent" | "role") && line.0.contains_key("turn");
     let shows = |key: &str| !PLACED.contains(&key) || of_turn(key);
     for (key, value) in line.0.iter().filter(|(key, _)| shows(key)) {
         let shown = match value {

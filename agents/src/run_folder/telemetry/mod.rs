@@ -29,6 +29,10 @@ pub const EXIT_PANIC: i32 = 70;
 /// The target of the line that an agent logs for each batch. Standard error leaves it out.
 pub const LEARNING: &str = "learning";
 
+/// The target of the line that a coordinator logs for each conversation with a transcript. Standard
+/// error leaves it out.
+pub const CONVERSATION: &str = "conversation";
+
 /// The log files of this process, for the panic hook.
 static FILES: OnceLock<LogFiles> = OnceLock::new();
 

@@ -289,6 +289,36 @@ fn generations_come_back_as_far_as_there_is_room() {
     }
 }
 
+/// Short requests that go on coming must not keep a long one out for ever.
+#[test]
+fn a_long_generation_comes_back_among_short_requests() {
+    let mut engine = engine(EngineOptions {
+        prefill_tokens: 1000,
+        ..bounded(TIGHT)
+    });
+    engine.submit(request(0, &[1; 70], 40)).unwrap();
+    engine.step().unwrap();
+    engine.step().unwrap();
+    let mut aside = VecDeque::from([engine.take_out(id(0)).unwrap().unwrap()]);
+    let (mut next, mut steps) = (1, 0);
+    while !aside.is_empty() {
+        // Rows of different lengths: there is never a step in which all of them end.
+        while engine.active() + engine.waiting.len() < 6 {
+            engine.submit(request(next, &[next as u32 % 7 + 1; 30], 5 + (next % 9) as u32)).unwrap();
+            next += 1;
+        }
+        engine.put_back(&mut aside).unwrap();
+        engine.step().unwrap();
+        check(&engine, TIGHT);
+        steps += 1;
+        assert!(steps < 200, "{next} short requests began before it");
+    }
+    assert!(next > 6, "the short ones were in its way");
+    while !engine.is_idle() {
+        engine.step().unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     /// Every request ends, in any budget that holds it, whatever its length and its neighbours.

@@ -231,7 +231,7 @@ impl SessionHost {
         self.inner().digests.insert(state.version, state.digest);
     }
 
-    /// Drops the engine because its weights are not its agent's (any more). It receives no further
+    /// Ends the engine because its weights are not its agent's (any more). It receives no further
     /// request, and its late answers are dropped. The session ends with it: the agent repeats its
     /// requests in the next one.
     pub(crate) fn retire(&self) {
@@ -239,7 +239,9 @@ impl SessionHost {
         inner.end_visits();
         inner.session = None;
         inner.era += 1;
-        inner.engine = None;
+        if let Some(engine) = inner.engine.take() {
+            engine.end();
+        }
         inner.digests.clear();
         inner.open.clear();
         inner.wave.1.clear();

@@ -54,6 +54,9 @@ pub(crate) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
     };
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&path)?;
+    if let Some(limit) = EngineOptions::from(&settings).cache {
+        limit.check(&shape, settings.dtype)?;
+    }
     let (layout, base) = match &settings.lora {
         None => (Arc::new(Layout::of(&shape)), None),
         Some(lora) => {

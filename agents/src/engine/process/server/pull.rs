@@ -22,6 +22,8 @@ use crate::engine::{EngineClient, WeightRefusal};
 const SILENCE: Duration = Duration::from_secs(300);
 /// Tries before the failure is reported. The next announcement starts a new fetch.
 const TRIES: u32 = 4;
+/// The longest that an ended engine is waited for.
+const STUCK: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Announced weights.
@@ -156,7 +158,10 @@ impl Puller {
         if let Some(given) = self.given.filter(|given| is_foreign(*given, id)) {
             tracing::warn!(held = %given.version, announced = %id.version, "the held weights are not its agent's: the engine is made again");
             self.host.retire();
-            (self.sink, self.refusals, self.held, self.given) = (None, None, None, None);
+            (self.sink, self.held, self.given) = (None, None, None);
+            if let Some(refusals) = self.refusals.take() {
+                ended(refusals).await;
+            }
         }
         match self.sink.clone() {
             None => self.make(&state).await?,
@@ -185,6 +190,14 @@ impl Puller {
         self.refusals = Some(engine.refusals());
         self.host.serve(engine, state.id());
         Ok(())
+    }
+}
+
+/// Returns when an engine's thread has ended and its memory is free, or is stuck.
+async fn ended(mut refusals: watch::Receiver<Option<WeightRefusal>>) {
+    let senders_are_gone = async { while refusals.changed().await.is_ok() {} };
+    if tokio::time::timeout(STUCK, senders_are_gone).await.is_err() {
+        tracing::warn!("the old engine's step does not end; both engines hold memory");
     }
 }
 
