@@ -132,11 +132,13 @@ fn torchrun_starts_ranks_that_train_the_same() {
     let path = launched(&program, &servers);
     let which = ["--config", &path, "--run", RUN];
     let dyad = program.command(&[]).get_program().to_str().unwrap().to_owned();
-    let launcher = ["-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"];
+    // Without `--` it takes `--run` for an option of its own.
+    let launcher = "-m torch.distributed.run --standalone --no-python --nproc-per-node 2 --";
+    let launcher: Vec<&str> = launcher.split(' ').collect();
     let agent = [dyad.as_str(), "agent", "--name", "a"];
     let mut ranks = program
         .with_binary(&python)
-        .start(&[&launcher[..], &agent[..], &which[..]].concat());
+        .start(&[&launcher, &agent[..], &which].concat());
     let others = [&["coordinator"][..], &["agent", "--name", "b"][..]];
     let mut others = others.map(|args| program.start(&[args, &which[..]].concat()));
     others.iter_mut().for_each(|other| other.finish(PATIENCE));
