@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tests::program::{Program, metrics};
+use tests::program::{Program, json_folder, metrics};
 use tests::small::Small;
 use tests::trace::{audit, final_digest, rewards, successes, without_times};
 
@@ -36,7 +36,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn agent_start_logs_its_stage() {
+fn logs_have_starts_of_agents_and_ends_of_conversations() {
     let program = program();
     let folder = program.play("run", "configs/signal.toml", &["--steps", "1"]);
     for agent in ["a", "b"] {
@@ -47,6 +47,17 @@ fn agent_start_logs_its_stage() {
             "{agent}:\n{log}"
         );
     }
+    let transcripts = json_folder(&folder.join("transcripts"));
+    let id = transcripts[0]["conversation"].as_str().unwrap();
+    let runs = program.runs();
+    let shown = |more: &[&str]| program.succeed(&[&["logs", "--runs", runs.to_str().unwrap()], more].concat());
+    let found = shown(&["--conversation", id]);
+    assert!(found.contains(id) && found.contains("a conversation ended"), "{found}");
+    assert!(
+        found.contains("listener ") && found.contains("status=completed"),
+        "{found}"
+    );
+    assert!(!shown(&["coordinator"]).contains("a conversation ended"));
 }
 
 #[test]

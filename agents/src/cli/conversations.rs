@@ -166,7 +166,10 @@ mod tests {
             written.flush();
         }
         for (last, reward, wanted) in [(2, None, vec![5, 6]), (9, Some("=0"), vec![2, 4, 6]), (0, None, vec![])] {
-            let args = ConversationsArgs { last, ..args(reward, None) };
+            let args = ConversationsArgs {
+                last,
+                ..args(reward, None)
+            };
             let all = Newest::open(vec![path("x.jsonl"), path("y.jsonl")], None).unwrap();
             let found = newest(all, &args).unwrap();
             assert_eq!(found.iter().map(|one| one.step).collect::<Vec<_>>(), wanted);

@@ -22,7 +22,7 @@ pub struct LogsArgs {
     /// Only lines about this conversation (`<group>/<member>`, or the beginning of it)
     #[arg(long, value_name = "ID")]
     pub conversation: Option<String>,
-    /// The least severe level shown: error, warn, info, debug
+    /// The least severe level shown: error, warn, info, debug; ends of conversations are debug
     #[arg(long)]
     pub level: Option<tracing::Level>,
     /// Only the last N lines

@@ -84,7 +84,7 @@ pub fn telemetry_of(folder: &RunFolder, role: &'static str, agent: Option<&Agent
         run: Some(folder.run().to_string()),
         file: Some(folder.log(&process)),
         whole_run: false,
-        stderr: Some("info,learning=warn,conversation=warn"),
+        stderr: Some("info,learning=warn"),
         file_level: None,
     }
 }

@@ -105,7 +105,13 @@ fn put(tasks: &mut BTreeMap<String, Lines>, line: Line) {
     let Some(known) = tasks.get_mut(&task) else {
         // Limits memory in evaluations over very many tasks; the page shows a few.
         if tasks.len() < 64 * TASKS {
-            tasks.insert(task, Lines { first: line, last: None });
+            tasks.insert(
+                task,
+                Lines {
+                    first: line,
+                    last: None,
+                },
+            );
         }
         return;
     };

@@ -79,7 +79,7 @@ fn finished_run_is_shown_as_its_commands_print_it() {
             .iter()
             .map(|one| one["line"].clone())
             .collect();
-        assert_eq!(lines, printed(&program, &["logs", name]), "{name}");
+        assert_eq!(lines, printed(&program, &["logs", name, "--level", "trace"]), "{name}");
     }
     assert!(api("config")["toml"].as_str().unwrap().contains("group_size = 8"));
     assert!(api("letters")["offline"].as_str().is_some());

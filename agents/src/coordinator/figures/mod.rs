@@ -15,9 +15,8 @@ use tokio::time::Instant;
 use self::conversation_stats::ConversationStats;
 use self::observed::ObservedPlay;
 use super::env::Env;
-use crate::run_folder::logs::{Transcript, Transcripts};
+use crate::run_folder::logs::{CONVERSATION, Transcript, Transcripts};
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
-use crate::run_folder::telemetry::CONVERSATION;
 
 /// Totals of a coordinator, for its heartbeat and metrics.
 #[derive(Debug, Default, Clone, Copy)]
@@ -255,7 +254,7 @@ fn log_conversation(transcript: &Transcript) {
     let rewards: Vec<String> = totals
         .filter_map(|(seat, parts)| Some(format!("{seat} {:.3}", parts.get("total")?)))
         .collect();
-    tracing::info!(
+    tracing::debug!(
         target: CONVERSATION,
         conversation_id = transcript.conversation,
         task = transcript.task,

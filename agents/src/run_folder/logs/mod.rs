@@ -14,14 +14,12 @@ mod transcripts;
 mod view;
 
 pub use appender::Appender;
-pub(crate) use newest::Newest;
 pub use earned::{Compared, Credited, Earned, EarnedPart};
+pub(crate) use newest::Newest;
 pub use printable::{one_line, printable};
 pub use prompt_text::prompt_text;
 pub use reader::{Tail, read_json_lines};
 pub use reward_bound::RewardBound;
 pub use token_records::{TokenRecord, TokenRecords, TokenSpan, tokens_of};
-pub use transcripts::{
-    Transcript, TranscriptTurn, Transcripts, TurnTime, conversations_of, find_conversation,
-};
-pub use view::{LogFilter, LogLine, render_line};
+pub use transcripts::{Transcript, TranscriptTurn, Transcripts, TurnTime, conversations_of, find_conversation};
+pub use view::{CONVERSATION, LogFilter, LogLine, render_line};

@@ -9,6 +9,10 @@ use super::{one_line, printable};
 /// Keys of a log line that have a fixed place in the layout.
 const PLACED: [&str; 7] = ["time", "level", "message", "target", "agent", "role", "run"];
 
+/// The target of the line that a coordinator logs, at DEBUG, for each conversation with a
+/// transcript. Log files have it by default.
+pub const CONVERSATION: &str = "conversation";
+
 /// One line of a `logs/<process>.jsonl` file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogLine(pub Map<String, Value>);
@@ -29,7 +33,7 @@ impl LogLine {
 /// The lines to show.
 #[derive(Debug, Clone, Default)]
 pub struct LogFilter {
-    /// The least severe level shown.
+    /// The least severe level shown. `None`: every line but those of single conversations.
     pub level: Option<tracing::Level>,
     /// A conversation's id, or a prefix of it.
     pub conversation: Option<String>,
@@ -41,7 +45,8 @@ impl LogFilter {
         let level = line.text("level").parse::<tracing::Level>().ok();
         let severe = match (self.level, level) {
             (Some(least), Some(level)) => level <= least,
-            _ => true,
+            (Some(_), None) => true,
+            (None, _) => self.conversation.is_some() || line.text("target") != CONVERSATION,
         };
         severe && self.conversation.as_deref().is_none_or(|wanted| is_about(line, wanted))
     }
@@ -129,6 +134,21 @@ mod tests {
         assert!(!is_about(&of_group, "ab02/3"));
         let of_other = line(r#"{"level":"WARN","message":"m","group":"ab01","conversation_id":"ab01/2"}"#);
         assert!(!is_about(&of_other, "ab01/3"));
+    }
+
+    #[test]
+    fn line_of_a_conversation_is_shown_where_it_is_asked_for() {
+        let line = r#"{"level":"DEBUG","message":"m","target":"conversation","conversation_id":"ab01/3"}"#;
+        let line = LogLine::parse(line).unwrap();
+        for (level, conversation, wanted) in [
+            (None, None, false),
+            (None, Some("ab01"), true),
+            (Some(tracing::Level::DEBUG), None, true),
+            (Some(tracing::Level::INFO), Some("ab01"), false),
+        ] {
+            let conversation = conversation.map(str::to_owned);
+            assert_eq!(LogFilter { level, conversation }.wants(&line), wanted);
+        }
     }
 
     #[test]

@@ -29,10 +29,6 @@ pub const EXIT_PANIC: i32 = 70;
 /// The target of the line that an agent logs for each batch. Standard error leaves it out.
 pub const LEARNING: &str = "learning";
 
-/// The target of the line that a coordinator logs for each conversation with a transcript. Standard
-/// error leaves it out.
-pub const CONVERSATION: &str = "conversation";
-
 /// The log files of this process, for the panic hook.
 static FILES: OnceLock<LogFiles> = OnceLock::new();
 
@@ -98,7 +94,8 @@ pub fn init(telemetry: Telemetry) -> Result<TelemetryGuard, TelemetryError> {
     let files = telemetry.file.as_ref().map(open).transpose()?;
     let stderr = Lines::people(std::io::stderr().is_terminal()).with_filter(filter(telemetry.stderr.unwrap_or("warn")));
     let lines = files.clone().map(|files| {
-        Lines::json(files, telemetry.identity()).with_filter(filter(telemetry.file_level.unwrap_or("info")))
+        let level = telemetry.file_level.unwrap_or("info,conversation=debug");
+        Lines::json(files, telemetry.identity()).with_filter(filter(level))
     });
     tracing_subscriber::registry()
         .with(stderr)

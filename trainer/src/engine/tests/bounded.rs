@@ -304,7 +304,9 @@ fn a_long_generation_comes_back_among_short_requests() {
     while !aside.is_empty() {
         // Rows of different lengths: there is never a step in which all of them end.
         while engine.active() + engine.waiting.len() < 6 {
-            engine.submit(request(next, &[next as u32 % 7 + 1; 30], 5 + (next % 9) as u32)).unwrap();
+            engine
+                .submit(request(next, &[next as u32 % 7 + 1; 30], 5 + (next % 9) as u32))
+                .unwrap();
             next += 1;
         }
         engine.put_back(&mut aside).unwrap();
