@@ -143,6 +143,29 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     for agent in ["a", "b"] {
         assert_eq!(audit(&run, agent).counts.trained, (GOOD * 4) as u64);
     }
+    letters_remain(&program, &run);
+}
+
+/// The run's broker is gone with its queue. The letters are in the run folder.
+fn letters_remain(program: &Program, run: &Path) {
+    let dead = ["tasks", "dead", "--run", run.to_str().unwrap()];
+    let listed = program.succeed(&dead);
+    for said in [
+        "malformed  (",
+        "chess",
+        "5 dead letters",
+        " ended at ",
+        "publish them to a live run",
+    ] {
+        assert!(listed.contains(said), "{said}: {listed}");
+    }
+    let shown = program.succeed(&[&dead[..], &["wrong-type"]].concat());
+    assert!(
+        shown.contains(r#"{"prompt": 7, "label": "o1"}"#) && !shown.contains("chess"),
+        "{shown}"
+    );
+    let refused = program.fail(2, &[&dead[..], &["--requeue", "malformed"]].concat());
+    assert!(refused.contains("requeued and dropped only while it runs"), "{refused}");
 }
 
 /// Inspects a dead letter, edits it wrongly and then rightly, and requeues it.

@@ -50,6 +50,30 @@ fn complete(run: &Path) {
     }
 }
 
+#[test]
+fn latest_passes_over_a_run_that_failed_at_its_start() {
+    let program = program();
+    let config = || Small::of("configs/signal.toml").set("run.train_steps", 2);
+    let played = program.play("run", &config().save(&program), &[]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let busy = config().set("agents.a.http.listen", listen.as_str()).save(&program);
+    let runs = program.runs();
+    let runs = runs.to_str().unwrap();
+    assert!(!program.output(&["run", &busy, "--folder", runs]).status.success());
+    assert_eq!(std::fs::read_dir(runs).unwrap().count(), 2, "the run has a folder");
+    let status = program.succeed(&["status", "--runs", runs]);
+    let id = played.file_name().unwrap().to_str().unwrap();
+    assert!(
+        status.contains(&format!("note: `latest` is {id}; the newer run ")),
+        "{status}"
+    );
+    assert!(
+        status.contains(" before it played: ") && status.contains(&listen),
+        "{status}"
+    );
+}
+
 /// Both processes end well although the run is not done.
 #[test]
 fn processes_stopped_by_a_signal_are_started_again() {

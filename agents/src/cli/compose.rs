@@ -1,5 +1,8 @@
 //! `dyad compose CONFIG`: the containers of a configuration, for docker compose.
 
+mod paths;
+mod render;
+mod servers;
 mod service;
 
 use std::path::{Path, PathBuf};
@@ -7,8 +10,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::{AgentName, DeviceName, EngineKind, ModelConfig, RunConfig};
 
+use super::shipped;
 use crate::base::fault::Usage;
-use service::{Engine, Service};
+use service::{Engine, Named, Service};
 
 /// Print the services of a configuration for docker compose
 ///
@@ -16,7 +20,7 @@ use service::{Engine, Service};
 /// becomes a service. So does each engine of kind dyad or vllm with a URL that names a service.
 #[derive(Debug, Args)]
 pub struct ComposeArgs {
-    /// The run's configuration; its folder is mounted as /configs
+    /// The run's configuration, or the name of one in configs/; its folder is mounted as /configs
     pub config: PathBuf,
     /// Give each agent and engine its own GPUs, as many as it computes on
     #[arg(long)]
@@ -24,20 +28,44 @@ pub struct ComposeArgs {
 }
 
 pub fn run(args: &ComposeArgs) -> anyhow::Result<()> {
-    let config = super::check::check(&args.config)?;
-    let path = args.config.canonicalize().map_err(|error| {
-        Usage::new(format!("cannot mount {}: {error}", args.config.display()))
-            .hint("`dyad init NAME` copies a shipped configuration here")
-    })?;
-    let here = std::env::current_dir()?;
-    print!("{}", file(&config, &Place::of(&path, &here), args.gpus)?);
+    let here = std::env::current_dir()?.canonicalize()?;
+    let path = mountable(&args.config, shipped::folder().ok().as_deref(), &here)?;
+    let config = super::check::check(&path)?;
+    let path = path
+        .canonicalize()
+        .map_err(|error| Usage::new(format!("cannot mount {}: {error}", args.config.display())))?;
+    let place = Place::of(&args.config, &path, &here);
+    print!("{}", file(&config, &place, args.gpus)?);
     Ok(())
+}
+
+/// Returns the file that `given` means. A shipped one must be where compose.yaml mounts it.
+fn mountable(given: &Path, folder: Option<&Path>, here: &Path) -> Result<PathBuf, Usage> {
+    let own = here.join("configs").join(given).with_extension("toml");
+    if !here.join(given).exists() && given.components().count() == 1 && own.is_file() {
+        return Ok(own);
+    }
+    let file = shipped::resolve(given.to_owned(), folder, here).map_err(Usage::new)?;
+    let mounted = |file: &Path| {
+        file.canonicalize()
+            .is_ok_and(|file| file.starts_with(here.join("configs")))
+    };
+    if file == given || mounted(&file) {
+        return Ok(file);
+    }
+    let name = given.display();
+    let message = format!("{name} is a shipped configuration, and docker compose mounts files of this folder only");
+    Err(Usage::new(message).hint(format!(
+        "`dyad init {name}` copies it here; then `dyad compose {name}.toml`"
+    )))
 }
 
 /// The place of a configuration on the host and in its containers.
 struct Place {
-    /// The mounted folder.
-    folder: String,
+    /// The configuration as the user named it.
+    given: String,
+    /// The mounted folder; none for the folder `configs` that compose.yaml mounts.
+    folder: Option<String>,
     /// The file in the container.
     file: String,
 }
@@ -45,19 +73,20 @@ struct Place {
 impl Place {
     /// Places a file in the folder `configs` of the working directory as compose.yaml mounts it.
     /// The folder of another file is mounted itself.
-    fn of(path: &Path, here: &Path) -> Self {
+    fn of(given: &Path, path: &Path, here: &Path) -> Self {
         let within = path.strip_prefix(here.join("configs")).ok();
         let parent = path.parent().unwrap_or(Path::new("/"));
         let (folder, file) = match within {
-            Some(file) => ("./configs".to_owned(), file.display().to_string()),
-            None => {
-                let file = path.file_name().unwrap_or_default();
-                (parent.display().to_string(), Path::new(file).display().to_string())
-            }
+            Some(file) => (None, file),
+            None => (
+                Some(parent.display().to_string()),
+                Path::new(path.file_name().unwrap_or_default()),
+            ),
         };
         Self {
+            given: given.display().to_string(),
             folder,
-            file: format!("/configs/{file}"),
+            file: format!("/configs/{}", file.display()),
         }
     }
 }
@@ -78,7 +107,8 @@ fn file(config: &RunConfig, place: &Place, gpus: bool) -> anyhow::Result<String>
         }
         _ => {}
     }
-    let problems = problems(&config);
+    let named = Named::of(&config);
+    let problems = problems(&config, &named);
     if !problems.is_empty() {
         let message = format!(
             "containers cannot play this configuration:\n  {}",
@@ -86,7 +116,7 @@ fn file(config: &RunConfig, place: &Place, gpus: bool) -> anyhow::Result<String>
         );
         return Err(Usage::new(message).into());
     }
-    let mut services = vec![Service::coordinator(&config)];
+    let mut services = vec![Service::coordinator(&config, &named)];
     for name in ["a", "b"] {
         if !config.participants().iter().any(|agent| agent.as_str() == name) {
             services.push(Service::unused(name));
@@ -94,11 +124,11 @@ fn file(config: &RunConfig, place: &Place, gpus: bool) -> anyhow::Result<String>
     }
     for name in config.participants() {
         let agent = &config.agents[&name];
-        services.push(Service::agent(&name, agent));
-        services.extend(engines(&config, &name).map(|engine| Service::engine(&name, agent, engine)));
+        services.push(Service::agent(&name, agent, &named));
+        services.extend(engines(&config, &name).map(|engine| Service::engine(&name, agent, engine, &named)));
     }
     unite(&mut services)?;
-    Ok(service::render(&services, &config, &changes, place, gpus))
+    Ok(render::render(&services, &config, &changes, place, gpus))
 }
 
 /// Unites equal services: a vLLM server of several adapters.
@@ -122,48 +152,39 @@ fn unite(services: &mut Vec<Service>) -> anyhow::Result<()> {
 }
 
 /// Returns the reasons why containers cannot play a configuration.
-fn problems(config: &RunConfig) -> Vec<String> {
-    let mut problems = Vec::new();
-    for name in config.participants() {
-        let agent = &config.agents[&name];
-        let local = agent
-            .engine
-            .urls
-            .iter()
-            .find(|url| Engine::read(url).is_some_and(|engine| engine.is_loopback()));
-        if let Some(url) = local {
-            problems.push(format!(
-                "agents.{name}.engine.urls has {url}, which is the container itself: write the address of the server's host"
-            ));
-        }
-        if let ModelConfig::Path(path) = &agent.model
-            && path.is_relative()
-            && path.is_dir()
-        {
-            problems.push(format!(
-                "agents.{name}.model.path is the folder {}: write its absolute path",
-                path.display()
-            ));
-        }
-    }
-    // compose.yaml mounts the folder configs.
-    let relative = |source: &str| {
-        let path = source.split_once(':').map(|(_, path)| path)?;
-        let is_file = ["jsonl:", "parquet:", "arrow:"]
-            .iter()
-            .any(|kind| source.starts_with(kind));
-        (is_file && !path.starts_with('/') && !path.starts_with("configs/")).then(|| path.to_owned())
-    };
-    let sources = super::host_check::sources(config, |_| true).into_iter();
-    let relative = sources.filter_map(|(key, source)| Some((key, relative(source)?)));
-    problems.extend(relative.map(|(key, path)| format!("{key} is {path}: move it below configs/, which is mounted")));
+fn problems(config: &RunConfig, named: &Named) -> Vec<String> {
+    let mut problems: Vec<String> = named.paths.iter().filter_map(paths::NamedPath::problem).collect();
+    problems.extend(named.servers.iter().filter_map(servers::NamedServer::problem));
+    problems.extend(servers::foreign_listeners(config));
+    problems.extend(config.participants().iter().filter_map(|name| unseen(config, name)));
     problems
+}
+
+/// Returns a problem if an agent's model is a folder that its vLLM server does not see.
+fn unseen(config: &RunConfig, name: &AgentName) -> Option<String> {
+    let agent = &config.agents[name];
+    let ModelConfig::Path(path) = &agent.model else {
+        return None;
+    };
+    let serves = agent.engine.kind == EngineKind::Vllm && engines(config, name).next().is_some();
+    let hidden = serves && path.is_relative() && !paths::is_of_hub(path);
+    hidden.then(|| {
+        format!(
+            "agents.{name}.model.path is {}, and containers of vLLM see no configs/: write its absolute path",
+            path.display()
+        )
+    })
 }
 
 /// Returns the configuration as containers can play it, and its changes as options. Each container
 /// sees only its own GPUs, from `cuda:0`, and reaches others by name instead of on loopback.
 fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
     let (mut config, mut changes) = (config.clone(), Vec::new());
+    // The volume that all services share.
+    if config.run.folder != Path::new("runs") {
+        config.run.folder = "runs".into();
+        changes.push("run.folder=\"runs\"".to_owned());
+    }
     for name in config.participants() {
         let Some(agent) = config.agents.get_mut(&name) else {
             continue;
@@ -189,7 +210,7 @@ fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
         let mut moved = false;
         for (index, url) in engine.urls.iter_mut().enumerate() {
             let ours = matches!(engine.kind, EngineKind::Dyad | EngineKind::Vllm);
-            if let Some(local) = Engine::read(url).filter(|engine| ours && engine.is_loopback()) {
+            if let Some(local) = Engine::read(url).filter(|_| ours && servers::is_loopback(url)) {
                 let suffix = if index == 0 { String::new() } else { format!("-{index}") };
                 *url = format!("http://engine-{name}{suffix}:{}", local.port);
                 moved = true;
@@ -198,7 +219,8 @@ fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
         if moved {
             change("engine.urls", &toml::Value::from(engine.urls.clone()));
         }
-        if moved && engine.kind == EngineKind::Dyad && engine.weights_url.is_none() {
+        let near = engine.weights_url.as_deref().is_none_or(servers::is_loopback);
+        if moved && engine.kind == EngineKind::Dyad && near {
             engine.weights_listen = "0.0.0.0:8100".into();
             engine.weights_url = Some(format!("http://agent-{name}:8100"));
             change("engine.weights_listen", &"\"0.0.0.0:8100\"");
@@ -215,11 +237,6 @@ fn engines<'a>(config: &'a RunConfig, name: &AgentName) -> impl Iterator<Item = 
     let urls = settings.urls.iter().filter(move |_| ours);
     urls.filter_map(|url| Engine::read(url))
         .filter(|engine| !engine.host.contains('.'))
-}
-
-/// Returns true if the model is a name of the Hugging Face Hub.
-fn is_of_hub(model: &ModelConfig) -> bool {
-    matches!(model, ModelConfig::Path(path) if !path.is_absolute() && !path.is_dir())
 }
 
 #[cfg(test)]

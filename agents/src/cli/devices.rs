@@ -23,7 +23,17 @@ pub(super) struct DeviceReport {
 /// Returns a report for each device. GPUs come first, because a process that begins with the CPU
 /// cannot add one.
 pub(super) fn reports(config: &RunConfig, processes: Processes) -> Vec<DeviceReport> {
-    let needs = memory::by_device(config, processes, launched());
+    reports_of(config, processes, |_| true)
+}
+
+/// Returns a report for each device that is `wanted`. The others are not opened.
+pub(super) fn reports_of(
+    config: &RunConfig,
+    processes: Processes,
+    wanted: impl Fn(DeviceName) -> bool,
+) -> Vec<DeviceReport> {
+    let mut needs = memory::by_device(config, processes, launched());
+    needs.retain(|device, _| wanted(*device));
     let report = |(device, needs): (DeviceName, OnDevice)| DeviceReport {
         device,
         missing: device::init(device.into()).err().map(|error| error.to_string()),
@@ -57,12 +67,25 @@ impl DeviceReport {
         if let Some(missing) = &self.missing {
             return Some(format!("device {device} of {agents}: {missing}"));
         }
+        self.shortage()
+    }
+
+    /// Returns the verdict on a device that has less memory in all than its agents need.
+    pub(super) fn shortage(&self) -> Option<String> {
         let least = self.needs.least();
         let total = self.total.filter(|total| least > *total)?;
+        let more = match self.device {
+            // The host would hold the offloaded state and the other shares too.
+            DeviceName::Cpu => "",
+            DeviceName::Cuda(_) => {
+                ", train.shard = \"optimizer\" with several train.devices, train.offload = \"optimizer\""
+            }
+        };
         Some(format!(
-            "device {device} of {agents}: weights, gradient, optimizer and engine.cache_mib need {}, and it has {}; try \
-             a lower engine.cache_mib, train.shard = \"optimizer\" with several train.devices, or train.offload = \
-             \"optimizer\"",
+            "device {} of {} cannot suffice: weights, gradient, optimizer and engine.cache_mib need {}, and it has {}; try \
+             a smaller model, agents.NAME.lora, a lower engine.cache_mib{more}, or a device with more memory",
+            self.device,
+            self.agents(),
             amount(least),
             amount(total)
         ))
@@ -238,11 +261,17 @@ mod tests {
         report.total = Some(1 << 10);
         let problem = report.problem().unwrap();
         assert!(
-            problem.contains("and it has 1.0 KiB; try") && problem.contains("train.offload"),
+            problem.contains("of a, b cannot suffice: ") && problem.contains("and it has 1.0 KiB; try a smaller model"),
             "{problem}"
+        );
+        assert!(
+            !problem.contains("train.offload"),
+            "the host would hold it too: {problem}"
         );
         let table = report.memory();
         assert!(table.contains("optimizer") && table.contains("\nb: weights"), "{table}");
+        report.device = DeviceName::Cuda(0);
+        assert!(report.problem().unwrap().contains("train.offload"));
     }
 
     #[test]

@@ -11,16 +11,17 @@ use broker::store::redis::RedisStore;
 use clap::Args;
 use configs::RunConfig;
 
-use super::{devices, select};
-use crate::base::fault::Unavailable;
+use super::devices::{self, DeviceReport};
+use super::select;
+use crate::base::fault::{Unavailable, Usage};
 use crate::policy::memory::{self, Processes};
 use crate::run_folder::connect::store_options;
 
 /// Check libtorch, GPU, broker, store and permissions
 ///
 /// With CONFIG it also checks the devices of its agents and prints the memory that they need,
-/// estimated. Prints a fix for each problem. The exit code is 75 if something required does not
-/// work.
+/// estimated. Prints a fix for each problem. The exit code is 2 if that memory cannot suffice, and
+/// 75 if something else that is required does not work.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Configuration that names the broker, state store and run folder to check
@@ -36,6 +37,9 @@ pub struct DoctorArgs {
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
 }
+
+/// The check of a device's memory.
+const MEMORY: &str = "memory";
 
 /// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,11 +112,15 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     if failed == 0 {
         return Ok(());
     }
-    Err(Unavailable {
-        message: format!("required checks that failed: {failed}; the line below each FIX says what to do"),
-        hint: None,
-    }
-    .into())
+    let message = format!("required checks that failed: {failed}; the line below each FIX says what to do");
+    // Waiting gives no device more memory.
+    let short = findings
+        .iter()
+        .any(|finding| finding.what == MEMORY && finding.standing == Standing::Bad);
+    Err(match short {
+        true => Usage::new(message).into(),
+        false => Unavailable { message, hint: None }.into(),
+    })
 }
 
 /// Reports which libtorch this process has loaded. It is never a required check: without libtorch
@@ -185,18 +193,27 @@ fn devices(config: &RunConfig) -> Vec<DoctorFinding> {
                 memory::amount(apart)
             )
         };
-        let device = match report.problem() {
+        let device = match report.problem().filter(|_| report.missing.is_some()) {
             None => DoctorFinding::good("device", format!("{} for {}", report.device, report.agents())),
             Some(problem) => DoctorFinding::problem(
                 "device",
                 true,
                 problem,
-                "set agents.NAME.device to a device of this machine, or train less: agents.NAME.lora, a smaller model",
+                "set agents.NAME.device to a device of this machine",
             ),
         };
-        [device, DoctorFinding::good("memory", report.memory() + &apart)]
+        [device, memory_finding(&report, &apart)]
     });
     findings.collect()
+}
+
+/// Reports the memory of a device, and whether it can suffice.
+fn memory_finding(report: &DeviceReport, apart: &str) -> DoctorFinding {
+    let found = report.memory() + apart;
+    match report.shortage().filter(|_| report.missing.is_none()) {
+        None => DoctorFinding::good(MEMORY, found),
+        Some(shortage) => DoctorFinding::problem(MEMORY, true, found, shortage),
+    }
 }
 
 /// Checks that a server's program is installed. It is required only if the URL is `local:`.
@@ -322,6 +339,22 @@ mod tests {
         assert_eq!(missing(Some("local:")), Standing::Bad);
         assert_eq!(missing(Some("memory:")), Standing::Absent);
         assert_eq!(missing(None), Standing::Absent);
+    }
+
+    #[test]
+    fn memory_that_cannot_suffice_is_bad_and_names_the_change() {
+        let base = tempfile::tempdir().unwrap();
+        let config = crate::run_folder::tests::config_in(base.path());
+        let mut report = devices::reports(&config, Processes::One).remove(0);
+        assert_eq!(memory_finding(&report, "").standing, Standing::Good);
+        report.total = Some(1 << 10);
+        let finding = memory_finding(&report, "");
+        assert_eq!(finding.standing, Standing::Bad);
+        let text = render(&[finding]);
+        assert!(
+            text.contains("cannot suffice") && text.contains("try a smaller model"),
+            "{text}"
+        );
     }
 
     #[test]

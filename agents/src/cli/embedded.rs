@@ -10,6 +10,7 @@ use broker::topology::Topology;
 use configs::RunConfig;
 
 use super::dashboard::DashboardOption;
+use super::tasks::saved;
 use crate::agent::router;
 use crate::base::ids;
 use crate::base::signals::Signals;
@@ -178,6 +179,7 @@ pub(super) async fn with_pages(
     }
     export.close().await;
     metering.close().await;
+    saved::save(&bus, &folder, &config.run.broker).await;
     bus.close().await;
     servers.stop().await;
     outcome

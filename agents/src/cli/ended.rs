@@ -1,8 +1,10 @@
 //! The end of a run in words, for commands that need a live one.
 
+use std::path::PathBuf;
+
 use super::select::RUN_HINT;
 use crate::base::fault::{Unavailable, Usage};
-use crate::ledger::completion;
+use crate::ledger::{Inspector, completion};
 use crate::run_folder::RunFolder;
 
 /// How a run is over.
@@ -43,6 +45,13 @@ pub(super) fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
         let why = end.ended.map(|end| format!(" at {}: {}", end.time(), end.reason));
         return Ok(Some(Over::Ended(format!("run {run} ended{}", why.unwrap_or_default()))));
     }
+    if let Some(failed) = end.failed {
+        return Ok(Some(Over::Stopped(format!(
+            "run {run} failed at {} before it played: {}; correct that, then start a new run or use --resume {run}",
+            failed.time(),
+            failed.reason
+        ))));
+    }
     Ok(end.stopped.map(|stop| {
         Over::Stopped(format!(
             "run {run} was stopped at {}: {}; continue it with --resume {run}",
@@ -50,6 +59,36 @@ pub(super) fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
             stop.reason
         ))
     }))
+}
+
+/// Records in the run folder that the run failed before it played, if it did. The run's outcome
+/// matters more than an error of the record.
+pub(super) fn note_failure(folder: &RunFolder, outcome: &anyhow::Result<()>) {
+    let Err(error) = outcome else { return };
+    let is_new = || {
+        let end = folder.run_end()?;
+        anyhow::Ok(end.stopped.is_none() && end.ended.is_none() && !has_played(folder)?)
+    };
+    if is_new().unwrap_or(false)
+        && let Err(error) = folder.set_failed(&format!("{error:#}").replace('\n', " "))
+    {
+        tracing::warn!(%error, "the failure was not recorded in the run folder");
+    }
+}
+
+/// Returns true if the run has closed a group or evaluated.
+fn has_played(folder: &RunFolder) -> anyhow::Result<bool> {
+    let has_lines = |path: &PathBuf| path.metadata().is_ok_and(|file| file.len() > 0);
+    if folder.files("evals")?.iter().any(has_lines) {
+        return Ok(true);
+    }
+    for name in folder.config()?.participants() {
+        let path = folder.ledger(&name);
+        if path.is_file() && Inspector::open(&path)?.closed()? > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns an error if the run has ended, since nothing reaches it any more.
@@ -97,6 +136,33 @@ pub(super) mod tests {
         let text = over(&folder).unwrap().unwrap().text().to_owned();
         assert!(text.contains("Ctrl-C or SIGTERM; continue it with --resume"), "{text}");
         require_open(&folder).unwrap();
+    }
+
+    #[test]
+    fn failure_is_recorded_only_before_the_run_has_played() {
+        let base = tempfile::tempdir().unwrap();
+        let failed = || Err(anyhow::anyhow!("the port is taken\n  by another"));
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        note_failure(&folder, &Ok(()));
+        assert_eq!(over(&folder).unwrap(), None);
+        note_failure(&folder, &failed());
+        let text = over(&folder).unwrap().unwrap().text().to_owned();
+        assert!(
+            text.contains("before it played: the port is taken   by another; correct that"),
+            "{text}"
+        );
+        folder.set_continued().unwrap();
+        std::fs::create_dir_all(folder.evals("run").parent().unwrap()).unwrap();
+        std::fs::write(folder.evals("run"), "{}\n").unwrap();
+        note_failure(&folder, &failed());
+        assert_eq!(over(&folder).unwrap(), None, "it has evaluated");
+        let ended = ended_run(base.path());
+        note_failure(&ended, &failed());
+        assert!(ended.run_end().unwrap().failed.is_none());
+        let stopped = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        stopped.set_stopped("Ctrl-C or SIGTERM").unwrap();
+        note_failure(&stopped, &failed());
+        assert!(stopped.run_end().unwrap().failed.is_none());
     }
 
     #[test]

@@ -1,13 +1,16 @@
-//! Rejects a run that this machine cannot play, before anything starts: models, data sets, GPUs or
-//! memory are missing.
+//! Rejects a run, or one of its processes, that this machine cannot play, before anything starts:
+//! models, data sets, files, programs, GPUs or memory are missing.
 
-use configs::{RunConfig, SuiteConfig};
+pub(super) mod files;
+
+use configs::{AgentName, DeviceName, Problem, RunConfig, SuiteConfig};
 use rollout::hub_cache::Cache;
 
 use super::devices::{self, DeviceReport};
-use crate::base::fault::Usage;
+use crate::base::fault::{Usage, problems_error};
+use crate::participant;
 use crate::policy::memory::Processes;
-use crate::run_folder::models;
+use crate::run_folder::{RunFolder, models};
 
 /// Rejects a run that this machine cannot play.
 ///
@@ -15,18 +18,91 @@ use crate::run_folder::models;
 /// Returns an error that lists everything missing, and what to do.
 pub(super) fn require(config: &RunConfig, processes: Processes) -> anyhow::Result<()> {
     let cache = Cache::of_environment();
-    let refused = refusal(config, &cache).or_else(|| unfit(config, &cache, processes));
+    let unfit = || {
+        let reports = devices::reports(config, processes);
+        let files = files::of_tasks(config).into_iter().chain(files::of_agents(config));
+        unfit(config, &cache, &reports, files.collect())
+    };
+    let refused = refusal(config, &cache).or_else(unfit);
+    refused.map_or(Ok(()), |usage| Err(anyhow::Error::from(usage)))?;
+    require_answers(config)
+}
+
+/// Rejects an agent if this machine does not have its model, adapter, templates, programs or
+/// device. `folder` is the run's, if it exists.
+///
+/// # Errors
+/// Returns an error that lists everything missing, and what to do.
+pub(super) fn require_agent(config: &RunConfig, name: &AgentName, folder: Option<&RunFolder>) -> anyhow::Result<()> {
+    let cache = Cache::of_environment();
+    let own = alone(config, name, folder);
+    let device = config.agents.get(name).map(|agent| agent.device);
+    // The other devices of its trainer belong to processes of their own.
+    let is_its = |place: DeviceName| Some(place) == device || place == DeviceName::Cpu;
+    let unfit = || {
+        let reports = devices::reports_of(&own, Processes::Each, is_its);
+        unfit(&own, &cache, &reports, files::of_agents(&own))
+    };
+    let refused = refusal(&own, &cache).or_else(unfit);
     refused.map_or(Ok(()), |usage| Err(usage.into()))
 }
 
-/// Returns an error that lists missing model folders, missing devices and devices that are too
+/// Returns the configuration with one agent only and no tasks.
+fn alone(config: &RunConfig, name: &AgentName, folder: Option<&RunFolder>) -> RunConfig {
+    let mut own = config.clone();
+    own.agents.retain(|other, _| other == name);
+    own.tasks = own.tasks.on("queue".into());
+    own.eval.source = None;
+    own.eval.suites.clear();
+    let is_warm = folder.is_some_and(|folder| folder.initial(name).is_dir());
+    for agent in own.agents.values_mut().filter(|_| is_warm) {
+        agent.train.warm_start = None;
+    }
+    own
+}
+
+/// Rejects a coordinator if its data sets, programs or judges cannot be used on this machine.
+///
+/// # Errors
+/// Returns an error that lists everything missing, and what to do.
+pub(super) fn require_coordinator(config: &RunConfig) -> anyhow::Result<()> {
+    let cache = Cache::of_environment();
+    let mut own = config.clone();
+    own.agents.clear();
+    let refused = refusal(&own, &cache).or_else(|| unfit(&own, &cache, &[], files::of_tasks(&own)));
+    refused.map_or(Ok(()), |usage| Err(anyhow::Error::from(usage)))?;
+    require_answers(config)
+}
+
+/// Rejects programs, tools and judges that cannot answer.
+fn require_answers(config: &RunConfig) -> anyhow::Result<()> {
+    let mut problems = match rollout::workflows::build(&config.workflow, &config.graders, &config.tools) {
+        Err(problems) => problems,
+        Ok(workflow) => {
+            let tools = workflow.tools();
+            let servers = participant::check_servers(&tools).into_iter();
+            let servers = servers.map(|(name, message)| Problem {
+                path: format!("tools.{name}.kind"),
+                message,
+            });
+            servers.chain(participant::check_programs(config)).collect()
+        }
+    };
+    problems.extend(participant::check_judges(config));
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(problems_error(&problems))
+}
+
+/// Returns an error that lists missing model folders, files and devices, and devices that are too
 /// small.
-fn unfit(config: &RunConfig, cache: &Cache, processes: Processes) -> Option<Usage> {
+fn unfit(config: &RunConfig, cache: &Cache, reports: &[DeviceReport], files: Vec<Problem>) -> Option<Usage> {
     let found = models::found(config, cache).into_iter();
     let folders = found.filter_map(|one| Some(format!("{}: {}", one.key, one.folder.err()?)));
-    let devices = devices::reports(config, processes);
-    let devices = devices.iter().filter_map(DeviceReport::problem);
-    let problems: Vec<String> = folders.chain(devices).collect();
+    let files = files.into_iter().map(|one| format!("{}: {}", one.path, one.message));
+    let devices = reports.iter().filter_map(DeviceReport::problem);
+    let problems: Vec<String> = folders.chain(files).chain(devices).collect();
     if problems.is_empty() {
         return None;
     }
@@ -63,12 +139,15 @@ fn refusal(config: &RunConfig, cache: &Cache) -> Option<Usage> {
 
 /// Returns the key and the download command of each missing model and data set.
 fn missing(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
-    // Only `dyad eval` plays the other suites.
-    let sources = sources(config, |suite| suite.every.is_some_and(|every| every > 0));
-    let data_sets = sources
+    let data_sets = played(config)
         .into_iter()
         .filter_map(|(key, source)| Some((key, rollout::tasks::download(source, cache)?)));
     models::downloads(config, cache).into_iter().chain(data_sets).collect()
+}
+
+/// Returns the sets of tasks that a run reads: only `dyad eval` plays the other suites.
+fn played(config: &RunConfig) -> Vec<(String, &str)> {
+    sources(config, |suite| suite.every.is_some_and(|every| every > 0))
 }
 
 /// Returns the key and source of every set of tasks in the configuration; suites are filtered by
@@ -85,52 +164,4 @@ pub(super) fn sources(config: &RunConfig, wanted: impl Fn(&SuiteConfig) -> bool)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::cli::exit_code::{code, render};
-
-    #[test]
-    fn everything_missing_is_listed_with_each_command_once() {
-        let text = include_str!("../../../configs/actor-verifier-astraflow.toml");
-        let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path().to_owned());
-        let refused: anyhow::Error = refusal(&config, &cache).unwrap().into();
-        assert_eq!(code(&refused), 2);
-        let said = render(&refused);
-        for command in [
-            "hf download Qwen/Qwen3-8B",
-            "hf download --repo-type dataset HuggingFaceH4/aime_2024",
-            "hf download --repo-type dataset math-ai/aime25",
-            "hf download --repo-type dataset HuggingFaceH4/MATH-500",
-        ] {
-            assert_eq!(
-                said.lines().filter(|line| line.trim() == command).count(),
-                1,
-                "{command}: {said}"
-            );
-        }
-        for key in [
-            "agents.",
-            "eval.source",
-            "eval.suites.aime24.source",
-            "eval.suites.math500.source",
-        ] {
-            assert!(said.contains(key), "{key}: {said}");
-        }
-
-        let mut config = config;
-        let local = crate::run_folder::tests::config_in(folder.path());
-        assert!(refusal(&local, &cache).is_none(), "none of it comes from the Hub");
-        for suite in config.eval.suites.values_mut() {
-            suite.every = None;
-        }
-        let keys: Vec<String> = missing(&config, &cache).into_iter().map(|(key, _)| key).collect();
-        assert!(
-            !keys.iter().any(|key| key.starts_with("eval.suites.")),
-            "`dyad eval` needs them: {keys:?}"
-        );
-    }
-}
+mod tests;

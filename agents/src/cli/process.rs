@@ -14,6 +14,7 @@ use clap::Args;
 use configs::{AgentName, RunConfig};
 use tokio::sync::OnceCell;
 
+use super::host_check;
 use super::trainer::later_rank;
 use crate::agent::launched::Launched;
 use crate::agent::training::ranks::Start;
@@ -97,25 +98,22 @@ struct Process {
 
 impl Which {
     /// Finds the run of an agent's process, or of a coordinator's. Only a coordinator uses the
-    /// state store.
+    /// state store. A process that this machine cannot run makes no folder.
     fn open(&self, agent: Option<&AgentName>) -> anyhow::Result<Process> {
-        let check = |config: &RunConfig| {
-            let unknown = agent.filter(|name| !config.agents.contains_key(*name));
-            unknown.map_or(Ok(()), |name| Err(no_such_agent(name, config)))
-        };
         let (config, folder) = match &self.config {
             Some(path) => {
                 let config = RunConfig::load_with(path, &self.set)?;
                 let wrong = || Usage::new(format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run));
                 let run = RunId::new(&self.run).ok_or_else(wrong)?;
-                check(&config)?;
+                let made = RunFolder::open(&config.run.folder.join(run.as_str())).ok();
+                require(&config, agent, made.as_ref())?;
                 let folder = RunFolder::open_or_create(&config.run.folder, &config, run)?;
                 (config, folder)
             }
             None => {
                 let folder = RunFolder::find(&self.runs, &self.run)?;
                 let config = folder.config()?;
-                check(&config)?;
+                require(&config, agent, Some(&folder))?;
                 (config, folder)
             }
         };
@@ -147,6 +145,20 @@ impl Which {
             folder,
             urls,
         })
+    }
+}
+
+/// Rejects a process if this machine does not have its files, programs or device. `folder` is the
+/// run's, if it exists.
+fn require(config: &RunConfig, agent: Option<&AgentName>, folder: Option<&RunFolder>) -> anyhow::Result<()> {
+    match agent {
+        Some(name) if !config.agents.contains_key(name) => Err(no_such_agent(name, config)),
+        // A later rank of a launcher reports its own device.
+        Some(_) if Launched::of_environment()?.is_some_and(|launched| launched.rank > 0) => Ok(()),
+        Some(name) => host_check::require_agent(config, name, folder),
+        // A coordinator of an ended run only says so.
+        None if folder.is_some_and(|folder| completion::all(folder, &config.participants())) => Ok(()),
+        None => host_check::require_coordinator(config),
     }
 }
 
@@ -333,4 +345,36 @@ fn seal_key() -> anyhow::Result<Option<SealKey>> {
 fn abort() {
     telemetry::flush();
     signal_hook::low_level::exit(INTERRUPTED);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::exit_code::code;
+    use crate::run_folder::tests::config_in;
+
+    #[test]
+    fn rejected_process_makes_no_run_folder() {
+        let base = tempfile::tempdir().unwrap();
+        let mut config = config_in(base.path());
+        let a = config.agents.keys().next().unwrap().clone();
+        config.agents.get_mut(&a).unwrap().chat_template = Some("nowhere/chat.jinja".into());
+        config.tasks.source = "jsonl:nowhere/tasks.jsonl".into();
+        let path = base.path().join("run.toml");
+        std::fs::write(&path, toml::to_string(&config).unwrap()).unwrap();
+        let which = Which {
+            run: "given-1".into(),
+            config: Some(path),
+            set: Vec::new(),
+            runs: base.path().into(),
+            broker: Some("amqp://127.0.0.1:1/x".into()),
+            state: Some("redis://127.0.0.1:1".into()),
+        };
+        for (agent, key) in [(Some(&a), "agents.a.chat_template"), (None, "tasks.source")] {
+            let error = which.open(agent).map(drop).unwrap_err();
+            assert_eq!(code(&error), 2);
+            assert!(error.to_string().contains(key), "{error}");
+            assert!(!base.path().join("given-1").exists());
+        }
+    }
 }

@@ -7,11 +7,13 @@ use clap::Args;
 use configs::RunConfig;
 
 use super::dashboard::DashboardOption;
+use super::ended;
 use super::host_check;
 use super::overrides::{Overrides, Resume};
-use crate::base::fault::Usage;
+use crate::base::fault::{Usage, problems_error};
 use crate::cli::clients;
 use crate::cli::clients::Obstacle;
+use crate::observe::MetricsPlan;
 use crate::policy::memory::Processes;
 use crate::run_folder::telemetry;
 use crate::traces::TracesPlan;
@@ -39,6 +41,11 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         let config = settled(config, Processes::One)?;
         host_check::require(&config, Processes::One)?;
+        let problems = crate::participant::unreachable(&config);
+        if !problems.is_empty() {
+            return Err(problems_error(&problems));
+        }
+        MetricsPlan::of(&config)?;
         let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };
@@ -51,6 +58,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init(lines)?;
     let played = crate::cli::embedded::with_pages(Arc::new(config), folder.clone(), &args.dashboard);
     let outcome = crate::cli::embedded::system().block_on(played);
+    ended::note_failure(&folder, &outcome);
     // The run's outcome matters more than an error of the summary.
     outcome.and(super::run_summary::print(&folder))
 }

@@ -130,7 +130,7 @@ pub fn parser() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 /// Returns the file that `given` means. An unknown name stays as it is: its reader reports it.
-fn resolve(given: PathBuf, folder: Option<&Path>, here: &Path) -> Result<PathBuf, String> {
+pub(super) fn resolve(given: PathBuf, folder: Option<&Path>, here: &Path) -> Result<PathBuf, String> {
     let name = given.to_str().filter(|name| !name.contains(['/', '.']));
     let (Some(name), Some(folder)) = (name, folder) else {
         return Ok(given);

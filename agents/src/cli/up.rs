@@ -6,9 +6,10 @@ use clap::Args;
 use configs::RunConfig;
 
 use super::dashboard::DashboardOption;
+use super::ended;
 use super::host_check;
 use super::overrides::{Overrides, Resume};
-use crate::observe::one_port_for_many;
+use crate::observe::{MetricsPlan, one_port_for_many};
 use crate::policy::memory::Processes;
 use crate::traces::TracesPlan;
 
@@ -36,6 +37,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         let mut config = super::run::settled(config, Processes::Each)?;
         host_check::require(&config, Processes::Each)?;
         one_port_for_many(&config)?;
+        MetricsPlan::of(&config)?;
         // Processes share no memory: embedded services become private servers.
         for url in [&mut config.run.broker, &mut config.run.state] {
             if url == "memory:" {
@@ -61,6 +63,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         }
         outcome
     });
+    ended::note_failure(&folder, &outcome);
     // The run's outcome matters more than an error of the summary.
     outcome.and(super::run_summary::print(&folder))
 }

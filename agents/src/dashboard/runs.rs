@@ -96,7 +96,7 @@ pub(crate) fn state(folder: &RunFolder) -> Result<(State, Option<String>), Folde
 }
 
 fn state_of(end: &RunEnd, age: Option<Duration>) -> (State, Option<String>) {
-    if let Some(stopped) = &end.stopped {
+    if let Some(stopped) = end.stopped.as_ref().or(end.failed.as_ref()) {
         return (State::Stopped, Some(stopped.reason.clone()));
     }
     match (&end.ended, age.is_some_and(|age| age < SILENT)) {
@@ -201,7 +201,14 @@ mod tests {
             })
         };
         let (new, old) = (Some(Duration::from_secs(1)), Some(Duration::from_secs(60)));
-        let state = |ended, stopped, age| state_of(&RunEnd { ended, stopped }, age);
+        let state = |ended, stopped, age| {
+            let end = RunEnd {
+                ended,
+                stopped,
+                ..RunEnd::default()
+            };
+            state_of(&end, age)
+        };
         assert_eq!(state(None, None, new).0, State::Live);
         assert_eq!(state(None, None, old).0, State::Silent);
         assert_eq!(state(None, None, None).0, State::Silent);
@@ -211,5 +218,11 @@ mod tests {
             state(None, reason("Ctrl-C"), new),
             (State::Stopped, Some("Ctrl-C".into()))
         );
+        let failed = reason("the port is taken");
+        let end = RunEnd {
+            failed,
+            ..RunEnd::default()
+        };
+        assert_eq!(state_of(&end, new), (State::Stopped, Some("the port is taken".into())));
     }
 }

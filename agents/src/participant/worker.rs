@@ -141,13 +141,18 @@ impl Running {
     }
 }
 
+/// Returns the program that runs a file; none runs an executable.
+pub(super) fn interpreter(file: &str) -> Option<&'static str> {
+    match file.rsplit_once('.')?.1 {
+        "py" => Some("python3"),
+        "sh" => Some("sh"),
+        _ => None,
+    }
+}
+
 /// Starts a program under its memory limit, in its own process group.
 fn start(file: &str, program: &Program) -> Result<Running, String> {
-    let interpreter = match file.rsplit_once('.').map(|(_, ending)| ending) {
-        Some("py") => Some("python3"),
-        Some("sh") => Some("sh"),
-        _ => None,
-    };
+    let interpreter = interpreter(file);
     let path = match (interpreter, file.contains('/')) {
         // A bare name would be looked up among the system's programs.
         (None, false) => format!("./{file}"),

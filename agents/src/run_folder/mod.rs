@@ -8,7 +8,8 @@
 //!   tokens/<agent>.jsonl   dashboard-<port>.token
 //!   tensorboard/<agent>/   models/<agent>/   checkpoints/<agent>/step-N/   buffer/<agent>.sqlite
 //!   initial/<agent>/   weights/<agent>/LINEAGE-STEP/   past/<agent>/step-N/
-//!   evals/<process>.jsonl   refused/<process>.jsonl   published.jsonl   pool.jsonl   round.journal
+//!   evals/<process>.jsonl   refused/<process>.jsonl   published.jsonl   dead.jsonl   pool.jsonl
+//!   round.journal
 //!   snapshots/   strikes/   servers/
 //! ```
 
@@ -49,7 +50,7 @@ pub enum FolderError {
     },
     #[error(
         "no run in {base} matches {which:?}: name a run's id, a prefix of one or its folder; `latest` is the newest that \
-         `dyad run` or `dyad up` made there"
+         played there"
     )]
     NotFound { base: PathBuf, which: String },
     #[error("{which:?} matches more than one run in {base}: {runs}")]
@@ -235,6 +236,12 @@ impl RunFolder {
     #[must_use]
     pub fn published(&self) -> PathBuf {
         self.path.join("published.jsonl")
+    }
+
+    /// `dead.jsonl`: the dead letters that the run's own broker had at its end.
+    #[must_use]
+    pub fn dead(&self) -> PathBuf {
+        self.path.join("dead.jsonl")
     }
 
     /// `refused/<process>.jsonl`: tasks that went to the dead letters, with the reason.

@@ -28,6 +28,9 @@ pub struct RunEnd {
     /// Set while the run is interrupted and may be continued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<EndReason>,
+    /// Set while the run has failed before it played. `latest` passes it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<EndReason>,
 }
 
 impl EndReason {
@@ -79,12 +82,18 @@ impl RunFolder {
         self.change_end(|end| end.stopped = Some(EndReason::now(reason)))
     }
 
-    /// Records that an interrupted run continues.
+    /// Records why the run failed before it played.
+    pub fn set_failed(&self, reason: &str) -> Result<(), FolderError> {
+        self.change_end(|end| end.failed = Some(EndReason::now(reason)))
+    }
+
+    /// Records that an interrupted or failed run continues.
     pub fn set_continued(&self) -> Result<(), FolderError> {
-        match self.run_end()?.stopped {
-            Some(_) => self.change_end(|end| end.stopped = None),
-            None => Ok(()),
+        let end = self.run_end()?;
+        if end.stopped.is_none() && end.failed.is_none() {
+            return Ok(());
         }
+        self.change_end(|end| (end.stopped, end.failed) = (None, None))
     }
 
     /// The new file replaces the old one as a whole: readers never see half of it.
@@ -117,6 +126,16 @@ mod tests {
             (end.ended.unwrap().reason.as_str(), end.stopped),
             ("run.train_steps reached at step 3", None)
         );
+    }
+
+    #[test]
+    fn failure_is_lifted_when_the_run_continues() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        folder.set_failed("the port is taken").unwrap();
+        assert_eq!(folder.run_end().unwrap().failed.unwrap().reason, "the port is taken");
+        folder.set_continued().unwrap();
+        assert_eq!(folder.run_end().unwrap(), RunEnd::default());
     }
 
     #[test]

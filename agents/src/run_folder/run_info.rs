@@ -7,6 +7,7 @@ use broker::ids::RunId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::logs::one_line;
 use super::{FolderError, RunFolder, io_error};
 
 /// The content of `run.json`.
@@ -30,7 +31,7 @@ pub struct RunInfo {
 
 impl RunFolder {
     /// Finds the run for `which`: a folder, `latest`, a run id below `base`, or a unique prefix of
-    /// one.
+    /// one. `latest` is the newest run that did not fail before it played, if there is one.
     pub fn find(base: &Path, which: &str) -> Result<Self, FolderError> {
         let path = Path::new(which);
         if path.join("run.json").is_file() {
@@ -42,8 +43,7 @@ impl RunFolder {
             which: which.into(),
         };
         if which == "latest" {
-            let newest = runs.into_iter().max_by_key(|(info, _)| info.created_ms);
-            return Self::open(&newest.ok_or_else(not_found)?.1);
+            return latest(runs)?.ok_or_else(not_found);
         }
         runs.retain(|(info, _)| info.run.starts_with(which));
         if let Some((_, path)) = runs.iter().find(|(info, _)| info.run == which) {
@@ -63,6 +63,32 @@ impl RunFolder {
             }),
         }
     }
+}
+
+/// Returns the newest run that did not fail before it played, else the newest. Says so on standard
+/// error if a newer one failed: the user may mean that one.
+fn latest(mut runs: Vec<(RunInfo, PathBuf)>) -> Result<Option<RunFolder>, FolderError> {
+    runs.sort_by_key(|(info, _)| std::cmp::Reverse(info.created_ms));
+    let folders = runs.iter().map(|(_, path)| RunFolder::open(path));
+    let folders = folders.collect::<Result<Vec<_>, _>>()?;
+    let failure = |folder: &RunFolder| folder.run_end().ok().and_then(|end| end.failed);
+    let Some(newest) = folders.first() else {
+        return Ok(None);
+    };
+    let chosen = folders
+        .iter()
+        .find(|folder| failure(folder).is_none())
+        .unwrap_or(newest);
+    if let Some(failed) = failure(newest).filter(|_| chosen != newest) {
+        eprintln!(
+            "note: `latest` is {}; the newer run {} failed at {} before it played: {}",
+            chosen.run(),
+            newest.run(),
+            failed.time(),
+            one_line(&failed.reason)
+        );
+    }
+    Ok(Some(chosen.clone()))
 }
 
 pub(crate) fn read_info(path: &Path) -> Result<RunInfo, FolderError> {
@@ -153,6 +179,13 @@ mod tests {
         assert_eq!(find(&first.path().display().to_string()).unwrap(), *first.run());
         assert!(matches!(find("signal"), Err(FolderError::Ambiguous { .. })));
         assert!(matches!(find("other"), Err(FolderError::NotFound { .. })));
+
+        second.set_failed("the port is taken").unwrap();
+        assert_eq!(find("latest").unwrap(), *first.run(), "the newest that played");
+        first.set_failed("the port is taken").unwrap();
+        assert_eq!(find("latest").unwrap(), *second.run(), "none has played");
+        second.set_continued().unwrap();
+        assert_eq!(find("latest").unwrap(), *second.run());
 
         let resolved = first.config().unwrap();
         assert_eq!(toml::to_string(&resolved).unwrap(), toml::to_string(&config).unwrap());

@@ -21,6 +21,8 @@ mod slice;
 mod spool;
 mod table;
 
+use std::path::Path;
+
 use broker::protocol::task::Task;
 use configs::TasksConfig;
 use serde::{Deserialize, Serialize};
@@ -49,6 +51,16 @@ pub struct Cursor {
 /// Sources without files pass.
 pub fn locate(source: &str) -> Result<(), String> {
     files::Files::of(source).map_or(Ok(()), |found| found.map(drop))
+}
+
+/// Returns the file, folder, pattern or Hub name that a source reads; `None` if it reads none.
+#[must_use]
+pub fn place(source: &str) -> Option<&Path> {
+    match source.split_once(':')? {
+        ("jsonl" | "parquet" | "arrow", path) => Some(Path::new(path)),
+        ("hf", text) => Some(files::folder_and_split(text).0),
+        _ => None,
+    }
 }
 
 /// Returns the error text for a source that is a name on the Hub and is missing from this machine's

@@ -1,17 +1,10 @@
-//! The services as lines of YAML.
+//! The services of a run: the command, environment, mounts and GPUs of each.
 
-use std::fmt::Write;
+use configs::{AgentConfig, AgentName, DeviceName, EngineKind, JUDGE_KEY, ModelConfig, RunConfig};
 
-use configs::{AgentConfig, AgentName, DeviceName, EngineKind, ModelConfig, RunConfig};
+use super::paths::{self, Mount, NamedPath, Reader};
+use super::servers::{self, NamedServer};
 
-use super::{Place, is_of_hub};
-
-/// The version that the driver was written for.
-const VLLM: &str = "vllm/vllm-openai:v0.33.0";
-/// The folder of the Hugging Face cache in containers of dyad.
-const HUB: &str = "/var/lib/dyad/huggingface";
-/// Its models and data sets on the host. The rest, the user's token, stays there.
-const HUB_HERE: &str = "${HF_HOME:-~/.cache/huggingface}/hub";
 const BROKER: &str = "amqp://${RABBITMQ_USER:?copy .env.example to .env}:${RABBITMQ_PASSWORD:?set RABBITMQ_PASSWORD \
                       in .env}@rabbitmq:5672/dyad";
 
@@ -32,16 +25,26 @@ impl Engine {
             port: port.parse().ok()?,
         })
     }
+}
 
-    pub(super) fn is_loopback(&self) -> bool {
-        let address = self.host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-        self.host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+/// The paths and servers that the configuration names.
+pub(super) struct Named {
+    pub(super) paths: Vec<NamedPath>,
+    pub(super) servers: Vec<NamedServer>,
+}
+
+impl Named {
+    pub(super) fn of(config: &RunConfig) -> Self {
+        Self {
+            paths: paths::named(config),
+            servers: servers::named(config),
+        }
     }
 }
 
 /// The program of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Coordinator,
     Agent,
     Engine,
@@ -54,14 +57,16 @@ enum Kind {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Service {
     pub(super) name: String,
-    kind: Kind,
-    command: Vec<String>,
-    environment: Vec<(String, String)>,
+    pub(super) kind: Kind,
+    /// Words of our own, and values of the configuration with `$` doubled.
+    pub(super) command: Vec<String>,
+    pub(super) environment: Vec<(String, String)>,
     /// The environment variables that choose its GPUs.
-    gpus: Vec<String>,
-    hub: bool,
-    /// Folders that have the same path on the host, with the mode of their mount.
-    folders: Vec<String>,
+    pub(super) gpus: Vec<String>,
+    pub(super) hub: bool,
+    pub(super) mounts: Vec<Mount>,
+    /// True if it asks a server on Docker's host.
+    pub(super) asks_host: bool,
 }
 
 impl Service {
@@ -73,69 +78,97 @@ impl Service {
             environment: Vec::new(),
             gpus: Vec::new(),
             hub: false,
-            folders: Vec::new(),
+            mounts: Vec::new(),
+            asks_host: false,
         }
+    }
+
+    /// Adds the paths and servers that the service reads.
+    fn reading(mut self, named: &Named, reads: impl Fn(&Reader) -> bool) -> Self {
+        self.mounts = paths::mounts(&named.paths, &reads);
+        let asked = || named.servers.iter().filter(|server| reads(&server.reader));
+        self.asks_host = asked().any(NamedServer::is_on_host);
+        if asked().any(NamedServer::is_plaintext) {
+            self.environment.push(optional("DYAD_ALLOW_PLAINTEXT"));
+        }
+        self
     }
 
     pub(super) fn unused(agent: &str) -> Self {
         Self::new(format!("agent-{agent}"), Kind::Unused)
     }
 
-    pub(super) fn coordinator(config: &RunConfig) -> Self {
+    pub(super) fn coordinator(config: &RunConfig, named: &Named) -> Self {
         let data_sets = crate::cli::host_check::sources(config, |_| true);
-        let tokens = config.tools.keys().map(|tool| {
-            let tool = variable(tool);
-            (
-                format!("DYAD_TOOL_TOKEN_{tool}"),
-                format!("${{DYAD_TOOL_TOKEN_{tool}:-}}"),
-            )
-        });
-        Self {
+        let of_hub = |source: &str| {
+            let place = rollout::tasks::place(source).filter(|_| source.starts_with("hf:"));
+            place.is_some_and(paths::is_of_hub)
+        };
+        let tokens = config
+            .tools
+            .keys()
+            .map(|tool| format!("DYAD_TOOL_TOKEN_{}", variable(tool)));
+        let judges = config.graders.values().filter_map(|grader| grader.judge.as_ref());
+        // compose.yaml passes the usual key on.
+        let keys = judges.filter(|judge| judge.agent.is_none() && judge.key != JUDGE_KEY);
+        let mut secrets: Vec<String> = tokens.chain(keys.map(|judge| judge.key.clone())).collect();
+        secrets.sort();
+        secrets.dedup();
+        let service = Self {
             command: vec!["coordinator".into()],
-            environment: tokens.collect(),
-            hub: data_sets.iter().any(|(_, source)| source.starts_with("hf:")),
+            environment: secrets.iter().map(|name| optional(name)).collect(),
+            hub: data_sets.iter().any(|(_, source)| of_hub(source)),
             ..Self::new("coordinator".into(), Kind::Coordinator)
-        }
+        };
+        service.reading(named, |reader| matches!(reader, Reader::Coordinator | Reader::Workflow))
     }
 
-    pub(super) fn agent(name: &AgentName, agent: &AgentConfig) -> Self {
+    pub(super) fn agent(name: &AgentName, agent: &AgentConfig, named: &Named) -> Self {
         let keys = ["DYAD_HTTP_TOKEN", "DYAD_ENGINE_TOKEN", "DYAD_OPENAI_KEY"];
-        let keys = keys.map(|key| (key.to_owned(), format!("${{{key}:-}}")));
-        Self {
+        let service = Self {
             command: ["agent", "--name", name.as_str()].map(str::to_owned).to_vec(),
             environment: [("DYAD_BROKER".to_owned(), BROKER.to_owned())]
                 .into_iter()
-                .chain(keys)
+                .chain(keys.map(optional))
                 .collect(),
             gpus: variables(name.as_str(), gpus(agent).len()),
             hub: is_of_hub(&agent.model),
-            folders: folders(agent),
             ..Self::new(format!("agent-{name}"), Kind::Agent)
-        }
+        };
+        let warms = agent.train.warm_start.is_some();
+        service.reading(named, |reader| match reader {
+            Reader::Coordinator => false,
+            Reader::Workflow => warms,
+            Reader::Agent(own) | Reader::Engine(own) | Reader::Server(own) => own == name,
+        })
     }
 
-    pub(super) fn engine(name: &AgentName, agent: &AgentConfig, engine: Engine) -> Self {
+    pub(super) fn engine(name: &AgentName, agent: &AgentConfig, engine: Engine, named: &Named) -> Self {
         let listen = format!("0.0.0.0:{}", engine.port);
         if agent.engine.kind == EngineKind::Vllm {
-            return Self::vllm(agent, engine);
+            let of_server = |reader: &Reader| matches!(reader, Reader::Server(own) if own == name);
+            return Self::vllm(agent, engine).reading(named, of_server);
         }
         let token = "${DYAD_ENGINE_TOKEN:?set DYAD_ENGINE_TOKEN in .env: openssl rand -hex 32}";
-        Self {
+        let service = Self {
             command: ["engine", "--agent", name.as_str(), "--listen", &listen]
                 .map(str::to_owned)
                 .to_vec(),
             environment: vec![("DYAD_ENGINE_TOKEN".into(), token.into())],
             gpus: variables(&engine.host, usize::from(agent.device != DeviceName::Cpu)),
             hub: is_of_hub(&agent.model),
-            folders: folders(agent),
             ..Self::new(engine.host, Kind::Engine)
-        }
+        };
+        service.reading(named, |reader| match reader {
+            Reader::Engine(own) | Reader::Server(own) => own == name,
+            Reader::Coordinator | Reader::Workflow | Reader::Agent(_) => false,
+        })
     }
 
     /// The server as agents/ENGINES.md says to start it.
     fn vllm(agent: &AgentConfig, engine: Engine) -> Self {
         let model = match &agent.model {
-            ModelConfig::Path(path) => path.display().to_string(),
+            ModelConfig::Path(path) => literal(&path.display().to_string()),
             ModelConfig::Random(_) | ModelConfig::Served(_) => String::new(),
         };
         let mut command = vec![model, "--port".into(), engine.port.to_string()];
@@ -155,25 +188,24 @@ impl Service {
             environment,
             gpus: variables(&engine.host, 1),
             hub: is_of_hub(&agent.model),
-            folders: folders(agent),
             ..Self::new(engine.host, Kind::Vllm)
         }
     }
 }
 
-/// Returns the mounts of an agent's own folders: its model, and the weights for servers.
-fn folders(agent: &AgentConfig) -> Vec<String> {
-    let adapter = agent.lora.as_ref().and_then(|lora| lora.path.as_ref());
-    let model = match &agent.model {
-        ModelConfig::Path(path) => Some(path),
-        ModelConfig::Random(_) | ModelConfig::Served(_) => None,
-    };
-    let read = adapter.into_iter().chain(model).map(|path| (path, ":ro"));
-    let written = agent.engine.weights_folder.as_ref().map(|path| (path, ""));
-    let absolute = read.chain(written).filter(|(path, _)| path.is_absolute());
-    absolute
-        .map(|(path, mode)| format!("{0}:{0}{mode}", path.display()))
-        .collect()
+/// Returns true if the model is a name of the Hugging Face Hub.
+fn is_of_hub(model: &ModelConfig) -> bool {
+    matches!(model, ModelConfig::Path(path) if paths::is_of_hub(path))
+}
+
+/// Returns a variable that a service gets from .env, empty if it is not set there.
+fn optional(name: &str) -> (String, String) {
+    (name.to_owned(), format!("${{{name}:-}}"))
+}
+
+/// Returns a text of the configuration as docker compose reads it back: `$` would begin a variable.
+pub(super) fn literal(text: &str) -> String {
+    text.replace('$', "$$")
 }
 
 /// Returns the GPUs that an agent's process and the ranks of its trainer compute on.
@@ -207,150 +239,4 @@ fn variable(name: &str) -> String {
         }
     };
     name.chars().map(sign).collect()
-}
-
-/// Returns the whole file.
-pub(super) fn render(
-    services: &[Service],
-    config: &RunConfig,
-    changes: &[String],
-    place: &Place,
-    gpus: bool,
-) -> String {
-    let variant = if gpus { "cuda" } else { "cpu" };
-    let option = if gpus { " --gpus" } else { "" };
-    let mut text = format!(
-        "# Made by `dyad compose {file}{option}`, for compose.override.yaml. docker compose reads it after\n\
-         # compose.yaml: docker compose up --build -d\n\n\
-         x-dyad: &dyad\n\
-         \x20 image: dyad:{variant}\n\
-         \x20 build:\n    context: .\n    args:\n      VARIANT: {variant}\n\n\
-         # For services that compose.yaml does not have.\n\
-         x-new: &new\n\
-         \x20 <<: *dyad\n\
-         \x20 depends_on:\n    rabbitmq:\n      condition: service_healthy\n    redis:\n      condition: service_healthy\n\
-         \x20 restart: on-failure\n\
-         \x20 init: true\n\
-         \x20 stop_grace_period: 30s\n\
-         \x20 cap_drop: [ALL]\n\
-         \x20 security_opt: [\"no-new-privileges:true\"]\n\
-         \x20 logging:\n    driver: json-file\n    options:\n      max-size: 50m\n      max-file: \"5\"\n\n\
-         services:\n",
-        file = place.file.trim_start_matches('/'),
-    );
-    let mut next_gpu = 0;
-    for service in services {
-        service.write(&mut text, config, changes, place);
-        let own = if gpus { service.gpus.as_slice() } else { &[] };
-        if own.len() > 1 {
-            // NCCL's ranks exchange data through /dev/shm. Docker's default of 64 MB is too small.
-            text.push_str("    shm_size: 1gb\n");
-        }
-        if !own.is_empty() {
-            let id =
-                |(index, variable): (usize, &String)| format!("\"${{DYAD_GPU_{variable}:-{}}}\"", next_gpu + index);
-            let ids: Vec<String> = own.iter().enumerate().map(id).collect();
-            let _ = write!(
-                text,
-                "    deploy:\n      resources:\n        reservations:\n          devices:\n            - driver: nvidia\n\
-                 \x20             device_ids: [{}]\n\
-                 \x20             capabilities: [gpu]\n",
-                ids.join(", ")
-            );
-            next_gpu += own.len();
-        }
-    }
-    text
-}
-
-impl Service {
-    fn write(&self, text: &mut String, config: &RunConfig, changes: &[String], place: &Place) {
-        let _ = writeln!(text, "  {}:", self.name);
-        match self.kind {
-            Kind::Unused => {
-                let _ = writeln!(text, "    profiles: [unused] # this run has no such agent");
-                return;
-            }
-            Kind::Vllm => {
-                let _ = writeln!(text, "    image: {VLLM}\n    ipc: host\n    restart: on-failure");
-            }
-            _ => {
-                let anchor = if self.is_of_compose_yaml() { "dyad" } else { "new" };
-                let _ = writeln!(text, "    <<: *{anchor}");
-            }
-        }
-        let run = format!("${{DYAD_RUN:-{}}}", config.run.name);
-        let own = match self.kind {
-            Kind::Vllm => Vec::new(),
-            Kind::Engine => vec![place.file.clone()],
-            _ => vec!["--config".into(), place.file.clone(), "--run".into(), run],
-        };
-        let (first, rest) = self.command.split_at(1.min(self.command.len()));
-        // `dyad engine` takes its configuration as the first argument.
-        let words = match self.kind {
-            Kind::Engine => [first, &own, rest].concat(),
-            _ => [first, rest, &own].concat(),
-        };
-        let sets = changes.iter().flat_map(|change| ["--set", change]);
-        let sets = sets.filter(|_| self.kind != Kind::Vllm);
-        let words = words.iter().map(String::as_str).chain(sets);
-        let words: Vec<String> = words.map(quoted).collect();
-        let _ = writeln!(text, "    command: [{}]", words.join(", "));
-        self.write_environment(text);
-        self.write_volumes(text, place);
-        if self.kind == Kind::Agent && !self.is_of_compose_yaml() {
-            let _ = writeln!(
-                text,
-                "    healthcheck:\n      test: [CMD, healthy]\n      interval: 5s\n      timeout: 3s\n      retries: 6\n      start_period: 60s"
-            );
-        }
-    }
-
-    /// Returns true if compose.yaml has the service too. Its lists would be written twice, which
-    /// docker compose refuses for some.
-    fn is_of_compose_yaml(&self) -> bool {
-        ["coordinator", "agent-a", "agent-b"].contains(&self.name.as_str())
-    }
-
-    fn write_environment(&self, text: &mut String) {
-        let hub = (self.hub && self.kind != Kind::Vllm).then(|| ("HF_HOME".to_owned(), HUB.to_owned()));
-        // compose.yaml sets it for its own services.
-        let new = self.kind != Kind::Vllm && !self.is_of_compose_yaml();
-        let stays_down = new.then(|| ("DYAD_USAGE_EXIT".to_owned(), "0".to_owned()));
-        let all: Vec<&(String, String)> = self.environment.iter().chain(&hub).chain(&stays_down).collect();
-        if all.is_empty() {
-            return;
-        }
-        let _ = writeln!(text, "    environment:");
-        for (key, value) in all {
-            let _ = writeln!(text, "      {key}: {}", quoted(value));
-        }
-    }
-
-    fn write_volumes(&self, text: &mut String, place: &Place) {
-        let _ = writeln!(text, "    volumes:");
-        if self.kind != Kind::Vllm {
-            let _ = writeln!(text, "      - {}", quoted(&format!("{}:/configs:ro", place.folder)));
-            // Paths of a configuration start at the working directory.
-            let _ = writeln!(text, "      - ./configs:/var/lib/dyad/configs:ro");
-        }
-        // vLLM reads weights that its agent writes into the run's folder.
-        let _ = writeln!(text, "      - runs:/var/lib/dyad/runs");
-        if self.hub {
-            let inside = if self.kind == Kind::Vllm {
-                "/root/.cache/huggingface"
-            } else {
-                HUB
-            };
-            let _ = writeln!(text, "      - {}", quoted(&format!("{HUB_HERE}:{inside}/hub:ro")));
-        }
-        for folder in &self.folders {
-            let _ = writeln!(text, "      - {}", quoted(folder));
-        }
-    }
-}
-
-/// Returns a text as a YAML string: JSON's strings are YAML's.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }

@@ -1,3 +1,5 @@
+mod places;
+
 use yaml_rust2::{Yaml, YamlLoader};
 
 use super::*;
@@ -11,12 +13,17 @@ fn config(text: &str) -> RunConfig {
 }
 
 fn place() -> Place {
-    Place::of(Path::new("/here/configs/x.toml"), Path::new("/here"))
+    let given = Path::new("configs/x.toml");
+    Place::of(given, Path::new("/here/configs/x.toml"), Path::new("/here"))
 }
 
 /// Returns the services of a configuration.
 fn services(text: &str, gpus: bool) -> Yaml {
-    let file = file(&config(text), &place(), gpus).unwrap_or_else(|error| panic!("{error}"));
+    services_of(&config(text), gpus)
+}
+
+fn services_of(config: &RunConfig, gpus: bool) -> Yaml {
+    let file = file(config, &place(), gpus).unwrap_or_else(|error| panic!("{error}"));
     let mut documents = YamlLoader::load_from_str(&file).unwrap_or_else(|error| panic!("{error}\n{file}"));
     documents.remove(0)["services"].clone()
 }
@@ -29,6 +36,22 @@ fn names(services: &Yaml) -> Vec<&str> {
 fn words(service: &Yaml) -> String {
     let words = service["command"].as_vec().unwrap().iter();
     words.map(|word| word.as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the paths that a service has from the host, and whether it may only read them.
+fn bound(service: &Yaml) -> Vec<(&str, bool)> {
+    let volumes = service["volumes"].as_vec().unwrap().iter();
+    let bound = volumes.filter(|volume| volume["type"].as_str() == Some("bind"));
+    let path = |volume: &'_ Yaml| volume["source"] == volume["target"];
+    bound
+        .filter(|volume| path(volume))
+        .map(|volume| {
+            (
+                volume["source"].as_str().unwrap(),
+                volume["read_only"].as_bool().unwrap(),
+            )
+        })
+        .collect()
 }
 
 fn refusal(text: &str, gpus: bool) -> String {
@@ -208,12 +231,7 @@ fn what_no_container_reaches_is_refused_with_the_fix() {
     let model = folder.path().display().to_string();
     let text = ASTRAFLOW.replace("Qwen/Qwen3-8B", &model);
     let services = services(&text, true);
-    let volumes = services["agent-solver"]["volumes"].as_vec().unwrap();
-    let mount = format!("{model}:{model}:ro");
-    assert!(
-        volumes.iter().any(|volume| volume.as_str() == Some(&mount)),
-        "{volumes:?}"
-    );
+    assert_eq!(bound(&services["agent-solver"]), [(model.as_str(), true)]);
 }
 
 #[test]
@@ -225,14 +243,83 @@ fn gpus_are_asked_for_exactly_if_they_are_used() {
 
 #[test]
 fn folder_of_a_configuration_elsewhere_is_mounted() {
-    let elsewhere = Place::of(Path::new("/data/mine/x.toml"), Path::new("/here"));
+    let of = |path: &str| Place::of(Path::new("x.toml"), Path::new(path), Path::new("/here"));
+    let elsewhere = of("/data/mine/x.toml");
     assert_eq!(
-        (elsewhere.folder.as_str(), elsewhere.file.as_str()),
-        ("/data/mine", "/configs/x.toml")
+        (elsewhere.folder.as_deref(), elsewhere.file.as_str()),
+        (Some("/data/mine"), "/configs/x.toml")
     );
-    let within = Place::of(Path::new("/here/configs/sub/x.toml"), Path::new("/here"));
+    let within = of("/here/configs/sub/x.toml");
+    assert_eq!((within.folder, within.file.as_str()), (None, "/configs/sub/x.toml"));
+}
+
+#[test]
+fn folder_of_runs_is_the_volume_of_all_services() {
+    let mut config = config(SIGNAL);
+    config.run.folder = "/scratch/runs".into();
+    let services = services_of(&config, false);
+    let words = words(&services["coordinator"]);
+    assert!(words.ends_with("--set run.folder=\"runs\""), "{words}");
+}
+
+#[test]
+fn shipped_name_is_a_file_of_configs_or_names_dyad_init() {
+    let here = tempfile::tempdir().unwrap();
+    let folder = crate::cli::shipped::tests::repository();
+    let find = |given: &str| mountable(Path::new(given), Some(&folder), here.path());
+    let refused = find("signal").unwrap_err();
+    assert!(refused.hint.unwrap().starts_with("`dyad init signal` copies it here"));
+    let own = here.path().join("configs/signal.toml");
+    std::fs::create_dir(here.path().join("configs")).unwrap();
+    std::fs::write(&own, SIGNAL).unwrap();
+    assert_eq!(find("signal").unwrap(), own);
+    assert_eq!(find("other.toml").unwrap(), Path::new("other.toml"));
+}
+
+#[test]
+fn servers_on_the_host_are_reached_by_its_name() {
+    let local = "http://127.0.0.1:50001/";
+    let text =
+        include_str!("../../../../configs/deep-research-8b.toml").replace(local, "http://host.docker.internal:50001/");
+    let mut config = config(&text);
+    config
+        .agents
+        .values_mut()
+        .for_each(|agent| agent.device = DeviceName::Cpu);
+    let cpu = !config.agents.values().any(|agent| !agent.train.devices.is_empty());
+    assert!(cpu, "no GPU is left");
+    let services = services_of(&config, false);
+    let hosts = services["coordinator"]["extra_hosts"][0].as_str();
+    assert_eq!(hosts, Some("host.docker.internal:host-gateway"));
+    let environment = &services["coordinator"]["environment"];
     assert_eq!(
-        (within.folder.as_str(), within.file.as_str()),
-        ("./configs", "/configs/sub/x.toml")
+        environment["DYAD_ALLOW_PLAINTEXT"].as_str(),
+        Some("${DYAD_ALLOW_PLAINTEXT:-}")
+    );
+    let others = names(&services).into_iter().filter(|name| name.starts_with("agent-"));
+    for name in others {
+        assert!(
+            services[name]["extra_hosts"].is_badvalue(),
+            "{name} asks no such server"
+        );
+    }
+}
+
+#[test]
+fn keys_of_judges_are_passed_to_the_coordinator() {
+    let doctor = include_str!("../../../../configs/doctor-patient-8b.toml");
+    let mut config = config(doctor);
+    config
+        .agents
+        .values_mut()
+        .for_each(|agent| agent.device = DeviceName::Cpu);
+    for judge in config.graders.values_mut().filter_map(|grader| grader.judge.as_mut()) {
+        judge.key = "DYAD_JUDGE_KEY_MINE".into();
+    }
+    let services = services_of(&config, false);
+    let environment = &services["coordinator"]["environment"];
+    assert_eq!(
+        environment["DYAD_JUDGE_KEY_MINE"].as_str(),
+        Some("${DYAD_JUDGE_KEY_MINE:-}")
     );
 }

@@ -7,10 +7,13 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
 
 use crate::base::signals::SUPERVISED;
 use crate::run_folder::logs::printable;
 
+/// Longest wait for the last lines of a process that has ended.
+const READ: Duration = Duration::from_secs(1);
 /// Time between the stop signal and the kill.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -38,14 +41,18 @@ impl Line {
         };
     }
 
-    fn forward(&self, stream: impl AsyncRead + Unpin + Send + 'static) {
+    /// Prints the lines of a stream. Returns the last one that a command's error begins with.
+    fn forward(&self, stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<Option<String>> {
         let line = self.clone();
         tokio::spawn(async move {
+            let mut error = None;
             let mut lines = BufReader::new(stream).lines();
             while let Ok(Some(text)) = lines.next_line().await {
                 line.say(&printable(&text));
+                error = text.strip_prefix("error: ").map(str::to_owned).or(error);
             }
-        });
+            error
+        })
     }
 }
 
@@ -53,7 +60,18 @@ impl Line {
 /// child stops.
 pub(crate) struct Held {
     pub(crate) child: Child,
+    /// Its lines of standard error.
+    errors: Option<JoinHandle<Option<String>>>,
     _leash: Option<ChildStdin>,
+}
+
+impl Held {
+    /// Returns the error that the process, which has ended, printed last.
+    pub(crate) async fn error(&mut self) -> Option<String> {
+        // A process that it started may hold the stream open.
+        let read = tokio::time::timeout(READ, self.errors.take()?).await;
+        read.ok()?.ok()?
+    }
 }
 
 /// Starts this program with other arguments. The child is killed when the result is dropped.
@@ -74,11 +92,13 @@ pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
     if let Some(lines) = child.stdout.take() {
         line.forward(lines);
     }
-    if let Some(lines) = child.stderr.take() {
-        line.forward(lines);
-    }
+    let errors = child.stderr.take().map(|lines| line.forward(lines));
     let leash = child.stdin.take();
-    Ok(Held { child, _leash: leash })
+    Ok(Held {
+        child,
+        errors,
+        _leash: leash,
+    })
 }
 
 /// Stops a process: sends a signal, waits, then kills it.
@@ -93,4 +113,21 @@ pub(crate) async fn end(mut held: Held) -> anyhow::Result<()> {
         child.kill().await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn last_error_of_a_stream_is_kept() {
+        let line = Line {
+            label: "a".into(),
+            index: 0,
+            width: 1,
+        };
+        let lines = b"reading\nerror: no port\n  because: it is taken\nhint: another\n".as_slice();
+        assert_eq!(line.forward(lines).await.unwrap().as_deref(), Some("no port"));
+        assert_eq!(line.forward(b"done\n".as_slice()).await.unwrap(), None);
+    }
 }

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use crate::base::fault::Usage;
 use crate::base::signals::Signals;
 use crate::cli::embedded;
+use crate::cli::tasks::saved;
 use crate::ledger::completion;
 use crate::run_folder::connect::Servers;
 use crate::run_folder::{Connection, RunFolder};
@@ -159,6 +160,7 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
             },
         }
     }
+    saved::save_from(&urls.broker, folder, &config.run.broker).await;
     servers.stop().await;
     outcome
 }
@@ -229,8 +231,9 @@ async fn keep(
                 return Ok(role.kind);
             }
             Next::Never => {
+                let why = held.error().await.unwrap_or_else(|| "see its lines above".into());
                 let message = format!(
-                    "{} ended with {status}: see its lines above; the other processes were stopped too",
+                    "{} ended with {status}: {why}; the other processes were stopped too",
                     role.label
                 );
                 return Err(Usage::new(message)

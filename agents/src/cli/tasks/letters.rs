@@ -15,8 +15,10 @@ use broker::protocol::Kind;
 use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Topology;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::change::Change;
+use super::saved;
 use crate::base::outgoing::{self, Addressed};
 use crate::cli::publish::sender::PublishedTasks;
 use crate::cli::task_rules::Checked;
@@ -36,7 +38,7 @@ pub enum Order {
 }
 
 /// A dead letter and the result of the operation.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Letter {
     pub id: String,
     /// The id that the task's own body names, if it differs.
@@ -55,10 +57,13 @@ pub struct Letter {
     pub user: String,
     /// User that moved it here, according to the broker.
     pub mover: String,
+    #[serde(serialize_with = "saved::write_body", deserialize_with = "saved::read_body")]
     pub body: Bytes,
     /// The result: `requeued`, `dropped`, `kept`, or why it was kept.
+    #[serde(skip)]
     pub fate: String,
     /// True if the letter is still in its queue.
+    #[serde(skip)]
     pub kept: bool,
 }
 
@@ -204,7 +209,7 @@ impl Letter {
         self.names().any(|name| name == id)
     }
 
-    fn is_wanted(&self, ids: &[String]) -> bool {
+    pub(super) fn is_wanted(&self, ids: &[String]) -> bool {
         ids.is_empty() || ids.iter().any(|id| self.is_named(id))
     }
 

@@ -3,17 +3,20 @@
 
 mod change;
 pub(super) mod letters;
+pub(super) mod saved;
 
 use std::path::PathBuf;
 
 use broker::topology::Topology;
 use clap::{Args, Subcommand};
 
+use super::ended::Over;
 use super::render::dead_letters::render;
 use super::select::{self, RunArg};
 use super::{publish, task_rules};
 use crate::base::fault::Usage;
 use crate::run_folder::RunFolder;
+use crate::run_folder::logs::printable;
 pub(super) use change::Change;
 pub use letters::{Letter, Order, handle};
 
@@ -33,7 +36,8 @@ enum TasksCommand {
 ///
 /// Each letter has the reason, the stage and class of its failure, the time of the first one, their
 /// number, and its origin. A requeued task that fails again becomes a dead letter once more. Only
-/// this command requeues letters.
+/// this command requeues letters. Those of an ended run with a private broker are in its folder,
+/// and can only be listed.
 #[derive(Debug, Args)]
 pub struct DeadArgs {
     /// Show only these letters, with their bodies
@@ -67,10 +71,18 @@ pub struct DeadArgs {
 pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
     let TasksCommand::Dead(args) = &args.command;
     let folder = args.run.folder()?;
-    let url = select::broker_url(args.broker.as_deref(), Some(&folder))?;
-    let topology = Topology::new(folder.run().clone());
     let order = args.order(&folder)?;
     let bodies = args.bodies || !args.ids.is_empty();
+    if let Some((letters, over)) = saved_letters(args, &folder, &order)? {
+        print!("{}", render(&letters, bodies));
+        println!("{}: these were its dead letters then", printable(over.text()));
+        if !letters.is_empty() {
+            println!("to have them played, {}", saved::advice(&folder, &over));
+        }
+        return order.all_found(&letters);
+    }
+    let url = select::broker_url(args.broker.as_deref(), Some(&folder))?;
+    let topology = Topology::new(folder.run().clone());
     let letters = select::block_on(async {
         let bus = select::connect(&url, "tasks dead").await?;
         let letters = handle(&bus, &topology, &order).await;
@@ -79,12 +91,8 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
         letters
     })?;
     print!("{}", render(&letters, bodies));
-    let (named, missing) = order.named_and_missing(&letters);
-    if !missing.is_empty() {
-        return Err(Usage::new(format!("no dead letter has id {}", missing.join(", ")))
-            .hint("list all with `dyad tasks dead`")
-            .into());
-    }
+    order.all_found(&letters)?;
+    let (named, _) = order.named_and_missing(&letters);
     let kept = letters.iter().filter(|letter| letter.kept).count();
     let ordered = !matches!(order, Order::List(_));
     anyhow::ensure!(
@@ -93,6 +101,14 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
         letters.len()
     );
     Ok(())
+}
+
+/// Returns the saved letters of a run that has ended with its own broker.
+fn saved_letters(args: &DeadArgs, folder: &RunFolder, order: &Order) -> anyhow::Result<Option<(Vec<Letter>, Over)>> {
+    match args.broker {
+        Some(_) => Ok(None),
+        None => saved::of_an_ended_run(folder, order),
+    }
 }
 
 impl DeadArgs {
@@ -134,6 +150,17 @@ impl DeadArgs {
 }
 
 impl Order {
+    /// Returns an error if an id belongs to no letter.
+    fn all_found(&self, letters: &[Letter]) -> anyhow::Result<()> {
+        let (_, missing) = self.named_and_missing(letters);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Usage::new(format!("no dead letter has id {}", missing.join(", ")))
+            .hint("list all with `dyad tasks dead`")
+            .into())
+    }
+
     /// Returns whether letters were asked for by id, and the ids that do not exist.
     pub(super) fn named_and_missing(&self, letters: &[Letter]) -> (bool, Vec<String>) {
         let asked = match self {

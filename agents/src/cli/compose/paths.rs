@@ -1,0 +1,239 @@
+//! The files, folders and programs that a configuration names, and their mounts.
+//!
+//! compose.yaml mounts `configs/` at the working directory, so relative paths below it work in
+//! every container. Other absolute paths are mounted where they are. Everything else is refused.
+
+use std::path::{Component, Path, PathBuf};
+
+use configs::{AgentConfig, AgentName, ModelConfig, PROCESS, RunConfig};
+use rollout::hub_cache::Name;
+
+use crate::cli::host_check;
+
+/// The home of the containers' user. Paths below it are the container's own.
+const HOME: &str = "/var/lib/dyad";
+/// Folders that every container needs as its image has them.
+const OF_IMAGE: [&str; 10] = [
+    "/bin",
+    "/configs",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/opt/dyad",
+    "/proc",
+    "/sys",
+    "/usr",
+    HOME,
+];
+
+/// The services that read a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reader {
+    Coordinator,
+    /// The coordinator, and agents with a warm start: they render the workflow's prompts.
+    Workflow,
+    /// The agent.
+    Agent(AgentName),
+    /// The agent, and its engines of kind dyad.
+    Engine(AgentName),
+    /// The agent, and all its engines.
+    Server(AgentName),
+}
+
+/// A path that the configuration names.
+#[derive(Debug, Clone)]
+pub(super) struct NamedPath {
+    key: String,
+    path: PathBuf,
+    pub(super) reader: Reader,
+    read_only: bool,
+}
+
+/// A file or folder that has the same path on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) path: PathBuf,
+    pub(super) read_only: bool,
+}
+
+/// Returns every path that the configuration names. Names of the Hugging Face Hub are no paths.
+pub(super) fn named(config: &RunConfig) -> Vec<NamedPath> {
+    let agents = config.participants().into_iter();
+    let agents = agents.flat_map(|name| of_agent(&name, &config.agents[&name]));
+    let all = of_tasks(config).into_iter().chain(of_workflow(config));
+    all.chain(of_tools(config)).chain(agents).collect()
+}
+
+/// Returns true if this is a name of the Hugging Face Hub, and no folder here has it.
+pub(super) fn is_of_hub(path: &Path) -> bool {
+    path.is_relative() && !path.exists() && path.to_str().and_then(Name::read).is_some()
+}
+
+/// Returns the mounts of a service. A path below a mounted folder needs none of its own.
+pub(super) fn mounts(named: &[NamedPath], reads: impl Fn(&Reader) -> bool) -> Vec<Mount> {
+    let read = named.iter().filter(|one| reads(&one.reader));
+    let mut mounts: Vec<Mount> = read.filter_map(NamedPath::mount).collect();
+    // A folder comes before the paths in it, and a written folder before the same one to read.
+    mounts.sort_by(|a, b| (&a.path, a.read_only).cmp(&(&b.path, b.read_only)));
+    let mut kept: Vec<Mount> = Vec::new();
+    for mount in mounts {
+        let covers = |other: &Mount| mount.path.starts_with(&other.path) && (mount.read_only || !other.read_only);
+        if !kept.iter().any(covers) {
+            kept.push(mount);
+        }
+    }
+    kept
+}
+
+fn of_tasks(config: &RunConfig) -> Vec<NamedPath> {
+    let mut all = Vec::new();
+    for (key, source) in host_check::sources(config, |_| true) {
+        all.extend(of_source(&key, source, Reader::Coordinator));
+    }
+    let curriculum = config.tasks.curriculum.iter();
+    all.extend(curriculum.map(|one| read("tasks.curriculum.pass_rates", &one.pass_rates, Reader::Coordinator)));
+    all
+}
+
+fn of_source(key: &str, source: &str, reader: Reader) -> Option<NamedPath> {
+    let path = rollout::tasks::place(source)?;
+    let hub = source.starts_with("hf:") && is_of_hub(path);
+    (!hub).then(|| read(key, path, reader))
+}
+
+/// Returns the templates, examples, programs and judges' templates.
+fn of_workflow(config: &RunConfig) -> Vec<NamedPath> {
+    let workflow = |key: String, path: &Path| read(&key, path, Reader::Workflow);
+    let mut all = Vec::new();
+    for table in ["templates", "examples"] {
+        let files = config.workflow.params.get(table).and_then(toml::Value::as_table);
+        let files = files.into_iter().flatten();
+        let files = files.filter_map(|(name, value)| Some((name, value.as_str()?)));
+        all.extend(files.map(|(name, file)| workflow(format!("workflow.params.{table}.{name}"), file.as_ref())));
+    }
+    let graders = config.graders.iter();
+    let kinds = graders.map(|(name, grader)| (format!("graders.{name}.kind"), grader.kind.as_str()));
+    let suites = config.eval.suites.iter();
+    let suites =
+        suites.filter_map(|(name, suite)| Some((format!("eval.suites.{name}.grader"), suite.grader.as_deref()?)));
+    let own = std::iter::once(("workflow.kind".to_owned(), config.workflow.kind.as_str()));
+    let programs = own.chain(kinds).chain(suites);
+    all.extend(programs.filter_map(|(key, kind)| Some(workflow(key, kind.strip_prefix(PROCESS)?.as_ref()))));
+    let judges = config.graders.iter();
+    all.extend(judges.filter_map(|(name, grader)| {
+        let template = grader.judge.as_ref()?.template.as_ref()?;
+        Some(workflow(format!("graders.{name}.judge.template"), template))
+    }));
+    all
+}
+
+fn of_tools(config: &RunConfig) -> impl Iterator<Item = NamedPath> {
+    config.tools.iter().filter_map(|(name, tool)| {
+        let kind = &tool.kind;
+        let path = kind.strip_prefix("corpus:").or_else(|| kind.strip_prefix(PROCESS))?;
+        Some(read(&format!("tools.{name}.kind"), path.as_ref(), Reader::Coordinator))
+    })
+}
+
+fn of_agent(name: &AgentName, agent: &AgentConfig) -> Vec<NamedPath> {
+    let key = |key: &str| format!("agents.{name}.{key}");
+    let mut all = Vec::new();
+    if let ModelConfig::Path(path) = &agent.model
+        && !is_of_hub(path)
+    {
+        all.push(read(&key("model.path"), path, Reader::Server(name.clone())));
+    }
+    let adapter = agent.lora.as_ref().and_then(|lora| lora.path.as_ref());
+    all.extend(adapter.map(|path| read(&key("lora.path"), path, Reader::Server(name.clone()))));
+    let template = agent.chat_template.iter();
+    all.extend(template.map(|path| read(&key("chat_template"), path, Reader::Engine(name.clone()))));
+    if let Some(warm) = &agent.train.warm_start {
+        all.extend(of_source(
+            &key("train.warm_start.source"),
+            &warm.source,
+            Reader::Agent(name.clone()),
+        ));
+    }
+    let words = agent
+        .train
+        .command
+        .iter()
+        .map(Path::new)
+        .filter(|word| is_own_file(word));
+    all.extend(words.map(|word| read(&key("train.command"), word, Reader::Agent(name.clone()))));
+    let weights = agent.engine.weights_folder.iter();
+    all.extend(weights.map(|path| NamedPath {
+        read_only: false,
+        ..read(&key("engine.weights_folder"), path, Reader::Server(name.clone()))
+    }));
+    all
+}
+
+/// Returns true if a word of a command names a file of this host that no image has.
+fn is_own_file(word: &Path) -> bool {
+    let system = ["/bin", "/lib", "/sbin", "/usr"]
+        .iter()
+        .any(|folder| word.starts_with(folder));
+    !system && word.exists()
+}
+
+fn read(key: &str, path: &Path, reader: Reader) -> NamedPath {
+    NamedPath {
+        key: key.to_owned(),
+        path: path.to_owned(),
+        reader,
+        read_only: true,
+    }
+}
+
+impl NamedPath {
+    /// Returns the reason why containers cannot have the path, and the fix.
+    pub(super) fn problem(&self) -> Option<String> {
+        let (key, shown) = (&self.key, self.path.display());
+        if self.path.components().any(|part| part == Component::ParentDir) {
+            return Some(format!("{key} is {shown}: write it without `..`"));
+        }
+        if self.path.is_relative() {
+            let wrong = match (is_below_configs(&self.path), self.read_only) {
+                (true, true) => return None,
+                (_, false) => "write its absolute path",
+                _ => "move it below configs/, which is mounted, or write its absolute path",
+            };
+            return Some(format!("{key} is {shown}: {wrong}"));
+        }
+        let mount = self.mount()?.path;
+        let hides = OF_IMAGE.iter().any(|own| Path::new(own).starts_with(&mount));
+        hides.then(|| {
+            format!(
+                "{key} is {shown}, and mounting {} would hide the container's own files: move it below configs/",
+                mount.display()
+            )
+        })
+    }
+
+    fn mount(&self) -> Option<Mount> {
+        let wanted = self.path.is_absolute() && !self.path.starts_with(HOME);
+        wanted.then(|| Mount {
+            path: whole(&self.path),
+            read_only: self.read_only,
+        })
+    }
+}
+
+/// Returns the path to mount: the folder of a pattern, or the repository of a snapshot, because the
+/// Hub's cache has its files as links into the folder next to `snapshots`.
+fn whole(path: &Path) -> PathBuf {
+    let is_fixed = |part: &Component| !part.as_os_str().to_string_lossy().contains(['*', '?', '[']);
+    let fixed: PathBuf = match path.exists() {
+        true => path.to_owned(),
+        false => path.components().take_while(is_fixed).collect(),
+    };
+    let is_snapshots = |folder: &&Path| folder.ends_with("snapshots") && folder.with_file_name("blobs").is_dir();
+    let repository = fixed.ancestors().find(is_snapshots).and_then(Path::parent);
+    repository.map_or_else(|| fixed.clone(), Path::to_owned)
+}
+
+fn is_below_configs(path: &Path) -> bool {
+    let mut parts = path.components().filter(|part| *part != Component::CurDir);
+    parts.next() == Some(Component::Normal("configs".as_ref()))
+}

@@ -1,0 +1,204 @@
+//! The services as lines of YAML.
+
+use std::fmt::Write;
+
+use configs::RunConfig;
+
+use super::paths::Mount;
+use super::service::{Kind, Service, literal};
+use super::{Place, servers};
+
+/// The version that the driver was written for.
+const VLLM: &str = "vllm/vllm-openai:v0.33.0";
+/// The folder of the Hugging Face cache in containers of dyad.
+const HUB: &str = "/var/lib/dyad/huggingface";
+/// Its models and data sets on the host. The rest, the user's token, stays there.
+const HUB_HERE: &str = "${HF_HOME:-~/.cache/huggingface}/hub";
+
+/// Returns the whole file.
+pub(super) fn render(
+    services: &[Service],
+    config: &RunConfig,
+    changes: &[String],
+    place: &Place,
+    gpus: bool,
+) -> String {
+    let variant = if gpus { "cuda" } else { "cpu" };
+    let option = if gpus { " --gpus" } else { "" };
+    let mut text = format!(
+        "# Made by `dyad compose {given}{option}`, for compose.override.yaml. docker compose reads it after\n\
+         # compose.yaml: docker compose up --build -d\n{notes}\n\
+         x-dyad: &dyad\n\
+         \x20 image: dyad:{variant}\n\
+         \x20 build:\n    context: .\n    args:\n      VARIANT: {variant}\n\n\
+         # For services that compose.yaml does not have.\n\
+         x-new: &new\n\
+         \x20 <<: *dyad\n\
+         \x20 depends_on:\n    rabbitmq:\n      condition: service_healthy\n    redis:\n      condition: service_healthy\n\
+         \x20 restart: on-failure\n\
+         \x20 init: true\n\
+         \x20 stop_grace_period: 30s\n\
+         \x20 cap_drop: [ALL]\n\
+         \x20 security_opt: [\"no-new-privileges:true\"]\n\
+         \x20 logging:\n    driver: json-file\n    options:\n      max-size: 50m\n      max-file: \"5\"\n\n\
+         services:\n",
+        given = word(&place.given),
+        notes = notes(config),
+    );
+    let mut next_gpu = 0;
+    for service in services {
+        service.write(&mut text, config, changes, place);
+        let own = if gpus { service.gpus.as_slice() } else { &[] };
+        if own.len() > 1 {
+            // NCCL's ranks exchange data through /dev/shm. Docker's default of 64 MB is too small.
+            text.push_str("    shm_size: 1gb\n");
+        }
+        if !own.is_empty() {
+            let id =
+                |(index, variable): (usize, &String)| format!("\"${{DYAD_GPU_{variable}:-{}}}\"", next_gpu + index);
+            let ids: Vec<String> = own.iter().enumerate().map(id).collect();
+            let _ = write!(
+                text,
+                "    deploy:\n      resources:\n        reservations:\n          devices:\n            - driver: nvidia\n\
+                 \x20             device_ids: [{}]\n\
+                 \x20             capabilities: [gpu]\n",
+                ids.join(", ")
+            );
+            next_gpu += own.len();
+        }
+    }
+    text
+}
+
+impl Service {
+    fn write(&self, text: &mut String, config: &RunConfig, changes: &[String], place: &Place) {
+        let _ = writeln!(text, "  {}:", self.name);
+        match self.kind {
+            Kind::Unused => {
+                let _ = writeln!(text, "    profiles: [unused] # this run has no such agent");
+                return;
+            }
+            Kind::Vllm => {
+                let _ = writeln!(text, "    image: {VLLM}\n    ipc: host\n    restart: on-failure");
+            }
+            _ => {
+                let anchor = if self.is_of_compose_yaml() { "dyad" } else { "new" };
+                let _ = writeln!(text, "    <<: *{anchor}");
+            }
+        }
+        let run = format!("${{DYAD_RUN:-{}}}", config.run.name);
+        let file = literal(&place.file);
+        let own = match self.kind {
+            Kind::Vllm => Vec::new(),
+            Kind::Engine => vec![file],
+            _ => vec!["--config".into(), file, "--run".into(), run],
+        };
+        let (first, rest) = self.command.split_at(1.min(self.command.len()));
+        // `dyad engine` takes its configuration as the first argument.
+        let words = match self.kind {
+            Kind::Engine => [first, &own, rest].concat(),
+            _ => [first, rest, &own].concat(),
+        };
+        let sets = changes.iter().flat_map(|change| ["--set".to_owned(), literal(change)]);
+        let sets = sets.filter(|_| self.kind != Kind::Vllm);
+        let words: Vec<String> = words.into_iter().chain(sets).map(|word| quoted(&word)).collect();
+        let _ = writeln!(text, "    command: [{}]", words.join(", "));
+        self.write_environment(text);
+        self.write_volumes(text, place);
+        if self.asks_host {
+            let _ = writeln!(text, "    extra_hosts: [\"host.docker.internal:host-gateway\"]");
+        }
+        if self.kind == Kind::Agent && !self.is_of_compose_yaml() {
+            let _ = writeln!(
+                text,
+                "    healthcheck:\n      test: [CMD, healthy]\n      interval: 5s\n      timeout: 3s\n      retries: 6\n      start_period: 60s"
+            );
+        }
+    }
+
+    /// Returns true if compose.yaml has the service too. Its lists would be written twice, which
+    /// docker compose refuses for some.
+    fn is_of_compose_yaml(&self) -> bool {
+        ["coordinator", "agent-a", "agent-b"].contains(&self.name.as_str())
+    }
+
+    fn write_environment(&self, text: &mut String) {
+        let hub = (self.hub && self.kind != Kind::Vllm).then(|| ("HF_HOME".to_owned(), HUB.to_owned()));
+        // compose.yaml sets it for its own services.
+        let new = self.kind != Kind::Vllm && !self.is_of_compose_yaml();
+        let stays_down = new.then(|| ("DYAD_USAGE_EXIT".to_owned(), "0".to_owned()));
+        let all: Vec<&(String, String)> = self.environment.iter().chain(&hub).chain(&stays_down).collect();
+        if all.is_empty() {
+            return;
+        }
+        let _ = writeln!(text, "    environment:");
+        for (key, value) in all {
+            let _ = writeln!(text, "      {key}: {}", quoted(value));
+        }
+    }
+
+    fn write_volumes(&self, text: &mut String, place: &Place) {
+        let _ = writeln!(text, "    volumes:");
+        if self.kind != Kind::Vllm {
+            let _ = match &place.folder {
+                None => writeln!(text, "      - ./configs:/configs:ro"),
+                Some(folder) => writeln!(text, "      - {}", bound(folder, "/configs", true)),
+            };
+            // Paths of a configuration start at the working directory.
+            let _ = writeln!(text, "      - ./configs:/var/lib/dyad/configs:ro");
+        }
+        // vLLM reads weights that its agent writes into the run's folder.
+        let _ = writeln!(text, "      - runs:/var/lib/dyad/runs");
+        if self.hub {
+            let inside = if self.kind == Kind::Vllm {
+                "/root/.cache/huggingface"
+            } else {
+                HUB
+            };
+            let _ = writeln!(text, "      - {}", quoted(&format!("{HUB_HERE}:{inside}/hub:ro")));
+        }
+        for Mount { path, read_only } in &self.mounts {
+            let path = path.display().to_string();
+            let _ = writeln!(text, "      - {}", bound(&path, &path, *read_only));
+        }
+    }
+}
+
+/// Returns the mount of a host's path. The short form would split paths at `:`, and make a folder
+/// where a path is missing.
+fn bound(source: &str, target: &str, read_only: bool) -> String {
+    let [source, target] = [source, target].map(|path| quoted(&literal(path)));
+    format!("{{type: bind, source: {source}, target: {target}, read_only: {read_only}}}")
+}
+
+/// Returns comments with what the user should know about the configuration in containers.
+fn notes(config: &RunConfig) -> String {
+    let notes = servers::hidden_listeners(config).into_iter().chain(programs(config));
+    notes.map(|note| format!("# {note}\n")).collect()
+}
+
+/// Returns a note if the run starts programs, which the image may not be able to run.
+fn programs(config: &RunConfig) -> Option<String> {
+    let kinds = config.graders.values().map(|grader| grader.kind.as_str());
+    let kinds = kinds.chain(config.tools.values().map(|tool| tool.kind.as_str()));
+    let mut kinds = kinds.chain([config.workflow.kind.as_str()]);
+    let trains = config.agents.values().any(|agent| agent.train.is_external());
+    let starts = trains || kinds.any(|kind| kind.starts_with(configs::PROCESS));
+    starts.then(|| {
+        "The run starts programs of its own, and the image has no Python: build one `FROM dyad:cpu` with it.".into()
+    })
+}
+
+/// Returns a word for a shell, on one line.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./+,@".contains(c);
+    match text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''").escape_debug()),
+    }
+}
+
+/// Returns a text as a YAML string: JSON's strings are YAML's.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
