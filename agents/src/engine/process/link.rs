@@ -256,7 +256,7 @@ pub(crate) fn judged(url: &str) -> Result<String, Usage> {
 
 /// Returns a URL without its credentials and its query, which may hold a key, for messages.
 pub(crate) fn shown(url: &str) -> String {
-    let Ok(mut parsed) = Url::parse(url) else {
+    let Some(mut parsed) = Url::parse(url).ok().filter(Url::has_host) else {
         let behind = url.rsplit('@').next().unwrap_or_default();
         return behind.split(['?', '#']).next().unwrap_or_default().to_owned();
     };

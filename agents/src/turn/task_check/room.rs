@@ -1,7 +1,7 @@
 //! Checks that the first prompts of a task leave room for an answer.
 
 use broker::protocol::task::Task;
-use configs::RunConfig;
+use configs::{EngineKind, RunConfig};
 use rollout::text::make::tokens_of_chat;
 use rollout::workflow::{Ask, Step, Workflow};
 
@@ -37,8 +37,13 @@ fn without_room(config: &RunConfig, workflow: &dyn Workflow, ask: &Ask) -> Optio
     }
     let of_role = config.workflow.sampling.get(role).and_then(|role| role.max_context);
     let cap = |tokens: Option<u32>, key| tokens.filter(|tokens| *tokens > 0).map(|tokens| (tokens as usize, key));
+    // A scripted engine has no context of its own.
+    let own = (agent.engine.kind != EngineKind::Scripted).then(|| {
+        let key = format!("agents.{name}.model.random.max_context");
+        (model.max_context, key)
+    });
     let caps = [
-        Some((model.max_context, format!("agents.{name}.model.random.max_context"))),
+        own,
         cap(
             agent.sampling.max_context,
             format!("agents.{name}.sampling.max_context"),
