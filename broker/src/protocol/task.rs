@@ -259,12 +259,12 @@ impl Task {
 fn fault(body: &Value, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let (path, why) = (error.path().to_string(), error.inner().to_string());
     let wanted = match path.split(['.', '[']).next() {
-        // The words of the prompt's fault have its path.
-        Some("prompt") => return why,
+        Some("id" | "tools") if path != "tools" => why.as_str(),
         Some("workflow") => "write the name of the run's workflow, or leave it out",
         Some("metadata") => "write an object",
-        Some("tools") if path == "tools" => "write a list of the run's tools: names, or {name, bind}",
-        _ => why.as_str(),
+        Some("tools") => "write a list of the run's tools: names, or {name, bind}",
+        // The words of the prompt's fault have its path, and those of other fields their names.
+        _ => return why,
     };
     let pointer: String = path
         .replace(']', "")
@@ -272,8 +272,8 @@ fn fault(body: &Value, error: &serde_path_to_error::Error<serde_json::Error>) ->
         .flat_map(|part| ["/", part].map(str::to_owned))
         .collect();
     match body.pointer(&pointer) {
-        Some(found) if !why.starts_with("unknown field") => format!("{path} is {}: {wanted}", excerpt(found)),
-        _ => why,
+        Some(found) => format!("{path} is {}: {wanted}", excerpt(found)),
+        None => why,
     }
 }
 
