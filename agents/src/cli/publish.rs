@@ -15,7 +15,7 @@ use rollout::tasks::{MARK, TaskSource};
 
 use super::conversation::outcome_line;
 use super::task_fate::{self, Outcome, TaskFate};
-use super::task_rules::{Rules, validate};
+use super::task_rules::{Checked, Origin, Rules, validate_from};
 use super::{ended, select};
 use crate::base::fault::Usage;
 use crate::run_folder::logs::printable;
@@ -64,11 +64,7 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         (None, None) => None,
     };
     let rules = config.as_ref().map(Rules::of).transpose()?.unwrap_or_default();
-    let text = match data_set(&args.file) {
-        Some(source) => rows(source, config.as_ref())?,
-        None => read(&args.file)?,
-    };
-    let tasks = validate(&text, &rules)?;
+    let tasks = checked(&args.file, config.as_ref(), &rules)?;
     if args.dry_run {
         println!("{} tasks are valid; nothing was sent{}", tasks.len(), rules.unjudged());
         return Ok(());
@@ -131,6 +127,18 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
     })
 }
 
+/// Returns the tasks of a file or a data set. Each of them can be played.
+fn checked(file: &std::path::Path, config: Option<&RunConfig>, rules: &Rules) -> anyhow::Result<Vec<Checked>> {
+    let Some(source) = data_set(file) else {
+        return validate_from(&Origin::of_file(file), &read(file)?, rules);
+    };
+    let Some(mut found) = open(source, config)? else {
+        return validate_from(&Origin::default(), &[], rules);
+    };
+    let text = rows(&mut found)?;
+    validate_from(&Origin::of_rows(source, &found), &text, rules)
+}
+
 /// Prints the outcome of each task as soon as it has one. Ends with the run at the latest.
 async fn wait(folder: &RunFolder, mut waiting: Vec<String>) -> anyhow::Result<()> {
     let mut failed = 0;
@@ -177,16 +185,18 @@ fn data_set(file: &std::path::Path) -> Option<&str> {
     (known && !file.exists()).then_some(text)
 }
 
-/// Returns the tasks of a data set as lines, each once. Rows without ids get content ids later, so
-/// that they match no id of the run's own tasks or of another data set.
-fn rows(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Vec<u8>> {
+fn open(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Option<TaskSource>> {
     let tasks = match config {
         Some(config) => config.tasks.on(source.to_owned()),
         None => toml::Table::from_iter([("source".to_owned(), toml::Value::from(source))]).try_into()?,
     };
-    let found = TaskSource::open(&tasks, 0).map_err(|error| Usage::new(format!("{error:#}")))?;
+    TaskSource::open(&tasks, 0).map_err(|error| Usage::new(format!("{error:#}")).into())
+}
+
+/// Returns the tasks of a data set as lines, each once. Rows without ids get content ids later, so
+/// that they match no id of the run's own tasks or of another data set.
+fn rows(found: &mut TaskSource) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
-    let Some(mut found) = found else { return Ok(text) };
     for task in found.rows() {
         text.extend(broker::codec::encode_json(&task?));
         text.push(b'\n');
@@ -232,6 +242,45 @@ fn progress(tasks: usize) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::exit_code::render;
+    use crate::cli::task_rules::validate;
+
+    #[test]
+    fn refused_line_or_row_is_named_with_its_file_and_field() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("more.jsonl");
+        let good = r#"{"prompt": "1+1=", "label": 2}"#;
+        std::fs::write(&path, format!("{good}\n\n{{\"prompt\": \"1+2=\", \"label\": \"x\"}}\n")).unwrap();
+        let text = include_str!("../../../configs/arithmetic.toml");
+        let config = RunConfig::parse(text, std::path::Path::new("a.toml")).unwrap();
+        let rules = Rules::of(&config).unwrap();
+        let said = |file: &str| render(&checked(file.as_ref(), Some(&config), &rules).unwrap_err());
+        let path = path.display().to_string();
+        let lines = said(&path);
+        assert!(
+            lines.starts_with(&format!("error: 1 of 2 lines of {path} are not tasks")),
+            "{lines}"
+        );
+        assert!(lines.contains("\n  line 3: the label is \"x\""), "{lines}");
+        let rows = said(&format!("jsonl:{path}"));
+        assert!(
+            rows.starts_with(&format!("error: 1 of 2 rows of jsonl:{path} are not tasks")),
+            "{rows}"
+        );
+        assert!(
+            rows.contains(&format!("\n  {path}, line 3: the label is \"x\"")),
+            "{rows}"
+        );
+        std::fs::write(&path, r#"{"prompt": [{"role": "user", "content": 5}], "label": 2}"#).unwrap();
+        let wanted = "prompt[0].content is 5: write a text";
+        for (name, place) in [
+            (path.clone(), "line 1: "),
+            (format!("jsonl:{path}"), "more.jsonl, line 1: "),
+        ] {
+            let said = said(&name);
+            assert!(said.contains(wanted) && said.contains(place), "{said}");
+        }
+    }
 
     #[test]
     fn data_set_is_recognised_by_its_prefix() {
@@ -264,7 +313,8 @@ mod tests {
         let text = include_str!("../../../configs/arithmetic.toml");
         let mut config = RunConfig::parse(text, std::path::Path::new("a.toml")).unwrap();
         config.tasks.params.insert("max".into(), toml::Value::from(9));
-        let found = rows(&format!("jsonl:{}", path.display()), Some(&config)).unwrap();
+        let source = format!("jsonl:{}", path.display());
+        let found = rows(&mut open(&source, Some(&config)).unwrap().unwrap()).unwrap();
         let lines: Vec<serde_json::Value> = found
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())

@@ -1,11 +1,14 @@
 //! Checks that lines are tasks of a run before they are sent, and lists the problems by line.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
+use broker::codec::excerpt;
 use broker::protocol::task::Task;
 use bytes::Bytes;
 use configs::{Problem, RunConfig};
+use rollout::tasks::TaskSource;
 use rollout::workflow::Workflow;
 
 use crate::base::fault::Usage;
@@ -92,9 +95,58 @@ pub struct Checked {
     pub body: Bytes,
 }
 
+/// The origin of lines, which errors name.
+pub struct Origin<'a> {
+    /// The whole, such as `lines of tasks.jsonl`.
+    pub all: String,
+    /// Returns the name of a line by its number from 1, such as `line 3`.
+    pub line: Box<dyn Fn(usize) -> String + 'a>,
+}
+
+impl Default for Origin<'_> {
+    fn default() -> Self {
+        Self {
+            all: "lines".into(),
+            line: Box::new(|number| format!("line {number}")),
+        }
+    }
+}
+
+impl<'a> Origin<'a> {
+    /// The lines of a file, or of standard input.
+    pub fn of_file(file: &Path) -> Self {
+        let name = if file.as_os_str() == "-" {
+            "standard input".into()
+        } else {
+            file.display().to_string()
+        };
+        Self {
+            all: format!("lines of {name}"),
+            ..Self::default()
+        }
+    }
+
+    /// The rows of a data set, which are the lines in their order.
+    pub fn of_rows(source: &str, rows: &'a TaskSource) -> Self {
+        let line = |number: usize| {
+            let row = rows.row_place(number as u64 - 1);
+            row.unwrap_or_else(|| format!("task {number}"))
+        };
+        Self {
+            all: format!("rows of {source}"),
+            line: Box::new(line),
+        }
+    }
+}
+
 /// Returns all lines as tasks, or an error that lists every wrong line by number. Blank lines are
 /// skipped.
 pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
+    validate_from(&Origin::default(), text, rules)
+}
+
+/// Does the same, with errors that name the lines by their origin.
+pub fn validate_from(origin: &Origin<'_>, text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
     let mut problems = Vec::new();
     let mut tasks = Vec::new();
     let mut seen: HashMap<String, usize> = HashMap::new();
@@ -107,13 +159,14 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
         let checked = check(line, rules, None).and_then(|task| match seen.insert(task.id.clone(), number) {
             None => Ok(task),
             Some(first) => Err(format!(
-                "it has the id {:?} of line {first}: a run handles an id once",
-                task.id
+                "id is {:?}, as in {}: a run handles an id once; write another",
+                task.id,
+                (origin.line)(first)
             )),
         });
         match checked {
             Ok(task) => tasks.push(task),
-            Err(problem) => problems.push(format!("line {number}: {problem}")),
+            Err(problem) => problems.push(format!("{}: {problem}", (origin.line)(number))),
         }
     }
     if problems.is_empty() && !tasks.is_empty() {
@@ -132,7 +185,8 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
         String::new()
     };
     let list = problems.join("\n  ");
-    Err(Usage::new(format!("{wrong} of {all} lines are not tasks for this run; nothing was sent\n  {list}{more}"))
+    let lines = &origin.all;
+    Err(Usage::new(format!("{wrong} of {all} {lines} are not tasks for this run; nothing was sent\n  {list}{more}"))
         .hint("a task is {\"prompt\": \"...\", \"label\": ..., \"id\": \"...\"}; label and id may be left out if the workflow allows it")
         .into())
 }
@@ -143,7 +197,10 @@ pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Res
     if let (Some(asked), Some(plays)) = (&task.workflow, &rules.kind)
         && asked != plays
     {
-        return Err(format!("it asks for workflow {asked:?}, but this run plays {plays:?}"));
+        let asked = excerpt(&asked.as_str().into());
+        return Err(format!(
+            "workflow is {asked}, but this run plays {plays:?}: leave it out, or publish to another run"
+        ));
     }
     match (&rules.workflow, &rules.config) {
         (Some(workflow), Some(config)) => task_check::check(config, workflow.as_ref(), &task)?,
@@ -260,9 +317,9 @@ mod tests {
         assert!(text.starts_with("error: 6 of 7 lines are not tasks"), "{text}");
         for part in [
             "line 2: ",
-            "line 4: ",
-            "line 5: it asks for workflow \"chess\"",
-            "of line 1",
+            "line 4: the body is not a task: prompt is 7, neither a text nor a list",
+            "line 5: workflow is \"chess\", but this run plays \"signal\"",
+            "line 6: id is \"x\", as in line 1",
             "line 7: ",
             "`lable`",
         ] {

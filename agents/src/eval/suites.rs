@@ -10,6 +10,7 @@ use rollout::workflow::Workflow;
 
 use super::play::Tasks;
 use crate::base::fault::Usage;
+use crate::turn::task_check;
 
 /// The name of the set of `[tasks]`.
 pub const OWN: &str = "[tasks]";
@@ -202,8 +203,7 @@ fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'sta
         return Some(("source", "has no task".into()));
     }
     let refused = set.tasks.iter().filter_map(|(id, task)| {
-        let judged = rollout::workflow::check_task(set.workflow.as_ref(), task)
-            .and_then(|()| crate::turn::image_support::check(config, task));
+        let judged = task_check::check(config, set.workflow.as_ref(), task);
         Some(format!("task {id} cannot be played: {}", judged.err()?))
     });
     let refused: Vec<String> = refused.collect();

@@ -1,7 +1,8 @@
 //! Reads the fields that only `/v1/chat/completions` has: messages.
 
-use broker::protocol::turn::Message;
-use serde_json::{Value, json};
+use broker::codec::excerpt;
+use broker::protocol::turn::{Message, MessageFault};
+use serde_json::Value;
 
 use super::client_request::{MOST_LIKELY, Prompt};
 use super::json_fields::{JsonFields, kind};
@@ -31,7 +32,7 @@ pub(super) fn conversation(fields: &mut JsonFields) -> Result<Prompt, RequestErr
             return Err(RequestError::wrong("messages", message));
         }
     };
-    let messages = list.into_iter().enumerate();
+    let messages = list.iter().enumerate();
     let messages = messages
         .map(|(at, value)| message(value, at))
         .collect::<Result<_, _>>()?;
@@ -46,104 +47,31 @@ pub(super) fn conversation(fields: &mut JsonFields) -> Result<Prompt, RequestErr
     Ok(Prompt::Chat { messages, generation })
 }
 
-fn message(value: Value, at: usize) -> Result<Message, RequestError> {
-    let mut fields = JsonFields::of(value, format!("messages[{at}]"))?;
-    let role = match fields.text("role")?.as_deref() {
-        // OpenAI's newer name for the system role.
-        Some("system" | "developer") => "system",
-        Some("user") => "user",
-        Some("assistant") => "assistant",
-        Some("tool" | "function") => {
-            return Err(RequestError::not_done(
-                fields.name("role"),
-                "agents call no tools, so none answers; leave the message out",
-            ));
-        }
-        Some(_) => {
-            return Err(RequestError::wrong(
-                fields.name("role"),
-                "is not known: write system, user or assistant",
-            ));
-        }
-        None => {
-            return Err(RequestError::wrong(
-                fields.name("role"),
-                "is missing: write system, user or assistant",
-            ));
-        }
-    };
-    let calls = "an agent's turn is its text, and its calls would be lost; leave them out";
-    fields.only("tool_calls", &[json!([])], calls)?;
-    fields.only("function_call", &[json!({})], calls)?;
-    let place = fields.name("content");
-    let content = match fields.take("content") {
-        // Clients send back a turn without text in this way.
-        None if role == "assistant" => String::new(),
-        None => {
-            return Err(RequestError::wrong(
-                place,
-                "is missing: write a text or a list of text parts",
-            ));
-        }
-        Some(content) => text(content, &place)?,
-    };
-    // Labels, which chat templates do not show.
-    ["name", "id", "status", "cache_control"]
-        .iter()
-        .for_each(|label| drop(fields.take(label)));
-    fields.only(
-        "type",
-        &[json!("text"), json!("message")],
-        "a message is its role and its text; leave it out",
-    )?;
-    // Clients send an earlier answer back with all of its fields.
-    fields.drop_empty();
-    for field in [
-        "tool_call_id",
-        "refusal",
-        "annotations",
-        "audio",
-        "reasoning_content",
-        "reasoning",
-    ] {
-        fields.only(field, &[], "a message is its role and its text; leave it out")?;
+fn message(value: &Value, at: usize) -> Result<Message, RequestError> {
+    let place = format!("messages[{at}]");
+    let message = Message::read_text(value).map_err(|fault| refusal(fault.within(&place)))?;
+    let role = format!("{place}.role");
+    match message.role.as_str() {
+        "system" | "user" | "assistant" => Ok(message),
+        "tool" | "function" => Err(RequestError::not_done(
+            role,
+            "agents call no tools, so none answers; leave the message out",
+        )),
+        _ => Err(RequestError::wrong(
+            role,
+            format!(
+                "is {}: write system, user or assistant",
+                excerpt(&message.role.as_str().into())
+            ),
+        )),
     }
-    fields.end()?;
-    Ok(Message::new(role, content))
 }
 
-/// Reads a text, or text parts, which line breaks join.
-fn text(content: Value, place: &str) -> Result<String, RequestError> {
-    let parts = match content {
-        Value::String(text) => return Ok(text),
-        Value::Array(parts) => parts,
-        other => {
-            return Err(RequestError::wrong(
-                place,
-                format!("is {}: write a text or a list of text parts", kind(&other)),
-            ));
-        }
-    };
-    let part = |(at, part): (usize, Value)| {
-        let mut fields = JsonFields::of(part, format!("{place}[{at}]"))?;
-        match fields.text("type")?.as_deref() {
-            Some("text") => {}
-            Some(other) => {
-                let other: String = other.chars().take(40).collect();
-                let advice = format!("{other:?} is no text, and agents read text alone; leave it out");
-                return Err(RequestError::not_done(fields.name("type"), &advice));
-            }
-            None => return Err(RequestError::wrong(fields.name("type"), "is missing: write \"text\"")),
-        }
-        let text = fields.text("text")?;
-        let text = text.ok_or_else(|| RequestError::wrong(fields.name("text"), "is missing"))?;
-        drop(fields.take("cache_control"));
-        fields.drop_empty();
-        fields.end()?;
-        Ok(text)
-    };
-    let texts: Vec<String> = parts.into_iter().enumerate().map(part).collect::<Result<_, _>>()?;
-    Ok(texts.join("\n"))
+fn refusal(fault: MessageFault) -> RequestError {
+    RequestError {
+        code: fault.is_unsupported.then_some("unsupported_parameter"),
+        ..RequestError::wrong(fault.path, fault.problem)
+    }
 }
 
 /// Reads `logprobs`, for the chosen tokens, and `top_logprobs`, the number of most likely ones in

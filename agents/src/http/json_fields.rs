@@ -120,17 +120,6 @@ impl JsonFields {
         }
     }
 
-    /// Drops the fields with empty values.
-    pub fn drop_empty(&mut self) {
-        self.map.retain(|_, value| match value {
-            Value::Null | Value::Bool(false) => false,
-            Value::String(text) => !text.is_empty(),
-            Value::Array(list) => !list.is_empty(),
-            Value::Object(fields) => fields.values().any(|value| !value.is_null()),
-            _ => true,
-        });
-    }
-
     /// Rejects fields that were not taken.
     pub fn end(mut self) -> Result<(), RequestError> {
         self.map.retain(|_, value| !value.is_null());

@@ -49,6 +49,8 @@ pub(super) struct Caller {
 struct Server {
     client: Client,
     url: String,
+    /// The environment variable with the key.
+    variable: String,
     /// The header with the key.
     key: Option<HeaderValue>,
 }
@@ -78,14 +80,17 @@ impl Server {
             .ok()
             .filter(|key| !key.trim().is_empty());
         let bearer = |key: String| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.trim()))
-                .map_err(|_| anyhow::anyhow!("{} has characters that a header cannot hold", judge.config.key))?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.trim())).map_err(|_| {
+                let variable = &judge.config.key;
+                anyhow::anyhow!("{variable} has characters that a header cannot hold: set it to the server's key")
+            })?;
             value.set_sensitive(true);
             anyhow::Ok(value)
         };
         Ok(Self {
             client: link::outside(&judge.config.url)?,
             url: format!("{}/chat/completions", link::judged(&judge.config.url)?),
+            variable: judge.config.key.clone(),
             key: key.map(bearer).transpose()?,
         })
     }
@@ -104,8 +109,13 @@ impl Server {
             }
             let busy = status.is_server_error()
                 || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
+            let advice = if link::is_of_key(status) {
+                format!("; {}", link::key_advice(&self.variable, self.key.is_some()))
+            } else {
+                String::new()
+            };
             return Err(Trouble {
-                reason: format!("answered {status}: {}", self.head(&text)),
+                reason: format!("answered {status}: {}{advice}", self.head(&text)),
                 is_final: !busy,
                 pause,
             });
@@ -183,8 +193,14 @@ impl Caller {
                 answer = self.answer(&line) => answer,
                 () = reply.closed() => continue,
             };
-            let _ = reply.send(answer.map_err(|reason| format!("the judge {}: {reason}", self.judge.config.model)));
+            let _ = reply.send(answer.map_err(|reason| format!("{}: {reason}", self.name())));
         }
+    }
+
+    /// Returns its name in messages.
+    fn name(&self) -> String {
+        let config = &self.judge.config;
+        format!("the judge {} at {}", config.model, link::shown(&config.url))
     }
 
     async fn answer(&self, line: &str) -> Result<String, String> {
@@ -214,7 +230,7 @@ impl Caller {
             if is_final || tries >= config.tries {
                 return Err(format!("{reason} (after {tries} of {} tries)", config.tries));
             }
-            tracing::debug!(model = config.model, reason, tries, "asking a judge again");
+            tracing::debug!(judge = self.name(), reason, tries, "asking a judge again");
             tokio::time::sleep(wanted.unwrap_or_default().max(jittered(pause))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             tries += 1;

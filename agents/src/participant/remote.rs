@@ -146,8 +146,9 @@ impl RemoteConnection {
             if let Err(reason) = &answer {
                 tracing::warn!(participant = %name, reason, "a question got no answer");
             }
+            let queue = self.topology.questions(&name).name;
             // A dropped receiver means that its conversation is over.
-            let _ = reply.send(answer.map_err(|reason| format!("the participant {name}: {reason}")));
+            let _ = reply.send(answer.map_err(|reason| format!("the participant {name} (queue {queue}): {reason}")));
         }
     }
 

@@ -264,6 +264,30 @@ fn reward(outcome: TurnOutcome) -> Option<String> {
     }
 }
 
+/// The key is in no process of the tests.
+#[tokio::test]
+async fn failing_judge_is_named_by_its_url_and_its_key() {
+    for (status, advice) in [
+        ("401 Unauthorized", true),
+        ("403 Forbidden", true),
+        ("400 Bad Request", false),
+    ] {
+        let (url, _) = server(vec![(status, "no".to_owned())]).await;
+        let known = url.replace("http://", "http://me:s3cret@");
+        let TurnOutcome::Failed { failure, .. } = judged(&known, serde_json::json!({"tries": 1})).await else {
+            panic!("{status} is a grade");
+        };
+        let said = failure.reason;
+        assert!(
+            said.contains(&format!("the judge m at {url}: answered {status}")),
+            "{said}"
+        );
+        let named = "DYAD_JUDGE_KEY_THAT_IS_NOT_SET is not set in this process";
+        assert_eq!(said.contains(named), advice, "{said}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_judge_s_score_is_read_from_its_text() {
     let (url, requests) = server(vec![("200 OK", says("Sure:\n```json\n{'score': '7',}\n```"))]).await;

@@ -32,6 +32,8 @@ pub struct Candidate {
 pub struct Feed {
     source: Option<TaskSource>,
     exhausted: bool,
+    /// The reason why the source ended before its last task.
+    failure: Option<String>,
 }
 
 impl Feed {
@@ -39,6 +41,7 @@ impl Feed {
         Ok(Self {
             source: TaskSource::open(&config.tasks, config.run.seed)?,
             exhausted: false,
+            failure: None,
         })
     }
 
@@ -47,6 +50,12 @@ impl Feed {
     #[must_use]
     pub fn exhausted(&self) -> bool {
         self.exhausted
+    }
+
+    /// Returns the reason why the source ended before its last task; `None` if it did not.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// Continues at this position in the order of all passes, if it is later than the current one.
@@ -88,6 +97,7 @@ impl Feed {
             }
             Err(error) => {
                 tracing::error!(%error, "the task source failed and ends here");
+                self.failure = Some(error.to_string());
                 self.exhausted = true;
                 None
             }
@@ -109,10 +119,21 @@ pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'stati
         if let Some(mut source) = source.map_err(|error| (key, error))? {
             source
                 .check(|task| task_check::check(config, workflow, task))
-                .map_err(|error| (key, error))?;
+                .map_err(|error| (key, of_generator(key, error)))?;
         }
     }
     Ok(())
+}
+
+/// Adds the key that decides about generated tasks: they have no file to correct.
+fn of_generator(key: &str, mut error: TasksError) -> TasksError {
+    if let TasksError::Unplayable { place, message, .. } = &mut error
+        && place.is_empty()
+    {
+        let params = key.replace(".source", ".params");
+        message.push_str(&format!(" (the generator's tasks are made from {params})"));
+    }
+    error
 }
 
 /// Returns all tasks of one evaluation, with their ids.
@@ -125,4 +146,34 @@ pub fn eval_tasks(config: &RunConfig) -> anyhow::Result<Vec<(String, Arc<Task>)>
         }
     }
     Ok(tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// The file changes while the run goes on.
+    #[test]
+    fn row_that_cannot_be_read_again_is_why_the_source_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks.jsonl");
+        let row = "{\"prompt\": \"o1\", \"label\": \"o1\"}\n";
+        std::fs::write(&path, row.repeat(3)).unwrap();
+        let text = include_str!("../../../configs/signal.toml");
+        let mut config = RunConfig::parse(text, Path::new("signal.toml")).unwrap();
+        config.tasks = config.tasks.on(format!("jsonl:{}", path.display()));
+        config.tasks.epochs = 1;
+        let mut feed = Feed::open(&config).unwrap();
+        assert!(feed.next_task().is_some());
+        std::fs::write(&path, row.replace("o1", "\"o").repeat(3)).unwrap();
+        let mut left = 3;
+        while feed.next_task().is_some() {
+            left -= 1;
+        }
+        assert!(left > 0 && feed.exhausted());
+        let why = feed.failure().unwrap();
+        assert!(why.contains("tasks.jsonl, line 2: not JSON"), "{why}");
+    }
 }

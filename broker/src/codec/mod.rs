@@ -5,6 +5,7 @@
 //! left over.
 
 pub(crate) mod bulk;
+mod excerpt;
 mod python_json;
 
 use bincode::error::DecodeError;
@@ -12,6 +13,7 @@ use bincode::{Decode, Encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use excerpt::excerpt;
 pub use python_json::{explain_json, parse_python_json};
 
 /// The schema version of this build.

@@ -1,5 +1,6 @@
 //! One message of a chat: text, with images at places in the text.
 
+mod fault;
 mod read;
 
 use std::borrow::Cow;
@@ -7,6 +8,9 @@ use std::borrow::Cow;
 use bincode::{Decode, Encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
+use serde_json::json;
+
+pub use fault::MessageFault;
 
 /// One message of a chat. In JSON its content is a text, or a list of parts as in OpenAI's API:
 /// `{"type": "text", "text": ".."}` and `{"type": "image_url", "image_url": {"url": ".."}}`.
@@ -94,20 +98,31 @@ impl JsonSchema for Message {
         let mut schema = Said::json_schema(generator);
         let fields = schema.get_mut("properties").and_then(|fields| fields.as_object_mut());
         if let Some(fields) = fields {
-            let padding = serde_json::json!({"enum": [null, "", [], {}]});
+            let padding = json!({"enum": [null, false, "", [], {}]});
             fields.extend(read::SAID_ELSEWHERE.map(|field| (field.to_owned(), padding.clone())));
+            fields.insert("type".into(), json!({"enum": [null, "text", "message"]}));
+            let weight = json!({"type": ["number", "null"], "minimum": 0, "maximum": 1});
+            fields.insert("weight".into(), weight);
+            if let Some(content) = fields.get_mut("content") {
+                *content = json!({"anyOf": [content.take(), {"type": "null"}]});
+            }
         }
+        // An assistant's message may have no content.
+        schema.insert("required".into(), json!(["role"]));
+        schema.insert("if".into(), json!({"properties": {"role": {"const": "assistant"}}}));
+        let content = json!({"required": ["content"], "properties": {"content": {"not": {"type": "null"}}}});
+        schema.insert("else".into(), content);
         schema
     }
 }
 
-/// One message of a chat: its content is a text, or a list of parts as in OpenAI's API. Null
-/// fields, names and other labels are passed over.
+/// One message of a chat: its content is a text, or a list of parts as in OpenAI's API; an
+/// assistant's may be null. Null fields, names and other labels are passed over.
 #[derive(Clone, Serialize, JsonSchema)]
 #[schemars(rename = "Message")]
 struct Said {
-    /// `system`, `user`, `assistant` or `tool`.
-    #[schemars(extend("enum" = Message::ROLES))]
+    /// `system` (or `developer`, which is the same), `user`, `assistant` or `tool`.
+    #[schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool"]))]
     role: String,
     content: Content,
 }
@@ -149,7 +164,7 @@ struct Url {
 
 /// An image with an invalid reference.
 #[derive(Debug, thiserror::Error)]
-#[error("an image's url begins with https://, http:// or data:image/ and has no white space: {0:?}")]
+#[error("is {0:?}: an image's url begins with https://, http:// or data:image/ and has no white space")]
 struct NoImage(String);
 
 fn image(url: String, at: u32) -> Result<Image, NoImage> {
@@ -189,51 +204,4 @@ impl From<Message> for Said {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RED: &str = "data:image/png;base64,iVBOR";
-
-    #[test]
-    fn text_is_a_text_and_images_keep_their_places() {
-        let plain = r#"{"role":"user","content":"hi"}"#;
-        let message: Message = serde_json::from_str(plain).unwrap();
-        assert_eq!(message, Message::user("hi"));
-        assert_eq!(serde_json::to_string(&message).unwrap(), plain);
-        let parts = format!(
-            r#"{{"role":"user","content":[{{"type":"text","text":"é: "}},{{"type":"image_url","image_url":{{"url":"{RED}"}}}},{{"type":"image_url","image_url":{{"url":"https://x.org/a.png"}}}},{{"type":"text","text":" which?"}}]}}"#
-        );
-        let message: Message = serde_json::from_str(&parts).unwrap();
-        assert_eq!(message.content, "é:  which?");
-        assert_eq!(message.images.iter().map(|image| image.at).collect::<Vec<_>>(), [4, 4]);
-        assert_eq!(serde_json::to_string(&message).unwrap(), parts);
-    }
-
-    #[test]
-    fn what_is_no_message_is_refused() {
-        for bad in [
-            r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}"#,
-            r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x .org"}}]}"#,
-            r#"{"role":"user","content":[{"type":"audio","text":"x"}]}"#,
-            r#"{"role":"user","content":5}"#,
-            r#"{"role":"user","content":"x","images":["https://x.org"]}"#,
-        ] {
-            assert!(serde_json::from_str::<Message>(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn padding_and_labels_are_passed_over_and_lost_parts_named() {
-        let padded = r#"{"role":"user","content":"x","name":null,"tool_calls":null,"images":[],"tool_call_id":"1"}"#;
-        let named = r#"{"role":"user","name":"me","weight":1,"content":[{"type":"text","text":"x","image_url":null}]}"#;
-        for passed in [padded, named] {
-            let message: Message = serde_json::from_str(passed).unwrap();
-            assert_eq!(message, Message::user("x"), "{passed}");
-        }
-        for content in ["null", "\"x\""] {
-            let calls = format!(r#"{{"role":"assistant","content":{content},"tool_calls":[{{"id":"1"}}]}}"#);
-            let error = serde_json::from_str::<Message>(&calls).unwrap_err().to_string();
-            assert!(error.contains("has tool_calls, which would be lost"), "{error}");
-        }
-    }
-}
+mod tests;

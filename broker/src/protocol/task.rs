@@ -7,8 +7,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::turn::{Image, Message};
-use crate::codec::explain_json;
+use super::turn::{Image, Message, MessageFault};
+use crate::codec::{excerpt, explain_json};
 
 /// Longest task id, in bytes.
 pub const MAX_TASK_ID: usize = 200;
@@ -23,44 +23,27 @@ pub enum Prompt {
 
 impl<'de> Deserialize<'de> for Prompt {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let read = |(index, value): (usize, &Value)| {
-            Message::read(value).map_err(|why| D::Error::custom(format!("the prompt's message {index} {why}")))
-        };
-        match Value::deserialize(from)? {
-            Value::String(text) => Ok(Self::Text(text)),
-            Value::Array(list) => list
-                .iter()
-                .enumerate()
-                .map(read)
-                .collect::<Result<_, _>>()
-                .map(Self::Messages),
-            _ => Err(D::Error::custom(
-                "the prompt must be text or a list of {role, content} messages",
-            )),
-        }
+        let value = Value::deserialize(from)?;
+        Self::read(&value).map_err(|fault| D::Error::custom(fault.within("prompt")))
     }
 }
 
 impl Prompt {
-    /// Checks that a conversation can begin with it. The error names what cannot be played.
-    fn check(&self) -> Result<(), String> {
-        let Prompt::Messages(messages) = self else {
-            return Ok(());
-        };
-        if messages.is_empty() {
-            return Err("the prompt is an empty list of messages".into());
-        }
-        match messages.iter().enumerate().find(|(_, message)| !message.is_said()) {
-            None => Ok(()),
-            Some((index, message)) if message.role == Message::TOOLS => Err(format!(
-                "message {index} has the role {:?}; the run alone lists the tools that may be called",
-                message.role
-            )),
-            Some((index, message)) => Err(format!(
-                "message {index} has the role {:?}: use {}",
-                message.role,
-                Message::ROLES.join(", ")
-            )),
+    /// Reads a text, or messages with which a conversation can begin.
+    ///
+    /// # Errors
+    /// Names the field within the prompt, such as `[1].content`.
+    pub fn read(value: &Value) -> Result<Self, MessageFault> {
+        match value {
+            Value::String(text) => Ok(Self::Text(text.clone())),
+            Value::Array(list) => Message::read_chat(list).map(Self::Messages),
+            other => {
+                let problem = format!(
+                    "is {}, neither a text nor a list of {{role, content}} messages: write one of them",
+                    excerpt(other)
+                );
+                Err(MessageFault::new("", problem))
+            }
         }
     }
 
@@ -152,9 +135,9 @@ impl TaskTool {
 pub struct Task {
     /// Names the task within the run; tasks with the same id are played once. Without an id, the
     /// AMQP `message_id` is used, or else the body's hash. At most 200 bytes of UTF-8, which may be
-    /// fewer characters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_TASK_ID), regex(pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
+    /// fewer characters. A number means its text.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_id")]
+    #[schemars(extend("type" = ["string", "number", "null"]), length(min = 1, max = MAX_TASK_ID), regex(pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub id: Option<String>,
     /// The workflow of the task. If given, it must be the run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,6 +157,25 @@ pub struct Task {
     pub tools: Option<Vec<TaskTool>>,
 }
 
+/// Returns a task's id: a text, or a number as its text, for tables often count their rows.
+#[must_use]
+pub fn id_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn read_id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    match Value::deserialize(from)? {
+        Value::Null => Ok(None),
+        value => id_of(&value)
+            .map(Some)
+            .ok_or_else(|| D::Error::custom("write a text or a number")),
+    }
+}
+
 /// The reason why a task was rejected, in words for its publisher.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
@@ -183,11 +185,13 @@ pub enum TaskError {
     NotUtf8,
     #[error("the body is not a task: {0}")]
     Json(String),
-    #[error("the task's id has {0} bytes and the limit is {MAX_TASK_ID}")]
+    #[error("the task's id has {0} bytes and the limit is {MAX_TASK_ID}: shorten it")]
     LongId(usize),
-    #[error("the task's id is empty or has control characters")]
+    #[error("the task's id is empty or has control characters: write other characters, or leave it out")]
     BadId,
-    #[error("the task asks for workflow {asked:?} and this run plays {plays:?}")]
+    #[error(
+        "the task asks for workflow {asked:?} and this run plays {plays:?}: leave `workflow` out, or publish to another run"
+    )]
     Workflow { asked: String, plays: String },
     #[error("the workflow cannot use this task: {0}")]
     Content(String),
@@ -203,13 +207,20 @@ impl Task {
             });
         }
         let text = std::str::from_utf8(body).map_err(|_| TaskError::NotUtf8)?;
-        let mut value: Value = serde_json::from_str(text).map_err(|e| TaskError::Json(explain_json(body, &e)))?;
+        let read = || serde_json::from_str(text).map_err(|e| TaskError::Json(explain_json(body, &e)));
+        let mut value: Value = read()?;
+        if !value.is_object() {
+            let found = excerpt(&value);
+            return Err(TaskError::Json(format!("it is {found}: write an object with a prompt")));
+        }
         // Rows of tables have every key, with null where it does not apply.
         if let Some(fields) = value.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
         }
-        let task: Task = serde_json::from_value(value).map_err(|e| TaskError::Json(e.to_string()))?;
-        task.prompt.check().map_err(TaskError::Json)?;
+        let task: Task = match serde_path_to_error::deserialize(value) {
+            Ok(task) => task,
+            Err(error) => return Err(TaskError::Json(fault(&read()?, &error))),
+        };
         match &task.id {
             Some(id) if id.len() > MAX_TASK_ID => Err(TaskError::LongId(id.len())),
             Some(id) if id.is_empty() || id.chars().any(char::is_control) => Err(TaskError::BadId),
@@ -243,6 +254,29 @@ impl Task {
     }
 }
 
+/// Returns the words for a body that is JSON and no task: the path of the field, its value and the
+/// right form.
+fn fault(body: &Value, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let (path, why) = (error.path().to_string(), error.inner().to_string());
+    let wanted = match path.split(['.', '[']).next() {
+        Some("id" | "tools") if path != "tools" => why.as_str(),
+        Some("workflow") => "write the name of the run's workflow, or leave it out",
+        Some("metadata") => "write an object",
+        Some("tools") => "write a list of the run's tools: names, or {name, bind}",
+        // The words of the prompt's fault have its path, and those of other fields their names.
+        _ => return why,
+    };
+    let pointer: String = path
+        .replace(']', "")
+        .split(['.', '['])
+        .flat_map(|part| ["/", part].map(str::to_owned))
+        .collect();
+    match body.pointer(&pointer) {
+        Some(found) => format!("{path} is {}: {wanted}", excerpt(found)),
+        None => why,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,12 +286,12 @@ mod tests {
     #[test]
     fn a_prompt_that_no_run_can_play_is_no_task() {
         for (prompt, why) in [
-            ("[]", "an empty list of messages"),
+            ("[]", "prompt is an empty list of messages"),
             (
                 r#"[{"role":"user","content":"x"},{"role":"wizard","content":"y"}]"#,
-                "message 1 has the role \"wizard\": use system, user, assistant, tool",
+                "prompt[1].role is \"wizard\": write system, user, assistant, tool",
             ),
-            (r#"[{"role":"","content":"x"}]"#, "message 0 has the role \"\""),
+            (r#"[{"role":"","content":"x"}]"#, "prompt[0].role is \"\""),
             (
                 r#"[{"role":"tools","content":"[]"}]"#,
                 "the run alone lists the tools that may be called",
@@ -274,5 +308,50 @@ mod tests {
         let all = Message::ROLES.map(|role| format!(r#"{{"role":"{role}","content":"x"}}"#));
         let line = format!(r#"{{"prompt":[{}]}}"#, all.join(","));
         assert!(Task::parse(line.as_bytes(), 1000).is_ok());
+    }
+
+    #[test]
+    fn number_as_an_id_is_its_text() {
+        for (id, text) in [("5", "5"), ("2.5", "2.5"), ("\"5\"", "5")] {
+            let line = format!(r#"{{"prompt":"x","id":{id}}}"#);
+            let task = Task::parse(line.as_bytes(), 1000).unwrap();
+            assert_eq!(task.resolve_id(Some("other"), line.as_bytes()), text);
+        }
+        assert_eq!(id_of(&Value::Bool(true)), None);
+    }
+
+    #[test]
+    fn fault_names_the_field_its_value_and_the_form() {
+        let long = format!(r#"{{"prompt":"x","metadata":"{}"}}"#, "m".repeat(500));
+        for (line, said) in [
+            (r#"{"prompt":7}"#, "prompt is 7, neither a text nor a list"),
+            (
+                r#"{"prompt":[{"role":"user"}]}"#,
+                "prompt[0].content is missing: write a text",
+            ),
+            (r#"{"prompt":"x","id":true}"#, "id is true: write a text or a number"),
+            (r#"{"prompt":"x","id":[5]}"#, "id is [5]: write a text or a number"),
+            (r#"{"prompt":"x","workflow":3}"#, "workflow is 3: write the name"),
+            (r#"{"prompt":"x","metadata":[]}"#, "metadata is []: write an object"),
+            (
+                r#"{"prompt":"x","tools":"search"}"#,
+                "tools is \"search\": write a list",
+            ),
+            (
+                r#"{"prompt":"x","tools":["a",{"nam":"b"}]}"#,
+                "tools[1] is {\"nam\":\"b\"}: ",
+            ),
+            (r#"{"prompt":"x","lable":3}"#, "unknown field `lable`, expected one of"),
+            (r#"{"label":3}"#, "missing field `prompt`"),
+            (r#"["x"]"#, "it is [\"x\"]: write an object"),
+            (&long, "metadata is \"mmm"),
+        ] {
+            let fault = Task::parse(line.as_bytes(), 1000).unwrap_err().to_string();
+            assert!(
+                fault.starts_with(&format!("the body is not a task: {said}")),
+                "{line}: {fault}"
+            );
+            assert!(fault.len() < 200, "{fault}");
+        }
     }
 }

@@ -25,8 +25,10 @@ pub enum TasksError {
     },
     #[error("{key}: {message}")]
     Config { key: String, message: String },
-    #[error("task {number} of {source_name}: {message}")]
+    #[error("{place}task {number} of {source_name}: {message}")]
     Unplayable {
+        /// The file and row, with a colon after them; empty if the task is generated.
+        place: String,
         number: u64,
         source_name: String,
         message: String,

@@ -1,8 +1,8 @@
 //! Turns a row of a data set into a task. The configuration names the keys of prompt, label, id,
 //! images and tools. An object under `metadata` goes with the task.
 
-use broker::protocol::task::{MAX_TASK_ID, Prompt, Task, TaskTool};
-use broker::protocol::turn::Message;
+use broker::codec::excerpt;
+use broker::protocol::task::{MAX_TASK_ID, Prompt, Task, TaskTool, id_of};
 use configs::TasksConfig;
 use serde_json::{Map, Value};
 
@@ -10,6 +10,10 @@ use super::pictures;
 
 /// The number of bytes reserved after an id for `#` and the number of the pass.
 const PASS: usize = 11;
+
+/// The most keys of a row that an error lists, and their longest part.
+const MOST_KEYS: usize = 30;
+const LONGEST_KEY: usize = 60;
 
 /// The keys of a row's parts.
 #[derive(Debug, Clone)]
@@ -46,7 +50,7 @@ impl Keys {
     /// Returns the task in this row. The error says what is wrong with the row.
     pub(super) fn task(&self, row: &Value) -> Result<Task, String> {
         let given = |key: &str| lookup(row, key).ok_or_else(|| missing(row, key));
-        let mut prompt = prompt(given(&self.prompt)?).map_err(|message| format!("{}: {message}", self.prompt))?;
+        let mut prompt = Prompt::read(given(&self.prompt)?).map_err(|fault| fault.within(&self.prompt).to_string())?;
         // A null makes a task without a label: published tasks may have no label. The workflow
         // decides whether it can grade the task.
         let label = at(row, &self.label)
@@ -56,14 +60,18 @@ impl Keys {
             None => None,
             Some(key) => {
                 let most = MAX_TASK_ID.saturating_sub(PASS + self.before);
-                let id = id(given(key)?, most);
-                Some(id.ok_or_else(|| format!("{key} is no id: write a text or a number of {most} bytes at most"))?)
+                let found = given(key)?;
+                let wrong = || {
+                    let found = excerpt(found);
+                    format!("{key} is no id, but {found}: write a text or a number of {most} bytes at most")
+                };
+                Some(id(found, most).ok_or_else(wrong)?)
             }
         };
         // A row without images is a task without images.
         if let Some((key, found)) = self.images.as_ref().and_then(|key| Some((key, lookup(row, key)?))) {
             let shown = pictures::urls(found).and_then(|urls| pictures::show(prompt, urls));
-            prompt = shown.map_err(|message| format!("{key}: {message}"))?;
+            prompt = shown.map_err(|fault| fault.within(key).to_string())?;
         }
         Ok(Task {
             id,
@@ -91,9 +99,12 @@ impl Keys {
         }
         let list = found
             .as_array()
-            .ok_or_else(|| format!("{key} is no list of the run's tools"))?;
-        let tools: Result<Vec<TaskTool>, _> = list.iter().map(|one| serde_json::from_value(unpadded(one))).collect();
-        tools.map(Some).map_err(|error| format!("{key}: {error}"))
+            .ok_or_else(|| format!("{key} is {}: write a list of the run's tools", excerpt(found)))?;
+        let tool = |(index, one): (usize, &Value)| {
+            let wrong = |error| format!("{key}[{index}] is {}: {error}", excerpt(one));
+            serde_json::from_value(unpadded(one)).map_err(wrong)
+        };
+        list.iter().enumerate().map(tool).collect::<Result<_, _>>().map(Some)
     }
 }
 
@@ -124,10 +135,14 @@ fn metadata(row: &Value) -> Map<String, Value> {
 /// Returns the error text for a row without a value under `key`.
 pub(super) fn missing(row: &Value, key: &str) -> String {
     match row.as_object() {
-        None => "the row is no JSON object".into(),
+        None => format!("the row is no JSON object, but {}", excerpt(row)),
         Some(object) => {
-            let keys = object.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            format!("there is nothing under {key:?}; the row has: {keys}")
+            let short = |key: &String| key.chars().take(LONGEST_KEY).collect::<String>();
+            let mut keys: Vec<String> = object.keys().take(MOST_KEYS).map(short).collect();
+            if object.len() > MOST_KEYS {
+                keys.push(format!("and {} more", object.len() - MOST_KEYS));
+            }
+            format!("there is nothing under {key:?}; the row has: {}", keys.join(", "))
         }
     }
 }
@@ -157,38 +172,6 @@ fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     step(value, key).or_else(|| key.split('.').try_fold(value, step))
 }
 
-/// Reads a text, or a list of messages.
-fn prompt(value: &Value) -> Result<Prompt, String> {
-    match value {
-        Value::String(text) => Ok(Prompt::Text(text.clone())),
-        Value::Array(list) => Ok(Prompt::Messages(messages(list)?)),
-        _ => Err("is neither a text nor a list of {role, content} messages".into()),
-    }
-}
-
-/// Reads `{role, content}` messages, as published tasks have them.
-pub(crate) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
-    if list.is_empty() {
-        return Err("the list of messages is empty".into());
-    }
-    let one = |(index, value): (usize, &Value)| {
-        let message = Message::read(value).map_err(|why| format!("message {index} {why}"))?;
-        if !message.is_said() {
-            let role = message.role;
-            return Err(format!(
-                "message {index} has the role {role:?}: use system, user, assistant or tool"
-            ));
-        }
-        Ok(message)
-    };
-    list.iter().enumerate().map(one).collect()
-}
-
 fn id(value: &Value, most: usize) -> Option<String> {
-    let id = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    (!id.is_empty() && id.len() <= most && !id.chars().any(char::is_control)).then_some(id)
+    id_of(value).filter(|id| !id.is_empty() && id.len() <= most && !id.chars().any(char::is_control))
 }

@@ -9,12 +9,13 @@ mod error;
 mod files;
 mod filter;
 mod hub;
-pub(crate) mod keys;
+mod keys;
 mod lane;
 mod mix;
 mod opening;
 mod patterns;
 mod pictures;
+mod places;
 mod pool;
 mod rows;
 mod slice;
@@ -87,6 +88,9 @@ pub struct TaskSource {
     next: Cursor,
 }
 
+/// The most tasks of a generator that are checked before a run: one may make millions.
+const MOST_CHECKED: u64 = 4096;
+
 /// Figures of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stock {
@@ -118,20 +122,27 @@ impl TaskSource {
         }))
     }
 
-    /// Checks that the workflow can play the tasks: each task of a file, and the first of a
-    /// generator. It draws no task.
+    /// Checks that the workflow can play the tasks: each task of a file, and of a generator at most
+    /// [`MOST_CHECKED`], from its first to its last. It draws no task.
     pub fn check(&mut self, judge: impl Fn(&Task) -> Result<(), String>) -> Result<(), TasksError> {
         for lane in &mut self.lanes {
-            let checked = if lane.generated { 1 } else { lane.len() };
+            let checked = if lane.generated {
+                lane.len().min(MOST_CHECKED)
+            } else {
+                lane.len()
+            };
             let (mut first, mut refused) = (None, 0u64);
-            for item in 0..checked {
+            for number in 0..checked {
+                let item = spread(number, checked, lane.len());
                 if let Err(message) = judge(&lane.pool.task(item)?) {
                     first.get_or_insert((item + 1, message));
                     refused += 1;
                 }
             }
             if let Some((number, message)) = first {
+                let place = lane.pool.place(number - 1);
                 return Err(TasksError::Unplayable {
+                    place: place.map(|place| format!("{place}: ")).unwrap_or_default(),
                     number,
                     source_name: lane.name().to_owned(),
                     message: with_share(message, refused, checked),
@@ -154,6 +165,18 @@ impl TaskSource {
     pub fn rows(&mut self) -> impl Iterator<Item = Result<Task, TasksError>> {
         let lanes = self.lanes.iter_mut();
         lanes.flat_map(|lane| (0..lane.len()).map(move |item| lane.pool.task(item)))
+    }
+
+    /// Returns the file and row of a task, by its number from 0 in the order of [`Self::rows`].
+    #[must_use]
+    pub fn row_place(&self, mut number: u64) -> Option<String> {
+        for lane in &self.lanes {
+            if number < lane.len() {
+                return lane.pool.place(number);
+            }
+            number -= lane.len();
+        }
+        None
     }
 
     /// Returns the figures of each source, in the order of the configuration.
@@ -226,6 +249,13 @@ impl TaskSource {
         self.next.index += 1;
         Ok(Some((cursor, task)))
     }
+}
+
+/// Returns the item of a check's `number`: they are spread from the first item to the last.
+fn spread(number: u64, checked: u64, items: u64) -> u64 {
+    let last = checked.saturating_sub(1).max(1);
+    let item = u128::from(number) * u128::from(items.saturating_sub(1)) / u128::from(last);
+    u64::try_from(item).unwrap_or(u64::MAX)
 }
 
 /// Adds how many tasks of a source are refused, if more than the first is.

@@ -2,8 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use broker::codec::excerpt;
 use broker::protocol::task::Prompt;
-use broker::protocol::turn::Message;
+use broker::protocol::turn::{Message, MessageFault};
 use serde_json::{Value, json};
 
 /// The mark for an image in a text, in data sets of verl, slime and TRL.
@@ -11,10 +12,19 @@ const PLACE: &str = "<image>";
 
 /// Returns the references in a column: one or a list of URLs, `{url}` or Hugging Face's `{bytes,
 /// path}`.
-pub(super) fn urls(column: &Value) -> Result<Vec<String>, String> {
+pub(super) fn urls(column: &Value) -> Result<Vec<String>, MessageFault> {
+    let read = |image: &Value, place: &str| {
+        let found = url(image).and_then(checked);
+        found.map_err(|problem| MessageFault::new(place, problem))
+    };
     match column {
-        Value::Array(list) => list.iter().map(url).collect(),
-        one => Ok(vec![url(one)?]),
+        Value::Array(list) => {
+            let images = list.iter().enumerate();
+            images
+                .map(|(index, image)| read(image, &format!("[{index}]")))
+                .collect()
+        }
+        one => Ok(vec![read(one, "")?]),
     }
 }
 
@@ -24,8 +34,20 @@ fn url(image: &Value) -> Result<String, String> {
     }
     match image.get("bytes") {
         Some(Value::String(bytes)) => data_url(bytes),
-        Some(_) => Err("an image has a path and no bytes: write the data set with its images embedded".into()),
-        None => Err("an image is neither a URL nor {url} nor {bytes, path}".into()),
+        Some(_) => Err("has a path and no bytes: write the data set with its images embedded".into()),
+        None => Err(format!(
+            "is {}, neither a URL nor {{url}} nor {{bytes, path}}: write one of them",
+            excerpt(image)
+        )),
+    }
+}
+
+/// Returns a URL that a message may show.
+fn checked(url: String) -> Result<String, String> {
+    let message = json!({ "role": "user", "content": [{ "type": "image_url", "image_url": url }] });
+    match Message::read(&message) {
+        Ok(_) => Ok(url),
+        Err(fault) => Err(fault.problem),
     }
 }
 
@@ -38,14 +60,15 @@ fn data_url(bytes: &str) -> Result<String, String> {
         [0xff, 0xd8, 0xff, ..] => "jpeg",
         [b'G', b'I', b'F', b'8', ..] => "gif",
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "webp",
-        _ => return Err("an image is neither PNG, JPEG, GIF nor WebP".into()),
+        _ => return Err("has bytes that are neither PNG, JPEG, GIF nor WebP".into()),
     };
     Ok(format!("data:image/{kind};base64,{bytes}"))
 }
 
 /// Returns the prompt with these images: at each `<image>`, in order, else before the text of its
 /// last user message.
-pub(super) fn show(prompt: Prompt, urls: Vec<String>) -> Result<Prompt, String> {
+pub(super) fn show(prompt: Prompt, urls: Vec<String>) -> Result<Prompt, MessageFault> {
+    let whole = |problem: &str| MessageFault::new("", problem);
     if urls.is_empty() {
         return Ok(prompt);
     }
@@ -54,7 +77,9 @@ pub(super) fn show(prompt: Prompt, urls: Vec<String>) -> Result<Prompt, String> 
         Prompt::Messages(messages) => messages,
     };
     if messages.iter().any(|message| !message.images.is_empty()) {
-        return Err("the prompt's messages have images of their own: remove tasks.images".into());
+        return Err(whole(
+            "is given, and the prompt's messages have images of their own: remove tasks.images",
+        ));
     }
     let places: usize = messages
         .iter()
@@ -62,15 +87,15 @@ pub(super) fn show(prompt: Prompt, urls: Vec<String>) -> Result<Prompt, String> 
         .sum();
     if places == 0 {
         let last = messages.iter_mut().rfind(|message| message.role == "user");
-        let last = last.ok_or("no message is the user's, so there is no place for the images")?;
+        let last = last.ok_or_else(|| whole("has no place: no message of the prompt is the user's"))?;
         *last = with_parts(last, &[String::new(), last.content.clone()], &mut urls_at_once(urls))?;
         return Ok(Prompt::Messages(messages));
     }
     if places != urls.len() {
-        return Err(format!(
-            "the prompt says {PLACE} {places} times, and the row has {} images",
+        return Err(whole(&format!(
+            "has {} images, and the prompt says {PLACE} {places} times: write as many",
             urls.len()
-        ));
+        )));
     }
     let mut urls = urls.into_iter().map(|url| vec![url]);
     for message in messages.iter_mut().filter(|message| message.content.contains(PLACE)) {
@@ -89,7 +114,7 @@ fn with_parts(
     message: &Message,
     texts: &[String],
     images: &mut impl Iterator<Item = Vec<String>>,
-) -> Result<Message, String> {
+) -> Result<Message, MessageFault> {
     let text = |text: &String| (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
     let mut parts = Vec::new();
     for (place, one) in texts.iter().enumerate() {
@@ -99,7 +124,8 @@ fn with_parts(
         }
         parts.extend(text(one));
     }
-    serde_json::from_value(json!({ "role": message.role, "content": parts })).map_err(|error| error.to_string())
+    let shown = Message::read(&json!({ "role": message.role, "content": parts }));
+    shown.map_err(|fault| MessageFault::new("", fault.problem))
 }
 
 #[cfg(test)]
@@ -138,12 +164,20 @@ mod tests {
     fn what_is_no_image_or_has_no_place_is_reported() {
         for (column, says) in [
             (json!({"bytes": null, "path": "a.png"}), "no bytes"),
-            (json!(3), "neither a URL"),
+            (json!(3), "is 3, neither a URL"),
             (json!({"bytes": "QUJD"}), "neither PNG"),
+            (
+                json!(["https://x", "file:///etc/passwd"]),
+                "[1] is \"file:///etc/passwd\": an image's url",
+            ),
         ] {
-            assert!(urls(&column).unwrap_err().contains(says), "{column}");
+            assert!(urls(&column).unwrap_err().to_string().contains(says), "{column}");
         }
-        let wrong = |text: &str, url: &str| show(Prompt::Text(text.into()), vec![url.into()]).unwrap_err();
+        let wrong = |text: &str, url: &str| {
+            show(Prompt::Text(text.into()), vec![url.into()])
+                .unwrap_err()
+                .to_string()
+        };
         assert!(wrong("<image><image>", "https://x").contains("2 times"));
         assert!(wrong("what?", "file:///etc/passwd").contains("image"));
     }

@@ -17,6 +17,10 @@ pub(crate) trait Pool: Send {
     fn rows(&self) -> Option<u64> {
         None
     }
+    /// Returns the file and the line or row of a task; `None` if it is generated.
+    fn place(&self, _item: u64) -> Option<String> {
+        None
+    }
     /// Returns the pass rate of each task, if tasks were chosen by it.
     fn rates(&self) -> Option<&[f32]> {
         None
@@ -61,5 +65,9 @@ impl Pool for Limited {
 
     fn rows(&self) -> Option<u64> {
         self.pool.rows()
+    }
+
+    fn place(&self, item: u64) -> Option<String> {
+        self.pool.place(item)
     }
 }

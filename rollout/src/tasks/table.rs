@@ -14,6 +14,7 @@ use super::error::TasksError;
 use super::files::Files;
 use super::filter::{self, Filter};
 use super::keys::Keys;
+use super::places::Places;
 use super::pool::Pool;
 use super::rows::{self, Format, Packing, RowPlace, parse};
 use super::slice::Slice;
@@ -37,7 +38,7 @@ pub(super) struct Table {
 
 enum Kept {
     Lines(Lines),
-    Spool { spool: Spool, tasks: u64 },
+    Spool { spool: Spool, tasks: u64, places: Places },
 }
 
 struct Lines {
@@ -50,7 +51,7 @@ struct Lines {
 /// The rows kept so far, while rows are chosen.
 enum Keeping {
     Lines(PathBuf, Vec<(u64, u64)>),
-    Spool(spool::Writer),
+    Spool(spool::Writer, Places),
 }
 
 impl Table {
@@ -153,11 +154,7 @@ fn place_of(files: &Files, row: u64) -> String {
     let mut found = format!("row {row}");
     // The row was read before.
     let _ = rows::read(&files.shards, &(row..row + 1), &mut |row| {
-        let path = row.path.display();
-        found = match row.place {
-            RowPlace::Line(line) => format!("{path}, line {line}"),
-            RowPlace::Row(row) => format!("{path}, row {row} (from 0)"),
-        };
+        found = row.place.within(row.path);
         Ok(())
     });
     found
@@ -197,7 +194,7 @@ impl Keeping {
     fn new(files: &Files) -> io::Result<Self> {
         match files.shards.as_slice() {
             [one] if one.format == Format::Lines(Packing::Plain) => Ok(Self::Lines(one.path.clone(), Vec::new())),
-            _ => Ok(Self::Spool(spool::Writer::new()?)),
+            shards => Ok(Self::Spool(spool::Writer::new()?, Places::new(shards))),
         }
     }
 
@@ -208,7 +205,10 @@ impl Keeping {
                 at.push((row.offset, number));
                 Ok(())
             }
-            Self::Spool(spool) => spool.push(task),
+            Self::Spool(spool, places) => {
+                places.push(row.path, row.place);
+                spool.push(task)
+            }
         }
     }
 
@@ -219,9 +219,10 @@ impl Keeping {
                 path,
                 at,
             }),
-            Self::Spool(spool) => Kept::Spool {
+            Self::Spool(spool, places) => Kept::Spool {
                 spool: spool.done()?,
                 tasks,
+                places,
             },
         })
     }
@@ -273,6 +274,16 @@ impl Pool for Table {
 
     fn rows(&self) -> Option<u64> {
         Some(self.rows)
+    }
+
+    fn place(&self, item: u64) -> Option<String> {
+        match &self.kept {
+            Kept::Lines(lines) => {
+                let (_, number) = lines.at.get(usize::try_from(item).ok()?)?;
+                Some(RowPlace::Line(*number).within(&lines.path))
+            }
+            Kept::Spool { places, .. } => places.of(item),
+        }
     }
 
     fn rates(&self) -> Option<&[f32]> {

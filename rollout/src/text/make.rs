@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use broker::protocol::turn::Message;
 use configs::TokenizerConfig;
 use serde_json::{Map, Value, json};
 
@@ -83,6 +84,35 @@ pub fn write_tokenizer(folder: &Path, config: &TokenizerConfig) -> Result<(), Te
     write(folder, "tokenizer_config.json", &Value::Object(settings))?;
     write(folder, "special_tokens_map.json", &Value::Object(special))?;
     write(folder, "generation_config.json", &generation)
+}
+
+/// Returns the number of tokens of a chat that is ready for an answer, in the built-in template. A
+/// text that spells control tokens may have more: its pieces are encoded one by one.
+#[must_use]
+pub fn tokens_of_chat(config: &TokenizerConfig, messages: &[Message]) -> usize {
+    let said = |message: &Message| message.role == "assistant";
+    let of_texts = messages.iter().map(|message| tokens_of_text(config, &message.content));
+    let around = 2 * messages.iter().filter(|message| said(message)).count();
+    // The token that begins the answer.
+    of_texts.sum::<usize>() + around + line_breaks(config, messages) + 1
+}
+
+/// Returns the number of line breaks between messages in a row, where they are tokens.
+fn line_breaks(config: &TokenizerConfig, messages: &[Message]) -> usize {
+    let in_a_row = |pair: &&[Message]| pair.iter().all(|message| message.role != "assistant");
+    match config {
+        TokenizerConfig::Bytes => messages.windows(2).filter(in_a_row).count(),
+        TokenizerConfig::Words(_) => 0,
+    }
+}
+
+/// Returns the number of tokens of a text.
+#[must_use]
+pub fn tokens_of_text(config: &TokenizerConfig, text: &str) -> usize {
+    match config {
+        TokenizerConfig::Bytes => text.len(),
+        TokenizerConfig::Words(_) => text.split_whitespace().count(),
+    }
 }
 
 fn write(folder: &Path, file: &str, value: &Value) -> Result<(), TextError> {

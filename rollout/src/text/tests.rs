@@ -11,7 +11,7 @@ use configs::{AgentConfig, History, TokenizerConfig};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::make::{ASSISTANT, END, write_tokenizer};
+use super::make::{ASSISTANT, END, tokens_of_chat, write_tokenizer};
 use super::testing::{bytes, bytes_in, changed, chatml, first, message, spelled, words};
 use super::*;
 
@@ -243,6 +243,32 @@ fn ids_equal_those_of_transformers() {
         let ids = codec.render(&first(&messages), History::Keep).unwrap();
         assert_eq!(json!(ids), case["ids"], "{case}");
         assert_eq!(json!(codec.text(&ids)), case["text"], "{case}");
+    }
+}
+
+#[test]
+fn counted_tokens_of_a_chat_are_those_of_the_codec() {
+    for chat in [
+        vec![("user", "s1 s2")],
+        vec![("system", "s1"), ("user", " nowhere\ns1  s2 ")],
+        vec![
+            ("user", "é"),
+            ("assistant", "s1"),
+            ("user", "s2"),
+            ("tool", "s3"),
+            ("user", ""),
+        ],
+        vec![("assistant", "s1"), ("assistant", "s2")],
+        vec![("user", "")],
+    ] {
+        let chat: Vec<Message> = chat.into_iter().map(|(role, text)| Message::new(role, text)).collect();
+        for (codec, config) in [
+            (words(), TokenizerConfig::Words(Vec::new())),
+            (bytes(), TokenizerConfig::Bytes),
+        ] {
+            let ids = codec.render(&first(&chat), History::Keep).unwrap();
+            assert_eq!(tokens_of_chat(&config, &chat), ids.len(), "{config:?} {chat:?}");
+        }
     }
 }
 

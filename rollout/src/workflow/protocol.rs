@@ -7,6 +7,7 @@ use broker::{AgentName, RoleName};
 use configs::{Missing, WorkflowConfig};
 
 use super::events::{Event, RoleSpec, Step};
+use super::needs::Need;
 use super::program::{Program, ProgramPlace, Question};
 use super::tools::{self, ToolProgram};
 use crate::grade::Grader;
@@ -17,6 +18,11 @@ pub trait Workflow: Send + Sync {
     fn roles(&self) -> Vec<RoleSpec>;
     /// Checks that this task can be played. The error is for the task's publisher.
     fn check_task(&self, task: &Task) -> Result<(), String>;
+    /// Returns the words without which no conversation about this task can be won. The words of
+    /// an agent are known to the caller.
+    fn needs(&self, _task: &Task) -> Vec<Need> {
+        Vec::new()
+    }
     /// Checks that this workflow's roles may call the tools that the task lists.
     fn check_tools(&self, task: &Task) -> Result<(), String> {
         tools::known(task, &BTreeSet::new())

@@ -19,7 +19,7 @@ use configs::{CreditConfig, Problem, ShapingConfig, WorkflowConfig};
 use super::part_weights::{self, PartWeights};
 use super::program::{Program, Question};
 use super::tools::ToolProgram;
-use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::{Event, Need, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 use crate::grade::Grader;
 use crate::{credit_operator, shaping};
 
@@ -243,6 +243,10 @@ impl Workflow for Shaped {
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.inner.check_task(task)
+    }
+
+    fn needs(&self, task: &Task) -> Vec<Need> {
+        self.inner.needs(task)
     }
 
     fn check_tools(&self, task: &Task) -> Result<(), String> {

@@ -26,6 +26,7 @@ mod said;
 use std::collections::BTreeMap;
 
 use broker::RoleName;
+use broker::codec::excerpt;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Message};
 use configs::{GraderConfig, Problem, WorkflowConfig};
@@ -292,7 +293,7 @@ impl Workflow for DoctorPatient {
         if !task.label.get("diagnosis").is_some_and(serde_json::Value::is_string) {
             return Err(format!(
                 "the label is {}; it is an object with a text under \"diagnosis\", and one under \"recommendation\" if wanted",
-                task.label
+                excerpt(&task.label)
             ));
         }
         if text_of(task, "self_report").is_empty() {

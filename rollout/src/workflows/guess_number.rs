@@ -13,6 +13,7 @@
 pub(crate) mod secrets;
 
 use broker::RoleName;
+use broker::codec::excerpt;
 use broker::protocol::task::{Prompt, Task};
 use broker::protocol::turn::{Finish, Message};
 use configs::{Problem, WorkflowConfig};
@@ -22,7 +23,7 @@ use crate::workflow::params::{Params, check_roles, cut_ends};
 use crate::workflow::prompts::{Prompts, templates};
 use crate::workflow::room::{Room, prompt_of, tokens_of};
 use crate::workflow::transcript::{Transcript, ask, reward, role};
-use crate::workflow::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
+use crate::workflow::{Ask, Event, Need, NeedKind, Outcome, RoleSpec, Step, Workflow, last_number};
 
 const FULL: [(&str, &str); 4] = templates!("guess-number/full", "asker", "asker_next", "answerer", "answerer_next");
 const SHORT: [(&str, &str); 4] = templates!("guess-number/short", "asker", "asker_next", "answerer", "answerer_next");
@@ -181,10 +182,7 @@ fn read_answer(answer: &str) -> Option<&'static str> {
 
 /// Returns the last number of a guess, if it is in the range.
 fn number(guess: &str, high: u64) -> Option<u64> {
-    let digits = guess
-        .split(|c: char| !c.is_ascii_digit())
-        .rfind(|digits| !digits.is_empty())?;
-    digits.parse().ok().filter(|number| *number <= high)
+    last_number(guess).filter(|number| *number <= high)
 }
 
 /// Returns the secret and its largest possible value.
@@ -210,6 +208,16 @@ impl Workflow for GuessNumber {
         ]
     }
 
+    fn needs(&self, task: &Task) -> Vec<Need> {
+        let need = |(secret, _)| Need {
+            role: self.asker.clone(),
+            field: "label",
+            kind: NeedKind::SayNumber(secret),
+            limit: Some((self.tokens, "workflow.params.max_new_tokens")),
+        };
+        secret(task).map(need).into_iter().collect()
+    }
+
     fn whole_turn(&self, _role: &RoleName) -> Option<u32> {
         (!self.cut_ends).then_some(self.tokens)
     }
@@ -224,10 +232,18 @@ impl Workflow for GuessNumber {
             return Err("the prompt has an image, and this workflow shows none".into());
         }
         let Some((_, high)) = secret(task) else {
-            return Err(format!(
-                "the label is {}; it is the secret, a whole number from 0 to the one under metadata.{HIGH}",
-                task.label
-            ));
+            let high = task.metadata.get(HIGH);
+            return Err(match high.map(|high| (high, high.is_u64())) {
+                None => format!("metadata.{HIGH} is missing; write there the largest number that the secret may be"),
+                Some((high, false)) => format!(
+                    "metadata.{HIGH} is {}; write there the largest number that the secret may be",
+                    excerpt(high)
+                ),
+                Some((high, true)) => format!(
+                    "the label is {}; it is the secret, a whole number from 0 to {high}, the one under metadata.{HIGH}",
+                    excerpt(&task.label)
+                ),
+            });
         };
         let message = self.for_asker(task, high, None);
         if self.limit(None, &message) == 0 {

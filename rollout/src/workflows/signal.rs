@@ -6,7 +6,10 @@
 
 pub(crate) mod objects;
 
+use std::sync::Arc;
+
 use broker::RoleName;
+use broker::codec::excerpt;
 use broker::protocol::task::Task;
 use broker::protocol::turn::Message;
 use configs::{Problem, WorkflowConfig};
@@ -15,7 +18,7 @@ use minijinja::context;
 use crate::workflow::params::{Params, check_roles};
 use crate::workflow::prompts::{Prompts, with_preamble};
 use crate::workflow::transcript::{Transcript, ask, reward, role};
-use crate::workflow::{Event, Outcome, RoleSpec, Step, Workflow};
+use crate::workflow::{Event, Need, NeedKind, Outcome, RoleSpec, Step, Workflow};
 
 const TEMPLATES: [(&str, &str); 2] = [
     ("speaker", include_str!("../../templates/signal/speaker.jinja")),
@@ -48,7 +51,7 @@ pub(super) struct Signal {
     listener: RoleName,
     lambda: f64,
     /// The words that a message may have; any word, if empty.
-    symbols: Vec<String>,
+    symbols: Arc<[String]>,
     message_tokens: u32,
     answer_tokens: u32,
     prompts: Prompts,
@@ -79,6 +82,12 @@ impl Signal {
     fn received(&self, message: &str) -> String {
         let legal = |word: &&str| self.symbols.is_empty() || self.symbols.iter().any(|symbol| symbol == word);
         message.split_whitespace().filter(legal).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the speaker's prompt.
+    fn shown(&self, task: &Task) -> Vec<Message> {
+        let prompt = task.prompt.text();
+        with_preamble(task, self.prompts.text("speaker", task, context! { prompt }))
     }
 
     fn outcome(&self, task: &Task, spoken: &Event, named: &Event) -> Outcome {
@@ -120,14 +129,47 @@ impl Workflow for Signal {
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.prompts.check(task)?;
+        let shown = self.shown(task);
+        if shown
+            .iter()
+            .all(|message| message.content.trim().is_empty() && message.images.is_empty())
+        {
+            return Err("the prompt is empty; it is the object that the speaker sees, a text such as \"o3\"".into());
+        }
         match task.label.as_str() {
             Some(word) if !word.trim().is_empty() => Ok(()),
             Some(_) => Err("the label is empty; it is the word that the listener shall say".into()),
             None => Err(format!(
                 "the label is {}; it is the object's word, a text such as \"o3\"",
-                task.label
+                excerpt(&task.label)
             )),
         }
+    }
+
+    fn needs(&self, task: &Task) -> Vec<Need> {
+        let need = |role: &RoleName, field, kind, limit| Need {
+            role: role.clone(),
+            field,
+            kind,
+            limit,
+        };
+        let label = task.label.as_str().unwrap_or_default().trim().to_owned();
+        let message = (self.message_tokens, "workflow.params.max_new_tokens");
+        let answer = (self.answer_tokens, "workflow.params.answer_tokens");
+        let symbols = NeedKind::SayOneOf(self.symbols.clone(), "workflow.params.symbols");
+        let mut needs = vec![
+            need(
+                &self.speaker,
+                "prompt",
+                NeedKind::Read(task.prompt.text().to_owned()),
+                None,
+            ),
+            need(&self.listener, "label", NeedKind::Say(label), Some(answer)),
+        ];
+        if !self.symbols.is_empty() {
+            needs.push(need(&self.speaker, "message", symbols, Some(message)));
+        }
+        needs
     }
 
     fn whole_turn(&self, role: &RoleName) -> Option<u32> {
@@ -145,10 +187,7 @@ impl Workflow for Signal {
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let Some(spoken) = events.first(&self.speaker, 0) else {
-            let text = self
-                .prompts
-                .text("speaker", task, context! { prompt => task.prompt.text() });
-            let mut ask = ask(&self.speaker, 0, with_preamble(task, text));
+            let mut ask = ask(&self.speaker, 0, self.shown(task));
             ask.max_new_tokens = Some(self.message_tokens);
             return Step::Ask(vec![ask]);
         };
@@ -264,6 +303,8 @@ mod tests {
         for bad in [serde_json::json!(3), serde_json::json!(" "), serde_json::Value::Null] {
             assert!(game.check_task(&task("o3", bad)).unwrap_err().contains("label"));
         }
+        let empty = game.check_task(&task(" ", "o3".into())).unwrap_err();
+        assert!(empty.starts_with("the prompt is empty"), "{empty}");
     }
 
     #[test]

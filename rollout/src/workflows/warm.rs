@@ -6,6 +6,7 @@ mod example;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use broker::protocol::turn::Message;
 use configs::{GraderConfig, TasksConfig, WarmStartConfig, WorkflowConfig};
 use serde_json::Value;
 
@@ -13,7 +14,6 @@ use super::sequential::warm::SequentialExamples;
 use super::solve_rewrite_select::warm::{Role, SelectingExamples};
 use super::solve_verify::warm::SolvingExamples;
 use crate::random::Random;
-use crate::tasks::keys::messages;
 use crate::tasks::{MARK, TasksError, bad_line};
 pub use example::Example;
 pub(super) use example::{part, problem, problem_params, train_split, wrong_answer};
@@ -142,7 +142,8 @@ fn example(line: &str) -> Result<Example, String> {
         .get("messages")
         .and_then(Value::as_array)
         .ok_or("there is no list under \"messages\"")?;
-    let mut messages = messages(list)?;
+    let read = Message::read_chat(list);
+    let mut messages = read.map_err(|fault| fault.within("messages").to_string())?;
     match messages.pop() {
         Some(last) if last.role == "assistant" && !messages.is_empty() => Ok(Example {
             messages,

@@ -150,7 +150,7 @@ fn id_of(delivery: &Delivery) -> String {
 /// Returns the id in the body of a task.
 fn own_id(body: &Bytes) -> Option<String> {
     let task: serde_json::Value = serde_json::from_slice(body).ok()?;
-    Some(task.get("id")?.as_str()?.to_owned())
+    broker::protocol::task::id_of(task.get("id")?)
 }
 
 impl Order {

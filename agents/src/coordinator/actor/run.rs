@@ -145,6 +145,9 @@ impl Coordinator {
         if step >= self.env.config.run.train_steps {
             return format!("run.train_steps reached at step {step}");
         }
+        if let Some(why) = self.admission.source_failure() {
+            return format!("tasks.source cannot be read any more at step {step}: {why}");
+        }
         format!("every task of tasks.source was used by step {step}")
     }
 

@@ -8,7 +8,7 @@ use broker::codec;
 use broker::ids::{Digest, GroupId};
 use broker::protocol::Kind;
 use broker::protocol::reserve::ReserveAnswerFrame;
-use broker::protocol::task::{MAX_TASK_ID, Task, TaskError};
+use broker::protocol::task::{MAX_TASK_ID, Task, TaskError, id_of};
 use broker::protocol::turn::ResultFrame;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Queue;
@@ -99,12 +99,8 @@ async fn refuse(env: &Env, delivery: &Delivery, stage: Stage, refusal: &Refusal)
 
 /// Returns the id in the body of a rejected task. A body above `cap` bytes is not read.
 fn own_id(body: &[u8], cap: usize) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        id: String,
-    }
-    let named: Option<Named> = (body.len() <= cap).then(|| serde_json::from_slice(body).ok()).flatten();
-    named.map(|named| named.id).filter(|id| id.len() <= MAX_TASK_ID)
+    let body: serde_json::Value = (body.len() <= cap).then(|| serde_json::from_slice(body).ok())??;
+    id_of(body.get("id")?).filter(|id| id.len() <= MAX_TASK_ID)
 }
 
 /// Notes a refused id in the run folder: without the broker an audit would take the message for

@@ -120,6 +120,12 @@ impl Admission {
         self.feed.exhausted()
     }
 
+    /// Returns the reason why the run's own source ended before its last task.
+    #[must_use]
+    pub(crate) fn source_failure(&self) -> Option<&str> {
+        self.feed.failure()
+    }
+
     /// Goes on with the task at this place of the run's own source.
     pub(crate) fn skip_to(&mut self, order: u64) {
         self.feed.skip_to(order);

@@ -10,6 +10,7 @@ use rollout::workflow::Workflow;
 
 use crate::eval::suites::{self, Set};
 use crate::participant::{Host, RemoteConnection};
+use crate::turn::task_check;
 
 /// A suite with `every`: it is played at each `every`-th evaluation.
 pub struct Suite {
@@ -35,7 +36,7 @@ impl Suite {
         let open = |(name, suite, every): (&String, &configs::SuiteConfig, u64)| {
             let set = suites::of_suite(config, name, suite, None, None)?;
             for (id, task) in &set.tasks {
-                rollout::workflow::check_task(set.workflow.as_ref(), task)
+                task_check::check(config, set.workflow.as_ref(), task)
                     .map_err(|why| anyhow::anyhow!("task {id} cannot be played: {why}"))
                     .with_context(|| format!("playing suite {name}"))?;
             }

@@ -278,7 +278,7 @@ impl Dispatcher {
                 }
                 Err(trouble) => trouble,
             };
-            if let TroubleVerdict::Never(failure) = trouble.verdict() {
+            if let TroubleVerdict::Never(failure) = trouble.verdict_of(&driver.name()) {
                 return Err(failure);
             }
             tokio::time::sleep(self.settings.pace.pause_after(tries)).await;

@@ -24,6 +24,8 @@ pub(super) struct Http {
     client: Client,
     /// Has no slash at its end.
     base: String,
+    /// The base without credentials, for messages.
+    shown: String,
     secret: Secret,
 }
 
@@ -43,6 +45,7 @@ impl Http {
     pub(super) fn new(url: &str, secret: Secret) -> anyhow::Result<Self> {
         Ok(Self {
             base: link::judged(url)?,
+            shown: link::shown(url),
             // No timeout: a long answer takes long, and the health check watches the server.
             client: link::client(None)?,
             secret,
@@ -61,9 +64,25 @@ impl Http {
         })
     }
 
+    /// Returns its URL without credentials.
     #[must_use]
     pub(super) fn url(&self) -> &str {
-        &self.base
+        &self.shown
+    }
+
+    /// Returns the failure that a status and a body mean, with the variable of a rejected key.
+    fn trouble(&self, status: u16, text: &str) -> Trouble {
+        match Trouble::of_status(status, &self.secret.hidden(text)) {
+            Trouble::Forbidden(said) => Trouble::Forbidden(format!("{said}; {}", self.secret.advice())),
+            other => other,
+        }
+    }
+
+    async fn send(&self, request: RequestBuilder, most: usize) -> Result<String, Trouble> {
+        match exchange(request, most).await? {
+            (status, text) if is_success(status) => Ok(text),
+            (status, text) => Err(self.trouble(status, &text)),
+        }
     }
 
     /// Returns the text at a path.
@@ -71,7 +90,7 @@ impl Http {
     /// # Errors
     /// No answer, or an invalid one.
     pub(super) async fn get(&self, path: &str) -> Result<String, Trouble> {
-        send(self.request(Method::GET, path), SHORT).await
+        self.send(self.request(Method::GET, path), SHORT).await
     }
 
     /// Returns the JSON at a path.
@@ -87,7 +106,7 @@ impl Http {
     /// # Errors
     /// No answer, or an invalid one.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<String, Trouble> {
-        send(self.posted(path, body), SHORT).await
+        self.send(self.posted(path, body), SHORT).await
     }
 
     /// Posts and returns the JSON of the answer.
@@ -103,7 +122,7 @@ impl Http {
     /// # Errors
     /// No answer, or one that is invalid or longer.
     pub(super) async fn post_for(&self, path: &str, body: &Value, most: usize) -> Result<Value, Trouble> {
-        parse(&send(self.posted(path, body), most).await?)
+        parse(&self.send(self.posted(path, body), most).await?)
     }
 
     /// Posts a call of OpenAI's interface and returns an answer of at most `most` bytes. Repeats
@@ -126,7 +145,7 @@ impl Http {
                     return parse(&text);
                 }
                 (status, text) if spoken.adapt(status, &text) => {}
-                (status, text) => return Err(Trouble::of_status(status, &text)),
+                (status, text) => return Err(self.trouble(status, &text)),
             }
         }
     }
@@ -140,13 +159,6 @@ impl Http {
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.secret
             .show(self.client.request(method, format!("{}{path}", self.base)))
-    }
-}
-
-async fn send(request: RequestBuilder, most: usize) -> Result<String, Trouble> {
-    match exchange(request, most).await? {
-        (status, text) if is_success(status) => Ok(text),
-        (status, text) => Err(Trouble::of_status(status, &text)),
     }
 }
 
@@ -216,5 +228,19 @@ mod tests {
             format!("{error:?}").contains("DYAD_ALLOW_PLAINTEXT") && !format!("{error:?}").contains("a-secret"),
             "{error:?}"
         );
+    }
+
+    /// Some servers repeat the key that they reject.
+    #[test]
+    fn rejected_key_is_named_by_its_variable_and_never_repeated() {
+        let http = Http::new(
+            "http://me:pass@localhost:1",
+            Secret::new("a-secret-of-a-server").unwrap(),
+        )
+        .unwrap();
+        assert_eq!(http.url(), "http://localhost:1");
+        let said = http.trouble(401, "wrong key a-secret-of-a-server").to_string();
+        assert!(said.contains("DYAD_ENGINE_TOKEN is set in this process"), "{said}");
+        assert!(said.contains("wrong key ***") && !said.contains("a-secret"), "{said}");
     }
 }

@@ -101,7 +101,7 @@ impl ServerPool {
                 Ok((message, finish)) => return Ok(self.made(message, finish)),
                 Err(trouble) => trouble,
             };
-            if let TroubleVerdict::Never(failure) = trouble.verdict() {
+            if let TroubleVerdict::Never(failure) = trouble.verdict_of(server.url()) {
                 return Err(failure);
             }
             // Work is not at fault when its server is away: it waits.

@@ -31,8 +31,8 @@ pub enum Trouble {
     /// It does not fit this agent, and the operator must change that.
     #[error("it cannot serve this agent: {0}")]
     Unfit(String),
-    /// It requires another key.
-    #[error("it rejected our key: {0}; set DYAD_ENGINE_TOKEN (of kind \"openai\": DYAD_OPENAI_KEY) to the server's")]
+    /// It requires another key. The text says which variable holds it.
+    #[error("it rejected our key: {0}")]
     Forbidden(String),
 }
 
@@ -58,6 +58,18 @@ impl Trouble {
             Self::Refused(_) => Failure::request(self),
         };
         TroubleVerdict::Never(EngineFailure { cause, retry: false })
+    }
+
+    /// Returns the decision with a cause that names the server.
+    #[must_use]
+    pub fn verdict_of(&self, server: &str) -> TroubleVerdict {
+        match self.verdict() {
+            TroubleVerdict::Never(mut failure) => {
+                failure.cause.reason = format!("{server}: {}", failure.cause.reason);
+                TroubleVerdict::Never(failure)
+            }
+            again => again,
+        }
     }
 
     /// Returns true if the server may recover by itself.

@@ -27,8 +27,22 @@ const IDLE: Duration = Duration::from_secs(20);
 const REASON: usize = 2000;
 
 /// The token, if there is one: sent by the client, checked by the server.
-#[derive(Clone, Default)]
-pub struct Secret(Option<(String, Token)>);
+#[derive(Clone)]
+pub struct Secret {
+    /// The environment variable that holds it.
+    variable: &'static str,
+    token: Option<(String, Token)>,
+}
+
+/// No token.
+impl Default for Secret {
+    fn default() -> Self {
+        Self {
+            variable: VARIABLE,
+            token: None,
+        }
+    }
+}
 
 /// Prints the type's name without the secret.
 impl std::fmt::Debug for Secret {
@@ -43,7 +57,7 @@ impl Secret {
     /// # Errors
     /// The token can be guessed, or cannot stand in a header.
     pub fn from_environment() -> Result<Self, Usage> {
-        secret_in(VARIABLE)?.map_or(Ok(Self::default()), |secret| Self::new(&secret))
+        Self::of_variable(VARIABLE)
     }
 
     /// Reads the key from another variable, for servers with a key of their operator.
@@ -51,11 +65,10 @@ impl Secret {
     /// # Errors
     /// The same as for [`Self::from_environment`].
     pub fn of_variable(variable: &'static str) -> Result<Self, Usage> {
-        let Some(secret) = secret_in(variable)? else {
-            return Ok(Self::default());
-        };
-        let token = Token::new(variable, &secret)?;
-        Ok(Self(Some((secret, token))))
+        match secret_in(variable)? {
+            Some(secret) => Self::with(variable, &secret),
+            None => Ok(Self { variable, token: None }),
+        }
     }
 
     /// Checks and stores a token.
@@ -63,17 +76,34 @@ impl Secret {
     /// # Errors
     /// The same as for [`Self::from_environment`].
     pub fn new(secret: &str) -> Result<Self, Usage> {
-        let token = Token::new(VARIABLE, secret)?;
-        Ok(Self(Some((secret.to_owned(), token))))
+        Self::with(VARIABLE, secret)
+    }
+
+    fn with(variable: &'static str, secret: &str) -> Result<Self, Usage> {
+        let token = Some((secret.to_owned(), Token::new(variable, secret)?));
+        Ok(Self { variable, token })
     }
 
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.0.is_some()
+        self.token.is_some()
+    }
+
+    /// Returns what to change if a server rejects the token, or a request without one.
+    pub(crate) fn advice(&self) -> String {
+        key_advice(self.variable, self.is_set())
+    }
+
+    /// Returns a server's text without the token: some servers repeat it.
+    pub(crate) fn hidden(&self, text: &str) -> String {
+        match &self.token {
+            Some((secret, _)) => text.replace(secret.as_str(), "***"),
+            None => text.to_owned(),
+        }
     }
 
     pub(crate) fn show(&self, request: RequestBuilder) -> RequestBuilder {
-        match &self.0 {
+        match &self.token {
             Some((secret, _)) => request.bearer_auth(secret),
             None => request,
         }
@@ -84,7 +114,7 @@ impl Secret {
     /// a browser gets in under its own name.
     pub(crate) fn refuses(&self, request: &HttpRequest) -> Option<(u16, &'static str)> {
         let head = |name| request.headers().get(name).map(header::HeaderValue::as_bytes);
-        match &self.0 {
+        match &self.token {
             Some((_, token)) => (!token.is_shown(head(header::AUTHORIZATION))).then_some((
                 401,
                 "the token is missing or wrong: give both processes the same DYAD_ENGINE_TOKEN",
@@ -127,7 +157,7 @@ pub struct LinkError {
 impl LinkError {
     pub(crate) fn answer(url: &str, reason: impl Into<String>) -> Self {
         Self {
-            url: url.to_owned(),
+            url: shown(url),
             reason: reason.into(),
             is_final: false,
         }
@@ -209,7 +239,7 @@ fn is_this_machine(host: &str) -> bool {
 /// # Errors
 /// It is not a URL, or plaintext to it could be read by others.
 pub(crate) fn judged(url: &str) -> Result<String, Usage> {
-    let wrong = |reason: &str| Usage::new(format!("the URL {url:?} cannot be used: {reason}"));
+    let wrong = |reason: &str| Usage::new(format!("the URL {:?} cannot be used: {reason}", shown(url)));
     let parsed = Url::parse(url).map_err(|error| wrong(&error.to_string()))?;
     let host = parsed.host_str().ok_or_else(|| wrong("it has no host"))?;
     match parsed.scheme() {
@@ -224,14 +254,50 @@ pub(crate) fn judged(url: &str) -> Result<String, Usage> {
     Ok(url.trim_end_matches('/').to_owned())
 }
 
-/// Sends a request and accepts only success.
-pub(crate) async fn ask(request: RequestBuilder, url: &str) -> Result<Response, LinkError> {
-    let response = request.send().await.map_err(|error| LinkError::of(url, error))?;
+/// Returns a URL without its credentials and its query, which may hold a key, for messages.
+pub(crate) fn shown(url: &str) -> String {
+    let Some(mut parsed) = Url::parse(url).ok().filter(Url::has_host) else {
+        let behind = url.rsplit('@').next().unwrap_or_default();
+        return behind.split(['?', '#']).next().unwrap_or_default().to_owned();
+    };
+    // They fail for URLs that cannot have credentials.
+    let _ = parsed.set_username("");
+    let _ = parsed.set_password(None);
+    parsed.set_query(None);
+    parsed.set_fragment(None);
+    parsed.as_str().trim_end_matches('/').to_owned()
+}
+
+/// Returns what to change if a server rejects the key in an environment variable.
+pub(crate) fn key_advice(variable: &str, is_set: bool) -> String {
+    if is_set {
+        format!(
+            "{variable} is set in this process, and the server does not accept its key: correct it, and start again"
+        )
+    } else {
+        format!("{variable} is not set in this process: set it to the server's key, and start again")
+    }
+}
+
+/// Returns true if a status rejects the key, or a request without one.
+pub(crate) fn is_of_key(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+}
+
+/// Sends a request with the token and accepts only success.
+pub(crate) async fn ask(secret: &Secret, request: RequestBuilder, url: &str) -> Result<Response, LinkError> {
+    let sent = secret.show(request).send().await;
+    let response = sent.map_err(|error| LinkError::of(url, error))?;
     let status = response.status();
     if status.is_success() || status == StatusCode::NOT_MODIFIED {
         return Ok(response);
     }
-    Err(refusal(response, url).await)
+    let mut error = refusal(response, url).await;
+    error.reason = secret.hidden(&error.reason);
+    if is_of_key(status) {
+        error.reason = format!("{}; {}", error.reason, secret.advice());
+    }
+    Err(error)
 }
 
 /// Returns the error that an answer without success means, with the beginning of its text.
@@ -280,6 +346,23 @@ mod tests {
                 .message
                 .contains("DYAD_ALLOW_PLAINTEXT")
         );
+    }
+
+    #[test]
+    fn shown_url_has_no_credentials_and_no_query() {
+        for (url, said) in [
+            (
+                "https://me:s3cret@h.example:1/v1/?key=s3cret#s3cret",
+                "https://h.example:1/v1",
+            ),
+            ("http://127.0.0.1:8101/", "http://127.0.0.1:8101"),
+            ("me:s3cret@h:1?s3cret", "h:1"),
+            ("the collector", "the collector"),
+        ] {
+            assert_eq!(shown(url), said);
+        }
+        let error = judged("ftp://me:s3cret@h/?s3cret").unwrap_err().message;
+        assert!(error.contains("\"ftp://h\"") && !error.contains("s3cret"), "{error}");
     }
 
     #[test]

@@ -24,6 +24,16 @@ pub(crate) enum RowPlace {
     Row(u64),
 }
 
+impl RowPlace {
+    /// Returns the file and the place in it, for messages.
+    pub(crate) fn within(self, path: &Path) -> String {
+        match self {
+            Self::Line(line) => format!("{}, line {line}", path.display()),
+            Self::Row(row) => format!("{}, row {row} (from 0)", path.display()),
+        }
+    }
+}
+
 /// A row that was read.
 pub(crate) struct Row<'a> {
     pub(crate) path: &'a Path,

@@ -98,11 +98,14 @@ fn errors_name_file_and_line() {
     let good = "{\"prompt\": \"1+1=\", \"label\": 2}";
     for (bad, reason) in [
         ("{", "not JSON"),
-        ("3", "no JSON object"),
+        ("3", "no JSON object, but 3"),
         ("{\"question\": \"x\", \"label\": 1}", "the row has: question, label"),
         ("{\"prompt\": \"x\"}", "nothing under \"label\""),
         ("{\"prompt\": null, \"label\": 1}", "nothing under \"prompt\""),
-        ("{\"prompt\": 3, \"label\": 1}", "neither a text nor a list"),
+        (
+            "{\"prompt\": 3, \"label\": 1}",
+            "prompt is 3, neither a text nor a list",
+        ),
         ("{\"prompt\": [], \"label\": 1}", "empty"),
         (
             "{\"prompt\": [{\"role\": \"root\", \"content\": \"\"}], \"label\": 1}",
@@ -110,11 +113,11 @@ fn errors_name_file_and_line() {
         ),
         (
             "{\"prompt\": [{\"role\": \"user\"}], \"label\": 1}",
-            "message 0 has no content",
+            "prompt[0].content is missing: write a text",
         ),
         (
             "{\"prompt\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"1\"}]}], \"label\": 1}",
-            "message 0 has tool_calls, which would be lost",
+            "prompt[0].tool_calls would be lost",
         ),
         (
             "{\"prompt\": \"cut \\ud83d\", \"label\": 1}",

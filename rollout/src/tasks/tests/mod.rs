@@ -99,7 +99,10 @@ fn a_task_that_the_workflow_cannot_play_is_found_before_the_run() {
         }
     };
     let error = source.check(judge).unwrap_err().to_string();
-    assert!(error.ends_with("task 2 of tasks: the label is no 1"), "{error}");
+    assert!(
+        error.ends_with("tasks.jsonl, line 3: task 2 of tasks: the label is no 1"),
+        "{error}"
+    );
     let error = source.check(|_| Err("no".to_owned())).unwrap_err().to_string();
     assert!(
         error.contains("task 1 of tasks: no (the first of 2 of 2 tasks, 100.0 %"),
@@ -107,6 +110,59 @@ fn a_task_that_the_workflow_cannot_play_is_found_before_the_run() {
     );
     source.check(|_| Ok(())).unwrap();
     assert_eq!(source.cursor(), Cursor::default(), "nothing was drawn");
+}
+
+#[test]
+fn tasks_of_a_generator_are_checked_from_first_to_last() {
+    for (objects, checked) in [(1, 1), (16, 16), (4096, 4096), (100_000, 4096)] {
+        let text = format!("source = \"generator:signal\"\nparams = {{ objects = {objects} }}");
+        let seen = std::cell::RefCell::new(BTreeSet::new());
+        let note = |task: &Task| {
+            seen.borrow_mut().insert(task.prompt.text().to_owned());
+            Ok(())
+        };
+        open(&text, 0).check(note).unwrap();
+        let seen = seen.into_inner();
+        assert_eq!(seen.len(), checked, "{objects}");
+        assert!(
+            seen.contains("o0") && seen.contains(&format!("o{}", objects - 1)),
+            "{objects}"
+        );
+    }
+    let judge = |task: &Task| match task.prompt.text() {
+        "o15" => Err("no such object".to_owned()),
+        _ => Ok(()),
+    };
+    let error = open("source = \"generator:signal\"", 0).check(judge).unwrap_err();
+    assert_eq!(error.to_string(), "task 16 of signal: no such object");
+}
+
+/// Rows that a filter leaves out count in the place, and each file counts its own.
+#[test]
+fn unplayable_task_of_several_files_is_found_by_file_and_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |label: u64| format!("{{\"prompt\": \"p\", \"label\": {label}}}");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("a.jsonl"), format!("{}\n\n{}\n", row(0), row(1))).unwrap();
+    std::fs::write(path("b.json"), format!("[{}, {}, {}]", row(0), row(1), row(2))).unwrap();
+    for (pattern, filter, wrong, place) in [
+        ("*.json*", "true", 2, "b.json, row 2 (from 0): task 5 of "),
+        ("*.json*", "label > 0", 2, "b.json, row 2 (from 0): task 3 of "),
+        ("*.jsonl", "label > 0", 1, "a.jsonl, line 3: task 1 of "),
+        ("a.json*", "true", 1, "a.jsonl, line 3: task 2 of "),
+    ] {
+        let text = format!("source = \"jsonl:{}\"\nfilter = {filter:?}", path(pattern).display());
+        let mut source = TaskSource::open(&config(&text), 0).unwrap().unwrap();
+        let judge = |task: &Task| match task.label == wrong {
+            true => Err("no".to_owned()),
+            false => Ok(()),
+        };
+        let error = source.check(judge).unwrap_err().to_string();
+        assert!(error.contains(place), "{pattern} {filter}: {error}");
+        let (number, _) = error.split_once(" of ").unwrap();
+        let number: u64 = number.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(error.starts_with(&source.row_place(number - 1).unwrap()), "{error}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::{ToolProgram, Tools};
 use crate::grade::Grader;
 use crate::workflow::program::{Program, Question};
 use crate::workflow::transcript::{Transcript, ask};
-use crate::workflow::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
+use crate::workflow::{Ask, Event, Need, Outcome, RoleSpec, Step, Workflow};
 
 /// A workflow with roles that may call tools.
 pub(crate) struct WithTools {
@@ -150,6 +150,10 @@ impl Workflow for WithTools {
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.inner.check_task(task)
+    }
+
+    fn needs(&self, task: &Task) -> Vec<Need> {
+        self.inner.needs(task)
     }
 
     fn check_tools(&self, task: &Task) -> Result<(), String> {

@@ -99,7 +99,21 @@ fn invalid_tasks_fail_the_schema() {
         (r#"["x"]"#, false),
         (r#"{"prompt":7}"#, false),
         (r#"{"prompt":"x","lable":3}"#, false),
-        (r#"{"prompt":"x","id":7}"#, false),
+        (r#"{"prompt":"x","id":7}"#, true),
+        (r#"{"prompt":"x","id":true}"#, false),
+        (r#"{"prompt":[{"role":"developer","content":"x"}]}"#, true),
+        (r#"{"prompt":[{"role":"assistant","content":null}]}"#, true),
+        (r#"{"prompt":[{"role":"assistant"}]}"#, true),
+        (r#"{"prompt":[{"role":"user","content":null}]}"#, false),
+        (r#"{"prompt":[{"role":"user"}]}"#, false),
+        (
+            r#"{"prompt":[{"role":"user","content":"x","weight":null,"odd":1}]}"#,
+            true,
+        ),
+        (r#"{"prompt":[{"role":"user","content":"x","weight":0}]}"#, true),
+        (r#"{"prompt":[{"role":"user","content":"x","weight":7}]}"#, false),
+        (r#"{"prompt":[{"role":"user","content":"x","type":"image"}]}"#, false),
+        (r#"{"prompt":[{"role":"user","content":"x","reasoning":"y"}]}"#, false),
         (r#"{"prompt":"x","id":""}"#, false),
         (r#"{"prompt":"x","id":"a\nb"}"#, false),
         (r#"{"prompt":"x","metadata":[]}"#, false),
@@ -152,7 +166,8 @@ fn any_task() -> impl Strategy<Value = Value> {
         odd(),
     ];
     let content = prop_oneof![4 => text(), 3 => prop::collection::vec(part, 0..3).prop_map(Value::from), 1 => odd()];
-    let role = prop_oneof![4 => Just(json!("user")), 1 => Just(json!("tools")), 1 => Just(json!("wizard")), 1 => odd()];
+    let others = prop_oneof![Just(json!("assistant")), Just(json!("developer"))];
+    let role = prop_oneof![4 => Just(json!("user")), 2 => others, 1 => Just(json!("tools")), 1 => Just(json!("wizard")), 1 => odd()];
     let message = (role, content).prop_map(|(role, content)| json!({"role": role, "content": content}));
     let prompt = prop_oneof![2 => text(), 4 => prop::collection::vec(message, 0..3).prop_map(Value::from), 1 => odd()];
     let tool = prop_oneof![

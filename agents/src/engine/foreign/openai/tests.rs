@@ -202,3 +202,25 @@ async fn a_rejected_field_is_changed_once_and_for_later_calls() {
         }
     }
 }
+
+#[tokio::test]
+async fn server_that_fails_is_named_by_url_and_key() {
+    for (status, named) in [(401, true), (403, true), (500, false), (400, false)] {
+        let (url, _) = server(vec![Says::Status(status, r#"{"error": "no"}"#)]).await;
+        let known = url.replace("http://", "http://me:s3cret@");
+        let said = made(vec![known], 0).await.unwrap_err().cause.to_string();
+        assert!(
+            said.contains(&url) && said.contains(&format!("HTTP {status}: no")),
+            "{said}"
+        );
+        assert_eq!(
+            said.contains("DYAD_OPENAI_KEY is not set in this process"),
+            named,
+            "{said}"
+        );
+        assert!(
+            !said.contains("s3cret") && !said.contains("DYAD_ENGINE_TOKEN"),
+            "{said}"
+        );
+    }
+}

@@ -74,7 +74,7 @@ impl Target {
         let url = format!("{}/v1/session", self.url);
         let request = self.client.post(&url).header(CONTENT_TYPE, JSON);
         let body = codec::encode_json(&self.hello);
-        let response = link::ask(self.secret.show(request).body(body), &url).await?;
+        let response = link::ask(&self.secret, request.body(body), &url).await?;
         let id = response.headers().get(SESSION).and_then(|id| id.to_str().ok());
         let id = id.ok_or_else(|| LinkError::answer(&url, "it returned no session: is it `dyad engine`?"))?;
         Ok((id.to_owned(), response))
@@ -142,7 +142,7 @@ impl Target {
             return Err(LinkError::too_large(&url, body.len(), LARGEST));
         }
         let request = self.client.post(&url).header(CONTENT_TYPE, BINARY).header(SESSION, id);
-        link::ask(self.secret.show(request).body(body), &url).await.map(drop)
+        link::ask(&self.secret, request.body(body), &url).await.map(drop)
     }
 }
 

@@ -219,7 +219,7 @@ async fn download(
     let url = &wanted.url;
     let query = held.map_or_else(String::new, |held| format!("?held={}", written(held)));
     let request = client.get(format!("{url}/v1/weights{query}"));
-    let mut response = link::ask(host.secret.show(request), url).await?;
+    let mut response = link::ask(&host.secret, request, url).await?;
     if response.status() == StatusCode::NOT_MODIFIED {
         return Ok(None);
     }

@@ -72,8 +72,8 @@ fn messages_are_texts_of_three_roles() {
         "messages[0].refusal"
     );
     assert_eq!(
-        place(json!({"role": "user", "content": "x", "odd": 1})).0,
-        "messages[0].odd"
+        place(json!({"role": "user", "content": "x", "weight": 7})).0,
+        "messages[0].weight"
     );
     assert_eq!(place(json!({"role": "user"})).0, "messages[0].content");
     assert_eq!(place(json!({"role": "king", "content": "x"})).0, "messages[0].role");
@@ -88,7 +88,7 @@ fn messages_as_clients_send_them_are_their_texts() {
         {"role": "user", "content": "b"},
     ]);
     let dressed = json!([
-        {"role": "user", "content": "a", "type": "text", "name": "me"},
+        {"role": "user", "content": "a", "type": "text", "name": "me", "weight": 1, "odd": 1},
         {"role": "assistant", "content": null, "refusal": null, "annotations": [], "audio": null, "tool_calls": [],
          "function_call": null, "provider_specific_fields": {"refusal": null}, "reasoning_content": ""},
         {"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}, "annotations": []}]},

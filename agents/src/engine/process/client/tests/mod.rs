@@ -142,7 +142,7 @@ fn wave() -> Vec<GenerationJob> {
 
 async fn health(serving: &ServingEngine) -> serde_json::Value {
     let url = format!("http://{}/health", serving.address);
-    let answer = link::ask(link::client(Some(SILENCE)).unwrap().get(&url), &url)
+    let answer = link::ask(&Secret::default(), link::client(Some(SILENCE)).unwrap().get(&url), &url)
         .await
         .unwrap();
     serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap()

@@ -21,7 +21,7 @@ async fn an_engine_serves_one_run_and_says_so() {
     let ask = async |hello: Hello| {
         let url = format!("http://{}/v1/session", serving.address);
         let request = client.post(&url).header("content-type", "application/json");
-        let answer = link::ask(request.body(codec::encode_json(&hello)), &url).await;
+        let answer = link::ask(&Secret::default(), request.body(codec::encode_json(&hello)), &url).await;
         answer.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let agent = scene.agent.as_str();
@@ -82,6 +82,17 @@ async fn a_client_without_a_token_gets_neither_weights_nor_work() {
         for wrong in [Secret::default(), other] {
             let answer = wrong.show(request.try_clone().unwrap()).send().await.unwrap();
             assert_eq!(answer.status(), 401);
+            let url = engine.replace("http://", "http://me:s3cret@");
+            let asked = request.try_clone().unwrap();
+            let error = link::ask(&wrong, asked, &url).await.unwrap_err().to_string();
+            let state = if wrong.is_set() {
+                "is set in this process"
+            } else {
+                "is not set in this process"
+            };
+            assert!(error.starts_with(&format!("{engine}: answered 401")), "{error}");
+            assert!(error.contains(&format!("DYAD_ENGINE_TOKEN {state}")), "{error}");
+            assert!(!error.contains("0123456789") && !error.contains("s3cret"), "{error}");
         }
         let answer = secret.show(request).send().await.unwrap();
         assert_ne!(answer.status(), 401, "{answer:?}");
