@@ -72,6 +72,24 @@ fn latest_passes_over_a_run_that_failed_at_its_start() {
         status.contains(" before it played: ") && status.contains(&listen),
         "{status}"
     );
+    let resumed = program.fail(2, &["run", "--resume", "latest", "--steps", "3", "--runs", runs]);
+    assert!(
+        resumed.contains(&format!("--resume {id} continues the newest")),
+        "{resumed}"
+    );
+    assert!(
+        !program.succeed(&["logs", "--runs", runs]).contains(id),
+        "the log says why it failed"
+    );
+}
+
+/// As in scripts of Slurm and Kubernetes.
+#[test]
+fn variable_of_a_launcher_changes_nothing_below_a_supervisor() {
+    let program = program();
+    let config = Small::new().set("run.train_steps", 1).save(&program);
+    let mut running = program.launch("up", &config, &[("MASTER_PORT", "29500")]);
+    running.finish(Duration::from_secs(120));
 }
 
 /// Both processes end well although the run is not done.

@@ -15,7 +15,6 @@ use rollout::workflow::tools::ToolProgram;
 
 use notes::{absent_devices, all_tools, comments, ignored, memory, models, not_here, stock, without_absent};
 
-use super::devices::{self, DeviceReport};
 use super::host_check;
 use crate::base::fault::Usage;
 use crate::cli::clients;
@@ -25,8 +24,7 @@ use crate::policy::memory::Processes;
 
 /// Check a configuration and print it with all defaults
 ///
-/// Prints all problems at once, each with its key path. The exit code is 2 if there is one, or if
-/// the memory of this machine cannot suffice.
+/// Prints all problems at once, each with its key path. The exit code is 2 if there is one.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The run's configuration, such as configs/signal.toml, or a name that `dyad init` lists
@@ -64,26 +62,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
             toml::to_string_pretty(&config)?
         );
     }
-    let reports = devices::reports(&config, Processes::One);
-    suffices(&args.config, &reports)?;
     if args.quiet {
         println!("{}: valid", args.config.display());
     }
     Ok(())
-}
-
-/// Rejects a valid configuration for which a device has too little memory in all.
-fn suffices(path: &Path, reports: &[DeviceReport]) -> anyhow::Result<()> {
-    let short: Vec<String> = reports.iter().filter_map(DeviceReport::shortage).collect();
-    if short.is_empty() {
-        return Ok(());
-    }
-    let message = format!(
-        "{} is valid, and this machine cannot play it:\n  {}",
-        path.display(),
-        short.join("\n  ")
-    );
-    Err(Usage::new(message).into())
 }
 
 /// Reads the configuration at `path`, or returns all its problems.
@@ -238,21 +220,6 @@ mod tests {
         let text = toml::to_string_pretty(&check_text(CONFIG).unwrap()).unwrap();
         assert!(text.contains("max_staleness = 1"), "{text}");
         assert!(check_text(&text).is_ok(), "what is printed is a configuration again");
-    }
-
-    #[test]
-    fn memory_that_cannot_suffice_is_a_wrong_configuration() {
-        let config = RunConfig::parse(CONFIG, Path::new("x.toml")).unwrap();
-        let mut reports = devices::reports(&config, Processes::One);
-        suffices(Path::new("x.toml"), &reports).unwrap();
-        reports[0].total = Some(1 << 10);
-        let error = suffices(Path::new("x.toml"), &reports).unwrap_err();
-        assert_eq!(code(&error), 2);
-        let text = render(&error);
-        assert!(
-            text.contains("device cpu of a, b cannot suffice: ") && text.contains("it has 1.0 KiB"),
-            "{text}"
-        );
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn run(args: &ComposeArgs) -> anyhow::Result<()> {
 
 /// Returns the file that `given` means. A shipped one must be where compose.yaml mounts it.
 fn mountable(given: &Path, folder: Option<&Path>, here: &Path) -> Result<PathBuf, Usage> {
-    let own = here.join("configs").join(given).with_extension("toml");
+    let own = here.join("configs").join(format!("{}.toml", given.display()));
     if !here.join(given).exists() && given.components().count() == 1 && own.is_file() {
         return Ok(own);
     }
@@ -167,10 +167,10 @@ fn unseen(config: &RunConfig, name: &AgentName) -> Option<String> {
         return None;
     };
     let serves = agent.engine.kind == EngineKind::Vllm && engines(config, name).next().is_some();
-    let hidden = serves && path.is_relative() && !paths::is_of_hub(path);
+    let hidden = serves && !paths::is_of_hub(path) && !paths::is_seen_by_vllm(path);
     hidden.then(|| {
         format!(
-            "agents.{name}.model.path is {}, and containers of vLLM see no configs/: write its absolute path",
+            "agents.{name}.model.path is {}, and containers of vLLM see no configs/: write its absolute path on this host",
             path.display()
         )
     })

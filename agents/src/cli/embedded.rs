@@ -179,7 +179,10 @@ pub(super) async fn with_pages(
     }
     export.close().await;
     metering.close().await;
-    saved::save(&bus, &folder, &config.run.broker).await;
+    tokio::select! {
+        () = saved::save(&bus, &folder, &config.run.broker) => {}
+        () = signals.next() => {}
+    }
     bus.close().await;
     servers.stop().await;
     outcome

@@ -12,12 +12,13 @@ use crate::participant;
 use crate::policy::memory::Processes;
 use crate::run_folder::{RunFolder, models};
 
-/// Rejects a run that this machine cannot play.
+/// Rejects a run that this machine cannot play. `folder` is that of a run that continues.
 ///
 /// # Errors
 /// Returns an error that lists everything missing, and what to do.
-pub(super) fn require(config: &RunConfig, processes: Processes) -> anyhow::Result<()> {
+pub(super) fn require(config: &RunConfig, processes: Processes, folder: Option<&RunFolder>) -> anyhow::Result<()> {
     let cache = Cache::of_environment();
+    let config = &without_past_warm_starts(config.clone(), folder);
     let unfit = || {
         let reports = devices::reports(config, processes);
         let files = files::of_tasks(config).into_iter().chain(files::of_agents(config));
@@ -54,11 +55,19 @@ fn alone(config: &RunConfig, name: &AgentName, folder: Option<&RunFolder>) -> Ru
     own.tasks = own.tasks.on("queue".into());
     own.eval.source = None;
     own.eval.suites.clear();
-    let is_warm = folder.is_some_and(|folder| folder.initial(name).is_dir());
-    for agent in own.agents.values_mut().filter(|_| is_warm) {
-        agent.train.warm_start = None;
+    without_past_warm_starts(own, folder)
+}
+
+/// Removes the warm starts that are not made any more: their weights exist, or the agent plays an
+/// earlier opponent.
+fn without_past_warm_starts(mut config: RunConfig, folder: Option<&RunFolder>) -> RunConfig {
+    for (name, agent) in &mut config.agents {
+        let is_made = folder.is_some_and(|folder| folder.initial(name).is_dir());
+        if is_made || agent.past.is_some() {
+            agent.train.warm_start = None;
+        }
     }
-    own
+    config
 }
 
 /// Rejects a coordinator if its data sets, programs or judges cannot be used on this machine.

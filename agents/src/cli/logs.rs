@@ -36,7 +36,9 @@ pub struct LogsArgs {
 }
 
 pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
-    let files = files(&args.run.folder()?, args.name.as_deref())?;
+    // The log of a run that failed at its start says why.
+    let folder = RunFolder::find_newest(&args.run.runs, &args.run.run)?;
+    let files = files(&folder, args.name.as_deref())?;
     let filter = LogFilter {
         level: args.level,
         conversation: args.conversation.clone(),

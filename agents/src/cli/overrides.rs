@@ -12,6 +12,7 @@ use crate::ledger::snapshot;
 use crate::policy::memory::Processes;
 use crate::run_folder::RunFolder;
 use crate::run_folder::input_digests;
+use crate::run_folder::logs::one_line;
 
 /// Options to continue a run.
 #[derive(Debug, Args)]
@@ -44,7 +45,7 @@ impl Resume {
                 .hint("leave out the other settings, or start a new run")
                 .into());
         }
-        let folder = RunFolder::find(&self.runs, run)?;
+        let folder = self.folder(run)?;
         let mut config = folder.config()?;
         let longer = overrides
             .steps
@@ -52,12 +53,38 @@ impl Resume {
             .transpose()?;
         snapshot::verify(&folder, &config)?;
         input_digests::verify(&folder, &config)?;
-        host_check::require(&config, processes)?;
+        host_check::require(&config, processes, Some(&folder))?;
         input_digests::models::verify(&folder, &config)?;
         if let Some(longer) = longer {
             config = longer.begin(&folder, config)?;
         }
         Ok((config, folder))
+    }
+}
+
+impl Resume {
+    /// Returns the folder of the run to continue. With `latest` it must be clear which run that is.
+    fn folder(&self, run: &str) -> anyhow::Result<RunFolder> {
+        let newest = RunFolder::find_newest(&self.runs, run)?;
+        let Some(failed) = newest.run_end()?.failed else {
+            return Ok(newest);
+        };
+        let played = RunFolder::find(&self.runs, run)?;
+        if played == newest {
+            return Ok(newest);
+        }
+        let message = format!(
+            "the newest run, {}, failed before it played: {}",
+            newest.run(),
+            one_line(&failed.reason)
+        );
+        Err(Usage::new(message)
+            .hint(format!(
+                "name the run: --resume {} begins it again, --resume {} continues the newest one that has played",
+                newest.run(),
+                played.run()
+            ))
+            .into())
     }
 }
 

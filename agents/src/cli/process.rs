@@ -99,21 +99,21 @@ struct Process {
 impl Which {
     /// Finds the run of an agent's process, or of a coordinator's. Only a coordinator uses the
     /// state store. A process that this machine cannot run makes no folder.
-    fn open(&self, agent: Option<&AgentName>) -> anyhow::Result<Process> {
+    fn open(&self, opened: &Opened) -> anyhow::Result<Process> {
         let (config, folder) = match &self.config {
             Some(path) => {
                 let config = RunConfig::load_with(path, &self.set)?;
                 let wrong = || Usage::new(format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run));
                 let run = RunId::new(&self.run).ok_or_else(wrong)?;
                 let made = RunFolder::open(&config.run.folder.join(run.as_str())).ok();
-                require(&config, agent, made.as_ref())?;
+                opened.require(&config, made.as_ref())?;
                 let folder = RunFolder::open_or_create(&config.run.folder, &config, run)?;
                 (config, folder)
             }
             None => {
                 let folder = RunFolder::find(&self.runs, &self.run)?;
                 let config = folder.config()?;
-                require(&config, agent, Some(&folder))?;
+                opened.require(&config, Some(&folder))?;
                 (config, folder)
             }
         };
@@ -131,7 +131,7 @@ impl Which {
         };
         for (url, key, needed) in [
             (&urls.broker, "run.broker", true),
-            (&urls.state, "run.state", agent.is_none()),
+            (&urls.state, "run.state", matches!(opened, Opened::Coordinator)),
         ] {
             if needed && (url == "memory:" || url == "local:") {
                 let message = format!("{key} is {url:?}, which other processes cannot reach");
@@ -148,17 +148,28 @@ impl Which {
     }
 }
 
-/// Rejects a process if this machine does not have its files, programs or device. `folder` is the
-/// run's, if it exists.
-fn require(config: &RunConfig, agent: Option<&AgentName>, folder: Option<&RunFolder>) -> anyhow::Result<()> {
-    match agent {
-        Some(name) if !config.agents.contains_key(name) => Err(no_such_agent(name, config)),
-        // A later rank of a launcher reports its own device.
-        Some(_) if Launched::of_environment()?.is_some_and(|launched| launched.rank > 0) => Ok(()),
-        Some(name) => host_check::require_agent(config, name, folder),
-        // A coordinator of an ended run only says so.
-        None if folder.is_some_and(|folder| completion::all(folder, &config.participants())) => Ok(()),
-        None => host_check::require_coordinator(config),
+/// The process that is opened.
+enum Opened<'a> {
+    Coordinator,
+    Agent(&'a AgentName),
+    /// A rank above the first, which reports its own device.
+    LaterRank(&'a AgentName),
+}
+
+impl Opened<'_> {
+    /// Rejects the process if this machine does not have its files, programs or device. `folder` is
+    /// the run's, if it exists.
+    fn require(&self, config: &RunConfig, folder: Option<&RunFolder>) -> anyhow::Result<()> {
+        match self {
+            Self::Agent(name) | Self::LaterRank(name) if !config.agents.contains_key(*name) => {
+                Err(no_such_agent(name, config))
+            }
+            Self::LaterRank(_) => Ok(()),
+            Self::Agent(name) => host_check::require_agent(config, name, folder),
+            // A coordinator of an ended run only says so.
+            Self::Coordinator if folder.is_some_and(|folder| completion::all(folder, &config.participants())) => Ok(()),
+            Self::Coordinator => host_check::require_coordinator(config),
+        }
     }
 }
 
@@ -169,8 +180,13 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         Some(_) => None,
         None => Launched::of_environment()?,
     };
-    let process = args.which.open(Some(&args.name))?;
-    if let Some(launched) = launched.as_ref().filter(|launched| launched.rank > 0) {
+    let later = launched.as_ref().filter(|launched| launched.rank > 0);
+    let opened = match later {
+        Some(_) => Opened::LaterRank(&args.name),
+        None => Opened::Agent(&args.name),
+    };
+    let process = args.which.open(&opened)?;
+    if let Some(launched) = later {
         let start = Start::Launched(launched.clone());
         return later_rank(&process.folder, &process.config, &args.name, &start);
     }
@@ -245,7 +261,7 @@ async fn play_agent(
 
 /// Runs `dyad coordinator`.
 pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
-    let process = args.which.open(None)?;
+    let process = args.which.open(&Opened::Coordinator)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "coordinator", None))?;
     if completion::all(&process.folder, &process.config.participants()) {
         tracing::info!("every agent has ended; nothing to do");
@@ -370,8 +386,11 @@ mod tests {
             broker: Some("amqp://127.0.0.1:1/x".into()),
             state: Some("redis://127.0.0.1:1".into()),
         };
-        for (agent, key) in [(Some(&a), "agents.a.chat_template"), (None, "tasks.source")] {
-            let error = which.open(agent).map(drop).unwrap_err();
+        for (opened, key) in [
+            (Opened::Agent(&a), "agents.a.chat_template"),
+            (Opened::Coordinator, "tasks.source"),
+        ] {
+            let error = which.open(&opened).map(drop).unwrap_err();
             assert_eq!(code(&error), 2);
             assert!(error.to_string().contains(key), "{error}");
             assert!(!base.path().join("given-1").exists());

@@ -40,7 +40,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         let config = settled(config, Processes::One)?;
-        host_check::require(&config, Processes::One)?;
+        host_check::require(&config, Processes::One, None)?;
         let problems = crate::participant::unreachable(&config);
         if !problems.is_empty() {
             return Err(problems_error(&problems));

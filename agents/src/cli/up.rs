@@ -35,7 +35,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
         let mut config = super::run::settled(config, Processes::Each)?;
-        host_check::require(&config, Processes::Each)?;
+        host_check::require(&config, Processes::Each, None)?;
         one_port_for_many(&config)?;
         MetricsPlan::of(&config)?;
         // Processes share no memory: embedded services become private servers.

@@ -1,7 +1,6 @@
 //! Reads the fields that only `/v1/chat/completions` has: messages.
 
-use broker::codec::excerpt;
-use broker::protocol::turn::{Message, MessageFault};
+use broker::protocol::turn::{FaultKind, Message, MessageFault};
 use serde_json::Value;
 
 use super::client_request::{MOST_LIKELY, Prompt};
@@ -48,28 +47,17 @@ pub(super) fn conversation(fields: &mut JsonFields) -> Result<Prompt, RequestErr
 }
 
 fn message(value: &Value, at: usize) -> Result<Message, RequestError> {
-    let place = format!("messages[{at}]");
-    let message = Message::read_text(value).map_err(|fault| refusal(fault.within(&place)))?;
-    let role = format!("{place}.role");
-    match message.role.as_str() {
-        "system" | "user" | "assistant" => Ok(message),
-        "tool" | "function" => Err(RequestError::not_done(
-            role,
-            "agents call no tools, so none answers; leave the message out",
-        )),
-        _ => Err(RequestError::wrong(
-            role,
-            format!(
-                "is {}: write system, user or assistant",
-                excerpt(&message.role.as_str().into())
-            ),
-        )),
-    }
+    Message::read_request(value).map_err(|fault| refusal(fault.within(&format!("messages[{at}]"))))
 }
 
 fn refusal(fault: MessageFault) -> RequestError {
+    let code = match fault.kind {
+        FaultKind::Wrong => None,
+        FaultKind::Unsupported => Some("unsupported_parameter"),
+        FaultKind::Unknown => Some("unknown_parameter"),
+    };
     RequestError {
-        code: fault.is_unsupported.then_some("unsupported_parameter"),
+        code,
         ..RequestError::wrong(fault.path, fault.problem)
     }
 }

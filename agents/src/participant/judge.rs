@@ -109,13 +109,10 @@ impl Server {
             }
             let busy = status.is_server_error()
                 || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
-            let advice = if link::is_of_key(status) {
-                format!("; {}", link::key_advice(&self.variable, self.key.is_some()))
-            } else {
-                String::new()
-            };
+            let head = self.head(&text);
+            let advice = link::key_advice(status.as_u16(), &head, &self.variable, self.key.is_some());
             return Err(Trouble {
-                reason: format!("answered {status}: {}{advice}", self.head(&text)),
+                reason: format!("answered {status}: {head}{advice}"),
                 is_final: !busy,
                 pause,
             });

@@ -15,7 +15,9 @@ pub fn check_programs(config: &RunConfig) -> Vec<Problem> {
     let tools = config.tools.iter();
     let tools = tools.map(|(name, tool)| (format!("tools.{name}.kind"), tool.kind.as_str()));
     let all = std::iter::once(("workflow.kind".to_owned(), config.workflow.kind.as_str()));
+    // Only `dyad eval` plays the other suites.
     let suites = config.eval.suites.iter();
+    let suites = suites.filter(|(_, suite)| suite.every.is_some_and(|every| every > 0));
     let suites = suites.filter_map(|(name, suite)| {
         let kind = suite.grader.as_deref()?;
         Some((format!("eval.suites.{name}.grader"), kind))

@@ -284,6 +284,8 @@ async fn failing_judge_is_named_by_its_url_and_its_key() {
         );
         let named = "DYAD_JUDGE_KEY_THAT_IS_NOT_SET is not set in this process";
         assert_eq!(said.contains(named), advice, "{said}");
+        let correct = "set it to the server's key";
+        assert_eq!(said.contains(correct), status.starts_with("401"), "{said}");
         assert!(!said.contains("s3cret"), "{said}");
     }
 }

@@ -33,6 +33,20 @@ impl RunFolder {
     /// Finds the run for `which`: a folder, `latest`, a run id below `base`, or a unique prefix of
     /// one. `latest` is the newest run that did not fail before it played, if there is one.
     pub fn find(base: &Path, which: &str) -> Result<Self, FolderError> {
+        Self::find_by(base, which, latest)
+    }
+
+    /// Finds the run for `which` like [`RunFolder::find`], but `latest` is the newest run, played
+    /// or not.
+    pub fn find_newest(base: &Path, which: &str) -> Result<Self, FolderError> {
+        Self::find_by(base, which, |runs| Ok(newest_first(runs)?.into_iter().next()))
+    }
+
+    fn find_by(
+        base: &Path,
+        which: &str,
+        latest: impl Fn(Vec<(RunInfo, PathBuf)>) -> Result<Option<Self>, FolderError>,
+    ) -> Result<Self, FolderError> {
         let path = Path::new(which);
         if path.join("run.json").is_file() {
             return Self::open(path);
@@ -65,12 +79,10 @@ impl RunFolder {
     }
 }
 
-/// Returns the newest run that did not fail before it played, else the newest. Says so on standard
-/// error if a newer one failed: the user may mean that one.
-fn latest(mut runs: Vec<(RunInfo, PathBuf)>) -> Result<Option<RunFolder>, FolderError> {
-    runs.sort_by_key(|(info, _)| std::cmp::Reverse(info.created_ms));
-    let folders = runs.iter().map(|(_, path)| RunFolder::open(path));
-    let folders = folders.collect::<Result<Vec<_>, _>>()?;
+/// Returns the newest run that did not fail before it played, else the newest. Prints a note if a
+/// newer one failed: the user may mean that one.
+fn latest(runs: Vec<(RunInfo, PathBuf)>) -> Result<Option<RunFolder>, FolderError> {
+    let folders = newest_first(runs)?;
     let failure = |folder: &RunFolder| folder.run_end().ok().and_then(|end| end.failed);
     let Some(newest) = folders.first() else {
         return Ok(None);
@@ -89,6 +101,11 @@ fn latest(mut runs: Vec<(RunInfo, PathBuf)>) -> Result<Option<RunFolder>, Folder
         );
     }
     Ok(Some(chosen.clone()))
+}
+
+fn newest_first(mut runs: Vec<(RunInfo, PathBuf)>) -> Result<Vec<RunFolder>, FolderError> {
+    runs.sort_by_key(|(info, _)| std::cmp::Reverse(info.created_ms));
+    runs.iter().map(|(_, path)| RunFolder::open(path)).collect()
 }
 
 pub(crate) fn read_info(path: &Path) -> Result<RunInfo, FolderError> {
@@ -182,6 +199,8 @@ mod tests {
 
         second.set_failed("the port is taken").unwrap();
         assert_eq!(find("latest").unwrap(), *first.run(), "the newest that played");
+        let newest = RunFolder::find_newest(base.path(), "latest").unwrap();
+        assert_eq!(newest.run(), second.run(), "played or not");
         first.set_failed("the port is taken").unwrap();
         assert_eq!(find("latest").unwrap(), *second.run(), "none has played");
         second.set_continued().unwrap();

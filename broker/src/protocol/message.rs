@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::json;
 
-pub use fault::MessageFault;
+pub use fault::{FaultKind, MessageFault};
 
 /// One message of a chat. In JSON its content is a text, or a list of parts as in OpenAI's API:
 /// `{"type": "text", "text": ".."}` and `{"type": "image_url", "image_url": {"url": ".."}}`.
@@ -33,6 +33,24 @@ pub struct Image {
     /// `https://..`, `http://..` or `data:image/..`. dyad never opens it: it passes it to the
     /// server that sees images.
     pub url: String,
+}
+
+impl Image {
+    /// Checks an image's URL.
+    ///
+    /// # Errors
+    /// Shows its beginning and the right form.
+    pub fn check(url: &str) -> Result<(), MessageFault> {
+        let known = ["https://", "http://", "data:image/"];
+        let sound = |c: char| !c.is_whitespace() && !c.is_control();
+        if known.iter().any(|begin| url.starts_with(begin)) && url.chars().all(sound) {
+            return Ok(());
+        }
+        let begin: String = url.chars().take(80).collect();
+        let problem =
+            format!("is {begin:?}: an image's url begins with https://, http:// or data:image/ and has no white space");
+        Err(MessageFault::new("", problem))
+    }
 }
 
 impl Message {
@@ -100,9 +118,6 @@ impl JsonSchema for Message {
         if let Some(fields) = fields {
             let padding = json!({"enum": [null, false, "", [], {}]});
             fields.extend(read::SAID_ELSEWHERE.map(|field| (field.to_owned(), padding.clone())));
-            fields.insert("type".into(), json!({"enum": [null, "text", "message"]}));
-            let weight = json!({"type": ["number", "null"], "minimum": 0, "maximum": 1});
-            fields.insert("weight".into(), weight);
             if let Some(content) = fields.get_mut("content") {
                 *content = json!({"anyOf": [content.take(), {"type": "null"}]});
             }
@@ -160,20 +175,6 @@ struct Url {
     /// passes it to the server that sees images.
     #[schemars(regex(pattern = "^(https://|http://|data:image/)\\S*$"))]
     url: String,
-}
-
-/// An image with an invalid reference.
-#[derive(Debug, thiserror::Error)]
-#[error("is {0:?}: an image's url begins with https://, http:// or data:image/ and has no white space")]
-struct NoImage(String);
-
-fn image(url: String, at: u32) -> Result<Image, NoImage> {
-    let known = ["https://", "http://", "data:image/"];
-    let sound = |c: char| !c.is_whitespace() && !c.is_control();
-    if known.iter().any(|begin| url.starts_with(begin)) && url.chars().all(sound) {
-        return Ok(Image { at, url });
-    }
-    Err(NoImage(url.chars().take(80).collect()))
 }
 
 impl From<Message> for Said {

@@ -135,9 +135,9 @@ impl TaskTool {
 pub struct Task {
     /// Names the task within the run; tasks with the same id are played once. Without an id, the
     /// AMQP `message_id` is used, or else the body's hash. At most 200 bytes of UTF-8, which may be
-    /// fewer characters. A number means its text.
+    /// fewer characters. A whole number of 64 bits means its text.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_id")]
-    #[schemars(extend("type" = ["string", "number", "null"]), length(min = 1, max = MAX_TASK_ID), regex(pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
+    #[schemars(extend("type" = ["string", "integer", "null"], "minimum" = i64::MIN, "maximum" = u64::MAX), length(min = 1, max = MAX_TASK_ID), regex(pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub id: Option<String>,
     /// The workflow of the task. If given, it must be the run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,12 +157,13 @@ pub struct Task {
     pub tools: Option<Vec<TaskTool>>,
 }
 
-/// Returns a task's id: a text, or a number as its text, for tables often count their rows.
+/// Returns a task's id: a text, or a whole number of 64 bits as its text, for tables often count
+/// their rows. JSON's readers round other numbers, so that different ones would be the same id.
 #[must_use]
 pub fn id_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        Value::Number(number) if !number.is_f64() => Some(number.to_string()),
         _ => None,
     }
 }
@@ -170,9 +171,10 @@ pub fn id_of(value: &Value) -> Option<String> {
 fn read_id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     match Value::deserialize(from)? {
         Value::Null => Ok(None),
+        Value::Number(number) if number.is_f64() => Err(D::Error::custom("write it as a text")),
         value => id_of(&value)
             .map(Some)
-            .ok_or_else(|| D::Error::custom("write a text or a number")),
+            .ok_or_else(|| D::Error::custom("write a text or a whole number")),
     }
 }
 
@@ -312,12 +314,19 @@ mod tests {
 
     #[test]
     fn number_as_an_id_is_its_text() {
-        for (id, text) in [("5", "5"), ("2.5", "2.5"), ("\"5\"", "5")] {
+        for (id, text) in [
+            ("5", "5"),
+            ("-5", "-5"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("\"5\"", "5"),
+        ] {
             let line = format!(r#"{{"prompt":"x","id":{id}}}"#);
             let task = Task::parse(line.as_bytes(), 1000).unwrap();
             assert_eq!(task.resolve_id(Some("other"), line.as_bytes()), text);
         }
-        assert_eq!(id_of(&Value::Bool(true)), None);
+        for wrong in ["true", "2.5", "12345678901234567890123"] {
+            assert_eq!(id_of(&serde_json::from_str(wrong).unwrap()), None, "{wrong}");
+        }
     }
 
     #[test]
@@ -329,8 +338,15 @@ mod tests {
                 r#"{"prompt":[{"role":"user"}]}"#,
                 "prompt[0].content is missing: write a text",
             ),
-            (r#"{"prompt":"x","id":true}"#, "id is true: write a text or a number"),
-            (r#"{"prompt":"x","id":[5]}"#, "id is [5]: write a text or a number"),
+            (
+                r#"{"prompt":"x","id":true}"#,
+                "id is true: write a text or a whole number",
+            ),
+            (r#"{"prompt":"x","id":2.5}"#, "id is 2.5: write it as a text"),
+            (
+                r#"{"prompt":"x","id":[5]}"#,
+                "id is [5]: write a text or a whole number",
+            ),
             (r#"{"prompt":"x","workflow":3}"#, "workflow is 3: write the name"),
             (r#"{"prompt":"x","metadata":[]}"#, "metadata is []: write an object"),
             (

@@ -6,7 +6,7 @@ use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-pub use super::message::{Image, Message, MessageFault};
+pub use super::message::{FaultKind, Image, Message, MessageFault};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
 use configs::RoleName;

@@ -62,8 +62,13 @@ impl Keys {
                 let most = MAX_TASK_ID.saturating_sub(PASS + self.before);
                 let found = given(key)?;
                 let wrong = || {
+                    // Reading has rounded it.
+                    let wanted = match found.is_f64() {
+                        true => "it as a text",
+                        false => "a text or a whole number",
+                    };
                     let found = excerpt(found);
-                    format!("{key} is no id, but {found}: write a text or a number of {most} bytes at most")
+                    format!("{key} is {found}: write {wanted} of {most} bytes at most")
                 };
                 Some(id(found, most).ok_or_else(wrong)?)
             }
@@ -172,6 +177,17 @@ fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     step(value, key).or_else(|| key.split('.').try_fold(value, step))
 }
 
+/// Returns an id, also of a column that pandas made floats of. Larger floats were rounded when they
+/// were read, so that different ones would be the same id.
 fn id(value: &Value, most: usize) -> Option<String> {
-    id_of(value).filter(|id| !id.is_empty() && id.len() <= most && !id.chars().any(char::is_control))
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let float = || {
+        value
+            .as_f64()
+            .filter(|float| float.abs() < EXACT)
+            .map(|_| value.to_string())
+    };
+    id_of(value)
+        .or_else(float)
+        .filter(|id| !id.is_empty() && id.len() <= most && !id.chars().any(char::is_control))
 }

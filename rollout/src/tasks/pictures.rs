@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use broker::codec::excerpt;
 use broker::protocol::task::Prompt;
-use broker::protocol::turn::{Message, MessageFault};
+use broker::protocol::turn::{Image, Message, MessageFault};
 use serde_json::{Value, json};
 
 /// The mark for an image in a text, in data sets of verl, slime and TRL.
@@ -13,9 +13,10 @@ const PLACE: &str = "<image>";
 /// Returns the references in a column: one or a list of URLs, `{url}` or Hugging Face's `{bytes,
 /// path}`.
 pub(super) fn urls(column: &Value) -> Result<Vec<String>, MessageFault> {
-    let read = |image: &Value, place: &str| {
-        let found = url(image).and_then(checked);
-        found.map_err(|problem| MessageFault::new(place, problem))
+    let read = |image: &Value, place: &str| -> Result<String, MessageFault> {
+        let found = url(image).map_err(|problem| MessageFault::new(place, problem))?;
+        Image::check(&found).map_err(|fault| fault.within(place))?;
+        Ok(found)
     };
     match column {
         Value::Array(list) => {
@@ -39,15 +40,6 @@ fn url(image: &Value) -> Result<String, String> {
             "is {}, neither a URL nor {{url}} nor {{bytes, path}}: write one of them",
             excerpt(image)
         )),
-    }
-}
-
-/// Returns a URL that a message may show.
-fn checked(url: String) -> Result<String, String> {
-    let message = json!({ "role": "user", "content": [{ "type": "image_url", "image_url": url }] });
-    match Message::read(&message) {
-        Ok(_) => Ok(url),
-        Err(fault) => Err(fault.problem),
     }
 }
 
@@ -158,6 +150,14 @@ mod tests {
             (places(&shown), shown.text()),
             (vec![(1, 0), (1, 13)], "left, right: ?")
         );
+    }
+
+    #[test]
+    fn empty_part_may_hold_the_place_of_an_image_of_the_column() {
+        let parts = json!([{"type": "image", "text": ""}, {"type": "text", "text": "what?"}]);
+        let prompt = Prompt::read(&json!([{"role": "user", "content": parts}])).unwrap();
+        let shown = show(prompt, vec!["https://x.org/a.png".into()]).unwrap();
+        assert_eq!((places(&shown), shown.text()), (vec![(0, 0)], "what?"));
     }
 
     #[test]

@@ -86,20 +86,21 @@ pub fn write_tokenizer(folder: &Path, config: &TokenizerConfig) -> Result<(), Te
     write(folder, "generation_config.json", &generation)
 }
 
-/// Returns the number of tokens of a chat that is ready for an answer, in the built-in template. A
-/// text that spells control tokens may have more: its pieces are encoded one by one.
+/// Returns the number of tokens of a chat that is ready for an answer, in the built-in template,
+/// which does not show the list of tools. A text that spells control tokens may have more: its
+/// pieces are encoded one by one.
 #[must_use]
 pub fn tokens_of_chat(config: &TokenizerConfig, messages: &[Message]) -> usize {
-    let said = |message: &Message| message.role == "assistant";
-    let of_texts = messages.iter().map(|message| tokens_of_text(config, &message.content));
-    let around = 2 * messages.iter().filter(|message| said(message)).count();
+    let said: Vec<&Message> = messages.iter().filter(|message| message.is_said()).collect();
+    let of_texts = said.iter().map(|message| tokens_of_text(config, &message.content));
+    let around = 2 * said.iter().filter(|message| message.role == "assistant").count();
     // The token that begins the answer.
-    of_texts.sum::<usize>() + around + line_breaks(config, messages) + 1
+    of_texts.sum::<usize>() + around + line_breaks(config, &said) + 1
 }
 
 /// Returns the number of line breaks between messages in a row, where they are tokens.
-fn line_breaks(config: &TokenizerConfig, messages: &[Message]) -> usize {
-    let in_a_row = |pair: &&[Message]| pair.iter().all(|message| message.role != "assistant");
+fn line_breaks(config: &TokenizerConfig, messages: &[&Message]) -> usize {
+    let in_a_row = |pair: &&[&Message]| pair.iter().all(|message| message.role != "assistant");
     match config {
         TokenizerConfig::Bytes => messages.windows(2).filter(in_a_row).count(),
         TokenizerConfig::Words(_) => 0,

@@ -260,6 +260,15 @@ fn counted_tokens_of_a_chat_are_those_of_the_codec() {
         ],
         vec![("assistant", "s1"), ("assistant", "s2")],
         vec![("user", "")],
+        // The built-in template does not show the list of tools.
+        vec![
+            (
+                Message::TOOLS,
+                r#"[{"type": "function", "function": {"name": "s1 s2"}}]"#,
+            ),
+            ("system", "s1"),
+            ("user", "s2"),
+        ],
     ] {
         let chat: Vec<Message> = chat.into_iter().map(|(role, text)| Message::new(role, text)).collect();
         for (codec, config) in [

@@ -38,12 +38,12 @@ impl Finding {
         }
     }
 
-    /// A finding about a device, or `None` if this machine has it.
+    /// A finding about a device, or `None` if this machine has it and its memory can suffice.
     pub(super) fn device(report: &DeviceReport) -> Option<Self> {
-        let missing = report.missing.as_ref()?;
+        let why = report.missing.clone().or_else(|| report.shortage())?;
         Some(Self::NotHere {
             key: format!("device {} of {}", report.device, report.agents()),
-            why: missing.clone(),
+            why,
         })
     }
 

@@ -1,7 +1,8 @@
 //! The files, folders and programs that a configuration names, and their mounts.
 //!
-//! compose.yaml mounts `configs/` at the working directory, so relative paths below it work in
-//! every container. Other absolute paths are mounted where they are. Everything else is refused.
+//! compose.yaml mounts `configs/` and the volume `runs` at the working directory, so relative paths
+//! below them work in the containers. Absolute paths that exist on this host are mounted where they
+//! are, unless the container has its own. Other relative paths are refused.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,8 +11,13 @@ use rollout::hub_cache::Name;
 
 use crate::cli::host_check;
 
-/// The home of the containers' user. Paths below it are the container's own.
+/// The home of the containers' user, and the working directory.
 const HOME: &str = "/var/lib/dyad";
+const CONFIGS: &str = "/var/lib/dyad/configs";
+/// The volume that all services share.
+const RUNS: &str = "/var/lib/dyad/runs";
+/// Paths below these folders are the container's own, not the host's.
+const OWN: [&str; 3] = ["/configs", "/opt/dyad", HOME];
 /// Folders that every container needs as its image has them.
 const OF_IMAGE: [&str; 10] = [
     "/bin",
@@ -61,12 +67,50 @@ pub(super) fn named(config: &RunConfig) -> Vec<NamedPath> {
     let agents = config.participants().into_iter();
     let agents = agents.flat_map(|name| of_agent(&name, &config.agents[&name]));
     let all = of_tasks(config).into_iter().chain(of_workflow(config));
-    all.chain(of_tools(config)).chain(agents).collect()
+    all.chain(programs(config))
+        .chain(of_tools(config))
+        .chain(agents)
+        .collect()
+}
+
+/// Returns the programs that the workflow, graders, suites and tools start.
+pub(super) fn programs(config: &RunConfig) -> Vec<NamedPath> {
+    let own = std::iter::once(("workflow.kind".to_owned(), config.workflow.kind.as_str()));
+    let graders = config.graders.iter();
+    let graders = graders.map(|(name, grader)| (format!("graders.{name}.kind"), grader.kind.as_str()));
+    let suites = config.eval.suites.iter();
+    let suites =
+        suites.filter_map(|(name, suite)| Some((format!("eval.suites.{name}.grader"), suite.grader.as_deref()?)));
+    let of_workflow = own.chain(graders).chain(suites);
+    let of_workflow = of_workflow.map(|(key, kind)| (key, kind, Reader::Workflow));
+    let tools = config.tools.iter();
+    let tools = tools.map(|(name, tool)| (format!("tools.{name}.kind"), tool.kind.as_str(), Reader::Coordinator));
+    let program = |(key, kind, reader): (String, &str, Reader)| {
+        let path = kind.strip_prefix(PROCESS)?;
+        Some(read(&key, Path::new(path), reader))
+    };
+    of_workflow.chain(tools).filter_map(program).collect()
 }
 
 /// Returns true if this is a name of the Hugging Face Hub, and no folder here has it.
 pub(super) fn is_of_hub(path: &Path) -> bool {
     path.is_relative() && !path.exists() && path.to_str().and_then(Name::read).is_some()
+}
+
+/// Returns true if a source of tasks is a name of the Hugging Face Hub.
+pub(super) fn is_source_of_hub(source: &str) -> bool {
+    source.starts_with("hf:") && rollout::tasks::place(source).is_some_and(is_of_hub)
+}
+
+/// Returns the absolute path that containers use for a path of the configuration.
+pub(super) fn inside(path: &Path) -> PathBuf {
+    Path::new(HOME).join(path)
+}
+
+/// Returns true if containers of vLLM have the path: they mount it, or the volume has it.
+pub(super) fn is_seen_by_vllm(path: &Path) -> bool {
+    let path = inside(path);
+    path.starts_with(RUNS) || !OWN.iter().any(|own| path.starts_with(own))
 }
 
 /// Returns the mounts of a service. A path below a mounted folder needs none of its own.
@@ -97,11 +141,10 @@ fn of_tasks(config: &RunConfig) -> Vec<NamedPath> {
 
 fn of_source(key: &str, source: &str, reader: Reader) -> Option<NamedPath> {
     let path = rollout::tasks::place(source)?;
-    let hub = source.starts_with("hf:") && is_of_hub(path);
-    (!hub).then(|| read(key, path, reader))
+    (!is_source_of_hub(source)).then(|| read(key, path, reader))
 }
 
-/// Returns the templates, examples, programs and judges' templates.
+/// Returns the templates, examples and judges' templates.
 fn of_workflow(config: &RunConfig) -> Vec<NamedPath> {
     let workflow = |key: String, path: &Path| read(&key, path, Reader::Workflow);
     let mut all = Vec::new();
@@ -111,14 +154,6 @@ fn of_workflow(config: &RunConfig) -> Vec<NamedPath> {
         let files = files.filter_map(|(name, value)| Some((name, value.as_str()?)));
         all.extend(files.map(|(name, file)| workflow(format!("workflow.params.{table}.{name}"), file.as_ref())));
     }
-    let graders = config.graders.iter();
-    let kinds = graders.map(|(name, grader)| (format!("graders.{name}.kind"), grader.kind.as_str()));
-    let suites = config.eval.suites.iter();
-    let suites =
-        suites.filter_map(|(name, suite)| Some((format!("eval.suites.{name}.grader"), suite.grader.as_deref()?)));
-    let own = std::iter::once(("workflow.kind".to_owned(), config.workflow.kind.as_str()));
-    let programs = own.chain(kinds).chain(suites);
-    all.extend(programs.filter_map(|(key, kind)| Some(workflow(key, kind.strip_prefix(PROCESS)?.as_ref()))));
     let judges = config.graders.iter();
     all.extend(judges.filter_map(|(name, grader)| {
         let template = grader.judge.as_ref()?.template.as_ref()?;
@@ -129,8 +164,7 @@ fn of_workflow(config: &RunConfig) -> Vec<NamedPath> {
 
 fn of_tools(config: &RunConfig) -> impl Iterator<Item = NamedPath> {
     config.tools.iter().filter_map(|(name, tool)| {
-        let kind = &tool.kind;
-        let path = kind.strip_prefix("corpus:").or_else(|| kind.strip_prefix(PROCESS))?;
+        let path = tool.kind.strip_prefix("corpus:")?;
         Some(read(&format!("tools.{name}.kind"), path.as_ref(), Reader::Coordinator))
     })
 }
@@ -154,12 +188,7 @@ fn of_agent(name: &AgentName, agent: &AgentConfig) -> Vec<NamedPath> {
             Reader::Agent(name.clone()),
         ));
     }
-    let words = agent
-        .train
-        .command
-        .iter()
-        .map(Path::new)
-        .filter(|word| is_own_file(word));
+    let words = of_command(&agent.train.command);
     all.extend(words.map(|word| read(&key("train.command"), word, Reader::Agent(name.clone()))));
     let weights = agent.engine.weights_folder.iter();
     all.extend(weights.map(|path| NamedPath {
@@ -169,12 +198,21 @@ fn of_agent(name: &AgentName, agent: &AgentConfig) -> Vec<NamedPath> {
     all
 }
 
-/// Returns true if a word of a command names a file of this host that no image has.
-fn is_own_file(word: &Path) -> bool {
-    let system = ["/bin", "/lib", "/sbin", "/usr"]
-        .iter()
-        .any(|folder| word.starts_with(folder));
-    !system && word.exists()
+/// Returns the words of a command that are paths: its program, and absolute names of files.
+fn of_command(words: &[String]) -> impl Iterator<Item = &Path> {
+    let is_path = |(index, word): &(usize, &Path)| {
+        let system = ["/bin", "/lib", "/sbin", "/usr"]
+            .iter()
+            .any(|folder| word.starts_with(folder));
+        // A program without `/` is looked up in PATH.
+        let is_program = *index == 0 && word.as_os_str().to_string_lossy().contains('/');
+        match word.is_absolute() {
+            true => !system && (is_program || word.is_file()),
+            false => is_program && word.is_file(),
+        }
+    };
+    let words = words.iter().map(Path::new).enumerate();
+    words.filter(is_path).map(|(_, word)| word)
 }
 
 fn read(key: &str, path: &Path, reader: Reader) -> NamedPath {
@@ -194,14 +232,23 @@ impl NamedPath {
             return Some(format!("{key} is {shown}: write it without `..`"));
         }
         if self.path.is_relative() {
-            let wrong = match (is_below_configs(&self.path), self.read_only) {
-                (true, true) => return None,
-                (_, false) => "write its absolute path",
-                _ => "move it below configs/, which is mounted, or write its absolute path",
+            let inside = inside(&self.path);
+            let fix = match self.read_only {
+                _ if inside.starts_with(RUNS) => return None,
+                true if inside.starts_with(CONFIGS) => return None,
+                true => "move it below configs/, which is mounted, or write its absolute path",
+                false => "write its absolute path",
             };
-            return Some(format!("{key} is {shown}: {wrong}"));
+            return Some(format!("{key} is {shown}: {fix}"));
         }
-        let mount = self.mount()?.path;
+        let mount = self.place()?;
+        // The user's home has keys and tokens that no container may read.
+        if home().starts_with(&mount) {
+            return Some(format!(
+                "{key} is {shown}, and containers would see all of {}: put the files into a folder of their own",
+                mount.display()
+            ));
+        }
         let hides = OF_IMAGE.iter().any(|own| Path::new(own).starts_with(&mount));
         hides.then(|| {
             format!(
@@ -211,13 +258,40 @@ impl NamedPath {
         })
     }
 
+    /// Returns a note if this host does not have the path.
+    pub(super) fn note(&self) -> Option<String> {
+        self.place().filter(|place| !place.exists())?;
+        let need = match self.read_only {
+            true => "the image or a volume must have it",
+            false => "make it, writable for user 10001; docker compose would make it for root",
+        };
+        Some(format!(
+            "{} ({}) is not on this host: {need}",
+            self.path.display(),
+            self.key
+        ))
+    }
+
+    /// Mounts what this host has, and folders to write, which docker compose makes.
     fn mount(&self) -> Option<Mount> {
-        let wanted = self.path.is_absolute() && !self.path.starts_with(HOME);
-        wanted.then(|| Mount {
-            path: whole(&self.path),
+        let path = self.place().filter(|place| !self.read_only || place.exists())?;
+        Some(Mount {
+            path,
             read_only: self.read_only,
         })
     }
+
+    /// Returns the path to mount; none if the container has its own.
+    fn place(&self) -> Option<PathBuf> {
+        let own = OWN.iter().any(|own| self.path.starts_with(own));
+        (self.path.is_absolute() && !own).then(|| whole(&self.path))
+    }
+}
+
+/// Returns the user's home folder; `/` if it is unknown.
+fn home() -> PathBuf {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    home.map_or_else(|| "/".into(), PathBuf::from)
 }
 
 /// Returns the path to mount: the folder of a pattern, or the repository of a snapshot, because the
@@ -231,9 +305,4 @@ fn whole(path: &Path) -> PathBuf {
     let is_snapshots = |folder: &&Path| folder.ends_with("snapshots") && folder.with_file_name("blobs").is_dir();
     let repository = fixed.ancestors().find(is_snapshots).and_then(Path::parent);
     repository.map_or_else(|| fixed.clone(), Path::to_owned)
-}
-
-fn is_below_configs(path: &Path) -> bool {
-    let mut parts = path.components().filter(|part| *part != Component::CurDir);
-    parts.next() == Some(Component::Normal("configs".as_ref()))
 }

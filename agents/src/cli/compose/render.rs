@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use configs::RunConfig;
 
-use super::paths::Mount;
+use super::paths::{self, Mount, NamedPath};
 use super::service::{Kind, Service, literal};
 use super::{Place, servers};
 
@@ -23,9 +23,23 @@ pub(super) fn render(
     place: &Place,
     gpus: bool,
 ) -> String {
+    let mut text = head(config, place, gpus);
+    let mut next_gpu = 0;
+    for service in services {
+        service.write(&mut text, config, changes, place);
+        if gpus {
+            service.write_gpus(&mut text, next_gpu);
+            next_gpu += service.gpus.len();
+        }
+    }
+    text
+}
+
+/// Returns what comes before the services.
+fn head(config: &RunConfig, place: &Place, gpus: bool) -> String {
     let variant = if gpus { "cuda" } else { "cpu" };
     let option = if gpus { " --gpus" } else { "" };
-    let mut text = format!(
+    format!(
         "# Made by `dyad compose {given}{option}`, for compose.override.yaml. docker compose reads it after\n\
          # compose.yaml: docker compose up --build -d\n{notes}\n\
          x-dyad: &dyad\n\
@@ -44,30 +58,7 @@ pub(super) fn render(
          services:\n",
         given = word(&place.given),
         notes = notes(config),
-    );
-    let mut next_gpu = 0;
-    for service in services {
-        service.write(&mut text, config, changes, place);
-        let own = if gpus { service.gpus.as_slice() } else { &[] };
-        if own.len() > 1 {
-            // NCCL's ranks exchange data through /dev/shm. Docker's default of 64 MB is too small.
-            text.push_str("    shm_size: 1gb\n");
-        }
-        if !own.is_empty() {
-            let id =
-                |(index, variable): (usize, &String)| format!("\"${{DYAD_GPU_{variable}:-{}}}\"", next_gpu + index);
-            let ids: Vec<String> = own.iter().enumerate().map(id).collect();
-            let _ = write!(
-                text,
-                "    deploy:\n      resources:\n        reservations:\n          devices:\n            - driver: nvidia\n\
-                 \x20             device_ids: [{}]\n\
-                 \x20             capabilities: [gpu]\n",
-                ids.join(", ")
-            );
-            next_gpu += own.len();
-        }
-    }
-    text
+    )
 }
 
 impl Service {
@@ -86,22 +77,8 @@ impl Service {
                 let _ = writeln!(text, "    <<: *{anchor}");
             }
         }
-        let run = format!("${{DYAD_RUN:-{}}}", config.run.name);
-        let file = literal(&place.file);
-        let own = match self.kind {
-            Kind::Vllm => Vec::new(),
-            Kind::Engine => vec![file],
-            _ => vec!["--config".into(), file, "--run".into(), run],
-        };
-        let (first, rest) = self.command.split_at(1.min(self.command.len()));
-        // `dyad engine` takes its configuration as the first argument.
-        let words = match self.kind {
-            Kind::Engine => [first, &own, rest].concat(),
-            _ => [first, rest, &own].concat(),
-        };
-        let sets = changes.iter().flat_map(|change| ["--set".to_owned(), literal(change)]);
-        let sets = sets.filter(|_| self.kind != Kind::Vllm);
-        let words: Vec<String> = words.into_iter().chain(sets).map(|word| quoted(&word)).collect();
+        let words = self.words(config, changes, place);
+        let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         let _ = writeln!(text, "    command: [{}]", words.join(", "));
         self.write_environment(text);
         self.write_volumes(text, place);
@@ -114,6 +91,47 @@ impl Service {
                 "    healthcheck:\n      test: [CMD, healthy]\n      interval: 5s\n      timeout: 3s\n      retries: 6\n      start_period: 60s"
             );
         }
+    }
+
+    /// Returns the words of its command.
+    fn words(&self, config: &RunConfig, changes: &[String], place: &Place) -> Vec<String> {
+        if self.kind == Kind::Vllm {
+            return self.command.clone();
+        }
+        let run = format!("${{DYAD_RUN:-{}}}", config.run.name);
+        let file = literal(&place.file);
+        let own = match self.kind {
+            Kind::Engine => vec![file],
+            _ => vec!["--config".into(), file, "--run".into(), run],
+        };
+        let (first, rest) = self.command.split_at(1.min(self.command.len()));
+        // `dyad engine` takes its configuration as the first argument.
+        let words = match self.kind {
+            Kind::Engine => [first, &own, rest].concat(),
+            _ => [first, rest, &own].concat(),
+        };
+        let sets = changes.iter().flat_map(|change| ["--set".to_owned(), literal(change)]);
+        words.into_iter().chain(sets).collect()
+    }
+
+    /// Writes its GPUs; `first` is the default of the first one.
+    fn write_gpus(&self, text: &mut String, first: usize) {
+        if self.gpus.len() > 1 {
+            // NCCL's ranks exchange data through /dev/shm. Docker's default of 64 MB is too small.
+            text.push_str("    shm_size: 1gb\n");
+        }
+        if self.gpus.is_empty() {
+            return;
+        }
+        let id = |(index, variable): (usize, &String)| format!("\"${{DYAD_GPU_{variable}:-{}}}\"", first + index);
+        let ids: Vec<String> = self.gpus.iter().enumerate().map(id).collect();
+        let _ = write!(
+            text,
+            "    deploy:\n      resources:\n        reservations:\n          devices:\n            - driver: nvidia\n\
+             \x20             device_ids: [{}]\n\
+             \x20             capabilities: [gpu]\n",
+            ids.join(", ")
+        );
     }
 
     /// Returns true if compose.yaml has the service too. Its lists would be written twice, which
@@ -165,25 +183,31 @@ impl Service {
 }
 
 /// Returns the mount of a host's path. The short form would split paths at `:`, and make a folder
-/// where a path is missing.
+/// where a path is missing; only a folder to write is made.
 fn bound(source: &str, target: &str, read_only: bool) -> String {
     let [source, target] = [source, target].map(|path| quoted(&literal(path)));
-    format!("{{type: bind, source: {source}, target: {target}, read_only: {read_only}}}")
+    let made = if read_only {
+        ""
+    } else {
+        ", bind: {create_host_path: true}"
+    };
+    format!("{{type: bind, source: {source}, target: {target}, read_only: {read_only}{made}}}")
 }
 
 /// Returns comments with what the user should know about the configuration in containers.
 fn notes(config: &RunConfig) -> String {
-    let notes = servers::hidden_listeners(config).into_iter().chain(programs(config));
-    notes.map(|note| format!("# {note}\n")).collect()
+    let named = paths::named(config);
+    let missing = named.iter().filter_map(NamedPath::note);
+    let notes = servers::hidden_listeners(config).into_iter();
+    let notes = notes.chain(programs(config)).chain(missing);
+    // A path may have line breaks, which would end the comment.
+    notes.map(|note| format!("# {}\n", note.escape_debug())).collect()
 }
 
 /// Returns a note if the run starts programs, which the image may not be able to run.
 fn programs(config: &RunConfig) -> Option<String> {
-    let kinds = config.graders.values().map(|grader| grader.kind.as_str());
-    let kinds = kinds.chain(config.tools.values().map(|tool| tool.kind.as_str()));
-    let mut kinds = kinds.chain([config.workflow.kind.as_str()]);
     let trains = config.agents.values().any(|agent| agent.train.is_external());
-    let starts = trains || kinds.any(|kind| kind.starts_with(configs::PROCESS));
+    let starts = trains || !paths::programs(config).is_empty();
     starts.then(|| {
         "The run starts programs of its own, and the image has no Python: build one `FROM dyad:cpu` with it.".into()
     })

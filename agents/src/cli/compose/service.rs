@@ -100,10 +100,6 @@ impl Service {
 
     pub(super) fn coordinator(config: &RunConfig, named: &Named) -> Self {
         let data_sets = crate::cli::host_check::sources(config, |_| true);
-        let of_hub = |source: &str| {
-            let place = rollout::tasks::place(source).filter(|_| source.starts_with("hf:"));
-            place.is_some_and(paths::is_of_hub)
-        };
         let tokens = config
             .tools
             .keys()
@@ -117,7 +113,7 @@ impl Service {
         let service = Self {
             command: vec!["coordinator".into()],
             environment: secrets.iter().map(|name| optional(name)).collect(),
-            hub: data_sets.iter().any(|(_, source)| of_hub(source)),
+            hub: data_sets.iter().any(|(_, source)| paths::is_source_of_hub(source)),
             ..Self::new("coordinator".into(), Kind::Coordinator)
         };
         service.reading(named, |reader| matches!(reader, Reader::Coordinator | Reader::Workflow))
@@ -125,6 +121,7 @@ impl Service {
 
     pub(super) fn agent(name: &AgentName, agent: &AgentConfig, named: &Named) -> Self {
         let keys = ["DYAD_HTTP_TOKEN", "DYAD_ENGINE_TOKEN", "DYAD_OPENAI_KEY"];
+        let warm = agent.train.warm_start.as_ref();
         let service = Self {
             command: ["agent", "--name", name.as_str()].map(str::to_owned).to_vec(),
             environment: [("DYAD_BROKER".to_owned(), BROKER.to_owned())]
@@ -132,13 +129,12 @@ impl Service {
                 .chain(keys.map(optional))
                 .collect(),
             gpus: variables(name.as_str(), gpus(agent).len()),
-            hub: is_of_hub(&agent.model),
+            hub: is_of_hub(&agent.model) || warm.is_some_and(|warm| paths::is_source_of_hub(&warm.source)),
             ..Self::new(format!("agent-{name}"), Kind::Agent)
         };
-        let warms = agent.train.warm_start.is_some();
         service.reading(named, |reader| match reader {
             Reader::Coordinator => false,
-            Reader::Workflow => warms,
+            Reader::Workflow => warm.is_some(),
             Reader::Agent(own) | Reader::Engine(own) | Reader::Server(own) => own == name,
         })
     }
@@ -168,7 +164,9 @@ impl Service {
     /// The server as agents/ENGINES.md says to start it.
     fn vllm(agent: &AgentConfig, engine: Engine) -> Self {
         let model = match &agent.model {
-            ModelConfig::Path(path) => literal(&path.display().to_string()),
+            ModelConfig::Path(path) if paths::is_of_hub(path) => literal(&path.display().to_string()),
+            // The image of vLLM has another working directory.
+            ModelConfig::Path(path) => literal(&paths::inside(path).display().to_string()),
             ModelConfig::Random(_) | ModelConfig::Served(_) => String::new(),
         };
         let mut command = vec![model, "--port".into(), engine.port.to_string()];

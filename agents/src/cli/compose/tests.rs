@@ -274,6 +274,10 @@ fn shipped_name_is_a_file_of_configs_or_names_dyad_init() {
     std::fs::write(&own, SIGNAL).unwrap();
     assert_eq!(find("signal").unwrap(), own);
     assert_eq!(find("other.toml").unwrap(), Path::new("other.toml"));
+    let dotted = here.path().join("configs/model-0.6b.toml");
+    std::fs::write(&dotted, SIGNAL).unwrap();
+    assert_eq!(find("model-0.6b").unwrap(), dotted);
+    assert_eq!(find("signal.v2").unwrap(), Path::new("signal.v2"), "no other file");
 }
 
 #[test]

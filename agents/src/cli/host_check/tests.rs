@@ -79,7 +79,7 @@ fn each_process_needs_only_what_it_reads() {
         "{coordinator}"
     );
     assert!(!coordinator.contains("chat_template"), "{coordinator}");
-    let all = said(require(&config, Processes::One));
+    let all = said(require(&config, Processes::One, None));
     assert!(
         all.contains("tasks.source: ") && all.contains("agents.a.chat_template: "),
         "{all}"
@@ -131,6 +131,7 @@ fn warm_start_is_needed_only_before_it_was_made() {
     assert!(text.contains("agents.a.train.warm_start.source: "), "{text}");
     std::fs::create_dir_all(folder.initial(&a)).unwrap();
     require_agent(&config, &a, Some(&folder)).unwrap();
+    require(&config, Processes::One, Some(&folder)).unwrap();
 }
 
 #[test]

@@ -41,15 +41,23 @@ impl Line {
         };
     }
 
-    /// Prints the lines of a stream. Returns the last one that a command's error begins with.
+    /// Prints the lines of a stream. Returns a command's last error in one line, without its hint.
     fn forward(&self, stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<Option<String>> {
         let line = self.clone();
         tokio::spawn(async move {
-            let mut error = None;
+            let (mut error, mut goes_on) = (None::<String>, false);
             let mut lines = BufReader::new(stream).lines();
             while let Ok(Some(text)) = lines.next_line().await {
                 line.say(&printable(&text));
-                error = text.strip_prefix("error: ").map(str::to_owned).or(error);
+                if let Some(begin) = text.strip_prefix("error: ") {
+                    error = Some(begin.to_owned());
+                    goes_on = true;
+                } else if let Some(error) = error.as_mut().filter(|_| goes_on && text.starts_with("  ")) {
+                    error.push(' ');
+                    error.push_str(text.trim());
+                } else {
+                    goes_on = false;
+                }
             }
             error
         })
@@ -126,8 +134,9 @@ mod tests {
             index: 0,
             width: 1,
         };
-        let lines = b"reading\nerror: no port\n  because: it is taken\nhint: another\n".as_slice();
-        assert_eq!(line.forward(lines).await.unwrap().as_deref(), Some("no port"));
+        let lines = b"reading\nerror: not started:\n  a: no port\n  b: no file\nhint: another\n  more\n".as_slice();
+        let error = line.forward(lines).await.unwrap();
+        assert_eq!(error.as_deref(), Some("not started: a: no port b: no file"));
         assert_eq!(line.forward(b"done\n".as_slice()).await.unwrap(), None);
     }
 }

@@ -160,7 +160,10 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
             },
         }
     }
-    saved::save_from(&urls.broker, folder, &config.run.broker).await;
+    tokio::select! {
+        () = saved::save_from(&urls.broker, folder, &config.run.broker) => {}
+        () = signals.next() => {}
+    }
     servers.stop().await;
     outcome
 }

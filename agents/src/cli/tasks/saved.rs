@@ -19,7 +19,7 @@ use crate::cli::select;
 use crate::run_folder::RunFolder;
 
 /// Longest time that the end of a run waits for its dead letters.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Saves the letters of a broker that ends with the run. A broker that the user runs keeps its own.
 /// Prints a warning if that fails: the run's outcome matters more.
@@ -33,10 +33,13 @@ pub(in crate::cli) async fn save(bus: &Arc<dyn Bus>, folder: &RunFolder, broker:
         }
     };
     let saved = tokio::time::timeout(PATIENCE, saving).await;
-    complain(saved.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {PATIENCE:?}"))));
+    warn_of(
+        saved.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {PATIENCE:?}"))),
+        broker,
+    );
 }
 
-/// Does the same over a connection of its own.
+/// Saves the letters of a private RabbitMQ over a connection of its own.
 pub(in crate::cli) async fn save_from(url: &str, folder: &RunFolder, broker: &str) {
     if broker != "local:" {
         return;
@@ -46,18 +49,19 @@ pub(in crate::cli) async fn save_from(url: &str, folder: &RunFolder, broker: &st
             save(&bus, folder, broker).await;
             bus.close().await;
         }
-        Err(error) => complain(Err(error)),
+        Err(error) => warn_of(Err(error), broker),
     }
 }
 
-fn complain(saved: anyhow::Result<()>) {
-    if let Err(error) = saved {
-        tracing::warn!(
-            error = format!("{error:#}"),
-            "the dead letters were not saved in the run folder"
-        );
-        eprintln!("the dead letters were not saved in the run folder: {error:#}; `dyad up --resume` has them again");
-    }
+fn warn_of(saved: anyhow::Result<()>, broker: &str) {
+    let Err(error) = saved else { return };
+    let error = format!("{error:#}");
+    tracing::warn!(error, "the dead letters were not saved in the run folder");
+    let then = match broker {
+        "local:" => "; `dyad up --resume` has them again",
+        _ => "",
+    };
+    eprintln!("the dead letters were not saved in the run folder: {error}{then}");
 }
 
 /// Writes `before` and the letters of the queue to the file, as a whole.
@@ -65,8 +69,20 @@ async fn replace(bus: &Arc<dyn Bus>, folder: &RunFolder, before: Vec<Letter>) ->
     let topology = Topology::new(folder.run().clone());
     let mut letters = before;
     // A run that failed early has declared no queue.
-    if bus.exists(&topology.dead()).await? && bus.depth(&topology.dead()).await != Some(0) {
-        letters.extend(handle(bus, &topology, &Order::List(Vec::new())).await?);
+    if bus.exists(&topology.dead()).await? {
+        let waiting = bus.depth(&topology.dead()).await;
+        let found = match waiting {
+            Some(0) => Vec::new(),
+            _ => handle(bus, &topology, &Order::List(Vec::new())).await?,
+        };
+        if let Some(waiting) = waiting.filter(|waiting| *waiting > found.len() as u64) {
+            eprintln!(
+                "only {} of {waiting} dead letters were saved in the run folder",
+                found.len()
+            );
+        }
+        letters.retain(|old| !found.iter().any(|new| (&new.id, &new.body) == (&old.id, &old.body)));
+        letters.extend(found);
     }
     let mut text = Vec::new();
     for letter in &letters {
@@ -114,14 +130,17 @@ pub(in crate::cli) fn of_an_ended_run(
     Ok(Some((letters, over)))
 }
 
-/// Returns what to do with letters of a run that is over.
+/// Returns what to do with letters of a run that is over. The queues of a run in memory are gone.
 pub(super) fn advice(folder: &RunFolder, over: &Over) -> String {
+    let in_memory = folder.config().is_ok_and(|config| config.run.broker == "memory:");
     match over {
-        Over::Ended(_) => "print the tasks with `dyad tasks dead --bodies`, and publish them to a live run".into(),
-        Over::Stopped(_) => format!(
+        Over::Stopped(_) if !in_memory => format!(
             "continue it with `dyad up --resume {}`, then requeue them",
             folder.run()
         ),
+        Over::Ended(_) | Over::Stopped(_) => {
+            "print the tasks with `dyad tasks dead --bodies`, and publish them to a live run".into()
+        }
     }
 }
 

@@ -70,10 +70,14 @@ impl Http {
         &self.shown
     }
 
-    /// Returns the failure that a status and a body mean, with the variable of a rejected key.
+    /// Returns the failure that a status and a body mean, with the state of the key's variable if
+    /// access is denied.
     fn trouble(&self, status: u16, text: &str) -> Trouble {
         match Trouble::of_status(status, &self.secret.hidden(text)) {
-            Trouble::Forbidden(said) => Trouble::Forbidden(format!("{said}; {}", self.secret.advice())),
+            Trouble::Forbidden(said) => {
+                let advice = self.secret.advice(status, &said);
+                Trouble::Forbidden(said + &advice)
+            }
             other => other,
         }
     }
@@ -242,5 +246,10 @@ mod tests {
         let said = http.trouble(401, "wrong key a-secret-of-a-server").to_string();
         assert!(said.contains("DYAD_ENGINE_TOKEN is set in this process"), "{said}");
         assert!(said.contains("wrong key ***") && !said.contains("a-secret"), "{said}");
+        let said = http.trouble(403, "not in your region").to_string();
+        assert_eq!(
+            said,
+            "it denied access: HTTP 403: not in your region; if the key is the reason: DYAD_ENGINE_TOKEN is set in this process"
+        );
     }
 }

@@ -31,8 +31,9 @@ pub enum Trouble {
     /// It does not fit this agent, and the operator must change that.
     #[error("it cannot serve this agent: {0}")]
     Unfit(String),
-    /// It requires another key. The text says which variable holds it.
-    #[error("it rejected our key: {0}")]
+    /// It requires another key, or denies access for another reason. The text names the variable of
+    /// the key.
+    #[error("it denied access: {0}")]
     Forbidden(String),
 }
 

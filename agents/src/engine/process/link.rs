@@ -89,9 +89,9 @@ impl Secret {
         self.token.is_some()
     }
 
-    /// Returns what to change if a server rejects the token, or a request without one.
-    pub(crate) fn advice(&self) -> String {
-        key_advice(self.variable, self.is_set())
+    /// Returns what to add to a server's error text about the token; see [`key_advice`].
+    pub(crate) fn advice(&self, status: u16, text: &str) -> String {
+        key_advice(status, text, self.variable, self.is_set())
     }
 
     /// Returns a server's text without the token: some servers repeat it.
@@ -100,6 +100,25 @@ impl Secret {
             Some((secret, _)) => text.replace(secret.as_str(), "***"),
             None => text.to_owned(),
         }
+    }
+
+    /// Returns about `most` bytes of the beginning of a server's text without the token. A token
+    /// across the cut is hidden whole.
+    fn hidden_beginning(&self, text: &str, most: usize) -> String {
+        let secret = self.token.as_ref().map(|(secret, _)| secret.as_str());
+        let mut places = secret.into_iter().flat_map(|secret| text.match_indices(secret));
+        let across = places.find_map(|(at, secret)| {
+            let end = at + secret.len();
+            (at < most && most < end).then_some(end)
+        });
+        let cut = across.unwrap_or(most);
+        let end = (cut..text.len()).find(|at| text.is_char_boundary(*at));
+        self.hidden(&text[..end.unwrap_or(text.len())])
+    }
+
+    /// Returns the number of bytes of the token; 0 without one.
+    fn length(&self) -> usize {
+        self.token.as_ref().map_or(0, |(secret, _)| secret.len())
     }
 
     pub(crate) fn show(&self, request: RequestBuilder) -> RequestBuilder {
@@ -268,20 +287,23 @@ pub(crate) fn shown(url: &str) -> String {
     parsed.as_str().trim_end_matches('/').to_owned()
 }
 
-/// Returns what to change if a server rejects the key in an environment variable.
-pub(crate) fn key_advice(variable: &str, is_set: bool) -> String {
-    if is_set {
-        format!(
-            "{variable} is set in this process, and the server does not accept its key: correct it, and start again"
-        )
-    } else {
-        format!("{variable} is not set in this process: set it to the server's key, and start again")
+/// Returns what to add to a server's error text about the key in an environment variable, with a
+/// separator before it; empty if there is nothing to add.
+///
+/// 401 rejects the key, or a request without one. 403 often has other reasons: a host name, a
+/// region, or access to a model. A text that names the variable has its own advice.
+pub(crate) fn key_advice(status: u16, text: &str, variable: &str, is_set: bool) -> String {
+    let state = if is_set { "is set" } else { "is not set" };
+    let state = format!("{variable} {state} in this process");
+    match (status, text.contains(variable)) {
+        (401, true) => format!("; {state}"),
+        (401, false) if is_set => {
+            format!("; {state}, and the server does not accept its key: correct it, and start again")
+        }
+        (401, false) => format!("; {state}: set it to the server's key, and start again"),
+        (403, false) => format!("; if the key is the reason: {state}"),
+        _ => String::new(),
     }
-}
-
-/// Returns true if a status rejects the key, or a request without one.
-pub(crate) fn is_of_key(status: StatusCode) -> bool {
-    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 /// Sends a request with the token and accepts only success.
@@ -292,25 +314,27 @@ pub(crate) async fn ask(secret: &Secret, request: RequestBuilder, url: &str) -> 
     if status.is_success() || status == StatusCode::NOT_MODIFIED {
         return Ok(response);
     }
-    let mut error = refusal(response, url).await;
-    error.reason = secret.hidden(&error.reason);
-    if is_of_key(status) {
-        error.reason = format!("{}; {}", error.reason, secret.advice());
-    }
+    let mut error = refusal_without(secret, response, url).await;
+    let advice = secret.advice(status.as_u16(), &error.reason);
+    error.reason.push_str(&advice);
     Err(error)
 }
 
 /// Returns the error that an answer without success means, with the beginning of its text.
-pub(crate) async fn refusal(mut response: Response, url: &str) -> LinkError {
+pub(crate) async fn refusal(response: Response, url: &str) -> LinkError {
+    refusal_without(&Secret::default(), response, url).await
+}
+
+/// Returns the error of [`refusal`] without the token, which some servers repeat.
+async fn refusal_without(secret: &Secret, mut response: Response, url: &str) -> LinkError {
     let status = response.status();
     let mut reason = Vec::new();
-    while reason.len() < REASON
+    while reason.len() < REASON + secret.length()
         && let Ok(Some(part)) = response.chunk().await
     {
         reason.extend_from_slice(&part);
     }
-    reason.truncate(REASON);
-    let reason = String::from_utf8_lossy(&reason).into_owned();
+    let reason = secret.hidden_beginning(&String::from_utf8_lossy(&reason), REASON);
     LinkError {
         is_final: matches!(status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE),
         ..LinkError::answer(url, format!("answered {status}: {reason}"))
@@ -325,6 +349,8 @@ pub(crate) fn wanted_pause(headers: &reqwest::header::HeaderMap) -> Option<Durat
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -384,5 +410,76 @@ mod tests {
         let error = Secret::default().may_listen("x", far).unwrap_err();
         assert!(error.message.contains(VARIABLE));
         assert!(Secret::new("short").unwrap_err().message.contains(VARIABLE));
+    }
+
+    #[test]
+    fn key_is_to_be_corrected_only_if_the_server_rejects_it() {
+        for (status, text, is_set, said) in [
+            (
+                401,
+                "no",
+                false,
+                "; KEY is not set in this process: set it to the server's key, and start again",
+            ),
+            (
+                401,
+                "no",
+                true,
+                "; KEY is set in this process, and the server does not accept its key: correct it, and start again",
+            ),
+            (401, "give both the same KEY", true, "; KEY is set in this process"),
+            (
+                403,
+                "not in your region",
+                true,
+                "; if the key is the reason: KEY is set in this process",
+            ),
+            (
+                403,
+                "no",
+                false,
+                "; if the key is the reason: KEY is not set in this process",
+            ),
+            (403, "without KEY use the address", false, ""),
+            (400, "no", true, ""),
+        ] {
+            assert_eq!(key_advice(status, text, "KEY", is_set), said, "{status} {text}");
+        }
+    }
+
+    #[test]
+    fn token_across_the_cut_of_a_text_is_hidden_whole() {
+        let (key, secret) = ("0123456789abcdef", Secret::new("0123456789abcdef").unwrap());
+        let text = format!("{key} é {key} and more");
+        for most in 0..=text.len() {
+            let said = secret.hidden_beginning(&text, most);
+            assert!("*** é *** and more".starts_with(&said), "{most}: {said}");
+        }
+        assert_eq!(secret.hidden_beginning(&text, 25), "*** é ***");
+        assert_eq!(secret.hidden_beginning(&text, 1000), "*** é *** and more");
+        assert_eq!(Secret::default().hidden_beginning("abc", 2), "ab");
+    }
+
+    #[tokio::test]
+    async fn rejected_token_at_the_cut_of_an_answer_is_never_repeated() {
+        let key = "0123456789abcdef";
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let body = format!("{key}{}{key} is wrong", "x".repeat(REASON - 20));
+        let size = body.len();
+        let answer = format!("HTTP/1.1 401 X\r\nconnection: close\r\ncontent-length: {size}\r\n\r\n{body}");
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let (secret, client) = (Secret::new(key).unwrap(), client(None).unwrap());
+        let error = ask(&secret, client.get(&url), &url).await.unwrap_err().to_string();
+        served.await.unwrap();
+        assert!(
+            error.contains(": ***xxx") && error.contains("xxx***; DYAD_ENGINE_TOKEN is set"),
+            "{error}"
+        );
+        assert!(!error.contains("0123"), "{error}");
     }
 }

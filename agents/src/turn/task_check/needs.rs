@@ -1,5 +1,7 @@
 //! Checks the words of a game against what its agents can read and say.
 
+use std::collections::HashSet;
+
 use broker::RoleName;
 use broker::codec::excerpt;
 use broker::protocol::task::Task;
@@ -9,13 +11,14 @@ use rollout::workflow::{Need, NeedKind, Workflow, last_number};
 use super::random_agent;
 
 /// Checks what the workflow needs of the agents with generated tokenizers. Unknown words all look
-/// the same to an agent, and it cannot say them. Agents that say bytes know every word; a game of
-/// words between them is a trial of the machinery, so the lengths of its words are not checked.
+/// the same to an agent, and it cannot say them. Agents with a byte tokenizer know every word. A
+/// game of words between them only tests that a run works, so the lengths of its words are not
+/// checked.
 pub(super) fn check(config: &RunConfig, workflow: &dyn Workflow, task: &Task) -> Result<(), String> {
     for need in workflow.needs(task) {
         if let Some((name, agent, model)) = random_agent(config, workflow, &need.role) {
             let limit = Limit::of(config, &name, agent, &need);
-            Voice {
+            NeedCheck {
                 tokenizer: &model.tokenizer,
                 need: &need,
                 limit,
@@ -56,14 +59,14 @@ impl Limit {
     }
 }
 
-/// The words of an agent, and what it needs them for.
-struct Voice<'a> {
+/// One need of a workflow, with the vocabulary and the limit of the agent that must meet it.
+struct NeedCheck<'a> {
     tokenizer: &'a TokenizerConfig,
     need: &'a Need,
     limit: Limit,
 }
 
-impl Voice<'_> {
+impl NeedCheck<'_> {
     fn check(&self) -> Result<(), String> {
         match &self.need.kind {
             NeedKind::Read(text) => self.knows(text),
@@ -73,16 +76,25 @@ impl Voice<'_> {
         }
     }
 
-    fn knows_word(&self, word: &str) -> bool {
-        match self.tokenizer {
-            TokenizerConfig::Bytes => true,
-            TokenizerConfig::Words(words) => words.iter().any(|known| known == word),
+    /// Returns the first word of a text that is not in the vocabulary. Reads the vocabulary at most
+    /// once, because generators make thousands of tasks.
+    fn unknown_word<'t>(&self, text: &'t str) -> Option<&'t str> {
+        let TokenizerConfig::Words(vocabulary) = self.tokenizer else {
+            return None;
+        };
+        let mut unknown: HashSet<&str> = text.split_whitespace().collect();
+        for word in vocabulary {
+            if unknown.is_empty() {
+                return None;
+            }
+            unknown.remove(word.as_str());
         }
+        text.split_whitespace().find(|word| unknown.contains(word))
     }
 
     fn knows(&self, text: &str) -> Result<(), String> {
         let Need { role, field, .. } = self.need;
-        match text.split_whitespace().find(|word| !self.knows_word(word)) {
+        match self.unknown_word(text) {
             None => Ok(()),
             Some(word) => Err(format!(
                 "the {field} has the word {}, which is not in the vocabulary of the {role}'s agent: use a word of its \
@@ -113,12 +125,13 @@ impl Voice<'_> {
 
     fn says_number(&self, number: u64) -> Result<(), String> {
         let Need { role, field, .. } = self.need;
+        let digits = number.to_string();
         match self.tokenizer {
             TokenizerConfig::Bytes => {
-                let bytes = number.to_string().len();
+                let bytes = digits.len();
                 self.has_room(bytes, &format!("the {field} is {number}, of {bytes} bytes"))
             }
-            TokenizerConfig::Words(words) if words.iter().any(|word| last_number(word) == Some(number)) => Ok(()),
+            TokenizerConfig::Words(words) if words.iter().any(|word| is_number(word, number, &digits)) => Ok(()),
             TokenizerConfig::Words(_) => Err(format!(
                 "the {field} is {number}, and no word of the {role}'s agent is that number: use a number of its \
                  model.random.tokenizer, or add it there and begin a new run"
@@ -131,7 +144,11 @@ impl Voice<'_> {
         let (Some(first), Some(last)) = (words.first(), words.last()) else {
             return Ok(());
         };
-        if words.iter().any(|word| self.knows_word(word)) {
+        let TokenizerConfig::Words(vocabulary) = self.tokenizer else {
+            return Ok(());
+        };
+        let counted: HashSet<&str> = words.iter().map(String::as_str).collect();
+        if vocabulary.iter().any(|word| counted.contains(word.as_str())) {
             return Ok(());
         }
         Err(format!(
@@ -146,7 +163,13 @@ impl Voice<'_> {
             return Ok(());
         }
         Err(format!(
-            "{text}, and a turn of the {role} has {most} at most: shorten it, or raise {key}"
+            "{text}, and the limit of the {role}'s turn is {most}: shorten it, or raise {key}"
         ))
     }
+}
+
+/// Returns true if a number is the last one of a word. Only words with its digits are parsed, and
+/// few words have them.
+fn is_number(word: &str, number: u64, digits: &str) -> bool {
+    word == digits || (word.contains(digits) && last_number(word) == Some(number))
 }

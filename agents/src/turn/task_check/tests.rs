@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use broker::protocol::turn::Message;
+use rollout::workflow::{Event, RoleSpec, Step, ask};
 use serde_json::{Value, json};
 
 use super::*;
@@ -57,7 +59,7 @@ fn label_longer_than_a_turn_of_the_listener_is_refused() {
         two.clone(),
         &[
             "the label is \"o3 o4\", of 2 words",
-            "has 1 at most",
+            "the limit of the listener's turn is 1",
             "raise agents.b.sampling.max_new_tokens",
         ],
     );
@@ -109,9 +111,9 @@ fn speaker_without_a_symbol_is_refused() {
     assert_eq!(checked(&config(SIGNAL, &free), task), Ok(()));
 }
 
-/// Such a game is a trial of the machinery.
+/// Such a game only tests that a run works.
 #[test]
-fn agents_that_say_bytes_play_with_any_object() {
+fn agents_with_byte_tokenizers_play_with_any_object() {
     let bytes = config(SIGNAL, &[("defaults.agent.model.random.tokenizer", "bytes".into())]);
     assert_eq!(checked(&bytes, json!({"prompt": "o99 x", "label": "o99 x"})), Ok(()));
     refused(
@@ -147,7 +149,7 @@ fn secret_that_the_asker_cannot_say_is_refused() {
     refused(
         &bytes,
         secret(10, json!(10)),
-        &["the label is 10, of 2 bytes", "has 1 at most"],
+        &["the label is 10, of 2 bytes", "the limit of the asker's turn is 1"],
     );
 }
 
@@ -175,6 +177,69 @@ fn prompt_that_leaves_no_room_for_an_answer_is_refused() {
     std::fs::write(&path, "{% if add_generation_prompt %}<|assistant|>{% endif %}").unwrap();
     let own = [("agents.a.chat_template", path.to_str().unwrap().into())];
     assert_eq!(checked(&config(SIGNAL, &own), prompt(40)), Ok(()));
+}
+
+/// Asks for a prompt of a hundred words, with one more word for some seeds.
+struct Long {
+    kind: &'static str,
+    by_seed: bool,
+}
+
+impl Workflow for Long {
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    fn roles(&self) -> Vec<RoleSpec> {
+        Vec::new()
+    }
+
+    fn check_task(&self, _: &Task) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn step(&self, _: &Task, seed: u64, _: &[Event]) -> Step {
+        let words = if self.by_seed && seed % 2 == 1 { 101 } else { 100 };
+        let role = RoleName::new("speaker").unwrap();
+        Step::Ask(vec![ask(&role, 0, vec![Message::user("o1 ".repeat(words))])])
+    }
+}
+
+#[test]
+fn long_prompt_is_refused_only_if_every_seed_has_it() {
+    let config = config(SIGNAL, &[]);
+    let task = Task::parse(br#"{"prompt": "o1"}"#, 1 << 20).unwrap();
+    let checked = |kind, by_seed| check(&config, &Long { kind, by_seed }, &task);
+    let said = checked("signal", false).unwrap_err();
+    assert!(
+        said.contains("the first prompt of the speaker has 101 tokens"),
+        "{said}"
+    );
+    assert_eq!(checked("signal", true), Ok(()));
+    for kind in ["process", "remote", "own"] {
+        assert_eq!(checked(kind, false), Ok(()), "{kind}");
+    }
+}
+
+#[test]
+fn task_for_agents_without_generated_models_is_not_checked() {
+    let mut config = config(SIGNAL, &[]);
+    let task = json!({"prompt": "o99", "label": "o99"});
+    refused(&config, task.clone(), &["the prompt has the word \"o99\""]);
+    for agent in config.agents.values_mut() {
+        agent.model = ModelConfig::Served("m".into());
+    }
+    assert_eq!(checked(&config, task), Ok(()));
+}
+
+#[test]
+fn spelling_of_a_number_with_other_characters_counts() {
+    let task = json!({"prompt": "?", "label": 9, "metadata": {"high": 9}});
+    for (word, known) in [("n9", true), ("09", true), ("3-9", true), ("9-3", false), ("19", false)] {
+        let words: Vec<toml::Value> = vec![word.into(), "higher".into(), "lower".into()];
+        let words = config(GUESS, &[("defaults.agent.model.random.tokenizer.words", words.into())]);
+        assert_eq!(checked(&words, task.clone()).is_ok(), known, "{word}");
+    }
 }
 
 #[test]

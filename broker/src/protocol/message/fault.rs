@@ -12,8 +12,18 @@ pub struct MessageFault {
     /// The path within what is read, such as `[1].content`; empty for the whole of it.
     pub path: String,
     pub problem: String,
-    /// True if the field is well formed and a conversation cannot hold it.
-    pub is_unsupported: bool,
+    pub kind: FaultKind,
+}
+
+/// The kind of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The field has a wrong value, or none.
+    Wrong,
+    /// The field is well formed, and a conversation cannot hold it.
+    Unsupported,
+    /// The reader does not know the field.
+    Unknown,
 }
 
 impl MessageFault {
@@ -22,7 +32,7 @@ impl MessageFault {
         Self {
             path: path.into(),
             problem: problem.into(),
-            is_unsupported: false,
+            kind: FaultKind::Wrong,
         }
     }
 
@@ -36,7 +46,7 @@ impl MessageFault {
 
     pub(super) fn unsupported(path: &str, problem: impl Into<String>) -> Self {
         Self {
-            is_unsupported: true,
+            kind: FaultKind::Unsupported,
             ..Self::new(path, problem)
         }
     }

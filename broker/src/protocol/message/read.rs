@@ -1,15 +1,15 @@
 //! Reads messages of a chat from JSON: published tasks, rows of files and requests over HTTP have
-//! this one reader, so that they take the same messages.
+//! this one reader.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::fault::MessageFault;
-use super::{Message, image};
+use super::fault::{FaultKind, MessageFault};
+use super::{Image, Message};
 use crate::codec::excerpt;
 
 /// Fields that carry a part of the turn. Dropping one would change what was said.
-pub(super) const SAID_ELSEWHERE: [&str; 15] = [
+pub(super) const SAID_ELSEWHERE: [&str; 11] = [
     "tool_calls",
     "function_call",
     "images",
@@ -19,15 +19,42 @@ pub(super) const SAID_ELSEWHERE: [&str; 15] = [
     "videos",
     "reasoning_content",
     "reasoning",
-    "reasoning_details",
-    "thinking",
-    "thinking_blocks",
-    "refusal",
     "prefix",
     "partial",
 ];
 
+/// Fields that requests may not use in addition. Rows of data sets often have them as notes.
+const NOTED: [&str; 6] = [
+    "reasoning_details",
+    "thinking",
+    "thinking_blocks",
+    "refusal",
+    "tool_call_id",
+    "annotations",
+];
+
+/// The fields of a request's message. Chat templates show none but the first two.
+const IN_MESSAGE: [&str; 8] = [
+    "role",
+    "content",
+    "type",
+    "weight",
+    "name",
+    "id",
+    "status",
+    "cache_control",
+];
+
+/// The fields of a request's text part.
+const IN_PART: [&str; 3] = ["type", "text", "cache_control"];
+
+/// The most characters of an unknown field's name in an error.
+const LONGEST_FIELD: usize = 100;
+
 const CONTENT: &str = "a text, or a list of parts such as {\"type\": \"text\", \"text\": ..}";
+
+/// The form of a part of text, for errors.
+const TEXT_PART: &str = "{\"type\": \"text\", \"text\": ..}";
 
 impl<'de> Deserialize<'de> for Message {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -36,30 +63,49 @@ impl<'de> Deserialize<'de> for Message {
     }
 }
 
-/// The parts that a conversation can hold.
+/// The rules for a message, by where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parts {
-    TextAndImages,
-    Text,
+enum Rules {
+    /// Takes text and images. Unknown fields are passed over: data sets have their own.
+    Tasks,
+    /// Takes text alone. Unknown fields are rejected: the client expects an effect.
+    Requests,
+}
+
+impl Rules {
+    fn roles(self) -> String {
+        match self {
+            Self::Tasks => Message::ROLES.join(", "),
+            Self::Requests => "system, user or assistant".into(),
+        }
+    }
+
+    fn parts(self) -> &'static str {
+        match self {
+            Self::Tasks => "text and images",
+            Self::Requests => "text",
+        }
+    }
 }
 
 impl Message {
     /// Reads `{role, content}`. Other fields are passed over, except those with a part of the turn.
     /// The role `developer` is OpenAI's newer name of `system`. An assistant's message may have no
-    /// content.
+    /// content. Text parts are joined as they are.
     ///
     /// # Errors
     /// Names the field that is wrong, or that would be lost.
     pub fn read(value: &Value) -> Result<Self, MessageFault> {
-        Self::of(value, Parts::TextAndImages)
+        Self::of(value, Rules::Tasks)
     }
 
-    /// Reads a message in the same way, for agents that read text only.
+    /// Reads a request's message of the system, the user or the assistant. Line breaks join its
+    /// text parts.
     ///
     /// # Errors
-    /// The same, and an image.
-    pub fn read_text(value: &Value) -> Result<Self, MessageFault> {
-        Self::of(value, Parts::Text)
+    /// The same, an image, another role, and an unknown field with a value.
+    pub fn read_request(value: &Value) -> Result<Self, MessageFault> {
+        Self::of(value, Rules::Requests)
     }
 
     /// Reads the messages with which a conversation begins: one at least, each of a known role.
@@ -88,19 +134,23 @@ impl Message {
             let problem = "is \"tools\": the run alone lists the tools that may be called; leave the message out";
             return Err(MessageFault::new("role", problem));
         }
-        Err(MessageFault::wrong("role", Some(&self.role.into()), &roles()))
+        Err(MessageFault::wrong(
+            "role",
+            Some(&self.role.into()),
+            &Rules::Tasks.roles(),
+        ))
     }
 
-    fn of(value: &Value, parts: Parts) -> Result<Self, MessageFault> {
+    fn of(value: &Value, rules: Rules) -> Result<Self, MessageFault> {
         let Some(fields) = value.as_object() else {
             return Err(MessageFault::wrong("", Some(value), "an object with role and content"));
         };
-        let mut message = Self::new(role(fields)?, "");
-        check_labels(fields)?;
+        let mut message = Self::new(role(fields, rules)?, "");
+        check_fields(fields, rules)?;
         let found = fields.get("content");
         match found {
             Some(Value::String(text)) => message.content.clone_from(text),
-            Some(Value::Array(list)) => message.add_all(list, parts)?,
+            Some(Value::Array(list)) => message.add_all(list, rules)?,
             // Clients write a turn without text in this way.
             None | Some(Value::Null) if message.role == "assistant" => {}
             _ => return Err(MessageFault::wrong("content", found, CONTENT)),
@@ -108,32 +158,29 @@ impl Message {
         Ok(message)
     }
 
-    /// Appends parts. A line break joins texts that follow each other.
-    fn add_all(&mut self, list: &[Value], parts: Parts) -> Result<(), MessageFault> {
-        let mut after_text = false;
+    fn add_all(&mut self, list: &[Value], rules: Rules) -> Result<(), MessageFault> {
         for (index, part) in list.iter().enumerate() {
-            let text = is_text(part);
-            if after_text && text {
+            if index > 0 && rules == Rules::Requests {
                 self.content.push('\n');
             }
-            self.add(part, parts)
+            self.add(part, rules)
                 .map_err(|fault| fault.within(&format!("content[{index}]")))?;
-            after_text = text;
         }
         Ok(())
     }
 
     /// Appends a part: `{"type": "text"}` or an image. Data sets also write an image as `"image":
-    /// URL`, or its URL without the object around it.
-    fn add(&mut self, part: &Value, parts: Parts) -> Result<(), MessageFault> {
+    /// URL`, or its URL without the object around it, or leave its place empty.
+    fn add(&mut self, part: &Value, rules: Rules) -> Result<(), MessageFault> {
         let Some(fields) = part.as_object() else {
-            let wanted = "{\"type\": \"text\", \"text\": ..}";
-            return Err(MessageFault::wrong("", Some(part), wanted));
+            return Err(MessageFault::wrong("", Some(part), TEXT_PART));
         };
-        if let Some(kind) = given(fields, "type").filter(|kind| !PARTS.iter().any(|known| kind == known)) {
+        let kind = given(fields, "type");
+        if let Some(kind) = kind.filter(|kind| !PARTS.iter().any(|known| kind == known)) {
             let problem = format!(
-                "is {}: a content is of text and images alone; leave it out",
-                excerpt(kind)
+                "is {}: a content is of {} alone; leave it out",
+                excerpt(kind),
+                rules.parts()
             );
             return Err(MessageFault::unsupported("type", problem));
         }
@@ -141,20 +188,37 @@ impl Message {
             .into_iter()
             .find(|key| fields.get(*key).is_some_and(holds));
         let text = given(fields, "text");
-        if is_text(part) {
+        let is_text = match kind {
+            Some(kind) => kind == "text",
+            None => text.is_some() && image.is_none(),
+        };
+        if is_text {
             let said = text.and_then(Value::as_str);
             self.content
                 .push_str(said.ok_or_else(|| MessageFault::wrong("text", text, "a text"))?);
-            return image.map_or(Ok(()), |key| Err(lost(key)));
+            return match (image, rules) {
+                (Some(key), _) => Err(lost(key)),
+                (None, Rules::Requests) => check_known(fields, &IN_PART),
+                (None, Rules::Tasks) => Ok(()),
+            };
         }
-        if parts == Parts::Text {
+        if kind.is_none() && image.is_none() {
+            return Err(MessageFault::wrong("type", None, TEXT_PART));
+        }
+        if rules == Rules::Requests {
+            let field = image.filter(|_| kind.is_none()).unwrap_or("type");
             let problem = "is an image: agents read text alone here; leave it out";
-            return Err(MessageFault::unsupported("type", problem));
+            return Err(MessageFault::unsupported(field, problem));
         }
-        if text.is_some_and(holds) {
-            return Err(lost("text"));
+        match (text, image) {
+            // The place of an image that has its own column.
+            (Some(Value::String(text)), None) => {
+                self.content.push_str(text);
+                Ok(())
+            }
+            (Some(text), _) if holds(text) => Err(lost("text")),
+            (_, image) => self.show(fields, image.unwrap_or("image_url")),
         }
-        self.show(fields, image.unwrap_or("image_url"))
     }
 
     fn show(&mut self, fields: &Map<String, Value>, key: &str) -> Result<(), MessageFault> {
@@ -162,23 +226,17 @@ impl Message {
         let url = found.and_then(|shown| shown.get("url").unwrap_or(shown).as_str());
         let url = url.ok_or_else(|| MessageFault::wrong(key, found, "{\"url\": ..}, the URL of an image"))?;
         let at = u32::try_from(self.content.len()).unwrap_or(u32::MAX);
-        let image = image(url.to_owned(), at).map_err(|error| MessageFault::new(key, error.to_string()))?;
-        self.images.push(image);
+        Image::check(url).map_err(|fault| fault.within(key))?;
+        self.images.push(Image {
+            at,
+            url: url.to_owned(),
+        });
         Ok(())
     }
 }
 
 /// The types of parts.
 const PARTS: [&str; 3] = ["text", "image_url", "image"];
-
-/// Returns true if a part is text: by its type, or by its only field.
-fn is_text(part: &Value) -> bool {
-    let has = |key: &str| part.get(key).is_some_and(|value| !value.is_null());
-    match part.get("type").filter(|kind| !kind.is_null()) {
-        Some(kind) => kind == "text",
-        None => has("text") && !has("image_url") && !has("image"),
-    }
-}
 
 /// Returns a field's value. Tables have every key in every part, with null where it does not apply.
 fn given<'a>(fields: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
@@ -190,42 +248,63 @@ fn lost(field: &str) -> MessageFault {
     MessageFault::unsupported(field, problem)
 }
 
-fn roles() -> String {
-    Message::ROLES.join(", ")
-}
-
-fn role(fields: &Map<String, Value>) -> Result<&str, MessageFault> {
-    match given(fields, "role") {
-        Some(Value::String(role)) if role == "developer" => Ok("system"),
-        Some(Value::String(role)) => Ok(role),
-        found => Err(MessageFault::wrong("role", found, &roles())),
+fn role(fields: &Map<String, Value>, rules: Rules) -> Result<&str, MessageFault> {
+    let found = given(fields, "role");
+    match (found.and_then(Value::as_str), rules) {
+        (Some("developer"), _) => Ok("system"),
+        (Some(role), Rules::Tasks) => Ok(role),
+        (Some(role @ ("system" | "user" | "assistant")), Rules::Requests) => Ok(role),
+        (Some("tool" | "function"), Rules::Requests) => {
+            let problem = "is not done here: agents call no tools, so none answers; leave the message out";
+            Err(MessageFault::unsupported("role", problem))
+        }
+        _ => Err(MessageFault::wrong("role", found, &rules.roles())),
     }
 }
 
-/// Checks the fields other than role and content: most are labels, which no chat template shows.
-fn check_labels(fields: &Map<String, Value>) -> Result<(), MessageFault> {
-    let said = SAID_ELSEWHERE.into_iter();
-    let mut said = said.filter(|field| fields.get(*field).is_some_and(holds));
-    if let Some(field) = said.next() {
+/// Checks the fields other than role and content.
+fn check_fields(fields: &Map<String, Value>, rules: Rules) -> Result<(), MessageFault> {
+    let is_given = |field: &&str| fields.get(*field).is_some_and(holds);
+    if let Some(field) = SAID_ELSEWHERE.into_iter().find(is_given) {
         return Err(lost(field));
     }
-    if let Some(kind) = given(fields, "type").filter(|kind| *kind != "text" && *kind != "message") {
+    if rules == Rules::Tasks {
+        return Ok(());
+    }
+    if let Some(field) = NOTED.into_iter().find(is_given) {
+        return Err(lost(field));
+    }
+    let kind = fields.get("type").filter(|kind| holds(kind));
+    if let Some(kind) = kind.filter(|kind| *kind != "text" && *kind != "message") {
         let problem = format!(
             "is {}: a message is its role and its content; leave it out",
             excerpt(kind)
         );
         return Err(MessageFault::unsupported("type", problem));
     }
-    // OpenAI's data sets for fine-tuning say by it which answers are trained on. A task's messages
-    // are never trained on.
+    // OpenAI's data sets for fine-tuning say by it which answers are trained on, and clients send
+    // their messages.
     let in_range = |weight: &Value| weight.as_f64().is_some_and(|weight| (0.0..=1.0).contains(&weight));
-    match given(fields, "weight").filter(|weight| !in_range(weight)) {
-        Some(weight) => Err(MessageFault::wrong(
-            "weight",
-            Some(weight),
-            "a number from 0 to 1, or leave it out",
-        )),
+    let weight = fields.get("weight").filter(|weight| holds(weight));
+    if let Some(weight) = weight.filter(|weight| !in_range(weight)) {
+        let wanted = "a number from 0 to 1, or leave it out";
+        return Err(MessageFault::wrong("weight", Some(weight), wanted));
+    }
+    check_known(fields, &IN_MESSAGE)
+}
+
+/// Rejects the first field that is not known and has a value.
+fn check_known(fields: &Map<String, Value>, known: &[&str]) -> Result<(), MessageFault> {
+    let mut unknown = fields.iter();
+    match unknown.find(|(field, value)| !known.contains(&field.as_str()) && holds(value)) {
         None => Ok(()),
+        Some((field, _)) => {
+            let field: String = field.chars().take(LONGEST_FIELD).collect();
+            Err(MessageFault {
+                kind: FaultKind::Unknown,
+                ..MessageFault::new(field, "is not known here: leave it out")
+            })
+        }
     }
 }
 

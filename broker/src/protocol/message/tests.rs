@@ -48,6 +48,125 @@ fn padding_and_labels_are_passed_over_and_lost_parts_named() {
 }
 
 #[test]
+fn notes_of_data_sets_are_passed_over_and_requests_with_them_refused() {
+    for (field, value) in [
+        ("weight", json!(2)),
+        ("weight", json!(-1)),
+        ("weight", json!("1")),
+        ("type", json!("question")),
+        ("thinking", json!("hm")),
+        ("refusal", json!("no")),
+        ("reasoning_details", json!([{"text": "hm"}])),
+        ("attachments", json!(["a.pdf"])),
+        ("tool_call_id", json!("1")),
+    ] {
+        let mut message = json!({"role": "user", "content": "x"});
+        message[field] = value;
+        assert_eq!(Message::read(&message), Ok(Message::user("x")), "{message}");
+        assert_eq!(Message::read_request(&message).unwrap_err().path, field, "{message}");
+    }
+}
+
+#[test]
+fn text_parts_are_joined_as_they_are_and_in_requests_by_line_breaks() {
+    for (texts, joined) in [(["Hello ", "world"], "Hello world"), (["", "x"], "x"), (["x", ""], "x")] {
+        let parts = texts.map(|text| json!({"type": "text", "text": text}));
+        let message = json!({"role": "user", "content": parts});
+        assert_eq!(Message::read(&message), Ok(Message::user(joined)));
+        assert_eq!(Message::read_request(&message), Ok(Message::user(texts.join("\n"))));
+    }
+}
+
+#[test]
+fn padding_around_a_text_is_no_image_and_an_empty_text_may_hold_the_place_of_one() {
+    for part in [
+        json!({"text": "x", "image_url": {"url": null}}),
+        json!({"text": "x", "image": {"bytes": null, "path": null}}),
+        json!({"text": "x", "image": "", "image_url": []}),
+        json!({"type": "text", "text": "x", "image": {"bytes": null}}),
+    ] {
+        let message = json!({"role": "user", "content": [part]});
+        assert_eq!(Message::read(&message), Ok(Message::user("x")), "{message}");
+        assert_eq!(Message::read_request(&message), Ok(Message::user("x")), "{message}");
+    }
+    let place = json!({"role": "user", "content": [{"type": "image", "text": ""}, {"type": "text", "text": "x"}]});
+    assert_eq!(Message::read(&place), Ok(Message::user("x")));
+    let marked = json!({"role": "user", "content": [{"type": "image", "text": "<image>"}]});
+    assert_eq!(Message::read(&marked), Ok(Message::user("<image>")));
+    assert_eq!(Message::read_request(&place).unwrap_err().path, "content[0].type");
+    let shown = json!({"role": "user", "content": [{"text": "", "image": RED}]});
+    assert_eq!(Message::read(&shown), Ok(Message::user("").showing([RED.to_owned()])));
+    for part in [
+        json!({}),
+        json!({"text": null}),
+        json!({"txt": "x"}),
+        json!({"image_url": {"url": null}}),
+    ] {
+        let message = json!({"role": "user", "content": [part]});
+        for fault in [Message::read(&message), Message::read_request(&message)] {
+            let said = "content[0].type is missing: write {\"type\": \"text\", \"text\": ..}";
+            assert_eq!(fault.unwrap_err().to_string(), said, "{message}");
+        }
+    }
+}
+
+#[test]
+fn requests_are_told_what_they_may_write() {
+    let user = |part: serde_json::Value| json!({"role": "user", "content": [part]});
+    for (message, kind, said) in [
+        (
+            json!({"content": "x"}),
+            FaultKind::Wrong,
+            "role is missing: write system, user or assistant",
+        ),
+        (
+            json!({"role": "king", "content": "x"}),
+            FaultKind::Wrong,
+            "role is \"king\": write system, user or assistant",
+        ),
+        (
+            json!({"role": "tool", "content": "x", "tool_call_id": "1"}),
+            FaultKind::Unsupported,
+            "role is not done here",
+        ),
+        (
+            user(json!({"type": "input_audio"})),
+            FaultKind::Unsupported,
+            "content[0].type is \"input_audio\": a content is of text alone",
+        ),
+        (
+            user(json!({"image_url": {"url": RED}})),
+            FaultKind::Unsupported,
+            "content[0].image_url is an image",
+        ),
+        (
+            user(json!({"type": "text", "text": "x", "file": {"file_id": "f"}})),
+            FaultKind::Unknown,
+            "content[0].file is not known here",
+        ),
+        (
+            json!({"role": "user", "content": "x", "documents": [1]}),
+            FaultKind::Unknown,
+            "documents is not known here",
+        ),
+        (
+            json!({"role": "user", "content": "x", "weight": 7}),
+            FaultKind::Wrong,
+            "weight is 7: write a number from 0 to 1",
+        ),
+        (
+            json!({"role": "user", "content": "x", "type": "image"}),
+            FaultKind::Unsupported,
+            "type is \"image\": ",
+        ),
+    ] {
+        let fault = Message::read_request(&message).unwrap_err();
+        assert!(fault.to_string().starts_with(said), "{message}: {fault}");
+        assert_eq!(fault.kind, kind, "{message}");
+    }
+}
+
+#[test]
 fn messages_of_openai_are_read_as_what_they_say() {
     for (message, role, content) in [
         (json!({"role": "developer", "content": "x"}), "system", "x"),
@@ -59,18 +178,18 @@ fn messages_of_openai_are_read_as_what_they_say() {
         ),
         (json!({"role": "user", "content": "x", "weight": null}), "user", "x"),
         (
-            json!({"role": "user", "content": "x", "weight": 0.5, "odd": {"a": 1}}),
+            json!({"role": "user", "content": "x", "weight": 0.5, "name": "me", "odd": {"a": null}, "file": ""}),
             "user",
             "x",
         ),
         (
-            json!({"role": "user", "content": [{"text": "x"}, {"type": "text", "text": "y"}]}),
+            json!({"role": "user", "content": [{"text": "x", "cache_control": {"type": "ephemeral"}}]}),
             "user",
-            "x\ny",
+            "x",
         ),
     ] {
         assert_eq!(Message::read(&message), Ok(Message::new(role, content)), "{message}");
-        assert_eq!(Message::read_text(&message), Message::read(&message));
+        assert_eq!(Message::read_request(&message), Message::read(&message));
     }
 }
 
@@ -85,14 +204,6 @@ fn faults_name_the_field_its_value_and_the_mend() {
         ),
         (user(json!(null)), "content is null: write a text"),
         (json!({"role": "user"}), "content is missing: write a text"),
-        (
-            json!({"role": "user", "content": "x", "weight": 7}),
-            "weight is 7: write a number from 0 to 1",
-        ),
-        (
-            json!({"role": "user", "content": "x", "type": "image"}),
-            "type is \"image\": ",
-        ),
         (
             json!({"role": "user", "content": "x", "prefix": true}),
             "prefix would be lost",
@@ -121,8 +232,11 @@ fn faults_name_the_field_its_value_and_the_mend() {
         assert!(fault.starts_with(said), "{message}: {fault}");
     }
     let shown = user(json!([{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": RED}}]));
-    let fault = Message::read_text(&shown).unwrap_err();
-    assert_eq!((fault.path.as_str(), fault.is_unsupported), ("content[1].type", true));
+    let fault = Message::read_request(&shown).unwrap_err();
+    assert_eq!(
+        (fault.path.as_str(), fault.kind),
+        ("content[1].type", FaultKind::Unsupported)
+    );
     let fault = Message::read_chat(&[user(json!("x")), user(json!(5))]).unwrap_err();
     assert!(
         fault

@@ -134,8 +134,17 @@ fn an_id_that_two_rows_have_is_an_error_that_names_both() {
         "source = \"mix\"\nid = \"id\"\n[[mix]]\nname = \"a-longer-name\"\n{source}"
     ));
     assert!(
-        mixed.contains("long.jsonl, line 1: id is no id") && mixed.contains("175 bytes"),
+        mixed.contains("long.jsonl, line 1: id is \"xxx") && mixed.contains("175 bytes"),
         "{mixed}"
+    );
+    let rounded = json!({"prompt": "?", "label": 1, "id": 2.5}).to_string();
+    std::fs::write(&path, &rounded).unwrap();
+    assert!(TaskSource::open(&config(&format!("id = \"id\"\n{source}")), 0).is_ok());
+    std::fs::write(&path, rounded.replace("2.5", "12345678901234567890123")).unwrap();
+    let rounded = error(&format!("id = \"id\"\n{source}"));
+    assert!(
+        rounded.contains("id is 1.2345678901234568e22: write it as a text"),
+        "{rounded}"
     );
 }
 

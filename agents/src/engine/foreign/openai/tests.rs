@@ -218,6 +218,7 @@ async fn server_that_fails_is_named_by_url_and_key() {
             named,
             "{said}"
         );
+        assert_eq!(said.contains("set it to the server's key"), status == 401, "{said}");
         assert!(
             !said.contains("s3cret") && !said.contains("DYAD_ENGINE_TOKEN"),
             "{said}"

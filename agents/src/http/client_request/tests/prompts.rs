@@ -72,6 +72,21 @@ fn messages_are_texts_of_three_roles() {
         "messages[0].refusal"
     );
     assert_eq!(
+        place(json!({"role": "user", "content": "x", "odd": 1})).0,
+        "messages[0].odd"
+    );
+    let unknown = Some("unknown_parameter");
+    for field in ["attachments", "documents", "file"] {
+        let mut message = json!({"role": "user", "content": "x"});
+        message[field] = json!(["a.pdf"]);
+        assert_eq!(place(message), (format!("messages[0].{field}"), unknown));
+    }
+    let part = json!({"type": "text", "text": "x", "file": {"file_id": "f"}});
+    assert_eq!(
+        place(json!({"role": "user", "content": [part]})),
+        ("messages[0].content[0].file".into(), unknown)
+    );
+    assert_eq!(
         place(json!({"role": "user", "content": "x", "weight": 7})).0,
         "messages[0].weight"
     );
@@ -88,7 +103,7 @@ fn messages_as_clients_send_them_are_their_texts() {
         {"role": "user", "content": "b"},
     ]);
     let dressed = json!([
-        {"role": "user", "content": "a", "type": "text", "name": "me", "weight": 1, "odd": 1},
+        {"role": "user", "content": "a", "type": "text", "name": "me", "weight": 1, "odd": {}, "file": ""},
         {"role": "assistant", "content": null, "refusal": null, "annotations": [], "audio": null, "tool_calls": [],
          "function_call": null, "provider_specific_fields": {"refusal": null}, "reasoning_content": ""},
         {"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}, "annotations": []}]},
