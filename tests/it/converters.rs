@@ -198,7 +198,7 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        said.contains("tasks.source: task 1 of cases: metadata.facts is missing"),
+        said.contains("cases.jsonl, line 1: task 1 of cases: metadata.facts is missing"),
         "{said}"
     );
     let bad = convert("doctor_patient.py", &["--report", "notes"], lines(&given));

@@ -276,6 +276,7 @@ fn unseen_pictures_train_no_agent_and_are_logged_once() {
 
 /// Plays as `make recipes` does: the server runs next to the run and ends after it.
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn the_table_of_recipes_brings_the_server() {
     let program = program();
     let runs = program.runs();

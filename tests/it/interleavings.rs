@@ -33,6 +33,7 @@ fn depth(world: &World, queue: &str) -> u64 {
 /// Redis returns with the data of two seconds ago. It has lost every claim, commit and decision
 /// since.
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn redis_set_back_by_two_seconds_costs_work_and_nothing_else() {
     let mut world = world(2);
     for _ in 0..3 {
@@ -52,6 +53,7 @@ fn redis_set_back_by_two_seconds_costs_work_and_nothing_else() {
 /// The messages in the queue of an agent's samples are lost after their confirm; then the queue
 /// itself is deleted.
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn samples_of_a_purged_and_deleted_queue_are_sent_again() {
     // The coordinator halts after its first part to agent a, so that b is away before it receives
     // any.

@@ -175,6 +175,7 @@ fn two_coordinators_make_each_evaluation_once() {
 /// Over real servers and engine processes. The coordinator that asked agents to hold dies: they do
 /// not hold for ever, and the next coordinator evaluates.
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn a_coordinator_killed_while_agents_hold_blocks_no_agent() {
     let program = program();
     let config = evaluated(Small::new().set("run.mode", "async"));

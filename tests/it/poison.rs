@@ -79,12 +79,14 @@ fn a_task_that_kills_an_agent_dies_alone() {
 
 /// The second speaker dies, in a group that is half played.
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn a_task_that_kills_the_agent_that_answers_dies_alone() {
     poisoned("b", "job.begun", "agent b died 3 times");
 }
 
 /// The task is in no custody yet: only its bytes are known.
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn a_task_that_kills_its_reader_dies_alone() {
     let mark = Digest::of(task_line(POISON, "").as_bytes());
     kills(

@@ -127,7 +127,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         ("evaluations", "95% interval"),
         ("logs/z", "\\u202e"),
         ("audit", "Nothing lost, nothing counted twice."),
-        ("letters", "The queue cannot be read"),
+        ("letters", "No dead letters."),
         ("config", "train_steps"),
         ("live", "No live turns"),
         ("publish", "Nothing can be published: run"),

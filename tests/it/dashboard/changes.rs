@@ -72,6 +72,7 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
     let file = program.file("bad.jsonl", bad);
     let runs = program.runs();
     let command = program.fail(2, &["publish", &file, "--run", &name, "--runs", runs.to_str().unwrap()]);
+    let command = command.replace(&format!(" of {file}"), "");
     for path in ["tasks?check=1", "tasks"] {
         let (status, answer) = post(path, json!({"lines": bad}));
         assert_eq!(status, 400, "{answer}");

@@ -31,6 +31,7 @@ fn a_second_signal_ends_a_process_at_once() {
 /// The broker closes the channel of a consumer that keeps a message for long. The next receiver
 /// handles the message.
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
     let mut world = World::shaped(
         crate::DYAD,

@@ -8,6 +8,7 @@ use super::*;
 /// A new version is rolled out: every process is stopped and started again in turn, then each
 /// server restarts.
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn every_service_restarted_in_turn_costs_nothing() {
     let mut world = world(2);
     let mut publisher = world.publish_in_background(60);
@@ -55,6 +56,7 @@ fn servers_that_are_gone_for_a_while_cost_only_the_while() {
 }
 
 #[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn streams_that_break_inside_a_frame_are_only_reconnected() {
     let mut world = world(2);
     for after in [1, 300, 5_000] {

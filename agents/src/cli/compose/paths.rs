@@ -262,6 +262,7 @@ impl NamedPath {
     pub(super) fn note(&self) -> Option<String> {
         self.place().filter(|place| !place.exists())?;
         let need = match self.read_only {
+            true if in_image() => return None,
             true => "the image or a volume must have it",
             false => "make it, writable for user 10001; docker compose would make it for root",
         };
@@ -272,9 +273,10 @@ impl NamedPath {
         ))
     }
 
-    /// Mounts what this host has, and folders to write, which docker compose makes.
     fn mount(&self) -> Option<Mount> {
-        let path = self.place().filter(|place| !self.read_only || place.exists())?;
+        let path = self
+            .place()
+            .filter(|place| is_mounted(self.read_only, place.exists(), in_image()))?;
         Some(Mount {
             path,
             read_only: self.read_only,
@@ -294,6 +296,17 @@ fn home() -> PathBuf {
     home.map_or_else(|| "/".into(), PathBuf::from)
 }
 
+/// Returns true if this program runs in its image, which does not show the paths of the host.
+fn in_image() -> bool {
+    std::env::current_exe().is_ok_and(|program| program.starts_with("/opt/dyad"))
+}
+
+/// Returns true for what the host has or may have, and for folders to write, which docker compose
+/// makes.
+fn is_mounted(read_only: bool, exists: bool, in_image: bool) -> bool {
+    exists || !read_only || in_image
+}
+
 /// Returns the path to mount: the folder of a pattern, or the repository of a snapshot, because the
 /// Hub's cache has its files as links into the folder next to `snapshots`.
 fn whole(path: &Path) -> PathBuf {
@@ -305,4 +318,21 @@ fn whole(path: &Path) -> PathBuf {
     let is_snapshots = |folder: &&Path| folder.ends_with("snapshots") && folder.with_file_name("blobs").is_dir();
     let repository = fixed.ancestors().find(is_snapshots).and_then(Path::parent);
     repository.map_or_else(|| fixed.clone(), Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_mounts_paths_that_it_cannot_see() {
+        let cases = [
+            (true, true, false),
+            (true, false, false),
+            (true, false, true),
+            (false, false, false),
+        ];
+        let mounted = cases.map(|(read_only, exists, in_image)| is_mounted(read_only, exists, in_image));
+        assert_eq!(mounted, [true, false, true, true]);
+    }
 }

@@ -332,3 +332,15 @@ proptest! {
         check_total(&*solo(|_| {}), &task("2+3=", 5.into()), &events)?;
     }
 }
+
+#[test]
+fn roles_that_may_stay_silent_may_do_so_with_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    let tools = BTreeMap::from([("search".to_owned(), tool(folder.path()))]);
+    let roles = ["solver", "rewriter", "selector"];
+    let mut config = config("solve-rewrite-select", &roles, "");
+    config.tools = BTreeMap::from([(RoleName::new("rewriter").unwrap(), vec!["search".into()])]);
+    let workflow = build(&config, &graders("integer"), &tools).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let may = roles.map(|role| workflow.goes_on_without(&RoleName::new(role).unwrap()));
+    assert_eq!(may, [false, true, true]);
+}

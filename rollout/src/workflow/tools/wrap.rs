@@ -192,6 +192,10 @@ impl Workflow for WithTools {
         self.inner.answer(task, &self.answers_only(events, &seats))
     }
 
+    fn goes_on_without(&self, role: &RoleName) -> bool {
+        self.inner.goes_on_without(role)
+    }
+
     fn programs(&self) -> Vec<Program> {
         self.inner.programs()
     }
