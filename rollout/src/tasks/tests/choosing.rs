@@ -143,7 +143,7 @@ fn an_id_that_two_rows_have_is_an_error_that_names_both() {
     std::fs::write(&path, rounded.replace("2.5", "12345678901234567890123")).unwrap();
     let rounded = error(&format!("id = \"id\"\n{source}"));
     assert!(
-        rounded.contains("id is 1.2345678901234568e22: write it as a text"),
+        rounded.contains("id is 1.2345678901234568e+22: write it as a text"),
         "{rounded}"
     );
 }

@@ -318,11 +318,10 @@ fn a_task_cannot_bring_tools_of_its_own() {
 #[test]
 fn a_task_cannot_say_what_may_be_called() {
     let task = br#"{"prompt": [{"role": "tools", "content": "[]"}, {"role": "user", "content": "2+3="}], "label": 5}"#;
+    let refused = Task::parse(task, 1000).unwrap_err().to_string();
     assert!(
-        Task::parse(task, 1000)
-            .unwrap_err()
-            .to_string()
-            .contains("has the role \"tools\"")
+        refused.contains("prompt[0].role is \"tools\": the run alone lists"),
+        "{refused}"
     );
 }
 
