@@ -72,7 +72,7 @@ test: build ## all tests, those with real RabbitMQ and Redis too
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --no-run --quiet
 ifneq ($(nextest),)
 	$(phase) "doc tests" "seconds" cargo test --workspace --doc --quiet
-	$(phase) "tests" "15 to 30 minutes on 2 cores" cargo nextest run --workspace $(ARGS)
+	$(phase) "tests" "about half an hour on 2 cores" cargo nextest run --workspace $(ARGS)
 else
 	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
 endif
@@ -80,7 +80,7 @@ endif
 test-long: build ## what is slow and rarely fails: commands of pages, other people's clients
 	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field prometheus
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
-	$(phase) "long tests" "about 20 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
+	$(phase) "long tests" "about 25 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
 
 test-vllm: build ## trains over real vLLM servers on the CPU (Python of its own, 6.4 GB once); ARGS='swap_modes' for some
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers venv
