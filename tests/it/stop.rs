@@ -83,7 +83,7 @@ fn latest_passes_over_a_run_that_failed_at_its_start() {
     );
 }
 
-/// As in scripts of Slurm and Kubernetes.
+/// Scripts of Slurm and Kubernetes leave such variables set.
 #[test]
 fn variable_of_a_launcher_changes_nothing_below_a_supervisor() {
     let program = program();

@@ -19,7 +19,7 @@ mod worker;
 pub(crate) use answer::with_id;
 pub use host::{Host, PROGRAM, ProgramReply, TOOL};
 pub use judge::check_judges;
-pub use programs::check_programs;
+pub use programs::{check_programs, programs};
 pub use remote::{RemoteConnection, unreachable};
 pub use tools::{ToolAnswer, check_corpora, check_servers};
 

@@ -3,31 +3,36 @@
 use std::os::unix::fs::PermissionsExt;
 
 use broker::local::process::find_binary;
-use configs::{PROCESS, Problem, RunConfig};
+use configs::{PROCESS, Problem, RunConfig, SuiteConfig};
 
 use super::worker::interpreter;
 
 /// The problems with the programs of the workflow, graders and tools: a missing file or
 /// interpreter, or a file that is no executable.
 pub fn check_programs(config: &RunConfig) -> Vec<Problem> {
-    let graders = config.graders.iter();
-    let graders = graders.map(|(name, grader)| (format!("graders.{name}.kind"), grader.kind.as_str()));
-    let tools = config.tools.iter();
-    let tools = tools.map(|(name, tool)| (format!("tools.{name}.kind"), tool.kind.as_str()));
-    let all = std::iter::once(("workflow.kind".to_owned(), config.workflow.kind.as_str()));
     // Only `dyad eval` plays the other suites.
-    let suites = config.eval.suites.iter();
-    let suites = suites.filter(|(_, suite)| suite.every.is_some_and(|every| every > 0));
-    let suites = suites.filter_map(|(name, suite)| {
-        let kind = suite.grader.as_deref()?;
-        Some((format!("eval.suites.{name}.grader"), kind))
-    });
-    let programs = all.chain(graders).chain(suites).chain(tools);
-    let problem = |(path, kind): (String, &str)| {
-        let message = cannot_start(kind.strip_prefix(PROCESS)?)?;
+    let programs = programs(config, |suite| suite.every.is_some_and(|every| every > 0)).into_iter();
+    let problem = |(path, file): (String, &str)| {
+        let message = cannot_start(file)?;
         Some(Problem { path, message })
     };
     programs.filter_map(problem).collect()
+}
+
+/// Returns the key and file of each program of the workflow, graders, suites and tools; suites are
+/// filtered by `wanted`.
+pub fn programs(config: &RunConfig, wanted: impl Fn(&SuiteConfig) -> bool) -> Vec<(String, &str)> {
+    let workflow = std::iter::once(("workflow.kind".to_owned(), config.workflow.kind.as_str()));
+    let graders = config.graders.iter();
+    let graders = graders.map(|(name, grader)| (format!("graders.{name}.kind"), grader.kind.as_str()));
+    let suites = config.eval.suites.iter().filter(|(_, suite)| wanted(suite));
+    let suites =
+        suites.filter_map(|(name, suite)| Some((format!("eval.suites.{name}.grader"), suite.grader.as_deref()?)));
+    let tools = config.tools.iter();
+    let tools = tools.map(|(name, tool)| (format!("tools.{name}.kind"), tool.kind.as_str()));
+    let all = workflow.chain(graders).chain(suites).chain(tools);
+    all.filter_map(|(key, kind)| Some((key, kind.strip_prefix(PROCESS)?)))
+        .collect()
 }
 
 fn cannot_start(file: &str) -> Option<String> {

@@ -8,7 +8,7 @@ use super::rows::{RowPlace, Shard};
 pub(super) struct Places {
     files: Vec<PathBuf>,
     rows: Vec<(u32, u32)>,
-    /// True for each file whose rows are lines.
+    /// True for each file with a row on each line.
     lines: Vec<bool>,
 }
 

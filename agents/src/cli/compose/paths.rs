@@ -6,10 +6,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use configs::{AgentConfig, AgentName, ModelConfig, PROCESS, RunConfig};
+use configs::{AgentConfig, AgentName, ModelConfig, RunConfig};
 use rollout::hub_cache::Name;
 
 use crate::cli::host_check;
+use crate::participant;
 
 /// The home of the containers' user, and the working directory.
 const HOME: &str = "/var/lib/dyad";
@@ -75,21 +76,15 @@ pub(super) fn named(config: &RunConfig) -> Vec<NamedPath> {
 
 /// Returns the programs that the workflow, graders, suites and tools start.
 pub(super) fn programs(config: &RunConfig) -> Vec<NamedPath> {
-    let own = std::iter::once(("workflow.kind".to_owned(), config.workflow.kind.as_str()));
-    let graders = config.graders.iter();
-    let graders = graders.map(|(name, grader)| (format!("graders.{name}.kind"), grader.kind.as_str()));
-    let suites = config.eval.suites.iter();
-    let suites =
-        suites.filter_map(|(name, suite)| Some((format!("eval.suites.{name}.grader"), suite.grader.as_deref()?)));
-    let of_workflow = own.chain(graders).chain(suites);
-    let of_workflow = of_workflow.map(|(key, kind)| (key, kind, Reader::Workflow));
-    let tools = config.tools.iter();
-    let tools = tools.map(|(name, tool)| (format!("tools.{name}.kind"), tool.kind.as_str(), Reader::Coordinator));
-    let program = |(key, kind, reader): (String, &str, Reader)| {
-        let path = kind.strip_prefix(PROCESS)?;
-        Some(read(&key, Path::new(path), reader))
+    let all = participant::programs(config, |_| true).into_iter();
+    let program = |(key, file): (String, &str)| {
+        let reader = match key.starts_with("tools.") {
+            true => Reader::Coordinator,
+            false => Reader::Workflow,
+        };
+        read(&key, Path::new(file), reader)
     };
-    of_workflow.chain(tools).filter_map(program).collect()
+    all.map(program).collect()
 }
 
 /// Returns true if this is a name of the Hugging Face Hub, and no folder here has it.

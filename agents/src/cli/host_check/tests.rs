@@ -47,7 +47,7 @@ fn everything_missing_is_listed_with_each_command_once() {
 }
 
 /// Returns a configuration of which agent a misses a template, and the coordinator its tasks.
-fn lame(base: &Path) -> RunConfig {
+fn with_missing_files(base: &Path) -> RunConfig {
     let mut config = crate::run_folder::tests::config_in(base);
     config.tasks.source = "jsonl:nowhere/tasks.jsonl".into();
     let a = config.agents.values_mut().next().unwrap();
@@ -64,7 +64,7 @@ fn said(checked: anyhow::Result<()>) -> String {
 #[test]
 fn each_process_needs_only_what_it_reads() {
     let base = tempfile::tempdir().unwrap();
-    let config = lame(base.path());
+    let config = with_missing_files(base.path());
     let [a, b] = ["a", "b"].map(|name| AgentName::new(name).unwrap());
     let of_a = said(require_agent(&config, &a, None));
     assert!(

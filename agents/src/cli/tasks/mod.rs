@@ -75,9 +75,9 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
     let bodies = args.bodies || !args.ids.is_empty();
     if let Some((letters, over)) = saved_letters(args, &folder, &order)? {
         print!("{}", render(&letters, bodies));
-        println!("{}: these were its dead letters then", printable(over.text()));
+        println!("{}: these dead letters were saved at its end", printable(over.text()));
         if !letters.is_empty() {
-            println!("to have them played, {}", saved::advice(&folder, &over));
+            println!("to play them, {}", saved::advice(&folder, &over));
         }
         return order.all_found(&letters);
     }

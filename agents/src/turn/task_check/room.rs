@@ -7,7 +7,7 @@ use rollout::workflow::{Ask, Step, Workflow};
 
 use super::random_agent;
 
-/// Checks the first prompts of the agents with generated models, whose contexts are known. A failed
+/// Checks the first prompts of the agents with generated models: their contexts are known. A failed
 /// first turn is the end of its conversation.
 ///
 /// Only shipped workflows are checked, and only prompts that are the same for two seeds. Programs
