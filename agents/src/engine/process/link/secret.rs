@@ -1,5 +1,5 @@
-//! The token that an agent and its engine processes share, or the key of a server: sent, checked, and
-//! never shown.
+//! The token that an agent and its engine processes share, or the key of a server: sent, checked,
+//! and never shown.
 
 use std::net::SocketAddr;
 
