@@ -20,6 +20,8 @@ pub(super) struct ToolServer {
     url: String,
     /// Sent as `Authorization: Bearer`. Never logged: this type has no `Debug`.
     token: Option<String>,
+    /// The environment variable of the token.
+    variable: String,
 }
 
 impl ToolServer {
@@ -45,7 +47,21 @@ impl ToolServer {
             url: url.to_owned(),
             client: link::outside(url).map_err(|error| error.to_string())?,
             token,
+            variable: variable.to_owned(),
         })
+    }
+
+    /// Returns the URL without credentials, for the log. Agents never see it.
+    pub(super) fn shown(&self) -> String {
+        link::shown(&self.url)
+    }
+
+    /// Tells the operator whether the server may want another key.
+    fn log_advice(&self, status: u16) {
+        let advice = link::key_advice(status, "", &self.variable, self.token.is_some());
+        if !advice.is_empty() {
+            tracing::warn!("the server {} answered {status}{advice}", self.shown());
+        }
     }
 
     pub(super) async fn call(&self, question: &ToolQuestion) -> Result<String, ToolFault> {
@@ -59,6 +75,7 @@ impl ToolServer {
         let response = request.send().await.map_err(lost)?;
         let status = response.status();
         if !status.is_success() {
+            self.log_advice(status.as_u16());
             let said = read(response, COMPLAINT).await.unwrap_or_default();
             let reason = format!(
                 "the server answered {status}: {}",

@@ -64,6 +64,15 @@ struct LazyCorpus {
     corpus: OnceCell<Result<Arc<Corpus>, String>>,
 }
 
+impl Backend {
+    fn url(&self) -> Option<String> {
+        match self {
+            Self::Server(server) => Some(server.shown()),
+            Self::Corpus(_) | Self::Program(_) | Self::Broken(_) => None,
+        }
+    }
+}
+
 impl Toolbox {
     /// Starts the tools. Programs start with their first question; documents are read at once, in
     /// the background.
@@ -140,7 +149,8 @@ impl Tool {
                 }
                 Err(ToolFault::Failed(reason)) => reason,
             };
-            tracing::warn!(tool = self.name, reason, left, "a call of a tool failed");
+            let url = self.place.url();
+            tracing::warn!(tool = self.name, url, reason, left, "a call of a tool failed");
             if left > 0 {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
