@@ -81,7 +81,7 @@ pub struct RunSection {
     /// whole.
     #[serde(default)]
     pub transcripts: TranscriptPolicy,
-    /// Turns whose tokens and log-probs are written to `tokens/`, for the dashboard.
+    /// Turns whose tokens, and what training made of them, are written to `tokens/`.
     #[serde(default)]
     pub token_records: TokenRecordPolicy,
     /// Treatment of groups that do not fill a batch when the run ends.
@@ -136,6 +136,20 @@ pub enum TokenRecordPolicy {
     First,
     /// Writes those of every conversation.
     All,
+}
+
+impl TokenRecordPolicy {
+    /// Returns true if the tokens of this member of a group are written. `is_greedy` is true for
+    /// the greedy conversations of an evaluation.
+    #[must_use]
+    pub fn records(self, is_greedy: bool, member: u16) -> bool {
+        match self {
+            Self::None => false,
+            Self::Eval => is_greedy,
+            Self::First => is_greedy || member == 0,
+            Self::All => true,
+        }
+    }
 }
 
 fn default_mode() -> Mode {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use actix::{Actor, Addr};
 use anyhow::Context;
 use broker::protocol::control::RunPhase;
-use configs::{AgentConfig, TokenRecordPolicy};
+use configs::AgentConfig;
 
 use super::{Agent, inbox, reclaim, router};
 use crate::engine::EngineClient;
 use crate::http;
 use crate::run_folder::crash_marks::Strikes;
-use crate::run_folder::logs::TokenRecords;
 
 /// A started agent.
 pub struct Started {
@@ -33,10 +32,6 @@ pub(crate) async fn listen(
 ) -> anyhow::Result<Addr<router::Router>> {
     let observed = agent.observer.series();
     let observed = observed.map(|series| series.engine.of_agent(agent.name.as_str()));
-    let records = match agent.config.run.token_records {
-        TokenRecordPolicy::None => None,
-        _ => Some(TokenRecords::open(&agent.folder.tokens(&agent.name)).context("opening the file of tokens")?),
-    };
     let router = router::Router::new(
         agent.name.clone(),
         agent.topology.clone(),
@@ -47,7 +42,7 @@ pub(crate) async fn listen(
         Strikes::open(&agent.folder, agent.name.as_str()).context("opening the crash marks of groups in the engine")?,
     )
     .observed_by(observed)
-    .recording(records)
+    .recording(agent.records.clone())
     .start();
     inbox::control(agent.clone()).await?;
     if settings.train.enabled {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context;
 use broker::AgentName;
 use broker::bus::Bus;
 use broker::ids::{RunId, WeightVersion};
 use broker::protocol::control::{Heartbeat, RunPhase, RunState, Saved};
 use broker::topology::Topology;
-use configs::{AgentConfig, RunConfig, TrainConfig, ZeroAdvantage};
+use configs::{AgentConfig, RunConfig, TokenRecordPolicy, TrainConfig, ZeroAdvantage};
 use rollout::batch::REFILL_CAP;
 use rollout::text::Speech;
 use tokio::sync::{Notify, watch};
@@ -21,6 +22,7 @@ use crate::base::fault::no_such_agent;
 use crate::ledger::{self, LedgerHandle};
 use crate::observe::Observer;
 use crate::run_folder::RunFolder;
+use crate::run_folder::logs::TokenRecords;
 use crate::traces::Traces;
 
 /// The surroundings of an agent: its configuration, bus and folder.
@@ -70,6 +72,8 @@ pub struct Agent {
     pub traces: Traces,
     pub launched: Option<Launched>,
     pub text: Arc<dyn Speech>,
+    /// The file of recorded tokens, if any are recorded.
+    pub(crate) records: Option<TokenRecords>,
     pub ledger: LedgerHandle,
     /// Groups that may be reserved or ready at once: (max_staleness + 1) * batch.
     pub window: u64,
@@ -98,6 +102,10 @@ impl Agent {
         ledger: LedgerHandle,
     ) -> anyhow::Result<Arc<Self>> {
         let (changed, _) = watch::channel(0);
+        let records = match env.config.run.token_records {
+            TokenRecordPolicy::None => None,
+            _ => Some(TokenRecords::open(&env.folder.tokens(&env.name)).context("opening the file of tokens")?),
+        };
         let run = ledger.state().await?;
         let holds = Holds::new(env.config.run.lease.0, env.config.eval.hold_at_most.0);
         let due = Due::new(env.config.run.lease.0, tokio::time::Instant::now());
@@ -121,6 +129,7 @@ impl Agent {
             traces: env.traces,
             launched: env.launched,
             text,
+            records,
             ledger,
             changed,
             status,

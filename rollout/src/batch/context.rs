@@ -1,7 +1,7 @@
 //! Everything that forming a batch depends on, and the outcome of its samples.
 
 use broker::ids::{GroupId, WeightVersion};
-use configs::TrainConfig;
+use configs::{TokenRecordPolicy, TrainConfig};
 
 /// Dynamic sampling draws at most this many times `batch_groups` groups for one batch, and then
 /// trains a short batch. Without a limit it would starve: as learning succeeds, more and more
@@ -26,6 +26,8 @@ pub struct BatchContext<'a> {
     pub drawn: usize,
     /// True if more groups may come. At the end of a run it is false, and a short batch is trained.
     pub more: bool,
+    /// The samples that [`super::Batch::answers`] describes.
+    pub records: TokenRecordPolicy,
 }
 
 /// The reason why a sample does not contribute to a batch's gradient. It still counts in its

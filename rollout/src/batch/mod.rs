@@ -9,6 +9,7 @@
 //! Then `minibatches` x `epochs` steps follow, over a seeded split by group. The result does not
 //! depend on the order of arrival.
 
+mod answers;
 mod collapse;
 mod context;
 mod flat;
@@ -27,6 +28,7 @@ use broker::protocol::bundle::Bundle;
 use broker::protocol::train::TrainBatch;
 use configs::LossKind;
 
+pub use answers::{Answer, Stretch};
 pub use context::{BatchContext, BatchVerdict, Discard, REFILL_CAP};
 pub use flat::{FlatRow, flatten};
 pub use imitate::{Imitated, imitate};
@@ -43,6 +45,8 @@ pub struct Batch {
     /// One entry for each optimizer step, epoch after epoch. If all samples of a step were
     /// discarded, it has no spans and is still taken, with gradient 0.
     pub minibatches: Vec<TrainBatch>,
+    /// For each of these steps, the samples with recorded tokens ([`BatchContext::records`]).
+    pub answers: Vec<Vec<Answer>>,
     /// Roles in alphabetical order. Spans refer to a role by its index.
     pub roles: Vec<String>,
     /// Groups of the batch, oldest first, without groups that were discarded or left for the next
@@ -89,12 +93,13 @@ pub fn form(bundles: &[Bundle], context: &BatchContext<'_>) -> Formed {
         .map(|group| mask::prepare(group, context))
         .collect();
     let roles = roles(&groups);
-    let minibatches = steps(&groups, &roles, context);
+    let (minibatches, answers) = steps(&groups, &roles, context).into_iter().unzip();
     let verdicts = verdicts(&selection, &groups);
     let stats = stats::measure(&selection, &groups, &verdicts, context);
     let groups = selection.groups.iter().map(|group| group.bundle.group).collect();
     Formed::Batch(Box::new(Batch {
         minibatches,
+        answers,
         roles,
         groups,
         verdicts,
@@ -108,7 +113,7 @@ fn roles(groups: &[Prepared<'_>]) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-fn steps(groups: &[Prepared<'_>], roles: &[String], context: &BatchContext<'_>) -> Vec<TrainBatch> {
+fn steps(groups: &[Prepared<'_>], roles: &[String], context: &BatchContext<'_>) -> Vec<(TrainBatch, Vec<Answer>)> {
     let parts = context.config.minibatches.clamp(1, groups.len().max(1));
     let mut seeds = SplitMix::new(context.seed);
     let mut steps = Vec::new();
@@ -123,7 +128,8 @@ fn steps(groups: &[Prepared<'_>], roles: &[String], context: &BatchContext<'_>) 
             let fresh = epoch == 0 && part == 0 && context.config.loss.kind != LossKind::CrossEntropy;
             if !chosen.is_empty() {
                 let weights = weigh::Weights::new(&chosen, context);
-                steps.push(forest::plant(&chosen, &weights, roles, fresh));
+                let planted = forest::plant(&chosen, &weights, roles, fresh);
+                steps.push((planted, answers::recorded(&chosen, context.records)));
             }
         }
     }

@@ -74,7 +74,10 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     let head = format!("{{\"conversation\":\"{group}/0\",");
     let rest = json!({"role": turn["role"], "seat": 0, "turn": 0, "ids": [7], "pieces": [text],
         "logprobs": [-4.0], "logprobs_of": text, "spans": [{"version": text, "start": 0, "end": 1}]});
-    std::fs::write(folder.join("tokens/z.jsonl"), head + &rest.to_string()[1..] + "\n").unwrap();
+    let trained = json!({"role": turn["role"], "seat": 0, "place": 0, "ids": [7], "training": {"step": 3, "update": 1,
+        "logprobs": [-3.5], "ratios": [1.65], "advantages": [0.5], "outcomes": ["clipped"]}});
+    let lines = [rest, trained].map(|line| head.clone() + &line.to_string()[1..] + "\n");
+    std::fs::write(folder.join("tokens/z.jsonl"), lines.concat()).unwrap();
 }
 
 /// Copies a run under another id, and changes one key of its configuration. Returns the id.
@@ -120,7 +123,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     ];
     let of_run = [
         ("", "entropy, nats per token"),
-        (&*format!("c/{group}/0"), "tok p3"),
+        (&*format!("c/{group}/0"), "tok p3 clipped"),
         (&*format!("g/{group}"), "&lt;img src=http"),
         ("conversations", "&lt;img src=http"),
         ("charts/learning", "Reward in training"),

@@ -9,7 +9,7 @@ use anyhow::{bail, ensure};
 use broker::AgentName;
 use broker::ids::{Digest, GroupId, WeightVersion};
 use broker::protocol::bundle::Bundle;
-use configs::{LossKind, RunConfig, TrainConfig, ZeroAdvantage};
+use configs::{LossKind, RunConfig, TokenRecordPolicy, TrainConfig, ZeroAdvantage};
 use rollout::batch::{Batch, BatchContext, BatchVerdict, Formed, REFILL_CAP, form, imitate};
 use rollout::text::TextCodec;
 
@@ -24,6 +24,8 @@ pub(super) struct BatchFormer {
     agent: AgentName,
     /// Set where the loss imitates known answers.
     imitates: Option<Imitates>,
+    /// The samples whose tokens are recorded. Known answers were never sampled.
+    records: TokenRecordPolicy,
     lineages: Lineages,
     /// Batches recorded by a branch that a restart cut off.
     replay: VecDeque<RecordedBatch>,
@@ -63,12 +65,17 @@ impl BatchFormer {
             vocab: prepared.shape.vocab,
             max_context: prepared.shape.max_context,
         };
+        let imitates = (settings.train.loss.kind == LossKind::CrossEntropy).then(imitates);
         Self {
             config: settings.train.clone(),
             max_new_tokens: settings.sampling.max_new_tokens,
             run_seed: run.run.seed,
             agent: agent.clone(),
-            imitates: (settings.train.loss.kind == LossKind::CrossEntropy).then(imitates),
+            records: match imitates {
+                Some(_) => TokenRecordPolicy::None,
+                None => run.run.token_records,
+            },
+            imitates,
             lineages: Lineages::default(),
             replay: VecDeque::new(),
             replayed: false,
@@ -187,6 +194,7 @@ impl BatchFormer {
                 seed: batch_seed(self.run_seed, self.agent.as_str(), current.step),
                 drawn: self.discarded.len(),
                 more,
+                records: self.records,
             },
         )
     }

@@ -8,7 +8,8 @@
 //! [`begin`] restores a checkpoint or begins with the first weights, in a trainer that [`build`]
 //! makes. [`frozen`] applies the warm start of a policy that is not trained. [`foreign`] connects
 //! SGLang's or vLLM's servers. [`former`] forms the next batch, [`step`] trains it, [`step_times`]
-//! accounts for its time, [`traced`] describes its trace, and [`save`] makes its weights permanent.
+//! accounts for its time, [`recorded`] writes what it makes of recorded tokens, [`traced`] describes
+//! its trace, and [`save`] makes its weights permanent.
 //! [`refused`] limits how often rejected weights are sent again. [`ranks`] starts and watches the
 //! trainer's further processes, and [`external`] a program that trains instead.
 
@@ -20,6 +21,7 @@ mod former;
 mod frozen;
 mod objective;
 pub mod ranks;
+mod recorded;
 mod refused;
 mod save;
 mod step;

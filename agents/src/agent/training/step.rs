@@ -88,7 +88,8 @@ impl Training {
             advantage_kl,
             ..BatchOutcome::default()
         };
-        for minibatch in minibatches {
+        for ((update, minibatch), answers) in (1..).zip(minibatches).zip(&batch.answers) {
+            self.record_tokens((&minibatch, update), answers, &loss).await?;
             let stats = self.forward_backward(minibatch, loss).await?;
             let (grad_norm, skipped) = self.optim_step(&optimizer, lr).await?;
             outcome.add(&stats, grad_norm, skipped);

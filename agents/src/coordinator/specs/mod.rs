@@ -9,7 +9,7 @@ use broker::ids::{Attempt, GroupId};
 use broker::protocol::task::Task;
 use broker::protocol::turn::TurnPrompt;
 use broker::{AgentName, RoleName};
-use configs::{RunConfig, TokenRecordPolicy};
+use configs::RunConfig;
 use rollout::group::{Rules, RunSpec};
 use rollout::workflow::{Player, Workflow, player};
 
@@ -50,16 +50,6 @@ pub struct GroupPlace {
     pub attempt: Attempt,
     pub order: u64,
     pub purpose: Purpose,
-}
-
-/// Returns true if the tokens of this member are recorded.
-fn records(policy: TokenRecordPolicy, purpose: Purpose, member: u16) -> bool {
-    match policy {
-        TokenRecordPolicy::None => false,
-        TokenRecordPolicy::Eval => purpose.is_greedy(),
-        TokenRecordPolicy::First => purpose.is_greedy() || member == 0,
-        TokenRecordPolicy::All => true,
-    }
 }
 
 /// How the groups of a run are played.
@@ -150,7 +140,8 @@ impl GroupSpecs {
         let place_of_role = (agent, &turn.key.role);
         let messages = turn.ask.messages;
         let messages = image_support::shown(self.workflow(purpose), place_of_role, settings.engine.kind, messages);
-        let is_recorded = records(self.config.run.token_records, purpose, turn.key.member);
+        let policy = self.config.run.token_records;
+        let is_recorded = policy.records(purpose.is_greedy(), turn.key.member);
         Some(OutgoingTurn {
             agent: agent.clone(),
             group,
@@ -194,13 +185,15 @@ impl GroupSpecs {
 
 #[cfg(test)]
 mod tests {
+    use configs::TokenRecordPolicy;
+
     use super::*;
 
     #[test]
     fn greedy_evaluations_are_recorded_unless_nothing_is() {
         let suite = |greedy| Purpose::Suite { at: 0, greedy };
-        let recorded = |policy| {
-            let of = |purpose: Purpose| [0, 1].map(|member| records(policy, purpose, member));
+        let recorded = |policy: TokenRecordPolicy| {
+            let of = |purpose: Purpose| [0, 1].map(|member| policy.records(purpose.is_greedy(), member));
             [of(Purpose::Train), of(Purpose::Eval), of(suite(true)), of(suite(false))]
         };
         let (no, first, yes) = ([false, false], [true, false], [true, true]);

@@ -11,7 +11,7 @@ use crate::dashboard::answer::ApiError;
 use crate::dashboard::offsets::Offsets;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::{
-    Newest, RewardBound, TokenRecord, Transcript, TranscriptTurn, find_conversation, tokens_of,
+    Newest, RecordedTurn, RewardBound, Transcript, TranscriptTurn, find_conversation, tokens_of,
 };
 
 /// The most summaries of an answer.
@@ -235,7 +235,7 @@ pub(crate) fn one(folder: &RunFolder, group: &str, member: &str) -> Result<Whole
 /// The recorded tokens of a conversation's turns.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Tokens {
-    tokens: Vec<TokenRecord>,
+    tokens: Vec<RecordedTurn>,
 }
 
 pub(crate) fn tokens(folder: &RunFolder, group: &str, member: &str) -> Result<Tokens, ApiError> {

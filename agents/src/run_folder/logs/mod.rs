@@ -20,6 +20,8 @@ pub use printable::{one_line, printable};
 pub use prompt_text::prompt_text;
 pub use reader::{Tail, read_json_lines};
 pub use reward_bound::RewardBound;
-pub use token_records::{TokenRecord, TokenRecords, TokenSpan, tokens_of};
+pub use token_records::{
+    RecordedTurn, TokenOutcome, TokenRecord, TokenRecords, TokenSpan, TokenTraining, TurnTraining, tokens_of,
+};
 pub use transcripts::{Transcript, TranscriptTurn, Transcripts, TurnTime, conversations_of, find_conversation};
 pub use view::{CONVERSATION, LogFilter, LogLine, render_line};

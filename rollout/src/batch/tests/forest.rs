@@ -227,6 +227,36 @@ proptest! {
     }
 
     #[test]
+    fn recorded_answers_are_the_trained_tokens_of_their_spans(groups in groups(), max_staleness in 0u64..4) {
+        let mut config = config(groups.len());
+        (config.minibatches, config.max_staleness) = (2, max_staleness);
+        let all = BatchContext { records: TokenRecordPolicy::All, ..context(&config) };
+        let batch = formed(&groups, &all);
+        prop_assert_eq!(batch.answers.len(), batch.minibatches.len());
+        for (step, answers) in batch.minibatches.iter().zip(&batch.answers) {
+            let mut left: Vec<u32> = step.spans.iter().filter(|s| s.mask.contains(&true)).map(|s| s.answer).collect();
+            for answer in answers {
+                let spans = step.spans.iter().filter(|span| span.answer == answer.number);
+                let in_spans: Vec<u32> = spans.flat_map(|s| s.ids.iter().zip(&s.mask)).filter(|(_, m)| **m).map(|(id, _)| *id).collect();
+                let stretches = answer.stretches.iter().flat_map(|s| s.ids.iter().zip(&s.trained));
+                let described: Vec<u32> = stretches.filter(|(_, trained)| **trained).map(|(id, _)| *id).collect();
+                prop_assert_eq!(described, in_spans);
+                left.retain(|number| *number != answer.number);
+                let bundle = groups.iter().find(|group| group.group == answer.group).unwrap();
+                let is_own = |s: &&Sample| (s.member, &s.role, s.seat) == (answer.member, &answer.role, answer.seat);
+                let sample = samples(bundle).iter().find(is_own).unwrap();
+                let sampled: usize = sample.rows.iter().map(Row::trained_tokens).sum();
+                prop_assert_eq!(answer.stretches.iter().map(|s| s.ids.len()).sum::<usize>(), sampled);
+            }
+            prop_assert!(left.is_empty(), "{:?} are not described", left);
+        }
+        let first = formed(&groups, &BatchContext { records: TokenRecordPolicy::First, ..all });
+        prop_assert!(first.answers.iter().flatten().all(|answer| answer.member == 0));
+        let none = formed(&groups, &BatchContext { records: TokenRecordPolicy::Eval, ..all });
+        prop_assert!(none.answers.iter().all(Vec::is_empty));
+    }
+
+    #[test]
     fn every_sample_gets_one_verdict(groups in groups(), refill: bool, skip: bool) {
         let mut config = config(groups.len());
         config.zero_advantage = if refill { ZeroAdvantage::Refill } else if skip { ZeroAdvantage::Skip } else { ZeroAdvantage::Keep };

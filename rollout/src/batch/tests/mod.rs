@@ -13,7 +13,7 @@ use crate::sample::tests::{generation, version};
 use broker::ids::{Attempt, Digest};
 use broker::protocol::bundle::{BundleContent, Sample, SampleStatus};
 use broker::protocol::turn::{Generation, VersionSpan};
-use configs::{Advantage, Aggregation, RoleName, TrainConfig, Truncated, ZeroAdvantage};
+use configs::{Advantage, Aggregation, RoleName, TokenRecordPolicy, TrainConfig, Truncated, ZeroAdvantage};
 
 /// Returns a sample with one turn for each of `turns`. Prompts are `[1, 2, 3, role, ...]`.
 pub(super) fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample {
@@ -89,6 +89,7 @@ fn context(config: &TrainConfig) -> BatchContext<'_> {
         seed: 5,
         drawn: 0,
         more: true,
+        records: TokenRecordPolicy::First,
     }
 }
 
