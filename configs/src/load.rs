@@ -18,7 +18,7 @@ impl RunConfig {
     }
 
     /// Does the same after replacing keys of the file. A change is `KEY=VALUE`, with a dotted key
-    /// and a TOML value: `agents.a.device="cuda:0"`.
+    /// and a TOML value or a plain text: `agents.a.device=cuda:0`.
     ///
     /// # Errors
     /// The errors of [`Self::load`]. A change that cannot be made is a problem of its key.
@@ -69,20 +69,20 @@ fn set(table: &mut toml::Table, change: &str) -> Result<(), Problem> {
     let (key, value) = change.split_once('=').ok_or_else(|| {
         problem(
             change,
-            "is no change: write KEY=VALUE, such as agents.a.device=\"cpu\"".into(),
+            "is no change: write KEY=VALUE, such as agents.a.device=cpu".into(),
         )
     })?;
     let key = key.trim();
     let parsed = format!("value = {value}").parse::<toml::Table>();
-    let value = parsed
-        .ok()
-        .and_then(|mut parsed| parsed.remove("value"))
-        .ok_or_else(|| {
-            problem(
-                key,
-                format!("{value} is no TOML value: quote texts, such as \"{value}\""),
-            )
-        })?;
+    let parsed = parsed.ok().and_then(|mut parsed| parsed.remove("value"));
+    // A shell removes the quotes of a text.
+    let value = match parsed {
+        Some(value) => value,
+        None if value.trim_start().starts_with(['[', '{', '"', '\'']) => {
+            return Err(problem(key, format!("{value} is no TOML value")));
+        }
+        None => toml::Value::String(value.trim().to_owned()),
+    };
     let (folders, name) = key.rsplit_once('.').unwrap_or(("", key));
     let mut place = table;
     for folder in folders.split('.').filter(|folder| !folder.is_empty()) {
@@ -110,11 +110,13 @@ mod tests {
         };
         let config = load(&["run.seed=7", "agents.b.device = \"cuda:1\""]).unwrap();
         assert_eq!(config.run.seed, 7);
+        let bare = load(&["agents.b.device=cuda:1"]).unwrap();
+        assert_eq!(bare.agents, config.agents);
         let devices: Vec<String> = config.agents.values().map(|agent| agent.device.to_string()).collect();
         assert_eq!(devices, ["cpu", "cuda:1"], "the table of b was empty");
         for (change, why) in [
             ("run.seed", "is no change"),
-            ("run.name=signal", "is no TOML value"),
+            ("agents.b.device=[cuda:1", "is no TOML value"),
             ("run.seed.x=1", "seed is no table"),
             ("run.sed=1", "run.sed"),
         ] {

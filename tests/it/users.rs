@@ -71,7 +71,7 @@ fn a_run_passes_with_a_user_for_each_process() {
     for says in [
         "at reclaim, as forged",
         "published by fleet.agent-a",
-        "\n1 dead letters",
+        "\n1 dead letter\n",
     ] {
         assert!(dead.contains(says), "{dead}");
     }

@@ -45,9 +45,12 @@ pub async fn start(env: AgentEnv) -> anyhow::Result<Started> {
     let scope = log_scope::agent(&env.name);
     let started = async {
         let _starting = startup::begin(&env.name);
-        let started = start_parts(env).await?;
-        tracing::info!(pid = std::process::id(), "agent is serving");
-        Ok::<_, anyhow::Error>(started)
+        let started = start_parts(env).await;
+        match &started {
+            Ok(_) => tracing::info!(pid = std::process::id(), "agent is serving"),
+            Err(error) => tracing::error!(error = format!("{error:#}"), "the agent did not start"),
+        }
+        started
     };
     started.instrument(scope).await
 }

@@ -26,7 +26,7 @@ pub struct CheckpointArgs {
 }
 
 pub fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
-    let folder = RunFolder::find(&args.to.runs, &args.to.run)?;
+    let folder = args.to.folder()?;
     let url = select::broker_url(args.to.broker.as_deref(), Some(&folder))?;
     let taken = select::block_on(async {
         let bus = select::connect(&url, "order").await?;

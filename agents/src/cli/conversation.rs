@@ -24,17 +24,30 @@ pub struct ConversationArgs {
 }
 
 pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
+    if args.id.trim().is_empty() {
+        return Err(Usage::new("the id is empty")
+            .hint("name a conversation or a task")
+            .into());
+    }
     let folder = args.run.folder()?;
     let transcripts = folder.path().join("transcripts");
-    let mut found = find_conversation(&transcripts, &args.id)?;
-    if found.is_empty() {
-        let fate = task_fate::of_tasks(&folder, std::slice::from_ref(&args.id))?.pop();
-        found = conversations_of(&transcripts, &args.id)?;
-        if let Some(fate) = fate {
-            args.show(&fate, &found)?;
+    // The id of a task may look like the beginning of a conversation's.
+    let fate = task_fate::of_tasks(&folder, std::slice::from_ref(&args.id))?.pop();
+    let found = match &fate {
+        Some(_) => conversations_of(&transcripts, &args.id)?,
+        None => {
+            let found = find_conversation(&transcripts, &args.id)?;
             if found.is_empty() {
-                return Ok(());
+                conversations_of(&transcripts, &args.id)?
+            } else {
+                found
             }
+        }
+    };
+    if let Some(fate) = fate {
+        args.show(&fate, &found)?;
+        if found.is_empty() {
+            return Ok(());
         }
     }
     if found.is_empty() {
@@ -72,6 +85,7 @@ pub(super) fn outcome_line(fate: &TaskFate, conversations: &[Transcript]) -> Str
     let group = fate.group.map(|group| format!("  group {group}")).unwrap_or_default();
     let written = match conversations.len() {
         0 => String::new(),
+        1 => "  1 conversation written".into(),
         count => format!("  {count} conversations written"),
     };
     format!(
@@ -103,6 +117,6 @@ mod tests {
             &[Transcript::default()],
         );
         assert!(text.starts_with("task t1  played  group 0101"), "{text}");
-        assert!(text.ends_with("1 conversations written"), "{text}");
+        assert!(text.ends_with("1 conversation written"), "{text}");
     }
 }

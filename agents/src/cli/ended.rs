@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use configs::RunConfig;
+
 use super::select::RUN_HINT;
 use crate::base::fault::{Unavailable, Usage};
 use crate::ledger::{Inspector, completion};
@@ -52,13 +54,25 @@ pub(super) fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
             failed.reason
         ))));
     }
-    Ok(end.stopped.map(|stop| {
-        Over::Stopped(format!(
+    if let Some(stop) = end.stopped {
+        return Ok(Some(Over::Stopped(format!(
             "run {run} was stopped at {}: {}; continue it with --resume {run}",
             stop.time(),
             stop.reason
+        ))));
+    }
+    let killed = is_private(&folder.config()?) && folder.connection()?.is_some() && !folder.is_held();
+    Ok(killed.then(|| {
+        Over::Stopped(format!(
+            "run {run} has no process any more, and no end was recorded: it was killed, or its machine went down; \
+             continue it with --resume {run}"
         ))
     }))
+}
+
+/// Returns true if the run's messages end with the process that plays it.
+pub(super) fn is_private(config: &RunConfig) -> bool {
+    matches!(config.run.broker.as_str(), "local:" | "memory:")
 }
 
 /// Records in the run folder that the run failed before it played, if it did. The run's outcome
@@ -70,10 +84,23 @@ pub(super) fn note_failure(folder: &RunFolder, outcome: &anyhow::Result<()>) {
         anyhow::Ok(end.stopped.is_none() && end.ended.is_none() && !has_played(folder)?)
     };
     if is_new().unwrap_or(false)
-        && let Err(error) = folder.set_failed(&format!("{error:#}").replace('\n', " "))
+        && let Err(error) = folder.set_failed(&causes(error).replace('\n', " "))
     {
         tracing::warn!(%error, "the failure was not recorded in the run folder");
     }
+}
+
+/// Returns the error with its causes, without those that the text before already ends with.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Returns true if the run has closed a group or evaluated.
@@ -136,6 +163,35 @@ pub(super) mod tests {
         let text = over(&folder).unwrap().unwrap().text().to_owned();
         assert!(text.contains("Ctrl-C or SIGTERM; continue it with --resume"), "{text}");
         require_open(&folder).unwrap();
+    }
+
+    #[test]
+    fn run_that_was_killed_names_its_resume() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let connection = crate::run_folder::Connection {
+            broker: "memory:".into(),
+            state: "memory:".into(),
+        };
+        folder.set_connection(&connection).unwrap();
+        let held = folder.hold().unwrap();
+        assert_eq!(over(&folder).unwrap(), None);
+        drop(held);
+        let over = over(&folder).unwrap().unwrap();
+        assert!(
+            over.text().contains("it was killed, or its machine went down"),
+            "{over:?}"
+        );
+        assert!(over.text().ends_with(&format!("--resume {}", folder.run())), "{over:?}");
+    }
+
+    #[test]
+    fn cause_that_its_context_repeats_is_written_once() {
+        let cause = anyhow::anyhow!("No such file")
+            .context("opening x: No such file")
+            .context("reading a model");
+        assert_eq!(causes(&cause), "reading a model: opening x: No such file");
+        assert_eq!(causes(&anyhow::anyhow!("why").context("what")), "what: why");
     }
 
     #[test]

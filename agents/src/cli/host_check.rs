@@ -22,11 +22,25 @@ pub(super) fn require(config: &RunConfig, processes: Processes, folder: Option<&
     let unfit = || {
         let reports = devices::reports(config, processes);
         let files = files::of_tasks(config).into_iter().chain(files::of_agents(config));
+        let files = files.chain(taken_ports(config));
         unfit(config, &cache, &reports, files.collect())
     };
     let refused = refusal(config, &cache).or_else(unfit);
     refused.map_or(Ok(()), |usage| Err(anyhow::Error::from(usage)))?;
     require_answers(config)
+}
+
+/// Returns the addresses of HTTP fronts that other processes have.
+fn taken_ports(config: &RunConfig) -> Vec<Problem> {
+    let fronts = config.agents.iter().filter_map(|(name, agent)| {
+        let address = agent.http.as_ref()?.address()?;
+        let error = std::net::TcpListener::bind(address).err()?;
+        Some(Problem {
+            path: format!("agents.{name}.http.listen"),
+            message: format!("{address} cannot be used: {error}"),
+        })
+    });
+    fronts.collect()
 }
 
 /// Rejects an agent if this machine does not have its model, adapter, templates, programs or

@@ -15,6 +15,9 @@ pub struct LastMetrics {
     pub eval: Option<Map<String, Value>>,
     /// Why the run stopped, if it has trained nothing since.
     pub stalled: Option<Map<String, Value>>,
+    /// Samples that were left at the run's end, of all agents.
+    #[serde(skip)]
+    pub left: u64,
     /// By coordinator.
     #[serde(skip)]
     pub rates: BTreeMap<String, CoordinatorRates>,
@@ -48,6 +51,7 @@ pub fn last_metrics(folder: &RunFolder) -> anyhow::Result<LastMetrics> {
                 Some("stalled") if last.stalled.as_ref().is_none_or(|stalled| step(stalled) <= step(&line)) => {
                     last.stalled = Some(line);
                 }
+                Some("discarded") => last.left += line.get("discarded/run_ended").and_then(Value::as_u64).unwrap_or(0),
                 Some("coordinator") => totals.push(line),
                 _ => {}
             }

@@ -1,7 +1,6 @@
 //! Orders to a live run, sent again until the agents confirm them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use broker::topology::{Speaker, Topology};
 use clap::Args;
 use tokio::time::Instant;
 
+use super::select::RunArg;
 use super::{ended, select};
 use crate::base::fault::{Unavailable, Usage};
 use crate::run_folder::RunFolder;
@@ -28,15 +28,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The run to reach, and its broker.
 #[derive(Debug, Args)]
 pub struct To {
-    /// The run: `latest`, its id or the beginning of it, or its folder
-    #[arg(default_value = "latest", env = "DYAD_RUN")]
-    pub run: String,
-    /// Folder that holds the run folders
-    #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
-    pub runs: PathBuf,
+    /// The run, as for --run
+    #[arg(value_name = "RUN")]
+    pub which: Option<String>,
+    #[command(flatten)]
+    pub run: RunArg,
     /// Broker URL, instead of the run's own
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
+}
+
+impl To {
+    pub(super) fn folder(&self) -> anyhow::Result<RunFolder> {
+        let which = self.which.as_ref().unwrap_or(&self.run.run);
+        Ok(RunFolder::find(&self.run.runs, which)?)
+    }
 }
 
 /// An order that moves a run to another phase.
@@ -92,7 +98,7 @@ impl PhaseOrder {
 
 /// Carries out an order as a command, and prints the result.
 pub(super) fn order(to: &To, order: PhaseOrder) -> anyhow::Result<()> {
-    let folder = RunFolder::find(&to.runs, &to.run)?;
+    let folder = to.folder()?;
     ended::require_open(&folder)?;
     let url = select::broker_url(to.broker.as_deref(), Some(&folder))?;
     select::block_on(async { give(select::connect(&url, "order").await?, &folder, order).await })?;

@@ -52,6 +52,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let (config, folder) = args
         .resume
         .or_begin(args.config.as_deref(), &args.overrides, Processes::One, begin)?;
+    let _held = folder.hold()?;
     let mut lines = super::process::telemetry_of(&folder, "run", None);
     lines.stderr = Some("warn");
     lines.whole_run = true;

@@ -87,7 +87,13 @@ pub fn figures(improvements: &[report::Improvement], shown: &[MetricChange], las
         let _ = writeln!(text, "{:<24} {first:.3} -> {last:.3}", figure.name);
     }
     if improvements.is_empty() && last.train.is_empty() {
-        text.push_str("no training batch\n");
+        text.push_str(&match last.left {
+            0 => "no training batch\n".to_owned(),
+            left => format!(
+                "no training batch: the {left} samples were of fewer groups than a batch has (train.batch_groups); \
+                 run.last_batch = \"train\" trains on them\n"
+            ),
+        });
     }
     text
 }
@@ -107,6 +113,11 @@ mod tests {
         let text = figures(&[figure], &[], &LastMetrics::default());
         assert_eq!(text, "reward of a, training    0.062 -> 1.000\n");
         assert_eq!(figures(&[], &[], &LastMetrics::default()), "no training batch\n");
+        let left = LastMetrics {
+            left: 32,
+            ..LastMetrics::default()
+        };
+        assert!(figures(&[], &[], &left).contains("the 32 samples were of fewer groups"));
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
     let configured = folder
         .and_then(|folder| folder.config().ok())
         .map(|config| config.run.broker);
-    let private = matches!(configured.as_deref(), Some("local:" | "memory:"));
-    if let Some(folder) = folder.filter(|_| given.is_none() && private)
+    let is_private = || folder.is_some_and(|folder| folder.config().is_ok_and(|config| ended::is_private(&config)));
+    if let Some(folder) = folder.filter(|_| given.is_none() && is_private())
         && let Some(over) = ended::over(folder)?
     {
         return Err(over.into_error());
@@ -112,6 +112,8 @@ mod tests {
             state: "redis://127.0.0.1".into(),
         };
         folder.set_connection(&connection).unwrap();
+        assert_eq!(code(&url(None).unwrap_err()), 75, "no process plays the run any more");
+        let _held = folder.hold().unwrap();
         assert_eq!(url(None).unwrap(), connection.broker);
         assert_eq!(url(Some("amqp://other")).unwrap(), "amqp://other");
         assert_eq!(code(&broker_url(None, None).unwrap_err()), 2);

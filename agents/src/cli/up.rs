@@ -51,6 +51,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         .resume
         .or_begin(args.config.as_deref(), &args.overrides, Processes::Each, begin)?;
     one_port_for_many(&config)?;
+    let _held = folder.hold()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

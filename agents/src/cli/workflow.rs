@@ -113,7 +113,7 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
         };
         let printed = print_all(args, &config, lines, &answers).await;
         let unused = says.unused();
-        if !unused.is_empty() && table.is_none() {
+        if printed.is_ok() && !unused.is_empty() && table.is_none() {
             eprintln!(
                 "--say {} was never used: name a role of the workflow, and a turn that it plays (counted per role, from 0)",
                 unused.join(", ")
@@ -163,11 +163,16 @@ impl Answers<'_> {
 
 /// Plays the tasks in turn and prints the conversations.
 async fn print_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &Answers<'_>) -> anyhow::Result<()> {
+    if lines.trim().is_empty() {
+        return Err(Usage::new(format!("{} has no task", args.task.display()))
+            .hint("write one JSON object per line")
+            .into());
+    }
     let members = args.members.max(1);
     let (mut played, mut failed) = (0, 0);
     for (number, line) in lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let task = Task::parse(line.as_bytes(), config.run.message_cap.0 as usize)
-            .with_context(|| format!("line {} of {}", number + 1, args.task.display()))?;
+            .map_err(|error| Usage::new(format!("line {} of {}: {error}", number + 1, args.task.display())))?;
         let task = Arc::new(task);
         keeps_contract(config, answers.host(), &task)
             .await

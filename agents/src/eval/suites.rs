@@ -42,7 +42,7 @@ pub fn of_eval(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Re
     if tasks.is_empty() {
         let problem = "the configuration has no tasks for evaluations";
         return Err(Usage::new(problem)
-            .hint("add eval.source = \"jsonl:PATH\", or name a suite: --suite NAME=FILE")
+            .hint("add eval.source = \"jsonl:PATH\"; `dyad eval` also plays a suite: --suite NAME=FILE")
             .into());
     }
     Ok(Set {
@@ -199,8 +199,14 @@ fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'sta
         Ok(set) => set,
         Err(error) => return Some(("source", format!("{error:#}"))),
     };
+    Some(("source", unplayable(config, &set)?))
+}
+
+/// Returns why tasks of a set cannot be played: the first one's reason, and their share.
+#[must_use]
+pub fn unplayable(config: &RunConfig, set: &Set) -> Option<String> {
     if set.tasks.is_empty() {
-        return Some(("source", "has no task".into()));
+        return Some("has no task".into());
     }
     let refused = set.tasks.iter().filter_map(|(id, task)| {
         let judged = task_check::check(config, set.workflow.as_ref(), task);
@@ -208,8 +214,7 @@ fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'sta
     });
     let refused: Vec<String> = refused.collect();
     let (first, count) = (refused.first()?.clone(), refused.len() as u64);
-    let message = rollout::tasks::with_share(first, count, set.tasks.len() as u64);
-    Some(("source", message))
+    Some(rollout::tasks::with_share(first, count, set.tasks.len() as u64))
 }
 
 /// Returns true if the workflow does not use the grader that its parameters name.

@@ -124,8 +124,10 @@ fn ledgers(folder: &RunFolder, config: &RunConfig) -> Result<Ledgers, ReportErro
         all.rows.insert(name, rows);
     }
     // In a run on several hosts each host has only the ledgers of its own agents.
-    let here =
-        |name: &AgentName| folder.log(name.as_str()).is_file() || folder.checkpoints(name).join("LATEST").is_file();
+    let has_played = folder.run_end()?.failed.is_none();
+    let here = |name: &AgentName| {
+        has_played && folder.log(name.as_str()).is_file() || folder.checkpoints(name).join("LATEST").is_file()
+    };
     let absent = |name: &AgentName| !folder.ledger(name).is_file();
     for name in all.rows.keys().filter(|name| absent(name) && here(name)) {
         all.broken.push(format!(

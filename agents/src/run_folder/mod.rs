@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   config.toml   run.json   ended.json   connection.json   report.html
+//!   config.toml   run.json   run.lock   ended.json   connection.json   report.html
 //!   pinned.json   pinned.<agent>.json
 //!   logs/<process>.jsonl   metrics/<process>.jsonl   transcripts/<process>.jsonl
 //!   tokens/<agent>.jsonl   dashboard-<port>.token
@@ -16,6 +16,7 @@
 pub mod connect;
 mod connection;
 pub mod crash_marks;
+mod held;
 pub mod input_digests;
 pub mod logs;
 pub mod metrics;

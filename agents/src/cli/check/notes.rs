@@ -1,6 +1,6 @@
 //! Notes on a valid configuration: what is present, what has no effect, how many tasks.
 
-use configs::RunConfig;
+use configs::{LastBatch, RunConfig};
 use rollout::hub_cache::Cache;
 use rollout::tasks::TaskSource;
 
@@ -109,6 +109,20 @@ pub(super) fn without_absent(config: &RunConfig, cache: &Cache) -> (RunConfig, V
     (here, absent)
 }
 
+/// Returns a comment if all tasks of training are fewer than the groups of one batch.
+fn too_few(config: &RunConfig, (section, tasks): (&str, u64)) -> Option<String> {
+    let lead = config.lead()?;
+    let batch = config.agents.get(lead)?.train.batch_groups as u64;
+    let all = tasks * u64::from(config.tasks.epochs);
+    let never = section == "tasks" && all > 0 && all < batch && config.run.last_batch == LastBatch::Discard;
+    never.then(|| {
+        format!(
+            "# tasks: all passes together have {all} tasks, fewer than a batch of {lead} (train.batch_groups = {batch}): \
+             without published tasks nothing is trained, unless run.last_batch is \"train\"\n"
+        )
+    })
+}
+
 /// Returns a comment with the number of tasks of each source.
 pub(super) fn stock(config: &RunConfig) -> anyhow::Result<String> {
     let seed = config.run.seed;
@@ -119,6 +133,8 @@ pub(super) fn stock(config: &RunConfig) -> anyhow::Result<String> {
     let mut text = String::new();
     for (section, source) in sources {
         let Some(source) = source else { continue };
+        let tasks: u64 = source.stock().iter().map(|one| one.tasks).sum();
+        text += &too_few(config, (section, tasks)).unwrap_or_default();
         let mixed = section == "tasks" && config.tasks.source == "mix";
         for one in source.stock() {
             let rows = one.rows.filter(|rows| *rows != one.tasks);

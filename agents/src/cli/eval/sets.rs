@@ -79,7 +79,10 @@ pub(super) fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Se
                     .into());
             }
         };
-        suite(name, &one)
+        let set = suite(name, &one)?;
+        let refused =
+            suites::unplayable(config, &set).map(|why| Usage::new(format!("suite {name}: {}: {why}", one.source)));
+        refused.map_or(Ok(set), |usage| Err(usage.into()))
     };
     for text in &args.suites {
         sets.push(wanted(text)?);

@@ -15,7 +15,10 @@ pub fn render(letters: &[Letter], bodies: bool) -> String {
     for letter in letters {
         block(&mut text, letter, bodies);
     }
-    let _ = writeln!(text, "{} dead letters", letters.len());
+    let _ = match letters.len() {
+        1 => writeln!(text, "1 dead letter"),
+        count => writeln!(text, "{count} dead letters"),
+    };
     text
 }
 

@@ -74,12 +74,12 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
     let order = args.order(&folder)?;
     let bodies = args.bodies || !args.ids.is_empty();
     if let Some((letters, over)) = saved_letters(args, &folder, &order)? {
-        print!("{}", render(&letters, bodies));
+        show(&order, &letters, bodies)?;
         println!("{}: these dead letters were saved at its end", printable(over.text()));
         if !letters.is_empty() {
             println!("to play them, {}", saved::advice(&folder, &over));
         }
-        return order.all_found(&letters);
+        return Ok(());
     }
     let url = select::broker_url(args.broker.as_deref(), Some(&folder))?;
     let topology = Topology::new(folder.run().clone());
@@ -90,8 +90,7 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
         bus.close().await;
         letters
     })?;
-    print!("{}", render(&letters, bodies));
-    order.all_found(&letters)?;
+    show(&order, &letters, bodies)?;
     let (named, _) = order.named_and_missing(&letters);
     let kept = letters.iter().filter(|letter| letter.kept).count();
     let ordered = !matches!(order, Order::List(_));
@@ -101,6 +100,15 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
         letters.len()
     );
     Ok(())
+}
+
+/// Prints the letters, and returns an error if an id belongs to none.
+fn show(order: &Order, letters: &[Letter], bodies: bool) -> anyhow::Result<()> {
+    let (named, _) = order.named_and_missing(letters);
+    if !(named && letters.is_empty()) {
+        print!("{}", render(letters, bodies));
+    }
+    order.all_found(letters)
 }
 
 /// Returns the saved letters of a run that has ended with its own broker.

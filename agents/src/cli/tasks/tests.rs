@@ -305,7 +305,7 @@ fn control_characters_and_newlines_of_a_letter_are_escaped() {
         "{shown:?}"
     );
     assert_eq!(
-        shown.lines().filter(|line| line.ends_with("dead letters")).count(),
+        shown.lines().filter(|line| line.ends_with("dead letter")).count(),
         1,
         "{shown}"
     );

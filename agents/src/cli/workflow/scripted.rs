@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::failure::Failure;
 use broker::protocol::task::Task;
@@ -14,6 +13,7 @@ use rollout::group::{GroupRun, MemberEnd, RunSpec, Wanted};
 use rollout::workflow::unanswered::said;
 use rollout::workflow::{Workflow, player};
 
+use crate::base::fault::Usage;
 use crate::participant::Host;
 use crate::run_folder::logs::prompt_text;
 use crate::turn::{failure, image_support};
@@ -48,7 +48,7 @@ pub(super) fn says(given: &[String]) -> anyhow::Result<Says> {
     for one in given {
         let (role, text) = one
             .split_once('=')
-            .with_context(|| format!("--say {one}: write ROLE=TEXT"))?;
+            .ok_or_else(|| Usage::new(format!("--say {one}: write ROLE=TEXT")))?;
         says.answers.entry(role.to_owned()).or_default().push(text.to_owned());
     }
     Ok(says)
@@ -64,7 +64,7 @@ pub(super) async fn play(
     seed: u64,
     says: &Says,
 ) -> anyhow::Result<Vec<MemberEnd>> {
-    rollout::workflow::check_task(workflow.as_ref(), &task).map_err(anyhow::Error::msg)?;
+    rollout::workflow::check_task(workflow.as_ref(), &task).map_err(Usage::new)?;
     let mut run = GroupRun::new(RunSpec {
         workflow: workflow.clone(),
         task: task.clone(),

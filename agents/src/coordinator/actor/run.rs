@@ -148,7 +148,7 @@ impl Coordinator {
         if let Some(why) = self.admission.source_failure() {
             return format!("tasks.source cannot be read any more at step {step}: {why}");
         }
-        format!("every task of tasks.source was used by step {step}")
+        "every task of tasks.source was used".into()
     }
 
     fn note_end(&self, reason: &str) {
