@@ -72,7 +72,10 @@ test: build ## all tests, those with real RabbitMQ and Redis too
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --no-run --quiet
 ifneq ($(nextest),)
 	$(phase) "doc tests" "seconds" cargo test --workspace --doc --quiet
-	$(phase) "tests" "about half an hour on 2 cores" cargo nextest run --workspace $(ARGS)
+ifeq ($(ARGS),)
+	$(phase) "unit tests" "about 5 minutes on 2 cores" cargo test --workspace --lib --quiet
+endif
+	$(phase) "other tests" "about 20 minutes on 2 cores" cargo nextest run --workspace $(or $(ARGS),-E 'not kind(lib)')
 else
 	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
 endif

@@ -80,9 +80,13 @@ pub(super) fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Se
             }
         };
         let set = suite(name, &one)?;
-        let refused =
-            suites::unplayable(config, &set).map(|why| Usage::new(format!("suite {name}: {}: {why}", one.source)));
-        refused.map_or(Ok(set), |usage| Err(usage.into()))
+        match suites::unplayable(config, &set) {
+            None => Ok(set),
+            Some(why) => Err(anyhow::Error::from(Usage::new(format!(
+                "suite {name}: {}: {why}",
+                one.source
+            )))),
+        }
     };
     for text in &args.suites {
         sets.push(wanted(text)?);
