@@ -5,20 +5,26 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose};
+use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided};
 use super::label;
 use super::math::Quantity;
 use super::normal::wide::narrow_numbers;
 
 /// Returns true if the answer's number has the value of the label's number.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
-    read_label(label).is_some_and(|label| is_same(text, &label))
+    let known = read_label(label).and_then(|label| Quantity::read(&label));
+    value(text)
+        .zip(known)
+        .is_some_and(|(found, known)| found.is_same(&known))
 }
 
 /// Returns true if both texts give a number and the numbers are equal.
 pub(super) fn is_same(a: &str, b: &str) -> bool {
-    let value = |text: &str| number(&narrow_numbers(text)).and_then(|found| Quantity::read(&found.text));
     value(a).zip(value(b)).is_some_and(|(a, b)| a.is_same(&b))
+}
+
+fn value(text: &str) -> Option<Quantity> {
+    number(&narrow_numbers(text)).and_then(|found| Quantity::read(&found.text))
 }
 
 pub(super) fn is_label(label: &Value) -> bool {
@@ -42,7 +48,10 @@ pub(super) fn number(text: &str) -> Option<Candidate<'_>> {
     let is_hashes = |candidate: &&Candidate<'_>| candidate.place == Place::Hashes;
     let (hashes, others): (Vec<_>, Vec<_>) = marks.candidates.iter().partition(is_hashes);
     let found = hashes.into_iter().chain(others).find_map(number_of);
-    found.or_else(|| if marks.closed { None } else { last_number(text) })
+    found.or_else(|| {
+        let closed = marks.closed || undecided::ends_undecided(text, &marks.candidates);
+        if closed { None } else { last_number(text) }
+    })
 }
 
 /// Returns the number of a candidate: all of it, or without the words behind it.

@@ -3,7 +3,7 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose};
+use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided};
 use super::gsm8k::exclaimed;
 use super::normal::minus;
 use super::normal::wide::narrow_numbers;
@@ -73,7 +73,10 @@ pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
         Some((candidate.place, number))
     });
     let last = || last_integer(text).map(|number| (Place::Last, number));
-    found.or_else(|| if marks.closed { None } else { last() })
+    found.or_else(|| {
+        let closed = marks.closed || undecided::ends_undecided(text, &marks.candidates);
+        if closed { None } else { last() }
+    })
 }
 
 /// Returns the number of a candidate: all of it, or without the words behind it.

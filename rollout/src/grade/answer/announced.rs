@@ -84,10 +84,30 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
     let mut until = text.len();
     let mut found = Vec::new();
     for place in places(text).into_iter().rev().take(MOST) {
-        found.extend(text.get(place.end..until).and_then(said));
+        let behind = text.get(place.end..until);
+        found.extend(behind.and_then(|behind| json_value(&text[..place.end], behind).or_else(|| said(behind))));
         until = place.start;
     }
     found
+}
+
+/// Returns the value of a JSON key: the `18` of `{"answer": 18, "steps": 3}`.
+fn json_value<'a>(before: &str, behind: &'a str) -> Option<&'a str> {
+    let quote = before
+        .strip_suffix(':')?
+        .trim_end()
+        .chars()
+        .next_back()
+        .filter(|c| ['"', '\''].contains(c))?;
+    let value = behind.trim_start();
+    let inside = value.strip_prefix(quote);
+    let (value, ends): (&str, &[char]) = match (inside, value.starts_with('[')) {
+        (Some(inside), _) => (inside, &[quote]),
+        (None, true) => return value.find(']').map(|end| &value[..=end]),
+        (None, false) => (value, &[',', '}', '\n']),
+    };
+    let end = value.find(ends).unwrap_or(value.len());
+    Some(value[..end].trim()).filter(|value| !value.is_empty())
 }
 
 /// Returns the announced text, up to the end of its line or sentence, or a displayed formula. Lines
@@ -217,6 +237,22 @@ mod tests {
             "So what the answer is",
         ] {
             assert_eq!(answer(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_json_announces_its_value() {
+        for (text, value) in [
+            ("{\"answer\": 18}", "18"),
+            ("{\"answer\": \"18\"}", "18"),
+            ("{'answer': '18', 'steps': 3}", "18"),
+            ("{\"final_answer\" : 18, \"steps\": 3}", "18"),
+            ("{\"answer\": [1, 2], \"steps\": 3}", "[1, 2]"),
+            ("{\n  \"answer\": 18\n}", "18"),
+            ("{\"arguments\": {\"answer\": \"\\\\frac{1}{2}\"}}", "\\\\frac{1}{2}"),
+            ("\"Answer\": 18 apples", "18 apples"),
+        ] {
+            assert_eq!(answer(text), Some(value), "{text}");
         }
     }
 

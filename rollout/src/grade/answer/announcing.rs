@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::correcting;
+
 /// Nouns that name an answer. A linking word, or a sign, must follow.
 const NOUNS: [&str; 41] = [
     "answer",
@@ -246,15 +248,20 @@ const NEAR: usize = 128;
 /// Most words between a noun and its link.
 const MOST_BETWEEN: usize = 10;
 
-/// Returns the place of every announcement, in order. It ends where the answer begins.
+/// Returns the place of every announcement and correction, in order. It ends where the answer
+/// begins.
 pub(crate) fn places(text: &str) -> Vec<Range<usize>> {
-    places_of(text, &NOUNS)
+    let lower = text.to_ascii_lowercase();
+    places_in(&lower, &NOUNS, correcting::places(&lower))
 }
 
 /// Returns the places of the announcements with one of these nouns.
 pub(crate) fn places_of(text: &str, nouns: &[&str]) -> Vec<Range<usize>> {
-    let lower = text.to_ascii_lowercase();
-    let mut found: Vec<Range<usize>> = Vec::new();
+    places_in(&text.to_ascii_lowercase(), nouns, Vec::new())
+}
+
+/// Returns these places and those of the announcements with one of these nouns, in order.
+fn places_in(lower: &str, nouns: &[&str], mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     // Most texts are English: then the nouns of other scripts are no cost.
     let here = |noun: &&&str| noun.is_ascii() || !lower.is_ascii();
     for noun in nouns.iter().filter(here) {

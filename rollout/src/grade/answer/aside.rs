@@ -85,7 +85,7 @@ const REASONS: [&str; 9] = [
 /// Signs that an aside goes on to something else.
 const GOING_ON: [&str; 5] = [", ", ". ", " and ", " so ", ": "];
 /// Signs of a computation.
-const SIGNS: &str = "+-*/×÷=≈−·";
+const SIGNS: &str = "+-*/×÷=≈−·^";
 
 /// Returns an answer without the aside behind it. Returns `None` if there is none, or if it may
 /// change the answer.
@@ -164,7 +164,7 @@ fn is_harmless(content: &str) -> bool {
         return is_harmless_text(content);
     }
     let content = content.replace(" x ", "*");
-    let plain = |c: char| c.is_ascii_digit() || " .,$%".contains(c) || SIGNS.contains(c);
+    let plain = |c: char| c.is_ascii_digit() || " .,$%{}".contains(c) || SIGNS.contains(c);
     content.chars().all(plain) && content.contains(|c| SIGNS.contains(c)) && !content.contains(", ")
 }
 
@@ -190,6 +190,8 @@ mod tests {
             ("12 (3 times 4)", Some("12")),
             ("12 (3 + 9)", Some("12")),
             ("12 (3 x 4 = 12)", Some("12")),
+            ("12 (2^2 * 3)", Some("12")),
+            ("$1024$ ($2^{10}$)", Some("$1024$")),
             ("25 (rounded from 24.9)", Some("25")),
             ("$\\frac{5}{9}$ (approximately $0.556$)", Some("$\\frac{5}{9}$")),
             ("104 (that is 8 dozen and 8)", Some("104")),

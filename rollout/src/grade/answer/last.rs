@@ -1,5 +1,6 @@
 //! Reads the last value of a text without an announcement.
 
+use super::spaced::{self, VARIABLES};
 use super::{LONGEST_ANSWER, delimited};
 use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::setting::undelimited;
@@ -61,6 +62,9 @@ fn unmarked(text: &str, digit: usize) -> Option<&str> {
         .rfind(apart)
         .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
     let end = text[digit..].find(apart).map_or(text.len(), |length| digit + length);
+    if let Some(formula) = spaced::formula(text, start..end) {
+        return Some(bare(formula));
+    }
     let formula = bare(&text[start..end]);
     if is_formula(formula) {
         Some(formula)
@@ -104,11 +108,15 @@ fn is_formula(text: &str) -> bool {
         let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
         digit(text[..at].chars().next_back()) && digit(text[at + sign.len()..].chars().next())
     });
+    let coefficient = text
+        .strip_suffix(VARIABLES)
+        .is_some_and(|number| number.parse::<f64>().is_ok());
     power
+        || coefficient
         || text.contains(vulgar::is_fraction)
         || text.contains(['\\', '^', '_', '{', '}', '√', '∛'])
         || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
-        || names.any(|name| PLAIN.contains(&name))
+        || names.any(|name| name.len() > 1 && PLAIN.contains(&name))
 }
 
 #[cfg(test)]
@@ -143,7 +151,9 @@ mod tests {
             ("so it is [0,\\sqrt{2})", "[0,\\sqrt{2})"),
             ("so x = sqrt(2)", "sqrt(2)"),
             ("the area is 2pi", "2pi"),
+            ("So, f(x) = x^2 + 1.", "f(x) = x^2 + 1"),
             ("the area is √2.", "√2"),
+            ("The derivative is 2x.", "2x"),
             ("it is 2**10", "2**10"),
             ("answer = **5**", "5"),
             ("it is _5_", "5"),

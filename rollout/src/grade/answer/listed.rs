@@ -130,7 +130,12 @@ fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
             break;
         }
         let before = before.trim_end();
-        let number = last::number(tail(before, REACH)).filter(|number| before.ends_with(number))?;
+        let number = last::number(tail(before, REACH)).filter(|number| before.ends_with(number));
+        // A comma may stand before the list: `Thus, 2 and 3`.
+        let number = match (number, first) {
+            (None, Some(_)) => break,
+            (number, _) => number?,
+        };
         let at = before.len() - number.len();
         if !before[..at].is_empty() && !before[..at].ends_with([' ', '=', '(']) {
             break;
@@ -189,6 +194,8 @@ mod tests {
             ("The roots are 2 and 3.", "2 and 3", true),
             ("The roots are 1, 2, and 3.", "1, 2, and 3", true),
             ("Therefore x = 2 or x = -3.", "x = 2 or x = -3", true),
+            ("Thus, x = 2 or x = -3.", "x = 2 or x = -3", true),
+            ("So, 2 and 3.", "2 and 3", true),
             ("Thus a = 2, b = 3, and c = 9.", "a = 2, b = 3, and c = 9", false),
             ("It is at the point (2, -3).", "(2, -3)", true),
             ("The interval is [2, 3].", "[2, 3]", true),

@@ -7,13 +7,16 @@ pub(super) mod announced;
 pub(super) mod announcing;
 pub(super) mod aside;
 pub(super) mod boxed;
+mod correcting;
 mod delimited;
 pub(super) mod denied;
 mod hashes;
 pub(super) mod last;
 pub(super) mod listed;
 pub(super) mod prose;
+mod spaced;
 mod tags;
+pub(super) mod undecided;
 
 use std::borrow::Cow;
 use std::fmt;

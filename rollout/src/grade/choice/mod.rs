@@ -209,7 +209,9 @@ fn bracketed(text: &str) -> Chosen {
 
 /// Returns the letter with which the text begins, unless the text is a list of choices.
 fn whole(text: &str) -> Chosen {
-    let text = text.trim_start_matches(['#', '>', ' ']);
+    // `✅ **B) 12**`
+    let sign = |c: char| ['#', '>', ' '].contains(&c) || !(c.is_ascii() || c.is_alphanumeric());
+    let text = text.trim_start_matches(sign);
     let first = text.lines().next().unwrap_or_default();
     let single = first.chars().filter(|c| c.is_alphanumeric()).count() == 1;
     let found = letter::alone(if single { first } else { text });

@@ -128,6 +128,8 @@ const REPORTING: [&str; 8] = [
     "tempting to think",
     "tempting to think that",
 ];
+/// Words that make one name of themselves and the letter.
+const NAMES: [&str; 5] = ["vitamin", "vitamins", "hepatitis", "influenza", "type"];
 /// Verbs behind `only` and a letter.
 const FITTING: [&str; 8] = [
     "is true",
@@ -168,7 +170,15 @@ const CONCLUDING: [&str; 19] = [
 pub(super) fn last(text: &str) -> Option<char> {
     last_by(
         text,
-        &[is_right, is_choosing, is_concluding, is_only, is_made, is_named],
+        &[
+            is_right,
+            is_choosing,
+            is_concluding,
+            is_only,
+            is_made,
+            is_named,
+            is_contrasted,
+        ],
     )
 }
 
@@ -241,7 +251,8 @@ fn is_right(before: &str, after: &str) -> bool {
     let only = !rest.starts_with("only") || is_positive(sentence(rest));
     let before = named(before);
     let reported = REPORTING.iter().any(|words| before.ends_with(words));
-    right && only && !reported && !CONDITIONS.contains(&last_word(before))
+    let last = last_word(before);
+    right && only && !reported && !CONDITIONS.contains(&last) && !NAMES.contains(&last)
 }
 
 /// Removes words in brackets behind a letter: `C (whale) is correct`.
@@ -335,6 +346,21 @@ fn is_concluding(before: &str, after: &str) -> bool {
     let words = named(sentence).trim().trim_end_matches(',').trim();
     let arrow = before.trim_end_matches(['(', '*', ' ']).ends_with(['→', '⇒']);
     (arrow || CONCLUDING.contains(&words)) && ends_sentence(after)
+}
+
+/// `not B but C`, `not B, it is C`
+fn is_contrasted(before: &str, after: &str) -> bool {
+    let links = ["but rather", "but", "it is", "it's"];
+    let before = named(before);
+    let other = links.iter().find_map(|link| before.strip_suffix(link));
+    let mut words = other
+        .unwrap_or_default()
+        .rsplit(|c: char| !(c.is_alphabetic() || ['\'', '’'].contains(&c)))
+        .filter(|word| !word.is_empty());
+    let letter = words.next().is_some_and(|word| word.chars().count() == 1);
+    let denial = words.find(|word| !NAMING.contains(word));
+    let denied = denial.is_some_and(|word| word == "not" || word.ends_with("n't") || word.ends_with("n’t"));
+    letter && denied && ends_sentence(after)
 }
 
 fn ends_sentence(after: &str) -> bool {

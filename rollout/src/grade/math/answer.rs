@@ -12,9 +12,10 @@ use super::number::Number;
 use super::op::op;
 use super::pieces::{is_command, is_separator, signed, split, top_level, trimmed, with_ampersands};
 use super::relation::{self, Relation};
+use super::system;
 use super::words::{in_words, letters, with_equals_signs, with_joined_relations};
 use crate::grade::answer::last_row;
-use crate::grade::normal::lexer::tokens;
+use crate::grade::normal::lexer::tokens as lexed;
 use crate::grade::normal::minus;
 use crate::grade::normal::numeral;
 use crate::grade::normal::setting::undelimited;
@@ -85,6 +86,11 @@ impl Context {
 impl Answer {
     /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str, side: Side) -> Self {
+        if let Some(plain) = system::unescaped(text) {
+            return Self::parse(&plain, side);
+        }
+        let rows = system::listed(undelimited(text));
+        let text = rows.as_deref().unwrap_or(text);
         // `500/-` is how rupees are written.
         let text = last_row(undelimited(text)).trim_end_matches("/-");
         let words = || Self::Words(plain_words(text));
@@ -105,7 +111,7 @@ impl Answer {
             return words();
         }
         let context = Context { depth: 0, side };
-        tokens(text)
+        lexed(text)
             .and_then(|tokens| read(&tokens, context))
             .unwrap_or_else(words)
     }
@@ -161,6 +167,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     }
     let changed = european(tokens)
         .or_else(|| in_proportion(tokens))
+        .or_else(|| with_alternative(tokens))
         .or_else(|| with_joined_relations(tokens))
         .or_else(|| with_equals_signs(tokens))
         .or_else(|| with_ampersands(tokens, |token| op(token).is_some()));
@@ -274,6 +281,33 @@ fn in_proportion(tokens: &[Token]) -> Option<Vec<Token>> {
         }
     };
     ratio.then(|| tokens.iter().map(sign).collect())
+}
+
+/// Returns `5/2 or 2.5` for `5/2 (or 2.5)`. The brackets may be set upright, alone or with the
+/// number.
+fn with_alternative(tokens: &[Token]) -> Option<Vec<Token>> {
+    let (last, rest) = tokens.split_last()?;
+    let joined = |before: &[Token], after: &[Token]| {
+        let or = [Token::Text("or".to_owned())];
+        (!before.is_empty() && !after.is_empty()).then(|| [before, &or, after].concat())
+    };
+    let is = |token: &Token, words: &str| matches!(token, Token::Text(text) if text.trim() == words);
+    match last {
+        Token::Symbol(')') => {
+            let at = rest.iter().position(|token| *token == Token::Symbol('('))?;
+            let (or, after) = rest[at + 1..].split_first()?;
+            is(or, "or").then(|| joined(&rest[..at], after))?
+        }
+        Token::Text(text) if text.trim() == ")" => {
+            let at = rest.iter().position(|token| is(token, "(or"))?;
+            joined(&rest[..at], &rest[at + 1..])
+        }
+        Token::Text(text) => {
+            let number = text.trim().strip_prefix("(or ")?.strip_suffix(')')?;
+            joined(rest, &lexed(number)?)
+        }
+        _ => None,
+    }
 }
 
 /// Returns what stands behind the last arrow: `2x = 10 \Rightarrow x = 5`. Behind the arrow of a

@@ -31,6 +31,7 @@ mod pieces;
 mod quantity;
 mod relation;
 mod same;
+mod system;
 mod words;
 
 use std::borrow::Cow;
@@ -43,6 +44,7 @@ pub(super) use self::compare::equal;
 #[cfg(test)]
 use self::compare::equal_within;
 pub(super) use self::quantity::{Quantity, whole};
+use super::answer::last_row;
 use super::answer::listed::listed;
 use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose};
 use super::gsm8k::exclaimed;
@@ -110,7 +112,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
         return Vec::new();
     }
     let line = last::line(text).filter(|line| is_answer_line(line));
-    let mut values = line.map_or_else(|| last_values(text), |line| vec![line]);
+    let mut values = line.map_or_else(|| last_values(text), |line| vec![last_row(line)]);
     // A date is an answer in words.
     let words = |line: &&str| line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && !is_formula(line);
     values.extend(last::line(text).filter(words));

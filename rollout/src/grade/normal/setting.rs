@@ -65,7 +65,7 @@ pub(crate) fn without_closing(mut text: &str) -> (&str, bool) {
 
 /// Removes delimiters of a formula and marks of bold type around the whole text.
 pub(crate) fn undelimited(text: &str) -> &str {
-    const AROUND: [(&str, &str); 10] = [
+    const AROUND: [(&str, &str); 11] = [
         ("$$", "$$"),
         ("$", "$"),
         ("**", "**"),
@@ -74,6 +74,7 @@ pub(crate) fn undelimited(text: &str) -> &str {
         ("_", "_"),
         ("`", "`"),
         ("\"", "\""),
+        ("'", "'"),
         ("\\(", "\\)"),
         ("\\[", "\\]"),
     ];

@@ -1,0 +1,108 @@
+//! Reads formulas that are written in plain text with spaces: `So f(x) = x^2 + 1`.
+
+use std::ops::Range;
+
+use crate::grade::normal::minus;
+use crate::grade::normal::names::PLAIN;
+
+/// Signs between two operands.
+const OPERATORS: [&str; 13] = ["+", "*", "/", "=", "<", ">", "<=", ">=", "≤", "≥", "×", "·", "±"];
+/// Signs of an inequality.
+const INEQUALITIES: [char; 4] = ['<', '>', '≤', '≥'];
+/// Usual variables that are no units.
+pub(super) const VARIABLES: [char; 5] = ['x', 'y', 'z', 'n', 'k'];
+/// Most operands of such a formula.
+const MOST: usize = 16;
+
+/// Returns the whole formula around one of its operands, if the operand alone would say something
+/// else: the formula holds a variable or a function behind its name. Of `12 - 3` and `x = 5` the
+/// last number counts.
+pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
+    let start = text[..operand.start].rfind('\n').map_or(0, |at| at + 1);
+    let end = text[operand.end..].find('\n').map_or(text.len(), |at| operand.end + at);
+    let (mut from, mut to) = (operand.start, operand.end);
+    for _ in 0..MOST {
+        let (rest, sign) = last_word(&text[start..from]);
+        let (before, left) = last_word(rest);
+        if !is_operator(sign) || !is_operand(left) {
+            break;
+        }
+        // `3 m + 2`, `Group A - 5`
+        let unit = left.len() == 1 && before.trim_end().ends_with(|c: char| c.is_ascii_digit());
+        let name = left.chars().all(|c| c.is_ascii_uppercase()) && sign.chars().all(minus::is_sign);
+        if unit || name {
+            return None;
+        }
+        from = start + before.len();
+    }
+    for _ in 0..MOST {
+        let (sign, rest) = first_word(&text[to..end]);
+        let (right, behind) = first_word(rest);
+        let clause = text[operand.start..to].ends_with([',', ';', ':', '.']);
+        if clause || !is_operator(sign) || !is_operand(right.trim_end_matches(['.', ',', ';', ':', '!', '?'])) {
+            break;
+        }
+        to = end - behind.len();
+    }
+    let formula = text[from..to].trim();
+    let value = formula.rsplit('=').next().unwrap_or(formula).trim();
+    let letters = |text: &str| text.contains(|c: char| c.is_ascii_alphabetic() || "√π∛".contains(c));
+    let several = value.split_whitespace().any(is_operator) && letters(value);
+    let variable = value.len() < formula.len() && value.trim_end_matches('.').ends_with(VARIABLES);
+    let inequality = formula.contains(INEQUALITIES) && letters(formula);
+    (several || variable || inequality).then_some(formula)
+}
+
+fn is_operator(word: &str) -> bool {
+    OPERATORS.contains(&word) || (word.chars().count() == 1 && word.chars().all(minus::is_sign))
+}
+
+/// Returns true for a piece of a formula without words: `f(x)`, `2x^2`, `sqrt(2)`.
+fn is_operand(word: &str) -> bool {
+    let sign = |c: char| c.is_ascii_alphanumeric() || "()[]{}^_/.|\\√∛π∞²³*+".contains(c) || minus::is_sign(c);
+    let mut names = word.split(|c: char| !c.is_ascii_alphabetic());
+    let short = names.all(|name| name.len() < 2 || PLAIN.contains(&name) || word.contains('\\'));
+    word.contains(|c: char| c.is_alphanumeric() || c == '∞') && word.chars().all(sign) && short && !word.ends_with('.')
+}
+
+/// Returns the text before the last word, and the word.
+fn last_word(text: &str) -> (&str, &str) {
+    let text = text.trim_end();
+    let word = text.rsplit(char::is_whitespace).next().unwrap_or(text);
+    text.split_at(text.len() - word.len())
+}
+
+/// Returns the first word, and the text behind it.
+fn first_word(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::formula;
+
+    #[test]
+    fn a_formula_with_a_variable_is_taken_whole() {
+        for (text, operand, found) in [
+            ("So, f(x) = x^2 + 1.", "1.", Some("f(x) = x^2 + 1.")),
+            ("f(x) = 2x + 3 is the answer", "3", Some("f(x) = 2x + 3")),
+            ("It is 3x + y.", "3x", Some("3x + y.")),
+            ("Hence x > 3.", "3.", Some("x > 3.")),
+            ("The area is 4 + sqrt(2).", "sqrt(2).", Some("4 + sqrt(2).")),
+            ("We get y = 2x.", "2x.", Some("y = 2x.")),
+            ("so x = sqrt(2)", "sqrt(2)", None),
+            ("so x = 5", "5", None),
+            ("It is 12 - 3.", "3.", None),
+            ("He earns 4 x 3 dollars", "3", None),
+            ("3 m + 2 m", "2", None),
+            ("Group A - 5", "5", None),
+            ("5 m = 500 cm", "500", None),
+            ("t = 5h", "5h", None),
+            ("A total of 12", "12", None),
+        ] {
+            let at = text.find(operand).unwrap();
+            assert_eq!(formula(text, at..at + operand.len()), found, "{text}");
+        }
+    }
+}

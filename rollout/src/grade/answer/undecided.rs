@@ -1,0 +1,199 @@
+//! Finds announced answers that are no number, and numbers of which none is chosen: `18 or 20`.
+
+use super::{Candidate, Place, last};
+use crate::grade::normal::minus;
+use crate::grade::normal::names::PLAIN;
+use crate::grade::normal::scale::changes;
+
+/// Words that change or join the numbers after them.
+const BEGINNINGS: [&str; 12] = [
+    "between", "either", "neither", "none", "half", "twice", "double", "triple", "thrice", "maybe", "perhaps",
+    "possibly",
+];
+/// Words and signs after which another value is the answer.
+const GOING_ON: [&str; 18] = [
+    "so",
+    "thus",
+    "hence",
+    "therefore",
+    "total",
+    "makes",
+    "make",
+    "gives",
+    "give",
+    "which",
+    "that",
+    "leaves",
+    "is",
+    "are",
+    "equals",
+    "rounded",
+    "rounds",
+    "about",
+];
+/// Signs with which a value begins that is no number.
+const SIGNS: &str = "±√∛<>≤≥\\";
+/// Words between `or` and its number.
+const DOUBTS: [&str; 4] = ["maybe", "perhaps", "possibly", "even"];
+
+/// Returns true if the last number of a text does not count: an announcement holds it that is
+/// another value, or it is an alternative to another number. The caller could read no announcement
+/// as a number.
+pub(crate) fn ends_undecided(text: &str, candidates: &[Candidate<'_>]) -> bool {
+    let announced = candidates
+        .iter()
+        .filter(|candidate| [Place::Announced, Place::Hashes].contains(&candidate.place));
+    let at_end = |said: &str| {
+        text.rfind(said)
+            .is_some_and(|at| !text[at + said.len()..].contains(|c: char| c.is_ascii_digit()))
+    };
+    is_alternative(text)
+        || announced
+            .into_iter()
+            .any(|said| is_other(&said.text) && at_end(&said.text))
+}
+
+/// Returns true for a value that goes on to no other value: `12x`, `18 or 20`, `9 * 2 = 19`.
+fn is_other(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let mut words = lower
+        .split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty());
+    if text.contains('=') {
+        // `2*7=14, 14/2=7` gives steps, `9*2=19` is a contradiction.
+        return !text.contains([',', '≈', '\\']) && words.next().is_none();
+    }
+    let begun = lower.trim_start_matches([' ', '$', '*', '_', '(', '[', '{', '`', '"']);
+    let goes_on = text.contains(['→', '⇒', '≈', ':']) || words.clone().any(|word| GOING_ON.contains(&word));
+    let first = words.clone().next().filter(|word| begun.starts_with(word));
+    let named = first.is_some_and(|word| BEGINNINGS.contains(&word) || PLAIN.contains(&word));
+    let another = named || begun.starts_with(|c| SIGNS.contains(c));
+    let number = begun.starts_with(|c: char| c.is_ascii_digit() || minus::is_sign(c));
+    let values: Vec<f64> = text.split(|c| !is_digit(c)).filter_map(value).collect();
+    let changed = match values.as_slice() {
+        // `12 times` answers how often, and `12 less` by how much.
+        [_] => {
+            let changing = |word: &str| (changes(word) && !["times", "less"].contains(&word)) || PLAIN.contains(&word);
+            is_factor(begun) || words.any(changing)
+        }
+        several => differ(several),
+    };
+    !goes_on && (another || (number && changed))
+}
+
+/// Returns true if a number at the beginning of a text is a fraction or multiplies a name: `1/12`,
+/// `12x`, `12√2`.
+fn is_factor(text: &str) -> bool {
+    let behind = text.trim_start_matches(|c: char| is_digit(c) || minus::is_sign(c));
+    let number = &text[..text.len() - behind.len()];
+    let fraction = number.trim_end_matches('/').contains('/');
+    let named = !number.ends_with('/') && behind.starts_with(|c: char| c.is_alphabetic() || "√\\^".contains(c));
+    fraction || named
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit() || ".,/".contains(c)
+}
+
+/// Returns true if `or` joins the last number of a text to another value: `It is 18 or maybe 20`.
+fn is_alternative(text: &str) -> bool {
+    let signs = |c: char| " $*_(\\,".contains(c);
+    let other = || {
+        let number = last::number(text)?;
+        let at = number.as_ptr().addr() - text.as_ptr().addr();
+        let mut before = text[..at].trim_end_matches(signs);
+        before = DOUBTS
+            .iter()
+            .find_map(|word| before.strip_suffix(word))
+            .map_or(before, |before| before.trim_end_matches(signs));
+        let before = before.strip_suffix("or")?;
+        let before = Some(before.trim_end_matches(signs)).filter(|left| left.len() < before.len())?;
+        let other = last::number(before).filter(|other| before.ends_with(other))?;
+        Some([value(other)?, value(number)?])
+    };
+    // In `3.5 or 5` the grader `integer` can use only one number.
+    let alike = |values: &[f64; 2]| (values[0].fract() == 0.0) == (values[1].fract() == 0.0);
+    other().is_some_and(|values| alike(&values) && differ(&values))
+}
+
+fn differ(values: &[f64]) -> bool {
+    values.windows(2).any(|pair| (pair[0] - pair[1]).abs() > 1e-9)
+}
+
+/// Returns the value of a number or a fraction in digits.
+fn value(number: &str) -> Option<f64> {
+    let number = number.trim_matches([',', '.', '/']).replace(',', "");
+    match number.split_once('/') {
+        Some((above, below)) => Some(above.parse::<f64>().ok()? / below.parse::<f64>().ok()?),
+        None => number.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_alternative, is_other};
+
+    #[test]
+    fn another_value_than_a_number_is_the_answer() {
+        for text in [
+            "18 or 20",
+            "between 18 and 20",
+            "18, 20",
+            "18 (or 20)",
+            "$18 to $20",
+            "9 * 2 = 19",
+            "18–20",
+            "3 hours 20 minutes",
+            "12x",
+            "12 pi",
+            "1/12",
+            "√12",
+            "log 12",
+            "half of 12",
+            "12 out of 20",
+            "12 oder 13",
+            "12 and a half",
+            "12 squared",
+        ] {
+            assert!(is_other(text), "{text}");
+        }
+        for text in [
+            "the number 18",
+            "2*7=14, 14/2=7",
+            "12 boxes of 3, so 36",
+            "3 times 4 is 12",
+            "20/3 ≈ 7",
+            "2.5, rounded to 3",
+            "$18.00/day",
+            "No. 12",
+            "18?",
+            "3/4 or 0.75",
+            "",
+        ] {
+            assert!(!is_other(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_alternative_to_another_number_is_no_answer() {
+        for text in [
+            "It is 18 or 20.",
+            "It is $18 or maybe $20",
+            "18 (or 20 dollars)",
+            "18, or 20",
+        ] {
+            assert!(is_alternative(text), "{text}");
+        }
+        for text in [
+            "It is 3/4 or 0.75.",
+            "For 20",
+            "90 minutes or 1.5 hours",
+            "18 or 20, so 5",
+            "3.5 or 5",
+            "20",
+            "",
+        ] {
+            assert!(!is_alternative(text), "{text}");
+        }
+    }
+}
