@@ -81,7 +81,7 @@ pub struct RunSection {
     /// whole.
     #[serde(default)]
     pub transcripts: TranscriptPolicy,
-    /// Turns whose tokens, and what training made of them, are written to `tokens/`.
+    /// Turns whose tokens and outcomes in training are written to `tokens/`.
     #[serde(default)]
     pub token_records: TokenRecordPolicy,
     /// Treatment of groups that do not fill a batch when the run ends.

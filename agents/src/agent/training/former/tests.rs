@@ -16,6 +16,7 @@ fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> BatchFormer {
         run_seed: 0,
         agent: agent(),
         imitates: None,
+        records: TokenRecordPolicy::None,
         lineages: Lineages::default(),
         replay: VecDeque::new(),
         replayed: false,
