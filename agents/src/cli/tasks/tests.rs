@@ -275,7 +275,7 @@ fn a_letter_is_shown_with_its_reason() {
     let expected = "t1  (task.v1, 2 bytes)  kept\n    the body is not UTF-8\n    \
                     at intake, as not_text, first 2026-11-20T12:00:00.007Z, 2 times\n    \
                     from dyad.r-1.tasks.v1, under r-1.any.task.published\n    \
-                    published by r-1.publisher\n    put here by r-1.coordinator\n    {\\n\n1 dead letters\n";
+                    published by r-1.publisher\n    put here by r-1.coordinator\n    {\\n\n1 dead letter\n";
     assert_eq!(render(&[shown()], true), expected);
     assert_eq!(render(&[], true), "no dead letters\n");
 }

@@ -19,7 +19,8 @@ export function tokensOf(records, turn) {
     const value = record.logprobs[at];
     const level = CUTS.filter((cut) => value < cut).length;
     const outcome = record.training.at(-1)?.outcomes[at];
-    return h("span.tok", { class: [`p${level}`, outcome].filter(Boolean).join(" "), "data-logprob": value, "data-outcome": outcome,
+    return h("span.tok", { class: [`p${level}`, outcome].filter(Boolean).join(" "),
+      "data-logprob": value, "data-outcome": outcome,
       title: [`id ${record.ids[at]} ${JSON.stringify(piece)}`, `log-prob ${value}`, `weights ${version(at)}`,
         ...record.training.map((one) => trained(one, at))].join("\n") },
     piece);
