@@ -57,9 +57,22 @@ fn latest_passes_over_a_run_that_failed_at_its_start() {
     let played = program.play("run", &config().save(&program), &[]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap().to_string();
-    let busy = config().set("agents.a.http.listen", listen.as_str()).save(&program);
     let runs = program.runs();
     let runs = runs.to_str().unwrap();
+    let front = config().set("agents.a.http.listen", listen.as_str()).save(&program);
+    for command in ["run", "up"] {
+        let refused = program.fail(2, &[command, &front, "--folder", runs]);
+        assert!(
+            refused.contains(&format!("agents.a.http.listen: {listen} cannot be used")),
+            "{refused}"
+        );
+    }
+    assert_eq!(
+        std::fs::read_dir(runs).unwrap().count(),
+        1,
+        "a taken port makes no folder"
+    );
+    let busy = config().set("run.metrics.listen", listen.as_str()).save(&program);
     assert!(!program.output(&["run", &busy, "--folder", runs]).status.success());
     assert_eq!(std::fs::read_dir(runs).unwrap().count(), 2, "the run has a folder");
     let status = program.succeed(&["status", "--runs", runs]);
