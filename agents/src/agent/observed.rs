@@ -166,6 +166,7 @@ mod tests {
         let mean = Mean { sum: 1.0, count: 2 };
         Batch {
             minibatches: Vec::new(),
+            answers: Vec::new(),
             roles: ROLES.map(str::to_owned).to_vec(),
             groups: Vec::new(),
             verdicts: Vec::new(),

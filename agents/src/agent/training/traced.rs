@@ -87,6 +87,7 @@ mod tests {
         };
         Batch {
             minibatches: Vec::new(),
+            answers: Vec::new(),
             roles: Vec::new(),
             groups: vec![GroupId([2; 16]), GroupId([1; 16])],
             verdicts: vec![
