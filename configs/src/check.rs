@@ -36,6 +36,8 @@ mod workflow_rules;
 #[cfg(test)]
 mod tests;
 
+pub use advice::nearest;
+
 use crate::{Problem, RunConfig};
 
 /// Merges the defaults, reads the table and checks its values.

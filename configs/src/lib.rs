@@ -31,6 +31,7 @@ pub use agent::{
     RandomModel, SamplingConfig, Swap, TokenizerConfig,
 };
 pub use alarms::AlarmsConfig;
+pub use check::nearest;
 pub use eval::EvalConfig;
 pub use http::HttpConfig;
 pub use kinds::{OwnKindError, OwnKinds, WORKFLOWS};

@@ -148,6 +148,45 @@ impl<'a> Name<'a> {
     }
 }
 
+/// Returns the name of the repository that a URL of the Hub shows, with its revision.
+#[must_use]
+pub fn name_in_url(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("https:").or_else(|| text.strip_prefix("http:"))?;
+    // A path may have lost one of the two slashes.
+    let rest = rest.trim_start_matches('/');
+    let rest = ["huggingface.co/", "www.huggingface.co/", "hf.co/"]
+        .iter()
+        .find_map(|host| rest.strip_prefix(host))?;
+    let rest = rest.strip_prefix("datasets/").unwrap_or(rest);
+    let mut parts = rest.split(['/', '?', '#']).filter(|part| !part.is_empty());
+    let (org, name) = (parts.next()?, parts.next()?);
+    let revision = match parts.next() {
+        Some("tree" | "blob" | "resolve") => parts.next().filter(|revision| *revision != MAIN),
+        _ => None,
+    };
+    let revision = revision.map_or_else(String::new, |revision| format!("@{revision}"));
+    let found = format!("{org}/{name}{revision}");
+    Name::read(&found).is_some().then_some(found)
+}
+
+/// Returns the fault of a path at which something other than a folder stands, for example a file.
+/// Returns `None` for a folder and for a path with nothing there.
+#[must_use]
+pub fn no_folder(path: &Path) -> Option<String> {
+    let shown = path.display();
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => None,
+        Ok(_) => Some(format!("{shown} is a file: name the folder that holds the files")),
+        Err(error) => {
+            let target = std::fs::read_link(path).ok()?;
+            let target = target.display();
+            Some(format!(
+                "{shown} is a link to {target}, which cannot be opened ({error})"
+            ))
+        }
+    }
+}
+
 impl std::fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.org, self.name)?;
@@ -207,6 +246,32 @@ mod tests {
         ] {
             assert_eq!(Name::read(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn url_of_the_hub_gives_the_name_to_write() {
+        for (url, name) in [
+            ("https://huggingface.co/Qwen/Qwen3-8B", Some("Qwen/Qwen3-8B")),
+            ("https:/huggingface.co/Qwen/Qwen3-8B/", Some("Qwen/Qwen3-8B")),
+            ("http://hf.co/a/b/tree/main", Some("a/b")),
+            ("https://huggingface.co/datasets/a/b/tree/v1/data?x=1", Some("a/b@v1")),
+            ("https://huggingface.co/Qwen", None),
+            ("https://example.org/a/b", None),
+            ("Qwen/Qwen3-8B", None),
+        ] {
+            assert_eq!(name_in_url(url).as_deref(), name, "{url}");
+        }
+    }
+
+    #[test]
+    fn file_or_broken_link_is_no_folder_to_download() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        std::os::unix::fs::symlink(at("loop"), at("loop")).unwrap();
+        assert_eq!((no_folder(folder.path()), no_folder(&at("gone"))), (None, None));
+        assert!(no_folder(&at("file")).unwrap().contains("file is a file: "));
+        assert!(no_folder(&at("loop")).unwrap().contains("loop is a link to "));
     }
 
     #[test]

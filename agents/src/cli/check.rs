@@ -38,12 +38,13 @@ pub struct CheckArgs {
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let config = check(&args.config)?;
     let mut problems = participant::unreachable(&config);
+    let cache = Cache::of_environment();
+    problems.extend(host_check::model_folders::damaged(&config, &cache));
     problems.extend(host_check::files::of_agents(&config));
     problems.extend(participant::check_programs(&config));
     if !problems.is_empty() {
         return Err(report(&args.config, &problems));
     }
-    let cache = Cache::of_environment();
     if args.quiet {
         for finding in not_here(&config, &cache) {
             eprintln!("{finding}");
@@ -120,7 +121,7 @@ fn clients(config: &RunConfig) -> Option<Problem> {
 }
 
 /// Returns a problem for the first of the run's own tasks that the workflow cannot play.
-fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
+pub(super) fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
     let (key, error) = crate::turn::tasks::check(config, workflow).err()?;
     Some(match error {
         TasksError::Config { key, message } => Problem { path: key, message },
@@ -220,6 +221,29 @@ mod tests {
         let text = toml::to_string_pretty(&check_text(CONFIG).unwrap()).unwrap();
         assert!(text.contains("max_staleness = 1"), "{text}");
         assert!(check_text(&text).is_ok(), "what is printed is a configuration again");
+    }
+
+    #[test]
+    fn damaged_model_folder_is_named_and_an_absent_one_is_no_mistake() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.toml");
+        let args = CheckArgs {
+            config: path.clone(),
+            quiet: true,
+        };
+        let check = |model: &Path| {
+            let text = CONFIG.replace("[agents.b]", &format!("[agents.b]\nmodel = {{ path = {model:?} }}"));
+            std::fs::write(&path, text).unwrap();
+            run(&args)
+        };
+        check(&folder.path().join("absent")).unwrap();
+        let error = check(folder.path()).unwrap_err();
+        assert_eq!(code(&error), 2);
+        let text = render(&error);
+        assert!(
+            text.contains("agents.b.model: reading ") && text.contains("config.json"),
+            "{text}"
+        );
     }
 
     #[test]

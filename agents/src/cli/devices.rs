@@ -134,7 +134,7 @@ impl DeviceReport {
             format!("{name}{rank}: {bytes} of the trainer's state for {device}")
         }));
         let unknown = self.needs.unknown.iter();
-        lines.extend(unknown.map(|name| format!("{name}: unknown, its model is not on this machine")));
+        lines.extend(unknown.map(|name| format!("{name}: unknown, its model cannot be read here")));
         lines.extend(self.cache_advice());
         lines.join("\n")
     }

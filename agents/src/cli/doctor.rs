@@ -10,8 +10,10 @@ use broker::store::Store;
 use broker::store::redis::RedisStore;
 use clap::Args;
 use configs::RunConfig;
+use rollout::hub_cache::Cache;
 
 use super::devices::{self, DeviceReport};
+use super::host_check::model_folders;
 use super::select;
 use crate::base::fault::{Unavailable, Usage};
 use crate::policy::memory::{self, Processes};
@@ -20,8 +22,8 @@ use crate::run_folder::connect::store_options;
 /// Check libtorch, GPU, broker, store and permissions
 ///
 /// With CONFIG it also checks the devices of its agents and prints the memory that they need,
-/// estimated. Prints a fix for each problem. The exit code is 2 if that memory cannot suffice, and
-/// 75 if something else that is required does not work.
+/// estimated. Prints a fix for each problem. The exit code is 2 if that memory cannot suffice or a
+/// model's folder is damaged, and 75 if something else that is required does not work.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Configuration that names the broker, state store and run folder to check
@@ -40,6 +42,8 @@ pub struct DoctorArgs {
 
 /// The check of a device's memory.
 const MEMORY: &str = "memory";
+/// The check of a model's folder.
+const MODEL: &str = "model";
 
 /// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +106,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     })?);
     findings.push(writable(runs));
     if let Some(config) = &config {
+        findings.extend(models(config));
         findings.extend(devices(config));
     }
     print!("{}", render(&findings));
@@ -113,11 +118,11 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let message = format!("required checks that failed: {failed}; the line below each FIX says what to do");
-    // Waiting gives no device more memory.
-    let short = findings
+    // Waiting gives no device more memory, and repairs no file.
+    let lasts = findings
         .iter()
-        .any(|finding| finding.what == MEMORY && finding.standing == Standing::Bad);
-    Err(match short {
+        .any(|finding| [MEMORY, MODEL].contains(&finding.what) && finding.standing == Standing::Bad);
+    Err(match lasts {
         true => Usage::new(message).into(),
         false => Unavailable { message, hint: None }.into(),
     })
@@ -176,6 +181,16 @@ fn gpu() -> DoctorFinding {
             "on a machine with a GPU, install its driver; a build needs `make setup GPU=1`",
         ),
     }
+}
+
+/// Reports each model folder on this machine with a missing or damaged file.
+fn models(config: &RunConfig) -> Vec<DoctorFinding> {
+    let damaged = model_folders::damaged(config, &Cache::of_environment()).into_iter();
+    let findings = damaged.map(|problem| {
+        let fix = "repair the folder as the line above says, or correct the path";
+        DoctorFinding::problem(MODEL, true, format!("{}: {}", problem.path, problem.message), fix)
+    });
+    findings.collect()
 }
 
 /// Checks each device that an agent names, and estimates the memory that its agents need.
@@ -330,63 +345,4 @@ pub fn render(findings: &[DoctorFinding]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_server_is_a_problem_only_if_required() {
-        let missing = |url: Option<&str>| server("no-such-server-anywhere", &[], url).standing;
-        assert_eq!(missing(Some("local:")), Standing::Bad);
-        assert_eq!(missing(Some("memory:")), Standing::Absent);
-        assert_eq!(missing(None), Standing::Absent);
-    }
-
-    #[test]
-    fn memory_that_cannot_suffice_is_bad_and_names_the_change() {
-        let base = tempfile::tempdir().unwrap();
-        let config = crate::run_folder::tests::config_in(base.path());
-        let mut report = devices::reports(&config, Processes::One).remove(0);
-        assert_eq!(memory_finding(&report, "").standing, Standing::Good);
-        report.total = Some(1 << 10);
-        let finding = memory_finding(&report, "");
-        assert_eq!(finding.standing, Standing::Bad);
-        let text = render(&[finding]);
-        assert!(
-            text.contains("cannot suffice") && text.contains("try a smaller model"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn unwritable_folder_is_a_finding() {
-        let base = tempfile::tempdir().unwrap();
-        let (new, file) = (base.path().join("runs"), base.path().join("file"));
-        assert_eq!(writable(&new).standing, Standing::Good);
-        assert!(!new.exists(), "the new folder is removed again");
-        std::fs::write(&file, b"").unwrap();
-        let finding = writable(&file.join("runs"));
-        assert_eq!(finding.standing, Standing::Bad);
-        let text = render(&[finding]);
-        assert!(
-            text.starts_with("FIX  run folder") && text.contains("set run.folder"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn findings_on_unreachable_servers_show_no_password() {
-        let findings = select::block_on(async {
-            Ok([
-                try_broker(Some("amqp://user:hunter2@127.0.0.1:1/%2f")).await.unwrap(),
-                try_store(Some("redis://:hunter2@127.0.0.1:1/0")).await.unwrap(),
-            ])
-        });
-        for finding in findings.unwrap() {
-            assert_eq!(finding.standing, Standing::Bad);
-            assert!(
-                !render(std::slice::from_ref(&finding)).contains("hunter2"),
-                "{finding:?}"
-            );
-        }
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ use broker::store::StoreError;
 use broker::tls::TlsError;
 use configs::ConfigError;
 use rollout::text::TextError;
+use rustix::io::Errno;
 use trainer::device::DeviceError;
 use trainer::engine::EngineError;
 use trainer::model::ModelError;
@@ -143,7 +144,8 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
 /// trying again.
 fn code_of_file(error: &std::io::Error) -> u8 {
     match error.kind() {
-        ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::NotADirectory => USAGE,
+        ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::NotADirectory | ErrorKind::InvalidData => USAGE,
+        _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => USAGE,
         _ => FAILED,
     }
 }
@@ -290,6 +292,7 @@ mod tests {
         for (error, wanted) in [
             (anyhow::Error::from(model(ErrorKind::NotFound)), USAGE),
             (model(ErrorKind::PermissionDenied).into(), FAILED),
+            (model(ErrorKind::InvalidData).into(), USAGE),
             (text(ErrorKind::NotFound).into(), USAGE),
             (text(ErrorKind::Interrupted).into(), FAILED),
             (no_template.into(), USAGE),

@@ -47,11 +47,21 @@ pub struct ExportArgs {
     pub dtype: Kind,
     /// Largest file of weights, for example "2 GiB"; a larger model is written in shards with an
     /// index
-    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(SHARD_BYTES))]
+    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(SHARD_BYTES), value_parser = shard_size)]
     pub max_shard_size: ByteSize,
     /// Replace an earlier export: a folder with a dyad_export.json and no subfolder
     #[arg(long)]
     pub force: bool,
+}
+
+/// Reads a size. Hugging Face's spelling counts in powers of 1000: `5GB`.
+fn shard_size(text: &str) -> Result<ByteSize, String> {
+    let decimal = [("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];
+    let decimal = decimal.iter().find_map(|(unit, factor)| {
+        let number: u64 = text.trim().strip_suffix(unit)?.trim_end().parse().ok()?;
+        number.checked_mul(*factor).map(ByteSize)
+    });
+    decimal.map_or_else(|| text.parse(), Ok)
 }
 
 /// The checkpoint to export.

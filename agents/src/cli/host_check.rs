@@ -2,6 +2,7 @@
 //! models, data sets, files, programs, GPUs or memory are missing.
 
 pub(super) mod files;
+pub(super) mod model_folders;
 
 use configs::{AgentName, DeviceName, Problem, RunConfig, SuiteConfig};
 use rollout::hub_cache::Cache;
@@ -27,7 +28,25 @@ pub(super) fn require(config: &RunConfig, processes: Processes, folder: Option<&
     };
     let refused = refusal(config, &cache).or_else(unfit);
     refused.map_or(Ok(()), |usage| Err(anyhow::Error::from(usage)))?;
-    require_answers(config)
+    require_answers(config)?;
+    // The coordinator of a run that continues checks the tasks against those of its beginning.
+    folder.map_or_else(|| require_playable(config), |_| Ok(()))
+}
+
+/// Rejects a new run whose tasks or evaluations the workflow cannot play.
+fn require_playable(config: &RunConfig) -> anyhow::Result<()> {
+    let built = rollout::workflows::build(&config.workflow, &config.graders, &config.tools);
+    let workflow = built.map_err(|problems| problems_error(&problems))?;
+    let mut during = config.clone();
+    during.eval.suites.retain(|_, suite| is_played(suite));
+    let mut problems: Vec<Problem> = super::check::unplayable(config, workflow.as_ref())
+        .into_iter()
+        .collect();
+    problems.extend(crate::eval::suites::problems(&during));
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems_error(&problems)),
+    }
 }
 
 /// Returns the addresses of HTTP fronts that other processes have.
@@ -118,12 +137,13 @@ fn require_answers(config: &RunConfig) -> anyhow::Result<()> {
     Err(problems_error(&problems))
 }
 
-/// Returns an error that lists missing model folders, files and devices, and devices that are too
-/// small.
+/// Returns an error that lists missing or damaged model folders, missing files and devices, and
+/// devices that are too small.
 fn unfit(config: &RunConfig, cache: &Cache, reports: &[DeviceReport], files: Vec<Problem>) -> Option<Usage> {
     let found = models::found(config, cache).into_iter();
     let folders = found.filter_map(|one| Some(format!("{}: {}", one.key, one.folder.err()?)));
-    let files = files.into_iter().map(|one| format!("{}: {}", one.path, one.message));
+    let files = model_folders::damaged(config, cache).into_iter().chain(files);
+    let files = files.map(|one| format!("{}: {}", one.path, one.message));
     let devices = reports.iter().filter_map(DeviceReport::problem);
     let problems: Vec<String> = folders.chain(files).chain(devices).collect();
     if problems.is_empty() {
@@ -170,7 +190,11 @@ fn missing(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
 
 /// Returns the sets of tasks that a run reads: only `dyad eval` plays the other suites.
 fn played(config: &RunConfig) -> Vec<(String, &str)> {
-    sources(config, |suite| suite.every.is_some_and(|every| every > 0))
+    sources(config, is_played)
+}
+
+fn is_played(suite: &SuiteConfig) -> bool {
+    suite.every.is_some_and(|every| every > 0)
 }
 
 /// Returns the key and source of every set of tasks in the configuration; suites are filtered by

@@ -212,7 +212,11 @@ pub(super) fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
             .read_to_end(&mut text)
             .context("cannot read standard input")?;
     } else {
-        text = std::fs::read(file).map_err(|error| Usage::new(format!("cannot read {}: {error}", file.display())))?;
+        let unread = |error| Usage::new(format!("cannot read {}: {error}", file.display()));
+        text = rollout::tasks::read_unpacked(file).map_err(unread)?;
+    }
+    if text.starts_with(&[0x1f, 0x8b]) {
+        return Err(Usage::new(format!("{} is gzip: name the file .gz", file.display())).into());
     }
     if text.starts_with(MARK.as_bytes()) {
         text.drain(..MARK.len());
@@ -299,6 +303,21 @@ mod tests {
         std::fs::write(&path, "\u{feff}{\"prompt\": \"o1\"}\n").unwrap();
         let tasks = validate(&read(&path).unwrap(), &Rules::of_signal()).unwrap();
         assert_eq!(tasks[0].body, br#"{"prompt": "o1"}"#.as_slice());
+    }
+
+    #[test]
+    fn packed_file_is_published_as_its_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        // The line {"prompt": "o1"}, as `gzip -n` packs it.
+        let packed = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xab\x56\x2a\x28\xca\xcf\x2d\x28\x51\xb2\x52\x50\xca\x37\x54\xaa\xe5\x02\x00\x50\xb6\x46\x34\x11\x00\x00\x00";
+        let named = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, packed).unwrap();
+            read(&path)
+        };
+        assert_eq!(named("a.jsonl.gz").unwrap(), b"{\"prompt\": \"o1\"}\n");
+        let error = render(&named("a.jsonl").unwrap_err());
+        assert!(error.contains("a.jsonl is gzip: name the file .gz"), "{error}");
     }
 
     #[test]

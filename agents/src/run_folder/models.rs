@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use configs::{AgentConfig, ModelConfig, RunConfig};
-use rollout::hub_cache::{Cache, Kind, Name};
+use rollout::hub_cache::{Cache, Kind, Name, name_in_url, no_folder};
 use serde::Deserialize;
 
 /// Files that every model's folder has; its weights are checked separately.
@@ -52,6 +52,10 @@ pub enum NotHere {
     #[error("there is no folder {path}: paths start at the working directory, {here}")]
     Folder { path: String, here: String },
     #[error("{why}")]
+    NoFolder { why: String },
+    #[error("{url} is a URL: write {name}")]
+    Url { url: String, name: String },
+    #[error("{why}")]
     Absent { why: String, command: String },
     #[error("{name} is in the Hugging Face cache without {missing} ({folder}): `{command}` completes it")]
     Incomplete {
@@ -78,6 +82,13 @@ pub fn locate(path: &Path, reads: Reads) -> Result<PathBuf, NotHere> {
 fn locate_in(path: &Path, reads: Reads, cache: &Cache) -> Result<PathBuf, NotHere> {
     if path.is_dir() {
         return Ok(path.to_owned());
+    }
+    if let Some(why) = no_folder(path) {
+        return Err(NotHere::NoFolder { why });
+    }
+    if let Some(name) = path.to_str().and_then(name_in_url) {
+        let url = path.display().to_string();
+        return Err(NotHere::Url { url, name });
     }
     let Some(name) = path.to_str().and_then(Name::read) else {
         return Err(NotHere::Folder {
@@ -179,7 +190,7 @@ pub fn found(config: &RunConfig, cache: &Cache) -> Vec<FoundModel> {
 pub fn downloads(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
     let wanted = found(config, cache).into_iter().filter_map(|one| match one.folder {
         Err(NotHere::Absent { command, .. } | NotHere::Incomplete { command, .. }) => Some((one.key, command)),
-        Ok(_) | Err(NotHere::Folder { .. }) => None,
+        Ok(_) | Err(NotHere::Folder { .. } | NotHere::NoFolder { .. } | NotHere::Url { .. }) => None,
     });
     wanted.collect()
 }

@@ -342,7 +342,7 @@ fn collect(prefix: &str, table: &Table, paths: &mut Vec<String>) {
 
 /// Returns the name nearest to `key`, if at most a third of its characters differ (at least one
 /// may).
-pub(super) fn nearest<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (key.chars().count() / 3).max(1);
     names
         .map(|name| (strsim::osa_distance(key, name), name))

@@ -268,7 +268,7 @@ fn min_lr(optimizer: &OptimizerConfig, below: &mut Below) {
     let (least, lr) = (optimizer.min_lr, optimizer.lr);
     below.not_negative(least, "min_lr");
     below.compared(
-        least > lr,
+        least > lr && lr > 0.0,
         "min_lr",
         &["lr"],
         format!("is {least}, more than lr = {lr}, from which the schedule falls: write less"),

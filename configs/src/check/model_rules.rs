@@ -164,8 +164,9 @@ fn served(agent: &AgentConfig, below: &mut Below) {
 fn adapter(lora: &LoraConfig, below: &mut Below) {
     below.at_least_one(lora.rank(), "rank");
     below.positive(lora.alpha(), "alpha");
+    let is_whole = below.report.is_whole(&format!("{}.targets", below.path));
     below.when(
-        lora.targets().is_empty(),
+        lora.targets().is_empty() && is_whole,
         "targets",
         "is empty: write some of \"attn\", \"mlp\", \"unembed\"",
     );

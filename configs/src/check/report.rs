@@ -23,6 +23,15 @@ impl Report {
         })
     }
 
+    /// Returns true if nothing was removed from the table or list at `path`, or filled in there.
+    pub(super) fn is_whole(&self, path: &str) -> bool {
+        let path: Vec<&str> = path.split('.').collect();
+        !self
+            .repaired
+            .iter()
+            .any(|repaired| repaired.len() > path.len() && repaired.iter().zip(&path).all(|(a, b)| a == b))
+    }
+
     /// Adds `message` if `wrong`. Skips it if `path` or a path in `compared` was repaired.
     pub(super) fn when(&mut self, wrong: bool, path: impl Display, compared: &[&str], message: impl Into<String>) {
         let path = path.to_string();

@@ -14,22 +14,24 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
 }
 
 fn agents(config: &RunConfig, report: &mut Report) {
+    let is_whole = report.is_whole("agents");
     report.when(
-        config.agents.is_empty(),
+        config.agents.is_empty() && is_whole,
         "agents",
         &[],
         "is empty: write at least one [agents.NAME]",
     );
     let trains = config.agents.values().any(|agent| agent.train.enabled);
     report.when(
-        !config.agents.is_empty() && !trains,
+        !config.agents.is_empty() && !trains && is_whole,
         "agents",
         &[],
         "has no agent that trains, so the run would never end: remove train.enabled = false from at least one",
     );
+    let is_cast = report.is_whole("workflow.roles");
     for name in config.agents.keys() {
         report.when(
-            !config.plays(name),
+            !config.plays(name) && is_cast,
             format!("agents.{name}"),
             &["workflow.roles"],
             "plays no role: name it under [workflow.roles], or remove it",

@@ -3,6 +3,7 @@
 
 mod agents;
 mod engines;
+mod follow_on;
 mod foreign;
 mod fronts;
 mod losses;

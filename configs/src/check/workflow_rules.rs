@@ -72,7 +72,7 @@ fn roles(config: &RunConfig, report: &mut Report) {
     let workflow = &config.workflow;
     let agents: Vec<&str> = config.agents.keys().map(|n| n.as_str()).collect();
     report.when(
-        workflow.roles.is_empty(),
+        workflow.roles.is_empty() && report.is_whole("workflow.roles"),
         "workflow.roles",
         &[],
         "is empty: assign an agent to each role, for example solver = \"a\"",

@@ -12,6 +12,9 @@ use crate::reasoning::visible_text;
 /// The kinds of graders that `[graders.NAME] kind` accepts.
 pub const KINDS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
 
+/// The end of a list of kinds: those that need more than a text and a label.
+pub(crate) const OTHER: &str = "; [graders] also takes judge, process:PROGRAM and remote:NAME";
+
 /// A way of comparing an answer with a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grader {
@@ -53,7 +56,7 @@ impl Grader {
             "format" => Ok(Self::Format),
             other => own::installed(other)
                 .map(Self::Own)
-                .ok_or_else(|| format!("there is no grader {other:?}: use one of {}", KINDS.join(", "))),
+                .ok_or_else(|| format!("there is no grader {other:?}: use one of {}{OTHER}", KINDS.join(", "))),
         }
     }
 

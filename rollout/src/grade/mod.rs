@@ -23,6 +23,7 @@ mod tests;
 mod verdict;
 
 pub use doubt::Doubt;
+pub(crate) use grader::OTHER;
 pub use grader::{Grader, KINDS};
 pub use own::{Own, OwnGrader};
 pub use verdict::Verdict;

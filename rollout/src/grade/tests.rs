@@ -17,6 +17,13 @@ fn every() -> impl Iterator<Item = Grader> {
 }
 
 #[test]
+fn unknown_kind_is_answered_with_every_kind() {
+    let error = Grader::new("nix").unwrap_err();
+    let wanted = "f1, format; [graders] also takes judge, process:PROGRAM and remote:NAME";
+    assert!(error.ends_with(wanted), "{error}");
+}
+
+#[test]
 fn exact_compares_texts() {
     for (text, label, reward) in [
         ("o3", json!("o3"), 1.0),

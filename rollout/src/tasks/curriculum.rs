@@ -63,13 +63,16 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Reads the file. Several lines for one task count as their mean, weighted by conversations.
+    /// Reads the file. The error names its key. Several lines for one task count as their mean,
+    /// weighted by conversations.
     pub(super) fn open(config: &CurriculumConfig) -> Result<Self, TasksError> {
         let path = &config.pass_rates;
-        let read = |source| TasksError::Read {
-            path: path.clone(),
-            source,
+        let shown = path.display();
+        let wrong = |message: String| TasksError::Config {
+            key: "tasks.curriculum.pass_rates".into(),
+            message,
         };
+        let read = |error: std::io::Error| wrong(format!("cannot read {shown}: {error}"));
         let mut sums: HashMap<String, (f64, f64)> = HashMap::new();
         for (number, line) in (1..).zip(BufReader::new(File::open(path).map_err(read)?).lines()) {
             let line = line.map_err(read)?;
@@ -84,10 +87,10 @@ impl Rates {
                         .then_some(rate)
                         .ok_or_else(|| "pass_rate is not from 0 to 1".into())
                 })
-                .map_err(|message| TasksError::Line {
-                    path: path.clone(),
-                    line: number,
-                    message: format!("no line of dyad eval --pass-rates: {message}"),
+                .map_err(|message| {
+                    wrong(format!(
+                        "{shown}, line {number}: no line of dyad eval --pass-rates: {message}"
+                    ))
                 })?;
             let weight = rate.conversations.max(1) as f64;
             let (sum, all) = sums.entry(rate.key).or_default();

@@ -7,10 +7,10 @@ mod splits;
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::hub_cache::{Cache, Kind, Name};
+use crate::hub_cache::{Cache, Kind, Name, name_in_url, no_folder};
 pub(super) use saved::is_saved;
 pub(super) use splits::is_cache;
-use splits::{by_names, choose};
+use splits::{by_names, choose, of_subset};
 
 /// Returns the files of `part`, which is `SPLIT` or `SUBSET/SPLIT`. Without `part`, returns those
 /// of the split `train`, or of the only split.
@@ -26,7 +26,7 @@ pub(super) fn files(folder: &Path, part: Option<&str>) -> Result<Vec<PathBuf>, S
         subsets if subsets.is_empty() => {
             let splits = match subset {
                 None => by_names(&folder)?,
-                Some(subset) => by_names(&folder.join(subset))?,
+                Some(subset) => of_subset(&folder, subset)?,
             };
             choose(&folder, &splits, split)
         }
@@ -58,7 +58,13 @@ fn absent_name<'a>(folder: &'a Path, cache: &Cache) -> Option<Name<'a>> {
 /// name on the Hub gives its snapshot in the cache.
 fn snapshot(folder: &Path) -> Result<PathBuf, String> {
     let shown = folder.display();
+    if let Some(fault) = no_folder(folder) {
+        return Err(fault);
+    }
     if !folder.is_dir() {
+        if let Some(name) = folder.to_str().and_then(name_in_url) {
+            return Err(format!("{shown} is a URL: write hf:{name}"));
+        }
         if let Some(name) = folder.to_str().and_then(Name::read) {
             let cache = Cache::of_environment();
             let found = cache.snapshot(Kind::DataSet, &name);

@@ -15,6 +15,36 @@ const PASS: usize = 11;
 const MOST_KEYS: usize = 30;
 const LONGEST_KEY: usize = 60;
 
+/// Usual keys of published data sets, by the setting that names them. A message proposes the first
+/// one that a row has.
+const USUAL: [(&str, &[&str]); 3] = [
+    (
+        "prompt",
+        &[
+            "prompt",
+            "messages",
+            "question",
+            "problem",
+            "instruction",
+            "input",
+            "query",
+        ],
+    ),
+    (
+        "label",
+        &[
+            "label",
+            "answer",
+            "solution",
+            "ground_truth",
+            "target",
+            "output",
+            "response",
+        ],
+    ),
+    ("id", &["id", "uid", "uuid", "index"]),
+];
+
 /// The keys of a row's parts.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
@@ -23,18 +53,21 @@ pub(super) struct Keys {
     id: Option<String>,
     images: Option<String>,
     tools: Option<String>,
+    /// The section that sets these keys, for messages.
+    section: String,
     /// The number of bytes in the prefix that a mix puts before each id.
     before: usize,
 }
 
 impl Keys {
-    pub(super) fn of(config: &TasksConfig) -> Self {
+    pub(super) fn of(config: &TasksConfig, section: &str) -> Self {
         Self {
             prompt: config.prompt.clone(),
             label: config.label.clone(),
             id: config.id.clone(),
             images: config.images.clone(),
             tools: config.tools.clone(),
+            section: section.to_owned(),
             before: 0,
         }
     }
@@ -49,18 +82,17 @@ impl Keys {
 
     /// Returns the task in this row. The error says what is wrong with the row.
     pub(super) fn task(&self, row: &Value) -> Result<Task, String> {
-        let given = |key: &str| lookup(row, key).ok_or_else(|| missing(row, key));
-        let mut prompt = Prompt::read(given(&self.prompt)?).map_err(|fault| fault.within(&self.prompt).to_string())?;
+        let given = |setting: &str, key: &str| lookup(row, key).ok_or_else(|| self.unset(row, setting, key));
+        let mut prompt =
+            Prompt::read(given("prompt", &self.prompt)?).map_err(|fault| fault.within(&self.prompt).to_string())?;
         // A null makes a task without a label: published tasks may have no label. The workflow
         // decides whether it can grade the task.
-        let label = at(row, &self.label)
-            .ok_or_else(|| unlabelled(row, &self.label))?
-            .clone();
+        let label = at(row, &self.label).ok_or_else(|| self.unlabelled(row))?.clone();
         let id = match &self.id {
             None => None,
             Some(key) => {
                 let most = MAX_TASK_ID.saturating_sub(PASS + self.before);
-                let found = given(key)?;
+                let found = given("id", key)?;
                 let wrong = || {
                     // Reading has rounded it.
                     let wanted = match found.is_f64() {
@@ -86,6 +118,27 @@ impl Keys {
             metadata: metadata(row),
             tools: self.tools(row)?,
         })
+    }
+
+    /// Returns the error text for a row without the key that `setting` names, with the line to
+    /// write.
+    fn unset(&self, row: &Value, setting: &str, key: &str) -> String {
+        let missing = missing(row, key);
+        let usual = USUAL.iter().find(|(known, _)| *known == setting);
+        let usual = usual.map_or(&[][..], |(_, keys)| keys);
+        let found = usual.iter().find(|key| lookup(row, key).is_some());
+        match found {
+            Some(found) => format!("{missing}: write {}.{setting} = {found:?}", self.section),
+            None => missing,
+        }
+    }
+
+    fn unlabelled(&self, row: &Value) -> String {
+        let missing = self.unset(row, "label", &self.label);
+        match row.is_object() {
+            true => format!("{missing}. A task without a label says null there"),
+            false => missing,
+        }
     }
 
     /// Returns the row's tools, or `None` for all tools of the run. If the configuration names a
@@ -149,15 +202,6 @@ pub(super) fn missing(row: &Value, key: &str) -> String {
             }
             format!("there is nothing under {key:?}; the row has: {}", keys.join(", "))
         }
-    }
-}
-
-fn unlabelled(row: &Value, key: &str) -> String {
-    let missing = missing(row, key);
-    if row.is_object() {
-        format!("{missing}. A task without a label says null there")
-    } else {
-        missing
     }
 }
 

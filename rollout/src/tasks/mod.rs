@@ -38,7 +38,7 @@ use mix::Schedule;
 pub(crate) use opening::held_out;
 pub use pool::Split;
 pub(crate) use pool::{Generators, MadePool, Pool};
-pub use rows::reads_a_file;
+pub use rows::{read_unpacked, reads_a_file};
 pub(crate) use table::{EVAL, SUITES};
 
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.

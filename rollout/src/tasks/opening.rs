@@ -1,5 +1,7 @@
 //! Opens the sources of `tasks.source`.
 
+use std::path::Path;
+
 use configs::{EvalConfig, MixConfig, TasksConfig};
 
 use super::curriculum::Stages;
@@ -8,6 +10,7 @@ use super::files::Files;
 use super::lane::Lane;
 use super::mix::{Schedule, Share};
 use super::pool::{Generators, Limited, Pool, Split};
+use super::rows::CONVERT;
 use super::table::Table;
 
 /// The sources of a run, and their schedule if there are several.
@@ -112,10 +115,30 @@ fn no_source(generators: &Generators, source: &str) -> String {
         .iter()
         .map(|name| format!("generator:{name}"))
         .collect();
+    if let Some(kind @ ("csv" | "tsv")) = source.split_once(':').map(|(kind, _)| kind) {
+        return format!(
+            "{source:?} is no source of tasks: {} is not read: {CONVERT}",
+            kind.to_uppercase()
+        );
+    }
+    if let Some(kind) = kind_of(source) {
+        return format!("{source:?} is no source of tasks: did you mean {kind}:{source}?");
+    }
     format!(
         "{source:?} is no source of tasks: write jsonl:PATH, parquet:PATH, arrow:PATH, hf:FOLDER[:SPLIT], {}, mix or queue",
         generators.join(", ")
     )
+}
+
+/// Returns the kind of source that reads a bare path.
+fn kind_of(path: &str) -> Option<&'static str> {
+    let stem = [".gz", ".zst"].iter().find_map(|end| path.strip_suffix(end));
+    match Path::new(stem.unwrap_or(path)).extension().and_then(|end| end.to_str()) {
+        Some("jsonl" | "ndjson" | "json") => Some("jsonl"),
+        Some("parquet") => Some("parquet"),
+        Some("arrow") => Some("arrow"),
+        _ => Path::new(path).is_dir().then_some("hf"),
+    }
 }
 
 fn mix(

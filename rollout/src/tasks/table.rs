@@ -91,8 +91,8 @@ impl Table {
         let filter = filter.transpose().map_err(|message| problem("filter", message))?;
         let mut rates = config.curriculum.as_ref().map(Rates::open).transpose()?;
         let keys = match own {
-            None => Keys::of(config),
-            Some(own) => Keys::of(config).in_mix(own.name.as_ref().unwrap_or(&files.name)),
+            None => Keys::of(config, section),
+            Some(own) => Keys::of(config, section).in_mix(own.name.as_ref().unwrap_or(&files.name)),
         };
         // An id is done once, so a different task with the same id would be lost. A row may repeat
         // unchanged: DAPO's file repeats each a hundred times, and an evaluation plays it once. Ids
@@ -130,7 +130,7 @@ impl Table {
         })?;
         let rates = rates.map(|rates| rates.done(&files.name)).transpose()?;
         if tasks == 0 || tasks > u64::from(u32::MAX) {
-            return Err(empty(&files, seen, config, section));
+            return Err(not_played(&files, (seen, tasks), config, section));
         }
         let kept = keeping.done(tasks).map_err(|error| not_spooled(&files, error))?;
         Ok(Self {
@@ -160,7 +160,8 @@ fn place_of(files: &Files, row: u64) -> String {
     found
 }
 
-fn empty(files: &Files, rows: u64, config: &TasksConfig, section: &str) -> TasksError {
+/// Returns the error for a source with too few or too many tasks.
+fn not_played(files: &Files, (rows, tasks): (u64, u64), config: &TasksConfig, section: &str) -> TasksError {
     let path = files
         .shards
         .first()
@@ -168,17 +169,31 @@ fn empty(files: &Files, rows: u64, config: &TasksConfig, section: &str) -> Tasks
     if rows == 0 {
         return TasksError::Empty { path };
     }
+    let name = &files.name;
     let (key, message) = match (&config.filter, &config.curriculum) {
-        (Some(_), _) => ("filter", "is true of too few of them"),
-        (None, Some(_)) => ("curriculum", "leaves too few of them"),
-        (None, None) => (
+        _ if tasks > 0 => (
             "source",
-            "are more than the 4294967295 that a source may have: take a slice",
+            format!(
+                "{name} has {tasks} tasks, more than the {} that a source may have: take a slice",
+                u32::MAX
+            ),
+        ),
+        (Some(filter), None) => (
+            "filter",
+            format!("{filter:?} is true of none of the {rows} rows of {name}"),
+        ),
+        (Some(_), Some(_)) => (
+            "filter",
+            format!("the filter and the curriculum leave none of the {rows} rows of {name}"),
+        ),
+        (None, _) => (
+            "curriculum",
+            format!("of the {rows} rows of {name}, the pass rates leave none"),
         ),
     };
     TasksError::Config {
         key: format!("{section}.{key}"),
-        message: format!("of the {rows} rows of {}: {message}", files.name),
+        message,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use configs::{GraderConfig, Problem, WorkflowConfig};
+use configs::{GraderConfig, Problem, WorkflowConfig, nearest};
 
 use super::grading::Grading;
 use super::{RoleSpec, profile};
-use crate::grade::{Grader, KINDS};
+use crate::grade::{Grader, KINDS, OTHER};
 
 /// Takes settings out of a table and records what is wrong with them. Settings that are left over
 /// at the end are unknown.
@@ -241,10 +241,14 @@ pub fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> 
 pub fn grader(params: &mut Params<'_>, graders: &BTreeMap<String, GraderConfig>) -> Grading {
     let name = params.text("grader", "correct");
     let Some(config) = graders.get(&name) else {
-        let message = format!(
-            "the workflow grades answers with it: add kind = one of {}",
-            KINDS.join(", ")
-        );
+        let near = nearest(&name, graders.keys().map(String::as_str));
+        let message = match near {
+            Some(near) => format!("the workflow grades answers with it: rename [graders.{near}]"),
+            None => format!(
+                "the workflow grades answers with it: add kind = one of {}{OTHER}",
+                KINDS.join(", ")
+            ),
+        };
         params.problems.push(Problem {
             path: format!("graders.{name}"),
             message,

@@ -128,6 +128,25 @@ mod tests {
     }
 
     #[test]
+    fn misspelled_grader_is_to_be_renamed() {
+        let of = |name: &str| {
+            let grader = graders("integer").remove("correct").unwrap();
+            let graders = [(name.to_owned(), grader)].into_iter().collect();
+            Solo::new(&config("solo", &["solver"], ""), &graders)
+                .map(|_| ())
+                .unwrap_err()
+        };
+        let near = of("corect");
+        assert_eq!(near[0].path, "graders.correct");
+        assert!(near[0].message.ends_with("rename [graders.corect]"), "{near:?}");
+        let far = of("other");
+        assert!(
+            far[0].message.contains("judge, process:PROGRAM and remote:NAME"),
+            "{far:?}"
+        );
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let found = |roles: &[&str], params| {
             problems(Solo::new(&config("solo", roles, params), &graders("integer")).map(|_| ()))

@@ -22,7 +22,7 @@ pub(crate) use cache::{
     Budget, KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, Slots, StepGraphs, lay_out, room_of,
 };
 pub use error::{ModelError, Result};
-pub use files::{SHARD_BYTES, has_weights};
+pub use files::{Checked, SHARD_BYTES, check_folder, has_weights};
 pub(crate) use files::{StoredParams, save_model};
 pub use forward::{Decoder, Leaf, Parts, RowBatch};
 pub(crate) use forward::{LEAST_SHARED, Scored, common, is_head, part_of};

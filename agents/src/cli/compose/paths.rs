@@ -7,7 +7,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use configs::{AgentConfig, AgentName, ModelConfig, RunConfig};
-use rollout::hub_cache::Name;
+use rollout::hub_cache::{Name, name_in_url};
 
 use crate::cli::host_check;
 use crate::participant;
@@ -223,6 +223,9 @@ impl NamedPath {
     /// Returns the reason why containers cannot have the path, and the fix.
     pub(super) fn problem(&self) -> Option<String> {
         let (key, shown) = (&self.key, self.path.display());
+        if let Some(name) = self.path.to_str().and_then(name_in_url) {
+            return Some(format!("{key} is {shown}, which is a URL: write {name}"));
+        }
         if self.path.components().any(|part| part == Component::ParentDir) {
             return Some(format!("{key} is {shown}: write it without `..`"));
         }

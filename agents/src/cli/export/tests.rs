@@ -31,6 +31,19 @@ fn refusal(args: &ExportArgs) -> String {
     render(&error)
 }
 
+#[test]
+fn shard_size_has_the_units_of_hugging_face_too() {
+    for (text, bytes) in [
+        ("5GB", 5_000_000_000),
+        ("200 MB", 200_000_000),
+        ("2 GiB", 2 << 30),
+        ("512", 512),
+    ] {
+        assert_eq!(shard_size(text), Ok(ByteSize(bytes)), "{text}");
+    }
+    assert!(shard_size("5 GX").is_err());
+}
+
 /// Returns the logits of the exported folder, read by the agent's own loader.
 fn logits(shape: &ModelShape, base: &Weights, adapter: Option<&Weights>) -> Vec<f32> {
     let parts = Parts { base, adapter };

@@ -146,3 +146,51 @@ fn unknown_program_of_a_trainer_is_named() {
         "{text}"
     );
 }
+
+#[test]
+fn damaged_model_folder_stops_its_agent_before_it_starts() {
+    let base = tempfile::tempdir().unwrap();
+    let mut config = crate::run_folder::tests::config_in(base.path());
+    let [a, b] = ["a", "b"].map(|name| AgentName::new(name).unwrap());
+    config.agents.get_mut(&b).unwrap().model = configs::ModelConfig::Path(base.path().into());
+    for checked in [
+        require(&config, Processes::One, None),
+        require(&config, Processes::Each, None),
+        require_agent(&config, &b, None),
+    ] {
+        let text = said(checked);
+        let fault = format!(
+            "agents.b.model: reading {}: ",
+            base.path().join("config.json").display()
+        );
+        assert!(text.contains(&fault), "{text}");
+    }
+    require_agent(&config, &a, None).unwrap();
+    require_coordinator(&config).unwrap();
+}
+
+#[test]
+fn unplayable_tasks_or_evaluations_stop_a_run_before_it_starts() {
+    let base = tempfile::tempdir().unwrap();
+    let config = crate::run_folder::tests::config_in(base.path());
+    let path = base.path().join("t.jsonl");
+    std::fs::write(&path, "{\"prompt\": \"o1\"}\n").unwrap();
+    let source = format!("jsonl:{}", path.display());
+    require(&config, Processes::One, None).unwrap();
+    let cases: [(&str, fn(&mut RunConfig, String)); 3] = [
+        ("tasks.source: ", |config, source| config.tasks.source = source),
+        ("eval.source: ", |config, source| config.eval.source = Some(source)),
+        ("eval.suites.s.source: ", |config, source| {
+            let suite = format!("source = {source:?}\nevery = 1");
+            config.eval.suites.insert("s".into(), toml::from_str(&suite).unwrap());
+        }),
+    ];
+    for (key, change) in cases {
+        let mut config = config.clone();
+        change(&mut config, source.clone());
+        for processes in [Processes::One, Processes::Each] {
+            let text = said(require(&config, processes, None));
+            assert!(text.contains(key) && text.contains("nothing under \"label\""), "{text}");
+        }
+    }
+}

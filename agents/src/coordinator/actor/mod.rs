@@ -36,6 +36,7 @@ use super::play::Play;
 use super::rounds::Rounds;
 use super::snapshot::Snapshots;
 use super::specs::GroupSpecs;
+use crate::base::fault::Usage;
 use crate::base::runtime_check;
 use crate::participant::RemoteConnection;
 use crate::run_folder::crash_marks::Strikes;
@@ -70,7 +71,7 @@ impl Coordinator {
     ) -> anyhow::Result<Self> {
         input_digests::verify(&env.folder, &env.config)?;
         crate::turn::tasks::check(&env.config, env.workflow.as_ref())
-            .map_err(|(key, error)| anyhow::anyhow!("{key}: {error}"))?;
+            .map_err(|(key, error)| Usage::new(format!("{key}: {error}")))?;
         let feed = Feed::open(&env.config)?;
         let process = format!("coordinator-{}", env.incarnation);
         let evals = Evaluations::open(&env.config, &env.folder, &process)?;

@@ -88,6 +88,23 @@ fn a_missing_model_is_reported_with_its_download_command() {
 }
 
 #[test]
+fn file_or_url_in_place_of_a_folder_is_no_download() {
+    let (folder, cache) = cache();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let said = at(&cache, &file.display().to_string()).unwrap_err();
+    assert!(
+        said.ends_with("file is a file: name the folder that holds the files"),
+        "{said}"
+    );
+    // The package's folder has such a path, which is also a legal name of the Hub.
+    let said = at(&cache, "src/lib.rs").unwrap_err();
+    assert!(said.starts_with("src/lib.rs is a file: "), "{said}");
+    let url = "https://huggingface.co/Qwen/Qwen3-8B";
+    assert_eq!(at(&cache, url), Err(format!("{url} is a URL: write Qwen/Qwen3-8B")));
+}
+
+#[test]
 fn an_interrupted_download_is_reported() {
     let (folder, cache) = cache();
     let repository = folder.path().join("models--Qwen--Qwen3-8B");

@@ -95,6 +95,27 @@ pub(super) fn by_names(folder: &Path) -> Result<Splits, String> {
     )])
 }
 
+/// Finds the splits of a subset that is a folder of the data set.
+pub(super) fn of_subset(folder: &Path, subset: &str) -> Result<Splits, String> {
+    let found = folder.join(subset);
+    if found.is_dir() {
+        return by_names(&found);
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let names = folders.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    let shown = folder.display();
+    Err(match names.is_empty() {
+        true => format!("{shown} has no subset {subset} and no other: write hf:FOLDER:SPLIT"),
+        false => format!(
+            "{shown} has no subset {subset}: write hf:FOLDER:SUBSET/SPLIT with one of {}",
+            names.join(", ")
+        ),
+    })
+}
+
 /// Lists the files below `folder`, relative to it, without hidden ones.
 fn list(root: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), String> {
     let folder = root.join(below);
@@ -106,7 +127,13 @@ fn list(root: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Re
         }
         let path = below.join(entry.file_name());
         // Links are followed, because the Hub's cache consists of links.
-        let kind = std::fs::metadata(entry.path()).map_err(failed)?;
+        let kind = std::fs::metadata(entry.path()).map_err(|error| {
+            let shown = entry.path();
+            format!(
+                "{} is a link that cannot be opened ({error}): fetch the file again",
+                shown.display()
+            )
+        })?;
         let is_data = NOT_DATA.iter().all(|name| entry.file_name() != *name);
         if kind.is_file() && is_data && !is_cache(&path) {
             found.push(path);

@@ -165,3 +165,17 @@ fn the_cache_is_followed_and_what_is_not_read_is_reported() {
             .contains("nothing is downloaded")
     );
 }
+
+#[test]
+fn dangling_link_or_missing_subset_is_named() {
+    let data = folder(&["main/train.jsonl", "socratic/train.jsonl"]);
+    let error = found(&data, Some("man/train")).unwrap_err();
+    let wanted = "has no subset man: write hf:FOLDER:SUBSET/SPLIT with one of main, socratic";
+    assert!(error.ends_with(wanted), "{error}");
+    std::os::unix::fs::symlink("gone", data.path().join("main/more.jsonl")).unwrap();
+    let error = found(&data, Some("main/train")).unwrap_err();
+    assert!(
+        error.contains("main/more.jsonl is a link that cannot be opened"),
+        "{error}"
+    );
+}

@@ -16,6 +16,20 @@ const LONGEST_LINE: u64 = 64 << 20;
 /// The most bytes of a file that is one list.
 const LONGEST_LIST: u64 = 2 << 30;
 
+/// The way from a table of text to a format that is read.
+pub(crate) const CONVERT: &str =
+    "write JSON lines or Parquet, as pandas' to_json(PATH, orient=\"records\", lines=True) does";
+
+/// Reads a whole file, unpacked if its name ends in `.gz` or `.zst`.
+///
+/// # Errors
+/// The file cannot be read or unpacked.
+pub fn read_unpacked(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    open(path, Packing::of(path))?.read_to_end(&mut text)?;
+    Ok(text)
+}
+
 fn open(path: &Path, packing: Packing) -> io::Result<Box<dyn BufRead>> {
     let file = BufReader::new(File::open(path)?);
     Ok(match packing {
@@ -82,7 +96,11 @@ pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut
     scan(path, packing, |number, offset, line| {
         if range.contains(&rows) {
             let place = RowPlace::Line(number);
-            let value = parse(line).map_err(|message| bad(path, place, message))?;
+            let value = parse(line);
+            if rows == 0 && begins_a_list(line, value.as_ref().ok()) {
+                return Err(bad(path, place, LIST.into()));
+            }
+            let value = value.map_err(|message| bad(path, place, named(path, message)))?;
             sink(Row {
                 path,
                 place,
@@ -96,6 +114,25 @@ pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut
     Ok(rows)
 }
 
+const LIST: &str = "the file is one JSON list: name it .json, or write an object per line";
+
+/// Returns true if the first line is a whole list, or the beginning of one over several lines.
+fn begins_a_list(line: &[u8], value: Option<&Value>) -> bool {
+    match value {
+        Some(value) => value.is_array(),
+        None => [&b"["[..], b"[{"].contains(&line.trim_ascii()),
+    }
+}
+
+/// Adds the reason that the file's name gives.
+fn named(path: &Path, message: String) -> String {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    match extension {
+        Some(kind @ ("csv" | "tsv")) => format!("{message}; .{kind} is not read: {CONVERT}"),
+        _ => message,
+    }
+}
+
 /// Returns the beginning of a file without its mark.
 fn unmarked(text: &[u8]) -> &[u8] {
     text.strip_prefix(MARK.as_bytes()).unwrap_or(text)
@@ -105,6 +142,8 @@ fn unmarked(text: &[u8]) -> &[u8] {
 pub(crate) fn parse(line: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(line).map_err(|error| match line {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it begins as UTF-16 does: write the file as UTF-8".to_owned(),
+        [0x1f, 0x8b, ..] => "it is gzip: name the file .gz".to_owned(),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is Zstandard: name the file .zst".to_owned(),
         _ => format!("not JSON: {}", explain_json(line, &error)),
     })
 }

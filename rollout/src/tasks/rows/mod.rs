@@ -13,7 +13,8 @@ mod values;
 use std::ops::Range;
 use std::path::PathBuf;
 
-pub(super) use lines::parse;
+pub use lines::read_unpacked;
+pub(super) use lines::{CONVERT, parse};
 pub use row::reads_a_file;
 pub(super) use row::{Packing, Row, RowPlace, Sink, bad};
 
@@ -66,11 +67,7 @@ impl Shard {
     /// Returns the file at `path` as lines of JSON, whatever its name, apart from `.gz`, `.zst` and
     /// a `.json` that is a list.
     pub(super) fn lines(path: PathBuf) -> Self {
-        let packing = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("gz") => Packing::Gzip,
-            Some("zst") => Packing::Zstd,
-            _ => Packing::Plain,
-        };
+        let packing = Packing::of(&path);
         let known = Self::of(path.clone()).ok().map(|shard| shard.format);
         let format = known.filter(|format| !matches!(format, Format::Parquet | Format::Arrow));
         Self {

@@ -15,6 +15,17 @@ pub(crate) enum Packing {
     Zstd,
 }
 
+impl Packing {
+    /// Returns the packing that the file's name gives.
+    pub(crate) fn of(path: &Path) -> Self {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("gz") => Self::Gzip,
+            Some("zst") => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+}
+
 /// The place of a row in its file, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowPlace {

@@ -63,7 +63,7 @@ fn slices_then_filters_then_limits_choose_rows() {
         (
             "filter = \"ability == 'code'\"",
             "tasks.filter",
-            "of the 8 rows of verl",
+            "\"ability == 'code'\" is true of none of the 8 rows of verl",
         ),
         ("params = { objects = 3 }", "tasks.params.objects", "known is: seed"),
     ] {
@@ -313,6 +313,14 @@ fn pass_rates_choose_a_band_and_order_it() {
         error.to_string().starts_with("tasks.curriculum: of the 8 rows"),
         "{error}"
     );
+}
+
+#[test]
+fn missing_pass_rates_are_reported_under_their_key() {
+    let text = verl("curriculum = { pass_rates = \"/nowhere/nix.jsonl\" }");
+    let error = TaskSource::open(&config(&text), 0).err().unwrap().to_string();
+    let wanted = "tasks.curriculum.pass_rates: cannot read /nowhere/nix.jsonl: No such file";
+    assert!(error.starts_with(wanted), "{error}");
 }
 
 #[test]

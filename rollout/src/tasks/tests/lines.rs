@@ -146,6 +146,76 @@ fn errors_name_file_and_line() {
     assert!(missing.to_string().contains("/nowhere/x.jsonl"));
 }
 
+/// Returns the fault of a file of this name and content.
+fn fault(name: &str, content: &[u8]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    let source = format!("source = \"jsonl:{}\"", path.display());
+    TaskSource::open(&config(&source), 0).err().unwrap().to_string()
+}
+
+#[test]
+fn content_of_another_kind_is_named_with_the_fix() {
+    for (name, content, says) in [
+        (
+            "a.jsonl",
+            &b"[{\"prompt\": \"x\", \"label\": 1}]"[..],
+            "one JSON list: name it .json",
+        ),
+        (
+            "a.jsonl",
+            b"[\n  {\"prompt\": \"x\"}\n]\n",
+            "one JSON list: name it .json",
+        ),
+        ("a.jsonl", b"\x1f\x8b\x08\0", "it is gzip: name the file .gz"),
+        ("a.jsonl", b"\x28\xb5\x2f\xfd", "it is Zstandard: name the file .zst"),
+        (
+            "a.csv",
+            b"prompt,label\nx,1\n",
+            "; .csv is not read: write JSON lines or Parquet",
+        ),
+    ] {
+        let said = fault(name, content);
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn usual_key_of_a_row_is_proposed() {
+    for (row, says) in [
+        (
+            r#"{"messages": "x", "label": 1}"#,
+            ": write tasks.prompt = \"messages\"",
+        ),
+        (
+            r#"{"prompt": "x", "answer": 1}"#,
+            ": write tasks.label = \"answer\". A task",
+        ),
+        (r#"{"text": "x", "label": 1}"#, "the row has: text, label"),
+    ] {
+        let said = fault("a.jsonl", row.as_bytes());
+        assert!(said.contains(says) && said.contains("the row has: "), "{said}");
+    }
+}
+
+#[test]
+fn source_without_its_kind_is_completed() {
+    for (source, says) in [
+        ("d/ok.jsonl", "did you mean jsonl:d/ok.jsonl?"),
+        ("d/ok.json.gz", "did you mean jsonl:d/ok.json.gz?"),
+        ("d/ok.parquet", "did you mean parquet:d/ok.parquet?"),
+        ("src", "did you mean hf:src?"),
+        ("csv:x", "CSV is not read: write JSON lines or Parquet"),
+        ("x", "write jsonl:PATH"),
+    ] {
+        let error = TaskSource::open(&config(&format!("source = {source:?}")), 0)
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
 #[test]
 fn what_stands_under_metadata_goes_with_the_task() {
     let with = r#"{"prompt": "p", "label": 1, "metadata": {"self_report": "hot", "facts": {"fever": "hot"}}}"#;

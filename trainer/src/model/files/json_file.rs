@@ -6,14 +6,20 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 
 use super::atomic_write::io;
+use super::regular_file::{POINTER, pointer, require};
 use crate::model::error::{ModelError, Result};
 
 /// Reads a whole file.
 ///
 /// # Errors
-/// [`ModelError::Io`].
+/// [`ModelError::Io`]; [`ModelError::Format`] when it is no file, or a pointer of Git LFS.
 pub(super) fn read_text(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(io("reading", path))
+    require(path)?;
+    let text = fs::read_to_string(path).map_err(io("reading", path))?;
+    if text.starts_with(POINTER) {
+        return Err(pointer(path));
+    }
+    Ok(text)
 }
 
 /// Reads and parses a file.
@@ -33,12 +39,16 @@ pub(in crate::model) fn parse<T: DeserializeOwned>(text: &str) -> std::result::R
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();
         let why = error.into_inner();
-        // The root has no name. The fault there is the text as a whole, for example a truncated
-        // one.
-        if field == "." {
-            why.to_string()
+        let fix = if why.is_eof() {
+            "; the file is cut off: fetch it again"
         } else {
-            format!("{field}: {why}")
+            ""
+        };
+        // The root has no name, and a key that ends too early is an unknown one. The fault there is
+        // the text as a whole, for example a truncated one.
+        match field.trim_end_matches(['.', '?']) {
+            "" => format!("{why}{fix}"),
+            field => format!("{field}: {why}{fix}"),
         }
     })?;
     json.end().map_err(|error| error.to_string())?;

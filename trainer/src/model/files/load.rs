@@ -1,7 +1,7 @@
 //! Reads models from Hugging Face folders: `config.json` and safetensors, in one file or in shards.
 //! [`super::save`] writes them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use super::config;
 use super::json_file;
 use super::tensor_file::TensorFile;
 use super::tied_head;
+use super::weight_files::weight_files;
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::{Layout, ModelShape};
 use crate::model::weights::{Weights, kind_of};
@@ -74,11 +75,6 @@ struct GenerationConfig {
     eos_token_id: serde_json::Value,
 }
 
-#[derive(Deserialize)]
-struct ShardIndex {
-    weight_map: HashMap<String, PathBuf>,
-}
-
 impl Weights {
     /// [`Self::load_as`] f32 on the CPU.
     ///
@@ -116,15 +112,10 @@ impl Weights {
 
 /// Opens the files of a folder's weights.
 fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
-    let index = folder.join(SHARDS);
-    let names = if index.is_file() && !folder.join(WEIGHTS).is_file() {
-        let shards: ShardIndex = json_file::read(&index)?;
-        shards.weight_map.into_values().collect::<BTreeSet<_>>()
-    } else {
-        BTreeSet::from([PathBuf::from(WEIGHTS)])
-    };
-    let open = |name| TensorFile::open(&folder.join(name));
-    names.into_iter().map(open).collect()
+    weight_files(folder)?
+        .iter()
+        .map(|path| TensorFile::open(path))
+        .collect()
 }
 
 /// Checks that the files have every parameter of the model in its shape, and no others.
@@ -168,6 +159,7 @@ mod tests {
     use crate::model::weights::Init;
     use safetensors::SafeTensors;
     use serde_json::json;
+    use std::collections::HashMap;
     use std::fs;
     use tch::Kind;
 

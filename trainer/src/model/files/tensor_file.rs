@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::tensor::TensorInfo;
 use tch::{Device, Kind, Tensor};
 
 use super::atomic_write::io;
+use super::regular_file::require;
+use super::tensor_header::Header;
 use crate::model::error::{ModelError, Result};
 use crate::model::weights::is_finite;
 use crate::shim::MappedFile;
@@ -23,27 +25,10 @@ pub(in crate::model) struct TensorFile {
 
 impl TensorFile {
     pub(in crate::model) fn open(path: &Path) -> Result<Self> {
+        require(path)?;
         let file = MappedFile::open(path).map_err(io("opening", path))?;
-        let format = |reason: String| ModelError::Format {
-            path: path.to_owned(),
-            reason,
-        };
-        let bytes = file.bytes();
-        let length = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length));
-        let data = length.and_then(|length| usize::try_from(length).ok()?.checked_add(8));
-        let header = data.and_then(|data| Some((data, bytes.get(8..data)?)));
-        let (data, header) =
-            header.ok_or_else(|| format("its header is longer than the file: it is not a safetensors file".into()))?;
-        // The crate checks that the tensors have no gaps and overlaps. This code checks that they
-        // cover the data.
-        let metadata: Metadata = serde_json::from_slice(header).map_err(|error| format(error.to_string()))?;
-        if bytes.len() < data + metadata.data_len() {
-            return Err(format(format!(
-                "it is cut off at {} bytes; fetch it again",
-                bytes.len()
-            )));
-        }
-        let tensors = metadata
+        let Header { tensors, data } = Header::read(file.bytes(), file.bytes().len() as u64, path)?;
+        let tensors = tensors
             .tensors()
             .into_iter()
             .map(|(name, info)| (name, info.clone()))

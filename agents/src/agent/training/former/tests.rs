@@ -14,6 +14,7 @@ fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> BatchFormer {
         },
         max_new_tokens: 4,
         run_seed: 0,
+        records: TokenRecordPolicy::default(),
         agent: agent(),
         imitates: None,
         records: TokenRecordPolicy::None,

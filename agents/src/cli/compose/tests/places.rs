@@ -199,7 +199,7 @@ fn paths_that_no_container_has_are_refused_by_their_key() {
         change(&mut config, &first);
         render(&file(&config, &place(), false).unwrap_err())
     };
-    let cases: [(&str, Change); 8] = [
+    let cases: [(&str, Change); 9] = [
         ("tasks.source is up/../x.jsonl: write it without `..`", |config, _| {
             config.tasks.source = "jsonl:up/../x.jsonl".into();
         }),
@@ -234,6 +234,12 @@ fn paths_that_no_container_has_are_refused_by_their_key() {
             "agents.a.model.path is ./own: move it below configs/",
             |config, name| {
                 config.agents.get_mut(name).unwrap().model = ModelConfig::Path("./own".into());
+            },
+        ),
+        (
+            "https://huggingface.co/a/b, which is a URL: write a/b",
+            |config, name| {
+                config.agents.get_mut(name).unwrap().model = ModelConfig::Path("https://huggingface.co/a/b".into());
             },
         ),
     ];

@@ -1,0 +1,73 @@
+use super::*;
+
+#[test]
+fn missing_server_is_a_problem_only_if_required() {
+    let missing = |url: Option<&str>| server("no-such-server-anywhere", &[], url).standing;
+    assert_eq!(missing(Some("local:")), Standing::Bad);
+    assert_eq!(missing(Some("memory:")), Standing::Absent);
+    assert_eq!(missing(None), Standing::Absent);
+}
+
+#[test]
+fn memory_that_cannot_suffice_is_bad_and_names_the_change() {
+    let base = tempfile::tempdir().unwrap();
+    let config = crate::run_folder::tests::config_in(base.path());
+    let mut report = devices::reports(&config, Processes::One).remove(0);
+    assert_eq!(memory_finding(&report, "").standing, Standing::Good);
+    report.total = Some(1 << 10);
+    let finding = memory_finding(&report, "");
+    assert_eq!(finding.standing, Standing::Bad);
+    let text = render(&[finding]);
+    assert!(
+        text.contains("cannot suffice") && text.contains("try a smaller model"),
+        "{text}"
+    );
+}
+
+#[test]
+fn unwritable_folder_is_a_finding() {
+    let base = tempfile::tempdir().unwrap();
+    let (new, file) = (base.path().join("runs"), base.path().join("file"));
+    assert_eq!(writable(&new).standing, Standing::Good);
+    assert!(!new.exists(), "the new folder is removed again");
+    std::fs::write(&file, b"").unwrap();
+    let finding = writable(&file.join("runs"));
+    assert_eq!(finding.standing, Standing::Bad);
+    let text = render(&[finding]);
+    assert!(
+        text.starts_with("FIX  run folder") && text.contains("set run.folder"),
+        "{text}"
+    );
+}
+
+#[test]
+fn findings_on_unreachable_servers_show_no_password() {
+    let findings = select::block_on(async {
+        Ok([
+            try_broker(Some("amqp://user:hunter2@127.0.0.1:1/%2f")).await.unwrap(),
+            try_store(Some("redis://:hunter2@127.0.0.1:1/0")).await.unwrap(),
+        ])
+    });
+    for finding in findings.unwrap() {
+        assert_eq!(finding.standing, Standing::Bad);
+        assert!(
+            !render(std::slice::from_ref(&finding)).contains("hunter2"),
+            "{finding:?}"
+        );
+    }
+}
+
+#[test]
+fn damaged_model_folder_is_bad_and_named() {
+    let base = tempfile::tempdir().unwrap();
+    let mut config = crate::run_folder::tests::config_in(base.path());
+    assert_eq!(models(&config), []);
+    let a = configs::AgentName::new("a").unwrap();
+    config.agents.get_mut(&a).unwrap().model = configs::ModelConfig::Path(base.path().into());
+    let text = render(&models(&config));
+    assert!(text.starts_with("FIX  model"), "{text}");
+    assert!(
+        text.contains("agents.a.model: reading ") && text.contains("config.json"),
+        "{text}"
+    );
+}

@@ -1,0 +1,149 @@
+//! A check of a model's folder that reads no weights.
+
+use std::path::Path;
+
+use serde::de::IgnoredAny;
+
+use super::json_file;
+use super::tensor_header::Header;
+use super::weight_files::weight_files;
+use crate::model::error::Result;
+use crate::model::shape::ModelShape;
+
+/// The part of a model's folder to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checked {
+    Whole,
+    /// Shape and tokenizer only.
+    NoWeights,
+}
+
+/// Checks that the folder's `config.json` and `tokenizer.json` can be read, and that its weight
+/// files are as long as their headers say.
+///
+/// # Errors
+/// The first fault, with the file and the fix.
+pub fn check_folder(folder: &Path, part: Checked) -> Result<()> {
+    ModelShape::load(folder)?;
+    json_file::read::<IgnoredAny>(&folder.join("tokenizer.json"))?;
+    if part == Checked::NoWeights {
+        return Ok(());
+    }
+    for path in weight_files(folder)? {
+        Header::of_file(&path)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::model::shape::tiny;
+    use crate::model::weights::{Init, Weights};
+    use tch::Kind;
+
+    const POINTER: &str = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 4\n";
+    const SHARD: &str = "model-00002-of-00002.safetensors";
+
+    /// Returns a good folder, in one file or in two shards.
+    fn model(shard_bytes: usize) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.2,
+        };
+        let weights = Weights::random(&tiny(), init, 2).unwrap();
+        weights
+            .save_as(&tiny(), folder.path(), Kind::Float, shard_bytes)
+            .unwrap();
+        fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
+        folder
+    }
+
+    /// Returns the fault of a good folder after `damage`. Its text begins with the faulty file.
+    fn fault(shard_bytes: usize, file: &str, damage: impl Fn(&Path)) -> String {
+        let folder = model(shard_bytes);
+        check_folder(folder.path(), Checked::Whole).unwrap();
+        let path = folder.path().join(file);
+        damage(&path);
+        let said = check_folder(folder.path(), Checked::Whole).unwrap_err().to_string();
+        let start = format!("reading {}: ", path.display());
+        said.strip_prefix(&start).unwrap_or_else(|| panic!("{said}")).to_owned()
+    }
+
+    fn cut(path: &Path) {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    }
+
+    fn remove(path: &Path) {
+        fs::remove_file(path).unwrap();
+    }
+
+    fn link(path: &Path, target: &Path) {
+        remove(path);
+        symlink(target, path).unwrap();
+    }
+
+    #[test]
+    fn each_damaged_file_is_named_with_its_fault() {
+        for file in ["config.json", "tokenizer.json"] {
+            assert!(fault(1 << 30, file, remove).contains("there is no such file: fetch it"));
+        }
+        for file in ["config.json", "tokenizer.json", "model.safetensors"] {
+            let broken = |damage: fn(&Path)| fault(1 << 30, file, damage);
+            assert!(broken(|path| fs::write(path, POINTER).unwrap()).contains("`git lfs pull`"));
+            assert!(broken(|path| link(path, Path::new("gone"))).contains("it is a link to gone, which cannot"));
+            assert!(broken(|path| link(path, path)).contains("it is a link to "));
+            let folder = broken(|path| {
+                remove(path);
+                fs::create_dir(path).unwrap();
+            });
+            assert!(folder.contains("it is a folder in place of a file"), "{folder}");
+        }
+        assert!(fault(1 << 30, "model.safetensors", cut).contains("it is cut off at "));
+        let empty = fault(1 << 30, "model.safetensors", |path| fs::write(path, "").unwrap());
+        assert!(empty.contains("it has 0 bytes, too few"), "{empty}");
+    }
+
+    #[test]
+    fn half_a_json_file_is_cut_off_at_no_unknown_field() {
+        for (file, text) in [("config.json", "{\"model_type\""), ("tokenizer.json", "{\"a\": [1, ")] {
+            let said = fault(1 << 30, file, |path| fs::write(path, text).unwrap());
+            assert!(said.starts_with("EOF while parsing") && !said.contains('?'), "{said}");
+            assert!(said.ends_with("the file is cut off: fetch it again"), "{said}");
+        }
+    }
+
+    #[test]
+    fn each_shard_is_checked() {
+        let shards = |damage: fn(&Path)| fault(24_000, SHARD, damage);
+        assert!(shards(remove).contains("there is no such file: fetch it"));
+        assert!(shards(cut).contains("it is cut off at "));
+        let index = "model.safetensors.index.json";
+        assert!(fault(24_000, index, cut).contains("cut off"));
+        let none = |path: &Path| fs::write(path, "{\"weight_map\": {}}").unwrap();
+        assert!(fault(24_000, index, none).contains("its weight_map names no file"));
+    }
+
+    #[test]
+    fn weights_in_another_form_are_named_with_the_fix() {
+        for (other, fix) in [
+            ("pytorch_model.bin", "save_pretrained"),
+            ("q4.gguf", "GGUF"),
+            ("model-00001-of-00002.safetensors", "fetch model.safetensors.index.json"),
+            ("LICENSE", "it has no weights: fetch model.safetensors"),
+        ] {
+            let folder = model(1 << 30);
+            remove(&folder.path().join("model.safetensors"));
+            fs::write(folder.path().join(other), "x").unwrap();
+            let said = check_folder(folder.path(), Checked::Whole).unwrap_err().to_string();
+            assert!(said.contains(fix), "{said}");
+            assert!(other == "LICENSE" || said.contains(other), "{said}");
+            check_folder(folder.path(), Checked::NoWeights).unwrap();
+        }
+    }
+}
