@@ -49,7 +49,7 @@ mod tests {
     const SHARD: &str = "model-00002-of-00002.safetensors";
 
     /// Returns a good folder, in one file or in two shards.
-    fn model(shard_bytes: usize) -> tempfile::TempDir {
+    fn model(shard_bytes: u64) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let init = Init {
             embedding_std: 1.0,
@@ -64,7 +64,7 @@ mod tests {
     }
 
     /// Returns the fault of a good folder after `damage`. Its text begins with the faulty file.
-    fn fault(shard_bytes: usize, file: &str, damage: impl Fn(&Path)) -> String {
+    fn fault(shard_bytes: u64, file: &str, damage: impl Fn(&Path)) -> String {
         let folder = model(shard_bytes);
         check_folder(folder.path(), Checked::Whole).unwrap();
         let path = folder.path().join(file);

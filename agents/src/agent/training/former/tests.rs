@@ -17,7 +17,6 @@ fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> BatchFormer {
         records: TokenRecordPolicy::default(),
         agent: agent(),
         imitates: None,
-        records: TokenRecordPolicy::None,
         lineages: Lineages::default(),
         replay: VecDeque::new(),
         replayed: false,
