@@ -1,5 +1,5 @@
-//! Recorded tokens: their log-probs are those of the transcripts, training's part of them adds up to
-//! the trainer's figures, and recording changes nothing.
+//! Recorded tokens: their log-probs are those of the transcripts, their outcomes in training add up
+//! to the trainer's figures, and recording changes nothing.
 
 use std::collections::BTreeMap;
 

@@ -8,10 +8,10 @@
 //! [`begin`] restores a checkpoint or begins with the first weights, in a trainer that [`build`]
 //! makes. [`frozen`] applies the warm start of a policy that is not trained. [`foreign`] connects
 //! SGLang's or vLLM's servers. [`former`] forms the next batch, [`step`] trains it, [`step_times`]
-//! accounts for its time, [`recorded`] writes what it makes of recorded tokens, [`traced`] describes
-//! its trace, and [`save`] makes its weights permanent.
-//! [`refused`] limits how often rejected weights are sent again. [`ranks`] starts and watches the
-//! trainer's further processes, and [`external`] a program that trains instead.
+//! accounts for its time, [`recorded`] writes its part in recorded tokens, [`traced`] describes its
+//! trace, and [`save`] makes its weights permanent. [`refused`] limits how often rejected weights
+//! are sent again. [`ranks`] starts and watches the trainer's further processes, and [`external`] a
+//! program that trains instead.
 
 mod begin;
 mod build;

@@ -177,7 +177,8 @@ fn unplayable_tasks_or_evaluations_stop_a_run_before_it_starts() {
     std::fs::write(&path, "{\"prompt\": \"o1\"}\n").unwrap();
     let source = format!("jsonl:{}", path.display());
     require(&config, Processes::One, None).unwrap();
-    let cases: [(&str, fn(&mut RunConfig, String)); 3] = [
+    type Change = fn(&mut RunConfig, String);
+    let cases: [(&str, Change); 3] = [
         ("tasks.source: ", |config, source| config.tasks.source = source),
         ("eval.source: ", |config, source| config.eval.source = Some(source)),
         ("eval.suites.s.source: ", |config, source| {

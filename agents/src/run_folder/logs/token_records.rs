@@ -117,8 +117,8 @@ impl TokenRecords {
     }
 }
 
-/// Returns the recorded turns of a conversation in `files`. If a turn was generated or trained again
-/// after a crash, only its last record counts.
+/// Returns the recorded turns of a conversation in `files`. If a turn was generated or trained
+/// again after a crash, only its last record counts.
 pub fn tokens_of(files: &[PathBuf], conversation: &str) -> io::Result<Vec<RecordedTurn>> {
     let begin = format!("{{\"conversation\":\"{conversation}\",");
     let mut found: Vec<TokenRecord> = Vec::new();
