@@ -208,8 +208,8 @@ fn a_damaged_data_set_is_an_error_that_names_it() {
     let config = of_parquet(config()).set("tasks.source", format!("arrow:{}", damaged.display()));
     let (file, runs) = (config.save(&program), program.runs());
     let (file, runs) = (file.as_str(), runs.to_str().unwrap());
-    for (args, code) in [(&["check", file][..], 2), (&["run", file, "--folder", runs], 1)] {
-        let said = program.fail(code, args);
+    for args in [&["check", file][..], &["run", file, "--folder", runs]] {
+        let said = program.fail(2, args);
         assert!(
             said.contains("damaged.arrow cannot be read as Arrow"),
             "{args:?}: {said}"

@@ -154,7 +154,7 @@ impl Program {
     pub fn run_folder(&self) -> PathBuf {
         wait_for("a run folder", Duration::from_secs(30), || {
             let mut entries = std::fs::read_dir(self.runs()).ok()?.flatten().map(|entry| entry.path());
-            entries.find(|path| path.join("config.toml").exists())
+            entries.find(|path| path.join("run.json").exists())
         })
     }
 

@@ -24,7 +24,7 @@ fn value_that_was_removed_has_no_second_problem() {
     );
     expect(
         &[("[agents.a]", "[agents.a]\nlora.targets = [\"nix\"]")],
-        &[("agents.a.lora.targets", "\"nix\" is not known")],
+        &[("agents.a.lora.targets.0", "\"nix\" is not known")],
     );
     expect(
         &[("lr = 3e-4", "lr = -1.0")],
