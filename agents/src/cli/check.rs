@@ -9,7 +9,7 @@ use broker::RoleName;
 use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
 use rollout::hub_cache::Cache;
-use rollout::tasks::{TaskSource, TasksError};
+use rollout::tasks::TaskSource;
 use rollout::workflow::program::ProgramPlace;
 use rollout::workflow::tools::ToolProgram;
 
@@ -84,7 +84,7 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
         Ok(workflow) => {
             problems.extend(tools(&workflow.tools()));
             if problems.is_empty() {
-                problems.extend(unplayable(&here, workflow.as_ref()));
+                problems.extend(host_check::unplayable(&here, workflow.as_ref()));
                 problems.extend(ungradable(&here, workflow.as_ref()));
                 problems.extend(crate::eval::suites::problems(&here));
             }
@@ -117,18 +117,6 @@ fn clients(config: &RunConfig) -> Option<Problem> {
     (!matches!(obstacle, Obstacle::Memory { .. })).then(|| Problem {
         path: "workflow.params.clients".into(),
         message: obstacle.to_string(),
-    })
-}
-
-/// Returns a problem for the first of the run's own tasks that the workflow cannot play.
-pub(super) fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
-    let (key, error) = crate::turn::tasks::check(config, workflow).err()?;
-    Some(match error {
-        TasksError::Config { key, message } => Problem { path: key, message },
-        other => Problem {
-            path: key.to_owned(),
-            message: with_cause(&other),
-        },
     })
 }
 
@@ -165,14 +153,6 @@ fn ungradable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) ->
             ),
         })
     })
-}
-
-/// Formats the error with its cause.
-fn with_cause(error: &TasksError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
 }
 
 /// Returns a problem for each file that the configuration names and that does not exist.

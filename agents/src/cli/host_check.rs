@@ -6,6 +6,8 @@ pub(super) mod model_folders;
 
 use configs::{AgentName, DeviceName, Problem, RunConfig, SuiteConfig};
 use rollout::hub_cache::Cache;
+use rollout::tasks::TasksError;
+use rollout::workflow::Workflow;
 
 use super::devices::{self, DeviceReport};
 use crate::base::fault::{Usage, problems_error};
@@ -39,9 +41,7 @@ fn require_playable(config: &RunConfig) -> anyhow::Result<()> {
     let workflow = built.map_err(|problems| problems_error(&problems))?;
     let mut during = config.clone();
     during.eval.suites.retain(|_, suite| is_played(suite));
-    let mut problems: Vec<Problem> = super::check::unplayable(config, workflow.as_ref())
-        .into_iter()
-        .collect();
+    let mut problems: Vec<Problem> = unplayable(config, workflow.as_ref()).into_iter().collect();
     problems.extend(crate::eval::suites::problems(&during));
     match problems.is_empty() {
         true => Ok(()),
@@ -60,6 +60,26 @@ fn taken_ports(config: &RunConfig) -> Vec<Problem> {
         })
     });
     fronts.collect()
+}
+
+/// Returns a problem for the first of the run's own tasks that the workflow cannot play.
+pub(super) fn unplayable(config: &RunConfig, workflow: &dyn Workflow) -> Option<Problem> {
+    let (key, error) = crate::turn::tasks::check(config, workflow).err()?;
+    Some(match error {
+        TasksError::Config { key, message } => Problem { path: key, message },
+        other => Problem {
+            path: key.to_owned(),
+            message: with_cause(&other),
+        },
+    })
+}
+
+/// Formats the error with its cause.
+fn with_cause(error: &TasksError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
 }
 
 /// Rejects an agent if this machine does not have its model, adapter, templates, programs or
