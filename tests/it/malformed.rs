@@ -238,3 +238,50 @@ fn damaged_messages_on_every_queue_become_dead_letters() {
     println!("{} damaged messages among {TASKS} tasks", sent.len());
     world.end_well();
 }
+
+#[test]
+fn task_files_of_a_test_are_refused_with_their_fault() {
+    let program = crate::program();
+    for (text, fault) in [
+        ("\n", "t.jsonl has no task"),
+        ("{\"prompt\": ", "line 1 of "),
+        ("{\"prompt\": 7}", "line 1 of "),
+    ] {
+        let file = program.file("t.jsonl", text);
+        let args = [
+            "workflow",
+            "test",
+            "configs/signal.toml",
+            "--task",
+            &file,
+            "--say",
+            "speaker=s1",
+        ];
+        let refused = program.fail(2, &args);
+        assert!(
+            refused.contains(fault) && !refused.contains("was never used"),
+            "{refused}"
+        );
+    }
+    let file = program.file("t.jsonl", "{\"prompt\": \"o1\", \"label\": \"o1\"}\n");
+    let refused = program.fail(
+        2,
+        &[
+            "workflow",
+            "test",
+            "configs/signal.toml",
+            "--task",
+            &file,
+            "--say",
+            "speaker",
+        ],
+    );
+    assert!(refused.contains("write ROLE=TEXT"), "{refused}");
+    let unplayable = program.file("s.jsonl", "{\"prompt\": \"1+1\", \"label\": \"2\"}\n");
+    let suite = format!("mine={unplayable}");
+    let refused = program.fail(2, &["eval", "configs/signal.toml", "--suite", &suite]);
+    assert!(
+        refused.contains("suite mine: ") && refused.contains("cannot be played"),
+        "{refused}"
+    );
+}

@@ -192,6 +192,11 @@ fn correct(program: &Program, run: &Path, id: &str) {
     }
     let gone = dead(&[id]);
     assert_eq!(gone.status.code(), Some(2), "{}", text(&gone));
+    assert!(
+        !text(&gone).contains("no dead letters"),
+        "others are there: {}",
+        text(&gone)
+    );
 }
 
 /// Relative paths count from the working directory. From another folder the workflow cannot be

@@ -85,6 +85,12 @@ fn latest_passes_over_a_run_that_failed_at_its_start() {
         status.contains(" before it played: ") && status.contains(&listen),
         "{status}"
     );
+    let failed = std::fs::read_dir(runs).unwrap().flatten().map(|run| run.file_name());
+    let failed = failed
+        .filter_map(|run| run.into_string().ok())
+        .find(|run| run != id)
+        .unwrap();
+    program.succeed(&["audit", "--runs", runs, "--run", &failed]);
     let resumed = program.fail(2, &["run", "--resume", "latest", "--steps", "3", "--runs", runs]);
     assert!(
         resumed.contains(&format!("--resume {id} continues the newest")),
@@ -103,6 +109,30 @@ fn variable_of_a_launcher_changes_nothing_below_a_supervisor() {
     let config = Small::new().set("run.train_steps", 1).save(&program);
     let mut running = program.launch("up", &config, &[("MASTER_PORT", "29500")]);
     running.finish(Duration::from_secs(120));
+}
+
+#[test]
+fn run_is_played_by_one_process_and_says_if_that_was_killed() {
+    let (program, mut running, run) = up();
+    let (folder, config) = (run.to_str().unwrap(), std::fs::read(run.join("config.toml")).unwrap());
+    for command in ["run", "up"] {
+        for more in [&[][..], &["--steps", "99"]] {
+            let refused = program.fail(2, &[&[command, "--resume", folder], more].concat());
+            assert!(
+                refused.contains(&format!("process {} plays run", running.pid())),
+                "{refused}"
+            );
+        }
+    }
+    assert_eq!(std::fs::read(run.join("config.toml")).unwrap(), config);
+    assert!(!run.join("ended.json").exists(), "the live run has not failed");
+    running.kill_when("the next batch", PATIENCE, || batches(&run, "b") > 5);
+    let status = program.succeed(&["status", "--run", folder]);
+    assert!(status.contains("it was killed, or its machine went down"), "{status}");
+    let refused = program.fail(75, &["pause", "--run", folder]);
+    assert!(refused.contains("continue it with --resume"), "{refused}");
+    program.succeed(&["up", "--resume", folder]);
+    complete(&run);
 }
 
 /// Both processes end well although the run is not done.

@@ -6,6 +6,7 @@ use super::render::conversation::render;
 use super::select::RunArg;
 use super::task_fate::{self, TaskFate};
 use crate::base::fault::Usage;
+use crate::run_folder::RunFolder;
 use crate::run_folder::logs::{Transcript, conversations_of, find_conversation, one_line, printable};
 
 /// Largest number of conversations shown when several ids match.
@@ -30,20 +31,7 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
             .into());
     }
     let folder = args.run.folder()?;
-    let transcripts = folder.path().join("transcripts");
-    // The id of a task may look like the beginning of a conversation's.
-    let fate = task_fate::of_tasks(&folder, std::slice::from_ref(&args.id))?.pop();
-    let found = match &fate {
-        Some(_) => conversations_of(&transcripts, &args.id)?,
-        None => {
-            let found = find_conversation(&transcripts, &args.id)?;
-            if found.is_empty() {
-                conversations_of(&transcripts, &args.id)?
-            } else {
-                found
-            }
-        }
-    };
+    let (fate, found) = look_up(&folder, &args.id)?;
     if let Some(fate) = fate {
         args.show(&fate, &found)?;
         if found.is_empty() {
@@ -66,6 +54,21 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
         eprintln!("... and {} more match", found.len() - MOST);
     }
     Ok(())
+}
+
+/// Returns the outcome of the task with this id, if there is one, and the conversations about it.
+/// An id of no task is that of a conversation, or the beginning of one.
+fn look_up(folder: &RunFolder, id: &String) -> anyhow::Result<(Option<TaskFate>, Vec<Transcript>)> {
+    let transcripts = folder.path().join("transcripts");
+    let fate = task_fate::of_tasks(folder, std::slice::from_ref(id))?.pop();
+    let mut found = Vec::new();
+    if fate.is_none() {
+        found = find_conversation(&transcripts, id)?;
+    }
+    if found.is_empty() {
+        found = conversations_of(&transcripts, id)?;
+    }
+    Ok((fate, found))
 }
 
 impl ConversationArgs {
@@ -99,6 +102,29 @@ pub(super) fn outcome_line(fate: &TaskFate, conversations: &[Transcript]) -> Str
 mod tests {
     use super::super::task_fate::Outcome;
     use super::*;
+    use crate::run_folder::tests::config_in;
+
+    #[test]
+    fn id_of_a_task_comes_before_the_beginning_of_a_conversation() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let other = Transcript {
+            conversation: format!("dd1{}/0", "0".repeat(29)),
+            task: "another".into(),
+            ..Transcript::default()
+        };
+        let line = serde_json::to_string(&other).unwrap();
+        std::fs::write(folder.path().join("transcripts/c.jsonl"), line + "\n").unwrap();
+        let found = |id: &str| look_up(&folder, &id.to_owned()).unwrap();
+        assert_eq!((found("dd1").0, found("dd1").1.len()), (None, 1));
+        std::fs::write(folder.published(), "{\"id\":\"dd1\"}\n").unwrap();
+        let (fate, conversations) = found("dd1");
+        assert_eq!(fate.unwrap().outcome, Outcome::Queued);
+        assert!(
+            conversations.is_empty(),
+            "they are about another task: {conversations:?}"
+        );
+    }
 
     #[test]
     fn outcome_of_a_task_is_one_line() {

@@ -40,8 +40,7 @@ pub struct To {
 
 impl To {
     pub(super) fn folder(&self) -> anyhow::Result<RunFolder> {
-        let which = self.which.as_ref().unwrap_or(&self.run.run);
-        Ok(RunFolder::find(&self.run.runs, which)?)
+        self.run.named(self.which.as_ref())
     }
 }
 

@@ -10,9 +10,9 @@ use super::longer::Longer;
 use crate::base::fault::Usage;
 use crate::ledger::snapshot;
 use crate::policy::memory::Processes;
-use crate::run_folder::RunFolder;
 use crate::run_folder::input_digests;
 use crate::run_folder::logs::one_line;
+use crate::run_folder::{Held, RunFolder};
 
 /// Options to continue a run.
 #[derive(Debug, Args)]
@@ -26,18 +26,20 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// Returns the run to continue, or else the result of `begin`. The run's folder must hold one
-    /// history, and its models and data sets must be on this machine.
+    /// Returns the run to continue, or else the result of `begin`, locked for this process. The
+    /// run's folder must hold one history, and its models and data sets must be on this machine.
     pub fn or_begin(
         &self,
         config: Option<&Path>,
         overrides: &Overrides,
         processes: Processes,
         begin: impl FnOnce(&Path) -> anyhow::Result<(RunConfig, RunFolder)>,
-    ) -> anyhow::Result<(RunConfig, RunFolder)> {
+    ) -> anyhow::Result<(RunConfig, RunFolder, Held)> {
         let Some(run) = &self.resume else {
             let path = config.ok_or_else(|| Usage::new("name a configuration or --resume RUN"))?;
-            return begin(path);
+            let (config, folder) = begin(path)?;
+            let held = folder.hold()?;
+            return Ok((config, folder, held));
         };
         if overrides.any_but_steps() || config.is_some() {
             let message = "a resumed run keeps its configuration, except that --steps raises its length";
@@ -46,6 +48,7 @@ impl Resume {
                 .into());
         }
         let folder = self.folder(run)?;
+        let held = folder.hold()?;
         let mut config = folder.config()?;
         let longer = overrides
             .steps
@@ -58,7 +61,7 @@ impl Resume {
         if let Some(longer) = longer {
             config = longer.begin(&folder, config)?;
         }
-        Ok((config, folder))
+        Ok((config, folder, held))
     }
 }
 

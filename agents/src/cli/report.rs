@@ -15,11 +15,7 @@ pub struct ReportArgs {
 }
 
 pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
-    let mut run = args.run.clone();
-    if let Some(which) = &args.which {
-        run.run.clone_from(which);
-    }
-    let path = crate::report::write(&run.folder()?)?;
+    let path = crate::report::write(&args.run.named(args.which.as_ref())?)?;
     println!("{}", path.display());
     Ok(())
 }

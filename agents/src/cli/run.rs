@@ -49,10 +49,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
         let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };
-    let (config, folder) = args
-        .resume
-        .or_begin(args.config.as_deref(), &args.overrides, Processes::One, begin)?;
-    let _held = folder.hold()?;
+    let (config, folder, _held) =
+        args.resume
+            .or_begin(args.config.as_deref(), &args.overrides, Processes::One, begin)?;
     let mut lines = super::process::telemetry_of(&folder, "run", None);
     lines.stderr = Some("warn");
     lines.whole_run = true;

@@ -26,7 +26,12 @@ pub struct RunArg {
 
 impl RunArg {
     pub fn folder(&self) -> anyhow::Result<RunFolder> {
-        Ok(RunFolder::find(&self.runs, &self.run)?)
+        self.named(None)
+    }
+
+    /// Returns the run that a command names by itself, or else the one of `--run`.
+    pub(super) fn named(&self, which: Option<&String>) -> anyhow::Result<RunFolder> {
+        Ok(RunFolder::find(&self.runs, which.unwrap_or(&self.run))?)
     }
 }
 

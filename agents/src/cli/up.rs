@@ -47,11 +47,10 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };
-    let (config, folder) = args
-        .resume
-        .or_begin(args.config.as_deref(), &args.overrides, Processes::Each, begin)?;
+    let (config, folder, _held) =
+        args.resume
+            .or_begin(args.config.as_deref(), &args.overrides, Processes::Each, begin)?;
     one_port_for_many(&config)?;
-    let _held = folder.hold()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

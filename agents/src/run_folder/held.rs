@@ -47,7 +47,8 @@ impl RunFolder {
             .into())
     }
 
-    /// Returns true if a process on this machine plays the run.
+    /// Returns false if no process on this machine plays the run, true if one does or the lock
+    /// cannot be read.
     pub fn is_held(&self) -> bool {
         is_locked(&self.lock())
     }
@@ -58,8 +59,10 @@ impl RunFolder {
 }
 
 fn is_locked(path: &Path) -> bool {
-    let file = File::open(path);
-    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    match File::open(path) {
+        Ok(file) => file.try_lock_shared().is_err(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 #[cfg(test)]

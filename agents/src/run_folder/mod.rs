@@ -37,6 +37,7 @@ use configs::{ConfigError, RunConfig};
 use run_info::{git_commit, new_run_id, read_info};
 
 pub use connection::Connection;
+pub use held::Held;
 pub use run_end::{EndReason, RunEnd};
 pub use run_info::RunInfo;
 

@@ -157,6 +157,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn tasks_fewer_than_a_batch_are_noted() {
+        let text = include_str!("../../../../configs/signal.toml");
+        let mut config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
+        (config.tasks.epochs, config.run.last_batch) = (2, LastBatch::Discard);
+        let batch = config.agents.values().next().unwrap().train.batch_groups as u64;
+        let line = too_few(&config, ("tasks", batch / 2 - 1)).unwrap();
+        assert!(
+            line.contains(&format!("fewer than a batch of a (train.batch_groups = {batch})")),
+            "{line}"
+        );
+        assert_eq!(too_few(&config, ("tasks", batch / 2)), None);
+        assert_eq!(too_few(&config, ("eval", 1)), None);
+        config.run.last_batch = LastBatch::Train;
+        assert_eq!(too_few(&config, ("tasks", 1)), None);
+    }
+
+    #[test]
     fn warm_start_replaced_by_a_past_is_noted() {
         let text = include_str!("../../../../configs/thinker-adversary-past.toml");
         let warm = "train.warm_start = { source = \"generator:arithmetic-solver\", steps = 1, batch = 1 }";
