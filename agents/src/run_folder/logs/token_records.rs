@@ -46,7 +46,7 @@ pub struct TokenSpan {
 /// The tokens of one turn in an optimizer step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenTraining {
-    /// As in [`TokenRecord`], and the first field for the same reason.
+    /// The same as in [`TokenRecord`], and the first field for the same reason.
     pub conversation: String,
     pub role: String,
     pub seat: u16,
@@ -56,8 +56,8 @@ pub struct TokenTraining {
     pub training: TurnTraining,
 }
 
-/// What an optimizer step makes of the tokens of a turn. Each list has one value per token, null
-/// where the token is not trained or the value is not finite.
+/// The outcome of an optimizer step for the tokens of a turn. Each list has one value per token,
+/// null where the token is not trained or the value is not finite.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnTraining {
     /// The batch, as in the ledger's verdicts.
