@@ -1,8 +1,10 @@
 //! `dyad conversations`: lists conversations by reward and role.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 
 use clap::Args;
+use configs::RunConfig;
 
 use super::render::table::{Align, Table};
 use super::select::RunArg;
@@ -13,8 +15,8 @@ use crate::run_folder::logs::{Newest, RewardBound, Transcript, one_line, printab
 #[derive(Debug, Args)]
 pub struct ConversationsArgs {
     /// The number of newest conversations shown
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub last: usize,
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub last: NonZeroUsize,
     /// Only conversations with such a reward, for example '>0.5', '<=0' or '=1'
     #[arg(long, value_name = "BOUND", allow_hyphen_values = true)]
     pub reward: Option<RewardBound>,
@@ -30,6 +32,9 @@ pub struct ConversationsArgs {
 
 pub fn run(args: &ConversationsArgs) -> anyhow::Result<()> {
     let folder = args.run.folder()?;
+    if let Some(role) = &args.role {
+        require_role(role, &folder.config()?)?;
+    }
     let newest = newest(Newest::open(folder.files("transcripts")?, None)?, args)?;
     if newest.is_empty() {
         return Err(Usage::new(format!("run {} has no such conversation", folder.run()))
@@ -46,10 +51,19 @@ pub fn run(args: &ConversationsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn require_role(role: &str, config: &RunConfig) -> anyhow::Result<()> {
+    let roles: Vec<&str> = config.workflow.roles.keys().map(String::as_str).collect();
+    if roles.contains(&role) {
+        return Ok(());
+    }
+    let usage = Usage::new(format!("the workflow {} has no role {role:?}", config.workflow.kind));
+    Err(usage.hint(format!("its roles: {}", roles.join(", "))).into())
+}
+
 /// Returns the newest conversations that are wanted, the newest last.
 fn newest(mut all: Newest, args: &ConversationsArgs) -> std::io::Result<VecDeque<Transcript>> {
     let mut found = VecDeque::new();
-    while found.len() < args.last
+    while found.len() < args.last.get()
         && let Some(transcript) = all.next_transcript()?
     {
         if args.wants(&transcript) {
@@ -125,7 +139,7 @@ mod tests {
 
     fn args(reward: Option<&str>, role: Option<&str>) -> ConversationsArgs {
         ConversationsArgs {
-            last: 10,
+            last: NonZeroUsize::MIN,
             reward: reward.map(|text| text.parse().unwrap()),
             role: role.map(str::to_owned),
             json: false,
@@ -155,6 +169,14 @@ mod tests {
     }
 
     #[test]
+    fn unknown_role_is_refused_with_the_roles_that_exist() {
+        let config = crate::run_folder::tests::config_in(std::path::Path::new("runs"));
+        require_role("speaker", &config).unwrap();
+        let text = crate::cli::exit_code::render(&require_role("nix", &config).unwrap_err());
+        assert!(text.contains("signal has no role \"nix\"\nhint: its roles: listener, speaker"), "{text}");
+    }
+
+    #[test]
     fn newest_wanted_conversations_of_all_files_come_last() {
         let base = tempfile::tempdir().unwrap();
         let path = |name: &str| base.path().join(name);
@@ -165,9 +187,9 @@ mod tests {
             }
             written.flush();
         }
-        for (last, reward, wanted) in [(2, None, vec![5, 6]), (9, Some("=0"), vec![2, 4, 6]), (0, None, vec![])] {
+        for (last, reward, wanted) in [(2, None, vec![5, 6]), (9, Some("=0"), vec![2, 4, 6])] {
             let args = ConversationsArgs {
-                last,
+                last: NonZeroUsize::new(last).unwrap(),
                 ..args(reward, None)
             };
             let all = Newest::open(vec![path("x.jsonl"), path("y.jsonl")], None).unwrap();

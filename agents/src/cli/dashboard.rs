@@ -167,7 +167,7 @@ impl Answers {
     async fn ended_or_stopped(&self, folder: &RunFolder) -> anyhow::Result<Option<Over>> {
         let folder = folder.clone();
         let over = log_scope::spawn_blocking(move || ended::over(&folder)).await??;
-        Ok(over.filter(|over| matches!(over, Over::Ended(_)) || self.broker.is_none()))
+        Ok(over.filter(|over| over.is_final() || self.broker.is_none()))
     }
 
     async fn connect(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {

@@ -14,6 +14,8 @@ use crate::run_folder::RunFolder;
 pub(super) enum Over {
     /// Every agent has written its last checkpoint.
     Ended(String),
+    /// The run failed before it played. It fails again until its user corrects the cause.
+    Failed(String),
     /// The run was interrupted and may be continued.
     Stopped(String),
 }
@@ -21,15 +23,20 @@ pub(super) enum Over {
 impl Over {
     pub(super) fn text(&self) -> &str {
         match self {
-            Self::Ended(text) | Self::Stopped(text) => text,
+            Self::Ended(text) | Self::Failed(text) | Self::Stopped(text) => text,
         }
     }
 
-    /// Returns the error of a command that needs a live run. An ended run does not come back by
-    /// trying again.
+    /// Returns true if no process of the run can be alive, whatever broker it used.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Ended(_) | Self::Failed(_))
+    }
+
+    /// Returns the error of a command that needs a live run. A run that is over for good does not
+    /// come back by trying again.
     pub(super) fn into_error(self) -> anyhow::Error {
         match self {
-            Self::Ended(text) => Usage::new(text).hint(RUN_HINT).into(),
+            Self::Ended(text) | Self::Failed(text) => Usage::new(text).hint(RUN_HINT).into(),
             Self::Stopped(message) => Unavailable {
                 message,
                 hint: Some(RUN_HINT.into()),
@@ -48,7 +55,7 @@ pub(super) fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
         return Ok(Some(Over::Ended(format!("run {run} ended{}", why.unwrap_or_default()))));
     }
     if let Some(failed) = end.failed {
-        return Ok(Some(Over::Stopped(format!(
+        return Ok(Some(Over::Failed(format!(
             "run {run} failed at {} before it played: {}; correct that, then start a new run or use --resume {run}",
             failed.time(),
             failed.reason
@@ -118,10 +125,10 @@ fn has_played(folder: &RunFolder) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Returns an error if the run has ended, since nothing reaches it any more.
+/// Returns an error if the run is over for good, since nothing reaches it any more.
 pub(super) fn require_open(folder: &RunFolder) -> anyhow::Result<()> {
     match over(folder)? {
-        Some(over @ Over::Ended(_)) => Err(over.into_error()),
+        Some(over) if over.is_final() => Err(over.into_error()),
         _ => Ok(()),
     }
 }
@@ -207,6 +214,8 @@ pub(super) mod tests {
             text.contains("before it played: the port is taken   by another; correct that"),
             "{text}"
         );
+        let refused = require_open(&folder).unwrap_err();
+        assert_eq!(crate::cli::exit_code::code(&refused), 2, "{refused:#}");
         folder.set_continued().unwrap();
         std::fs::create_dir_all(folder.evals("run").parent().unwrap()).unwrap();
         std::fs::write(folder.evals("run"), "{}\n").unwrap();

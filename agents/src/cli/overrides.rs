@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::{Mode, RunConfig};
 
+use super::ended::{self, Over};
 use super::host_check;
 use super::longer::Longer;
 use crate::base::fault::Usage;
@@ -60,6 +61,9 @@ impl Resume {
         input_digests::models::verify(&folder, &config)?;
         if let Some(longer) = longer {
             config = longer.begin(&folder, config)?;
+        } else if let Some(Over::Ended(text)) = ended::over(&folder)? {
+            let steps = config.run.train_steps;
+            eprintln!("{text}. Nothing is left to play; --steps N above {steps} makes the run longer");
         }
         Ok((config, folder, held))
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use broker::ids::RunId;
+use broker::protocol::control::{RunPhase, RunState};
 use broker::topology::Topology;
 use clap::Args;
 use configs::RunConfig;
@@ -18,6 +19,7 @@ use super::task_fate::{self, Outcome, TaskFate};
 use super::task_rules::{Checked, Origin, Rules, validate_from};
 use super::{ended, select};
 use crate::base::fault::Usage;
+use crate::ledger::Inspector;
 use crate::run_folder::logs::printable;
 use crate::run_folder::{FolderError, RunFolder};
 use sender::{PublishedTasks, Sent, send};
@@ -120,11 +122,24 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
                 printable(&first.task)
             );
         }
-        match folder.as_ref().filter(|_| args.wait) {
-            Some(folder) => wait(folder, ids).await,
-            None => Ok(()),
+        let Some(folder) = &folder else { return Ok(()) };
+        if is_paused(folder)? {
+            eprintln!("run {run} is paused: it plays no task until `dyad resume --run {run}`");
         }
+        if args.wait { wait(folder, ids).await } else { Ok(()) }
     })
+}
+
+/// Returns true if the run is paused, as an agent that trains last stored.
+fn is_paused(folder: &RunFolder) -> anyhow::Result<bool> {
+    let mut newest = RunState::default();
+    for name in folder.config()?.participants() {
+        let path = folder.ledger(&name);
+        if path.is_file() {
+            newest = newest.max(Inspector::open(&path)?.state()?);
+        }
+    }
+    Ok(newest.phase == RunPhase::Paused)
 }
 
 /// Returns the tasks of a file or a data set. Each of them can be played.
@@ -247,6 +262,7 @@ fn progress(tasks: usize) -> ProgressBar {
 mod tests {
     use super::*;
     use crate::cli::exit_code::render;
+    use crate::ledger::Ledger;
     use crate::cli::task_rules::validate;
 
     #[test]
@@ -283,6 +299,24 @@ mod tests {
         ] {
             let said = said(&name);
             assert!(said.contains(wanted) && said.contains(place), "{said}");
+        }
+    }
+
+    #[test]
+    fn pause_is_read_from_the_newest_state_of_an_agent() {
+        let base = tempfile::tempdir().unwrap();
+        let config = crate::run_folder::tests::config_in(base.path());
+        let folder = RunFolder::create(base.path(), &config, None).unwrap();
+        assert!(!is_paused(&folder).unwrap());
+        for (name, seq, phase, paused) in [
+            ("a", 2, RunPhase::Running, false),
+            ("b", 3, RunPhase::Paused, true),
+            ("a", 4, RunPhase::Running, false),
+        ] {
+            let name = broker::AgentName::new(name).unwrap();
+            let mut ledger = Ledger::open(&folder.ledger(&name), folder.run(), &name).unwrap();
+            ledger.adopt(RunState { seq, phase }).unwrap();
+            assert_eq!(is_paused(&folder).unwrap(), paused, "{seq}");
         }
     }
 

@@ -44,7 +44,7 @@ pub struct StatusArgs {
 pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
     let folder = args.run.folder()?;
     let config = folder.config()?;
-    let over = ended::over(&folder)?.filter(|over| matches!(over, Over::Ended(_)) || args.broker.is_none());
+    let over = ended::over(&folder)?.filter(|over| over.is_final() || args.broker.is_none());
     select::block_on(async {
         let url = match &over {
             // Its processes are gone: a broker would only be silent.

@@ -117,7 +117,7 @@ impl ClientRequest {
             lead: lead(&mut fields, kind)?,
         };
         LABELS.iter().for_each(|label| drop(fields.take(label)));
-        not_done(&mut fields)?;
+        unsupported(&mut fields)?;
         fields.end()?;
         Ok(ask)
     }
@@ -210,7 +210,7 @@ fn max_tokens(fields: &mut JsonFields, kind: Endpoint, echo: bool) -> Result<Opt
 
 /// Rejects fields of other servers that are not supported here. Each comes with the values that
 /// have no effect.
-fn not_done(fields: &mut JsonFields) -> Result<(), RequestError> {
+fn unsupported(fields: &mut JsonFields) -> Result<(), RequestError> {
     let zero = [json!(0)];
     let off = [json!(false)];
     let none = [json!([])];

@@ -114,7 +114,7 @@ impl JsonFields {
     pub fn only(&mut self, field: &str, idle: &[Value], advice: &str) -> Result<(), RequestError> {
         match self.take(field) {
             Some(value) if !idle.iter().any(|idle| same(idle, &value)) => {
-                Err(RequestError::not_done(self.name(field), advice))
+                Err(RequestError::unsupported(self.name(field), advice))
             }
             _ => Ok(()),
         }

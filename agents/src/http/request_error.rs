@@ -51,10 +51,10 @@ impl RequestError {
     }
 
     /// A field that is understood and not supported here.
-    pub fn not_done(param: impl Into<String>, advice: &str) -> Self {
+    pub fn unsupported(param: impl Into<String>, advice: &str) -> Self {
         Self {
             code: Some("unsupported_parameter"),
-            ..Self::wrong(param, format!("is not done here: {advice}"))
+            ..Self::wrong(param, format!("is not supported: {advice}"))
         }
     }
 
@@ -119,7 +119,7 @@ impl RequestError {
     }
 
     pub fn method(method: &str, allowed: &str) -> Self {
-        Self::new(405, INVALID, None, format!("{method} is not done here: use {allowed}"))
+        Self::new(405, INVALID, None, format!("{method} is not supported: use {allowed}"))
     }
 
     pub fn slow() -> Self {

@@ -246,7 +246,7 @@ impl Front {
         }
         let advice = "with logprobs those of the prompt come too, and the engine of this agent, which is a process of its own or another's \
                       server, does not give log-probs of prompts: send one without the other, or ask an agent with an embedded engine";
-        Err(RequestError::not_done("echo", advice))
+        Err(RequestError::unsupported("echo", advice))
     }
 
     /// Returns the ids of every prompt. Templates and tokenizers run on a blocking thread. They

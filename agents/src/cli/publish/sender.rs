@@ -59,12 +59,11 @@ pub(crate) async fn send(
         confirmed,
         refused: pressure.0.load(Ordering::Relaxed),
     });
-    sent.with_context(|| {
-        format!(
-            "{} tasks were confirmed; send all again: a run handles an id once",
-            bar.position()
-        )
-    })
+    match bar.position() {
+        0 => sent,
+        confirmed => sent
+            .with_context(|| format!("{confirmed} tasks were confirmed; send all again: a run handles an id once")),
+    }
 }
 
 /// The list of confirmed tasks, for `dyad audit`. It is only appended to.
@@ -209,6 +208,6 @@ mod tests {
             .await
             .unwrap_err();
         assert_eq!(code(&error), 75);
-        assert!(render(&error).contains("no task queue"), "{error:#}");
+        assert!(render(&error).starts_with("error: the run has no task queue"), "{error:#}");
     }
 }

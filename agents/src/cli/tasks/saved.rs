@@ -134,11 +134,11 @@ pub(in crate::cli) fn of_an_ended_run(
 pub(super) fn advice(folder: &RunFolder, over: &Over) -> String {
     let in_memory = folder.config().is_ok_and(|config| config.run.broker == "memory:");
     match over {
-        Over::Stopped(_) if !in_memory => format!(
+        Over::Failed(_) | Over::Stopped(_) if !in_memory => format!(
             "continue it with `dyad up --resume {}`, then requeue them",
             folder.run()
         ),
-        Over::Ended(_) | Over::Stopped(_) => {
+        _ => {
             "print the tasks with `dyad tasks dead --bodies`, and publish them to a live run".into()
         }
     }

@@ -19,15 +19,16 @@ export async function lettersPage(_rest, _options, signal) {
     chip([name || "no class", ` ${size(name)}`], "warn"))),
   h("div.panel", table(["Letter", "Reason", "Where", right("Failures"), "First"], letters.map(letterRow),
     "Dead letters")),
-  open.writes ? null : h("p.soft", "To publish one again or remove it: ",
-    h("code", "dyad tasks dead --requeue ID"), ", ", h("code", "--drop ID"), "."));
+  open.over ? h("p.soft", open.over, ". Dead letters are requeued and removed only while a run is alive.")
+    : open.writes ? null : h("p.soft", "To publish one again or remove it: ",
+      h("code", "dyad tasks dead --requeue ID"), ", ", h("code", "--drop ID"), "."));
 }
 
 function letterRow(one) {
   const text = indented(one.body);
   return [[h("code", one.own ?? one.id), h("div.soft", one.kind)],
     [h("div", one.reason), h("details", h("summary", `the message, ${bytes(one.bytes)}`),
-      h("pre", text, one.cut ? " ..." : "")), open.writes ? actions(one, text) : null],
+      h("pre", text, one.cut ? " ..." : "")), open.writes && !open.over ? actions(one, text) : null],
     [one.stage, one.class ? h("div.soft", one.class) : null], figure(one.attempts),
     h("span.nowrap", one.first.slice(0, 19).replace("T", " "))];
 }

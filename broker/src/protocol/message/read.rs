@@ -255,7 +255,7 @@ fn role(fields: &Map<String, Value>, rules: Rules) -> Result<&str, MessageFault>
         (Some(role), Rules::Tasks) => Ok(role),
         (Some(role @ ("system" | "user" | "assistant")), Rules::Requests) => Ok(role),
         (Some("tool" | "function"), Rules::Requests) => {
-            let problem = "is not done here: agents call no tools, so none answers; leave the message out";
+            let problem = "is not supported: agents call no tools, so none answers; leave the message out";
             Err(MessageFault::unsupported("role", problem))
         }
         _ => Err(MessageFault::wrong("role", found, &rules.roles())),

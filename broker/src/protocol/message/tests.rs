@@ -127,7 +127,7 @@ fn requests_are_told_what_they_may_write() {
         (
             json!({"role": "tool", "content": "x", "tool_call_id": "1"}),
             FaultKind::Unsupported,
-            "role is not done here",
+            "role is not supported",
         ),
         (
             user(json!({"type": "input_audio"})),
