@@ -133,7 +133,8 @@ def page(rows, found, versions, missing):
         lines.append(f"| {name} | " + " | ".join(cell(table[column, name]) if (column, name) in table else "" for column in columns) + " |")
     lines += ["", "| typical | accepts | rejects |", "|---|---|---|"]
     for name in columns:
-        lines.append(f"| {name} | " + " | ".join(typical(rows, found, name)) + " |")
+        if any(shown := typical(rows, found, name)):
+            lines.append(f"| {name} | " + " | ".join(shown) + " |")
     pins = ", ".join(f"{name} {version}" for name, version in versions.items())
     return "\n".join(lines + ["", f"{pins}, rllm {references.RLLM[1][:7]}."]) + "\n"
 
