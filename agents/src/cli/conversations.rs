@@ -173,7 +173,10 @@ mod tests {
         let config = crate::run_folder::tests::config_in(std::path::Path::new("runs"));
         require_role("speaker", &config).unwrap();
         let text = crate::cli::exit_code::render(&require_role("nix", &config).unwrap_err());
-        assert!(text.contains("signal has no role \"nix\"\nhint: its roles: listener, speaker"), "{text}");
+        assert!(
+            text.contains("signal has no role \"nix\"\nhint: its roles: listener, speaker"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -332,7 +332,8 @@ mod tests {
     fn command_for_a_container_has_no_url_and_starts_no_run() {
         let hint = |args: &str| in_containers(args.split(' ').map(str::to_owned));
         let hint_of_tasks = hint("tasks dead --broker amqp://u:p@h/v --run signal --runs=x --state=redis://:p@h --all");
-        let command = "if the run is in containers: `docker compose exec coordinator dyad tasks dead --run signal --all`";
+        let command =
+            "if the run is in containers: `docker compose exec coordinator dyad tasks dead --run signal --all`";
         assert!(hint_of_tasks.unwrap().ends_with(command));
         assert_eq!(hint("run --resume x"), None);
     }

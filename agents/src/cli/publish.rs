@@ -262,8 +262,8 @@ fn progress(tasks: usize) -> ProgressBar {
 mod tests {
     use super::*;
     use crate::cli::exit_code::render;
-    use crate::ledger::Ledger;
     use crate::cli::task_rules::validate;
+    use crate::ledger::Ledger;
 
     #[test]
     fn refused_line_or_row_is_named_with_its_file_and_field() {

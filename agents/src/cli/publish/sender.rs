@@ -61,8 +61,9 @@ pub(crate) async fn send(
     });
     match bar.position() {
         0 => sent,
-        confirmed => sent
-            .with_context(|| format!("{confirmed} tasks were confirmed; send all again: a run handles an id once")),
+        confirmed => {
+            sent.with_context(|| format!("{confirmed} tasks were confirmed; send all again: a run handles an id once"))
+        }
     }
 }
 
@@ -208,6 +209,9 @@ mod tests {
             .await
             .unwrap_err();
         assert_eq!(code(&error), 75);
-        assert!(render(&error).starts_with("error: the run has no task queue"), "{error:#}");
+        assert!(
+            render(&error).starts_with("error: the run has no task queue"),
+            "{error:#}"
+        );
     }
 }

@@ -138,9 +138,7 @@ pub(super) fn advice(folder: &RunFolder, over: &Over) -> String {
             "continue it with `dyad up --resume {}`, then requeue them",
             folder.run()
         ),
-        _ => {
-            "print the tasks with `dyad tasks dead --bodies`, and publish them to a live run".into()
-        }
+        _ => "print the tasks with `dyad tasks dead --bodies`, and publish them to a live run".into(),
     }
 }
 
