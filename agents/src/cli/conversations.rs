@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
+use broker::RoleName;
 use clap::Args;
 use configs::RunConfig;
 
@@ -52,7 +53,7 @@ pub fn run(args: &ConversationsArgs) -> anyhow::Result<()> {
 }
 
 fn require_role(role: &str, config: &RunConfig) -> anyhow::Result<()> {
-    let roles: Vec<&str> = config.workflow.roles.keys().map(String::as_str).collect();
+    let roles: Vec<&str> = config.workflow.roles.keys().map(RoleName::as_str).collect();
     if roles.contains(&role) {
         return Ok(());
     }
