@@ -9,6 +9,9 @@ const LIGHT: [(&str, &str); 2] = [("agents", "dyad"), ("tests", "dyad-light-unde
 /// functions, but not the exception tables of unused C++ functions, and these name some symbols.
 /// Defining them lets the linker drop the libraries too. A program that calls libtorch needs more
 /// symbols, so the linker keeps the libraries. `tests/it/architecture.rs` checks this.
+///
+/// The symbols are local to the program: where a compiler leaves more of them than these, the
+/// linker keeps the libraries, and they must find their own definitions.
 const UNUSED: [&str; 8] = [
     "_ZN3c1019UndefinedTensorImpl10_singletonE",
     "_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
@@ -29,8 +32,18 @@ pub(crate) fn main() {
     // Packages of other workspaces use this script too.
     let here = std::path::Path::new("../trainer/libtorch/link.rs").is_file();
     for (_, light) in LIGHT.iter().filter(|(of, _)| here && *of == package) {
+        let argument = |text: &str| println!("cargo::rustc-link-arg-bin={light}=-Wl,{text}");
         for symbol in UNUSED {
-            println!("cargo::rustc-link-arg-bin={light}=-Wl,--defsym={symbol}=0");
+            argument(&format!("--defsym={symbol}=0"));
         }
+        argument(&format!("--version-script={}", local_symbols()));
     }
+}
+
+/// Writes the linker's list of symbols that no library may see, and returns its path.
+fn local_symbols() -> String {
+    let folder = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let path = format!("{folder}/local_symbols");
+    std::fs::write(&path, format!("{{ local: {}; }};\n", UNUSED.join("; "))).expect("OUT_DIR can be written");
+    path
 }
