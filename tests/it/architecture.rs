@@ -36,7 +36,7 @@ const HOMES: [(&str, &[&str]); 20] = [
     ("prometheus-client", &["agents"]),
     ("prost", &["agents"]),
     ("zstd", &["trainer", "rollout"]),
-    ("parquet", &["rollout"]),
+    ("parquet", &["agents", "rollout"]),
     ("arrow-array", &["rollout"]),
     ("arrow-ipc", &["rollout"]),
     ("arrow-schema", &["rollout"]),

@@ -1,8 +1,11 @@
 //! Runs on data sets: Parquet, a folder of the Hub, a mix of sources, a curriculum by pass rates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use serde_json::{Value, json};
 use tests::program::{Program, json_lines};
 use tests::small::Small;
@@ -66,6 +69,43 @@ fn trained(run: &Path) -> u64 {
         .sum()
 }
 
+/// Exports a run's samples, which have every turn and the verdicts of its ledgers.
+fn samples_are_exported(program: &Program, run: &Path) {
+    let out = program.home().join("samples.parquet");
+    program.succeed(&["samples", run.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    let reader = SerializedFileReader::new(File::open(&out).unwrap()).unwrap();
+    let (mut texts, mut trained_samples) = (Vec::new(), BTreeSet::new());
+    for row in reader.get_row_iter(None).unwrap() {
+        let row = row.unwrap();
+        let cells: BTreeMap<&str, &Field> = row
+            .get_column_iter()
+            .map(|(name, cell)| (name.as_str(), cell))
+            .collect();
+        let shown = |name: &str| cells[name].to_string();
+        let Field::Str(text) = cells["completion"] else {
+            panic!("{row:?}")
+        };
+        texts.push(text.clone());
+        if shown("verdict").contains("trained at step") {
+            assert!(matches!(cells["reward"], Field::Double(_)), "{row:?}");
+            trained_samples.insert(["conversation", "role", "seat"].map(shown));
+        }
+    }
+    assert_eq!(
+        trained_samples.len() as u64,
+        trained(run),
+        "each trained sample has turns"
+    );
+    let mut wanted: Vec<String> = Vec::new();
+    for line in transcripts(run) {
+        let turns = line["turns"].as_array().unwrap().iter();
+        wanted.extend(turns.map(|turn| turn["text"].as_str().unwrap().to_owned()));
+    }
+    texts.sort();
+    wanted.sort();
+    assert_eq!(texts, wanted);
+}
+
 #[test]
 fn a_run_trains_on_a_parquet_file_and_does_so_again_bit_for_bit() {
     let (once, again) = (program(), program());
@@ -75,6 +115,7 @@ fn a_run_trains_on_a_parquet_file_and_does_so_again_bit_for_bit() {
     assert!((0..8).all(|n| counts.get(&n.to_string()) == Some(&4)), "{counts:?}");
     assert_eq!(counts.keys().filter(|id| id.ends_with("#1")).count(), 4, "{counts:?}");
     assert!(trained(&first) > 0);
+    samples_are_exported(&once, &first);
     let second = run(&again, &of_parquet(config()));
     for agent in ["solver", "verifier"] {
         assert_eq!(

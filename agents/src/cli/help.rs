@@ -17,7 +17,7 @@ Look:
   status              Agents, weights, rewards, rates and queues (--watch, --json)
   logs AGENT          Log lines of one process (-f, --level, --conversation)
   conversation, conversations  One by its id, or a task's outcome; the newest ones
-  dashboard, report   Live pages of all runs in the browser; one page of a run, as a file
+  dashboard, report, samples  Live pages in the browser; a run's page; its turns as Parquet
 Publish:
   publish FILE        Tasks to a run, one JSON object per line
   tasks dead          Tasks that failed, with reasons (--requeue, --drop)

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use super::help::{GUIDE, TEMPLATE};
 use super::{
     audit, checkpoint, compare, compose, conversation, conversations, dashboard, drain, exit_code, full_program, grade,
-    init, logs, pause, publish, report, resume, schema, status, tasks, topology,
+    init, logs, pause, publish, report, resume, samples, schema, status, tasks, topology,
 };
 use crate::base::fault::leave;
 
@@ -42,6 +42,7 @@ pub enum LightCommand {
     Compare(compare::CompareArgs),
     Compose(compose::ComposeArgs),
     Report(report::ReportArgs),
+    Samples(samples::SamplesArgs),
     Conversation(conversation::ConversationArgs),
     Conversations(conversations::ConversationsArgs),
     Audit(audit::AuditArgs),
@@ -70,6 +71,7 @@ impl LightCommand {
             Self::Compare(args) => compare::run(args),
             Self::Compose(args) => compose::run(args),
             Self::Report(args) => report::run(args),
+            Self::Samples(args) => samples::run(args),
             Self::Conversation(args) => conversation::run(args),
             Self::Conversations(args) => conversations::run(args),
             Self::Audit(args) => audit::run(args),
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn light_commands_and_help_are_served_and_nothing_else() {
         Cli::command().debug_assert();
-        for served in ["status", "dashboard", "grade", "init", "-h", "--version"] {
+        for served in ["status", "dashboard", "grade", "init", "samples", "-h", "--version"] {
             assert!(serves(Some(OsStr::new(served))), "{served}");
         }
         assert!(serves(None));

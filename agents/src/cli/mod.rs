@@ -44,6 +44,7 @@ pub mod report;
 pub mod resume;
 pub mod run;
 pub mod run_summary;
+pub mod samples;
 pub mod schema;
 pub mod select;
 pub mod shipped;
@@ -207,6 +208,7 @@ mod tests {
             "dyad drain latest --wait",
             "dyad checkpoint r-1 --within 5s",
             "dyad run --resume latest",
+            "dyad samples r-1 --out samples.parquet",
         ] {
             let parsed = Cli::try_parse_from(call.split(' '));
             assert!(parsed.is_ok(), "{call}: {}", parsed.unwrap_err());

@@ -39,7 +39,7 @@ pub use audit::{Audit, GroupRow, Inspector, RowState};
 pub use cache::Counts;
 pub use custody::Staged;
 pub use error::LedgerError;
-pub use group::PlacedVerdict;
+pub use group::{GroupFate, PlacedVerdict};
 pub use handle::LedgerHandle;
 pub(crate) use meta::ENDED;
 pub(crate) use open::lock;
