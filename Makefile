@@ -28,6 +28,8 @@ machine := tests/setup/machine.sh
 dyad := target/debug/dyad
 # Long tests mostly wait: one thread more than cores keeps the others running meanwhile.
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
+# Starts one RabbitMQ for the tests of a command. Without it each test starts its own.
+shared := target/debug/shared-rabbitmq
 # Used where it is installed; plain `cargo test` passes as well.
 nextest := $(shell PATH="$(PATH)" command -v cargo-nextest 2>/dev/null)
 
@@ -75,15 +77,15 @@ ifneq ($(nextest),)
 ifeq ($(ARGS),)
 	$(phase) "unit tests" "about 5 minutes on 2 cores" cargo test --workspace --lib --quiet
 endif
-	$(phase) "other tests" "about 20 minutes on 2 cores" cargo nextest run --workspace $(or $(ARGS),-E 'not kind(lib)')
+	$(phase) "other tests" "about 20 minutes on 2 cores" $(shared) cargo nextest run --workspace $(or $(ARGS),-E 'not kind(lib)')
 else
-	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
+	$(phase) "tests" "20 minutes or more" $(shared) cargo test --workspace $(ARGS)
 endif
 
 test-long: build ## what is slow and rarely fails: commands of pages, other people's clients
 	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field prometheus
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
-	$(phase) "long tests" "about 25 minutes" cargo test --workspace --test it -- --ignored --test-threads 2
+	$(phase) "long tests" "about 25 minutes" $(shared) cargo test --workspace --test it -- --ignored --test-threads 2
 
 test-vllm: build ## trains over real vLLM servers on the CPU (Python of its own, 6.4 GB once); ARGS='swap_modes' for some
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers venv

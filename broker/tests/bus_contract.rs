@@ -48,22 +48,27 @@ cases![
     concurrent_publishers_are_all_confirmed,
 ];
 
-/// Returns a connection to the one private node of this test binary. Statics are never dropped: the
-/// node's watchdog ends it with the process.
+/// Returns a connection to the one RabbitMQ of this test binary: a virtual host of the server that
+/// tests share, or else a private node. Statics are never dropped: the node's watchdog ends it with
+/// the process.
 #[cfg(feature = "amqp")]
 async fn connect() -> std::sync::Arc<broker::bus::amqp::AmqpBus> {
     use broker::bus::amqp::{AmqpBus, AmqpOptions};
     use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
+    use broker::local::shared;
 
+    static HOST: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(shared::take);
     static NODE: tokio::sync::OnceCell<(tempfile::TempDir, PrivateRabbit)> = tokio::sync::OnceCell::const_new();
-    let (_, node) = NODE
-        .get_or_init(|| async {
-            let folder = tempfile::tempdir().unwrap();
-            let node = PrivateRabbit::start(folder.path(), RabbitOptions::default())
-                .await
-                .unwrap();
-            (folder, node)
-        })
-        .await;
-    AmqpBus::connect(&node.url(), AmqpOptions::default()).await.unwrap()
+    let start = || async {
+        let folder = tempfile::tempdir().unwrap();
+        let node = PrivateRabbit::start(folder.path(), RabbitOptions::default())
+            .await
+            .unwrap();
+        (folder, node)
+    };
+    let url = match &*HOST {
+        Some(url) => url.clone(),
+        None => NODE.get_or_init(start).await.1.url(),
+    };
+    AmqpBus::connect(&url, AmqpOptions::default()).await.unwrap()
 }

@@ -67,7 +67,7 @@ impl Matrix {
 
     /// Plays one run in which `point` follows `terms`, once.
     fn crash(&mut self, point: &'static str, terms: &str) {
-        let program = program();
+        let program = program().with_configured_broker();
         let began = Instant::now();
         let config = Small::new()
             .set("run.train_steps", STEPS as i64)

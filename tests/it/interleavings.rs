@@ -15,10 +15,6 @@ use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn world(coordinators: usize) -> World {
-    World::with(crate::DYAD, coordinators, &[])
-}
-
 /// Returns the number of messages in a queue of the run.
 fn depth(world: &World, queue: &str) -> u64 {
     let listed = world.rabbitmqctl(&["list_queues", "-q", "name", "messages"]);
@@ -35,7 +31,7 @@ fn depth(world: &World, queue: &str) -> u64 {
 #[test]
 #[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn redis_set_back_by_two_seconds_costs_work_and_nothing_else() {
-    let mut world = world(2);
+    let mut world = World::with(crate::DYAD, 2, &[]);
     for _ in 0..3 {
         let publisher = world.publish_in_background(10);
         std::thread::sleep(Duration::from_millis(700));
@@ -58,7 +54,7 @@ fn samples_of_a_purged_and_deleted_queue_are_sent_again() {
     // The coordinator halts after its first part to agent a, so that b is away before it receives
     // any.
     let points = "bundle.part-sent=stop";
-    let mut world = World::with(crate::DYAD, 1, &[("c1", points)]);
+    let mut world = World::alone(crate::DYAD, 1, &[("c1", points)]);
     let publisher = world.publish_in_background(20);
     world
         .fleet
@@ -83,7 +79,7 @@ fn samples_of_a_purged_and_deleted_queue_are_sent_again() {
 /// for itself.
 #[test]
 fn a_run_with_every_queue_full_continues() {
-    let mut world = world(2);
+    let mut world = World::alone(crate::DYAD, 2, &[]);
     world.rabbitmqctl(&[
         "set_policy",
         "full",

@@ -176,7 +176,7 @@ fn results_queue(world: &World, topology: &Topology) -> Queue {
 
 #[test]
 fn damaged_messages_on_every_queue_become_dead_letters() {
-    let mut world = World::with(crate::DYAD, 1, &[]);
+    let mut world = World::alone(crate::DYAD, 1, &[]);
     let topology = topology(RUN);
     let mut dice = Dice(7);
     let mut sent: Vec<(Queue, Kind, Vec<u8>)> = Vec::new();

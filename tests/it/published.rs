@@ -36,8 +36,7 @@ struct Live {
     run: std::path::PathBuf,
 }
 
-fn live() -> Live {
-    let program = program();
+fn live(program: Program) -> Live {
     let running = program.launch("up", &configuration().save(&program), &[]);
     let run = program.run_folder();
     wait_until("the run to be running", PATIENCE, || {
@@ -96,7 +95,7 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
         program,
         mut running,
         run,
-    } = live();
+    } = live(program().with_configured_broker());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -245,7 +244,7 @@ fn python_publishes_and_is_trained_on() {
         program: _program,
         mut running,
         run,
-    } = live();
+    } = live(program());
     let broker = broker_of(&run).unwrap();
     for i in 0..GOOD {
         let output = std::process::Command::new(&python)

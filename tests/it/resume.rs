@@ -46,7 +46,8 @@ fn a_run_killed_in_mid_round_ends_with_the_same_weights() {
 #[test]
 fn a_finished_run_goes_on_for_more_steps() {
     for command in ["run", "up"] {
-        let program = program();
+        // `up` ends its RabbitMQ with the run and starts it again on the same data.
+        let program = program().with_configured_broker();
         let config = Small::new()
             .set("run.train_steps", 4)
             .set("eval.source", "generator:signal")

@@ -12,8 +12,7 @@ use crate::program;
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 30;
 
-fn up() -> (Program, Running, PathBuf) {
-    let program = program();
+fn up(program: Program) -> (Program, Running, PathBuf) {
     let config = Small::of("configs/signal.toml").set("run.train_steps", STEPS as i64);
     let running = program.launch("up", &config.save(&program), &[]);
     let run = program.run_folder();
@@ -113,7 +112,7 @@ fn variable_of_a_launcher_changes_nothing_below_a_supervisor() {
 
 #[test]
 fn run_is_played_by_one_process_and_says_if_that_was_killed() {
-    let (program, mut running, run) = up();
+    let (program, mut running, run) = up(program().with_configured_broker());
     let (folder, config) = (run.to_str().unwrap(), std::fs::read(run.join("config.toml")).unwrap());
     for command in ["run", "up"] {
         for more in [&[][..], &["--steps", "99"]] {
@@ -138,7 +137,7 @@ fn run_is_played_by_one_process_and_says_if_that_was_killed() {
 /// Both processes end well although the run is not done.
 #[test]
 fn processes_stopped_by_a_signal_are_started_again() {
-    let (_program, mut running, run) = up();
+    let (_program, mut running, run) = up(program());
     signal("TERM", running.pids("b")[0]);
     trained(&run, "b", 10);
     signal("TERM", running.pids("coordinator")[0]);
@@ -157,7 +156,7 @@ fn processes_stopped_by_a_signal_are_started_again() {
 
 #[test]
 fn private_servers_that_die_come_back_with_their_data() {
-    let (_program, mut running, run) = up();
+    let (_program, mut running, run) = up(program().with_configured_broker());
     let servers = run.join("servers");
     signal(
         "KILL",
@@ -178,7 +177,7 @@ fn private_servers_that_die_come_back_with_their_data() {
 /// The other processes would wait for it for ever.
 #[test]
 fn a_process_that_refuses_its_configuration_ends_the_run() {
-    let (_program, mut running, run) = up();
+    let (_program, mut running, run) = up(program());
     std::fs::write(run.join("config.toml"), "[run]\nname = 7\n").unwrap();
     signal("KILL", running.pids("b")[0]);
     let status = running.end(PATIENCE).expect("it ends");

@@ -33,7 +33,7 @@ fn a_run_trains_over_tls_only_with_the_authority() {
         ..RedisServerOptions::default()
     };
     let servers = Servers::with_both(rabbit, redis);
-    let (broker, state) = (servers.rabbit.tls_url(), servers.redis.tls_url());
+    let (broker, state) = (servers.rabbit.own().tls_url(), servers.redis.tls_url());
     let config = Small::new()
         .set("run.broker", broker.clone())
         .set("run.state", state.clone())

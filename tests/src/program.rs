@@ -1,16 +1,24 @@
 //! The program as a child process, and its run folder.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use agents::cli::light;
 use agents::run_folder::metrics::figures::is_documented;
+use broker::local::shared;
 
 /// `dyad` with its own run folder.
 pub struct Program {
     binary: PathBuf,
+    /// The program for the commands that compute nothing, as users have it. It starts sooner.
+    light: Option<PathBuf>,
     home: Arc<tempfile::TempDir>,
+    /// The virtual host of its runs on the RabbitMQ that tests share, taken at the first start of a
+    /// run. `None` leaves the choice to the configuration.
+    host: Arc<OnceLock<Option<String>>>,
 }
 
 /// A child process that is ended with the test, with all its children.
@@ -21,12 +29,16 @@ pub struct Running {
 
 impl Program {
     /// Makes a program from `env!("CARGO_BIN_EXE_dyad-under-test")`. `DYAD_TEST_BINARY` replaces
-    /// it, for example with a copy for a long run or with a release build.
+    /// it, for example with a copy for a long run or with a release build. If nothing replaces it,
+    /// the program without libtorch next to it serves the commands that need none.
     #[must_use]
     pub fn new(binary: &str) -> Self {
-        Self {
-            binary: std::env::var_os("DYAD_TEST_BINARY").map_or_else(|| binary.into(), PathBuf::from),
-            home: tempfile::tempdir().unwrap().into(),
+        match std::env::var("DYAD_TEST_BINARY") {
+            Ok(other) => Self::exactly(&other),
+            Err(_) => Self {
+                light: Some(Path::new(binary).with_file_name("dyad-light-under-test")),
+                ..Self::exactly(binary)
+            },
         }
     }
 
@@ -35,7 +47,19 @@ impl Program {
     pub fn exactly(binary: &str) -> Self {
         Self {
             binary: binary.into(),
+            light: None,
             home: tempfile::tempdir().unwrap().into(),
+            host: Arc::default(),
+        }
+    }
+
+    /// Keeps the broker of the configuration. With `local:` a run then starts its own RabbitMQ and
+    /// ends it.
+    #[must_use]
+    pub fn with_configured_broker(self) -> Self {
+        Self {
+            host: Arc::new(None.into()),
+            ..self
         }
     }
 
@@ -44,7 +68,9 @@ impl Program {
     pub fn with_binary(&self, binary: &str) -> Self {
         Self {
             binary: binary.into(),
+            light: None,
             home: Arc::clone(&self.home),
+            host: Arc::clone(&self.host),
         }
     }
 
@@ -74,15 +100,25 @@ impl Program {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
     }
 
-    /// Returns the command, run in the repository's root.
+    /// Returns the command, run in the repository's root. `dyad up` begins its runs on the RabbitMQ
+    /// that tests share, if there is one.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.binary);
+        let light = self.light.as_ref().filter(|_| {
+            let first = args.first().map(OsStr::new);
+            first.is_some() && light::serves(first)
+        });
+        let mut command = Command::new(light.unwrap_or(&self.binary));
         command
             .args(args)
             .current_dir(Self::root())
             .env_remove("DYAD_BROKER")
             .env_remove("DYAD_STATE");
+        // A resumed run keeps its broker.
+        let begins = args.first() == Some(&"up") && !args.contains(&"--resume");
+        if begins && let Some(url) = self.host.get_or_init(shared::take) {
+            command.env("DYAD_BROKER", url);
+        }
         command
     }
 

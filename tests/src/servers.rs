@@ -1,4 +1,4 @@
-//! A private RabbitMQ and Redis for a whole test, and the faults that a test can give them.
+//! A RabbitMQ and a private Redis for a whole test, and the faults that a test can give them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,23 +6,62 @@ use std::time::Duration;
 
 use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use broker::local::redis::{PrivateRedis, RedisServerOptions};
+use broker::local::shared;
 use tokio::runtime::Runtime;
 
-/// Both servers, on free ports, ended with the test.
+/// The RabbitMQ of a test.
+pub enum Rabbit {
+    /// A server of its own, on a free port, ended with the test.
+    Own(PrivateRabbit),
+    /// The URL of a virtual host of its own, on the server that tests share.
+    Shared(String),
+}
+
+impl Rabbit {
+    #[must_use]
+    pub fn url(&self) -> String {
+        match self {
+            Self::Own(rabbit) => rabbit.url(),
+            Self::Shared(url) => url.clone(),
+        }
+    }
+
+    /// Returns the server for a fault, an option or a command. It must be the test's own.
+    #[must_use]
+    pub fn own(&self) -> &PrivateRabbit {
+        match self {
+            Self::Own(rabbit) => rabbit,
+            Self::Shared(_) => panic!("{NOT_OWN}"),
+        }
+    }
+
+    fn own_mut(&mut self) -> &mut PrivateRabbit {
+        match self {
+            Self::Own(rabbit) => rabbit,
+            Self::Shared(_) => panic!("{NOT_OWN}"),
+        }
+    }
+}
+
+const NOT_OWN: &str = "other tests use this RabbitMQ: start one with `Servers::with`";
+
+/// Both servers.
 pub struct Servers {
     // Declared before the folder, so that they end before it is removed.
-    pub rabbit: PrivateRabbit,
+    pub rabbit: Rabbit,
     pub redis: PrivateRedis,
     runtime: Runtime,
     folder: tempfile::TempDir,
 }
 
 impl Servers {
+    /// Starts a Redis, and a RabbitMQ unless tests share one.
     #[must_use]
     pub fn start() -> Self {
-        Self::with(RabbitOptions::default())
+        Self::begin(None, RedisServerOptions::default())
     }
 
+    /// Starts both, for a test that does more with its RabbitMQ than send and receive.
     #[must_use]
     pub fn with(rabbit: RabbitOptions) -> Self {
         Self::with_both(rabbit, RedisServerOptions::default())
@@ -30,6 +69,10 @@ impl Servers {
 
     #[must_use]
     pub fn with_both(rabbit: RabbitOptions, redis: RedisServerOptions) -> Self {
+        Self::begin(Some(rabbit), redis)
+    }
+
+    fn begin(rabbit: Option<RabbitOptions>, redis: RedisServerOptions) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -38,11 +81,14 @@ impl Servers {
         let folder = tempfile::tempdir().unwrap();
         let (rabbit, redis) = runtime.block_on(async {
             let (broker, state) = (folder.path().join("rabbitmq"), folder.path().join("redis"));
-            tokio::try_join!(
-                PrivateRabbit::start(&broker, rabbit),
-                PrivateRedis::start(&state, redis),
-            )
-            .unwrap()
+            let rabbit = async {
+                let shared = if rabbit.is_none() { shared::take() } else { None };
+                Ok(match shared {
+                    Some(url) => Rabbit::Shared(url),
+                    None => Rabbit::Own(PrivateRabbit::start(&broker, rabbit.unwrap_or_default()).await?),
+                })
+            };
+            tokio::try_join!(rabbit, PrivateRedis::start(&state, redis)).unwrap()
         });
         Self {
             rabbit,
@@ -59,12 +105,12 @@ impl Servers {
 
     /// Sends SIGKILL, then starts it on the same port and data.
     pub fn crash_rabbit(&mut self) {
-        self.runtime.block_on(self.rabbit.restart()).unwrap();
+        self.runtime.block_on(self.rabbit.own_mut().restart()).unwrap();
     }
 
     /// Kills both and starts them again with their data after `time`.
     pub fn both_gone_for(&mut self, time: Duration) {
-        self.rabbit.kill9();
+        self.rabbit.own_mut().kill9();
         self.redis.kill9();
         std::thread::sleep(time);
         self.crash_rabbit();

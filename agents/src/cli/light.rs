@@ -94,7 +94,8 @@ pub fn main() -> ! {
 
 /// Returns true if the command line is empty, asks for help or the version, or begins with a light
 /// command.
-fn serves(first: Option<&OsStr>) -> bool {
+#[must_use]
+pub fn serves(first: Option<&OsStr>) -> bool {
     let Some(first) = first.map(OsStr::to_string_lossy) else {
         return true;
     };

@@ -7,6 +7,8 @@
 pub mod process;
 pub mod rabbitmq;
 pub mod redis;
+#[cfg(feature = "contract")]
+pub mod shared;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -18,7 +18,7 @@ const SERVER: &str = "RabbitMQ";
 pub const SERVER_VARIABLE: &str = "DYAD_RABBITMQ_SERVER";
 /// The node's name, visible only to processes that share the private name server.
 const NODE: &str = "dyad@localhost";
-const USER: &str = "dyad";
+pub(super) const USER: &str = "dyad";
 /// Largest number of starts: another process may take a free port before the node opens it.
 const TRIES: u32 = 3;
 

@@ -18,7 +18,7 @@ pub(crate) type Memory = Vec<(&'static str, f64)>;
 pub(crate) fn memory(world: &World) -> Memory {
     let children = children();
     let servers = [
-        ("RabbitMQ", world.servers.rabbit.pid()),
+        ("RabbitMQ", world.servers.rabbit.own().pid()),
         ("Redis", world.servers.redis.pid()),
     ];
     let labels = world.fleet.labels();

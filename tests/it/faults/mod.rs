@@ -14,3 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn world(coordinators: usize) -> World {
     World::with(crate::DYAD, coordinators, &[])
 }
+
+fn world_with_own_rabbit() -> World {
+    World::alone(crate::DYAD, 2, &[])
+}

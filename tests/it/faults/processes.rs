@@ -36,14 +36,14 @@ fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
     let mut world = World::shaped(
         crate::DYAD,
         Shape {
-            rabbit: || impatient(3000),
+            rabbit: Some(|| impatient(3000)),
             failpoints: &[("b", "turn.generated=3*off->1*sleep(12000)->off")],
             ..Shape::default()
         },
     );
     world.publish(10);
     world.wait_closed(10);
-    let log = std::fs::read_to_string(world.servers.rabbit.log_path()).unwrap();
+    let log = std::fs::read_to_string(world.servers.rabbit.own().log_path()).unwrap();
     assert!(
         log.contains("timed out waiting for delivery acknowledgement"),
         "the broker never lost its patience:\n{log}"

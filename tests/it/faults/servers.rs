@@ -10,7 +10,7 @@ use super::*;
 #[test]
 #[ignore = "slow: `make test-long`; its neighbours show the same promise"]
 fn every_service_restarted_in_turn_costs_nothing() {
-    let mut world = world(2);
+    let mut world = world_with_own_rabbit();
     let mut publisher = world.publish_in_background(60);
     for label in ["a", "c1", "b", "c2"] {
         world.fleet.restart(label, PATIENCE);
@@ -41,7 +41,7 @@ fn every_service_restarted_in_turn_costs_nothing() {
 /// `DYAD_GONE_SECONDS=300` makes it longer. Waiting processes continue on their own.
 #[test]
 fn servers_that_are_gone_for_a_while_cost_only_the_while() {
-    let mut world = world(2);
+    let mut world = world_with_own_rabbit();
     world.publish(40);
     world.wait_closed(4);
     let seconds = std::env::var("DYAD_GONE_SECONDS").map_or(20, |text| text.parse().unwrap());
@@ -105,7 +105,7 @@ fn a_full_redis_pauses_the_run_and_logs_the_fix() {
 
 #[test]
 fn a_broker_in_memory_alarm_pauses_the_run() {
-    let mut world = world(2);
+    let mut world = world_with_own_rabbit();
     world.publish(5);
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "absolute", "1"]);
     let publisher = world.publish_in_background(5);
@@ -125,7 +125,7 @@ fn a_broker_in_memory_alarm_pauses_the_run() {
 /// the next coordinator.
 #[test]
 fn queues_deleted_under_load_are_made_again() {
-    let mut world = world(2);
+    let mut world = world_with_own_rabbit();
     let publisher = world.publish_in_background(20);
     for queue in ["a.turns", "b.samples", "a.samples", "b.reserve"] {
         std::thread::sleep(Duration::from_millis(400));

@@ -13,11 +13,25 @@ use broker::topology::Queue;
 use lapin::options::{BasicConsumeOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel};
+use tests::secured::Secured;
 
 use crate::login::{Login, publish};
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const REFUSED: &str = "ACCESS_REFUSED";
+
+/// One test, because a start of the servers takes longer than all acts on them.
+#[test]
+fn every_user_can_perform_its_own_acts_and_no_others() {
+    let program = program();
+    let servers = Secured::start(&program);
+    of_an_agent::only_its_own_queues(&servers);
+    of_participants::only_its_questions(&servers);
+    of_people::only_their_own_acts(&servers);
+    of_people::an_order_forged_as_a_dead_letter_is_rejected(&servers);
+    of_the_store::only_coordinators_and_only_their_own_run(&servers);
+}
 
 fn agent(name: &str) -> AgentName {
     AgentName::new(name).unwrap()

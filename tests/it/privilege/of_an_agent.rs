@@ -4,16 +4,12 @@ use broker::topology::{Speaker, Topology};
 use lapin::options::{QueueDeleteOptions, QueuePurgeOptions};
 use tests::fleet::RUN;
 use tests::letters::topology;
-use tests::secured::{OTHER, Secured};
+use tests::secured::OTHER;
 
 use super::*;
-use crate::program;
 
-#[test]
-fn an_agent_can_use_only_its_own_queues() {
-    let program = program();
-    let servers = Secured::start(&program);
-    let login = Login::new(&servers, "agent-a");
+pub(super) fn only_its_own_queues(servers: &Secured) {
+    let login = Login::new(servers, "agent-a");
     let run = topology(RUN);
     its_own_queues_are_allowed(&login, &run);
     tasks_are_not_its(&login, &run);

@@ -5,19 +5,15 @@ use configs::ParticipantName;
 use lapin::options::QueueDeleteOptions;
 use tests::fleet::RUN;
 use tests::letters::topology;
-use tests::secured::{OTHER, Secured};
+use tests::secured::OTHER;
 
 use super::*;
-use crate::program;
 
-#[test]
-fn a_participant_can_only_take_and_answer_its_questions() {
-    let program = program();
-    let servers = Secured::start(&program);
+pub(super) fn only_its_questions(servers: &Secured) {
     let run = topology(RUN);
     let a = agent("a");
     let judge = ParticipantName::new("judge").unwrap();
-    let login = Login::new(&servers, "participant-judge");
+    let login = Login::new(servers, "participant-judge");
     let questions = run.questions(&judge);
     login.allowed("take its questions", async |channel| {
         consume(channel, &questions.name).await
@@ -70,7 +66,7 @@ fn a_participant_can_only_take_and_answer_its_questions() {
         async |channel| publish(channel, "", &run.tasks().name, BasicProperties::default()).await,
     );
     // No other user takes its questions or answers for it.
-    let agent_login = Login::new(&servers, "agent-a");
+    let agent_login = Login::new(servers, "agent-a");
     refused_consume(&agent_login, "take a participant's questions", &questions);
     refused_key(
         &agent_login,

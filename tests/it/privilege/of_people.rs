@@ -7,20 +7,16 @@ use broker::topology::Speaker;
 use lapin::options::BasicGetOptions;
 use tests::fleet::RUN;
 use tests::letters::topology;
-use tests::secured::{OTHER, Secured};
+use tests::secured::OTHER;
 
 use super::*;
-use crate::program;
 
 /// RabbitMQ does not check the key that a queue gives its dead letters. Receivers do.
-#[test]
-fn an_order_forged_as_a_dead_letter_is_rejected() {
-    let program = program();
-    let servers = Secured::start(&program);
+pub(super) fn an_order_forged_as_a_dead_letter_is_rejected(servers: &Secured) {
     let run = topology(RUN);
     let own = run.to_control(Speaker::Agent(&agent("a")));
     let order = run.to_control(Speaker::Operator);
-    let login = Login::new(&servers, "agent-a");
+    let login = Login::new(servers, "agent-a");
     let delivery = servers.block_on(async {
         let bus = AmqpBus::connect(&servers.broker("coordinator"), AmqpOptions::default())
             .await
@@ -29,7 +25,7 @@ fn an_order_forged_as_a_dead_letter_is_rejected() {
         bus.declare_queue(&queue).await.unwrap();
         let mut control = bus.consume(&queue, 10).await.unwrap();
         login
-            .forge(&run.control("a-0").name, &own, &order, b"\"drain\"")
+            .forge(&run.control("a-1").name, &own, &order, b"\"drain\"")
             .await
             .unwrap();
         loop {
@@ -44,17 +40,14 @@ fn an_order_forged_as_a_dead_letter_is_rejected() {
     assert!(matches!(disbelief, VerifyError::Forged { .. }), "{disbelief}");
 }
 
-#[test]
-fn people_can_only_perform_their_own_acts() {
-    let program = program();
-    let servers = Secured::start(&program);
+pub(super) fn only_their_own_acts(servers: &Secured) {
     let run = topology(RUN);
     let a = agent("a");
     let tasks = run.to(&run.tasks());
     let order = run.to_control(Speaker::Operator);
     let beat = run.to_control(Speaker::Agent(&a));
 
-    let publisher = Login::new(&servers, "publisher");
+    let publisher = Login::new(servers, "publisher");
     allowed_publish(&publisher, "publish a task", &tasks.exchange, &tasks.routing_key);
     refused_consume(&publisher, "take tasks", &run.tasks());
     refused_publish(
@@ -68,7 +61,7 @@ fn people_can_only_perform_their_own_acts() {
         own_queue(&channel, &run.control("status-1").name).await
     });
 
-    let operator = Login::new(&servers, "operator");
+    let operator = Login::new(servers, "operator");
     allowed_publish(&operator, "requeue a task", &tasks.exchange, &tasks.routing_key);
     allowed_publish(&operator, "give orders", &order.exchange, &order.routing_key);
     operator.allowed("read the dead letters", async |channel| {
@@ -84,7 +77,7 @@ fn people_can_only_perform_their_own_acts() {
     refused_consume(&operator, "take samples", &run.samples(&a));
     refused_consume(&operator, "take tasks", &run.tasks());
 
-    let onlooker = Login::new(&servers, "onlooker");
+    let onlooker = Login::new(servers, "onlooker");
     for queue in [run.control("status-1"), run.inference("onlooker-1")] {
         onlooker.allowed("listen", async |channel| {
             own_queue(&channel, &queue.name).await?;
@@ -99,7 +92,7 @@ fn people_can_only_perform_their_own_acts() {
     refused_consume(&onlooker, "read the dead letters", &run.dead());
     refused_consume(&onlooker, "read samples", &run.samples(&a));
 
-    let coordinator = Login::new(&servers, "coordinator");
+    let coordinator = Login::new(servers, "coordinator");
     refused_consume(&coordinator, "take another run's tasks", &topology(OTHER).tasks());
     refused_key(
         &coordinator,

@@ -3,12 +3,7 @@
 use tests::fleet::RUN;
 use tests::secured::{OTHER, Secured};
 
-use crate::program;
-
-#[test]
-fn redis_serves_coordinators_and_only_their_own_run() {
-    let program = program();
-    let servers = Secured::start(&program);
+pub(super) fn only_coordinators_and_only_their_own_run(servers: &Secured) {
     let credentials = |url: &str| {
         let (user, password) = url
             .split_once("://")

@@ -28,7 +28,7 @@ pub fn run(binary: &str, plan: Plan) -> Report {
     let mut world = World::shaped(
         binary,
         Shape {
-            rabbit: || impatient(20_000),
+            rabbit: Some(|| impatient(20_000)),
             ..Shape::default()
         },
     );

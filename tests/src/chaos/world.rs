@@ -41,7 +41,8 @@ pub struct Shape<'a> {
     pub change: fn(Small) -> Small,
     /// JSON fields that every task has in addition to id, prompt and label; a comma precedes each.
     pub fields: &'a str,
-    pub rabbit: fn() -> RabbitOptions,
+    /// Options of a RabbitMQ of its own. If `None`, the run may share one with other tests.
+    pub rabbit: Option<fn() -> RabbitOptions>,
     /// Environment of the processes, as (label, variable, value).
     pub environment: &'a [(&'a str, &'a str, &'a str)],
 }
@@ -56,7 +57,7 @@ impl Default for Shape<'_> {
             always: false,
             change: |small| small,
             fields: "",
-            rabbit: RabbitOptions::default,
+            rabbit: None,
             environment: &[],
         }
     }
@@ -109,6 +110,20 @@ impl World {
         )
     }
 
+    /// Starts a run like [`World::with`] whose RabbitMQ is its own: the test may kill or change it.
+    #[must_use]
+    pub fn alone(binary: &str, coordinators: usize, failpoints: &[(&str, &str)]) -> Self {
+        Self::shaped(
+            binary,
+            Shape {
+                coordinators,
+                failpoints,
+                rabbit: Some(RabbitOptions::default),
+                ..Shape::default()
+            },
+        )
+    }
+
     /// Starts a run of another shape.
     #[must_use]
     pub fn shaped(binary: &str, shape: Shape) -> Self {
@@ -124,7 +139,7 @@ impl World {
             environment: own,
         } = shape;
         let program = Program::new(binary);
-        let servers = Servers::with(rabbit());
+        let servers = rabbit.map_or_else(Servers::start, |rabbit| Servers::with(rabbit()));
         let (broker, broker_url) = Proxy::before(&servers.rabbit.url());
         let (store, store_url) = Proxy::before(&servers.redis.url());
         let (link, link_url) = Proxy::before(&servers.rabbit.url());
@@ -237,9 +252,9 @@ impl World {
         began.elapsed()
     }
 
-    /// Runs `rabbitmqctl` on the run's broker.
+    /// Runs `rabbitmqctl` on the run's broker, which must be its own.
     pub fn rabbitmqctl(&self, args: &[&str]) -> String {
-        let output = self.servers.rabbit.ctl(args).unwrap().output().unwrap();
+        let output = self.servers.rabbit.own().ctl(args).unwrap().output().unwrap();
         assert!(
             output.status.success(),
             "{args:?}: {}",
