@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 /// The RabbitMQ of a test.
 pub enum Rabbit {
     /// A server of its own, on a free port, ended with the test.
-    Own(PrivateRabbit),
+    Own(Box<PrivateRabbit>),
     /// The URL of a virtual host of its own, on the server that tests share.
     Shared(String),
 }
@@ -85,7 +85,7 @@ impl Servers {
                 let shared = if rabbit.is_none() { shared::take() } else { None };
                 Ok(match shared {
                     Some(url) => Rabbit::Shared(url),
-                    None => Rabbit::Own(PrivateRabbit::start(&broker, rabbit.unwrap_or_default()).await?),
+                    None => Rabbit::Own(PrivateRabbit::start(&broker, rabbit.unwrap_or_default()).await?.into()),
                 })
             };
             tokio::try_join!(rabbit, PrivateRedis::start(&state, redis)).unwrap()
