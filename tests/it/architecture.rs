@@ -134,6 +134,12 @@ fn program_that_users_start_is_linked_without_libtorch() {
     let light = libraries(crate::LIGHT);
     assert!(light.contains("libc.so") && !light.contains("libtorch"), "{light}");
     assert!(!light.contains("libc10"), "{light}");
+    // Where a compiler leaves more symbols of libtorch than `UNUSED` has, the linker keeps the
+    // libraries. A stand-in that they see ends the program at its start.
+    let symbols = Command::new("nm").args(["-D", crate::LIGHT]).output().unwrap();
+    assert!(symbols.status.success() && !symbols.stdout.is_empty());
+    let symbols = String::from_utf8(symbols.stdout).unwrap();
+    assert!(!symbols.contains("UndefinedTensorImpl"), "{symbols}");
 }
 
 /// Only `broker::topology` spells the names of queues and exchanges.

@@ -82,17 +82,23 @@ pub(super) fn is_private(config: &RunConfig) -> bool {
     matches!(config.run.broker.as_str(), "local:" | "memory:")
 }
 
-/// Records in the run folder that the run failed before it played, if it did. The run's outcome
-/// matters more than an error of the record.
+/// Records in the run folder why the run ended by itself with an error, unless an end is recorded:
+/// that it failed before it played, or that it was stopped. The run's outcome matters more than an
+/// error of the record.
 pub(super) fn note_failure(folder: &RunFolder, outcome: &anyhow::Result<()>) {
     let Err(error) = outcome else { return };
-    let is_new = || {
+    let reason = causes(error).replace('\n', " ");
+    let note = || {
         let end = folder.run_end()?;
-        anyhow::Ok(end.stopped.is_none() && end.ended.is_none() && !has_played(folder)?)
+        if end.stopped.is_some() || end.ended.is_some() {
+            Ok(())
+        } else if has_played(folder)? {
+            anyhow::Ok(folder.set_stopped(&reason)?)
+        } else {
+            Ok(folder.set_failed(&reason)?)
+        }
     };
-    if is_new().unwrap_or(false)
-        && let Err(error) = folder.set_failed(&causes(error).replace('\n', " "))
-    {
+    if let Err(error) = note() {
         tracing::warn!(%error, "the failure was not recorded in the run folder");
     }
 }
@@ -202,7 +208,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn failure_is_recorded_only_before_the_run_has_played() {
+    fn failure_is_recorded_as_the_end_of_a_run_that_has_none() {
         let base = tempfile::tempdir().unwrap();
         let failed = || Err(anyhow::anyhow!("the port is taken\n  by another"));
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
@@ -220,14 +226,20 @@ pub(super) mod tests {
         std::fs::create_dir_all(folder.evals("run").parent().unwrap()).unwrap();
         std::fs::write(folder.evals("run"), "{}\n").unwrap();
         note_failure(&folder, &failed());
-        assert_eq!(over(&folder).unwrap(), None, "it has evaluated");
+        let text = over(&folder).unwrap().unwrap().text().to_owned();
+        assert!(
+            text.contains("was stopped at") && text.contains(": the port is taken"),
+            "{text}"
+        );
+        require_open(&folder).unwrap();
         let ended = ended_run(base.path());
         note_failure(&ended, &failed());
         assert!(ended.run_end().unwrap().failed.is_none());
         let stopped = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         stopped.set_stopped("Ctrl-C or SIGTERM").unwrap();
         note_failure(&stopped, &failed());
-        assert!(stopped.run_end().unwrap().failed.is_none());
+        let end = stopped.run_end().unwrap();
+        assert!(end.failed.is_none() && end.stopped.unwrap().reason == "Ctrl-C or SIGTERM");
     }
 
     #[test]

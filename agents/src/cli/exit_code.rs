@@ -113,7 +113,7 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<TextError>() {
         return Some(match error {
             TextError::Read { source, .. } | TextError::ChatTemplate { source, .. } => code_of_file(source),
-            TextError::NoTemplate { .. } | TextError::Format { .. } => USAGE,
+            TextError::NoTemplate { .. } | TextError::Template { .. } | TextError::Format { .. } => USAGE,
             _ => FAILED,
         });
     }
@@ -280,6 +280,9 @@ mod tests {
             source: io(kind),
         };
         let no_template = TextError::NoTemplate { folder: "m".into() };
+        let template = TextError::Template {
+            message: "syntax error".into(),
+        };
         let small = EngineError::CacheTooSmall {
             mib: 1,
             tokens: 2,
@@ -296,6 +299,7 @@ mod tests {
             (text(ErrorKind::NotFound).into(), USAGE),
             (text(ErrorKind::Interrupted).into(), FAILED),
             (no_template.into(), USAGE),
+            (template.into(), USAGE),
             (DeviceError::NoGpu { index: 0, count: 0 }.into(), USAGE),
             (small.into(), USAGE),
             (login.into(), USAGE),

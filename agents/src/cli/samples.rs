@@ -119,8 +119,8 @@ struct Aside(PathBuf);
 impl Aside {
     fn create(out: &Path) -> io::Result<(Self, File)> {
         let mut path = out.as_os_str().to_owned();
-        path.push(".new");
-        let file = File::create(&path)?;
+        path.push(format!(".{}.new", std::process::id()));
+        let file = File::create_new(&path)?;
         Ok((Self(path.into()), file))
     }
 }

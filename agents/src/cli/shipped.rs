@@ -92,11 +92,14 @@ fn places(own: &Path) -> Vec<PathBuf> {
             .iter()
             .map(|package| package.join("configs")),
     );
-    let repository = own.join("../configs");
-    // A project with a Python environment in it may have its own configs/.
-    if repository.join("src/check.rs").is_file() {
-        places.push(repository);
-    }
+    // A program of `cargo build` is two folders below its repository. A project with a Python
+    // environment in it may have its own configs/.
+    let repositories = ["../configs", "../../configs"].map(|place| own.join(place));
+    places.extend(
+        repositories
+            .into_iter()
+            .filter(|place| place.join("src/check.rs").is_file()),
+    );
     places
 }
 

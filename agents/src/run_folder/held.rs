@@ -42,7 +42,7 @@ impl RunFolder {
         let holder = std::fs::read_to_string(&path).unwrap_or_default();
         Err(Usage::new(format!("process {holder} plays run {run} already"))
             .hint(format!(
-                "`dyad status {run}` shows it; stop that process first to continue the run here"
+                "`dyad status --run {run}` shows it; stop that process first to continue the run here"
             ))
             .into())
     }

@@ -338,7 +338,13 @@ fn export_that_cannot_be_made_leaves_no_file() {
         error.to_string()
     };
     assert!(refused(&out).contains("no transcript to export"));
-    assert!(!out.exists() && !base.path().join("samples.parquet.new").exists());
+    assert!(!out.exists());
+    let left = std::fs::read_dir(base.path()).unwrap().flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert!(
+        left.iter().all(|name| !name.to_string_lossy().contains(".new")),
+        "{left:?}"
+    );
     write_transcripts(&folder, "coordinator-0", &[conversation(&folder, "t1", 1, Vec::new())]);
     assert!(refused(&base.path().join("missing/x.parquet")).contains("cannot be written"));
     fs::write(&out, "kept").unwrap();

@@ -6,6 +6,27 @@ use crate::grade::normal::names::PLAIN;
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
 const MOST_WORDS: usize = 5;
+/// Verbs between the subject of a sentence and its value.
+const VERBS: [&str; 16] = [
+    " is ",
+    " are ",
+    " was ",
+    " were ",
+    " has ",
+    " have ",
+    " had ",
+    " will be ",
+    " equals ",
+    " costs ",
+    " gets ",
+    " needs ",
+    " spent ",
+    " pays ",
+    " earns ",
+    " makes ",
+];
+/// Longest subject of such a sentence, in bytes.
+const SUBJECT: usize = 60;
 /// Most announcements that are looked at.
 const MOST: usize = 48;
 
@@ -124,7 +145,7 @@ fn said(behind: &str) -> Option<&str> {
         let line = whole.split(". ").next()?.trim_end_matches(['.', ' ', '*', '_', '。']);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
-            return Some(without_leading(line)).filter(|line| !line.is_empty());
+            return Some(without_subject(without_leading(line))).filter(|line| !line.is_empty());
         }
         rest = &rest[whole.len()..];
     }
@@ -138,6 +159,27 @@ fn without_leading(mut line: &str) -> &str {
         line = rest.trim_start_matches([' ', '*', '_']);
     }
     line
+}
+
+/// Returns the value of a short sentence: the `**10** apples` of `Tim has **10** apples`.
+fn without_subject(line: &str) -> &str {
+    let begins = |words: &str| {
+        words
+            .split_whitespace()
+            .next()
+            .is_some_and(|word| is_word(without_marks(word)))
+    };
+    let value = |behind: &str| {
+        let bare = behind.trim_start_matches(['*', '_', '$', '-', '(', '\\']);
+        bare.starts_with(|c: char| c.is_ascii_digit()) || behind.starts_with("$\\") || behind.starts_with("\\(\\")
+    };
+    let sentence = VERBS.iter().find_map(|verb| {
+        let (subject, behind) = line.split_once(verb)?;
+        let has_no_value =
+            subject.len() <= SUBJECT && !subject.contains(|c: char| c.is_ascii_digit() || "$\\,".contains(c));
+        (has_no_value && begins(subject) && value(behind)).then_some(behind)
+    });
+    sentence.unwrap_or(line)
 }
 
 /// Returns true if a line reads as an answer. It begins like a formula, or it is a few words that
@@ -227,6 +269,11 @@ mod tests {
             ("The answer is therefore $5$.", "$5$"),
             ("The answer is thus, simply, even.", "even"),
             ("The answer is not 5", "not 5"),
+            ("**Answer:** Tim has **10** apples", "**10** apples"),
+            ("Final Answer: The total cost is $10.", "$10"),
+            ("Answer: The probability is $\\frac{1}{2}$.", "$\\frac{1}{2}$"),
+            ("Answer: The number is not 5", "The number is not 5"),
+            ("Answer: January 5", "January 5"),
             ("Answer:7", "7"),
         ] {
             assert_eq!(answer(text), Some(line), "{text}");

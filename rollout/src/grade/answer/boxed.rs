@@ -71,6 +71,7 @@ fn places(text: &str) -> (Vec<Place>, Option<usize>) {
             b'{' => open.push((at, command(&text[..at]))),
             b'}' => {
                 if let Some((start, Some(command))) = open.pop()
+                    && !is_template(&text[start + 1..at])
                     && found.last().is_none_or(|inner| inner.whole.start < command)
                 {
                     found.push(Place {
@@ -85,6 +86,25 @@ fn places(text: &str) -> (Vec<Place>, Option<usize>) {
     }
     let cut = open.iter().rev().find_map(|(_, command)| *command);
     (found, cut)
+}
+
+/// Returns true if a box shows only where an answer goes: `\boxed{...}`, `\boxed{your answer}`.
+fn is_template(content: &str) -> bool {
+    let words = content
+        .replace("\\text{", "")
+        .replace(['{', '}', '[', ']', '<', '>', '$'], "");
+    let words = words.trim().to_lowercase();
+    [
+        "...",
+        "…",
+        "\\ldots",
+        "\\dots",
+        "\\cdots",
+        "your answer",
+        "your final answer",
+        "final answer",
+    ]
+    .contains(&words.as_str())
 }
 
 /// Returns the beginning of the command of a box at the end of a text.
@@ -160,6 +180,9 @@ mod tests {
             ("\\boxed{6 {} \\fbox{8}", Some("8")),
             ("\\boxed 5", None),
             ("\\boxed x{5}", None),
+            ("\\boxed{5}, as \\boxed{...} asks", Some("5")),
+            ("put it in \\boxed{\\text{your answer}}", None),
+            ("\\boxed{1, 2, \\ldots}", Some("1, 2, \\ldots")),
             ("{5}", None),
             ("", None),
         ] {

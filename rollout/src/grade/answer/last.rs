@@ -7,7 +7,7 @@ use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::{minus, vulgar};
 
 /// Signs of formulas outside ASCII, in addition to the signs for a minus.
-const SIGNS: &str = "√∛π∞×·⋅÷±°≤≥⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉€£₹";
+const SIGNS: &str = "√∛πθ∞×·⋅÷±°≤≥⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉€£₹";
 
 /// Returns the last delimited formula, or the last number after it. A number inside a formula does
 /// not count.
@@ -114,7 +114,7 @@ fn is_formula(text: &str) -> bool {
     power
         || coefficient
         || text.contains(vulgar::is_fraction)
-        || text.contains(['\\', '^', '_', '{', '}', '√', '∛'])
+        || text.contains(['\\', '^', '_', '{', '}', '√', '∛', 'π', 'θ'])
         || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
         || names.any(|name| name.len() > 1 && PLAIN.contains(&name))
 }
@@ -146,6 +146,8 @@ mod tests {
         for (text, last) in [
             ("So it is \\frac{3}{4}.", "\\frac{3}{4}"),
             ("so it is **2^{10}**!", "2^{10}"),
+            ("The area is 4π square units.", "4π"),
+            ("so the angle is **π/3** radians", "π/3"),
             ("so x=\\sqrt{2}, as (we saw)", "x=\\sqrt{2}"),
             ("(which is \\sqrt{2})", "\\sqrt{2}"),
             ("so it is [0,\\sqrt{2})", "[0,\\sqrt{2})"),

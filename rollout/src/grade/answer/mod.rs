@@ -138,14 +138,14 @@ pub(super) fn tail(text: &str, length: usize) -> &str {
 }
 
 /// Returns the marked answer: between the last `<answer>` and `</answer>`, else in the last
-/// `\boxed{}`, else the whole text.
+/// `\boxed{}`, else the whole text. Typesetting around all of it (`\text{Paris}`) is removed.
 pub(super) fn marked(text: &str) -> Cow<'_, str> {
     let found = match tags::last_answer(text) {
         Some(place) => Cow::Borrowed(&text[place]),
         None => boxed::last(text).unwrap_or(Cow::Borrowed(text)),
     };
     match found {
-        Cow::Borrowed(found) => Cow::Borrowed(found.trim()),
-        Cow::Owned(found) => Cow::Owned(found.trim().to_owned()),
+        Cow::Borrowed(found) => Cow::Borrowed(unwrapped(found.trim())),
+        Cow::Owned(found) => Cow::Owned(unwrapped(found.trim()).to_owned()),
     }
 }
