@@ -77,7 +77,7 @@ ifneq ($(nextest),)
 ifeq ($(ARGS),)
 	$(phase) "unit tests" "about 5 minutes on 2 cores" cargo test --workspace --lib --quiet
 endif
-	$(phase) "other tests" "about 20 minutes on 2 cores" $(shared) cargo nextest run --workspace $(or $(ARGS),-E 'not kind(lib)')
+	$(phase) "other tests" "about 23 minutes on 2 cores" $(shared) cargo nextest run --workspace $(or $(ARGS),-E 'not kind(lib)')
 else
 	$(phase) "tests" "20 minutes or more" $(shared) cargo test --workspace $(ARGS)
 endif
