@@ -46,6 +46,7 @@ use crate::{Problem, RunConfig};
 /// All problems, each with its key path and what to write instead, in the order of the tables.
 pub fn resolve(mut table: toml::Table) -> Result<RunConfig, Vec<Problem>> {
     let (origins, mut problems) = merge::agent_defaults(&mut table);
+    merge::judge_timeouts(&mut table);
     let read = reading::read::<RunConfig>(table);
     let mut report = report::Report {
         repaired: read.flaws.iter().map(|flaw| flaw.path.clone()).collect(),

@@ -45,7 +45,7 @@ pub struct EvalConfig {
     /// coordinator logs a warning below it.
     #[serde(default)]
     pub floors: BTreeMap<String, f64>,
-    /// Value of an evaluation's `success` at which the run ends early.
+    /// Value of an evaluation's `success`, above 0, at which the run ends early.
     #[serde(default)]
     pub stop_at: Option<f64>,
     /// Size of the frozen pool of first-evaluation solutions, half right, half wrong, that measures

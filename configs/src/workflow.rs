@@ -131,7 +131,7 @@ pub struct GraderConfig {
     /// Grader: `exact`, `match`, `integer`, `gsm8k`, `math`, `choice`, `f1`, `format`, `judge`,
     /// `process:FILE`, `remote:NAME`, or a kind that the program registered.
     pub kind: String,
-    /// Longest wait for one grade.
+    /// Longest wait for one grade; a judge's default is `60s`.
     #[serde(default = "default_timeout")]
     pub timeout: HumanDuration,
     /// Copies of a program that run in parallel, or open questions to a remote participant; 1 or

@@ -98,16 +98,8 @@ where
     loop {
         match step().await {
             Err(StoreError::Unknown(reason)) => tracing::debug!(what, reason, "the store did not answer; retrying"),
-            Err(StoreError::Unusable(reason)) => {
-                tracing::error!(what, reason, "the store cannot be used; waiting for it");
-                pauses.slow_down();
-            }
-            Err(StoreError::Tls { url, reason }) => {
-                tracing::error!(
-                    what,
-                    reason = format!("cannot speak TLS with Redis at {url}: {reason}"),
-                    "the store cannot be used; waiting for it"
-                );
+            Err(error @ (StoreError::Unusable(_) | StoreError::Tls { .. } | StoreError::Login { .. })) => {
+                tracing::error!(what, %error, "waiting for the store");
                 pauses.slow_down();
             }
             answer => return answer,

@@ -10,6 +10,7 @@ use broker::bus::{BusError, PublishError};
 use broker::store::StoreError;
 use broker::tls::TlsError;
 use configs::ConfigError;
+use rollout::tasks::TasksError;
 use rollout::text::TextError;
 use rustix::io::Errno;
 use trainer::device::DeviceError;
@@ -99,6 +100,7 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<FolderError>() {
         return Some(match error {
             FolderError::NotFound { .. } | FolderError::Ambiguous { .. } | FolderError::Config(_) => USAGE,
+            FolderError::Io { source, .. } => code_of_folder(source),
             _ => FAILED,
         });
     }
@@ -113,7 +115,10 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<TextError>() {
         return Some(match error {
             TextError::Read { source, .. } | TextError::ChatTemplate { source, .. } => code_of_file(source),
-            TextError::NoTemplate { .. } | TextError::Template { .. } | TextError::Format { .. } => USAGE,
+            TextError::NoTemplate { .. }
+            | TextError::Jinja { .. }
+            | TextError::Template { .. }
+            | TextError::Format { .. } => USAGE,
             _ => FAILED,
         });
     }
@@ -136,8 +141,32 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             | BusError::Closed => UNAVAILABLE,
         });
     }
-    let unavailable = cause.is::<PublishError>() || cause.is::<StoreError>();
-    unavailable.then_some(UNAVAILABLE)
+    if let Some(error) = cause.downcast_ref::<TasksError>() {
+        return Some(match error {
+            TasksError::Read { source, .. } => code_of_file(source),
+            TasksError::Spool { .. } => FAILED,
+            _ => USAGE,
+        });
+    }
+    if let Some(error) = cause.downcast_ref::<StoreError>() {
+        return Some(match error {
+            StoreError::Login { .. } => USAGE,
+            _ => UNAVAILABLE,
+        });
+    }
+    cause.is::<PublishError>().then_some(UNAVAILABLE)
+}
+
+/// Returns the code for a run folder that cannot be made or read.
+fn code_of_folder(error: &std::io::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnlyFilesystem
+        | ErrorKind::AlreadyExists
+        | ErrorKind::NotADirectory
+        | ErrorKind::InvalidFilename => USAGE,
+        _ => FAILED,
+    }
 }
 
 /// Returns the code for a file of a model that cannot be read. A missing one does not appear by
@@ -157,7 +186,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<Unavailable>() {
         return error.hint.clone();
     }
-    if let Some(ConfigError::Invalid { path, .. } | ConfigError::Syntax { path, .. }) = cause.downcast_ref() {
+    if let Some(ConfigError::Invalid { path, .. }) = cause.downcast_ref() {
         return Some(format!("`dyad check {}` prints all problems at once", path.display()));
     }
     if let Some(error) = cause.downcast_ref::<BusError>() {
@@ -178,8 +207,8 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         return Some(text.into());
     }
     if let Some(error) = cause.downcast_ref::<StoreError>() {
-        // The message already says what to do.
-        if matches!(error, StoreError::Tls { .. }) {
+        // The message of the others already says what to do.
+        if !matches!(error, StoreError::Unknown(_)) {
             return None;
         }
         return Some(
@@ -237,154 +266,4 @@ fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use anyhow::Context;
-
-    use super::*;
-
-    #[test]
-    fn exit_code_follows_the_kind_of_error() {
-        let connect = BusError::Connect {
-            url: "amqp://127.0.0.1:5672".into(),
-            reason: "refused".into(),
-        };
-        let error = Err::<(), _>(connect)
-            .context("connecting to the message broker")
-            .unwrap_err();
-        assert_eq!(code(&error), 75);
-        let text = render(&error);
-        assert!(
-            text.starts_with("error: connecting to the message broker\n  because: cannot reach RabbitMQ"),
-            "{text}"
-        );
-        assert!(text.contains("\nhint: start it with"), "{text}");
-        let not_found = FolderError::NotFound {
-            base: "runs".into(),
-            which: "x".into(),
-        };
-        assert_eq!(code(&not_found.into()), 2);
-        assert_eq!(code(&Usage::new("no").into()), 2);
-        assert_eq!(code(&anyhow::anyhow!("it broke")), 1);
-    }
-
-    #[test]
-    fn models_and_devices_that_will_not_change_are_wrong_configuration() {
-        let io = |kind| std::io::Error::from(kind);
-        let model = |kind| ModelError::Io {
-            doing: "reading",
-            path: "m".into(),
-            source: io(kind),
-        };
-        let text = |kind| TextError::Read {
-            path: "m".into(),
-            source: io(kind),
-        };
-        let no_template = TextError::NoTemplate { folder: "m".into() };
-        let template = TextError::Template {
-            message: "syntax error".into(),
-        };
-        let small = EngineError::CacheTooSmall {
-            mib: 1,
-            tokens: 2,
-            needed: 3,
-        };
-        let login = BusError::Login {
-            url: "amqp://h".into(),
-            reason: "no".into(),
-        };
-        for (error, wanted) in [
-            (anyhow::Error::from(model(ErrorKind::NotFound)), USAGE),
-            (model(ErrorKind::PermissionDenied).into(), FAILED),
-            (model(ErrorKind::InvalidData).into(), USAGE),
-            (text(ErrorKind::NotFound).into(), USAGE),
-            (text(ErrorKind::Interrupted).into(), FAILED),
-            (no_template.into(), USAGE),
-            (template.into(), USAGE),
-            (DeviceError::NoGpu { index: 0, count: 0 }.into(), USAGE),
-            (small.into(), USAGE),
-            (login.into(), USAGE),
-        ] {
-            assert_eq!(code(&error.context("starting agent a")), wanted);
-        }
-    }
-
-    #[test]
-    fn a_service_may_end_for_good_after_a_wrong_configuration() {
-        assert_eq!((of_service(USAGE, Some("0")), of_service(USAGE, None)), (0, USAGE));
-        assert_eq!(
-            (of_service(FAILED, Some("0")), of_service(USAGE, Some("x"))),
-            (FAILED, USAGE)
-        );
-    }
-
-    #[test]
-    fn cause_in_the_message_is_not_repeated() {
-        let error = anyhow::anyhow!("disk full").context("cannot write: disk full");
-        assert_eq!(render(&error), "error: cannot write: disk full\n");
-        let error = anyhow::anyhow!("disk full").context("cannot write");
-        assert_eq!(render(&error), "error: cannot write\n  because: disk full\n");
-    }
-
-    #[test]
-    fn closed_output_ends_as_sigpipe_does() {
-        let output = |kind| anyhow::Error::from(std::io::Error::from(kind));
-        assert_eq!(tell(&output(std::io::ErrorKind::BrokenPipe)), BROKEN_PIPE);
-        assert_eq!(tell(&output(std::io::ErrorKind::StorageFull)), 1);
-    }
-
-    #[test]
-    fn command_for_a_container_has_no_url_and_starts_no_run() {
-        let hint = |args: &str| in_containers(args.split(' ').map(str::to_owned));
-        let hint_of_tasks = hint("tasks dead --broker amqp://u:p@h/v --run signal --runs=x --state=redis://:p@h --all");
-        let command =
-            "if the run is in containers: `docker compose exec coordinator dyad tasks dead --run signal --all`";
-        assert!(hint_of_tasks.unwrap().ends_with(command));
-        assert_eq!(hint("run --resume x"), None);
-    }
-
-    #[test]
-    fn rejected_certificate_has_its_own_advice_and_no_hint() {
-        let reason = "its certificate ...: set DYAD_CA=FILE".to_owned();
-        let bus = BusError::Tls {
-            url: "amqps://h:5671/v".into(),
-            reason: reason.clone(),
-        };
-        let url = "rediss://h".to_owned();
-        let store = StoreError::Tls { url, reason };
-        for error in [anyhow::Error::from(bus), store.into()] {
-            assert_eq!(code(&error), 75);
-            let text = render(&error);
-            assert!(text.contains("DYAD_CA") && !text.contains("hint:"), "{text}");
-        }
-        let half = TlsError::Half {
-            set: "DYAD_CLIENT_CERT",
-            missing: "DYAD_CLIENT_KEY",
-        };
-        assert_eq!(code(&half.into()), 2);
-    }
-
-    #[test]
-    fn only_a_forbidden_declaration_asks_for_the_right_user() {
-        for (forbidden, advice) in [(true, "has its own user"), (false, "start a new run")] {
-            let (what, reason) = ("queue q".to_owned(), "ACCESS_REFUSED".to_owned());
-            let error = anyhow::Error::from(BusError::Declare {
-                what,
-                reason,
-                forbidden,
-            });
-            let text = render(&error);
-            assert!(text.contains(advice), "{forbidden}: {text}");
-            assert_eq!(code(&error), 75);
-        }
-    }
-
-    #[test]
-    fn a_store_without_tls_has_the_text_of_an_unusable_one() {
-        let (url, reason) = ("rediss://h".to_owned(), "no".to_owned());
-        let error = StoreError::Tls { url, reason };
-        assert_eq!(
-            error.to_string(),
-            "the store cannot be used: cannot speak TLS with Redis at rediss://h: no"
-        );
-    }
-}
+mod tests;

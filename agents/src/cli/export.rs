@@ -61,7 +61,11 @@ fn shard_size(text: &str) -> Result<ByteSize, String> {
         let number: u64 = text.trim().strip_suffix(unit)?.trim_end().parse().ok()?;
         number.checked_mul(*factor).map(ByteSize)
     });
-    decimal.map_or_else(|| text.parse(), Ok)
+    let size = decimal.map_or_else(|| text.parse(), Ok)?;
+    match size {
+        ByteSize(0) => Err("no weights fit into files of 0 bytes: write for example \"2 GiB\"".into()),
+        size => Ok(size),
+    }
 }
 
 /// The checkpoint to export.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use broker::AgentName;
 use broker::bus::{Bus, verified};
-use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
+use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat, RunPhase};
 use broker::topology::Topology;
 use configs::RunConfig;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -193,7 +193,13 @@ fn summary(newest: &NewestBeats, elapsed: Duration, step: u64, steps: u64) -> St
         .values()
         .map(|beat| beat.finished_conversations)
         .sum();
-    let left = if step > 0 {
+    let paused = newest
+        .coordinators
+        .values()
+        .any(|beat| beat.run.phase == RunPhase::Paused);
+    let left = if paused {
+        "paused until `dyad resume`".into()
+    } else if step > 0 {
         format!("{:.0}s left", seconds / step as f64 * steps.saturating_sub(step) as f64)
     } else {
         "-".into()
@@ -218,4 +224,22 @@ fn agent_line(beat: &Heartbeat) -> String {
         "reward {reward}  weights {}  ready {}  reserved {}",
         beat.version, beat.ready, beat.reserved
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paused_run_has_no_time_left() {
+        let said = |phase: RunPhase| {
+            let mut beat = crate::testing::coordinator_beat("c1");
+            beat.run.phase = phase;
+            let mut newest = NewestBeats::default();
+            newest.coordinators.insert("c1".into(), beat);
+            summary(&newest, Duration::from_secs(10), 5, 10)
+        };
+        assert!(said(RunPhase::Running).ends_with("10s, 10s left"));
+        assert!(said(RunPhase::Paused).ends_with("10s, paused until `dyad resume`"));
+    }
 }

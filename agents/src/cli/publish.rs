@@ -1,27 +1,26 @@
 //! `dyad publish FILE`: validates tasks, sends them to a run and counts the broker's confirms.
 
+pub(super) mod input;
 pub(super) mod sender;
 
-use std::io::Read;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use broker::ids::RunId;
 use broker::protocol::control::{RunPhase, RunState};
 use broker::topology::Topology;
 use clap::Args;
 use configs::RunConfig;
 use indicatif::{ProgressBar, ProgressStyle};
-use rollout::tasks::{MARK, TaskSource};
 
 use super::conversation::outcome_line;
 use super::task_fate::{self, Outcome, TaskFate};
-use super::task_rules::{Checked, Origin, Rules, validate_from};
+use super::task_rules::Rules;
 use super::{ended, select};
 use crate::base::fault::Usage;
 use crate::ledger::Inspector;
 use crate::run_folder::logs::printable;
 use crate::run_folder::{FolderError, RunFolder};
+use input::checked;
 use sender::{PublishedTasks, Sent, send};
 
 /// Time between two looks for outcomes.
@@ -142,18 +141,6 @@ fn is_paused(folder: &RunFolder) -> anyhow::Result<bool> {
     Ok(newest.phase == RunPhase::Paused)
 }
 
-/// Returns the tasks of a file or a data set. Each of them can be played.
-fn checked(file: &std::path::Path, config: Option<&RunConfig>, rules: &Rules) -> anyhow::Result<Vec<Checked>> {
-    let Some(source) = data_set(file) else {
-        return validate_from(&Origin::of_file(file), &read(file)?, rules);
-    };
-    let Some(mut found) = open(source, config)? else {
-        return validate_from(&Origin::default(), &[], rules);
-    };
-    let text = rows(&mut found)?;
-    validate_from(&Origin::of_rows(source, &found), &text, rules)
-}
-
 /// Prints the outcome of each task as soon as it has one. Ends with the run at the latest.
 async fn wait(folder: &RunFolder, mut waiting: Vec<String>) -> anyhow::Result<()> {
     let mut failed = 0;
@@ -192,53 +179,6 @@ fn find_folder(args: &PublishArgs) -> anyhow::Result<Option<RunFolder>> {
     }
 }
 
-/// Returns the name of a data set, if it has the form of tasks.source and no file has that name.
-fn data_set(file: &std::path::Path) -> Option<&str> {
-    let text = file.to_str()?;
-    let kinds = ["jsonl:", "parquet:", "arrow:", "hf:"];
-    let known = kinds.iter().any(|kind| text.starts_with(kind));
-    (known && !file.exists()).then_some(text)
-}
-
-fn open(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Option<TaskSource>> {
-    let tasks = match config {
-        Some(config) => config.tasks.on(source.to_owned()),
-        None => toml::Table::from_iter([("source".to_owned(), toml::Value::from(source))]).try_into()?,
-    };
-    TaskSource::open(&tasks, 0).map_err(|error| Usage::new(format!("{error:#}")).into())
-}
-
-/// Returns the tasks of a data set as lines, each once. Rows without ids get content ids later, so
-/// that they match no id of the run's own tasks or of another data set.
-fn rows(found: &mut TaskSource) -> anyhow::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    for task in found.rows() {
-        text.extend(broker::codec::encode_json(&task?));
-        text.push(b'\n');
-    }
-    Ok(text)
-}
-
-pub(super) fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    if file.as_os_str() == "-" {
-        std::io::stdin()
-            .lock()
-            .read_to_end(&mut text)
-            .context("cannot read standard input")?;
-    } else {
-        let unread = |error| Usage::new(format!("cannot read {}: {error}", file.display()));
-        text = rollout::tasks::read_unpacked(file).map_err(unread)?;
-    }
-    if text.starts_with(&[0x1f, 0x8b]) {
-        return Err(Usage::new(format!("{} is gzip: name the file .gz", file.display())).into());
-    }
-    if text.starts_with(MARK.as_bytes()) {
-        text.drain(..MARK.len());
-    }
-    Ok(text)
-}
-
 fn full_queue_note(refused: u64) -> String {
     match refused {
         0 => String::new(),
@@ -261,46 +201,7 @@ fn progress(tasks: usize) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::exit_code::render;
-    use crate::cli::task_rules::validate;
     use crate::ledger::Ledger;
-
-    #[test]
-    fn refused_line_or_row_is_named_with_its_file_and_field() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("more.jsonl");
-        let good = r#"{"prompt": "1+1=", "label": 2}"#;
-        std::fs::write(&path, format!("{good}\n\n{{\"prompt\": \"1+2=\", \"label\": \"x\"}}\n")).unwrap();
-        let text = include_str!("../../../configs/arithmetic.toml");
-        let config = RunConfig::parse(text, std::path::Path::new("a.toml")).unwrap();
-        let rules = Rules::of(&config).unwrap();
-        let said = |file: &str| render(&checked(file.as_ref(), Some(&config), &rules).unwrap_err());
-        let path = path.display().to_string();
-        let lines = said(&path);
-        assert!(
-            lines.starts_with(&format!("error: 1 of 2 lines of {path} are not tasks")),
-            "{lines}"
-        );
-        assert!(lines.contains("\n  line 3: the label is \"x\""), "{lines}");
-        let rows = said(&format!("jsonl:{path}"));
-        assert!(
-            rows.starts_with(&format!("error: 1 of 2 rows of jsonl:{path} are not tasks")),
-            "{rows}"
-        );
-        assert!(
-            rows.contains(&format!("\n  {path}, line 3: the label is \"x\"")),
-            "{rows}"
-        );
-        std::fs::write(&path, r#"{"prompt": [{"role": "user", "content": 5}], "label": 2}"#).unwrap();
-        let wanted = "prompt[0].content is 5: write a text";
-        for (name, place) in [
-            (path.clone(), "line 1: "),
-            (format!("jsonl:{path}"), "more.jsonl, line 1: "),
-        ] {
-            let said = said(&name);
-            assert!(said.contains(wanted) && said.contains(place), "{said}");
-        }
-    }
 
     #[test]
     fn pause_is_read_from_the_newest_state_of_an_agent() {
@@ -318,62 +219,5 @@ mod tests {
             ledger.adopt(RunState { seq, phase }).unwrap();
             assert_eq!(is_paused(&folder).unwrap(), paused, "{seq}");
         }
-    }
-
-    #[test]
-    fn data_set_is_recognised_by_its_prefix() {
-        for source in ["jsonl:a", "parquet:a", "arrow:a", "hf:a"] {
-            assert_eq!(data_set(std::path::Path::new(source)), Some(source));
-        }
-        for file in ["a.arrow", "arrow", "-"] {
-            assert_eq!(data_set(std::path::Path::new(file)), None, "{file}");
-        }
-    }
-
-    #[test]
-    fn byte_order_mark_is_not_published() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tasks.jsonl");
-        std::fs::write(&path, "\u{feff}{\"prompt\": \"o1\"}\n").unwrap();
-        let tasks = validate(&read(&path).unwrap(), &Rules::of_signal()).unwrap();
-        assert_eq!(tasks[0].body, br#"{"prompt": "o1"}"#.as_slice());
-    }
-
-    #[test]
-    fn packed_file_is_published_as_its_lines() {
-        let folder = tempfile::tempdir().unwrap();
-        // The line {"prompt": "o1"}, as `gzip -n` packs it.
-        let packed = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xab\x56\x2a\x28\xca\xcf\x2d\x28\x51\xb2\x52\x50\xca\x37\x54\xaa\xe5\x02\x00\x50\xb6\x46\x34\x11\x00\x00\x00";
-        let named = |name: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, packed).unwrap();
-            read(&path)
-        };
-        assert_eq!(named("a.jsonl.gz").unwrap(), b"{\"prompt\": \"o1\"}\n");
-        let error = render(&named("a.jsonl").unwrap_err());
-        assert!(error.contains("a.jsonl is gzip: name the file .gz"), "{error}");
-    }
-
-    #[test]
-    fn data_set_rows_need_no_ids_and_ignore_the_generator() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("more.jsonl");
-        std::fs::write(
-            &path,
-            "{\"prompt\": \"1+1=\", \"label\": 2}\n{\"prompt\": \"1+2=\", \"label\": 3}\n",
-        )
-        .unwrap();
-        let text = include_str!("../../../configs/arithmetic.toml");
-        let mut config = RunConfig::parse(text, std::path::Path::new("a.toml")).unwrap();
-        config.tasks.params.insert("max".into(), toml::Value::from(9));
-        let source = format!("jsonl:{}", path.display());
-        let found = rows(&mut open(&source, Some(&config)).unwrap().unwrap()).unwrap();
-        let lines: Vec<serde_json::Value> = found
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-            .map(|line| serde_json::from_slice(line).unwrap())
-            .collect();
-        assert_eq!(lines.len(), 2);
-        assert!(lines.iter().all(|line| line.get("id").is_none()), "{lines:?}");
     }
 }

@@ -173,7 +173,7 @@ pub fn validate_from(origin: &Origin<'_>, text: &[u8], rules: &Rules) -> anyhow:
         return Ok(tasks);
     }
     if problems.is_empty() {
-        return Err(Usage::new("it has no task")
+        return Err(Usage::new(format!("there is no task in the {}", origin.all))
             .hint("write one JSON object per line")
             .into());
     }

@@ -213,12 +213,12 @@ pub(crate) fn check_tokens(folder: &Path, shape: &ModelShape, text: &TextCodec) 
         return Ok(());
     };
     Err(Usage::new(format!(
-        "the tokenizer of {} has {} ids and the model {}: the first token without an embedding is {token:?}, id {id}",
+        "the tokenizer of {} has {} ids and the model {}: the first token without an embedding is {token:?}, id {id}; \
+         resize the model's embeddings to the tokenizer, or remove the tokens from tokenizer.json",
         folder.display(),
         text.vocab_size(),
         shape.vocab
     ))
-    .hint("resize the model's embeddings to the tokenizer, or remove the tokens from tokenizer.json")
     .into())
 }
 

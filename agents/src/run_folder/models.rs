@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use configs::{AgentConfig, ModelConfig, RunConfig};
+use configs::{AgentConfig, AgentName, ModelConfig, RunConfig};
 use rollout::hub_cache::{Cache, Kind, Name, name_in_url, no_folder};
 use serde::Deserialize;
 
@@ -157,6 +157,8 @@ pub fn commit(path: &Path, cache: &Cache) -> Option<String> {
 /// A model that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundModel {
+    /// The agent that has it.
+    pub agent: AgentName,
     /// Key path in the configuration, for example `agents.solver.model`.
     pub key: String,
     /// The value in the configuration.
@@ -175,6 +177,7 @@ pub fn found(config: &RunConfig, cache: &Cache) -> Vec<FoundModel> {
             return None;
         };
         Some(FoundModel {
+            agent: agent.clone(),
             key: format!("agents.{agent}.model"),
             model: path.clone(),
             folder: locate_in(path, Reads::of(settings), cache),

@@ -118,11 +118,25 @@ pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'stati
     for (key, source) in sources {
         if let Some(mut source) = source.map_err(|error| (key, error))? {
             source
-                .check(|task| task_check::check(config, workflow, task))
+                .check(|task| {
+                    check_size(config, task)?;
+                    task_check::check(config, workflow, task)
+                })
                 .map_err(|error| (key, of_generator(key, error)))?;
         }
     }
     Ok(())
+}
+
+/// Checks that a task of the run's own sources fits into a message, as published tasks do.
+fn check_size(config: &RunConfig, task: &Task) -> Result<(), String> {
+    let (size, limit) = (codec::encode_json(task).len(), config.run.message_cap);
+    match size as u64 <= limit.0 {
+        true => Ok(()),
+        false => Err(format!(
+            "it has {size} bytes and run.message_cap is {limit}: shorten the prompt or raise run.message_cap"
+        )),
+    }
 }
 
 /// Adds the key that decides about generated tasks: they have no file to correct.
@@ -175,5 +189,26 @@ mod tests {
         assert!(left > 0 && feed.exhausted());
         let why = feed.failure().unwrap();
         assert!(why.contains("tasks.jsonl, line 2: not JSON"), "{why}");
+    }
+
+    #[test]
+    fn rows_above_the_message_cap_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks.jsonl");
+        let text = include_str!("../../../configs/signal.toml");
+        let mut config = RunConfig::parse(text, Path::new("signal.toml")).unwrap();
+        config.tasks = config.tasks.on(format!("jsonl:{}", path.display()));
+        config.run.message_cap.0 = 16 << 10;
+        let built = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
+        let check = |note: &str| {
+            let row = format!("{{\"prompt\": \"o1\", \"label\": \"o1\", \"metadata\": {{\"note\": \"{note}\"}}}}\n");
+            std::fs::write(&path, row).unwrap();
+            check(&config, built.as_ref()).map_err(|(key, error)| format!("{key}: {error}"))
+        };
+        check(&"x".repeat(15 << 10)).unwrap();
+        let refused = check(&"x".repeat(17 << 10)).unwrap_err();
+        for part in ["tasks.source: ", "tasks.jsonl, line 1", "run.message_cap is 16 KiB"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
     }
 }

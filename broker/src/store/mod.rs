@@ -86,6 +86,11 @@ pub enum StoreError {
     /// A retry does not help: a file of ours, or the certificate of one side, must be changed.
     #[error("the store cannot be used: cannot speak TLS with Redis at {url}: {reason}")]
     Tls { url: String, reason: String },
+    /// A retry does not help: the URL must be changed, or the users of Redis.
+    #[error(
+        "Redis at {url} refuses the login: {reason}; correct the user and the password in run.state, --state or DYAD_STATE"
+    )]
+    Login { url: String, reason: String },
 }
 
 /// Progress of open groups.

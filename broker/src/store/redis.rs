@@ -79,8 +79,9 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError::Unknown`] if no server answers there: try again. [`StoreError::Tls`] if a
-    /// certificate or one of our files must be changed. [`StoreError::Unusable`] if the URL, the
-    /// password or the server itself must be changed. No error shows the password.
+    /// certificate or one of our files must be changed. [`StoreError::Login`] if the user or
+    /// the password must be changed. [`StoreError::Unusable`] if the URL or the server itself must
+    /// be changed. No error shows the password.
     pub async fn connect(url: &str, run: &RunId, options: RedisOptions) -> Result<Arc<Self>, StoreError> {
         let shown = error::redact(url);
         let client = client::client(url, &shown, &options)?;

@@ -20,6 +20,13 @@ fn unusable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     }
 }
 
+fn refused<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
+    match answer {
+        Err(error @ StoreError::Login { .. }) => error.to_string(),
+        other => panic!("the login must be refused: {other:?}"),
+    }
+}
+
 /// Repeats a step until it is answered, like the store's users.
 async fn until_known<T, F: Future<Output = Result<T, StoreError>>>(
     mut step: impl FnMut() -> F,
@@ -238,18 +245,18 @@ async fn bad_credentials_are_explained_without_the_password() {
     let url = redis.server.url();
     let secret = url.split([':', '@']).nth(2).unwrap().to_owned();
     let wrong = url.replace(&secret, "wr0ng-secret");
-    let text = unusable(RedisStore::connect(&wrong, &run(), options()).await);
+    let text = refused(RedisStore::connect(&wrong, &run(), options()).await);
     assert!(
-        text.contains("user and password") && !text.contains("wr0ng-secret"),
+        text.contains("the user and the password") && !text.contains("wr0ng-secret"),
         "{text}"
     );
     let without = url.replace(&format!(":{secret}@"), "");
     let lacking = RedisStore::connect(&without, &run(), options()).await;
     let text = match lacking {
-        Ok(store) => unusable(store.claim(group(1), "x", attempt(7), None).await),
-        refused => unusable(refused),
+        Ok(store) => refused(store.claim(group(1), "x", attempt(7), None).await),
+        none => refused(none),
     };
-    assert!(text.contains("user and password"), "{text}");
+    assert!(text.contains("the user and the password"), "{text}");
 
     let () = redis
         .raw_command(&[

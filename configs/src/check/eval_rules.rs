@@ -75,6 +75,12 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             "is not a finite number: write for example 0.2",
         );
     }
+    report.when(
+        eval.stop_at.is_some_and(|value| !(value > 0.0 && value <= 1.0)),
+        "eval.stop_at",
+        &[],
+        "is not a share of conversations: write a number above 0, at most 1",
+    );
     report.when(eval.votes == Some(0), "eval.votes", &[], "is 0: write 1 or more");
     report.when(
         eval.pool.is_some_and(|size| size < 2),

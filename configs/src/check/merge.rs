@@ -3,7 +3,9 @@
 use toml::{Table, Value};
 
 use super::reading::at;
-use crate::Problem;
+use crate::{JUDGE, Problem};
+
+const JUDGE_TIMEOUT: &str = "60s";
 
 /// The places where the values of a merged table were written.
 #[derive(Debug, Default)]
@@ -47,6 +49,18 @@ pub(super) fn agent_defaults(table: &mut Table) -> (Origins, Vec<Problem>) {
         None => {}
     }
     (origins, problems)
+}
+
+/// Gives each judge without a timeout its default, which is longer than that of other graders.
+pub(super) fn judge_timeouts(table: &mut Table) {
+    let Some(Value::Table(graders)) = table.get_mut("graders") else {
+        return;
+    };
+    for grader in graders.iter_mut().filter_map(|(_, grader)| grader.as_table_mut()) {
+        if grader.get("kind").and_then(Value::as_str) == Some(JUDGE) && !grader.contains_key("timeout") {
+            grader.insert("timeout".into(), Value::String(JUDGE_TIMEOUT.into()));
+        }
+    }
 }
 
 fn not_a_table(path: &str) -> Problem {

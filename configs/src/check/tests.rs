@@ -221,7 +221,7 @@ fn the_run_must_make_sense() {
             ("source = \"generator:signal\"", "source = \"signal\"\nlimit = 0"),
             (
                 "[graders.answer]\nkind = \"exact\"",
-                "[graders.answer]\nkind = \"exakt\"\n[eval]\nevery = 5\nsource = \"queue\"\ntasks = 0\npool = 100\nvotes = 4",
+                "[graders.answer]\nkind = \"exakt\"\n[eval]\nevery = 5\nsource = \"queue\"\ntasks = 0\npool = 100\nvotes = 4\nstop_at = 2.0",
             ),
         ],
         &[
@@ -237,6 +237,7 @@ fn the_run_must_make_sense() {
             ("eval.tasks", "1 or more"),
             ("eval.pool", "solve-verify"),
             ("eval.votes", "solo"),
+            ("eval.stop_at", "at most 1"),
         ],
     );
     for (broker, state) in [

@@ -36,6 +36,7 @@ pub use chat_log::ChatLog;
 pub use codec::TextCodec;
 pub use speech::Speech;
 pub use stream::TextStream;
+pub use template::check_template;
 
 /// Checks that messages hold no image, for an agent that reads only text.
 ///
@@ -65,6 +66,8 @@ pub enum TextError {
     NoTemplate { folder: PathBuf },
     #[error("cannot read the chat template {path}: set agents.NAME.chat_template to a Jinja file")]
     ChatTemplate { path: PathBuf, source: std::io::Error },
+    #[error("the chat template is not valid Jinja: {message}")]
+    Jinja { message: String },
     #[error("the chat template rejects these messages: {message}")]
     Template { message: String },
     #[error("a message has the role {role:?}: use system, user, assistant or tool")]

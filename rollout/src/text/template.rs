@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::path::Path;
 
 use broker::protocol::turn::Message;
 use minijinja::value::{Kwargs, Rest};
@@ -35,6 +36,18 @@ pub(super) struct ChatTemplate {
     texts: SpecialTexts,
     /// Variables that are the same for every rendering.
     args: Value,
+}
+
+/// Checks that the file of an agent's `chat_template` compiles.
+///
+/// # Errors
+/// [`TextError::ChatTemplate`] and [`TextError::Jinja`].
+pub fn check_template(path: &Path) -> Result<(), TextError> {
+    let source = std::fs::read_to_string(path).map_err(|source| TextError::ChatTemplate {
+        path: path.to_owned(),
+        source,
+    })?;
+    ChatTemplate::new(&source, SpecialTexts::default(), None).map(drop)
 }
 
 impl ChatTemplate {
@@ -79,11 +92,14 @@ impl ChatTemplate {
     fn compile(&mut self, name: &'static str, source: &str) -> Result<(), TextError> {
         let source = plain_blocks(&source.replace("\r\n", "\n"));
         if source.len() > SOURCE {
-            return Err(TextError::Template {
+            return Err(TextError::Jinja {
                 message: format!("it has {} bytes; the limit is {SOURCE}", source.len()),
             });
         }
-        deep(|| self.environment.add_template_owned(name, source))?.map_err(|e| failed(&e))
+        let compiled = deep(|| self.environment.add_template_owned(name, source))?;
+        compiled.map_err(|error| TextError::Jinja {
+            message: error.to_string(),
+        })
     }
 
     /// Adds variables for every rendering (`chat_template_kwargs` in other programs). The check of

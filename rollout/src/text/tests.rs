@@ -193,10 +193,7 @@ fn errors_name_the_fault_of_a_folder() {
     std::fs::write(folder.path().join("tokenizer_config.json"), "{}").unwrap();
     let template = |text: &str| std::fs::write(folder.path().join("chat_template.jinja"), text).unwrap();
     template("{% for %}");
-    assert!(matches!(
-        TextCodec::open(folder.path()),
-        Err(TextError::Template { .. })
-    ));
+    assert!(matches!(TextCodec::open(folder.path()), Err(TextError::Jinja { .. })));
     template("{{ strftime_now('%Y') }}{{ messages[-1].content }}");
     assert!(
         TextCodec::open(folder.path())

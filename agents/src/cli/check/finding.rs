@@ -66,6 +66,8 @@ impl fmt::Display for Finding {
 mod tests {
     use std::path::PathBuf;
 
+    use configs::AgentName;
+
     use super::*;
     use crate::run_folder::models::NotHere;
 
@@ -73,6 +75,7 @@ mod tests {
     fn model_finding_names_the_place_or_what_is_missing() {
         let described = |model: &str, folder: Result<&str, &str>, reads: Reads| {
             let found = FoundModel {
+                agent: AgentName::new("a").unwrap(),
                 key: "agents.a.model".into(),
                 model: model.into(),
                 folder: folder.map(PathBuf::from).map_err(|why| NotHere::Absent {

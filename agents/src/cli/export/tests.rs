@@ -41,7 +41,9 @@ fn shard_size_has_the_units_of_hugging_face_too() {
     ] {
         assert_eq!(shard_size(text), Ok(ByteSize(bytes)), "{text}");
     }
-    assert!(shard_size("5 GX").is_err());
+    for text in ["5 GX", "0", "0GB"] {
+        assert!(shard_size(text).is_err(), "{text}");
+    }
 }
 
 /// Returns the logits of the exported folder, read by the agent's own loader.

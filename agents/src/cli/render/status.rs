@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use broker::protocol::control::Heartbeat;
+use broker::protocol::control::{Heartbeat, RunPhase};
 use serde_json::Value;
 
 use super::table::{Align, Table};
@@ -97,6 +97,7 @@ fn agents(status: &Status, steps: u64) -> String {
         let of_beat = |value: fn(&Heartbeat) -> String| beat.map_or_else(|| "-".to_owned(), value);
         let phase = match beat {
             Some(beat) if !beat.holding.is_empty() => "holding".into(),
+            Some(beat) if beat.phase == RunPhase::Running && beat.run.phase == RunPhase::Paused => "paused".into(),
             Some(beat) => format!("{:?}", beat.phase).to_lowercase(),
             None => "silent".into(),
         };

@@ -5,7 +5,7 @@ use broker::bus::{Bus, Outgoing, verified};
 use broker::codec;
 use broker::ids::WeightVersion;
 use broker::protocol::Kind;
-use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
+use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat, RunPhase};
 use broker::topology::Topology;
 
 use super::*;
@@ -83,7 +83,7 @@ async fn live_run_is_shown() {
     let metrics = last_metrics(&folder).unwrap();
     let mut state = live.listen().await;
     state.take_rates(&metrics.rates);
-    let status = Status {
+    let mut status = Status {
         run: folder.run().to_string(),
         live: Some(state),
         waits: Vec::new(),
@@ -118,6 +118,12 @@ async fn live_run_is_shown() {
     );
     let json = serde_json::to_value(&status).unwrap();
     assert_eq!(json["live"]["agents"]["a"]["ready"], 3);
+    if let Some(a) = status.live.as_mut().and_then(|live| live.agents.get_mut("a")) {
+        a.run.phase = RunPhase::Paused;
+    }
+    let text = render::status::render(&status, 400);
+    let a = text.lines().find(|line| line.starts_with("a ")).unwrap();
+    assert_eq!(a.split_whitespace().nth(1), Some("paused"), "{text}");
 }
 
 #[test]

@@ -6,6 +6,8 @@ use configs::RunConfig;
 
 use super::listener::LiveState;
 
+const PAUSED: &str = "waits for `dyad resume`: the run is paused";
+
 /// Returns one line for each agent, then one for each coordinator: its name and what it does.
 #[must_use]
 pub(super) fn waits(live: &LiveState, config: &RunConfig) -> Vec<(String, String)> {
@@ -42,6 +44,9 @@ impl Around<'_> {
         if requested > 0 {
             return format!("generates {} for the coordinator", count(requested, "turn"));
         }
+        if beat.run.phase == RunPhase::Paused {
+            return PAUSED.into();
+        }
         match (self.live.coordinators.is_empty(), self.batch(name)) {
             (true, _) => "waits for a coordinator: none sends heartbeats".into(),
             (_, None) => "waits for the coordinator to request turns".into(),
@@ -75,7 +80,7 @@ impl Around<'_> {
         let absent = self.agents(|beat| beat.is_none_or(|beat| !beat.serving));
         match beat.phase {
             RunPhase::Closed => return "has finished".into(),
-            RunPhase::Paused => return "waits for `dyad resume`: the run is paused".into(),
+            RunPhase::Paused => return PAUSED.into(),
             RunPhase::Starting if absent.is_empty() => return "starts".into(),
             RunPhase::Starting => return format!("starts; waits for {} to serve", absent.join(", ")),
             RunPhase::Running | RunPhase::Draining => {}

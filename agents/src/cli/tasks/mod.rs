@@ -131,7 +131,7 @@ impl DeadArgs {
             };
             return Ok(Order::Change(Change {
                 letter: letter.clone(),
-                edited: self.edit.as_deref().map(publish::read).transpose()?,
+                edited: self.edit.as_deref().map(publish::input::read).transpose()?,
                 as_id: self.as_id.clone(),
                 rules: task_rules::Rules::of(&folder.config()?)?,
                 published: folder.published(),

@@ -21,7 +21,7 @@ use crate::turn::tasks::{Candidate, Feed};
 pub(crate) use admitting::Admitting;
 pub(crate) use claims::Claiming;
 
-/// Reservations per frame at most.
+/// The most reservations of a frame.
 const RESERVES_PER_FRAME: usize = 64;
 /// Time after which a refused reservation is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -61,6 +61,23 @@ pub(crate) struct Answered {
     pub next: Vec<GroupId>,
     /// Groups that every ledger has, to be claimed.
     pub claims: Vec<(GroupId, Admitting)>,
+}
+
+/// Splits requests into frames of at most [`RESERVES_PER_FRAME`] requests and `cap` bytes of tasks.
+/// A larger task is alone in its frame.
+fn frames(requests: Vec<Reserve>, cap: usize) -> impl Iterator<Item = Vec<Reserve>> {
+    let mut rest = requests.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let mut frame = vec![rest.next()?];
+        let mut bytes = frame[0].body.len();
+        while frame.len() < RESERVES_PER_FRAME
+            && let Some(next) = rest.next_if(|next| bytes + next.body.len() <= cap)
+        {
+            bytes += next.body.len();
+            frame.push(next);
+        }
+        Some(frame)
+    })
 }
 
 impl Admission {
@@ -209,15 +226,12 @@ impl Admission {
                 by_agent.entry(agent.clone()).or_default().push(request);
             }
         }
-        let mut frames = Vec::new();
+        let mut all = Vec::new();
         for (agent, mut list) in by_agent {
             list.sort_by_key(|reserve| reserve.order);
-            frames.extend(
-                list.chunks(RESERVES_PER_FRAME)
-                    .map(|chunk| (agent.clone(), chunk.to_vec())),
-            );
+            all.extend(frames(list, env.bundle_cap()).map(|frame| (agent.clone(), frame)));
         }
-        frames
+        all
     }
 
     /// Takes an agent's answers to requests for room.

@@ -88,3 +88,22 @@ async fn an_owner_that_lives_keeps_its_group() {
     );
     assert!(admission.is_idle());
 }
+
+#[test]
+fn requests_are_split_by_number_and_by_bytes() {
+    let request = |bytes: usize| Reserve {
+        group: GroupId::new(&RunId::new("r").unwrap(), "t"),
+        task: "t".into(),
+        order: 0,
+        body: vec![0; bytes],
+        seal: None,
+    };
+    let lengths = |sizes: &[usize]| {
+        let requests = sizes.iter().map(|size| request(*size)).collect();
+        frames(requests, 100).map(|frame| frame.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(lengths(&[]), [0; 0]);
+    assert_eq!(lengths(&[1; 65]), [64, 1]);
+    assert_eq!(lengths(&[50, 50, 1]), [2, 1]);
+    assert_eq!(lengths(&[500, 60, 60, 40]), [1, 1, 2]);
+}

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::symlink;
 
-use configs::{AgentName, EngineKind};
+use configs::EngineKind;
 
 use super::*;
 

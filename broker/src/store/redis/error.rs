@@ -51,6 +51,12 @@ pub(super) fn of(shown: &str, error: &RedisError) -> StoreError {
     if let Some(reason) = refusal(error) {
         return no_tls(shown, &reason);
     }
+    if is_login(error) {
+        return StoreError::Login {
+            url: shown.to_owned(),
+            reason: error.to_string(),
+        };
+    }
     // Redis without TLS reads a handshake as the beginning of a command and waits for its end.
     let silent = shown.starts_with("rediss:") && error.is_timeout();
     let advice = if silent {
@@ -79,13 +85,19 @@ fn unusable(shown: &str, error: &RedisError) -> StoreError {
     StoreError::Unusable(format!("{shown}: {text}{advice}"))
 }
 
+/// Returns true if Redis refuses the user or the password. Servers before 7 hide the code of a
+/// script's error in its text.
+fn is_login(error: &RedisError) -> bool {
+    let text = error.to_string();
+    let is = |code: &str| error.code() == Some(code) || text.contains(code);
+    error.kind() == ErrorKind::AuthenticationFailed || is("NOAUTH") || is("WRONGPASS")
+}
+
 /// Returns the remedy for an error's code. Servers before 7 hide the code of a script's error in
 /// its text.
 fn advice(error: &RedisError, text: &str) -> &'static str {
     let is = |code: &str| error.code() == Some(code) || text.contains(code);
-    if error.kind() == ErrorKind::AuthenticationFailed || is("NOAUTH") || is("WRONGPASS") {
-        "; give the right user and password in the URL"
-    } else if is("OOM") {
+    if is("OOM") {
         "; it is full: raise its maxmemory, or give dyad its own Redis"
     } else if is("MISCONF") {
         "; it cannot write to its disk: free space there and look into its log"
@@ -143,5 +155,8 @@ mod tests {
         );
         assert!(matches!(old, StoreError::Unusable(text) if text.contains("delete that key")));
         assert!(matches!(of("BUSY", "running a script"), StoreError::Unknown(_)));
+        for code in ["NOAUTH", "WRONGPASS"] {
+            assert!(matches!(of(code, "refused"), StoreError::Login { .. }), "{code}");
+        }
     }
 }

@@ -105,7 +105,7 @@ impl RedisStore {
         let answer: Result<Vec<String>, _> = self.within(command.query_async(&mut connection)).await;
         match answer {
             Ok(pair) => Ok(pair.into_iter().nth(1).unwrap_or_default()),
-            Err(StoreError::Unusable(_) | StoreError::Tls { .. }) => Ok(String::new()),
+            Err(StoreError::Unusable(_) | StoreError::Tls { .. } | StoreError::Login { .. }) => Ok(String::new()),
             Err(error) => Err(error),
         }
     }

@@ -23,10 +23,20 @@ max_context = 9
         problems(&[("[defaults.agent]", &good)])
     };
     assert_eq!(with("", ""), Vec::<String>::new());
+    assert_eq!(
+        with("timeout = \"60s\"", ""),
+        Vec::<String>::new(),
+        "a judge has time by default"
+    );
     for (from, to, begins, says) in [
         ("remote:judge-1", "remote:", "graders.remote.kind", "is not a name"),
         ("remote:judge-1", "remote:a.b", "graders.remote.kind", "is not a name"),
-        ("timeout = \"60s\"", "", "graders.model.timeout", "needs time"),
+        (
+            "timeout = \"60s\"",
+            "timeout = \"2s\"",
+            "graders.model.timeout",
+            "needs time",
+        ),
         ("judge = {", "# judge = {", "graders.model.judge", "is missing"),
         ("https://host", "ftp://host", "graders.model.judge.url", "up to /v1"),
         (

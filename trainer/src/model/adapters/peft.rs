@@ -65,10 +65,27 @@ fn is_off(name: &str, value: &Value) -> bool {
 /// Reads an adapter of a model of `shape`, in f32 on the CPU.
 ///
 /// # Errors
-/// [`ModelError::Io`], [`ModelError::Format`] when it does not fit the model,
-/// [`ModelError::NotFinite`], and [`ModelError::Unsupported`] with the name of a setting that plain
-/// LoRA does not have.
+/// The same as for [`check`], and [`ModelError::NotFinite`].
 pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
+    let (lora, layout, mut file) = open(folder, shape)?;
+    let weights = Weights::of_layout(layout, Device::Cpu, Kind::Float)?;
+    for spec in weights.params() {
+        file.read(&stored(spec), &mut weights.view(&spec.name)?)?;
+    }
+    Ok((lora, weights))
+}
+
+/// Checks that `folder` holds an adapter of a model of `shape`. Reads no weights.
+///
+/// # Errors
+/// [`ModelError::Io`], [`ModelError::Format`] when it does not fit the model, and
+/// [`ModelError::Unsupported`] with the name of a setting that plain LoRA does not have.
+pub fn check(folder: &Path, shape: &ModelShape) -> Result<()> {
+    open(folder, shape).map(drop)
+}
+
+/// Opens an adapter's file and checks that it has every parameter in its shape.
+fn open(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Arc<Layout>, TensorFile)> {
     let path = folder.join(CONFIG);
     let config: AdapterConfig = json_file::read(&path)?;
     if config.peft_type != "LORA" {
@@ -81,7 +98,7 @@ pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
         return Err(ModelError::unsupported(format!("an adapter with {name} = {value}")));
     }
     let path = folder.join(TENSORS);
-    let mut file = TensorFile::open(&path)?;
+    let file = TensorFile::open(&path)?;
     let rank = config.r;
     let lora = LoraShape {
         rank,
@@ -112,11 +129,7 @@ pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
             )));
         }
     }
-    let weights = Weights::of_layout(layout, Device::Cpu, Kind::Float)?;
-    for spec in weights.params() {
-        file.read(&stored(spec), &mut weights.view(&spec.name)?)?;
-    }
-    Ok((lora, weights))
+    Ok((lora, layout, file))
 }
 
 /// The name of a parameter in PEFT's file.

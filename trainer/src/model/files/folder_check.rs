@@ -5,10 +5,9 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 
 use super::json_file;
-use super::tensor_header::Header;
-use super::weight_files::weight_files;
+use super::load::{agree, files_of};
 use crate::model::error::Result;
-use crate::model::shape::ModelShape;
+use crate::model::shape::{Layout, ModelShape};
 
 /// The part of a model's folder to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,21 +17,19 @@ pub enum Checked {
     NoWeights,
 }
 
-/// Checks that the folder's `config.json` and `tokenizer.json` can be read, and that its weight
-/// files are as long as their headers say.
+/// Checks that the folder's `config.json` and `tokenizer.json` can be read, that its weight files
+/// are as long as their headers say, and that they hold the parameters that `config.json`
+/// describes. Returns the model's shape.
 ///
 /// # Errors
 /// The first fault, with the file and the fix.
-pub fn check_folder(folder: &Path, part: Checked) -> Result<()> {
-    ModelShape::load(folder)?;
+pub fn check_folder(folder: &Path, part: Checked) -> Result<ModelShape> {
+    let shape = ModelShape::load(folder)?;
     json_file::read::<IgnoredAny>(&folder.join("tokenizer.json"))?;
-    if part == Checked::NoWeights {
-        return Ok(());
+    if part == Checked::Whole {
+        agree(&Layout::of(&shape), &files_of(folder)?, folder)?;
     }
-    for path in weight_files(folder)? {
-        Header::of_file(&path)?;
-    }
-    Ok(())
+    Ok(shape)
 }
 
 #[cfg(test)]

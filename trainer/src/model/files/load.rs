@@ -111,7 +111,7 @@ impl Weights {
 }
 
 /// Opens the files of a folder's weights.
-fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
+pub(super) fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
     weight_files(folder)?
         .iter()
         .map(|path| TensorFile::open(path))
@@ -119,7 +119,7 @@ fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
 }
 
 /// Checks that the files have every parameter of the model in its shape, and no others.
-fn agree(layout: &Layout, files: &[TensorFile], folder: &Path) -> Result<()> {
+pub(super) fn agree(layout: &Layout, files: &[TensorFile], folder: &Path) -> Result<()> {
     let mut missing: BTreeSet<&str> = layout.params().iter().map(|spec| spec.name.as_str()).collect();
     for file in files {
         refuse_unknown(layout, file, folder)?;

@@ -1,13 +1,12 @@
 //! The header of a safetensors file: its tensors, and the length of the file.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use safetensors::tensor::Metadata;
 
 use super::atomic_write::io;
-use super::regular_file::{POINTER, format, pointer, require};
+use super::regular_file::{POINTER, format, pointer};
 use crate::model::error::Result;
 
 pub(super) struct Header {
@@ -17,17 +16,6 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the header of a file, and none of its values.
-    ///
-    /// # Errors
-    /// The same as for [`Self::read`], and [`crate::model::ModelError::Io`].
-    pub(super) fn of_file(path: &Path) -> Result<Self> {
-        require(path)?;
-        let file = File::open(path).map_err(io("opening", path))?;
-        let length = file.metadata().map_err(io("opening", path))?.len();
-        Self::read(file, length, path)
-    }
-
     /// Reads the header from the start of a file of `length` bytes.
     ///
     /// # Errors
