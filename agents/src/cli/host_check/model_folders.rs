@@ -1,5 +1,5 @@
-//! Models, adapters, tokenizers and chat templates of this machine that cannot be read or do not fit
-//! together.
+//! Models, adapters, tokenizers and chat templates of this machine that cannot be read or do not
+//! fit together.
 
 use std::path::Path;
 
@@ -71,7 +71,8 @@ fn problem(path: String, error: &anyhow::Error) -> Problem {
 mod tests {
     use std::path::PathBuf;
 
-    use configs::{AgentName, LoraConfig, ModelConfig};
+    use configs::{AgentName, LoraConfig, ModelConfig, TokenizerConfig};
+    use rollout::text::make::write_tokenizer;
     use trainer::model::Weights;
 
     use super::*;
@@ -138,8 +139,7 @@ mod tests {
         assert!(said.starts_with("agents.b.model: ") && said.contains("12"), "{said}");
 
         let host = Host::new();
-        let tokens = "{\"added_tokens_decoder\": {\"9999\": {\"content\": \"<far>\"}},";
-        host.replace("tokenizer_config.json", "{", tokens);
+        write_tokenizer(&host.folder, &TokenizerConfig::Bytes).unwrap();
         let said = host.said();
         assert!(said.contains("resize the model's embeddings"), "{said}");
 
