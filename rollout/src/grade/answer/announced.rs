@@ -1,32 +1,12 @@
 //! Finds the answers that a text announces: `The answer is 5`, `Answer: 5`, `Respuesta: 5`.
 
-use super::announcing::places;
-use super::delimited;
+use super::announcing::{is_asked, places};
+use super::tidy::is_emoji;
+use super::{delimited, sentence};
 use crate::grade::normal::names::PLAIN;
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
 const MOST_WORDS: usize = 5;
-/// Verbs between the subject of a sentence and its value.
-const VERBS: [&str; 16] = [
-    " is ",
-    " are ",
-    " was ",
-    " were ",
-    " has ",
-    " have ",
-    " had ",
-    " will be ",
-    " equals ",
-    " costs ",
-    " gets ",
-    " needs ",
-    " spent ",
-    " pays ",
-    " earns ",
-    " makes ",
-];
-/// Longest subject of such a sentence, in bytes.
-const SUBJECT: usize = 60;
 /// Most announcements that are looked at.
 const MOST: usize = 48;
 
@@ -106,7 +86,9 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for place in places(text).into_iter().rev().take(MOST) {
         let behind = text.get(place.end..until);
-        found.extend(behind.and_then(|behind| json_value(&text[..place.end], behind).or_else(|| said(behind))));
+        let line = behind.and_then(|behind| json_value(&text[..place.end], behind).or_else(|| said(behind)));
+        let asked = |line: &&str| line.ends_with('?') && is_asked(&text[..place.start]);
+        found.extend(line.filter(|line| !asked(line)));
         until = place.start;
     }
     found
@@ -136,19 +118,32 @@ fn json_value<'a>(before: &str, behind: &'a str) -> Option<&'a str> {
 fn said(behind: &str) -> Option<&str> {
     let mut rest = behind;
     loop {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c));
+        let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c) || is_emoji(c);
+        rest = rest.trim_start_matches(mark);
         rest = without_leading(rest);
         if let Some(formula) = delimited::set_off(rest) {
             return Some(formula);
         }
         let whole = rest.lines().next()?;
-        let line = whole.split(". ").next()?.trim_end_matches(['.', ' ', '*', '_', '。']);
+        let ends = |c: char| ['.', ' ', '*', '_', '。'].contains(&c) || is_emoji(c);
+        let line = whole.split(". ").next()?.split("<br").next()?.trim_end_matches(ends);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
-            return Some(without_subject(without_leading(line))).filter(|line| !line.is_empty());
+            let line = without_shout(without_leading(line));
+            let last = !rest[line.as_ptr().addr() - rest.as_ptr().addr() + line.len()..]
+                .contains(|c: char| c.is_ascii_digit());
+            let value = sentence::value(line).filter(|_| last);
+            return Some(value.unwrap_or(line)).filter(|line| !line.is_empty());
         }
         rest = &rest[whole.len()..];
     }
+}
+
+/// Removes the exclamation marks behind a word: `18 apples!` has no factorial.
+fn without_shout(line: &str) -> &str {
+    let calm = line.trim_end_matches(['!', ' ', '*']);
+    let letters = calm.chars().rev().take_while(|c| c.is_alphabetic()).count();
+    if letters > 1 { calm } else { line }
 }
 
 /// Returns the `5` of `therefore 5`.
@@ -159,27 +154,6 @@ fn without_leading(mut line: &str) -> &str {
         line = rest.trim_start_matches([' ', '*', '_']);
     }
     line
-}
-
-/// Returns the value of a short sentence: the `**10** apples` of `Tim has **10** apples`.
-fn without_subject(line: &str) -> &str {
-    let begins = |words: &str| {
-        words
-            .split_whitespace()
-            .next()
-            .is_some_and(|word| is_word(without_marks(word)))
-    };
-    let value = |behind: &str| {
-        let bare = behind.trim_start_matches(['*', '_', '$', '-', '(', '\\']);
-        bare.starts_with(|c: char| c.is_ascii_digit()) || behind.starts_with("$\\") || behind.starts_with("\\(\\")
-    };
-    let sentence = VERBS.iter().find_map(|verb| {
-        let (subject, behind) = line.split_once(verb)?;
-        let has_no_value =
-            subject.len() <= SUBJECT && !subject.contains(|c: char| c.is_ascii_digit() || "$\\,".contains(c));
-        (has_no_value && begins(subject) && value(behind)).then_some(behind)
-    });
-    sentence.unwrap_or(line)
 }
 
 /// Returns true if a line reads as an answer. It begins like a formula, or it is a few words that
@@ -203,14 +177,14 @@ pub(crate) fn reads(line: &str) -> bool {
 }
 
 /// Removes brackets, quotes, punctuation and marks of bold type.
-fn without_marks(word: &str) -> &str {
+pub(super) fn without_marks(word: &str) -> &str {
     word.trim_matches([
         '(', ')', '"', '\'', '“', '”', '*', '_', ',', '.', ';', ':', '!', '?', '…', '—', '–', '-',
     ])
 }
 
 /// Returns true for two or more letters that are not the name of a function.
-fn is_word(word: &str) -> bool {
+pub(super) fn is_word(word: &str) -> bool {
     let letters = word.chars().count() >= 2 && word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '’');
     letters && !PLAIN.contains(&word)
 }

@@ -1,6 +1,7 @@
 //! Reads the words after a number: some may be dropped, some change the number.
 
 use super::aside::without_aside;
+use super::phrase::before_phrase;
 use crate::grade::normal::names::{PLAIN, is_mathematics};
 use crate::grade::normal::scale::{changes as changes_number, is_scale};
 
@@ -11,7 +12,7 @@ const REASONS: [&str; 3] = ["because", "since", "as"];
 /// Returns `None` if no words follow a number, or if they change it: `3 times 5`, `2 hours and 30
 /// minutes`.
 pub(crate) fn without_prose(line: &str) -> Option<&str> {
-    if let Some(cut) = without_aside(line) {
+    if let Some(cut) = without_aside(line).or_else(|| before_phrase(line)) {
         return Some(without_words(cut).unwrap_or(cut));
     }
     without_words(line)

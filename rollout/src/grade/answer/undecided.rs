@@ -55,7 +55,7 @@ pub(crate) fn ends_undecided(text: &str, candidates: &[Candidate<'_>]) -> bool {
 
 /// Returns true for a value that goes on to no other value: `12x`, `18 or 20`, `9 * 2 = 19`.
 fn is_other(text: &str) -> bool {
-    let lower = text.to_ascii_lowercase();
+    let lower = text.to_ascii_lowercase().replace("in total", "");
     let mut words = lower
         .split(|c: char| !c.is_alphabetic())
         .filter(|word| !word.is_empty());
@@ -74,11 +74,12 @@ fn is_other(text: &str) -> bool {
         // `12 times` answers how often, and `12 less` by how much.
         [_] => {
             let changing = |word: &str| (changes(word) && !["times", "less"].contains(&word)) || PLAIN.contains(&word);
-            is_factor(begun) || words.any(changing)
+            is_factor(begun) || words.clone().any(changing)
         }
         several => differ(several),
     };
-    !goes_on && (another || (number && changed))
+    let wrong = words.any(|word| ["wrong", "incorrect"].contains(&word));
+    (!goes_on || wrong) && (another || (number && changed))
 }
 
 /// Returns true if a number at the beginning of a text is a fraction or multiplies a name: `1/12`,
@@ -154,6 +155,8 @@ mod tests {
             "12 oder 13",
             "12 and a half",
             "12 squared",
+            "12 to 20 in total",
+            "12 for the 3 books, which is wrong",
         ] {
             assert!(is_other(text), "{text}");
         }

@@ -43,6 +43,7 @@ use self::budget::LONGEST;
 pub(super) use self::compare::equal;
 #[cfg(test)]
 use self::compare::equal_within;
+use self::expr::Expr;
 pub(super) use self::quantity::{Quantity, whole};
 use super::answer::last_row;
 use super::answer::listed::listed;
@@ -64,7 +65,9 @@ const FEW_WORDS: usize = 2;
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let Some(label) = read_label(label) else { return false };
     let text = narrow_numbers(text);
-    readings(&text).iter().any(|answer| equal(&answer.text, &label))
+    let rounded = label::rounded(&label);
+    let is_label = |answer: &str| equal(answer, &label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
+    readings(&text).iter().any(|answer| is_label(&answer.text))
 }
 
 /// Returns true if both texts have an answer and the answers are equal.
@@ -77,6 +80,14 @@ pub(super) fn is_same(a: &str, b: &str) -> bool {
 /// Returns true if the label is a number, or a text that is neither blank nor too long.
 pub(super) fn is_label(label: &Value) -> bool {
     read_label(label).is_some_and(|text| text.split_whitespace().nth(MOST_WORDS).is_none())
+}
+
+/// Returns true for a formula that divides by zero, so that nothing equals it.
+pub(super) fn divides_by_zero(text: &str) -> bool {
+    match Answer::parse(text, Side::Label) {
+        Answer::Value(Expr::Quotient(_, below), _) => below.value(&|_| f64::NAN).is_some_and(|below| below.is_zero()),
+        _ => false,
+    }
 }
 
 /// Returns the answer that a label holds: behind `####`, in a box or a tag, announced, or the
