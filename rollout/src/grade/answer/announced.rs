@@ -11,7 +11,11 @@ const MOST_WORDS: usize = 5;
 const MOST: usize = 48;
 
 /// Words before an answer that say nothing about it.
-const LEADING: [&str; 12] = [
+const LEADING: [&str; 16] = [
+    "probably",
+    "likely",
+    "definitely",
+    "certainly",
     "therefore",
     "thus",
     "hence",
@@ -126,7 +130,7 @@ fn said(behind: &str) -> Option<&str> {
         }
         let whole = rest.lines().next()?;
         let ends = |c: char| ['.', ' ', '*', '_', '。'].contains(&c) || is_emoji(c);
-        let line = whole.split(". ").next()?.split("<br").next()?.trim_end_matches(ends);
+        let line = first_sentence(whole).split("<br").next()?.trim_end_matches(ends);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
             let line = without_shout(without_leading(line));
@@ -139,6 +143,16 @@ fn said(behind: &str) -> Option<&str> {
     }
 }
 
+/// Returns the first sentence of a line. `Rs. 500` and `i.e. 120` are no ends.
+fn first_sentence(line: &str) -> &str {
+    let abbreviated = |at: usize| {
+        let word = line[..at].rsplit([' ', '(', ',']).next().unwrap_or_default();
+        ["i.e", "e.g", "Rs", "approx", "No", "vs", "ca", "resp"].contains(&word)
+    };
+    let end = line.match_indices(". ").map(|(at, _)| at).find(|at| !abbreviated(*at));
+    &line[..end.unwrap_or(line.len())]
+}
+
 /// Removes the exclamation marks behind a word: `18 apples!` has no factorial.
 fn without_shout(line: &str) -> &str {
     let calm = line.trim_end_matches(['!', ' ', '*']);
@@ -146,8 +160,11 @@ fn without_shout(line: &str) -> &str {
     if letters > 1 { calm } else { line }
 }
 
-/// Returns the `5` of `therefore 5`.
+/// Returns the `5` of `therefore 5` and of `not 4 but 5`.
 fn without_leading(mut line: &str) -> &str {
+    if let Some((_, rest)) = line.strip_prefix("not ").and_then(|rest| rest.split_once(" but ")) {
+        line = rest;
+    }
     while let Some((word, rest)) = line.split_once(' ')
         && LEADING.contains(&without_marks(word).to_ascii_lowercase().as_str())
     {
@@ -243,6 +260,9 @@ mod tests {
             ("The answer is therefore $5$.", "$5$"),
             ("The answer is thus, simply, even.", "even"),
             ("The answer is not 5", "not 5"),
+            ("The answer is not 4 but 5", "5"),
+            ("The answer is Rs. 500. It is much.", "Rs. 500"),
+            ("The answer is probably 5.", "5"),
             ("**Answer:** Tim has **10** apples", "**10** apples"),
             ("Final Answer: The total cost is $10.", "$10"),
             ("Answer: The probability is $\\frac{1}{2}$.", "$\\frac{1}{2}$"),

@@ -1,10 +1,13 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
+use super::last;
 use crate::grade::math::Quantity;
+use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{is_factor, is_rounding};
 
 /// Beginnings of clauses that say the same in other words.
-const CLAUSES: [&str; 22] = [
+const CLAUSES: [&str; 23] = [
+    ", assuming ",
     ", which is ",
     ", which equals ",
     ", which are ",
@@ -92,7 +95,9 @@ const SIGNS: &str = "+-*/×÷=≈−·^";
 /// change the answer.
 pub(crate) fn without_aside(line: &str) -> Option<&str> {
     let line = line.trim_end_matches(['.', ' ', '*']);
-    let before = in_brackets(line).or_else(|| clause(line))?;
+    let before = in_brackets(line)
+        .or_else(|| alternative(line))
+        .or_else(|| clause(line))?;
     let before = before.trim_end_matches([' ', ',', ';', '*']);
     before.contains(|c: char| c.is_ascii_digit()).then_some(before)
 }
@@ -111,11 +116,14 @@ pub(crate) fn without_reason(text: &str) -> &str {
     // Behind a comma only: `60 meters as a warm-up` gives no reason.
     let because = line[before.len()..].starts_with(", as ");
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
+    let same = aside
+        .strip_prefix("or ")
+        .is_some_and(|other| says_the_same(before, other));
     let rejected = ["extraneous", "rejected", "discarded", "invalid"]
         .iter()
         .any(|word| aside.contains(word));
     let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
-    if reason || rejected || computation {
+    if reason || same || rejected || computation {
         &text[..start + before.len()]
     } else {
         text
@@ -183,8 +191,15 @@ fn says_the_same(before: &str, content: &str) -> bool {
     if is_cents && dollars.is_some_and(|amount| amount.parse::<f64>().is_ok()) {
         return true;
     }
-    let values = (Quantity::read(before), Quantity::read(other));
-    matches!(values, (Some(one), Some(other)) if one.is_same(&other))
+    let value = Quantity::read(before).or_else(|| Quantity::read(last::value(before)?));
+    value.is_some_and(|value| Quantity::read(other).is_some_and(|other| value.is_same(&other)))
+}
+
+/// Returns what stands before another spelling of the same value: `0.4 or 40%`.
+fn alternative(line: &str) -> Option<&str> {
+    let (before, other) = line.rsplit_once(" or ")?;
+    let before = before.trim_end_matches(',');
+    (is_outside(before) && says_the_same(before, other)).then_some(before)
 }
 
 fn is_harmless_text(text: &str) -> bool {
@@ -192,8 +207,8 @@ fn is_harmless_text(text: &str) -> bool {
     let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let Some(first) = words.first() else { return false };
-    let numeric = |word: &str| word.contains(|c: char| c.is_ascii_digit());
-    // `(in thousands)` changes the number, `(8 dozen and 8)` is one.
+    let numeric = |word: &str| word.contains(|c: char| c.is_ascii_digit()) || spelled_out(word).is_some();
+    // `(in thousands)` changes the number, `(8 dozen and 8)` and `(one dozen)` are numbers.
     let bare = |at: usize| is_factor(words[at]) && !(at > 0 && numeric(words[at - 1]));
     let joins = JOINING.contains(first) && !is_rounding(&lower);
     !joins && !words.iter().any(|word| HEDGES.contains(word)) && !(0..words.len()).any(bare)
@@ -218,6 +233,10 @@ mod tests {
             ("12 dollars (before tax: 10)", Some("12 dollars")),
             ("0.5 (or 50%)", Some("0.5")),
             ("10 cents ($0.10)", Some("10 cents")),
+            ("0.4 or 40%", Some("0.4")),
+            ("3/8, or 37.5%", Some("3/8")),
+            ("12 eggs (one dozen)", Some("12 eggs")),
+            ("0.4 or 50%", None),
             ("3.14 (to 2 decimal places)", Some("3.14")),
             ("0.5 (or 60%)", None),
             ("18 ($20)", None),

@@ -76,6 +76,12 @@ fn is_phrase(before: &str, behind: &str) -> bool {
         "to" if is_rounding(behind) => true,
         // `10 days to finish`, but not `10 to 20`
         "to" => !behind_number && is_verb(second),
+        "of" => DETERMINERS.contains(&second) && !behind.contains(|c: char| c.is_ascii_digit()),
+        // `18 years old in 5 years`, `$15 for 3 books`, but not `1 in 6`
+        _ if second.starts_with(|c: char| c.is_ascii_digit()) => {
+            let amount = ["for", "over", "in", "after"].contains(&first) && words.next().is_some_and(is_verb);
+            amount && (!behind_number || (first == "for" && before.starts_with(['$', '\\'])))
+        }
         preposition => PREPOSITIONS.contains(&preposition) && DETERMINERS.contains(&second),
     };
     begins && before.contains(|c: char| c.is_ascii_digit())
@@ -115,6 +121,11 @@ mod tests {
             ("366 downloads** over the three months", Some("366 downloads")),
             ("72 clips altogether in April and May", Some("72 clips")),
             ("10 days to finish 3 walls", Some("10 days")),
+            ("18 years old in 5 years", Some("18 years old")),
+            ("$15 for 3 books", Some("$15")),
+            ("0.75 of a cup", Some("0.75")),
+            ("2 for 3 books", None),
+            ("12 of the 20 cups", None),
             ("3.14 to 2 decimal places", Some("3.14")),
             ("$60 for all 5 shirts", Some("$60")),
             ("$18$ when $x=9$", Some("$18$")),

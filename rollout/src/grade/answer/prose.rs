@@ -49,6 +49,7 @@ fn without_words(line: &str) -> Option<&str> {
 /// the beginning of a reason.
 fn changes(behind: &str) -> bool {
     let behind = behind.to_ascii_lowercase().replace("as well as", "and");
+    let behind = behind.replace("left over", "left");
     let words = behind
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());
@@ -94,6 +95,7 @@ mod tests {
             ("x+1 where x is odd", Some("x+1")),
             ("2 million people", Some("2 million")),
             ("2 pi metres", Some("2 pi")),
+            ("18 cookies left over", Some("18")),
             ("2 sqrt(3)", None),
             ("2 million", None),
             ("2 and a half", None),

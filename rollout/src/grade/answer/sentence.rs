@@ -22,6 +22,10 @@ const PHRASES: [&str; 9] = [
     " equal to",
     " travels at",
 ];
+/// Verbs with an object before the value.
+const GIVING: [&str; 9] = [
+    " takes", " took", " take", " costs", " cost", " gives", " gave", " leaves", " left",
+];
 /// Words before any verb.
 const MODALS: [&str; 9] = ["will", "can", "could", "should", "would", "must", "to", "did", "does"];
 /// Words between a verb and its value that leave the value as it is.
@@ -82,6 +86,11 @@ fn ends_with_verb(mut text: &str) -> bool {
     if PHRASES.iter().any(|words| text.ends_with(words)) {
         return true;
     }
+    // `It takes Tom 18 minutes`
+    let object = text.rsplit_once(' ').map(|(before, _)| before);
+    text = object
+        .filter(|before| GIVING.iter().any(|verb| before.ends_with(verb)))
+        .unwrap_or(text);
     let Some((before, verb)) = text.rsplit_once(' ') else {
         // `It's 25 minutes`
         return text.ends_with("'s") || text.ends_with("’s");
@@ -109,6 +118,7 @@ mod tests {
             ("He ate 6 slices", Some("6 slices")),
             ("Altogether they walked 14 miles", Some("14 miles")),
             ("It's 25 minutes", Some("25 minutes")),
+            ("It takes Tom 18 minutes", Some("18 minutes")),
             ("Tim has exactly 10 apples", Some("10 apples")),
             ("The probability is $\\frac{1}{2}$", Some("$\\frac{1}{2}$")),
             ("January 5", None),
