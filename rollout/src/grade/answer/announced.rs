@@ -35,6 +35,9 @@ const FILLING: [&str; 13] = [
     "a", "an", "the", "not", "in", "fact", "still", "quite", "very", "rather", "bit", "little", "really",
 ];
 
+/// Words that begin a step of a solution.
+const STEPS: [&str; 6] = ["let", "first", "we", "consider", "suppose", "note"];
+
 /// Words that describe an answer instead of giving it.
 const STATES: [&str; 44] = [
     "verified",
@@ -91,7 +94,7 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
     for place in places(text).into_iter().rev().take(MOST) {
         let behind = text.get(place.end..until);
         let line = behind.and_then(|behind| json_value(&text[..place.end], behind).or_else(|| said(behind)));
-        let asked = |line: &&str| line.ends_with('?') && is_asked(&text[..place.start]);
+        let asked = |line: &&str| line.contains('?') && is_asked(&text[..place.start]);
         found.extend(line.filter(|line| !asked(line)));
         until = place.start;
     }
@@ -128,19 +131,36 @@ fn said(behind: &str) -> Option<&str> {
         if let Some(formula) = delimited::set_off(rest) {
             return Some(formula);
         }
+        if is_list_of_steps(rest) {
+            return None;
+        }
         let whole = rest.lines().next()?;
         let ends = |c: char| ['.', ' ', '*', '_', '。'].contains(&c) || is_emoji(c);
         let line = first_sentence(whole).split("<br").next()?.trim_end_matches(ends);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
             let line = without_shout(without_leading(line));
-            let last = !rest[line.as_ptr().addr() - rest.as_ptr().addr() + line.len()..]
-                .contains(|c: char| c.is_ascii_digit());
-            let value = sentence::value(line).filter(|_| last);
-            return Some(value.unwrap_or(line)).filter(|line| !line.is_empty());
+            let behind = &rest[line.as_ptr().addr() - rest.as_ptr().addr() + line.len()..];
+            return match sentence::value(line) {
+                Some(value) => Some(value).filter(|_| !goes_on(behind)),
+                None => Some(line).filter(|line| !line.is_empty()),
+            };
         }
         rest = &rest[whole.len()..];
     }
+}
+
+/// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`
+/// below.
+fn is_list_of_steps(text: &str) -> bool {
+    let next = |first: &str, second: &str| text.starts_with(first) && text.contains(second);
+    next("1. ", "\n2. ") || next("1) ", "\n2) ")
+}
+
+/// Returns true if more numbers follow in the paragraph of a sentence: it is a step.
+fn goes_on(behind: &str) -> bool {
+    let paragraph = behind.split("\n\n").next().unwrap_or(behind);
+    paragraph.contains(|c: char| c.is_ascii_digit())
 }
 
 /// Returns the first sentence of a line. `Rs. 500` and `i.e. 120` are no ends.
@@ -185,6 +205,9 @@ pub(crate) fn reads(line: &str) -> bool {
     let article = ["a", "A"].contains(&first) && second.is_some_and(is_word);
     if !article && !is_word(first) {
         return line.contains(|c: char| c.is_alphanumeric() || ['∞', '∅', '\\'].contains(&c));
+    }
+    if STEPS.contains(&first.to_ascii_lowercase().as_str()) {
+        return false;
     }
     let few = line.split_whitespace().nth(MOST_WORDS).is_none();
     let all = [Some(first), second].into_iter().flatten().chain(words);
@@ -274,6 +297,9 @@ mod tests {
         }
         for text in [
             "The answer is correct.",
+            "Answer: Lisa has 5 apples. She buys 3 more.",
+            "Answer:\n\n1. Lisa has 5 apples.\n2. She buys 3 more.",
+            "Answer: Let x be the number.",
             "The answer is a bit subtle. We get $\\frac{1}{2}$.",
             "So what the answer is",
         ] {

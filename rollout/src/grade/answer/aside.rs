@@ -207,7 +207,8 @@ fn is_harmless_text(text: &str) -> bool {
     let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let Some(first) = words.first() else { return false };
-    let numeric = |word: &str| word.contains(|c: char| c.is_ascii_digit()) || spelled_out(word).is_some();
+    let numeric =
+        |word: &str| word.contains(|c: char| c.is_ascii_digit()) || word == "a" || spelled_out(word).is_some();
     // `(in thousands)` changes the number, `(8 dozen and 8)` and `(one dozen)` are numbers.
     let bare = |at: usize| is_factor(words[at]) && !(at > 0 && numeric(words[at - 1]));
     let joins = JOINING.contains(first) && !is_rounding(&lower);

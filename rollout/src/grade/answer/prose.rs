@@ -3,6 +3,7 @@
 use super::aside::without_aside;
 use super::phrase::before_phrase;
 use crate::grade::normal::names::{PLAIN, is_mathematics};
+use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{changes as changes_number, is_scale};
 
 /// Words that begin a reason, which is not part of the answer.
@@ -49,7 +50,11 @@ fn without_words(line: &str) -> Option<&str> {
 /// the beginning of a reason.
 fn changes(behind: &str) -> bool {
     let behind = behind.to_ascii_lowercase().replace("as well as", "and");
-    let behind = behind.replace("left over", "left");
+    let mut behind = behind.replace("left over", "left");
+    // `12 fewer apples` answers by how much, `12 fewer than twenty` computes.
+    if !behind.split(' ').any(|word| spelled_out(word).is_some()) {
+        behind = behind.replace(" fewer ", " ");
+    }
     let words = behind
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());
@@ -96,6 +101,7 @@ mod tests {
             ("2 million people", Some("2 million")),
             ("2 pi metres", Some("2 pi")),
             ("18 cookies left over", Some("18")),
+            ("12 fewer apples than Tom", Some("12")),
             ("2 sqrt(3)", None),
             ("2 million", None),
             ("2 and a half", None),
@@ -128,6 +134,7 @@ mod tests {
             "4 divided by three",
             "10 percent of them",
             "5 groups of dozens",
+            "5 fewer than twenty",
         ] {
             assert_eq!(without_prose(line), None, "{line}");
         }

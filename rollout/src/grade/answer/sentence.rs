@@ -11,7 +11,11 @@ const VERBS: [&str; 55] = [
     "kept", "built", "wrote", "got", "grew", "met", "rode", "swam", "saw", "equal", "caught",
 ];
 /// Verbs of several words.
-const PHRASES: [&str; 9] = [
+const PHRASES: [&str; 13] = [
+    " increased by",
+    " decreased by",
+    " rose by",
+    " fell by",
     " comes to",
     " come to",
     " came to",
@@ -63,6 +67,10 @@ pub(super) fn value(line: &str) -> Option<&str> {
         .take_while(|at| *at <= SUBJECT)
         .find(|at| is_value(&line[*at..]))?;
     let (subject, value) = line.split_at(at);
+    // A sentence that goes on has another value: `15 apples, so she ended with 20`.
+    if value.contains(" so ") || value.contains(" then ") {
+        return None;
+    }
     let plain = !subject.contains(|c: char| c.is_ascii_digit() || "$\\,:".contains(c));
     let first = subject.split_whitespace().next().map(without_marks)?;
     let changes = |word: &str| HEDGES.contains(&word) || CHANGING.contains(&word);
@@ -121,6 +129,8 @@ mod tests {
             ("It takes Tom 18 minutes", Some("18 minutes")),
             ("Tim has exactly 10 apples", Some("10 apples")),
             ("The probability is $\\frac{1}{2}$", Some("$\\frac{1}{2}$")),
+            ("The price increased by 20%", Some("20%")),
+            ("Lisa had 15 apples, so she ended with 20", None),
             ("January 5", None),
             ("Chapter 5", None),
             ("The number is not 5", None),
