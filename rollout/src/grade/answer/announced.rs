@@ -1,6 +1,7 @@
 //! Finds the answers that a text announces: `The answer is 5`, `Answer: 5`, `Respuesta: 5`.
 
 use super::announcing::{is_asked, places};
+use super::phrase::before_total;
 use super::tidy::is_emoji;
 use super::{delimited, sentence};
 use crate::grade::normal::names::PLAIN;
@@ -139,7 +140,7 @@ fn said(behind: &str) -> Option<&str> {
         let line = first_sentence(whole).split("<br").next()?.trim_end_matches(ends);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
-            let line = without_shout(without_leading(line));
+            let line = before_total(without_shout(without_leading(line)));
             let behind = &rest[line.as_ptr().addr() - rest.as_ptr().addr() + line.len()..];
             return match sentence::value(line) {
                 Some(value) => Some(value).filter(|_| !goes_on(behind)),
@@ -185,6 +186,7 @@ fn without_leading(mut line: &str) -> &str {
     if let Some((_, rest)) = line.strip_prefix("not ").and_then(|rest| rest.split_once(" but ")) {
         line = rest;
     }
+    line = line.strip_prefix("a total of ").unwrap_or(line);
     while let Some((word, rest)) = line.split_once(' ')
         && LEADING.contains(&without_marks(word).to_ascii_lowercase().as_str())
     {
@@ -284,6 +286,8 @@ mod tests {
             ("The answer is thus, simply, even.", "even"),
             ("The answer is not 5", "not 5"),
             ("The answer is not 4 but 5", "5"),
+            ("The answer is 15 in total: 5 for each of the 3 kids.", "15"),
+            ("The answer is a total of 15.", "15"),
             ("The answer is Rs. 500. It is much.", "Rs. 500"),
             ("The answer is probably 5.", "5"),
             ("**Answer:** Tim has **10** apples", "**10** apples"),

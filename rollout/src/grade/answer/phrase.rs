@@ -45,6 +45,19 @@ pub(super) fn before_phrase(line: &str) -> Option<&str> {
     (is_outside(before) && alone).then(|| before.trim_end_matches(['*', ' ', ',']))
 }
 
+/// Returns an answer without the parts that make up its total: `15 in total: 5 for each`.
+pub(super) fn before_total(line: &str) -> &str {
+    let number = line
+        .trim_start_matches(['$', '*', '\\', '-'])
+        .starts_with(|c: char| c.is_ascii_digit());
+    let total = [" in total:", " in all:", " altogether:"].iter();
+    let found = total
+        .filter_map(|words| line.split_once(words))
+        .map(|(before, _)| before)
+        .next();
+    found.filter(|_| number).unwrap_or(line)
+}
+
 /// Returns true if the words behind a value only say at which value of a variable: `when $x=9$`.
 fn is_assignment(before: &str, behind: &str) -> bool {
     let Some((word, rest)) = behind.split_once(' ') else {

@@ -24,7 +24,7 @@ const PHRASES: [&str; 13] = [
     " add up to",
     " left with",
     " equal to",
-    " travels at",
+    " at",
 ];
 /// Verbs with an object before the value.
 const GIVING: [&str; 9] = [
@@ -67,8 +67,7 @@ pub(super) fn value(line: &str) -> Option<&str> {
         .take_while(|at| *at <= SUBJECT)
         .find(|at| is_value(&line[*at..]))?;
     let (subject, value) = line.split_at(at);
-    // A sentence that goes on has another value: `15 apples, so she ended with 20`.
-    if value.contains(" so ") || value.contains(" then ") {
+    if goes_on(value) {
         return None;
     }
     let plain = !subject.contains(|c: char| c.is_ascii_digit() || "$\\,:".contains(c));
@@ -79,9 +78,30 @@ pub(super) fn value(line: &str) -> Option<&str> {
     (plain && is_word(first) && ends_with_verb(lower.trim_end()) && !words.any(changes)).then_some(value)
 }
 
+/// Returns true if a sentence goes on to another value: `15 apples, so she ended with 20`, `8 hours
+/// and earns 96 dollars`.
+fn goes_on(value: &str) -> bool {
+    let verb = |rest: &str| {
+        let word = rest.split(' ').next().unwrap_or_default();
+        is_verb(word) && rest.contains(|c: char| c.is_ascii_digit())
+    };
+    let begins = [" so ", " then ", "; "].iter().any(|word| value.contains(word));
+    begins
+        || value
+            .match_indices(" and ")
+            .any(|(at, and)| verb(&value[at + and.len()..]))
+}
+
+/// Returns true for a verb that may stand before a value.
+fn is_verb(word: &str) -> bool {
+    let ending = word.len() > 3 && (word.ends_with('s') || word.ends_with("ed"));
+    let letters = word.bytes().all(|byte| byte.is_ascii_lowercase());
+    letters && (ending || VERBS.contains(&word))
+}
+
 /// Returns true if a number or a typeset number begins here.
 fn is_value(behind: &str) -> bool {
-    let bare = behind.trim_start_matches(['*', '_', '$', '-', '(', '\\', '€', '£', '₹']);
+    let bare = behind.trim_start_matches(['*', '_', '$', '-', '(', '[', '\\', '€', '£', '₹']);
     bare.starts_with(|c: char| c.is_ascii_digit()) || behind.starts_with("$\\") || behind.starts_with("\\(\\")
 }
 
@@ -104,9 +124,7 @@ fn ends_with_verb(mut text: &str) -> bool {
         return text.ends_with("'s") || text.ends_with("’s");
     };
     let modal = before.rsplit(' ').next().is_some_and(|word| MODALS.contains(&word));
-    let ending = verb.len() > 3 && (verb.ends_with('s') || verb.ends_with("ed"));
-    let letters = verb.bytes().all(|byte| byte.is_ascii_lowercase());
-    letters && (modal || ending || VERBS.contains(&verb))
+    is_verb(verb) || (modal && verb.bytes().all(|byte| byte.is_ascii_lowercase()))
 }
 
 #[cfg(test)]
@@ -131,6 +149,12 @@ mod tests {
             ("The probability is $\\frac{1}{2}$", Some("$\\frac{1}{2}$")),
             ("The price increased by 20%", Some("20%")),
             ("Lisa had 15 apples, so she ended with 20", None),
+            ("He works 8 hours and earns 96 dollars", None),
+            (
+                "She needs 3 cups of flour and 2 eggs",
+                Some("3 cups of flour and 2 eggs"),
+            ),
+            ("They finish at 5:30", Some("5:30")),
             ("January 5", None),
             ("Chapter 5", None),
             ("The number is not 5", None),

@@ -47,7 +47,7 @@ use self::expr::Expr;
 pub(super) use self::quantity::{Quantity, whole};
 use super::answer::last_row;
 use super::answer::listed::listed;
-use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose};
+use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided};
 use super::gsm8k::exclaimed;
 use super::label;
 use super::normal::unit_names::{is_next_to_number, without_unit};
@@ -105,7 +105,7 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
 pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     let marks = marks(text);
     let mut other = None;
-    for candidate in marks.candidates {
+    for candidate in marks.candidates.clone() {
         let text = candidate.text.as_ref();
         if !is_usable(text) {
             continue;
@@ -119,7 +119,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
             Place::Hashes => {}
         }
     }
-    if marks.closed {
+    if marks.closed || (other.is_some() && undecided::ends_undecided(text, &marks.candidates)) {
         return Vec::new();
     }
     let line = last::line(text).filter(|line| is_answer_line(line));
