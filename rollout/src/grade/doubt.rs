@@ -5,8 +5,8 @@ use std::fmt;
 use serde_json::Value;
 
 use super::grader::Grader;
-use super::label;
 use super::verdict::read_label;
+use super::{label, math};
 
 /// Longest part of a label that a message shows, in bytes.
 const SHOWN: usize = 120;
@@ -62,6 +62,11 @@ pub(super) fn check(grader: Grader, label: &Value) -> Result<(), Doubt> {
         let why = format!("{kind} compares with {}", grader.wanted());
         return Err(Doubt::new(label, &why));
     }
+    if grader == Grader::Math
+        && let Some(why) = read_label(grader, label).and_then(|text| missing(&text))
+    {
+        return Err(Doubt::new(label, why));
+    }
     if says(grader, label).any(|text| grader.grade(&text, label) > 0.0) {
         return Ok(());
     }
@@ -70,6 +75,19 @@ pub(super) fn check(grader: Grader, label: &Value) -> Result<(), Doubt> {
         grader.wanted()
     );
     Err(Doubt::new(label, &why))
+}
+
+/// Labels that stand for a missing value in tables and templates.
+const MISSING: [&str; 6] = ["nan", "null", "none", "n/a", "<na>", "tbd"];
+
+/// Returns why a label of `math` is no answer: it stands for a missing one, or has no value.
+fn missing(text: &str) -> Option<&'static str> {
+    let bare = text.replace("\\boxed", "").replace("\\fbox", "").replace("\\ldots", "");
+    let says = |c: char| c.is_alphanumeric() || "\\∞∅".contains(c);
+    if MISSING.contains(&text.trim().to_lowercase().as_str()) || !bare.contains(says) {
+        return Some("it stands for a missing answer: leave the task out, or write \\text{None} if the word is right");
+    }
+    math::divides_by_zero(text).then_some("it has no value: write what is right, such as \\text{undefined}")
 }
 
 fn is_inexact(label: &Value) -> bool {
@@ -113,6 +131,13 @@ mod tests {
             ("choice", json!("A, C"), "a letter from A to J"),
             ("gsm8k", json!("none"), "gsm8k compares with"),
             ("match", json!(""), "match compares with"),
+            ("math", json!("nan"), "leave the task out"),
+            ("math", json!("None"), "leave the task out"),
+            ("math", json!("N/A"), "leave the task out"),
+            ("math", json!("..."), "leave the task out"),
+            ("math", json!("\\boxed{}"), "leave the task out"),
+            ("math", json!("1/0"), "it has no value"),
+            ("math", json!("\\frac{1}{0}"), "it has no value"),
         ] {
             let doubt = Grader::new(kind).unwrap().check_label(&label).unwrap_err().to_string();
             assert!(doubt.contains(why), "{kind}: {doubt}");
@@ -124,6 +149,11 @@ mod tests {
         for (kind, label, answer) in [
             ("math", json!("So 17*2=34.\n#### 34"), "\\boxed{34}"),
             ("math", json!("[\"34\"]"), "\\boxed{34}"),
+            ("math", json!("['34']"), "\\boxed{34}"),
+            ("math", json!("('34',)"), "\\boxed{34}"),
+            ("math", json!("\\text{None}"), "\\boxed{\\text{None}}"),
+            ("math", json!("\\emptyset"), "\\boxed{∅}"),
+            ("integer", json!(70.00000000000001), "70"),
             ("math", json!("<answer>34</answer>"), "\\boxed{34}"),
             ("math", json!("The answer is 34."), "\\boxed{34}"),
             ("math", json!(34.0), "\\boxed{34}"),

@@ -1,8 +1,11 @@
 //! Picks a grader by its kind.
 
+use std::borrow::Cow;
+
 use configs::{GraderConfig, Take};
 use serde_json::Value;
 
+use super::answer::tidy::{unstruck, without_tokens};
 use super::doubt::{self, Doubt};
 use super::own::Own;
 use super::verdict::{self, Verdict};
@@ -72,15 +75,20 @@ impl Grader {
     }
 
     /// Returns the part of a text that the grader reads: its end, or its beginning where the first
-    /// number counts. Reasoning is left out, as a workflow leaves it out.
-    pub(super) fn part(self, text: &str) -> &str {
+    /// number counts. Reasoning is left out, as a workflow leaves it out; so are tokens at the end
+    /// and struck-out words.
+    pub(super) fn part(self, text: &str) -> Cow<'_, str> {
         let text = match self {
             Self::Format | Self::Own(_) => text,
             _ => visible_text(text),
         };
-        match self {
+        let part = match self {
             Self::Integer(Take::First) => answer::head(text, answer::LONGEST),
             _ => answer::tail(text, answer::LONGEST),
+        };
+        match self {
+            Self::Exact | Self::Format | Self::Own(_) => Cow::Borrowed(part),
+            _ => unstruck(without_tokens(part)),
         }
     }
 
@@ -88,7 +96,7 @@ impl Grader {
     /// or 1. An answer or a label that cannot be read earns 0.
     #[must_use]
     pub fn grade(self, text: &str, label: &Value) -> f32 {
-        let text = self.part(text);
+        let text = &*self.part(text);
         let right = match self {
             Self::Exact => exact::is_right(text, label),
             Self::Match => matching::is_right(text, label),
@@ -107,7 +115,7 @@ impl Grader {
     /// does not compare answers with each other. A text without an answer equals no other text.
     #[must_use]
     pub fn same(self, a: &str, b: &str) -> Option<bool> {
-        let (a, b) = (self.part(a), self.part(b));
+        let (a, b) = (&*self.part(a), &*self.part(b));
         match self {
             Self::Exact => Some(exact::is_same(a, b)),
             Self::Match => Some(matching::is_same(a, b)),

@@ -12,10 +12,10 @@ use super::normal::wide::narrow_numbers;
 
 /// Returns true if the answer's number has the value of the label's number.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
-    let known = read_label(label).and_then(|label| Quantity::read(&label));
-    value(text)
-        .zip(known)
-        .is_some_and(|(found, known)| found.is_same(&known))
+    let Some(known) = read_label(label) else { return false };
+    let spellings = [label::rounded(&known), Some(known)].into_iter().flatten();
+    let mut known = spellings.filter_map(|label| Quantity::read(&label));
+    value(text).is_some_and(|found| known.any(|known| found.is_same(&known)))
 }
 
 /// Returns true if both texts give a number and the numbers are equal.
@@ -79,12 +79,13 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     })
 }
 
-/// Returns an announced number without the exclamation mark of its sentence.
+/// Returns an announced number without the exclamation marks of its sentence.
 pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
     let number = candidate
         .text
         .strip_suffix('!')
-        .filter(|_| candidate.place == Place::Announced)?;
+        .filter(|_| candidate.place == Place::Announced)?
+        .trim_end_matches(['!', '*']);
     let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     digits.then_some(number)
 }

@@ -56,8 +56,9 @@ pub(super) fn is_label(label: &Value) -> bool {
 
 /// Returns the label as a whole number.
 pub(super) fn read_label(label: &Value) -> Option<String> {
-    let usable = |text: &str| text.contains(char::is_numeric) && read(text).is_some();
-    read(&label::find(label, |text, _| usable(text))?)
+    let of = |text: &str| read(text).or_else(|| read(&label::rounded(text)?));
+    let usable = |text: &str| text.contains(char::is_numeric) && of(text).is_some();
+    of(&label::find(label, |text, _| usable(text))?)
 }
 
 /// Returns the number that is marked, else the last whole number of the text; or, with

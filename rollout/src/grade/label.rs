@@ -52,11 +52,11 @@ pub(super) fn texts(label: &Value) -> Vec<String> {
     }
 }
 
-/// Returns the texts of a label. A text that is a JSON list of texts counts as that list. `1995.0`,
+/// Returns the texts of a label. A text that is a list of texts counts as that list. `1995.0`,
 /// as CSV tables write whole numbers, counts as `1995` too.
 pub(super) fn listed(label: &Value) -> Vec<String> {
     let mut listed = match label {
-        Value::String(text) => json_list(text).unwrap_or_else(|| vec![text.clone()]),
+        Value::String(text) => list(text).unwrap_or_else(|| vec![text.clone()]),
         other => texts(other),
     };
     let whole: Vec<String> = listed.iter().filter_map(|text| whole(text)).collect();
@@ -72,8 +72,35 @@ fn whole(text: &str) -> Option<String> {
     is_whole.then(|| digits.to_owned())
 }
 
-/// Returns the texts of a JSON list that stands in a text: `["34"]`. A list of numbers is a
-/// formula.
+/// Returns a decimal that a table of floats wrote, at 15 significant digits: `70.00000000000001` is
+/// 70. Floats have 15 to 17 digits; longer decimals are written by hand.
+pub(super) fn rounded(text: &str) -> Option<String> {
+    let text = text.trim();
+    let unsigned = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = unsigned.split_once('.')?;
+    let plain = [whole, fraction].concat();
+    let decimal = !whole.is_empty() && !fraction.is_empty() && plain.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = plain.trim_start_matches('0').len();
+    let value: f64 = text.parse().ok().filter(|_| decimal && (15..=17).contains(&digits))?;
+    let value: f64 = format!("{value:.14e}").parse().ok()?;
+    Some(value.to_string()).filter(|rounded| rounded != text)
+}
+
+/// Returns the texts of a list that stands in a text: `["34"]` of JSON, or one text of Python. A
+/// list of numbers is a formula.
+fn list(text: &str) -> Option<Vec<String>> {
+    json_list(text).or_else(|| Some(vec![single_of_python(text)?]))
+}
+
+/// Returns the text of a Python list or tuple of one text: `['34']`, `('34',)`.
+fn single_of_python(text: &str) -> Option<String> {
+    let text = text.trim();
+    let list = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let inside = list.or_else(|| text.strip_prefix('(')?.strip_suffix(",)"))?;
+    let one = inside.trim().strip_prefix('\'')?.strip_suffix('\'')?;
+    (!one.is_empty() && !one.contains('\'')).then(|| one.replace("\\\\", "\\"))
+}
+
 fn json_list(text: &str) -> Option<Vec<String>> {
     let text = text.trim();
     let list = text.starts_with('[') && text.ends_with(']') && text.contains('"');
@@ -91,7 +118,7 @@ pub(super) fn has_text(label: &Value) -> bool {
 /// a box, announced, or the whole text. `usable` decides whether a part is an answer.
 pub(super) fn find(label: &Value, usable: impl Fn(&str, Place) -> bool) -> Option<String> {
     let text = text(label)?;
-    let text = match json_list(&text) {
+    let text = match list(&text) {
         Some(list) => match <[String; 1]>::try_from(list) {
             Ok([one]) => one,
             Err(_) => return None,

@@ -20,7 +20,7 @@ pub struct Verdict {
 
 /// Grades a text and says why. A label that the grader refuses earns 0.
 pub(super) fn explain(grader: Grader, text: &str, label: &Value) -> Verdict {
-    let read = read_answer(grader, grader.part(text));
+    let read = read_answer(grader, &grader.part(text));
     let place = read.as_ref().map(|(place, _)| *place);
     let answer = read.map(|(_, text)| text);
     let known = read_label(grader, label);

@@ -1,37 +1,22 @@
 //! Finds the answers that a text announces: `The answer is 5`, `Answer: 5`, `Respuesta: 5`.
 
-use super::announcing::places;
-use super::delimited;
+use super::announcing::{is_asked, places};
+use super::phrase::before_total;
+use super::tidy::is_emoji;
+use super::{delimited, sentence};
 use crate::grade::normal::names::PLAIN;
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
 const MOST_WORDS: usize = 5;
-/// Verbs between the subject of a sentence and its value.
-const VERBS: [&str; 16] = [
-    " is ",
-    " are ",
-    " was ",
-    " were ",
-    " has ",
-    " have ",
-    " had ",
-    " will be ",
-    " equals ",
-    " costs ",
-    " gets ",
-    " needs ",
-    " spent ",
-    " pays ",
-    " earns ",
-    " makes ",
-];
-/// Longest subject of such a sentence, in bytes.
-const SUBJECT: usize = 60;
 /// Most announcements that are looked at.
 const MOST: usize = 48;
 
 /// Words before an answer that say nothing about it.
-const LEADING: [&str; 12] = [
+const LEADING: [&str; 16] = [
+    "probably",
+    "likely",
+    "definitely",
+    "certainly",
     "therefore",
     "thus",
     "hence",
@@ -50,6 +35,9 @@ const LEADING: [&str; 12] = [
 const FILLING: [&str; 13] = [
     "a", "an", "the", "not", "in", "fact", "still", "quite", "very", "rather", "bit", "little", "really",
 ];
+
+/// Words that begin a step of a solution.
+const STEPS: [&str; 6] = ["let", "first", "we", "consider", "suppose", "note"];
 
 /// Words that describe an answer instead of giving it.
 const STATES: [&str; 44] = [
@@ -106,7 +94,9 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for place in places(text).into_iter().rev().take(MOST) {
         let behind = text.get(place.end..until);
-        found.extend(behind.and_then(|behind| json_value(&text[..place.end], behind).or_else(|| said(behind))));
+        let line = behind.and_then(|behind| json_value(&text[..place.end], behind).or_else(|| said(behind)));
+        let asked = |line: &&str| line.contains('?') && is_asked(&text[..place.start]);
+        found.extend(line.filter(|line| !asked(line)));
         until = place.start;
     }
     found
@@ -136,50 +126,73 @@ fn json_value<'a>(before: &str, behind: &'a str) -> Option<&'a str> {
 fn said(behind: &str) -> Option<&str> {
     let mut rest = behind;
     loop {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c));
+        let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c) || is_emoji(c);
+        rest = rest.trim_start_matches(mark);
         rest = without_leading(rest);
         if let Some(formula) = delimited::set_off(rest) {
             return Some(formula);
         }
+        if is_list_of_steps(rest) {
+            return None;
+        }
         let whole = rest.lines().next()?;
-        let line = whole.split(". ").next()?.trim_end_matches(['.', ' ', '*', '_', '。']);
+        let ends = |c: char| ['.', ' ', '*', '_', '。'].contains(&c) || is_emoji(c);
+        let line = first_sentence(whole).split("<br").next()?.trim_end_matches(ends);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
-            return Some(without_subject(without_leading(line))).filter(|line| !line.is_empty());
+            let line = before_total(without_shout(without_leading(line)));
+            let behind = &rest[line.as_ptr().addr() - rest.as_ptr().addr() + line.len()..];
+            return match sentence::value(line) {
+                Some(value) => Some(value).filter(|_| !goes_on(behind)),
+                None => Some(line).filter(|line| !line.is_empty()),
+            };
         }
         rest = &rest[whole.len()..];
     }
 }
 
-/// Returns the `5` of `therefore 5`.
+/// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`
+/// below.
+fn is_list_of_steps(text: &str) -> bool {
+    let next = |first: &str, second: &str| text.starts_with(first) && text.contains(second);
+    next("1. ", "\n2. ") || next("1) ", "\n2) ")
+}
+
+/// Returns true if more numbers follow in the paragraph of a sentence: it is a step.
+fn goes_on(behind: &str) -> bool {
+    let paragraph = behind.split("\n\n").next().unwrap_or(behind);
+    paragraph.contains(|c: char| c.is_ascii_digit())
+}
+
+/// Returns the first sentence of a line. `Rs. 500` and `i.e. 120` are no ends.
+fn first_sentence(line: &str) -> &str {
+    let abbreviated = |at: usize| {
+        let word = line[..at].rsplit([' ', '(', ',']).next().unwrap_or_default();
+        ["i.e", "e.g", "Rs", "approx", "No", "vs", "ca", "resp"].contains(&word)
+    };
+    let end = line.match_indices(". ").map(|(at, _)| at).find(|at| !abbreviated(*at));
+    &line[..end.unwrap_or(line.len())]
+}
+
+/// Removes the exclamation marks behind a word: `18 apples!` has no factorial.
+fn without_shout(line: &str) -> &str {
+    let calm = line.trim_end_matches(['!', ' ', '*']);
+    let letters = calm.chars().rev().take_while(|c| c.is_alphabetic()).count();
+    if letters > 1 { calm } else { line }
+}
+
+/// Returns the `5` of `therefore 5` and of `not 4 but 5`.
 fn without_leading(mut line: &str) -> &str {
+    if let Some((_, rest)) = line.strip_prefix("not ").and_then(|rest| rest.split_once(" but ")) {
+        line = rest;
+    }
+    line = line.strip_prefix("a total of ").unwrap_or(line);
     while let Some((word, rest)) = line.split_once(' ')
         && LEADING.contains(&without_marks(word).to_ascii_lowercase().as_str())
     {
         line = rest.trim_start_matches([' ', '*', '_']);
     }
     line
-}
-
-/// Returns the value of a short sentence: the `**10** apples` of `Tim has **10** apples`.
-fn without_subject(line: &str) -> &str {
-    let begins = |words: &str| {
-        words
-            .split_whitespace()
-            .next()
-            .is_some_and(|word| is_word(without_marks(word)))
-    };
-    let value = |behind: &str| {
-        let bare = behind.trim_start_matches(['*', '_', '$', '-', '(', '\\']);
-        bare.starts_with(|c: char| c.is_ascii_digit()) || behind.starts_with("$\\") || behind.starts_with("\\(\\")
-    };
-    let sentence = VERBS.iter().find_map(|verb| {
-        let (subject, behind) = line.split_once(verb)?;
-        let has_no_value =
-            subject.len() <= SUBJECT && !subject.contains(|c: char| c.is_ascii_digit() || "$\\,".contains(c));
-        (has_no_value && begins(subject) && value(behind)).then_some(behind)
-    });
-    sentence.unwrap_or(line)
 }
 
 /// Returns true if a line reads as an answer. It begins like a formula, or it is a few words that
@@ -195,6 +208,9 @@ pub(crate) fn reads(line: &str) -> bool {
     if !article && !is_word(first) {
         return line.contains(|c: char| c.is_alphanumeric() || ['∞', '∅', '\\'].contains(&c));
     }
+    if STEPS.contains(&first.to_ascii_lowercase().as_str()) {
+        return false;
+    }
     let few = line.split_whitespace().nth(MOST_WORDS).is_none();
     let all = [Some(first), second].into_iter().flatten().chain(words);
     let tells = |word: &String| !LEADING.contains(&word.as_str()) && !FILLING.contains(&word.as_str());
@@ -203,14 +219,14 @@ pub(crate) fn reads(line: &str) -> bool {
 }
 
 /// Removes brackets, quotes, punctuation and marks of bold type.
-fn without_marks(word: &str) -> &str {
+pub(super) fn without_marks(word: &str) -> &str {
     word.trim_matches([
         '(', ')', '"', '\'', '“', '”', '*', '_', ',', '.', ';', ':', '!', '?', '…', '—', '–', '-',
     ])
 }
 
 /// Returns true for two or more letters that are not the name of a function.
-fn is_word(word: &str) -> bool {
+pub(super) fn is_word(word: &str) -> bool {
     let letters = word.chars().count() >= 2 && word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '’');
     letters && !PLAIN.contains(&word)
 }
@@ -269,6 +285,11 @@ mod tests {
             ("The answer is therefore $5$.", "$5$"),
             ("The answer is thus, simply, even.", "even"),
             ("The answer is not 5", "not 5"),
+            ("The answer is not 4 but 5", "5"),
+            ("The answer is 15 in total: 5 for each of the 3 kids.", "15"),
+            ("The answer is a total of 15.", "15"),
+            ("The answer is Rs. 500. It is much.", "Rs. 500"),
+            ("The answer is probably 5.", "5"),
             ("**Answer:** Tim has **10** apples", "**10** apples"),
             ("Final Answer: The total cost is $10.", "$10"),
             ("Answer: The probability is $\\frac{1}{2}$.", "$\\frac{1}{2}$"),
@@ -280,6 +301,9 @@ mod tests {
         }
         for text in [
             "The answer is correct.",
+            "Answer: Lisa has 5 apples. She buys 3 more.",
+            "Answer:\n\n1. Lisa has 5 apples.\n2. She buys 3 more.",
+            "Answer: Let x be the number.",
             "The answer is a bit subtle. We get $\\frac{1}{2}$.",
             "So what the answer is",
         ] {

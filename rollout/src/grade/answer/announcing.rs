@@ -214,6 +214,10 @@ const CONDITIONS: [&str; 19] = [
     "say",
     "let",
 ];
+/// Verbs that begin a question.
+pub(super) const ASKING: [&str; 13] = [
+    "is", "are", "was", "were", "isn't", "could", "can", "would", "should", "might", "does", "do", "did",
+];
 /// Words that cancel an announcement if they stand right before it. They mean: not, must not,
 /// wrongly, a candidate, if.
 pub(crate) const RETRACTING: [&str; 23] = [
@@ -339,17 +343,28 @@ fn linking_word(mut rest: &str) -> Option<&str> {
     None
 }
 
+/// Returns true if the words before an announcement ask for it: `Is the answer 5?`
+pub(super) fn is_asked(before: &str) -> bool {
+    let near = &before[before.floor_char_boundary(before.len().saturating_sub(48))..];
+    ASKING.contains(&word_before(&near.to_ascii_lowercase()))
+}
+
 /// Returns true if the words before an announcement make it a condition: `if the answer is 5`.
 fn is_conditional(before: &str) -> bool {
     let near = &before[before.floor_char_boundary(before.len().saturating_sub(48))..];
     if RETRACTING.iter().any(|word| near.ends_with(word)) {
         return true;
     }
+    CONDITIONS.contains(&word_before(near))
+}
+
+/// Returns the last word of a sentence that says more than `the correct`.
+fn word_before(near: &str) -> &str {
     let sentence = near.rsplit(['.', '\n', '?', '!', ';', ':']).next().unwrap_or(near);
     let mut words = sentence
         .split_whitespace()
         .rev()
         .map(|word| word.trim_matches(['*', '"', ',', '(']));
     let first = words.find(|word| !BEFORE.contains(word) && !word.is_empty());
-    first.is_some_and(|word| CONDITIONS.contains(&word))
+    first.unwrap_or_default()
 }

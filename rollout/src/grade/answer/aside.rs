@@ -1,9 +1,13 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
-use crate::grade::normal::scale::is_factor;
+use super::last;
+use crate::grade::math::Quantity;
+use crate::grade::normal::number_words::spelled_out;
+use crate::grade::normal::scale::{is_factor, is_rounding};
 
 /// Beginnings of clauses that say the same in other words.
-const CLAUSES: [&str; 22] = [
+const CLAUSES: [&str; 23] = [
+    ", assuming ",
     ", which is ",
     ", which equals ",
     ", which are ",
@@ -28,7 +32,7 @@ const CLAUSES: [&str; 22] = [
     " instead of ",
 ];
 /// Words that take an answer back, add to it, or change it.
-const HEDGES: [&str; 38] = [
+pub(super) const HEDGES: [&str; 38] = [
     "or",
     "if",
     "when",
@@ -91,7 +95,9 @@ const SIGNS: &str = "+-*/×÷=≈−·^";
 /// change the answer.
 pub(crate) fn without_aside(line: &str) -> Option<&str> {
     let line = line.trim_end_matches(['.', ' ', '*']);
-    let before = in_brackets(line).or_else(|| clause(line))?;
+    let before = in_brackets(line)
+        .or_else(|| alternative(line))
+        .or_else(|| clause(line))?;
     let before = before.trim_end_matches([' ', ',', ';', '*']);
     before.contains(|c: char| c.is_ascii_digit()).then_some(before)
 }
@@ -110,11 +116,14 @@ pub(crate) fn without_reason(text: &str) -> &str {
     // Behind a comma only: `60 meters as a warm-up` gives no reason.
     let because = line[before.len()..].starts_with(", as ");
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
+    let same = aside
+        .strip_prefix("or ")
+        .is_some_and(|other| says_the_same(before, other));
     let rejected = ["extraneous", "rejected", "discarded", "invalid"]
         .iter()
         .any(|word| aside.contains(word));
     let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
-    if reason || rejected || computation {
+    if reason || same || rejected || computation {
         &text[..start + before.len()]
     } else {
         text
@@ -135,7 +144,8 @@ fn in_brackets(line: &str) -> Option<&str> {
     })?;
     let before = &line[..at];
     let apart = before.ends_with([' ', '*', '~']) && is_outside(before);
-    (apart && is_harmless(&inside[at + 1..])).then_some(before)
+    let content = &inside[at + 1..];
+    (apart && (is_harmless(content) || says_the_same(before, content))).then_some(before)
 }
 
 /// Returns what stands before a clause that says the same in other words.
@@ -149,7 +159,7 @@ fn clause(line: &str) -> Option<&str> {
 }
 
 /// Returns true if no formula, bracket or group is open.
-fn is_outside(before: &str) -> bool {
+pub(super) fn is_outside(before: &str) -> bool {
     let count = |sign: char| before.matches(sign).count();
     let dollars = count('$') - before.matches("\\$").count();
     (dollars.is_multiple_of(2) || dollars == 1) && count('{') == count('}') && count('(') == count(')')
@@ -168,15 +178,41 @@ fn is_harmless(content: &str) -> bool {
     content.chars().all(plain) && content.contains(|c| SIGNS.contains(c)) && !content.contains(", ")
 }
 
+/// Returns true if brackets hold the value before them in another spelling: `0.5 (or 50%)`,
+/// `10 cents ($0.10)`.
+fn says_the_same(before: &str, content: &str) -> bool {
+    let before = before.trim_matches([' ', '*', '~']);
+    let other = ["or ", "or, ", "= ", "i.e. ", "i.e., "]
+        .iter()
+        .find_map(|word| content.strip_prefix(word))
+        .unwrap_or(content);
+    let dollars = other.trim_start_matches('\\').strip_prefix('$');
+    let is_cents = ["cents", "cent", "¢"].iter().any(|unit| before.ends_with(unit));
+    if is_cents && dollars.is_some_and(|amount| amount.parse::<f64>().is_ok()) {
+        return true;
+    }
+    let value = Quantity::read(before).or_else(|| Quantity::read(last::value(before)?));
+    value.is_some_and(|value| Quantity::read(other).is_some_and(|other| value.is_same(&other)))
+}
+
+/// Returns what stands before another spelling of the same value: `0.4 or 40%`.
+fn alternative(line: &str) -> Option<&str> {
+    let (before, other) = line.rsplit_once(" or ")?;
+    let before = before.trim_end_matches(',');
+    (is_outside(before) && says_the_same(before, other)).then_some(before)
+}
+
 fn is_harmless_text(text: &str) -> bool {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let Some(first) = words.first() else { return false };
-    let numeric = |word: &str| word.contains(|c: char| c.is_ascii_digit());
-    // `(in thousands)` changes the number, `(8 dozen and 8)` is one.
+    let numeric =
+        |word: &str| word.contains(|c: char| c.is_ascii_digit()) || word == "a" || spelled_out(word).is_some();
+    // `(in thousands)` changes the number, `(8 dozen and 8)` and `(one dozen)` are numbers.
     let bare = |at: usize| is_factor(words[at]) && !(at > 0 && numeric(words[at - 1]));
-    !JOINING.contains(first) && !words.iter().any(|word| HEDGES.contains(word)) && !(0..words.len()).any(bare)
+    let joins = JOINING.contains(first) && !is_rounding(&lower);
+    !joins && !words.iter().any(|word| HEDGES.contains(word)) && !(0..words.len()).any(bare)
 }
 
 #[cfg(test)]
@@ -196,6 +232,16 @@ mod tests {
             ("$\\frac{5}{9}$ (approximately $0.556$)", Some("$\\frac{5}{9}$")),
             ("104 (that is 8 dozen and 8)", Some("104")),
             ("12 dollars (before tax: 10)", Some("12 dollars")),
+            ("0.5 (or 50%)", Some("0.5")),
+            ("10 cents ($0.10)", Some("10 cents")),
+            ("0.4 or 40%", Some("0.4")),
+            ("3/8, or 37.5%", Some("3/8")),
+            ("12 eggs (one dozen)", Some("12 eggs")),
+            ("0.4 or 50%", None),
+            ("3.14 (to 2 decimal places)", Some("3.14")),
+            ("0.5 (or 60%)", None),
+            ("18 ($20)", None),
+            ("3 (to 5)", None),
             ("84, which is half of 168", Some("84")),
             ("84; the other candidate 42 is extraneous", Some("84")),
             ("12 - that is, 3 boxes of 4", Some("12")),

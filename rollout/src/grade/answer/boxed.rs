@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::{denied, is_taken_back, tail};
+
 /// Words between boxes that together are one list.
 const JOINING: [&str; 17] = [
     ",", ";", "and", "or", ",and", ",or", "&", "und", "oder", "y", "o", "et", "ou", "e", "和", "或", "以及",
@@ -34,13 +36,21 @@ pub(crate) struct Boxed<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Boxes<'a> {
     pub(crate) last: Option<Boxed<'a>>,
+    /// True if there is a complete box, whatever the text says of it.
+    pub(crate) any: bool,
     /// The place of a later box that never ends. Nothing before it is the answer any more.
     pub(crate) cut: Option<usize>,
 }
 
-/// Finds the last boxes, with braces matched. One pass, whatever the text is.
+/// Finds the last boxes, with braces matched, without those that the text denies or takes back. One
+/// pass, whatever the text is.
 pub(crate) fn find(text: &str) -> Boxes<'_> {
-    let (places, cut) = places(text);
+    let (mut places, cut) = places(text);
+    let any = !places.is_empty();
+    if places.last().is_some_and(|last| is_taken_back(&text[last.whole.end..])) {
+        places.clear();
+    }
+    drop_denied(text, &mut places);
     let last = places.last().cloned();
     let after = |cut: &usize| last.as_ref().is_none_or(|last| last.whole.start < *cut);
     let cut = cut.filter(after);
@@ -48,7 +58,7 @@ pub(crate) fn find(text: &str) -> Boxes<'_> {
         content: joined(text, &places),
         end: last.whole.end,
     });
-    Boxes { last, cut }
+    Boxes { last, any, cut }
 }
 
 /// Returns the content of the last complete `\boxed{...}` or `\fbox{...}`, if no later one is cut
@@ -114,15 +124,31 @@ fn command(before: &str) -> Option<usize> {
     Some(before.len() - name.len())
 }
 
-/// Returns the content of the last box, or of the boxes that words join to it as a list.
-fn joined<'a>(text: &'a str, places: &[Place]) -> Cow<'a, str> {
+/// Drops the last boxes if the text denies them: `\boxed{18}, not \boxed{20}`.
+fn drop_denied(text: &str, places: &mut Vec<Place>) {
+    let first = places.len() - last_joined(text, places);
+    if let Some(place) = places.get(first) {
+        let before = &text[..place.whole.start];
+        // `x is not \boxed{0}` alone may be the answer.
+        if denied::is_contrast(before) || (first > 0 && denied::is_rejected(before)) {
+            places.truncate(first);
+        }
+    }
+}
+
+/// Returns the number of boxes at the end that words join as a list.
+fn last_joined(text: &str, places: &[Place]) -> usize {
     let pairs = places.windows(2).rev();
     let joins = |pair: &&[Place]| {
-        let before = crate::grade::answer::tail(&text[..pair[0].whole.start], NEAR);
+        let before = tail(&text[..pair[0].whole.start], NEAR);
         is_joining(text.get(pair[0].whole.end..pair[1].whole.start), before)
     };
-    let count = 1 + pairs.take(MOST).take_while(joins).count();
-    let list: Vec<&str> = places[places.len() - count..]
+    places.len().min(1 + pairs.take(MOST).take_while(joins).count())
+}
+
+/// Returns the content of the last box, or of the boxes that words join to it as a list.
+fn joined<'a>(text: &'a str, places: &[Place]) -> Cow<'a, str> {
+    let list: Vec<&str> = places[places.len() - last_joined(text, places)..]
         .iter()
         .map(|place| &text[place.content.clone()])
         .collect();
@@ -182,6 +208,13 @@ mod tests {
             ("\\boxed x{5}", None),
             ("\\boxed{5}, as \\boxed{...} asks", Some("5")),
             ("put it in \\boxed{\\text{your answer}}", None),
+            ("\\boxed{18}, not $\\boxed{20}$", Some("18")),
+            ("\\boxed{18} rather than \\boxed{20} or \\boxed{21}", Some("18")),
+            ("18, not \\boxed{20}", None),
+            ("x is not \\boxed{0}", Some("0")),
+            ("\\boxed{18} is less than \\boxed{20}", Some("20")),
+            ("\\boxed{18}. That is wrong. The answer is 20.", None),
+            ("\\boxed{18} is wrong only if the answer is 20.", Some("18")),
             ("\\boxed{1, 2, \\ldots}", Some("1, 2, \\ldots")),
             ("{5}", None),
             ("", None),

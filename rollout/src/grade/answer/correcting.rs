@@ -1,4 +1,5 @@
-//! Finds corrections of an answer that was given before: `Wait, no. It is 20`, `Correction: 20`.
+//! Finds corrections of an answer that was given before: `Wait, no. It is 20`, `Correction: 20`,
+//! and verdicts on it: `That is wrong.`
 
 use std::ops::Range;
 
@@ -44,6 +45,56 @@ const DIRECT: [&str; 7] = [
     "i meant ",
     "make that ",
 ];
+/// Words before a verdict.
+const FILLERS: [&str; 9] = ["wait", "no", "oh", "hmm", "oops", "sorry", "actually", "but", "however"];
+/// Subjects of a verdict on the answer before it. A bare verb follows the answer itself.
+const SUBJECTS: [&str; 8] = [
+    "this answer",
+    "that answer",
+    "my answer",
+    "this",
+    "that",
+    "it",
+    "the above",
+    "",
+];
+/// Verbs with what they say of a wrong answer.
+const VERDICTS: [(&[&str], &[&str]); 2] = [
+    (
+        &["is", "was", "'s", "’s"],
+        &[
+            "wrong",
+            "incorrect",
+            "invalid",
+            "a mistake",
+            "an error",
+            "too small",
+            "too large",
+            "not right",
+            "not correct",
+        ],
+    ),
+    (
+        &[
+            "is not",
+            "isn't",
+            "isn’t",
+            "was not",
+            "wasn't",
+            "cannot be",
+            "can't be",
+            "can’t be",
+        ],
+        &["right", "correct", "the answer", "the correct answer", "valid"],
+    ),
+];
+/// Sentences that take an answer back on their own.
+const CONFESSIONS: [&str; 4] = [
+    "i made a mistake",
+    "i made an error",
+    "there is a mistake",
+    "there is an error",
+];
 /// Most times that each is looked at, from the end.
 const MOST: usize = 64;
 /// Most words of a sentence that is a new answer and nothing else.
@@ -63,6 +114,38 @@ pub(super) fn places(lower: &str) -> Vec<Range<usize>> {
     });
     let places = linked.chain(direct).map(|(at, words)| at..at + words.len());
     places.filter(|place| is_answer(&lower[place.end..])).collect()
+}
+
+/// Returns true if a short sentence that rejects an answer stands right behind it.
+pub(super) fn begins_with_verdict(behind: &str) -> bool {
+    const NEAR: usize = 96;
+    let near = behind[..behind.floor_char_boundary(NEAR)].to_lowercase();
+    let signs = |c: char| c.is_whitespace() || "$*_.,!?)]}\\".contains(c);
+    let mut rest = near.trim_start_matches(signs);
+    while let Some(behind) = FILLERS.iter().find_map(|word| rest.strip_prefix(word)) {
+        let trimmed = behind.trim_start_matches(|c: char| c.is_whitespace() || ",.!:;…—–-".contains(c));
+        if trimmed.len() == behind.len() {
+            break;
+        }
+        rest = trimmed;
+    }
+    let ends = |rest: &str| rest.starts_with(['.', '!', ';', '\n']);
+    let verdict = SUBJECTS
+        .iter()
+        .filter_map(|subject| rest.strip_prefix(subject))
+        .any(|rest| {
+            let verbs = VERDICTS
+                .iter()
+                .flat_map(|(verbs, words)| verbs.iter().map(move |verb| (verb, words)));
+            verbs
+                .filter_map(|(verb, words)| Some((rest.trim_start().strip_prefix(verb)?.trim_start(), words)))
+                .any(|(rest, words)| words.iter().filter_map(|word| rest.strip_prefix(word)).any(ends))
+        });
+    verdict
+        || CONFESSIONS
+            .iter()
+            .filter_map(|words| rest.strip_prefix(words))
+            .any(ends)
 }
 
 /// Returns true for a sign that ends a clause.
@@ -89,7 +172,32 @@ fn is_answer(behind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::places;
+    use super::{begins_with_verdict, places};
+
+    #[test]
+    fn a_verdict_is_a_short_sentence_behind_an_answer() {
+        for text in [
+            "$. Wait, I made a mistake. The correct answer is 20.",
+            " is wrong. The answer is C.",
+            ". This answer is incorrect.",
+            ". That's not right.",
+            "\n\nWait, that was too large.",
+            " cannot be right;",
+        ] {
+            assert!(begins_with_verdict(text), "{text}");
+        }
+        for text in [
+            ". It is wrong to say so.",
+            " is wrong only if x = 2.",
+            ". This is not a mistake.",
+            ". It is too small to be 20.",
+            ". A wrong answer is 20.",
+            ". Nothing is wrong.",
+            "",
+        ] {
+            assert!(!begins_with_verdict(text), "{text}");
+        }
+    }
 
     #[test]
     fn a_correction_is_a_short_sentence_after_a_retraction() {

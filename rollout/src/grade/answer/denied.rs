@@ -1,5 +1,6 @@
 //! Reads denials of the last value of a text: `It isn't 5`, `It is 3, not 5`.
 
+use super::announcing::ASKING;
 use super::{last, tail};
 
 /// Words and signs that deny the value after them.
@@ -56,6 +57,9 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
         .into_iter()
         .flatten()
         .map(|found| found.as_ptr().addr() - text.as_ptr().addr());
+    if starts.clone().next().is_some_and(|start| is_asked(text, start)) {
+        return None;
+    }
     match starts.find_map(|start| denial(&text[..start])) {
         None => Some(text),
         // Only one of several contrasts is read, so this is one pass.
@@ -66,6 +70,36 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
             clause.map_or_else(|| before.trim_end().strip_suffix(','), |(before, _)| Some(before))
         }
     }
+}
+
+/// Returns true if the value at `start` stands in a question: `Is the answer 12?`
+fn is_asked(text: &str, start: usize) -> bool {
+    let (before, behind) = text.split_at(start);
+    let sentence = before.rsplit(['.', '?', '!', '\n']).next().unwrap_or(before);
+    let first = sentence.split_whitespace().next().unwrap_or_default().to_lowercase();
+    let end = behind.find(['?', '\n', '!']);
+    ASKING.contains(&first.as_str()) && end.is_some_and(|end| behind[end..].starts_with('?'))
+}
+
+/// Returns true if a text ends with words that reject the value after them: `not`, `rather than`.
+/// `more than` compares.
+pub(super) fn is_rejected(text: &str) -> bool {
+    rejection(text).is_some()
+}
+
+/// Returns true if the rejected value stands against another answer: `18, not`, `18 rather than`.
+pub(super) fn is_contrast(text: &str) -> bool {
+    rejection(text).is_some_and(|(before, word)| {
+        let before = before.trim_end();
+        word != "not" || before.ends_with([',', '—', '–']) || before.ends_with(" and") || before.ends_with("answer is")
+    })
+}
+
+/// Returns the text before the rejection at the end of a text, and its word.
+fn rejection(text: &str) -> Option<(&str, &'static str)> {
+    let text = without_signs(tail(text, REACH));
+    let words = ["not", "rather than", "instead of"].into_iter();
+    words.filter_map(|word| Some((without_word(text, word)?, word))).next()
 }
 
 /// Returns true if a denial stands before a value, at the end of `text`.
@@ -115,6 +149,8 @@ mod tests {
             "It is NOT $5",
             "It never equals \\frac{1}{2}",
             "It is more than 5.",
+            "Is the answer 5?",
+            "Could it be 5? Let us check.",
         ] {
             assert_eq!(undenied(text), None, "{text}");
         }
@@ -133,6 +169,7 @@ mod tests {
             "It is 5.",
             "It is not 4. It is 5.",
             "This is not hard: 5",
+            "Is it even? It is 5.",
             "He made a knot 5",
             "not",
             "",

@@ -23,6 +23,11 @@ const COMPARING: [&str; 8] = [
     "average of",
 ];
 
+/// Words that make the formulas behind them a condition.
+const CONDITIONS: [&str; 14] = [
+    "since", "if", "when", "for", "with", "as", "because", "given", "from", "at", "after", "let", "suppose", "where",
+];
+
 /// The list with which a text ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Listed<'a> {
@@ -54,7 +59,10 @@ fn of_formulas(text: &str, start: usize) -> Option<Listed<'_>> {
     let joining = joining(before, last)?;
     // A comma alone may separate clauses: `Since $x > 0$, $x = 3$`.
     if joining == "," || joining == ";" {
-        return None;
+        return are_assignments(text, list).then(|| Listed {
+            text: &text[list[0].start..last.end],
+            whole: true,
+        });
     }
     let name = |formula: &Range<usize>| name(&text[formula.clone()]);
     let first = name(&list[0]);
@@ -65,6 +73,24 @@ fn of_formulas(text: &str, start: usize) -> Option<Listed<'_>> {
         text: &text[list[0].start..last.end],
         whole: same && !(first.is_none() && list.iter().any(|formula| text[formula.clone()].contains(['<', '>']))),
     })
+}
+
+/// Returns true if each formula gives the value of another letter, and no word before them makes
+/// them a condition: `So $x=3$, $y=4$`, but not `When $x=3$, $y=4$`.
+fn are_assignments(text: &str, list: &[Range<usize>]) -> bool {
+    let mut names: Vec<&str> = list.iter().filter_map(|formula| name(&text[formula.clone()])).collect();
+    let letters = names.len() == list.len()
+        && names
+            .iter()
+            .all(|name| name.len() == 1 && name.bytes().all(|byte| byte.is_ascii_alphabetic()));
+    names.sort_unstable();
+    let different = names.windows(2).all(|pair| pair[0] != pair[1]);
+    let clause = tail(&text[..list[0].start], REACH);
+    let clause = clause.rsplit(['.', '\n', ';']).next().unwrap_or(clause).to_lowercase();
+    let mut words = clause
+        .split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty());
+    letters && different && !words.any(|word| CONDITIONS.contains(&word) || word.ends_with("ing"))
 }
 
 /// Returns what stands before the sign of equality, if a formula has one.
@@ -190,6 +216,7 @@ mod tests {
             ),
             ("So $x=2$ and $y=-3$.", "x=2$ and $y=-3", false),
             ("We have $3^2=9$ and $x=3$.", "3^2=9$ and $x=3", false),
+            ("So $x=3$, $y=4$.", "x=3$, $y=4", true),
             ("It is $x \\le -3$ or $x > 2$.", "x \\le -3$ or $x > 2", false),
             ("The roots are 2 and 3.", "2 and 3", true),
             ("The roots are 1, 2, and 3.", "1, 2, and 3", true),
@@ -207,6 +234,8 @@ mod tests {
         }
         for text in [
             "Since $x > 0$, $x = 3$.",
+            "When $x=3$, $y=4$.",
+            "We have $x+1=4$, $x=3$.",
             "It is the larger of 2 and 3.",
             "For $n=1$ and $n=2$ the sum is $3$.",
             "He has 12 left, 3",

@@ -13,9 +13,12 @@ pub(super) mod denied;
 mod hashes;
 pub(super) mod last;
 pub(super) mod listed;
+mod phrase;
 pub(super) mod prose;
+mod sentence;
 mod spaced;
 mod tags;
+pub(super) mod tidy;
 pub(super) mod undecided;
 
 use std::borrow::Cow;
@@ -83,7 +86,7 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
     });
     let text = open.unwrap_or(text);
     let tag = tags::last_answer(text);
-    let closed = tag.is_some() || boxes.last.is_some() || open.is_some();
+    let closed = tag.is_some() || boxes.any || open.is_some();
     let mut candidates = Vec::new();
     let tag_first = match (&tag, &boxes.last) {
         // A box inside the tag is the answer, and what stands around it is not.
@@ -97,12 +100,18 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
         inside(place, content, &mut candidates);
     }
     let announced = announced::lines(text).into_iter().map(|line| (Place::Announced, line));
-    let hashes = hashes::lines(text).map(|line| (Place::Hashes, line));
+    let stays = |line: &&str| !is_taken_back(&text[line.as_ptr().addr() - text.as_ptr().addr() + line.len()..]);
+    let hashes = hashes::lines(text).filter(stays).map(|line| (Place::Hashes, line));
     candidates.extend(announced.chain(hashes).map(|(place, line)| Candidate {
         place,
         text: Cow::Borrowed(line),
     }));
     Marks { candidates, closed }
+}
+
+/// Returns true if a text takes back the mark before it, and then announces another answer.
+fn is_taken_back(behind: &str) -> bool {
+    correcting::begins_with_verdict(behind) && announced::lines(behind).into_iter().any(announced::reads)
 }
 
 /// Adds what a mark holds: an announcement inside it, then all of it.

@@ -1,7 +1,9 @@
 //! Reads the words after a number: some may be dropped, some change the number.
 
 use super::aside::without_aside;
+use super::phrase::before_phrase;
 use crate::grade::normal::names::{PLAIN, is_mathematics};
+use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{changes as changes_number, is_scale};
 
 /// Words that begin a reason, which is not part of the answer.
@@ -11,7 +13,7 @@ const REASONS: [&str; 3] = ["because", "since", "as"];
 /// Returns `None` if no words follow a number, or if they change it: `3 times 5`, `2 hours and 30
 /// minutes`.
 pub(crate) fn without_prose(line: &str) -> Option<&str> {
-    if let Some(cut) = without_aside(line) {
+    if let Some(cut) = without_aside(line).or_else(|| before_phrase(line)) {
         return Some(without_words(cut).unwrap_or(cut));
     }
     without_words(line)
@@ -48,6 +50,11 @@ fn without_words(line: &str) -> Option<&str> {
 /// the beginning of a reason.
 fn changes(behind: &str) -> bool {
     let behind = behind.to_ascii_lowercase().replace("as well as", "and");
+    let mut behind = behind.replace("left over", "left");
+    // `12 fewer apples` answers by how much, `12 fewer than twenty` computes.
+    if !behind.split(' ').any(|word| spelled_out(word).is_some()) {
+        behind = behind.replace(" fewer ", " ");
+    }
     let words = behind
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());
@@ -93,6 +100,8 @@ mod tests {
             ("x+1 where x is odd", Some("x+1")),
             ("2 million people", Some("2 million")),
             ("2 pi metres", Some("2 pi")),
+            ("18 cookies left over", Some("18")),
+            ("12 fewer apples than Tom", Some("12")),
             ("2 sqrt(3)", None),
             ("2 million", None),
             ("2 and a half", None),
@@ -125,6 +134,7 @@ mod tests {
             "4 divided by three",
             "10 percent of them",
             "5 groups of dozens",
+            "5 fewer than twenty",
         ] {
             assert_eq!(without_prose(line), None, "{line}");
         }

@@ -6,8 +6,8 @@ use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::scale::changes;
 
 /// Words that change or join the numbers after them.
-const BEGINNINGS: [&str; 12] = [
-    "between", "either", "neither", "none", "half", "twice", "double", "triple", "thrice", "maybe", "perhaps",
+const BEGINNINGS: [&str; 13] = [
+    "minus", "between", "either", "neither", "none", "half", "twice", "double", "triple", "thrice", "maybe", "perhaps",
     "possibly",
 ];
 /// Words and signs after which another value is the answer.
@@ -55,7 +55,7 @@ pub(crate) fn ends_undecided(text: &str, candidates: &[Candidate<'_>]) -> bool {
 
 /// Returns true for a value that goes on to no other value: `12x`, `18 or 20`, `9 * 2 = 19`.
 fn is_other(text: &str) -> bool {
-    let lower = text.to_ascii_lowercase();
+    let lower = text.to_ascii_lowercase().replace("in total", "").replace("who is", "");
     let mut words = lower
         .split(|c: char| !c.is_alphabetic())
         .filter(|word| !word.is_empty());
@@ -64,7 +64,8 @@ fn is_other(text: &str) -> bool {
         return !text.contains([',', '≈', '\\']) && words.next().is_none();
     }
     let begun = lower.trim_start_matches([' ', '$', '*', '_', '(', '[', '{', '`', '"']);
-    let goes_on = text.contains(['→', '⇒', '≈', ':']) || words.clone().any(|word| GOING_ON.contains(&word));
+    let goes_on =
+        text.contains(['→', '⇒', '≈']) || text.contains(": ") || words.clone().any(|word| GOING_ON.contains(&word));
     let first = words.clone().next().filter(|word| begun.starts_with(word));
     let named = first.is_some_and(|word| BEGINNINGS.contains(&word) || PLAIN.contains(&word));
     let another = named || begun.starts_with(|c| SIGNS.contains(c));
@@ -74,11 +75,12 @@ fn is_other(text: &str) -> bool {
         // `12 times` answers how often, and `12 less` by how much.
         [_] => {
             let changing = |word: &str| (changes(word) && !["times", "less"].contains(&word)) || PLAIN.contains(&word);
-            is_factor(begun) || words.any(changing)
+            is_factor(begun) || words.clone().any(changing)
         }
         several => differ(several),
     };
-    !goes_on && (another || (number && changed))
+    let wrong = words.any(|word| ["wrong", "incorrect"].contains(&word));
+    (!goes_on || wrong) && (another || (number && changed))
 }
 
 /// Returns true if a number at the beginning of a text is a fraction or multiplies a name: `1/12`,
@@ -154,6 +156,10 @@ mod tests {
             "12 oder 13",
             "12 and a half",
             "12 squared",
+            "12 to 20 in total",
+            "2:3",
+            "5 years older than Ann, who is 12",
+            "12 for the 3 books, which is wrong",
         ] {
             assert!(is_other(text), "{text}");
         }

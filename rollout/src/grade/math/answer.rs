@@ -295,8 +295,12 @@ fn with_alternative(tokens: &[Token]) -> Option<Vec<Token>> {
     match last {
         Token::Symbol(')') => {
             let at = rest.iter().position(|token| *token == Token::Symbol('('))?;
-            let (or, after) = rest[at + 1..].split_first()?;
-            is(or, "or").then(|| joined(&rest[..at], after))?
+            match &rest[at + 1..] {
+                [or, after @ ..] if is(or, "or") => joined(&rest[..at], after),
+                // Right behind a bracket the word is read as letters.
+                [Token::Letter('o'), Token::Letter('r'), after @ ..] => joined(&rest[..at], after),
+                _ => None,
+            }
         }
         Token::Text(text) if text.trim() == ")" => {
             let at = rest.iter().position(|token| is(token, "(or"))?;

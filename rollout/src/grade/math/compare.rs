@@ -33,7 +33,12 @@ pub(super) fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
 fn plain(answer: &str, label: &str, budget: &Budget) -> bool {
     let (a, b) = (Answer::parse(answer, Side::Answer), Answer::parse(label, Side::Label));
     let words = matches!(a, Answer::Words(_)) || matches!(b, Answer::Words(_));
-    let in_words = |text: &str| Some(plain_words(text)).filter(|text| text.contains(char::is_alphabetic));
+    // `2 hours and 30 minutes` is `2 hours 30 minutes`.
+    let in_words = |text: &str| {
+        let words = Some(plain_words(text)).filter(|text| text.contains(char::is_alphabetic))?;
+        let amounts = words.contains(|c: char| c.is_ascii_digit());
+        Some(if amounts { words.replace(" and ", " ") } else { words })
+    };
     same(&a, &b, budget) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
 }
 

@@ -9,17 +9,80 @@ use crate::grade::normal::token::Token;
 
 /// Words before a condition.
 const WORDS: [&str; 6] = ["for", "where", "with", "for all", "for every", "for any"];
+/// Words before the value of a variable: `18 \text{ when } x=9`.
+const AT: [&str; 4] = ["when", "at", "for", "where"];
+/// Words for all the numbers of a kind.
+const NUMBERS: [&str; 14] = [
+    "real",
+    "reals",
+    "numbers",
+    "number",
+    "integers",
+    "integer",
+    "complex",
+    "rational",
+    "natural",
+    "positive",
+    "negative",
+    "nonnegative",
+    "values",
+    "of",
+];
 
 /// Returns the formula before words and a condition on its variables.
 pub(super) fn before_words(tokens: &[Token]) -> Option<&[Token]> {
-    let is_word =
-        |token: &Token| matches!(token, Token::Text(words) if WORDS.contains(&words.trim().trim_matches(',').trim()));
+    let is_word = |token: &Token| words(token).is_some_and(|words| WORDS.contains(&words) || AT.contains(&words));
+    if let Some(at) = top_level(tokens, is_for_all)
+        && is_all_of(&tokens[at + 1..])
+        && at > 0
+    {
+        return Some(&tokens[..at]);
+    }
     let at = top_level(tokens, is_word)?;
     let (formula, rest) = (&tokens[..at], &tokens[at + 1..]);
     let formula = formula.strip_suffix(&[Token::Symbol(',')]).unwrap_or(formula);
     let single =
         top_level(rest, is_word).is_none() && top_level(formula, |token| *token == Token::Symbol(',')).is_none();
-    (single && restricts(formula, rest)).then_some(formula)
+    let restricts = words(&tokens[at]) != Some("when") && words(&tokens[at]) != Some("at") && restricts(formula, rest);
+    (single && (restricts || is_value_at(formula, rest))).then_some(formula)
+}
+
+/// Returns the words of a text without the commas around them.
+fn words(token: &Token) -> Option<&str> {
+    match token {
+        Token::Text(words) => Some(words.trim().trim_matches(',').trim()),
+        _ => None,
+    }
+}
+
+/// Returns true for `for all real numbers`, which restricts nothing.
+fn is_for_all(token: &Token) -> bool {
+    let kind = words(token).and_then(|words| {
+        let all = ["for all", "for every", "for any", "for each"];
+        all.iter().find_map(|all| words.strip_prefix(all))
+    });
+    kind.is_some_and(|kind| kind.split_whitespace().all(|word| NUMBERS.contains(&word)))
+}
+
+/// Returns true for what may follow `for all`: nothing, a variable, or a variable in the reals.
+fn is_all_of(rest: &[Token]) -> bool {
+    match rest {
+        [] | [Token::Letter(_)] => true,
+        [Token::Letter(_), member, reals] => is_command(member, "in") && is_command(reals, "reals"),
+        _ => false,
+    }
+}
+
+/// Returns true for a number and the value of a variable at which it is taken.
+fn is_value_at(formula: &[Token], rest: &[Token]) -> bool {
+    let number = |tokens: &[Token]| {
+        let mut names = BTreeSet::new();
+        Expr::parse(tokens).is_some_and(|expr| {
+            expr.variables(&mut names);
+            names.is_empty()
+        })
+    };
+    matches!(rest, [Token::Letter(_), Token::Symbol('='), value @ ..] if number(value)) && number(formula)
 }
 
 /// Returns the formula of a list in which all other elements are conditions on its variables, or
@@ -111,6 +174,12 @@ mod tests {
                 true,
             ),
             ("x \\in \\mathbb{R}, x \\ne 0", "x \\ne 0", true),
+            ("18 \\text{ when } x=9", "18", true),
+            ("f(x) = 2x \\text{ for all real numbers } x", "2x", true),
+            ("18 \\text{ when } x=9", "9", false),
+            ("18 \\text{ when } x=9, 20 \\text{ when } x=8", "18", false),
+            ("x^2 \\text{ when } x > 0", "x^2", false),
+            ("\\text{all real numbers } x", "x", false),
             ("\\frac{x+2}{x-1}, x \\ne 1", "\\frac{x-2}{x-1}", false),
             ("3, x \\ne 1", "3", false),
             ("x, y \\ne 1", "x", false),

@@ -43,10 +43,11 @@ use self::budget::LONGEST;
 pub(super) use self::compare::equal;
 #[cfg(test)]
 use self::compare::equal_within;
+use self::expr::Expr;
 pub(super) use self::quantity::{Quantity, whole};
 use super::answer::last_row;
 use super::answer::listed::listed;
-use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose};
+use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided};
 use super::gsm8k::exclaimed;
 use super::label;
 use super::normal::unit_names::{is_next_to_number, without_unit};
@@ -64,7 +65,9 @@ const FEW_WORDS: usize = 2;
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let Some(label) = read_label(label) else { return false };
     let text = narrow_numbers(text);
-    readings(&text).iter().any(|answer| equal(&answer.text, &label))
+    let rounded = label::rounded(&label);
+    let is_label = |answer: &str| equal(answer, &label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
+    readings(&text).iter().any(|answer| is_label(&answer.text))
 }
 
 /// Returns true if both texts have an answer and the answers are equal.
@@ -77,6 +80,14 @@ pub(super) fn is_same(a: &str, b: &str) -> bool {
 /// Returns true if the label is a number, or a text that is neither blank nor too long.
 pub(super) fn is_label(label: &Value) -> bool {
     read_label(label).is_some_and(|text| text.split_whitespace().nth(MOST_WORDS).is_none())
+}
+
+/// Returns true for a formula that divides by zero, so that nothing equals it.
+pub(super) fn divides_by_zero(text: &str) -> bool {
+    match Answer::parse(text, Side::Label) {
+        Answer::Value(Expr::Quotient(_, below), _) => below.value(&|_| f64::NAN).is_some_and(|below| below.is_zero()),
+        _ => false,
+    }
 }
 
 /// Returns the answer that a label holds: behind `####`, in a box or a tag, announced, or the
@@ -94,7 +105,7 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
 pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     let marks = marks(text);
     let mut other = None;
-    for candidate in marks.candidates {
+    for candidate in marks.candidates.clone() {
         let text = candidate.text.as_ref();
         if !is_usable(text) {
             continue;
@@ -108,7 +119,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
             Place::Hashes => {}
         }
     }
-    if marks.closed {
+    if marks.closed || (other.is_some() && undecided::ends_undecided(text, &marks.candidates)) {
         return Vec::new();
     }
     let line = last::line(text).filter(|line| is_answer_line(line));

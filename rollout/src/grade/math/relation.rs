@@ -51,7 +51,10 @@ pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Optio
         sides.remove(0);
         ops.remove(0);
     }
-    if sides.iter().any(|side| side.is_empty()) {
+    if sides
+        .iter()
+        .any(|side| side.is_empty() || side.iter().any(is_condition))
+    {
         return None;
     }
     if let [one] = sides.as_slice() {
@@ -65,6 +68,12 @@ pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Optio
         .map(|at| between(sides[at], ops[at], sides[at + 1]))
         .collect::<Option<_>>()
         .map(Answer::Relation)
+}
+
+/// Returns true for a word between two relations of which one is a condition: `x = 2 when y = 3`.
+fn is_condition(token: &Token) -> bool {
+    const WORDS: [&str; 5] = ["when", "if", "unless", "where", "whenever"];
+    matches!(token, Token::Text(words) if WORDS.contains(&words.trim().trim_matches(',').trim()))
 }
 
 fn between(left: &[Token], (op, flipped): (Op, bool), right: &[Token]) -> Option<Relation> {

@@ -33,6 +33,14 @@ pub(super) fn ordinal(out: &[Token], rest: &[Token]) -> Option<usize> {
             Token::Symbol('}'),
             ..,
         ] if ending(&format!("{a}{b}")) => Some(5),
+        [
+            Token::Symbol('^'),
+            Token::Symbol('{'),
+            Token::Letter('o'),
+            Token::Symbol('}'),
+            ..,
+        ] => Some(4),
+        [Token::Symbol('^'), Token::Letter('o'), ..] => Some(2),
         _ => None,
     }
 }

@@ -170,6 +170,23 @@ pub(super) fn is_percent(word: &str) -> bool {
     PERCENT.contains(&word.to_lowercase().as_str())
 }
 
+/// Returns true for words that say how a number is rounded: `to 2 decimal places`.
+pub(crate) fn is_rounding(words: &str) -> bool {
+    let words = words.trim().trim_start_matches('(');
+    let words = ["rounded ", "correct ", "accurate "]
+        .iter()
+        .find_map(|word| words.strip_prefix(word))
+        .unwrap_or(words);
+    let places = [
+        "decimal place",
+        "significant figure",
+        "significant digit",
+        "d.p.",
+        "s.f.",
+    ];
+    words.starts_with("to ") && (words.starts_with("to the nearest ") || places.iter().any(|word| words.contains(word)))
+}
+
 /// Returns true for a word that changes a number or takes it back.
 pub(crate) fn changes(word: &str) -> bool {
     let lower = word.to_lowercase();

@@ -279,6 +279,9 @@ fn is_all_unit(tokens: &[Token]) -> bool {
 
 /// Returns true for words that are no mathematics and change none.
 fn is_unit(words: &str) -> bool {
+    if scale::is_rounding(words) {
+        return true;
+    }
     let digits = words.char_indices().filter(|(_, c)| c.is_ascii_digit());
     let exponents = digits.clone().all(|(at, _)| {
         let before = words[..at].trim_end_matches(['-', '{', '−']);

@@ -150,6 +150,16 @@ const HAN: [&str; 57] = [
     "千米/小时",
 ];
 
+/// Chinese words before the name of what is counted: `18个苹果`.
+const COUNTING: [&str; 14] = [
+    "个", "只", "本", "名", "位", "条", "件", "张", "棵", "台", "辆", "头", "朵", "块",
+];
+/// Chinese signs that change a number, or join it to another.
+const CHANGING: &str = "半万萬亿億千百十倍分之或和与及到至多余餘零以点";
+
+/// Returns true for a Chinese unit, or for what is counted.
 pub(super) fn is_han_unit(word: &str) -> bool {
+    let counted = COUNTING.iter().find_map(|counting| word.strip_prefix(counting));
     HAN.contains(&word)
+        || counted.is_some_and(|name| name.chars().count() <= 4 && !name.contains(|c| CHANGING.contains(c)))
 }

@@ -111,6 +111,11 @@ impl<'a> Lexer<'a> {
             }
             '*' if self.rest.starts_with('*') => {
                 self.skip(1);
+                // Bold type: a power follows its base, and has an exponent.
+                let sign = |token: &Token| matches!(token, Token::Symbol('=' | '+' | '-' | '/' | ':' | ','));
+                if self.out.last().is_none_or(sign) || self.rest.is_empty() {
+                    return;
+                }
                 Token::Symbol('^')
             }
             '=' => {
@@ -295,6 +300,8 @@ mod tests {
         same("11,\\! 111", "11111");
         same("12\\,345", "12345");
         same("x**2", "x^2");
+        same("6 + 12 = **18**", "6 + 12 = 18");
+        same("**18", "18");
         same("\\begin{array}{cc}1&2\\end{array}", "\\begin{pmatrix}1&2\\end{pmatrix}");
         assert_eq!(tokens("1 or 2").unwrap()[1], Token::Text("or".into()));
         assert_eq!(tokens("1or 2").unwrap()[1], Token::Letter('o'));

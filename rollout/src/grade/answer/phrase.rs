@@ -1,0 +1,161 @@
+//! Cuts off phrases behind an answer: `$10 in total for the 3 books`, `366 over the three months`.
+
+use super::aside::{HEDGES, is_outside};
+use crate::grade::normal::number_words::spelled_out;
+use crate::grade::normal::scale::is_rounding;
+
+/// Words that begin a phrase if a determiner follows.
+const PREPOSITIONS: [&str; 15] = [
+    "for",
+    "over",
+    "during",
+    "after",
+    "before",
+    "from",
+    "by",
+    "at",
+    "in",
+    "on",
+    "with",
+    "within",
+    "across",
+    "among",
+    "throughout",
+];
+/// Words that say that a phrase names things, and no number of another answer.
+const DETERMINERS: [&str; 19] = [
+    "the", "all", "each", "every", "his", "her", "its", "their", "our", "your", "my", "these", "those", "this", "that",
+    "both", "a", "an", "one",
+];
+/// Verbs and signs of mathematics, with which a phrase goes on to another value.
+const GOING_ON: [&str; 14] = [
+    "is", "are", "was", "were", "which", "gives", "makes", "equals", "leaves", "plus", "minus", "times", "per",
+    "divided",
+];
+/// Most words of a phrase.
+const MOST: usize = 12;
+
+/// Returns an answer without the phrase behind it. Numbers in the phrase do not count. Returns
+/// `None` if there is no phrase, or if it may go on to another answer.
+pub(super) fn before_phrase(line: &str) -> Option<&str> {
+    let parts = |at: usize| (&line[..at], &line[at + 1..]);
+    let begins = |(before, behind): &(&str, &str)| is_phrase(before, behind) || is_assignment(before, behind);
+    let (before, phrase) = line.match_indices(' ').map(|(at, _)| parts(at)).find(begins)?;
+    let alone = is_assignment(before, phrase) || !goes_on(phrase);
+    (is_outside(before) && alone).then(|| before.trim_end_matches(['*', ' ', ',']))
+}
+
+/// Returns an answer without the parts that make up its total: `15 in total: 5 for each`.
+pub(super) fn before_total(line: &str) -> &str {
+    let number = line
+        .trim_start_matches(['$', '*', '\\', '-'])
+        .starts_with(|c: char| c.is_ascii_digit());
+    let total = [" in total:", " in all:", " altogether:"].iter();
+    let found = total
+        .filter_map(|words| line.split_once(words))
+        .map(|(before, _)| before)
+        .next();
+    found.filter(|_| number).unwrap_or(line)
+}
+
+/// Returns true if the words behind a value only say at which value of a variable: `when $x=9$`.
+fn is_assignment(before: &str, behind: &str) -> bool {
+    let Some((word, rest)) = behind.split_once(' ') else {
+        return false;
+    };
+    let rest = rest.trim_matches(|c: char| c.is_whitespace() || "$.*\\()".contains(c));
+    let Some((name, value)) = rest.split_once('=') else {
+        return false;
+    };
+    let name = name.trim();
+    let letter = name.len() == 1 && name.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let number = value.trim().trim_start_matches('-');
+    let number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let value = before.contains(|c: char| c.is_ascii_digit()) && !before.contains('=');
+    ["when", "for", "at", "where"].contains(&word) && letter && number && value
+}
+
+/// Returns true if a phrase begins between a value and these words.
+fn is_phrase(before: &str, behind: &str) -> bool {
+    let mut words = behind.split([' ', '*']).filter(|word| !word.is_empty());
+    let (Some(first), second) = (words.next(), words.next().unwrap_or_default()) else {
+        return false;
+    };
+    let behind_number = before.trim_end_matches(['*', '$', ')', '.', ',']);
+    let behind_number = behind_number.ends_with(|c: char| c.is_ascii_digit() || c == '}');
+    let begins = match first.trim_end_matches([',', '.']) {
+        "altogether" => true,
+        "in" if ["total", "all", "total,"].contains(&second) => true,
+        "to" if is_rounding(behind) => true,
+        // `10 days to finish`, but not `10 to 20`
+        "to" => !behind_number && is_verb(second),
+        "of" => DETERMINERS.contains(&second) && !behind.contains(|c: char| c.is_ascii_digit()),
+        // `18 years old in 5 years`, `$15 for 3 books`, but not `1 in 6`
+        _ if second.starts_with(|c: char| c.is_ascii_digit()) => {
+            let amount = ["for", "over", "in", "after"].contains(&first) && words.next().is_some_and(is_verb);
+            amount && (!behind_number || (first == "for" && before.starts_with(['$', '\\'])))
+        }
+        preposition => PREPOSITIONS.contains(&preposition) && DETERMINERS.contains(&second),
+    };
+    begins && before.contains(|c: char| c.is_ascii_digit())
+}
+
+/// Returns true for a word in small letters that is no number.
+fn is_verb(word: &str) -> bool {
+    let letters = word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    letters && spelled_out(word).is_none() && !DETERMINERS.contains(&word)
+}
+
+/// Returns true if a phrase may go on to another answer, or take the answer back.
+fn goes_on(phrase: &str) -> bool {
+    let lower = phrase.to_lowercase();
+    let words: Vec<&str> = lower
+        .split(|c: char| !(c.is_alphanumeric() || c == '\''))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let digit = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    let joined = |pair: &[&str]| ["and", "to"].contains(&pair[0]) && digit(pair[1]) && !is_rounding(phrase);
+    let changes = |word: &&str| HEDGES.contains(word) || GOING_ON.contains(word);
+    words.len() > MOST
+        || phrase.contains([';', ':', '=', '(', '+', '?'])
+        || phrase.contains(", ")
+        || words.iter().any(changes)
+        || words.windows(2).any(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::before_phrase;
+
+    #[test]
+    fn a_phrase_about_the_whole_answer_is_cut_off() {
+        for (line, cut) in [
+            ("$10 in total for the 3 books", Some("$10")),
+            ("366 downloads** over the three months", Some("366 downloads")),
+            ("72 clips altogether in April and May", Some("72 clips")),
+            ("10 days to finish 3 walls", Some("10 days")),
+            ("18 years old in 5 years", Some("18 years old")),
+            ("$15 for 3 books", Some("$15")),
+            ("0.75 of a cup", Some("0.75")),
+            ("2 for 3 books", None),
+            ("12 of the 20 cups", None),
+            ("3.14 to 2 decimal places", Some("3.14")),
+            ("$60 for all 5 shirts", Some("$60")),
+            ("$18$ when $x=9$", Some("$18$")),
+            ("18 for n = 3", Some("18")),
+            ("$18$ when $x>9$", None),
+            ("$18$ when $x=9$ and $20$ when $x=8$", None),
+            ("12 out of 20", None),
+            ("10 to 20", None),
+            ("10 apples to twenty", None),
+            ("1 in 6", None),
+            ("3 over 4", None),
+            ("10 for the 3 books and $5 for the 2 pens", None),
+            ("10 for the 3 books, or 12", None),
+            ("10 for the first, which is wrong", None),
+            ("$x$ for the 3 books", None),
+        ] {
+            assert_eq!(before_phrase(line), cut, "{line}");
+        }
+    }
+}
