@@ -139,7 +139,9 @@ mod tests {
         assert!(said.starts_with("agents.b.model: ") && said.contains("12"), "{said}");
 
         let host = Host::new();
-        write_tokenizer(&host.folder, &TokenizerConfig::Bytes).unwrap();
+        let words = (0..400).map(|number| format!("w{number}")).collect();
+        write_tokenizer(&host.folder, &TokenizerConfig::Words(words)).unwrap();
+        std::fs::remove_file(host.folder.join("generation_config.json")).unwrap();
         let said = host.said();
         assert!(said.contains("resize the model's embeddings"), "{said}");
 
