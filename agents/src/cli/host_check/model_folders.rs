@@ -164,7 +164,11 @@ mod tests {
             let fault = format!("agents.{name}.chat_template: {}: ", template.display());
             assert_eq!(said.matches(&fault).count(), 1, "{said}");
         }
-        std::fs::write(&template, "{{ messages[0].content }}").unwrap();
+        std::fs::write(
+            &template,
+            "{% for message in messages %}{{ message.content }}{% endfor %}",
+        )
+        .unwrap();
         assert_eq!(host.said(), "");
     }
 

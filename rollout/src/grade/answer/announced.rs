@@ -2,9 +2,9 @@
 
 use super::announcing::{is_asked, places};
 use super::phrase::before_total;
+use super::text::{is_word, without_marks};
 use super::tidy::is_emoji;
 use super::{delimited, sentence};
-use crate::grade::normal::names::PLAIN;
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
 const MOST_WORDS: usize = 5;
@@ -216,19 +216,6 @@ pub(crate) fn reads(line: &str) -> bool {
     let tells = |word: &String| !LEADING.contains(&word.as_str()) && !FILLING.contains(&word.as_str());
     let mut telling = all.map(str::to_ascii_lowercase).filter(tells);
     few && telling.next().is_some_and(|word| !STATES.contains(&word.as_str()))
-}
-
-/// Removes brackets, quotes, punctuation and marks of bold type.
-pub(super) fn without_marks(word: &str) -> &str {
-    word.trim_matches([
-        '(', ')', '"', '\'', '“', '”', '*', '_', ',', '.', ';', ':', '!', '?', '…', '—', '–', '-',
-    ])
-}
-
-/// Returns true for two or more letters that are not the name of a function.
-pub(super) fn is_word(word: &str) -> bool {
-    let letters = word.chars().count() >= 2 && word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '’');
-    letters && !PLAIN.contains(&word)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
 use super::last;
+use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
 use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{is_factor, is_rounding};
@@ -30,47 +31,6 @@ const CLAUSES: [&str; 23] = [
     " and not ",
     " rather than ",
     " instead of ",
-];
-/// Words that take an answer back, add to it, or change it.
-pub(super) const HEDGES: [&str; 38] = [
-    "or",
-    "if",
-    "when",
-    "unless",
-    "otherwise",
-    "wrong",
-    "incorrect",
-    "not",
-    "never",
-    "no",
-    "maybe",
-    "perhaps",
-    "possibly",
-    "mod",
-    "modulo",
-    "base",
-    "also",
-    "however",
-    "but",
-    "either",
-    "neither",
-    "nor",
-    "isn't",
-    "false",
-    "instead",
-    "rather",
-    "answer",
-    "result",
-    "excluding",
-    "except",
-    "another",
-    "more",
-    "hence",
-    "thus",
-    "so",
-    "then",
-    "therefore",
-    "well",
 ];
 /// Words with which an aside changes the answer before it.
 const JOINING: [&str; 8] = ["and", "plus", "minus", "times", "over", "to", "in", "per"];
@@ -156,13 +116,6 @@ fn clause(line: &str) -> Option<&str> {
     let words = aside.starts_with(|c: char| c.is_alphanumeric() || ['$', '\\'].contains(&c));
     let list = line[at..].starts_with(';') && !aside.starts_with(|c: char| c.is_alphabetic());
     (words && !list && is_outside(before) && is_harmless_text(aside)).then_some(before)
-}
-
-/// Returns true if no formula, bracket or group is open.
-pub(super) fn is_outside(before: &str) -> bool {
-    let count = |sign: char| before.matches(sign).count();
-    let dollars = count('$') - before.matches("\\$").count();
-    (dollars.is_multiple_of(2) || dollars == 1) && count('{') == count('}') && count('(') == count(')')
 }
 
 /// Returns true if brackets hold a computation or words that leave the answer as it is.

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{denied, is_taken_back, tail};
+use super::denied;
+use super::text::tail;
 
 /// Words between boxes that together are one list.
 const JOINING: [&str; 17] = [
@@ -47,7 +48,10 @@ pub(crate) struct Boxes<'a> {
 pub(crate) fn find(text: &str) -> Boxes<'_> {
     let (mut places, cut) = places(text);
     let any = !places.is_empty();
-    if places.last().is_some_and(|last| is_taken_back(&text[last.whole.end..])) {
+    if places
+        .last()
+        .is_some_and(|last| denied::is_taken_back(&text[last.whole.end..]))
+    {
         places.clear();
     }
     drop_denied(text, &mut places);

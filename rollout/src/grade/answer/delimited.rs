@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::prose::is_prose;
+use super::text::is_prose;
 
 /// Short words that stand between two prices, but never in a formula.
 const BETWEEN: [&str; 4] = ["for", "per", "but", "the"];

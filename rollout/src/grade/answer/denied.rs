@@ -1,7 +1,8 @@
 //! Reads denials of the last value of a text: `It isn't 5`, `It is 3, not 5`.
 
 use super::announcing::ASKING;
-use super::{last, tail};
+use super::text::tail;
+use super::{announced, correcting, last};
 
 /// Words and signs that deny the value after them.
 const DENIALS: [&str; 25] = [
@@ -132,6 +133,11 @@ fn without_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let rest = text.strip_suffix(word)?;
     let is_whole = !word.starts_with(char::is_alphabetic) || !rest.ends_with(char::is_alphanumeric);
     is_whole.then_some(rest)
+}
+
+/// Returns true if a text takes back the mark before it, and then announces another answer.
+pub(super) fn is_taken_back(behind: &str) -> bool {
+    correcting::begins_with_verdict(behind) && announced::lines(behind).into_iter().any(announced::reads)
 }
 
 #[cfg(test)]

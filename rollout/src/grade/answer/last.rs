@@ -1,7 +1,8 @@
 //! Reads the last value of a text without an announcement.
 
+use super::delimited;
 use super::spaced::{self, VARIABLES};
-use super::{LONGEST_ANSWER, delimited};
+use super::text::LONGEST_ANSWER;
 use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::{minus, vulgar};

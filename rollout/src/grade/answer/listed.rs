@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::boxed::joins;
-use super::{delimited, last, tail};
+use super::text::tail;
+use super::{delimited, last};
 use crate::grade::normal::minus;
 
 /// Most values of a list in a sentence.

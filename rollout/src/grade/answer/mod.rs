@@ -18,6 +18,7 @@ pub(super) mod prose;
 mod sentence;
 mod spaced;
 mod tags;
+mod text;
 pub(super) mod tidy;
 pub(super) mod undecided;
 
@@ -25,14 +26,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub(super) use self::delimited::last_row;
+pub(super) use self::text::{LONGEST, LONGEST_ANSWER, head, tail};
 use super::normal::setting::unwrapped;
-
-/// Longest part of a text that a grader reads, in bytes. Graders are linear, so this bounds their
-/// time.
-pub(super) const LONGEST: usize = 1 << 16;
-
-/// Longest answer that is compared, in bytes.
-pub(super) const LONGEST_ANSWER: usize = 512;
 
 /// Where an answer stands in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,18 +95,13 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
         inside(place, content, &mut candidates);
     }
     let announced = announced::lines(text).into_iter().map(|line| (Place::Announced, line));
-    let stays = |line: &&str| !is_taken_back(&text[line.as_ptr().addr() - text.as_ptr().addr() + line.len()..]);
+    let stays = |line: &&str| !denied::is_taken_back(&text[line.as_ptr().addr() - text.as_ptr().addr() + line.len()..]);
     let hashes = hashes::lines(text).filter(stays).map(|line| (Place::Hashes, line));
     candidates.extend(announced.chain(hashes).map(|(place, line)| Candidate {
         place,
         text: Cow::Borrowed(line),
     }));
     Marks { candidates, closed }
-}
-
-/// Returns true if a text takes back the mark before it, and then announces another answer.
-fn is_taken_back(behind: &str) -> bool {
-    correcting::begins_with_verdict(behind) && announced::lines(behind).into_iter().any(announced::reads)
 }
 
 /// Adds what a mark holds: an announcement inside it, then all of it.
@@ -130,20 +120,6 @@ fn inside<'a>(place: Place, content: Cow<'a, str>, candidates: &mut Vec<Candidat
         });
     }
     candidates.push(Candidate { place, text: content });
-}
-
-/// Returns the first bytes of a text, at most `length`, up to the end of a character.
-pub(super) fn head(text: &str, length: usize) -> &str {
-    &text[..text.floor_char_boundary(length)]
-}
-
-/// Returns the last bytes of a text, at most `length`, from the beginning of a character.
-pub(super) fn tail(text: &str, length: usize) -> &str {
-    let mut start = text.len().saturating_sub(length);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    &text[start..]
 }
 
 /// Returns the marked answer: between the last `<answer>` and `</answer>`, else in the last

@@ -1,6 +1,6 @@
 //! Cuts off phrases behind an answer: `$10 in total for the 3 books`, `366 over the three months`.
 
-use super::aside::{HEDGES, is_outside};
+use super::text::{HEDGES, is_outside};
 use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::is_rounding;
 

@@ -2,7 +2,8 @@
 
 use super::aside::without_aside;
 use super::phrase::before_phrase;
-use crate::grade::normal::names::{PLAIN, is_mathematics};
+use super::text::is_prose;
+use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{changes as changes_number, is_scale};
 
@@ -61,11 +62,6 @@ fn changes(behind: &str) -> bool {
     words
         .take_while(|word| !REASONS.contains(word))
         .any(|word| word.contains(|c: char| c.is_ascii_digit()) || changes_number(word))
-}
-
-/// Returns true for a word, and false for a product of variables, `sqrt`, `sinx` or `million`.
-pub(super) fn is_prose(word: &str) -> bool {
-    word.len() >= 4 && !is_mathematics(word) && !is_scale(word)
 }
 
 /// Removes short words at the end: `7 of the` becomes `7`.

@@ -1,7 +1,6 @@
 //! Reads the value of a short sentence: the `4 cookies` of `Each friend will get 4 cookies`.
 
-use super::announced::{is_word, without_marks};
-use super::aside::HEDGES;
+use super::text::{HEDGES, is_word, without_marks};
 
 /// Verbs that may stand before a value. Verbs with the ending `-s` or `-ed` need no list.
 const VERBS: [&str; 55] = [
