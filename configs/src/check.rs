@@ -37,6 +37,7 @@ mod workflow_rules;
 mod tests;
 
 pub use advice::nearest;
+pub use run_rules::{broker_url, state_url};
 
 use crate::{Problem, RunConfig};
 

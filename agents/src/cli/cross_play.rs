@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use configs::{Mode, RunConfig};
 
+use super::output_file::OutputFile;
 use super::render::table::{Align, Table, difference, interval};
 use crate::base::fault::Usage;
 use crate::eval::cross::{self, CellFigures, OfRun};
@@ -33,15 +34,11 @@ pub fn run(args: &CrossPlayArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init(Telemetry::of_command("cross-play"))?;
     let folders = args.which.iter().map(|which| RunFolder::find(&args.runs, which));
     let folders = folders.collect::<Result<Vec<_>, _>>()?;
-    // Creates the file before hours of play: a path that cannot be written fails now.
-    if let Some(path) = &args.json {
-        std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
-    }
+    let file = args.json.as_deref().map(OutputFile::new).transpose()?;
     let table = of_runs(&folders)?;
     print!("{}", render(&table));
-    if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_vec_pretty(&table)?)
-            .with_context(|| format!("writing {}", path.display()))?;
+    if let Some(file) = file {
+        file.write(&serde_json::to_vec_pretty(&table)?)?;
     }
     Ok(())
 }

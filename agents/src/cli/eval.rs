@@ -5,12 +5,12 @@ mod sets;
 pub(super) mod weights;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
+use super::output_file::OutputFile;
 use super::render::eval::render;
 use crate::eval::engines::{self, Scratch};
 use crate::eval::pass_rates;
@@ -81,11 +81,8 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         (None, None) => anyhow::bail!("name a configuration or --run RUN"),
     };
     let sets = sets(args, &config)?;
-    // Creates the files before hours of play: a path that cannot be written fails now.
-    let partial = args.pass_rates.as_deref().map(partial_path);
-    for path in [&args.json, &partial].into_iter().flatten() {
-        std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
-    }
+    let rates_file = args.pass_rates.as_deref().map(OutputFile::new).transpose()?;
+    let json_file = args.json.as_deref().map(OutputFile::new).transpose()?;
     let own = home.as_ref().filter(|_| args.config.is_none());
     let checkpoints = pin_initial(&args.checkpoints, own);
     let chosen = chosen(&checkpoints, args.run.as_deref(), &args.runs, &config)?;
@@ -111,18 +108,14 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
             measured.extend(found);
         }
         println!("{INTERVALS}");
-        if let Some((path, partial)) = args.pass_rates.as_ref().zip(partial.as_ref()) {
+        if let Some(file) = rates_file {
             let rates = measured
                 .iter()
                 .flat_map(|one| pass_rates::of(&one.conversations, &one.keys));
-            let text = pass_rates::lines(&rates.collect::<Vec<_>>())?;
-            // A run may read an earlier file at the same time, so the file is replaced as a whole.
-            std::fs::write(partial, text)
-                .and_then(|()| std::fs::rename(partial, path))
-                .with_context(|| format!("writing {}", path.display()))?;
+            file.write(pass_rates::lines(&rates.collect::<Vec<_>>())?.as_bytes())?;
         }
         let all_failed = measured.iter().all(|one| one.score.rows.is_empty());
-        if let Some(path) = &args.json {
+        if let Some(file) = json_file {
             let document = Document {
                 config: args
                     .config
@@ -136,21 +129,9 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
                 intervals: INTERVALS,
                 sets: measured,
             };
-            std::fs::write(path, serde_json::to_vec_pretty(&document)?)
-                .with_context(|| format!("writing {}", path.display()))?;
+            file.write(&serde_json::to_vec_pretty(&document)?)?;
         }
         anyhow::ensure!(!all_failed, "every conversation failed: the reasons are in the log");
         Ok(())
     })
-}
-
-/// Returns the path to write to until the file is complete. A pipe or a terminal is written
-/// directly.
-fn partial_path(path: &Path) -> PathBuf {
-    if path.exists() && !path.is_file() {
-        return path.to_owned();
-    }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
-    name.into()
 }

@@ -160,7 +160,8 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
 /// Returns the code for a run folder that cannot be made or read.
 fn code_of_folder(error: &std::io::Error) -> u8 {
     match error.kind() {
-        ErrorKind::PermissionDenied
+        ErrorKind::NotFound
+        | ErrorKind::PermissionDenied
         | ErrorKind::ReadOnlyFilesystem
         | ErrorKind::AlreadyExists
         | ErrorKind::NotADirectory

@@ -10,10 +10,14 @@ use rollout::tasks::TasksError;
 use rollout::workflow::Workflow;
 
 use super::devices::{self, DeviceReport};
+use super::select;
 use crate::base::fault::{Usage, problems_error};
 use crate::participant;
 use crate::policy::memory::Processes;
-use crate::run_folder::{RunFolder, models};
+use crate::run_folder::{RunFolder, connect, models};
+
+/// Time after which a command says that it waits for servers.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Rejects a run that this machine cannot play. `folder` is that of a run that continues.
 ///
@@ -33,6 +37,23 @@ pub(super) fn require(config: &RunConfig, processes: Processes, folder: Option<&
     require_answers(config)?;
     // The coordinator of a run that continues checks the tasks against those of its beginning.
     folder.map_or_else(|| require_playable(config), |_| Ok(()))
+}
+
+/// Rejects a new run whose servers do not answer, before its folder is made.
+///
+/// # Errors
+/// The first server that cannot be reached or refuses the login.
+pub(super) fn require_servers(config: &RunConfig) -> anyhow::Result<()> {
+    let run = &config.run;
+    select::block_on(async {
+        let mut probing = std::pin::pin!(connect::probe(&run.broker, &run.state));
+        tokio::select! {
+            answer = &mut probing => return answer,
+            () = tokio::time::sleep(PATIENCE) => {}
+        }
+        eprintln!("waiting for the message broker and the state store to answer");
+        probing.await
+    })
 }
 
 /// Rejects a new run whose tasks or evaluations the workflow cannot play.

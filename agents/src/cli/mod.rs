@@ -31,6 +31,7 @@ pub mod light;
 pub mod logs;
 mod longer;
 pub mod orders;
+mod output_file;
 pub mod overrides;
 pub mod pause;
 pub mod process;

@@ -149,6 +149,14 @@ impl Overrides {
         if run.train_steps == 0 {
             return Err(Usage::new("--steps must be at least 1").into());
         }
+        for (option, given, problem) in [
+            ("--broker", &self.broker, configs::check::broker_url(&run.broker)),
+            ("--state", &self.state, configs::check::state_url(&run.state)),
+        ] {
+            if let (Some(_), Some(problem)) = (given, problem) {
+                return Err(Usage::new(format!("{option} {problem}")).into());
+            }
+        }
         Ok(config)
     }
 }

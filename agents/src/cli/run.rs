@@ -46,6 +46,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
             return Err(problems_error(&problems));
         }
         MetricsPlan::of(&config)?;
+        host_check::require_servers(&config)?;
         let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };

@@ -58,7 +58,7 @@ fn write(folder: &RunFolder, out: &Path) -> anyhow::Result<String> {
     if out.symlink_metadata().is_ok() {
         return Err(refused(
             out,
-            "there is a file of this name",
+            "there is a file or a folder of this name",
             "name another file, or remove this one",
         ));
     }

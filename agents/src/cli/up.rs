@@ -44,6 +44,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
                 *url = "local:".into();
             }
         }
+        host_check::require_servers(&config)?;
         let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };

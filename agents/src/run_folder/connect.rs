@@ -170,6 +170,22 @@ pub async fn bus(url: &str) -> anyhow::Result<Arc<dyn Bus>> {
         .context("connecting to the message broker")?)
 }
 
+/// Checks that servers of a new run answer and accept its login. Private servers and services in
+/// memory are left out.
+///
+/// # Errors
+/// The first server that does not.
+pub async fn probe(broker: &str, state: &str) -> anyhow::Result<()> {
+    let is_private = |url: &str| matches!(url, "memory:" | "local:");
+    if !is_private(broker) {
+        bus(broker).await?.close().await;
+    }
+    if !is_private(state) {
+        store(state, &RunId::new("probe").context("the run of a probe")?).await?;
+    }
+    Ok(())
+}
+
 /// Connects to the conversation store at a URL. Settings that endanger its data are logged.
 pub async fn store(url: &str, run: &RunId) -> anyhow::Result<Arc<dyn Store>> {
     if url == "memory:" {

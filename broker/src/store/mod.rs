@@ -88,7 +88,7 @@ pub enum StoreError {
     Tls { url: String, reason: String },
     /// A retry does not help: the URL must be changed, or the users of Redis.
     #[error(
-        "Redis at {url} refuses the login: {reason}; correct the user and the password in run.state, --state or DYAD_STATE"
+        "Redis at {url} refuses the login: {reason}; correct the user, the password and the database in run.state, --state or DYAD_STATE"
     )]
     Login { url: String, reason: String },
 }

@@ -247,16 +247,19 @@ async fn bad_credentials_are_explained_without_the_password() {
     let wrong = url.replace(&secret, "wr0ng-secret");
     let text = refused(RedisStore::connect(&wrong, &run(), options()).await);
     assert!(
-        text.contains("the user and the password") && !text.contains("wr0ng-secret"),
+        text.contains("the user, the password") && !text.contains("wr0ng-secret"),
         "{text}"
     );
+    let nowhere = format!("{}/99", url.rsplit_once('/').map_or(url.as_str(), |(server, _)| server));
+    let text = refused(RedisStore::connect(&nowhere, &run(), options()).await);
+    assert!(text.contains("database"), "{text}");
     let without = url.replace(&format!(":{secret}@"), "");
     let lacking = RedisStore::connect(&without, &run(), options()).await;
     let text = match lacking {
         Ok(store) => refused(store.claim(group(1), "x", attempt(7), None).await),
         none => refused(none),
     };
-    assert!(text.contains("the user and the password"), "{text}");
+    assert!(text.contains("the user, the password"), "{text}");
 
     let () = redis
         .raw_command(&[

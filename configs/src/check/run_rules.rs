@@ -30,20 +30,12 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         &[],
         "is 0, so nothing would be trained: write 1 or more",
     );
-    report.when(
-        !is_url(&run.broker, &["amqp", "amqps"]),
-        "run.broker",
-        &[],
-        "is not understood: write \"memory:\" (one process), \"local:\" (a private RabbitMQ) or \
-         \"amqp[s]://user:password@host:port/vhost\"",
-    );
-    report.when(
-        !is_url(&run.state, &["redis", "rediss"]),
-        "run.state",
-        &[],
-        "is not understood: write \"memory:\" (one process), \"local:\" (a private Redis) or \
-         \"redis[s]://user:password@host:port/db\"",
-    );
+    for (key, problem) in [
+        ("run.broker", broker_url(&run.broker)),
+        ("run.state", state_url(&run.state)),
+    ] {
+        report.when(problem.is_some(), key, &[], problem.unwrap_or_default());
+    }
     report.when(
         run.lease.0.is_zero(),
         "run.lease",
@@ -92,20 +84,46 @@ fn lead(config: &RunConfig, report: &mut Report) {
     }
 }
 
-/// Returns true for `memory:`, `local:`, and a URL with one of the schemes and a host.
-fn is_url(url: &str, schemes: &[&str]) -> bool {
-    let has_host = |rest: &str| {
-        !rest
-            .rsplit('@')
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches('/')
-            .is_empty()
+/// Returns the problem of a broker's URL.
+#[must_use]
+pub fn broker_url(url: &str) -> Option<&'static str> {
+    // A vhost has no slash; %2F stands for one.
+    let is_vhost = |path: &str| !path.contains('/');
+    (!is_url(url, &["amqp", "amqps"], is_vhost)).then_some(
+        "is not understood: write \"memory:\" (one process), \"local:\" (a private RabbitMQ) or \
+         \"amqp[s]://user:password@host:port/vhost\"",
+    )
+}
+
+/// Returns the problem of the URL of a state store.
+#[must_use]
+pub fn state_url(url: &str) -> Option<&'static str> {
+    let is_db = |path: &str| path.is_empty() || path.parse::<u16>().is_ok();
+    (!is_url(url, &["redis", "rediss"], is_db)).then_some(
+        "is not understood: write \"memory:\" (one process), \"local:\" (a private Redis) or \
+         \"redis[s]://user:password@host:port/db\"",
+    )
+}
+
+/// Returns true for `memory:`, `local:`, and a URL with a host, a port that exists, and a path that
+/// `is_path` accepts. What follows a question mark is not checked.
+fn is_url(url: &str, schemes: &[&str], is_path: impl Fn(&str) -> bool) -> bool {
+    if matches!(url, "memory:" | "local:") {
+        return true;
+    }
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return false;
     };
-    matches!(url, "memory:" | "local:")
-        || url
-            .split_once("://")
-            .is_some_and(|(scheme, rest)| schemes.contains(&scheme) && has_host(rest))
+    let place = rest.rsplit('@').next().unwrap_or_default();
+    let place = place.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+    // The address of IPv6 stands in brackets.
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, Some(port)),
+        _ => (host, None),
+    };
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    schemes.contains(&scheme) && !name.is_empty() && port.is_none_or(is_port) && is_path(path)
 }
 
 /// Checks synchronous rounds: the smallest batch is a round, and every batch is a multiple of it.

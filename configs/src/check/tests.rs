@@ -248,6 +248,18 @@ fn the_run_must_make_sense() {
         let urls = format!("mode = \"sync\"\nbroker = \"{broker}\"\nstate = \"{state}\"");
         expect(&[("mode = \"sync\"", &urls)], &[]);
     }
+    for (broker, state) in [
+        ("amqp://", "redis://h:1/x"),
+        ("amqp://127.0.0.1:99999", "http://x"),
+        ("amqp://h/a/b", "redis://h:0"),
+    ] {
+        let urls = format!("mode = \"sync\"\nbroker = \"{broker}\"\nstate = \"{state}\"");
+        let wanted = [("run.broker", "amqp[s]://"), ("run.state", "redis[s]://")];
+        expect(&[("mode = \"sync\"", &urls)], &wanted);
+    }
+    for url in ["amqp://[::1]:5672/%2F", "amqp://u:p@h?heartbeat=10", "amqp://h"] {
+        assert_eq!(broker_url(url), None, "{url}");
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample};
 /// A single row does not fit into a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a row of {tokens} tokens of {role}/{seat} in conversation {member} takes {bytes} bytes and the message cap is {cap}: \
-     raise run.message_cap or shorten the agent's context"
+    "a row of {tokens} tokens of {role}/{seat} in conversation {member} takes {bytes} bytes, and a message has room for {cap}: \
+     in a new run raise run.message_cap by {} or more, or shorten the agent's context", bytes - cap
 )]
 pub struct RowTooLarge {
     pub member: u16,

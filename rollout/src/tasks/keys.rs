@@ -100,7 +100,7 @@ impl Keys {
                         false => "a text or a whole number",
                     };
                     let found = excerpt(found);
-                    format!("{key} is {found}: write {wanted} of {most} bytes at most")
+                    format!("{key} is {found}: write {wanted} of 1 to {most} bytes without control characters")
                 };
                 Some(id(found, most).ok_or_else(wrong)?)
             }

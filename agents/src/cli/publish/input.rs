@@ -14,6 +14,14 @@ use crate::cli::task_rules::{Checked, Origin, Rules, validate_from};
 
 /// Returns the tasks of a file or a data set. Each of them can be played.
 pub(super) fn checked(file: &Path, config: Option<&RunConfig>, rules: &Rules) -> anyhow::Result<Vec<Checked>> {
+    let named = file.to_str().unwrap_or_default();
+    if !file.exists() && (matches!(named, "mix" | "queue") || named.starts_with("generator:")) {
+        return Err(
+            Usage::new(format!("{named} cannot be published: only files and data sets can"))
+                .hint("a run makes the tasks of its generator itself: set tasks.source")
+                .into(),
+        );
+    }
     let Some(source) = data_set(file) else {
         return validate_from(&Origin::of_file(file), &read(file)?, rules);
     };
@@ -43,11 +51,16 @@ fn read_rows(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Option<
         let id = Some("id".to_owned());
         let named = TasksConfig { id, ..tasks.clone() };
         // A row without an id is an error here, and none below.
-        if let Ok(Some(mut found)) = open(&named)
-            && let Ok(rows) = found.rows().collect::<Result<Vec<_>, _>>()
-            && rows.iter().map(|task| &task.id).collect::<HashSet<_>>().len() == rows.len()
-        {
-            return Ok(Some((found, lines(rows))));
+        if let Ok(Some(mut found)) = open(&named) {
+            let rows: Vec<_> = found.rows().filter_map(Result::ok).collect();
+            let all = found.rows().count();
+            let different = rows.iter().map(|task| &task.id).collect::<HashSet<_>>().len();
+            if different == all {
+                return Ok(Some((found, lines(rows))));
+            }
+            if different > 0 {
+                eprintln!("the rows have no id of their own each under \"id\": the tasks get ids of their contents");
+            }
         }
     }
     let Some(mut found) = open(&tasks).map_err(|error| Usage::new(format!("{error:#}")))? else {

@@ -348,7 +348,7 @@ fn export_that_cannot_be_made_leaves_no_file() {
     write_transcripts(&folder, "coordinator-0", &[conversation(&folder, "t1", 1, Vec::new())]);
     assert!(refused(&base.path().join("missing/x.parquet")).contains("cannot be written"));
     fs::write(&out, "kept").unwrap();
-    assert!(refused(&out).contains("there is a file of this name"));
+    assert!(refused(&out).contains("there is a file or a folder of this name"));
     assert_eq!(fs::read_to_string(&out).unwrap(), "kept");
     fs::remove_file(&out).unwrap();
     assert!(write(&folder, &out).unwrap().starts_with("0 rows of 1 conversations"));

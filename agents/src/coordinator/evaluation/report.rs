@@ -40,6 +40,14 @@ impl EvalReport {
                 "an evaluation is below its floor: see eval.floors"
             );
         }
+        for metric in eval.floors.keys().filter(|name| found.mean(name).is_none()) {
+            let known = found.values.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                metric,
+                known,
+                "eval.floors names a figure that this evaluation does not have: nothing is checked"
+            );
+        }
         line.set("collapse/alarms", low.len());
         let pinned = current.versions.pinned();
         line.set("weights/pinned", u64::from(pinned));
