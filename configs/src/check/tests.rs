@@ -258,7 +258,7 @@ fn the_run_must_make_sense() {
         expect(&[("mode = \"sync\"", &urls)], &wanted);
     }
     for url in ["amqp://[::1]:5672/%2F", "amqp://u:p@h?heartbeat=10", "amqp://h"] {
-        assert_eq!(broker_url(url), None, "{url}");
+        assert_eq!(super::broker_url(url), None, "{url}");
     }
 }
 

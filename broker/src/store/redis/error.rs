@@ -85,8 +85,8 @@ fn unusable(shown: &str, error: &RedisError) -> StoreError {
     StoreError::Unusable(format!("{shown}: {text}{advice}"))
 }
 
-/// Returns true if Redis refuses the user, the password or the database. Servers before 7 hide the code of a
-/// script's error in its text.
+/// Returns true if Redis refuses the user, the password or the database. Servers before 7 hide the
+/// code of a script's error in its text.
 fn is_login(error: &RedisError) -> bool {
     let text = error.to_string();
     let is = |code: &str| error.code() == Some(code) || text.contains(code);
