@@ -160,3 +160,31 @@ impl Overrides {
         Ok(config)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::exit_code::{code, render};
+
+    #[test]
+    fn urls_of_options_are_checked_like_those_of_the_file() {
+        let applied = |broker: Option<&str>, state: Option<&str>| {
+            let overrides = Overrides {
+                broker: broker.map(str::to_owned),
+                state: state.map(str::to_owned),
+                ..Overrides::default()
+            };
+            overrides.apply(crate::run_folder::tests::config_in(std::path::Path::new("x")))
+        };
+        assert!(applied(Some("amqp://h:5672/v"), Some("redis://h:6379/0")).is_ok());
+        for (broker, state, option) in [
+            (Some("amqp://"), None, "--broker is not understood"),
+            (None, Some("redis://h:1/x"), "--state is not understood"),
+            (None, Some("memory"), "--state is not understood"),
+        ] {
+            let error = applied(broker, state).unwrap_err();
+            assert_eq!(code(&error), 2);
+            assert!(render(&error).contains(option), "{error}");
+        }
+    }
+}

@@ -195,3 +195,13 @@ fn unplayable_tasks_or_evaluations_stop_a_run_before_it_starts() {
         }
     }
 }
+
+#[test]
+fn dead_server_stops_a_new_run_before_its_folder_is_made() {
+    let base = tempfile::tempdir().unwrap();
+    let mut config = crate::run_folder::tests::config_in(base.path());
+    require_servers(&config).unwrap();
+    config.run.state = "redis://127.0.0.1:1/0".into();
+    assert_eq!(code(&require_servers(&config).unwrap_err()), 75);
+    assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);
+}

@@ -42,7 +42,7 @@ fn a_row_above_the_message_cap_closes_its_group_empty() {
             panic!("{agent} gets {bundle:?}");
         };
         assert!(
-            reason.contains("message cap") && reason.contains("100000 tokens"),
+            reason.contains("run.message_cap") && reason.contains("100000 tokens"),
             "{reason}"
         );
         assert_eq!(split(bundle.clone(), 4096).unwrap().len(), 1);
