@@ -1,6 +1,6 @@
 //! Finds the answers that a text announces: `The answer is 5`, `Answer: 5`, `Respuesta: 5`.
 
-use super::announcing::{is_asked, places};
+use super::announcing::{is_asked, is_confirmed, places};
 use super::phrase::before_total;
 use super::text::{is_word, without_marks};
 use super::tidy::is_emoji;
@@ -95,8 +95,11 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
     for place in places(text).into_iter().rev().take(MOST) {
         let behind = text.get(place.end..until);
         let line = behind.and_then(|behind| json_value(&text[..place.end], behind).or_else(|| said(behind)));
-        let asked = |line: &&str| line.contains('?') && is_asked(&text[..place.start]);
-        found.extend(line.filter(|line| !asked(line)));
+        let line = line.and_then(|line| match line.split_once('?') {
+            Some((asked, reply)) if is_asked(&text[..place.start]) => Some(asked).filter(|_| is_confirmed(reply)),
+            _ => Some(line),
+        });
+        found.extend(line);
         until = place.start;
     }
     found
@@ -152,10 +155,11 @@ fn said(behind: &str) -> Option<&str> {
 }
 
 /// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`
-/// below.
+/// below. If `1.` stands below too, the list begins there, and the answer is 1.
 fn is_list_of_steps(text: &str) -> bool {
     let next = |first: &str, second: &str| text.starts_with(first) && text.contains(second);
-    next("1. ", "\n2. ") || next("1) ", "\n2) ")
+    let again = ["\n1. ", "\n1) "].iter().any(|first| text.contains(first));
+    !again && (next("1. ", "\n2. ") || next("1) ", "\n2) "))
 }
 
 /// Returns true if more numbers follow in the paragraph of a sentence: it is a step.
@@ -168,7 +172,7 @@ fn goes_on(behind: &str) -> bool {
 fn first_sentence(line: &str) -> &str {
     let abbreviated = |at: usize| {
         let word = line[..at].rsplit([' ', '(', ',']).next().unwrap_or_default();
-        ["i.e", "e.g", "Rs", "approx", "No", "vs", "ca", "resp"].contains(&word)
+        ["i.e", "e.g", "Rs", "approx", "vs", "ca", "resp"].contains(&word)
     };
     let end = line.match_indices(". ").map(|(at, _)| at).find(|at| !abbreviated(*at));
     &line[..end.unwrap_or(line.len())]

@@ -349,6 +349,14 @@ pub(super) fn is_asked(before: &str) -> bool {
     ASKING.contains(&word_before(&near.to_ascii_lowercase()))
 }
 
+/// Returns true if a text begins with the word that confirms what was asked before it.
+pub(super) fn is_confirmed(reply: &str) -> bool {
+    let reply = reply.trim_start_matches([' ', '\n', '*', '_']).to_lowercase();
+    let rest = reply.strip_prefix("yes");
+    let whole = rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+    whole && !rest.is_some_and(|rest| rest.contains(|c: char| c.is_ascii_digit()) || rest.contains(" but "))
+}
+
 /// Returns true if the words before an announcement make it a condition: `if the answer is 5`.
 fn is_conditional(before: &str) -> bool {
     let near = &before[before.floor_char_boundary(before.len().saturating_sub(48))..];
