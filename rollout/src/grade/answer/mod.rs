@@ -10,6 +10,7 @@ pub(super) mod boxed;
 mod correcting;
 mod delimited;
 pub(super) mod denied;
+mod following;
 mod hashes;
 pub(super) mod last;
 pub(super) mod listed;
@@ -65,8 +66,8 @@ pub(super) struct Candidate<'a> {
 pub(super) struct Marks<'a> {
     /// In the order in which they are trusted.
     pub(super) candidates: Vec<Candidate<'a>>,
-    /// True if a box or a tag is there, whatever it holds. Then the last value of the text is not
-    /// the answer.
+    /// True if a box or a tag is there, whatever it holds, or an announcement that is a step of a
+    /// solution. Then the last value of the text is not the answer.
     pub(super) closed: bool,
 }
 
@@ -94,14 +95,18 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
     for (place, content) in both.into_iter().flatten() {
         inside(place, content, &mut candidates);
     }
-    let announced = announced::lines(text).into_iter().map(|line| (Place::Announced, line));
+    let (announced, open) = announced::found(text);
+    let announced = announced.into_iter().map(|line| (Place::Announced, line));
     let stays = |line: &&str| !denied::is_taken_back(&text[line.as_ptr().addr() - text.as_ptr().addr() + line.len()..]);
     let hashes = hashes::lines(text).filter(stays).map(|line| (Place::Hashes, line));
     candidates.extend(announced.chain(hashes).map(|(place, line)| Candidate {
         place,
         text: Cow::Borrowed(line),
     }));
-    Marks { candidates, closed }
+    Marks {
+        candidates,
+        closed: closed || open,
+    }
 }
 
 /// Adds what a mark holds: an announcement inside it, then all of it.

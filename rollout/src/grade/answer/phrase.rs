@@ -146,7 +146,7 @@ fn names(words: &[&str], at: usize) -> bool {
 }
 
 /// Returns true for a number in digits or words.
-fn is_number(word: &str) -> bool {
+pub(super) fn is_number(word: &str) -> bool {
     let changing = [
         "half", "twice", "double", "doubles", "triple", "thrice", "dozen", "dozens",
     ];
