@@ -199,13 +199,17 @@ fn is_list_of_steps(text: &str) -> bool {
     !again && (next("1. ", "\n2. ") || next("1) ", "\n2) "))
 }
 
-/// Returns the first sentence of a line. `Rs. 500` and `i.e. 120` are no ends.
+/// Returns the first sentence of a line. `Rs. 500`, `i.e. 120` and `...` are no
+/// ends.
 fn first_sentence(line: &str) -> &str {
     let abbreviated = |at: usize| {
         let word = line[..at].rsplit([' ', '(', ',']).next().unwrap_or_default();
         ["i.e", "e.g", "Rs", "approx", "vs", "ca", "resp"].contains(&word)
     };
-    let end = line.match_indices(". ").map(|(at, _)| at).find(|at| !abbreviated(*at));
+    let end = line
+        .match_indices(". ")
+        .map(|(at, _)| at)
+        .find(|at| !abbreviated(*at) && !line[..*at].ends_with('.'));
     &line[..end.unwrap_or(line.len())]
 }
 

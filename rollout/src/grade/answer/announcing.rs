@@ -193,7 +193,10 @@ const BEFORE: [&str; 26] = [
     "required",
 ];
 /// Words before an announcement that make it a condition or a question.
-const CONDITIONS: [&str; 19] = [
+const CONDITIONS: [&str; 22] = [
+    "wrong",
+    "incorrect",
+    "mistaken",
     "if",
     "suppose",
     "assume",

@@ -25,6 +25,7 @@ pub(super) mod undecided;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 pub(super) use self::delimited::last_row;
 pub(super) use self::text::{LONGEST, LONGEST_ANSWER, head, tail};
@@ -81,7 +82,11 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
         &text[line..]
     });
     let text = open.unwrap_or(text);
-    let tag = tags::last_answer(text);
+    let stays = |place: &Range<usize>| {
+        let behind = &text[place.end..];
+        !denied::is_taken_back(behind.strip_prefix("</answer>").unwrap_or(behind))
+    };
+    let tag = tags::last_answer(text).filter(stays);
     let closed = tag.is_some() || boxes.any || open.is_some();
     let mut candidates = Vec::new();
     let tag_first = match (&tag, &boxes.last) {

@@ -113,6 +113,7 @@ pub(super) fn value(line: &str) -> Option<&str> {
     if goes_on(value) {
         return None;
     }
+    let value = value.strip_prefix("Rs. ").unwrap_or(value);
     let plain = !subject.contains(|c: char| c.is_ascii_digit() || "$\\,:".contains(c));
     let first = subject.split_whitespace().next().map(without_marks)?;
     let changes = |word: &str| HEDGES.contains(&word) || CHANGING.contains(&word);
@@ -169,6 +170,10 @@ fn depends(value: &str, subject: &str) -> bool {
     };
     let before = value[..end].trim_end_matches(|c: char| c.is_ascii_digit() || "$*.,€£".contains(c));
     let before = before.trim_end_matches(' ');
+    // The other number stands in words: `1 in a hundred`.
+    if before.is_empty() {
+        return true;
+    }
     let directly = ["on", "by", "over", "in", "of"];
     let mut words = before
         .rsplit(' ')
@@ -186,6 +191,7 @@ fn depends(value: &str, subject: &str) -> bool {
         " profit of",
         " remainder of",
         " time of",
+        " distance of",
         "resulting in",
     ];
     let result = result.iter().any(|words| before.ends_with(words)) && !before.contains(" among ");
@@ -285,7 +291,8 @@ mod tests {
             ),
             ("The chance is 1 in 6", Some("1 in 6")),
             ("They finish at 5:30", Some("5:30")),
-            ("The total is Rs. 500", Some("Rs. 500")),
+            ("The total is Rs. 500", Some("500")),
+            ("The chance is 1 in a hundred", Some("1 in a hundred")),
             ("He needs 7 of the 12 eggs", Some("7 of the 12 eggs")),
             ("He bought 3 shirts for $45", None),
             ("Tom sold 3 apples, Ann sold 15", None),
