@@ -94,8 +94,8 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
 }
 
 /// Returns the announced texts, the last first, and true if the last announcement is a step of a
-/// solution without a result, so that the last number of the text is no answer. Each announcement is
-/// read up to the next, so this is one pass.
+/// solution without a result, so that the last number of the text is no answer. Each announcement
+/// is read up to the next, so this is one pass.
 pub(super) fn found(text: &str) -> (Vec<&str>, bool) {
     let mut until = text.len();
     let mut found = Vec::new();

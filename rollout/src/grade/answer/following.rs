@@ -10,14 +10,14 @@ pub(super) enum Following {
     Nothing,
     /// More sentences with numbers follow, and none of them gives a result.
     Steps,
-    /// The last sentence tells the state once more: `Lisa has 15 apples. She buys 5. She has 20.`
+    /// The last sentence gives the state again: `Lisa has 15 apples. She buys 5. She has 20.`
     Again,
     /// A result follows, with the last number of the text.
     Result,
 }
 
 /// Beginnings of texts that explain an answer, or have nothing to do with it.
-const REMARKS: [&str; 20] = [
+const REMARKS: [&str; 22] = [
     "check",
     "verif",
     "confidence",
@@ -38,21 +38,39 @@ const REMARKS: [&str; 20] = [
     "source",
     "proof",
     "level",
+    "i am",
+    "i'm",
 ];
 /// Words before a result.
 const CONCLUDING: [&str; 4] = ["so", "thus", "hence", "therefore"];
-/// Words of a sentence that tells a state, such as the result of steps.
+/// Words of a heading with a result: `Sum: 15`.
+const RESULTS: [&str; 13] = [
+    "sum",
+    "cost",
+    "price",
+    "profit",
+    "result",
+    "remaining",
+    "left",
+    "final",
+    "amount",
+    "difference",
+    "answer",
+    "now",
+    "product",
+];
+/// Words of a sentence that gives a state, such as the result of steps.
 const STATES: [&str; 6] = ["has", "have", "now", "sum", "left", "ends"];
 /// Words with a result, which may also sum up a check.
 const TOTALS: [&str; 2] = ["total", "altogether"];
 
-/// Returns what the text behind a sentence means for its value. `subject` is the sentence before its
-/// value.
+/// Returns what the text behind a sentence means for its value. `subject` is the sentence before
+/// its value.
 pub(super) fn following(subject: &str, value: &str, behind: &str) -> Following {
     let mark = |c: char| c.is_whitespace() || ".。*_!".contains(c) || is_emoji(c);
     let rest = behind.trim_start_matches(mark);
     let digit = |text: &str| text.contains(|c: char| c.is_ascii_digit());
-    if says_anew(rest) && last_digits(rest) != last_digits(value) {
+    if names_another(rest) && last_digits(rest) != last_digits(value) {
         return Following::Result;
     }
     if !digit(rest) || is_remark(rest) || begins_line(&behind[..behind.len() - rest.len()], rest) {
@@ -110,12 +128,17 @@ fn begins_line(between: &str, rest: &str) -> bool {
     let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     let numbered = digits.len() < rest.len() && digits.starts_with([')', '.']);
     let star = between.rsplit('\n').next().is_some_and(|line| line.starts_with("* "));
-    let listed = star || numbered || rest.starts_with(['-', '•', '#', '–', '—']);
+    let heading = rest.split_once(':').is_some_and(|(name, _)| {
+        let name = name.to_lowercase();
+        let few = name.split_whitespace().nth(3).is_none() && !name.contains(['\n', '.', '=', '$']);
+        few && !contains(&name, &RESULTS) && !concludes(&name)
+    });
+    let listed = heading || star || numbered || rest.starts_with(['-', '•', '#', '–', '—']);
     between.contains('\n') && listed
 }
 
 /// Returns true if a text is one sentence that only names another value: `That is $18.`
-fn says_anew(text: &str) -> bool {
+fn names_another(text: &str) -> bool {
     let lower = text.to_lowercase();
     let value = ["that is ", "this is ", "that's "]
         .iter()
@@ -165,6 +188,8 @@ mod tests {
             (".\n- Start: 12\n- Bought: 6", Following::Nothing),
             (".\n### Steps\n12 and 6", Following::Nothing),
             (".\n(12 + 7)", Following::Nothing),
+            (".\nTime taken: 12 s", Following::Nothing),
+            (".\nSum: 20", Following::Steps),
             (". He had 12 and bought 6.", Following::Steps),
             (". He had 12 and bought 6. So he has 18.", Following::Nothing),
             (". He had 12 and bought 6. So he has 19.", Following::Result),

@@ -57,8 +57,8 @@ const FILLERS: [&str; 18] = [
 const CHANGING: [&str; 12] = [
     "than", "most", "least", "between", "twice", "half", "cannot", "can't", "if", "until", "never", "whether",
 ];
-/// Words of a subject that make its verb part of a clause: `The train that left at 5 arrives after 3
-/// hours`, `After he sold 3 apples`.
+/// Words of a subject that make its verb part of a clause: `The train that left at 5 arrives after
+/// 3 hours`, `After he sold 3 apples`.
 const CLAUSES: [&str; 9] = [
     "that", "who", "which", "after", "once", "since", "because", "while", "before",
 ];
@@ -162,8 +162,8 @@ fn is_single(value: &str, clause: bool) -> bool {
     }
 }
 
-/// Returns true if the last number only says on what the value depends: `$40 after buying 3 shirts`,
-/// `1 in 6`. Then neither number is read.
+/// Returns true if the last number only says what the value depends on:
+/// `$40 after buying 3 shirts`, `1 in 6`. Then neither number is read.
 fn depends(value: &str, subject: &str) -> bool {
     let Some(end) = value.rfind(|c: char| c.is_ascii_digit()) else {
         return false;

@@ -72,9 +72,12 @@ pub(crate) fn is_next_to_number(word: &str) -> bool {
         || currency::is_code(word)
 }
 
-/// Returns a number without the letter of its unit behind white space: `4 m`, `$4$ K`.
+/// Returns a number without the letter of its unit behind white space: `4 m`, `4 m^2`, `$4$ K`.
 pub(crate) fn without_unit(text: &str) -> Option<&str> {
     let text = undelimited(text.trim_end_matches(['.', ' ']));
+    let powers = ["^2", "^3", "²", "³"].iter();
+    let power = powers.filter_map(|power| text.strip_suffix(power)).next();
+    let text = power.filter(|unit| unit.ends_with(" m")).unwrap_or(text);
     let number = text.strip_suffix(|c| LETTERS.contains(c) || "FT".contains(c))?;
     let before = ["\\,", "\\ ", "\\;", "~", " "]
         .iter()
