@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided};
 use super::label;
 use super::math::Quantity;
+use super::normal::unit_names::without_unit;
 use super::normal::wide::narrow_numbers;
 
 /// Returns true if the answer's number has the value of the label's number.
@@ -68,7 +69,7 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     }
     let found = match candidate.place {
         _ if plain.is_some() => plain,
-        Place::Announced => prose::without_prose(&candidate.text),
+        Place::Announced => prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text)),
         Place::Tagged => denied::undenied(aside::without_reason(&candidate.text)).and_then(last::number),
         _ => None,
     };

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided};
 use super::gsm8k::exclaimed;
 use super::normal::minus;
+use super::normal::unit_names::without_unit;
 use super::normal::wide::narrow_numbers;
 use super::{label, math};
 
@@ -90,7 +91,7 @@ fn number_of(candidate: &Candidate<'_>) -> Option<String> {
     plain
         .or_else(|| read(&candidate.text))
         .or_else(|| match candidate.place {
-            Place::Announced => read(prose::without_prose(&candidate.text)?),
+            Place::Announced => read(prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))?),
             Place::Tagged => last_integer(&candidate.text),
             _ => None,
         })

@@ -72,6 +72,11 @@ fn whole(text: &str) -> Option<String> {
     is_whole.then(|| digits.to_owned())
 }
 
+/// Most digits of a rounded label with a short fraction. A longer one was written by hand.
+const MOST_DIGITS: usize = 12;
+/// Fewest decimals of a fraction that never ends: `33.333333333333336`.
+const ENDLESS: usize = 8;
+
 /// Returns a decimal that a table of floats wrote, at 15 significant digits: `70.00000000000001` is
 /// 70. Floats have 15 to 17 digits; longer decimals are written by hand.
 pub(super) fn rounded(text: &str) -> Option<String> {
@@ -83,7 +88,9 @@ pub(super) fn rounded(text: &str) -> Option<String> {
     let digits = plain.trim_start_matches('0').len();
     let value: f64 = text.parse().ok().filter(|_| decimal && (15..=17).contains(&digits))?;
     let value: f64 = format!("{value:.14e}").parse().ok()?;
-    Some(value.to_string()).filter(|rounded| rounded != text)
+    let rounded = value.to_string();
+    let digits = rounded.bytes().filter(u8::is_ascii_digit).count();
+    (rounded != text && (digits <= MOST_DIGITS || fraction.len() >= ENDLESS)).then_some(rounded)
 }
 
 /// Returns the texts of a list that stands in a text: `["34"]` of JSON, or one text of Python. A

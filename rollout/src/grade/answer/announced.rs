@@ -1,6 +1,7 @@
 //! Finds the answers that a text announces: `The answer is 5`, `Answer: 5`, `Respuesta: 5`.
 
-use super::announcing::{is_asked, places};
+use super::announcing::{is_asked, is_confirmed, places};
+use super::following::{Following, following};
 use super::phrase::before_total;
 use super::text::{is_word, without_marks};
 use super::tidy::is_emoji;
@@ -87,23 +88,57 @@ const STATES: [&str; 44] = [
     "following",
 ];
 
-/// Returns the announced texts, the last first. Each is read up to the next announcement, so this
-/// is one pass.
+/// Returns the announced texts, the last first.
 pub(crate) fn lines(text: &str) -> Vec<&str> {
+    found(text).0
+}
+
+/// Returns the announced texts, the last first, and true if the last announcement is a step of a
+/// solution without a result, so that the last number of the text is no answer. Each announcement
+/// is read up to the next, so this is one pass.
+pub(super) fn found(text: &str) -> (Vec<&str>, bool) {
     let mut until = text.len();
     let mut found = Vec::new();
+    let mut open = false;
     for place in places(text).into_iter().rev().take(MOST) {
         let behind = text.get(place.end..until);
         let line = behind.and_then(|behind| json_value(&text[..place.end], behind).or_else(|| said(behind)));
-        let asked = |line: &&str| line.contains('?') && is_asked(&text[..place.start]);
-        found.extend(line.filter(|line| !asked(line)));
+        // A solution stands before its answer, or behind the word `Answer`.
+        let solved = text[..place.start].contains(char::is_alphanumeric) || text[place.clone()].contains("inal");
+        let line = line.and_then(|said| match said.following {
+            Following::Nothing => Some(said.line),
+            Following::Steps | Following::Again if solved => Some(said.line),
+            Following::Steps => {
+                open |= until == text.len();
+                None
+            }
+            Following::Again | Following::Result => None,
+        });
+        let line = line.and_then(|line| match line.split_once('?') {
+            Some((asked, reply)) if is_asked(&text[..place.start]) => Some(asked).filter(|_| is_confirmed(reply)),
+            _ => Some(line),
+        });
+        found.extend(line);
         until = place.start;
     }
-    found
+    (found, open)
+}
+
+/// An announced text.
+struct Said<'a> {
+    line: &'a str,
+    following: Following,
+}
+
+impl<'a> Said<'a> {
+    fn alone(line: &'a str) -> Self {
+        let following = Following::Nothing;
+        Self { line, following }
+    }
 }
 
 /// Returns the value of a JSON key: the `18` of `{"answer": 18, "steps": 3}`.
-fn json_value<'a>(before: &str, behind: &'a str) -> Option<&'a str> {
+fn json_value<'a>(before: &str, behind: &'a str) -> Option<Said<'a>> {
     let quote = before
         .strip_suffix(':')?
         .trim_end()
@@ -114,23 +149,25 @@ fn json_value<'a>(before: &str, behind: &'a str) -> Option<&'a str> {
     let inside = value.strip_prefix(quote);
     let (value, ends): (&str, &[char]) = match (inside, value.starts_with('[')) {
         (Some(inside), _) => (inside, &[quote]),
-        (None, true) => return value.find(']').map(|end| &value[..=end]),
+        (None, true) => return value.find(']').map(|end| Said::alone(&value[..=end])),
         (None, false) => (value, &[',', '}', '\n']),
     };
     let end = value.find(ends).unwrap_or(value.len());
-    Some(value[..end].trim()).filter(|value| !value.is_empty())
+    Some(value[..end].trim())
+        .filter(|value| !value.is_empty())
+        .map(Said::alone)
 }
 
 /// Returns the announced text, up to the end of its line or sentence, or a displayed formula. Lines
 /// that lead to the next line (`as follows:`) and empty lines are skipped.
-fn said(behind: &str) -> Option<&str> {
+fn said(behind: &str) -> Option<Said<'_>> {
     let mut rest = behind;
     loop {
         let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c) || is_emoji(c);
         rest = rest.trim_start_matches(mark);
         rest = without_leading(rest);
         if let Some(formula) = delimited::set_off(rest) {
-            return Some(formula);
+            return Some(Said::alone(formula));
         }
         if is_list_of_steps(rest) {
             return None;
@@ -143,8 +180,11 @@ fn said(behind: &str) -> Option<&str> {
             let line = before_total(without_shout(without_leading(line)));
             let behind = &rest[line.as_ptr().addr() - rest.as_ptr().addr() + line.len()..];
             return match sentence::value(line) {
-                Some(value) => Some(value).filter(|_| !goes_on(behind)),
-                None => Some(line).filter(|line| !line.is_empty()),
+                Some(value) => Some(Said {
+                    line: value,
+                    following: following(&line[..line.len() - value.len()], value, behind),
+                }),
+                None => Some(line).filter(|line| !line.is_empty()).map(Said::alone),
             };
         }
         rest = &rest[whole.len()..];
@@ -152,25 +192,24 @@ fn said(behind: &str) -> Option<&str> {
 }
 
 /// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`
-/// below.
+/// below. If `1.` stands below too, the list begins there, and the answer is 1.
 fn is_list_of_steps(text: &str) -> bool {
     let next = |first: &str, second: &str| text.starts_with(first) && text.contains(second);
-    next("1. ", "\n2. ") || next("1) ", "\n2) ")
+    let again = ["\n1. ", "\n1) "].iter().any(|first| text.contains(first));
+    !again && (next("1. ", "\n2. ") || next("1) ", "\n2) "))
 }
 
-/// Returns true if more numbers follow in the paragraph of a sentence: it is a step.
-fn goes_on(behind: &str) -> bool {
-    let paragraph = behind.split("\n\n").next().unwrap_or(behind);
-    paragraph.contains(|c: char| c.is_ascii_digit())
-}
-
-/// Returns the first sentence of a line. `Rs. 500` and `i.e. 120` are no ends.
+/// Returns the first sentence of a line. `Rs. 500`, `i.e. 120` and `...` are no
+/// ends.
 fn first_sentence(line: &str) -> &str {
     let abbreviated = |at: usize| {
         let word = line[..at].rsplit([' ', '(', ',']).next().unwrap_or_default();
-        ["i.e", "e.g", "Rs", "approx", "No", "vs", "ca", "resp"].contains(&word)
+        ["i.e", "e.g", "Rs", "approx", "vs", "ca", "resp"].contains(&word)
     };
-    let end = line.match_indices(". ").map(|(at, _)| at).find(|at| !abbreviated(*at));
+    let end = line
+        .match_indices(". ")
+        .map(|(at, _)| at)
+        .find(|at| !abbreviated(*at) && !line[..*at].ends_with('.'));
     &line[..end.unwrap_or(line.len())]
 }
 

@@ -193,7 +193,10 @@ const BEFORE: [&str; 26] = [
     "required",
 ];
 /// Words before an announcement that make it a condition or a question.
-const CONDITIONS: [&str; 19] = [
+const CONDITIONS: [&str; 22] = [
+    "wrong",
+    "incorrect",
+    "mistaken",
     "if",
     "suppose",
     "assume",
@@ -347,6 +350,14 @@ fn linking_word(mut rest: &str) -> Option<&str> {
 pub(super) fn is_asked(before: &str) -> bool {
     let near = &before[before.floor_char_boundary(before.len().saturating_sub(48))..];
     ASKING.contains(&word_before(&near.to_ascii_lowercase()))
+}
+
+/// Returns true if a text begins with the word that confirms what was asked before it.
+pub(super) fn is_confirmed(reply: &str) -> bool {
+    let reply = reply.trim_start_matches([' ', '\n', '*', '_']).to_lowercase();
+    let rest = reply.strip_prefix("yes");
+    let whole = rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+    whole && !rest.is_some_and(|rest| rest.contains(|c: char| c.is_ascii_digit()) || rest.contains(" but "))
 }
 
 /// Returns true if the words before an announcement make it a condition: `if the answer is 5`.

@@ -127,6 +127,11 @@ fn is_harmless(content: &str) -> bool {
         return is_harmless_text(content);
     }
     let content = content.replace(" x ", "*");
+    // `$15 on each of the 4 days (= $60)` goes on to its result.
+    let result = content.trim_start().strip_prefix('=');
+    if result.is_some_and(|result| !result.contains(|c| SIGNS.contains(c))) {
+        return false;
+    }
     let plain = |c: char| c.is_ascii_digit() || " .,$%{}".contains(c) || SIGNS.contains(c);
     content.chars().all(plain) && content.contains(|c| SIGNS.contains(c)) && !content.contains(", ")
 }

@@ -1,8 +1,8 @@
 //! Reads denials of the last value of a text: `It isn't 5`, `It is 3, not 5`.
 
-use super::announcing::ASKING;
+use super::announcing::{ASKING, is_confirmed};
 use super::text::tail;
-use super::{announced, correcting, last};
+use super::{announced, correcting, last, tidy};
 
 /// Words and signs that deny the value after them.
 const DENIALS: [&str; 25] = [
@@ -61,6 +61,11 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
     if starts.clone().next().is_some_and(|start| is_asked(text, start)) {
         return None;
     }
+    let ends = [last::value(text), last::number(text)].into_iter().flatten();
+    let mut behind = ends.map(|found| &text[found.as_ptr().addr() - text.as_ptr().addr() + found.len()..]);
+    if behind.any(tidy::is_crossed_out) {
+        return None;
+    }
     match starts.find_map(|start| denial(&text[..start])) {
         None => Some(text),
         // Only one of several contrasts is read, so this is one pass.
@@ -79,7 +84,12 @@ fn is_asked(text: &str, start: usize) -> bool {
     let sentence = before.rsplit(['.', '?', '!', '\n']).next().unwrap_or(before);
     let first = sentence.split_whitespace().next().unwrap_or_default().to_lowercase();
     let end = behind.find(['?', '\n', '!']);
-    ASKING.contains(&first.as_str()) && end.is_some_and(|end| behind[end..].starts_with('?'))
+    let asks = |end: usize| {
+        behind[end..]
+            .strip_prefix('?')
+            .is_some_and(|reply| !is_confirmed(reply))
+    };
+    ASKING.contains(&first.as_str()) && end.is_some_and(asks)
 }
 
 /// Returns true if a text ends with words that reject the value after them: `not`, `rather than`.
@@ -157,6 +167,8 @@ mod tests {
             "It is more than 5.",
             "Is the answer 5?",
             "Could it be 5? Let us check.",
+            "It is 5 ❌",
+            "So it is **5** ✗.",
         ] {
             assert_eq!(undenied(text), None, "{text}");
         }
@@ -176,6 +188,7 @@ mod tests {
             "It is not 4. It is 5.",
             "This is not hard: 5",
             "Is it even? It is 5.",
+            "Is the answer 5? Yes.",
             "He made a knot 5",
             "not",
             "",

@@ -10,6 +10,7 @@ pub(super) mod boxed;
 mod correcting;
 mod delimited;
 pub(super) mod denied;
+mod following;
 mod hashes;
 pub(super) mod last;
 pub(super) mod listed;
@@ -24,6 +25,7 @@ pub(super) mod undecided;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 pub(super) use self::delimited::last_row;
 pub(super) use self::text::{LONGEST, LONGEST_ANSWER, head, tail};
@@ -65,8 +67,8 @@ pub(super) struct Candidate<'a> {
 pub(super) struct Marks<'a> {
     /// In the order in which they are trusted.
     pub(super) candidates: Vec<Candidate<'a>>,
-    /// True if a box or a tag is there, whatever it holds. Then the last value of the text is not
-    /// the answer.
+    /// True if a box or a tag is there, whatever it holds, or an announcement that is a step of a
+    /// solution. Then the last value of the text is not the answer.
     pub(super) closed: bool,
 }
 
@@ -80,7 +82,11 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
         &text[line..]
     });
     let text = open.unwrap_or(text);
-    let tag = tags::last_answer(text);
+    let stays = |place: &Range<usize>| {
+        let behind = &text[place.end..];
+        !denied::is_taken_back(behind.strip_prefix("</answer>").unwrap_or(behind))
+    };
+    let tag = tags::last_answer(text).filter(stays);
     let closed = tag.is_some() || boxes.any || open.is_some();
     let mut candidates = Vec::new();
     let tag_first = match (&tag, &boxes.last) {
@@ -94,14 +100,18 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
     for (place, content) in both.into_iter().flatten() {
         inside(place, content, &mut candidates);
     }
-    let announced = announced::lines(text).into_iter().map(|line| (Place::Announced, line));
+    let (announced, open) = announced::found(text);
+    let announced = announced.into_iter().map(|line| (Place::Announced, line));
     let stays = |line: &&str| !denied::is_taken_back(&text[line.as_ptr().addr() - text.as_ptr().addr() + line.len()..]);
     let hashes = hashes::lines(text).filter(stays).map(|line| (Place::Hashes, line));
     candidates.extend(announced.chain(hashes).map(|(place, line)| Candidate {
         place,
         text: Cow::Borrowed(line),
     }));
-    Marks { candidates, closed }
+    Marks {
+        candidates,
+        closed: closed || open,
+    }
 }
 
 /// Adds what a mark holds: an announcement inside it, then all of it.

@@ -1,8 +1,8 @@
 //! Cuts off phrases behind an answer: `$10 in total for the 3 books`, `366 over the three months`.
 
-use super::text::{HEDGES, is_outside};
+use super::text::{HEDGES, is_outside, without_marks};
 use crate::grade::normal::number_words::spelled_out;
-use crate::grade::normal::scale::is_rounding;
+use crate::grade::normal::scale::{is_rounding, is_scale};
 
 /// Words that begin a phrase if a determiner follows.
 const PREPOSITIONS: [&str; 15] = [
@@ -32,6 +32,14 @@ const GOING_ON: [&str; 14] = [
     "is", "are", "was", "were", "which", "gives", "makes", "equals", "leaves", "plus", "minus", "times", "per",
     "divided",
 ];
+/// Words between a determiner and a number that leave it the number of the things named.
+const ORDINALS: [&str; 7] = ["first", "last", "next", "other", "remaining", "whole", "entire"];
+/// Verbs of a phrase that says what the answer is needed for: `10 days to finish 3 walls`.
+const FINISHING: [&str; 3] = ["finish", "complete", "run"];
+/// Names that a number follows: `day 5`.
+const NUMBERED: [&str; 7] = ["day", "week", "month", "year", "hour", "grade", "chapter"];
+/// Words that make the number before them an answer: `for 36 eggs in total`.
+const TOTALS: [&str; 4] = ["total", "all", "altogether", "overall"];
 /// Most words of a phrase.
 const MOST: usize = 12;
 
@@ -41,7 +49,7 @@ pub(super) fn before_phrase(line: &str) -> Option<&str> {
     let parts = |at: usize| (&line[..at], &line[at + 1..]);
     let begins = |(before, behind): &(&str, &str)| is_phrase(before, behind) || is_assignment(before, behind);
     let (before, phrase) = line.match_indices(' ').map(|(at, _)| parts(at)).find(begins)?;
-    let alone = is_assignment(before, phrase) || !goes_on(phrase);
+    let alone = is_assignment(before, phrase) || !goes_on(phrase) && (is_rounding(phrase) || !counts(phrase));
     (is_outside(before) && alone).then(|| before.trim_end_matches(['*', ' ', ',']))
 }
 
@@ -84,6 +92,8 @@ fn is_phrase(before: &str, behind: &str) -> bool {
     let behind_number = before.trim_end_matches(['*', '$', ')', '.', ',']);
     let behind_number = behind_number.ends_with(|c: char| c.is_ascii_digit() || c == '}');
     let begins = match first.trim_end_matches([',', '.']) {
+        // `1 over the number 4` divides
+        "over" if behind_number && behind.split(' ').next_back().is_some_and(is_number) => false,
         "altogether" => true,
         "in" if ["total", "all", "total,"].contains(&second) => true,
         "to" if is_rounding(behind) => true,
@@ -98,6 +108,50 @@ fn is_phrase(before: &str, behind: &str) -> bool {
         preposition => PREPOSITIONS.contains(&preposition) && DETERMINERS.contains(&second),
     };
     begins && before.contains(|c: char| c.is_ascii_digit())
+}
+
+/// Returns true if a phrase may hold the answer: one of its numbers counts more than the things
+/// that its determiner names, as in `for a total of $75` and `leaving $15`.
+fn counts(phrase: &str) -> bool {
+    let words: Vec<&str> = phrase.split_whitespace().collect();
+    let plain = |at: usize| {
+        words
+            .get(at)
+            .map(|word| without_marks(word).to_lowercase())
+            .unwrap_or_default()
+    };
+    let sign = |word: &&str| !word.contains(char::is_alphanumeric) && !["*", "**"].contains(word);
+    let number = (0..words.len()).find(|at| is_number(&plain(*at)));
+    let total = |at: usize| TOTALS.contains(&plain(at).as_str());
+    words.iter().any(sign)
+        || phrase.contains(['…', '→', '|'])
+        || phrase.contains("...")
+        || number.is_some_and(|first| {
+            (first..words.len()).any(|at| total(at) || (is_number(&plain(at)) && !names(&words, at)))
+        })
+}
+
+/// Returns true if the number at this place of a phrase only says how many things are named: `the 3
+/// books`, `the first 4 hours`, `a 25% discount`, `for 3 books`.
+fn names(words: &[&str], at: usize) -> bool {
+    let back = |by: usize| at.checked_sub(by).map_or("", |at| words[at].trim_matches('*'));
+    let number = words[at].trim_matches('*');
+    let determiner = |word: &str| DETERMINERS.contains(&word) && !["each", "every", "one", "a", "an"].contains(&word);
+    let adjective = ["a", "an"].contains(&back(1)) && (number.contains('%') || number.contains('-'));
+    let ordinal = ORDINALS.contains(&back(1)) && DETERMINERS.contains(&back(2));
+    let amount = at == 1 && ["for", "over", "in", "after"].contains(&words[0]) && !number.contains('$');
+    let numbered = NUMBERED.contains(&back(1)) && !number.contains('$');
+    let verb = at == 2 && words[0] == "to" && FINISHING.contains(&words[1]) && !number.contains('$');
+    determiner(back(1)) || adjective || ordinal || amount || numbered || verb
+}
+
+/// Returns true for a number in digits or words.
+pub(super) fn is_number(word: &str) -> bool {
+    let changing = [
+        "half", "twice", "double", "doubles", "triple", "thrice", "dozen", "dozens",
+    ];
+    let digit = word.contains(|c: char| c.is_ascii_digit());
+    digit || changing.contains(&word) || is_scale(word) || (word != "one" && spelled_out(word).is_some())
 }
 
 /// Returns true for a word in small letters that is no number.
@@ -154,6 +208,25 @@ mod tests {
             ("10 for the 3 books, or 12", None),
             ("10 for the first, which is wrong", None),
             ("$x$ for the 3 books", None),
+            ("$60 over the 4 days", Some("$60")),
+            ("18 apples after the first 4 hours", Some("18 apples")),
+            ("$18 with a 25% discount", Some("$18")),
+            ("5 hours for a total of $75", None),
+            ("12 each, in total 36", None),
+            ("$10 on the apples leaving $15", None),
+            ("3 in every 5", None),
+            ("1 in a hundred", None),
+            ("3 with a remainder of 2", None),
+            ("1 over the number 4", None),
+            ("3 over the 5", None),
+            ("7 over the 3 days", Some("7")),
+            ("$15 from her aunt and finally had $60", None),
+            ("6 dollars on each of 3 days for 18 dollars", None),
+            ("18 for the boys & 12 for the girls", None),
+            ("$15 on each of the 4 days → $60", None),
+            ("12 eggs for 36 eggs in total", None),
+            ("12 eggs to make 36 muffins", None),
+            ("5 on the first day and twice that on the second", None),
         ] {
             assert_eq!(before_phrase(line), cut, "{line}");
         }

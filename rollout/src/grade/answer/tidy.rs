@@ -67,9 +67,20 @@ fn struck(before: &str, behind: &str) -> Option<usize> {
     (free && ends && plain && tight).then_some(inside.len())
 }
 
+/// Signs that mark the answer before them as wrong.
+const CROSSES: [char; 6] = ['❌', '❎', '✗', '✘', '✕', '✖'];
+
+/// Returns true if a text begins with a sign that marks the answer before it as wrong.
+pub(super) fn is_crossed_out(behind: &str) -> bool {
+    behind
+        .trim_start_matches([' ', '*', '.', '$', '_'])
+        .starts_with(CROSSES)
+}
+
 /// Returns true for emoji, ticks and other signs of joy, and the end of a proof.
 pub(super) fn is_emoji(c: char) -> bool {
-    matches!(c, '\u{2600}'..='\u{27bf}' | '\u{1f300}'..='\u{1faff}' | '\u{fe0f}' | '\u{200d}' | '\u{2b50}' | '∎' | '■')
+    !CROSSES.contains(&c)
+        && matches!(c, '\u{2600}'..='\u{27bf}' | '\u{1f300}'..='\u{1faff}' | '\u{fe0f}' | '\u{200d}' | '\u{2b50}' | '∎' | '■')
 }
 
 #[cfg(test)]

@@ -40,6 +40,11 @@ const DOUBTS: [&str; 4] = ["maybe", "perhaps", "possibly", "even"];
 /// another value, or it is an alternative to another number. The caller could read no announcement
 /// as a number.
 pub(crate) fn ends_undecided(text: &str, candidates: &[Candidate<'_>]) -> bool {
+    is_alternative(text) || announces_another(text, candidates)
+}
+
+/// Returns true if an announcement that is another value holds the last number of a text.
+pub(crate) fn announces_another(text: &str, candidates: &[Candidate<'_>]) -> bool {
     let announced = candidates
         .iter()
         .filter(|candidate| [Place::Announced, Place::Hashes].contains(&candidate.place));
@@ -47,15 +52,27 @@ pub(crate) fn ends_undecided(text: &str, candidates: &[Candidate<'_>]) -> bool {
         text.rfind(said)
             .is_some_and(|at| !text[at + said.len()..].contains(|c: char| c.is_ascii_digit()))
     };
-    is_alternative(text)
-        || announced
-            .into_iter()
-            .any(|said| is_other(&said.text) && at_end(&said.text))
+    announced
+        .into_iter()
+        .any(|said| is_other(&said.text) && at_end(&said.text))
 }
 
 /// Returns true for a value that goes on to no other value: `12x`, `18 or 20`, `9 * 2 = 19`.
 fn is_other(text: &str) -> bool {
-    let lower = text.to_ascii_lowercase().replace("in total", "").replace("who is", "");
+    let mut lower = text.to_ascii_lowercase().replace("who is", "");
+    // `12 each, in total 36` goes on to the total.
+    let total = lower.rsplit_once("in total");
+    if total.is_some_and(|(_, behind)| !behind.contains(|c: char| c.is_ascii_digit())) {
+        lower = lower.replace("in total", "");
+    }
+    // `5 for a total of 15` says that both are answers.
+    let behind = lower.trim_start_matches(|c: char| is_digit(c) || "$ *".contains(c));
+    if ["for a total of ", "over a total of "]
+        .iter()
+        .any(|words| behind.starts_with(words))
+    {
+        lower = lower.replace("total", "");
+    }
     let mut words = lower
         .split(|c: char| !c.is_alphabetic())
         .filter(|word| !word.is_empty());
@@ -172,6 +189,7 @@ mod tests {
             "2.5, rounded to 3",
             "$18.00/day",
             "No. 12",
+            "12 each, in total 36",
             "18?",
             "3/4 or 0.75",
             "",

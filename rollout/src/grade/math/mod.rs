@@ -119,7 +119,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
             Place::Hashes => {}
         }
     }
-    if marks.closed || (other.is_some() && undecided::ends_undecided(text, &marks.candidates)) {
+    if marks.closed || (other.is_some() && undecided::announces_another(text, &marks.candidates)) {
         return Vec::new();
     }
     let line = last::line(text).filter(|line| is_answer_line(line));

@@ -72,9 +72,12 @@ pub(crate) fn is_next_to_number(word: &str) -> bool {
         || currency::is_code(word)
 }
 
-/// Returns a number without the letter of its unit behind white space: `4 m`, `$4$ K`.
+/// Returns a number without the letter of its unit behind white space: `4 m`, `4 m^2`, `$4$ K`.
 pub(crate) fn without_unit(text: &str) -> Option<&str> {
     let text = undelimited(text.trim_end_matches(['.', ' ']));
+    let powers = ["^2", "^3", "²", "³"].iter();
+    let power = powers.filter_map(|power| text.strip_suffix(power)).next();
+    let text = power.filter(|unit| unit.ends_with(" m")).unwrap_or(text);
     let number = text.strip_suffix(|c| LETTERS.contains(c) || "FT".contains(c))?;
     let before = ["\\,", "\\ ", "\\;", "~", " "]
         .iter()
@@ -155,11 +158,16 @@ const COUNTING: [&str; 14] = [
     "个", "只", "本", "名", "位", "条", "件", "张", "棵", "台", "辆", "头", "朵", "块",
 ];
 /// Chinese signs that change a number, or join it to another.
-const CHANGING: &str = "半万萬亿億千百十倍分之或和与及到至多余餘零以点";
+const CHANGING: &str = "半万萬亿億千百十倍分之或和与及到至多余餘零以点一二两三四五六七八九";
+/// Names of things that begin with a number: triangle, sandwich, quadrilateral, star, hexagon.
+const NUMBERED: [&str; 5] = ["三角", "三明治", "四边", "五角", "六边"];
 
 /// Returns true for a Chinese unit, or for what is counted.
 pub(super) fn is_han_unit(word: &str) -> bool {
     let counted = COUNTING.iter().find_map(|counting| word.strip_prefix(counting));
-    HAN.contains(&word)
-        || counted.is_some_and(|name| name.chars().count() <= 4 && !name.contains(|c| CHANGING.contains(c)))
+    let plain = |name: &str| {
+        let rest = NUMBERED.iter().find_map(|known| name.strip_prefix(known));
+        !rest.unwrap_or(name).contains(|c| CHANGING.contains(c))
+    };
+    HAN.contains(&word) || counted.is_some_and(|name| name.chars().count() <= 4 && plain(name))
 }
