@@ -75,9 +75,9 @@ test: build ## all tests, those with real RabbitMQ and Redis too
 ifneq ($(nextest),)
 	$(phase) "doc tests" "seconds" cargo test --workspace --doc --quiet
 ifeq ($(ARGS),)
-	$(phase) "unit tests" "about 5 minutes on 2 cores" cargo test --workspace --lib --quiet
+	$(phase) "unit tests" "2 to 5 minutes on 2 cores" cargo test --workspace --lib --quiet
 endif
-	$(phase) "other tests" "about 23 minutes on 2 cores" $(shared) cargo nextest run --workspace $(or $(ARGS),-E 'not kind(lib)')
+	$(phase) "other tests" "12 to 23 minutes on 2 cores" $(shared) cargo nextest run --workspace $(or $(ARGS),-E 'not kind(lib)')
 else
 	$(phase) "tests" "20 minutes or more" $(shared) cargo test --workspace $(ARGS)
 endif

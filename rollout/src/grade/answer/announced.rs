@@ -199,8 +199,7 @@ fn is_list_of_steps(text: &str) -> bool {
     !again && (next("1. ", "\n2. ") || next("1) ", "\n2) "))
 }
 
-/// Returns the first sentence of a line. `Rs. 500`, `i.e. 120` and `...` are no
-/// ends.
+/// Returns the first sentence of a line. `Rs. 500`, `i.e. 120` and `...` are no ends.
 fn first_sentence(line: &str) -> &str {
     let abbreviated = |at: usize| {
         let word = line[..at].rsplit([' ', '(', ',']).next().unwrap_or_default();
@@ -209,7 +208,7 @@ fn first_sentence(line: &str) -> &str {
     let end = line
         .match_indices(". ")
         .map(|(at, _)| at)
-        .find(|at| !abbreviated(*at) && !line[..*at].ends_with('.'));
+        .find(|at| !abbreviated(*at) && !line[..*at].ends_with(".."));
     &line[..end.unwrap_or(line.len())]
 }
 
