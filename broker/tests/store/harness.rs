@@ -6,7 +6,7 @@ use std::time::Duration;
 use broker::ids::{Attempt, GroupId, RunId};
 use broker::local::redis::{PrivateRedis, RedisServerOptions};
 use broker::store::redis::{RedisOptions, RedisStore};
-use broker::store::{Claim, Claimed, Record, Store};
+use broker::store::{Claim, Claimed, Record, Store, StoreError};
 use bytes::Bytes;
 
 pub(crate) struct RedisFixture {
@@ -107,5 +107,13 @@ pub(crate) async fn take_over(store: &dyn Store, g: u8, owner: &str) -> Claimed 
     match store.claim(group(g), owner, attempt(99), Some(silent)).await.unwrap() {
         Claim::Ours(claimed) => claimed,
         theirs => panic!("{owner} should have taken the group: {theirs:?}"),
+    }
+}
+
+/// Returns the text of an answer after which an operator must act.
+pub(crate) fn unusable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
+    match answer {
+        Err(StoreError::Unusable(text)) => text,
+        other => panic!("an operator must act: {other:?}"),
     }
 }

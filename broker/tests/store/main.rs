@@ -5,4 +5,5 @@
 mod contract;
 mod faults;
 mod harness;
+mod login;
 mod model;
