@@ -39,7 +39,7 @@ pub(super) fn require(config: &RunConfig, processes: Processes, folder: Option<&
     folder.map_or_else(|| require_playable(config), |_| Ok(()))
 }
 
-/// Rejects a new run whose servers do not answer, before its folder is made.
+/// Rejects a new run if its servers do not answer, before its folder is made.
 ///
 /// # Errors
 /// The first server that cannot be reached or refuses the login.

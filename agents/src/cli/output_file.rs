@@ -23,7 +23,7 @@ impl OutputFile {
             path: path.to_owned(),
             partial: partial_path(path),
         };
-        // Opened, and not made anew: a pipe or a terminal is written directly.
+        // Only opened: a pipe or a terminal is written directly, and must keep its content.
         let mut open = std::fs::OpenOptions::new();
         let made = match path.is_dir() {
             true => Err(io::ErrorKind::IsADirectory.into()),

@@ -59,7 +59,7 @@ fn of_text(folder: &Path, settings: &AgentConfig, shape: &ModelShape) -> anyhow:
     }
 }
 
-/// Returns a problem whose message is the error with its causes.
+/// Returns a problem. Its message is the error with its causes.
 fn problem(path: String, error: &anyhow::Error) -> Problem {
     Problem {
         path,
@@ -79,7 +79,7 @@ mod tests {
     use crate::policy;
     use crate::run_folder::tests::config_in;
 
-    /// A configuration whose agent b has the model in `folder`.
+    /// A configuration in which agent b has the model in `folder`.
     struct Host {
         base: tempfile::TempDir,
         folder: PathBuf,

@@ -50,16 +50,16 @@ fn read_rows(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Option<
     if tasks.id.is_none() {
         let id = Some("id".to_owned());
         let named = TasksConfig { id, ..tasks.clone() };
-        // A row without an id is an error here, and none below.
+        // Read with this key, a row without an id is an error.
         if let Ok(Some(mut found)) = open(&named) {
-            let rows: Vec<_> = found.rows().filter_map(Result::ok).collect();
-            let all = found.rows().count();
+            let rows: Vec<_> = found.rows().collect();
+            let (all, rows) = (rows.len(), rows.into_iter().flatten().collect::<Vec<_>>());
             let different = rows.iter().map(|task| &task.id).collect::<HashSet<_>>().len();
             if different == all {
                 return Ok(Some((found, lines(rows))));
             }
             if different > 0 {
-                eprintln!("the rows have no id of their own each under \"id\": the tasks get ids of their contents");
+                eprintln!("not every row has an id of its own: the tasks get ids made from their contents");
             }
         }
     }
@@ -162,6 +162,14 @@ mod tests {
         }
         for file in ["a.arrow", "arrow", "-"] {
             assert_eq!(data_set(Path::new(file)), None, "{file}");
+        }
+    }
+
+    #[test]
+    fn sources_that_only_a_run_can_read_are_refused() {
+        for name in ["generator:signal", "mix", "queue"] {
+            let said = render(&checked(name.as_ref(), None, &Rules::default()).unwrap_err());
+            assert!(said.contains("only files and data sets can"), "{said}");
         }
     }
 

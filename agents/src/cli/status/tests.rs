@@ -224,3 +224,13 @@ async fn silent_run_is_answered_within_a_second() {
     assert!(live.listen().await.agents.is_empty());
     assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
 }
+
+#[test]
+fn agent_of_a_paused_run_waits_for_resume() {
+    let mut paused = beat("a");
+    paused.run.phase = RunPhase::Paused;
+    assert_eq!(
+        said(&[paused], &[coordinator(0)])["agent a"],
+        "waits for `dyad resume`: the run is paused"
+    );
+}

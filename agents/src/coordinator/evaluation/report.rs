@@ -40,12 +40,12 @@ impl EvalReport {
                 "an evaluation is below its floor: see eval.floors"
             );
         }
-        for metric in eval.floors.keys().filter(|name| found.mean(name).is_none()) {
-            let known = found.values.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        for metric in unknown_floors(&found, &eval.floors) {
+            let known: Vec<&str> = found.values.keys().map(String::as_str).collect();
             tracing::warn!(
                 metric,
-                known,
-                "eval.floors names a figure that this evaluation does not have: nothing is checked"
+                known = known.join(", "),
+                "eval.floors names a figure that the first evaluation does not have: correct the name, unless a later one has it"
             );
         }
         line.set("collapse/alarms", low.len());
@@ -98,6 +98,15 @@ fn below_floor<'a>(found: &Evaluation, floors: &'a BTreeMap<String, f64>) -> Vec
     floors.iter().filter_map(low).collect()
 }
 
+/// Returns the floors of figures that the first evaluation, which plays every suite, does not have.
+/// Nothing checks them if no later evaluation has the figure.
+fn unknown_floors<'a>(found: &Evaluation, floors: &'a BTreeMap<String, f64>) -> Vec<&'a str> {
+    let unknown = floors
+        .keys()
+        .filter(|name| found.step == 0 && found.mean(name).is_none());
+    unknown.map(String::as_str).collect()
+}
+
 /// The weights of an evaluation, for people.
 fn versions_text(found: &Evaluation) -> String {
     let of_agent = |(agent, versions): (&AgentName, &BTreeSet<WeightVersion>)| {
@@ -126,5 +135,8 @@ mod tests {
         let wanted = floors(&[("win_fixed", 0.3), ("success", 0.5), ("absent", 1.0)]);
         assert_eq!(below_floor(&found, &wanted), [("win_fixed", 0.25, 0.3)]);
         assert_eq!(below_floor(&found, &BTreeMap::new()), []);
+        assert_eq!(unknown_floors(&found, &wanted), ["absent"]);
+        let later = Evaluation { step: 10, ..found };
+        assert_eq!(unknown_floors(&later, &wanted), [""; 0]);
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::correcting;
+use super::text::tail;
 
 /// Nouns that name an answer. A linking word, or a sign, must follow.
 const NOUNS: [&str; 41] = [
@@ -217,6 +218,8 @@ const CONDITIONS: [&str; 22] = [
     "say",
     "let",
 ];
+/// Bytes before an announcement in which a question or a condition may begin.
+const LEAD: usize = 48;
 /// Verbs that begin a question.
 pub(super) const ASKING: [&str; 13] = [
     "is", "are", "was", "were", "isn't", "could", "can", "would", "should", "might", "does", "do", "did",
@@ -348,7 +351,7 @@ fn linking_word(mut rest: &str) -> Option<&str> {
 
 /// Returns true if the words before an announcement ask for it: `Is the answer 5?`
 pub(super) fn is_asked(before: &str) -> bool {
-    let near = &before[before.floor_char_boundary(before.len().saturating_sub(48))..];
+    let near = tail(before, LEAD);
     ASKING.contains(&word_before(&near.to_ascii_lowercase()))
 }
 
@@ -362,7 +365,7 @@ pub(super) fn is_confirmed(reply: &str) -> bool {
 
 /// Returns true if the words before an announcement make it a condition: `if the answer is 5`.
 fn is_conditional(before: &str) -> bool {
-    let near = &before[before.floor_char_boundary(before.len().saturating_sub(48))..];
+    let near = tail(before, LEAD);
     if RETRACTING.iter().any(|word| near.ends_with(word)) {
         return true;
     }

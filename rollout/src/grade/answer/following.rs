@@ -3,7 +3,7 @@
 
 use super::tidy::is_emoji;
 
-/// What the text behind a sentence means for the value of the sentence.
+/// The meaning of the text behind a sentence for the value of the sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Following {
     /// The value stays the answer.
@@ -64,8 +64,8 @@ const STATES: [&str; 6] = ["has", "have", "now", "sum", "left", "ends"];
 /// Words with a result, which may also sum up a check.
 const TOTALS: [&str; 2] = ["total", "altogether"];
 
-/// Returns what the text behind a sentence means for its value. `subject` is the sentence before
-/// its value.
+/// Returns the meaning of the text behind a sentence for its value. `subject` is the part of the
+/// sentence before the value.
 pub(super) fn following(subject: &str, value: &str, behind: &str) -> Following {
     let mark = |c: char| c.is_whitespace() || ".。*_!".contains(c) || is_emoji(c);
     let rest = behind.trim_start_matches(mark);

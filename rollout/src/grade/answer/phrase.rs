@@ -92,15 +92,15 @@ fn is_phrase(before: &str, behind: &str) -> bool {
     let behind_number = before.trim_end_matches(['*', '$', ')', '.', ',']);
     let behind_number = behind_number.ends_with(|c: char| c.is_ascii_digit() || c == '}');
     let begins = match first.trim_end_matches([',', '.']) {
-        // `1 over the number 4` divides
+        // `1 over the number 4` divides.
         "over" if behind_number && behind.split(' ').next_back().is_some_and(is_number) => false,
         "altogether" => true,
         "in" if ["total", "all", "total,"].contains(&second) => true,
         "to" if is_rounding(behind) => true,
-        // `10 days to finish`, but not `10 to 20`
+        // `10 days to finish` says for what, and `10 to 20` is a range.
         "to" => !behind_number && is_verb(second),
         "of" => DETERMINERS.contains(&second) && !behind.contains(|c: char| c.is_ascii_digit()),
-        // `18 years old in 5 years`, `$15 for 3 books`, but not `1 in 6`
+        // `18 years old in 5 years` and `$15 for 3 books`; `1 in 6` is a ratio.
         _ if second.starts_with(|c: char| c.is_ascii_digit()) => {
             let amount = ["for", "over", "in", "after"].contains(&first) && words.next().is_some_and(is_verb);
             amount && (!behind_number || (first == "for" && before.starts_with(['$', '\\'])))
