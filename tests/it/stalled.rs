@@ -10,14 +10,23 @@ use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Returns a run with a grader that dies at every question.
-fn hopeless(program: &Program) -> Small {
-    let grader = program.file("die.py", "import sys\nsys.exit(1)\n");
+/// A grader that cannot be started: Python refuses it.
+const BROKEN: &str = "this is no Python\n";
+/// A grader that has no grade for any answer.
+const HOPELESS: &str = r#"
+import json, sys
+for line in sys.stdin:
+    print(json.dumps({"id": json.loads(line)["id"], "error": "no model"}), flush=True)
+"#;
+
+/// Returns a run that ends after `empty` groups without a sample, with a grader of this source.
+fn graded_by(program: &Program, source: &str, empty: i64) -> Small {
+    let grader = program.file("grader.py", source);
     kit::solo()
         .without("agents.verifier")
         .set("run.mode", "async")
         .set("run.train_steps", 1000)
-        .set("run.empty_groups", 3)
+        .set("run.empty_groups", empty)
         .set("tasks.source", "generator:arithmetic")
         .set("graders.correct.kind", format!("process:{grader}"))
         .set("graders.correct.missing", "drop")
@@ -27,7 +36,7 @@ fn hopeless(program: &Program) -> Small {
 #[test]
 fn a_run_of_one_process_ends_with_75_when_all_groups_die() {
     let program = program();
-    let config = hopeless(&program).save(&program);
+    let config = graded_by(&program, HOPELESS, 3).save(&program);
     let runs = program.runs();
     let said = program.fail(75, &["run", &config, "--folder", runs.to_str().unwrap()]);
     assert!(
@@ -39,9 +48,20 @@ fn a_run_of_one_process_ends_with_75_when_all_groups_die() {
 }
 
 #[test]
+fn a_run_whose_grader_cannot_start_ends_with_2() {
+    let program = program();
+    let config = graded_by(&program, BROKEN, 0).save(&program);
+    let runs = program.runs();
+    let said = program.fail(2, &["run", &config, "--folder", runs.to_str().unwrap()]);
+    assert!(said.contains("grader.py: it has ended"), "{said}");
+    assert!(said.contains("and never answered"), "{said}");
+    assert!(said.contains("it wrote last: SyntaxError: invalid syntax"), "{said}");
+}
+
+#[test]
 fn a_run_of_several_processes_pauses_when_all_groups_die() {
     let program = program();
-    let config = hopeless(&program).save(&program);
+    let config = graded_by(&program, HOPELESS, 3).save(&program);
     let _run = program.launch("up", &config, &[]);
     let folder = program.run_folder();
     wait_until("a pause with its reason", PATIENCE, || {

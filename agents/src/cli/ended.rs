@@ -123,8 +123,9 @@ fn has_played(folder: &RunFolder) -> anyhow::Result<bool> {
         return Ok(true);
     }
     for name in folder.config()?.participants() {
-        let path = folder.ledger(&name);
-        if path.is_file() && Inspector::open(&path)?.closed()? > 0 {
+        if let Some(ledger) = Inspector::find(&folder.ledger(&name))?
+            && ledger.closed()? > 0
+        {
             return Ok(true);
         }
     }

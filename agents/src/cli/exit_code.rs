@@ -67,7 +67,7 @@ fn is_closed_output(error: &anyhow::Error) -> bool {
 /// `error: ...`, indented causes, `hint: ...`.
 #[must_use]
 pub fn render(error: &anyhow::Error) -> String {
-    let hint = error.chain().find_map(hint);
+    let hint = error.chain().find_map(hint).or_else(|| of_full_disk(error));
     let mut text = format!("error: {error}\n");
     let mut said = error.to_string();
     for cause in error.chain().skip(1) {
@@ -225,6 +225,16 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         Some(LedgerError::InUse { .. }) => Some("`dyad status` shows which processes of the run are alive".into()),
         _ => None,
     }
+}
+
+/// Returns the hint for a disk without room, which libraries tell as text.
+fn of_full_disk(error: &anyhow::Error) -> Option<String> {
+    let texts = ["No space left on device", "Disk quota exceeded", "disk is full"];
+    let is_full = |cause: String| texts.iter().any(|text| cause.contains(text));
+    let found = error.chain().any(|cause| is_full(cause.to_string()));
+    let hint =
+        "make room (`df -h` shows which disk is full), then give the command again; a run goes on with `--resume`";
+    found.then(|| hint.into())
 }
 
 /// Commands that only look at a run, or send it an order.

@@ -133,9 +133,8 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
 fn is_paused(folder: &RunFolder) -> anyhow::Result<bool> {
     let mut newest = RunState::default();
     for name in folder.config()?.participants() {
-        let path = folder.ledger(&name);
-        if path.is_file() {
-            newest = newest.max(Inspector::open(&path)?.state()?);
+        if let Some(ledger) = Inspector::find(&folder.ledger(&name))? {
+            newest = newest.max(ledger.state()?);
         }
     }
     Ok(newest.phase == RunPhase::Paused)

@@ -108,11 +108,15 @@ pub(super) fn of_tasks(folder: &RunFolder, tasks: &[String]) -> anyhow::Result<V
 fn rows(folder: &RunFolder, config: &RunConfig, tasks: &BTreeSet<&str>) -> anyhow::Result<Vec<GroupRow>> {
     let mut rows = Vec::new();
     for name in config.participants() {
-        let path = folder.ledger(&name);
+        let ledger = Inspector::find(&folder.ledger(&name))?;
         let trains = config.agents.get(&name).is_some_and(|agent| agent.train.enabled);
-        if trains && path.is_file() {
-            let groups = Inspector::open(&path)?.groups()?;
-            rows.extend(groups.into_iter().filter(|row| tasks.contains(row.task.as_str())));
+        if let Some(ledger) = ledger.filter(|_| trains) {
+            rows.extend(
+                ledger
+                    .groups()?
+                    .into_iter()
+                    .filter(|row| tasks.contains(row.task.as_str())),
+            );
         }
     }
     Ok(rows)

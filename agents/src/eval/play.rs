@@ -20,6 +20,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::engines::Seat;
 use crate::agent::router::answers::outcome;
+use crate::base::fault::Usage;
 use crate::engine::GenerationJob;
 use crate::participant::Host;
 use crate::turn::frames;
@@ -146,8 +147,8 @@ impl<'a> Player<'a> {
     /// Plays all tasks at once, in their order.
     ///
     /// # Errors
-    /// Fails if the workflow cannot use a task, a role has no player, an engine is gone, or no
-    /// request can be sampled. A conversation that fails is part of the result.
+    /// Fails if the workflow cannot use a task, a role has no player, an engine is gone, a program
+    /// only ends and never answers, or no request can be sampled. A conversation that fails is part of the result.
     pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<PlayedTask>> {
         for (id, task) in tasks {
             rollout::workflow::check_task(self.workflow.as_ref(), task)
@@ -177,6 +178,11 @@ impl<'a> Player<'a> {
                         run.on_failure(&key, &failure, retry);
                     }
                 }
+            }
+            if let Some(why) = self.host.take_broken() {
+                return Err(Usage::new(why)
+                    .hint("correct it, and try it with `dyad workflow CONFIG`")
+                    .into());
             }
         }
         let ended = |(run, (id, task)): (GroupRun, &(String, Arc<Task>))| PlayedTask {

@@ -110,6 +110,20 @@ impl Inspector {
         Ok(Self { connection })
     }
 
+    /// Opens the ledger like [`Inspector::open`]. None if it is not made yet: the file is missing,
+    /// or without a table, since its agent or the disk's space ended before they were written.
+    pub fn find(path: &Path) -> Result<Option<Self>, LedgerError> {
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let found = Self::open(path)?;
+        let tables: i64 = found
+            .connection
+            .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
+            .doing("read")?;
+        Ok((tables > 0).then_some(found))
+    }
+
     pub fn audit(&self) -> Result<Audit, LedgerError> {
         audit(&self.connection)
     }

@@ -11,9 +11,8 @@ use crate::run_folder::RunFolder;
 /// on another host.
 #[must_use]
 pub fn agent(folder: &RunFolder, name: &AgentName) -> bool {
-    let path = folder.ledger(name);
-    let note = || Inspector::open(&path).and_then(|ledger| ledger.note(ENDED));
-    path.is_file() && note().is_ok_and(|note| note.is_some())
+    let ledger = Inspector::find(&folder.ledger(name));
+    ledger.is_ok_and(|ledger| ledger.is_some_and(|ledger| ledger.has_ended().unwrap_or(false)))
 }
 
 /// Lets a run that has closed go on: the agent's ledger says again that the run is going, and the
@@ -23,7 +22,7 @@ pub fn agent(folder: &RunFolder, name: &AgentName) -> bool {
 /// The ledger cannot be written.
 pub fn reopen(folder: &RunFolder, name: &AgentName) -> Result<(), LedgerError> {
     let path = folder.ledger(name);
-    if !path.is_file() {
+    if Inspector::find(&path)?.is_none() {
         return Ok(());
     }
     let mut ledger = Ledger::open(&path, folder.run(), name)?;

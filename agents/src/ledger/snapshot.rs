@@ -126,9 +126,8 @@ pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     let trainers: Vec<AgentName> = config.participants().into_iter().filter(trains).collect();
     let mut ledgers = BTreeMap::new();
     for name in &trainers {
-        let path = folder.ledger(name);
-        if path.is_file() {
-            ledgers.insert(name.clone(), Inspector::open(&path)?);
+        if let Some(ledger) = Inspector::find(&folder.ledger(name))? {
+            ledgers.insert(name.clone(), ledger);
         }
     }
     for (name, ledger) in &ledgers {

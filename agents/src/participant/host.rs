@@ -12,6 +12,7 @@ use rollout::workflow::program::{Fault, ProgramPlace, Question, read_answer};
 use rollout::workflow::unanswered::{said, unanswered};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
+use super::health::{BrokenProgram, Health};
 use super::judge::Caller;
 use super::remote::RemoteConnection;
 use super::tools::Toolbox;
@@ -33,6 +34,7 @@ pub struct Host {
     workflow: Arc<dyn Workflow>,
     by_role: BTreeMap<RoleName, Asked>,
     tools: Toolbox,
+    broken: BrokenProgram,
 }
 
 /// The program that plays a role.
@@ -47,17 +49,23 @@ impl Host {
     /// question; remote ones are asked over `line`.
     #[must_use]
     pub fn start(workflow: Arc<dyn Workflow>, line: Option<Arc<RemoteConnection>>) -> Self {
-        let tools = Toolbox::start(workflow.tools());
-        Self::with(workflow, tools, line)
+        let broken = BrokenProgram::default();
+        let tools = Toolbox::start(workflow.tools(), &broken);
+        Self::with(workflow, tools, broken, line)
     }
 
     /// The programs of another workflow with the same tools, for example with another grader.
     #[must_use]
     pub fn with_same_tools(&self, workflow: Arc<dyn Workflow>, line: Option<Arc<RemoteConnection>>) -> Self {
-        Self::with(workflow, self.tools.clone(), line)
+        Self::with(workflow, self.tools.clone(), self.broken.clone(), line)
     }
 
-    fn with(workflow: Arc<dyn Workflow>, tools: Toolbox, line: Option<Arc<RemoteConnection>>) -> Self {
+    fn with(
+        workflow: Arc<dyn Workflow>,
+        tools: Toolbox,
+        broken: BrokenProgram,
+        line: Option<Arc<RemoteConnection>>,
+    ) -> Self {
         let mut by_role = BTreeMap::new();
         for program in workflow
             .programs()
@@ -66,11 +74,13 @@ impl Host {
         {
             let (sender, receiver) = mpsc::channel(WAITING);
             let receiver = Arc::new(Mutex::new(receiver));
+            let health = Health::new(broken.clone());
             for _ in 0..program.workers.max(1) {
                 let jobs = receiver.clone();
                 match (program.place.clone(), line.clone()) {
                     (ProgramPlace::Process(file), _) => {
-                        drop(log_scope::spawn(Worker::new(file, program.clone()).run(jobs)))
+                        let worker = Worker::new(file, program.clone(), health.clone());
+                        drop(log_scope::spawn(worker.run(jobs)))
                     }
                     (ProgramPlace::Judge(judge), _) => {
                         drop(log_scope::spawn(Caller::new(judge, program.timeout).run(jobs)))
@@ -96,6 +106,7 @@ impl Host {
             workflow,
             by_role,
             tools,
+            broken,
         }
     }
 
@@ -114,7 +125,8 @@ impl Host {
         });
         let missing = Missing::Retry;
         let host = Self {
-            tools: Toolbox::start(workflow.tools()),
+            tools: Toolbox::start(workflow.tools(), &BrokenProgram::default()),
+            broken: BrokenProgram::default(),
             workflow,
             by_role: BTreeMap::from([(role.clone(), Asked { jobs, missing })]),
         };
@@ -125,6 +137,13 @@ impl Host {
     #[must_use]
     pub fn workflow(&self) -> &dyn Workflow {
         &*self.workflow
+    }
+
+    /// Returns why a program of this process cannot be used: it ended many times and never
+    /// answered. Returns it once.
+    #[must_use]
+    pub fn take_broken(&self) -> Option<String> {
+        self.broken.take()
     }
 
     /// Returns true if a program or a tool plays this role.

@@ -9,9 +9,11 @@ use rollout::workflow::program::Program;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::answer::{LONGEST, answer_to, with_id};
+use super::health::Health;
 use crate::base::log_scope;
 use crate::base::secret::is_secret;
 
@@ -19,6 +21,10 @@ use crate::base::secret::is_secret;
 /// are logged of one start.
 const LONGEST_NOTE: u64 = 2 << 10;
 const NOTES: usize = 200;
+/// The characters of its standard error's last line that a failure quotes, and how long that line
+/// is waited for.
+const QUOTED: usize = 200;
+const LAST_LINE: Duration = Duration::from_secs(1);
 /// Pause before a program is started again, doubled up to a bound; reset when it has answered.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -32,6 +38,7 @@ pub(super) struct ProgramJob {
 pub(super) struct Worker {
     file: String,
     program: Program,
+    health: Health,
     running: Option<Running>,
     next_id: u64,
     pause: Duration,
@@ -43,14 +50,24 @@ struct Running {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
+    /// Returns the last line of its standard error.
+    notes: JoinHandle<String>,
+}
+
+/// Why a question has no answer.
+enum Unanswered {
+    /// The program ended by itself.
+    Ended(String),
+    Other(String),
 }
 
 impl Worker {
-    /// A copy of `program`, in the file `file`.
-    pub(super) fn new(file: String, program: Program) -> Self {
+    /// A copy of `program`, in the file `file`. `health` is shared by all copies.
+    pub(super) fn new(file: String, program: Program, health: Health) -> Self {
         Self {
             file,
             program,
+            health,
             running: None,
             next_id: 0,
             pause: FIRST_PAUSE,
@@ -67,41 +84,53 @@ impl Worker {
             if reply.is_closed() {
                 continue;
             }
-            let answer = self.answer(&line).await;
-            if let Err(reason) = &answer {
-                self.stop(reason).await;
-            }
+            let answer = match self.answer(&line).await {
+                Ok(answer) => Ok(answer),
+                Err(why) => Err(self.give_up(why).await),
+            };
             // A dropped receiver means that its conversation is over.
             let _ = reply.send(answer);
         }
         self.stop("the run is over").await;
     }
 
-    async fn answer(&mut self, line: &str) -> Result<String, String> {
+    async fn answer(&mut self, line: &str) -> Result<String, Unanswered> {
         if self.running.is_none() {
             if let Some(rested) = self.rested {
                 tokio::time::sleep_until(rested).await;
             }
-            self.running = Some(start(&self.file, &self.program)?);
+            self.running = Some(start(&self.file, &self.program).map_err(Unanswered::Ended)?);
         }
-        let (file, limit) = (&self.file, self.program.timeout);
+        let limit = self.program.timeout;
         let Some(running) = self.running.as_mut() else {
-            return Err(format!("{file} is not running"));
+            return Err(Unanswered::Other("it is not running".into()));
         };
         self.next_id += 1;
         let answer = tokio::time::timeout(limit.0, running.exchange(line, self.next_id)).await;
-        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {limit}")));
-        if answer.is_ok() {
-            self.pause = FIRST_PAUSE;
+        let answer = answer.unwrap_or_else(|_| Err(Unanswered::Other(format!("no answer within {limit}"))))?;
+        self.pause = FIRST_PAUSE;
+        self.health.answered();
+        Ok(answer)
+    }
+
+    /// Ends the program after a question without an answer, and returns the reason for its asker.
+    async fn give_up(&mut self, why: Unanswered) -> String {
+        let (Unanswered::Ended(reason) | Unanswered::Other(reason)) = &why;
+        let last = self.stop(reason).await;
+        let last = last.map_or_else(String::new, |line| format!("; it wrote last: {line}"));
+        let reason = format!("{}: {reason}{last}", self.file);
+        if matches!(why, Unanswered::Ended(_)) {
+            self.health.ended(&reason);
         }
-        answer.map_err(|reason| format!("{file}: {reason}"))
+        reason
     }
 
     /// Ends the program, if it runs: its further output would belong to a question that is over.
-    async fn stop(&mut self, reason: &str) {
+    /// Returns the last line of its standard error.
+    async fn stop(&mut self, reason: &str) -> Option<String> {
         let Some(mut running) = self.running.take() else {
             self.rest();
-            return;
+            return None;
         };
         // Kill the group before the wait. Until the wait the id cannot be reused, and children of a
         // program that ended by itself still run.
@@ -115,6 +144,9 @@ impl Worker {
         let ended = running.child.wait().await.ok();
         tracing::warn!(program = self.file, reason, status = ?ended, "ended a program");
         self.rest();
+        // A child of its own may still hold the pipe.
+        let last = tokio::time::timeout(LAST_LINE, running.notes).await.ok()?.ok()?;
+        (!last.is_empty()).then_some(last)
     }
 
     fn rest(&mut self) {
@@ -125,19 +157,22 @@ impl Worker {
 
 impl Running {
     /// Sends a question and reads its answer, which must have its id.
-    async fn exchange(&mut self, line: &str, id: u64) -> Result<String, String> {
-        let question = format!("{}\n", with_id(line, id)?);
-        let lost = |error: std::io::Error| format!("it has ended: {error}");
+    async fn exchange(&mut self, line: &str, id: u64) -> Result<String, Unanswered> {
+        let question = format!("{}\n", with_id(line, id).map_err(Unanswered::Other)?);
+        let lost = |error: std::io::Error| Unanswered::Ended(format!("it has ended: {error}"));
         self.stdin.write_all(question.as_bytes()).await.map_err(lost)?;
         self.stdin.flush().await.map_err(lost)?;
         let mut answer = Vec::new();
         let read = (&mut self.stdout).take(LONGEST).read_until(b'\n', &mut answer).await;
         match read.map_err(lost)? {
-            0 => return Err("it has ended without an answer".into()),
-            _ if !answer.ends_with(b"\n") => return Err(format!("its answer is cut, or longer than {LONGEST} bytes")),
+            0 => return Err(Unanswered::Ended("it has ended without an answer".into())),
+            _ if !answer.ends_with(b"\n") => {
+                let reason = format!("its answer is cut, or longer than {LONGEST} bytes");
+                return Err(Unanswered::Other(reason));
+            }
             _ => {}
         }
-        answer_to(id, answer)
+        answer_to(id, answer).map_err(Unanswered::Other)
     }
 }
 
@@ -175,33 +210,40 @@ fn start(file: &str, program: &Program) -> Result<Running, String> {
     }
     let mut child = command
         .spawn()
-        .map_err(|error| format!("{file} cannot be started: {error}"))?;
+        .map_err(|error| format!("it cannot be started: {error}"))?;
     let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return Err(format!("{file} was started without its pipes"));
+        return Err("it was started without its pipes".into());
     };
-    log_scope::spawn(note(file.to_owned(), stderr));
+    let notes = log_scope::spawn(note(file.to_owned(), stderr));
     tracing::info!(program = file, pid = child.id(), "started a program");
     Ok(Running {
         child,
         stdin,
         stdout: BufReader::new(stdout),
+        notes,
     })
 }
 
-/// Logs a program's standard error, and keeps reading once the limit is reached.
-async fn note(file: String, stderr: ChildStderr) {
+/// Logs a program's standard error, and keeps reading once the limit is reached. Returns the last
+/// line that is not empty.
+async fn note(file: String, stderr: ChildStderr) -> String {
     let mut stderr = BufReader::new(stderr);
-    let mut notes = 0;
+    let (mut notes, mut last) = (0, String::new());
     loop {
-        let mut line = Vec::new();
-        match (&mut stderr).take(LONGEST_NOTE).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) if notes < NOTES => {
-                notes += 1;
-                tracing::warn!(program = file, "{}", String::from_utf8_lossy(&line).trim_end());
-            }
-            Ok(_) => {}
+        let mut bytes = Vec::new();
+        let read = (&mut stderr).take(LONGEST_NOTE).read_until(b'\n', &mut bytes).await;
+        if !matches!(read, Ok(1..)) {
+            return last;
+        }
+        let line = String::from_utf8_lossy(&bytes);
+        let line = line.trim();
+        if notes < NOTES {
+            notes += 1;
+            tracing::warn!(program = file, "{line}");
+        }
+        if !line.is_empty() {
+            last = line.chars().take(QUOTED).collect();
         }
     }
 }

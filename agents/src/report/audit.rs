@@ -31,11 +31,9 @@ pub fn audit(folder: &RunFolder, asked: Option<&BrokerCounts>) -> Result<RunAudi
     let mut winners: BTreeMap<GroupId, Vec<Attempt>> = BTreeMap::new();
     let mut states: BTreeMap<GroupId, (u64, u64)> = BTreeMap::new();
     for name in folder.config()?.agents.keys() {
-        let path = folder.ledger(name);
-        if !path.is_file() {
+        let Some(inspector) = Inspector::find(&folder.ledger(name))? else {
             continue;
-        }
-        let inspector = Inspector::open(&path)?;
+        };
         agents.insert(name.to_string(), inspector.audit()?);
         for row in inspector.groups()? {
             if let Some((attempt, _)) = row.winner {

@@ -71,11 +71,11 @@ fn others(folder: &RunFolder, agent: &AgentName) -> Result<Vec<Custody>, ReportE
     let mut ledgers = 0;
     for name in folder.config()?.participants() {
         let path = folder.ledger(&name);
-        if name == *agent || !path.is_file() {
+        let Some(ledger) = Inspector::find(&path)?.filter(|_| name != *agent) else {
             continue;
-        }
+        };
         ledgers += 1;
-        for row in Inspector::open(&path)?.custody()? {
+        for row in ledger.custody()? {
             match known.get(&row.group) {
                 None => order.push(row.group),
                 Some(_) if row.state != RowState::Reserved => continue,

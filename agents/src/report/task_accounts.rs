@@ -109,17 +109,17 @@ fn ledgers(folder: &RunFolder, config: &RunConfig) -> Result<Ledgers, ReportErro
         ended: true,
         broken: Vec::new(),
     };
+    let mut absent = BTreeSet::new();
     let trains = |name: &AgentName| config.agents.get(name).is_some_and(|agent| agent.train.enabled);
     for name in config.participants().into_iter().filter(trains) {
-        let path = folder.ledger(&name);
         let mut rows = BTreeMap::new();
-        if path.is_file() {
-            let inspector = Inspector::open(&path)?;
+        if let Some(inspector) = Inspector::find(&folder.ledger(&name))? {
             all.ended &= inspector.has_ended()?;
             all.broken.extend(effects(folder, &name, &inspector)?);
             rows.extend(inspector.groups()?.into_iter().map(|row| (row.task.clone(), row)));
         } else {
             all.ended = false;
+            absent.insert(name.clone());
         }
         all.rows.insert(name, rows);
     }
@@ -128,13 +128,12 @@ fn ledgers(folder: &RunFolder, config: &RunConfig) -> Result<Ledgers, ReportErro
     let here = |name: &AgentName| {
         has_played && folder.log(name.as_str()).is_file() || folder.checkpoints(name).join("LATEST").is_file()
     };
-    let absent = |name: &AgentName| !folder.ledger(name).is_file();
-    for name in all.rows.keys().filter(|name| absent(name) && here(name)) {
+    for name in absent.iter().filter(|name| here(name)) {
         all.broken.push(format!(
             "agent {name}: it ran here and its ledger is missing; `dyad audit --repair {name}` rebuilds it from the other ledgers"
         ));
     }
-    all.rows.retain(|name, _| !absent(name) || here(name));
+    all.rows.retain(|name, _| !absent.contains(name) || here(name));
     Ok(all)
 }
 

@@ -100,6 +100,16 @@ fn cause_in_the_message_is_not_repeated() {
 }
 
 #[test]
+fn full_disk_has_a_hint() {
+    let full = anyhow::Error::from(std::io::Error::from_raw_os_error(28)).context("cannot write x");
+    assert!(render(&full).contains("\nhint: make room"), "{}", render(&full));
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+    let full = rusqlite::Error::SqliteFailure(code, None);
+    let text = render(&anyhow::Error::from(full).context("the ledger could not be written"));
+    assert!(text.contains("\nhint: make room"), "{text}");
+}
+
+#[test]
 fn closed_output_ends_as_sigpipe_does() {
     let output = |kind| anyhow::Error::from(std::io::Error::from(kind));
     assert_eq!(tell(&output(std::io::ErrorKind::BrokenPipe)), BROKEN_PIPE);

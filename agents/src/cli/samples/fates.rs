@@ -20,9 +20,8 @@ impl Ledgers {
     pub(super) fn open(folder: &RunFolder, config: &RunConfig) -> Result<Self, LedgerError> {
         let (mut open, mut missing) = (BTreeMap::new(), Vec::new());
         for (name, _) in config.agents.iter().filter(|(_, agent)| agent.train.enabled) {
-            let path = folder.ledger(name);
-            if path.is_file() {
-                open.insert(name.to_string(), Inspector::open(&path)?);
+            if let Some(ledger) = Inspector::find(&folder.ledger(name))? {
+                open.insert(name.to_string(), ledger);
             } else if config.plays(name) {
                 missing.push(name.to_string());
             }

@@ -7,7 +7,7 @@ use broker::protocol::control::{Command, RunPhase, RunState};
 use configs::Mode;
 
 use super::{Coordinator, mailbox};
-use crate::base::fault::Unavailable;
+use crate::base::fault::{Unavailable, Usage};
 use crate::coordinator::admission::queues;
 use crate::coordinator::lifecycle::phase_word;
 use crate::run_folder::metrics::Metrics;
@@ -70,23 +70,31 @@ impl Coordinator {
         }
     }
 
-    /// Stops a run in which all groups are empty: a key is wrong, a program dies, or a filter takes
-    /// everything. No order reaches a run of one process, so it ends.
+    /// Stops a run in which a program never answers, or in which all groups are empty: a key is
+    /// wrong, a program dies, or a filter takes everything. No order reaches a run of one process,
+    /// so it ends: with 2 if its program must be corrected.
     fn stop_if_nothing_is_learned(&mut self) {
-        let Some(why) = self.figures.take_stall(self.env.config.run.empty_groups) else {
-            return;
-        };
+        let broken = self.specs.take_broken();
+        let is_broken = broken.is_some();
+        let stall = || self.figures.take_stall(self.env.config.run.empty_groups);
+        let Some(why) = broken.or_else(stall) else { return };
         let step = self.lead_step();
         self.figures
             .write(Metrics::new("stalled", step).with("reason", why.clone()));
-        let advice = "correct the cause; run.empty_groups sets the limit (8 are enough over two minutes), 0 is none";
+        let advice = if is_broken {
+            "correct it, and try it with `dyad workflow CONFIG`"
+        } else {
+            "correct the cause; run.empty_groups sets the limit (8 are enough over two minutes), 0 is none"
+        };
         tracing::error!(why, "the run stops, because nothing can be learned: {advice}");
         if self.env.alone {
-            let (message, hint) = (
-                format!("nothing can be learned: {why}"),
-                Some(format!("{advice}; `--resume` goes on")),
-            );
-            return self.end(Err(Unavailable { message, hint }.into()));
+            let message = format!("nothing can be learned: {why}");
+            let hint = Some(format!("{advice}; `--resume` goes on"));
+            return self.end(Err(if is_broken {
+                Usage { message, hint }.into()
+            } else {
+                Unavailable { message, hint }.into()
+            }));
         }
         self.lifecycle.stall(why);
         self.enter(RunPhase::Paused);

@@ -111,6 +111,12 @@ impl GroupSpecs {
         self.suite(purpose).map_or(&self.host, Suite::host)
     }
 
+    /// Returns why a program of the run or of its suites cannot be used: [`Host::take_broken`].
+    #[must_use]
+    pub fn take_broken(&self) -> Option<String> {
+        self.host.take_broken()
+    }
+
     #[must_use]
     pub fn workflow(&self, purpose: Purpose) -> &dyn Workflow {
         let own = || &*self.workflow;

@@ -36,22 +36,20 @@ pub(crate) fn read(folder: &RunFolder, group: GroupId) -> Result<Custody, ApiErr
     let trains = |name: &configs::AgentName| config.agents.get(name).is_some_and(|agent| agent.train.enabled);
     let mut agents = BTreeMap::new();
     for name in config.participants().into_iter().filter(trains) {
-        let path = folder.ledger(&name);
-        let view = match path.is_file() {
-            true => Some(view(&path, group).map_err(|error| ApiError::from(anyhow::Error::from(error)))?),
-            false => None,
-        };
+        let view = view(&folder.ledger(&name), group).map_err(|error| ApiError::from(anyhow::Error::from(error)))?;
         agents.insert(name.to_string(), view);
     }
     Ok(Custody { agents })
 }
 
-fn view(path: &std::path::Path, group: GroupId) -> Result<LedgerView, LedgerError> {
-    let ledger = Inspector::open(path)?;
-    Ok(LedgerView {
+fn view(path: &std::path::Path, group: GroupId) -> Result<Option<LedgerView>, LedgerError> {
+    let Some(ledger) = Inspector::find(path)? else {
+        return Ok(None);
+    };
+    Ok(Some(LedgerView {
         row: ledger.group(group)?.map(row),
         verdicts: ledger.verdicts(group)?,
-    })
+    }))
 }
 
 fn row(row: GroupRow) -> Row {

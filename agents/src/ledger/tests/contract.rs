@@ -259,6 +259,22 @@ fn a_damaged_file_is_rejected_with_an_error() {
 }
 
 #[test]
+fn file_without_a_table_is_no_ledger_yet() {
+    use crate::ledger::Inspector;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sqlite");
+    assert!(Inspector::find(&path).unwrap().is_none());
+    // The disk was full before the tables were written: SQLite has made the file only.
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    raw.pragma_update(None, "journal_mode", "WAL").unwrap();
+    drop(raw);
+    assert!(path.metadata().unwrap().len() > 0);
+    assert!(Inspector::find(&path).unwrap().is_none());
+    drop(open(&folder));
+    assert_eq!(Inspector::find(&path).unwrap().unwrap().closed().unwrap(), 0);
+}
+
+#[test]
 fn the_runs_state_and_notes_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(&folder);

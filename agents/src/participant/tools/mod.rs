@@ -22,6 +22,7 @@ use rollout::workflow::tools::{ERROR, ToolPlace, ToolProgram, ToolQuestion};
 use rollout::workflow::unanswered::said;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 
+use super::health::{BrokenProgram, Health};
 use super::worker::{ProgramJob, Worker};
 use crate::base::log_scope;
 pub use answer::ToolAnswer;
@@ -76,11 +77,11 @@ impl Backend {
 impl Toolbox {
     /// Starts the tools. Programs start with their first question; documents are read at once, in
     /// the background.
-    pub(super) fn start(tools: Vec<ToolProgram>) -> Self {
+    pub(super) fn start(tools: Vec<ToolProgram>, broken: &BrokenProgram) -> Self {
         let (mut by_role, mut corpora) = (BTreeMap::new(), BTreeMap::new());
         for tool in tools {
             let roles = tool.roles.clone();
-            let open = Arc::new(Tool::open(tool, &mut corpora));
+            let open = Arc::new(Tool::open(tool, &mut corpora, broken));
             by_role.extend(roles.into_iter().map(|role| (role, open.clone())));
         }
         for corpus_of_folder in corpora.into_values() {
@@ -111,7 +112,7 @@ impl Toolbox {
 }
 
 impl Tool {
-    fn open(tool: ToolProgram, corpora: &mut BTreeMap<PathBuf, Arc<LazyCorpus>>) -> Self {
+    fn open(tool: ToolProgram, corpora: &mut BTreeMap<PathBuf, Arc<LazyCorpus>>, broken: &BrokenProgram) -> Self {
         let ToolProgram {
             name,
             place,
@@ -126,7 +127,9 @@ impl Tool {
                 });
                 Backend::Corpus(corpus_of_folder.clone())
             }
-            ToolPlace::Process(file) => Backend::Program(start_program(file, roles, &config)),
+            ToolPlace::Process(file) => {
+                Backend::Program(start_program(file, roles, &config, Health::new(broken.clone())))
+            }
             ToolPlace::Http(url) => ToolServer::new(&name, &url).map_or_else(Backend::Broken, Backend::Server),
         };
         Self {
@@ -209,7 +212,7 @@ impl Tool {
     }
 }
 
-fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig) -> mpsc::Sender<ProgramJob> {
+fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig, health: Health) -> mpsc::Sender<ProgramJob> {
     let program = Program {
         place: ProgramPlace::Process(file.clone()),
         roles,
@@ -221,7 +224,7 @@ fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig) -> mps
     let (sender, receiver) = mpsc::channel(WAITING);
     let receiver = Arc::new(Mutex::new(receiver));
     for _ in 0..config.workers.max(1) {
-        log_scope::spawn(Worker::new(file.clone(), program.clone()).run(receiver.clone()));
+        log_scope::spawn(Worker::new(file.clone(), program.clone(), health.clone()).run(receiver.clone()));
     }
     sender
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use super::super::health::BrokenProgram;
 use super::*;
 
 fn toolbox(kind: ToolPlace, settings: Value) -> Toolbox {
@@ -15,12 +16,15 @@ fn toolbox(kind: ToolPlace, settings: Value) -> Toolbox {
         .as_object_mut()
         .unwrap()
         .extend(settings.as_object().unwrap().clone());
-    Toolbox::start(vec![ToolProgram {
-        name: "look-up".into(),
-        place: kind,
-        roles: vec![RoleName::new("solver-look-up").unwrap()],
-        config: serde_json::from_value(config).unwrap(),
-    }])
+    Toolbox::start(
+        vec![ToolProgram {
+            name: "look-up".into(),
+            place: kind,
+            roles: vec![RoleName::new("solver-look-up").unwrap()],
+            config: serde_json::from_value(config).unwrap(),
+        }],
+        &BrokenProgram::default(),
+    )
 }
 
 async fn call(toolbox: &Toolbox, tool: &str, arguments: Value) -> Result<String, String> {

@@ -20,6 +20,7 @@ pub const TENSORS: &str = "adapter_model.safetensors";
 const PREFIX: &str = "base_model.model.";
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct AdapterConfig {
     peft_type: String,
     r: usize,

@@ -70,6 +70,7 @@ fn in_file(path: PathBuf, error: ModelError) -> ModelError {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GenerationConfig {
     #[serde(default)]
     eos_token_id: serde_json::Value,

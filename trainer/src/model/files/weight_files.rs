@@ -11,6 +11,7 @@ use super::regular_file::format;
 use crate::model::error::{ModelError, Result};
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct ShardIndex {
     weight_map: BTreeMap<String, PathBuf>,
 }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct HfConfig {
     pub(super) model_type: String,
     pub(super) vocab_size: usize,
@@ -39,6 +40,7 @@ pub(super) struct HfConfig {
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct RopeSettings {
     pub(super) rope_type: Option<String>,
     /// The name of `rope_type` in files before transformers 4.43.
