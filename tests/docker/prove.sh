@@ -185,7 +185,7 @@ chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
 {
     echo "services:"
     for service in coordinator "$first" "$second"; do
-        printf '  %s:\n    volumes: ["%s/configs:/configs:ro"]\n' "$service" "$work"
+        printf '  %s:\n    volumes: ["%s/configs:/configs:ro,z"]\n' "$service" "$work"
     done
 } >"$work/longer.yaml"
 

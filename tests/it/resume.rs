@@ -82,3 +82,20 @@ fn a_finished_run_goes_on_for_more_steps() {
         }
     }
 }
+
+/// The number of steps may be edited in the run's file; `--steps` says that it is meant.
+#[test]
+fn a_finished_run_goes_on_to_the_steps_of_its_edited_file() {
+    let program = program();
+    let config = Small::new().set("run.train_steps", 2).set("eval.every", 0);
+    let run = program.play("run", &config.save(&program), &[]);
+    let (file, folder) = (run.join("config.toml"), run.to_str().unwrap());
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("train_steps = 2\n"), "{text}");
+    std::fs::write(&file, text.replace("train_steps = 2\n", "train_steps = 4\n")).unwrap();
+    let said = |args: &[&str]| String::from_utf8_lossy(&program.output(args).stderr).into_owned();
+    let over = said(&["run", "--resume", folder]);
+    assert!(over.contains("--steps N above 2 makes the run longer"), "{over}");
+    said(&["run", "--resume", folder, "--steps", "4"]);
+    assert_eq!(batches(&run, "a"), 4);
+}

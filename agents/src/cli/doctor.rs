@@ -13,11 +13,12 @@ use configs::RunConfig;
 use rollout::hub_cache::Cache;
 
 use super::devices::{self, DeviceReport};
-use super::host_check::model_folders;
+use super::host_check::{self, model_folders};
 use super::select;
 use crate::base::fault::{Unavailable, Usage};
 use crate::policy::memory::{self, Processes};
 use crate::run_folder::connect::store_options;
+use crate::run_folder::models::{self, NotHere};
 
 /// Check libtorch, GPU, broker, store and permissions
 ///
@@ -42,8 +43,10 @@ pub struct DoctorArgs {
 
 /// The check of a device's memory.
 const MEMORY: &str = "memory";
-/// The check of a model's folder.
-const MODEL: &str = "model";
+/// The check of a device.
+const DEVICE: &str = "device";
+/// The check of models and data sets.
+const DATA: &str = "data";
 
 /// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +109,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     })?);
     findings.push(writable(runs));
     if let Some(config) = &config {
-        findings.extend(models(config));
+        findings.extend(data(config));
         findings.extend(devices(config));
     }
     print!("{}", render(&findings));
@@ -118,10 +121,10 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let message = format!("required checks that failed: {failed}; the line below each FIX says what to do");
-    // Waiting gives no device more memory, and repairs no file.
+    // Waiting brings no device, memory or file.
     let lasts = findings
         .iter()
-        .any(|finding| [MEMORY, MODEL].contains(&finding.what) && finding.standing == Standing::Bad);
+        .any(|finding| [DEVICE, MEMORY, DATA].contains(&finding.what) && finding.standing == Standing::Bad);
     Err(match lasts {
         true => Usage::new(message).into(),
         false => Unavailable { message, hint: None }.into(),
@@ -183,14 +186,28 @@ fn gpu() -> DoctorFinding {
     }
 }
 
-/// Reports each model folder on this machine with a missing or damaged file.
-fn models(config: &RunConfig) -> Vec<DoctorFinding> {
-    let damaged = model_folders::damaged(config, &Cache::of_environment()).into_iter();
-    let findings = damaged.map(|problem| {
-        let fix = "repair the folder as the line above says, or correct the path";
-        DoctorFinding::problem(MODEL, true, format!("{}: {}", problem.path, problem.message), fix)
+/// Reports each model and data set that this machine does not have, and each model folder with a
+/// missing or damaged file.
+fn data(config: &RunConfig) -> Vec<DoctorFinding> {
+    let cache = Cache::of_environment();
+    let absent = host_check::missing(config, &cache).into_iter().map(|(key, command)| {
+        let hub = cache.folder().display();
+        let found = format!("{key}: neither a folder here nor in the Hugging Face cache {hub}");
+        DoctorFinding::problem(DATA, true, found, format!("correct the path, or run {command}"))
     });
-    findings.collect()
+    let models = models::found(config, &cache).into_iter();
+    let not_found = models.filter_map(|one| match one.folder.err()? {
+        // It can be downloaded: the lines above have it.
+        NotHere::Absent { .. } | NotHere::Incomplete { .. } => None,
+        why => Some((one.key, why.to_string())),
+    });
+    let damaged = model_folders::damaged(config, &cache).into_iter();
+    let damaged = damaged.map(|problem| (problem.path, problem.message));
+    let broken = not_found.chain(damaged).map(|(key, message)| {
+        let fix = "repair the folder as the line above says, or correct the path";
+        DoctorFinding::problem(DATA, true, format!("{key}: {message}"), fix)
+    });
+    absent.chain(broken).collect()
 }
 
 /// Checks each device that an agent names, and estimates the memory that its agents need.
@@ -209,9 +226,9 @@ fn devices(config: &RunConfig) -> Vec<DoctorFinding> {
             )
         };
         let device = match report.problem().filter(|_| report.missing.is_some()) {
-            None => DoctorFinding::good("device", format!("{} for {}", report.device, report.agents())),
+            None => DoctorFinding::good(DEVICE, format!("{} for {}", report.device, report.agents())),
             Some(problem) => DoctorFinding::problem(
-                "device",
+                DEVICE,
                 true,
                 problem,
                 "set agents.NAME.device to a device of this machine",

@@ -18,6 +18,7 @@ use trainer::engine::EngineError;
 use trainer::model::ModelError;
 use trainer::train::TrainError;
 
+use super::shell_word::shell_word;
 use crate::base::fault::{Unavailable, Usage};
 use crate::ledger::LedgerError;
 use crate::run_folder::FolderError;
@@ -263,7 +264,7 @@ fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
         });
         if !is_option && !is_value {
-            kept.push(arg.clone());
+            kept.push(shell_word(&arg));
         }
         is_value = is_option && !arg.contains('=');
     }

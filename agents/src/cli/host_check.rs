@@ -8,6 +8,7 @@ use configs::{AgentName, DeviceName, Problem, RunConfig, SuiteConfig};
 use rollout::hub_cache::Cache;
 use rollout::tasks::TasksError;
 use rollout::workflow::Workflow;
+use rollout::workflows::warm::WarmSource;
 
 use super::devices::{self, DeviceReport};
 use super::select;
@@ -62,7 +63,7 @@ fn require_playable(config: &RunConfig) -> anyhow::Result<()> {
     let workflow = built.map_err(|problems| problems_error(&problems))?;
     let mut during = config.clone();
     during.eval.suites.retain(|_, suite| is_played(suite));
-    let mut problems: Vec<Problem> = unplayable(config, workflow.as_ref()).into_iter().collect();
+    let mut problems = unplayable(config, workflow.as_ref());
     problems.extend(crate::eval::suites::problems(&during));
     match problems.is_empty() {
         true => Ok(()),
@@ -83,16 +84,33 @@ fn taken_ports(config: &RunConfig) -> Vec<Problem> {
     fronts.collect()
 }
 
-/// Returns a problem for the first of the run's own tasks that the workflow cannot play.
-pub(super) fn unplayable(config: &RunConfig, workflow: &dyn Workflow) -> Option<Problem> {
-    let (key, error) = crate::turn::tasks::check(config, workflow).err()?;
-    Some(match error {
-        TasksError::Config { key, message } => Problem { path: key, message },
-        other => Problem {
-            path: key.to_owned(),
-            message: with_cause(&other),
-        },
-    })
+/// Returns a problem for the first of the run's own tasks that the workflow cannot play, and for
+/// each warm start without examples.
+pub(super) fn unplayable(config: &RunConfig, workflow: &dyn Workflow) -> Vec<Problem> {
+    let tasks = crate::turn::tasks::check(config, workflow).err();
+    let tasks = tasks.map(|(key, error)| of_data(key, error, ""));
+    let warm_starts = config.agents.iter().filter_map(|(name, agent)| {
+        let warm = agent.train.warm_start.as_ref()?;
+        let opened = WarmSource::open(warm, &config.workflow, &config.graders, &config.tasks, config.run.seed);
+        Some(of_data(
+            "warm_start.source",
+            opened.err()?,
+            &format!("agents.{name}.train."),
+        ))
+    });
+    tasks.into_iter().chain(warm_starts).collect()
+}
+
+/// Returns the problem with a source of tasks or examples that the setting `key` of `table` names.
+fn of_data(key: &str, error: TasksError, table: &str) -> Problem {
+    let (key, message) = match error {
+        TasksError::Config { key, message } => (key, message),
+        other => (key.to_owned(), with_cause(&other)),
+    };
+    Problem {
+        path: format!("{table}{key}"),
+        message,
+    }
 }
 
 /// Formats the error with its cause.
@@ -222,7 +240,7 @@ fn refusal(config: &RunConfig, cache: &Cache) -> Option<Usage> {
 }
 
 /// Returns the key and the download command of each missing model and data set.
-fn missing(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
+pub(super) fn missing(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
     let data_sets = played(config)
         .into_iter()
         .filter_map(|(key, source)| Some((key, rollout::tasks::download(source, cache)?)));

@@ -18,7 +18,7 @@ impl Longer {
     /// # Errors
     /// The run has as many steps already, or its goal was reached.
     pub(super) fn of(folder: &RunFolder, config: &RunConfig, steps: u64) -> anyhow::Result<Self> {
-        let now = config.run.train_steps;
+        let now = length(folder, config);
         if steps <= now {
             let message = format!("--steps {steps} raises the length of a resumed run, which has {now} steps already");
             return Err(Usage::new(message)
@@ -61,6 +61,15 @@ impl Longer {
         }
         Ok(config)
     }
+}
+
+/// Returns the steps of a run that has ended, or else those that its configuration asks for. They
+/// differ if the run was drained, or if its file was edited since.
+pub(super) fn length(folder: &RunFolder, config: &RunConfig) -> u64 {
+    let lead = config
+        .lead()
+        .filter(|_| completion::all(folder, &config.participants()));
+    lead.map_or(config.run.train_steps, |lead| folder.newest_step(lead))
 }
 
 /// Says what becomes of an agent's schedules.

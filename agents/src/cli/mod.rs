@@ -48,6 +48,7 @@ pub mod run_summary;
 pub mod samples;
 pub mod schema;
 pub mod select;
+mod shell_word;
 pub mod shipped;
 pub mod status;
 pub mod supervise;

@@ -7,7 +7,7 @@ use configs::{Mode, RunConfig};
 
 use super::ended::{self, Over};
 use super::host_check;
-use super::longer::Longer;
+use super::longer::{self, Longer};
 use crate::base::fault::Usage;
 use crate::ledger::snapshot;
 use crate::policy::memory::Processes;
@@ -62,7 +62,7 @@ impl Resume {
         if let Some(longer) = longer {
             config = longer.begin(&folder, config)?;
         } else if let Some(Over::Ended(text)) = ended::over(&folder)? {
-            let steps = config.run.train_steps;
+            let steps = longer::length(&folder, &config);
             eprintln!("{text}. Nothing is left to play; --steps N above {steps} makes the run longer");
         }
         Ok((config, folder, held))

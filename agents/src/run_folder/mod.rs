@@ -33,6 +33,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use broker::AgentName;
 use broker::ids::RunId;
 use configs::{ConfigError, RunConfig};
+use trainer::checkpoint::CheckpointStore;
 
 use run_info::{git_commit, new_run_id, read_info};
 
@@ -198,6 +199,13 @@ impl RunFolder {
         self.path.join("checkpoints").join(agent.as_str())
     }
 
+    /// Returns the step of an agent's newest checkpoint, or 0 without a checkpoint.
+    #[must_use]
+    pub fn newest_step(&self, agent: &AgentName) -> u64 {
+        let newest = CheckpointStore::new(&self.checkpoints(agent), 1).latest();
+        newest.map_or(0, |newest| newest.manifest.step)
+    }
+
     /// `initial/<agent>`: the policy at the start of the run, if a warm start made it
     #[must_use]
     pub fn initial(&self, agent: &AgentName) -> PathBuf {
@@ -341,5 +349,17 @@ pub(crate) mod tests {
         std::thread::sleep(std::time::Duration::from_millis(3));
         let found = RunFolder::open_or_create(base.path(), &config, run.clone()).unwrap();
         assert_eq!((found.path(), found.info().unwrap()), (made.path(), before));
+    }
+
+    #[test]
+    fn the_newest_step_without_a_checkpoint_is_0() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let (a, b) = (AgentName::new("a").unwrap(), AgentName::new("b").unwrap());
+        for saved in [0, 7] {
+            let mut store = CheckpointStore::new(&folder.checkpoints(&a), 1);
+            store.save(saved, "digest", |_| Ok(())).unwrap();
+            assert_eq!((folder.newest_step(&a), folder.newest_step(&b)), (saved, 0));
+        }
     }
 }

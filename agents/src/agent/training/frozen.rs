@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use broker::AgentName;
 use broker::protocol::train::TrainCommand;
 use trainer::checkpoint::{self, CheckpointStore};
 use trainer::model::{Weights, peft};
@@ -12,7 +11,6 @@ use super::Training;
 use super::build::trainer;
 use crate::base::log_scope;
 use crate::policy::{Prepared, warn_of_other_base};
-use crate::run_folder::RunFolder;
 
 impl Training {
     /// Gives a frozen agent the weights of its warm start, if it has one. The run's first start
@@ -55,7 +53,7 @@ impl Training {
     fn refuse_in_mid_run(&self, kept: &Path) -> anyhow::Result<()> {
         let (folder, name) = (&self.agent.folder, &self.agent.name);
         let others = self.agent.config.agents.keys().filter(|other| *other != name);
-        let mut newest_steps = others.map(|other| (other, newest_step(folder, other)));
+        let mut newest_steps = others.map(|other| (other, folder.newest_step(other)));
         if let Some((other, steps)) = newest_steps.find(|(_, step)| *step > 0) {
             bail!(
                 "the warm start's model of agent {name} is missing: there is no {}. Agent {other} has already made \
@@ -80,12 +78,6 @@ impl Training {
     }
 }
 
-/// Returns the step of an agent's newest checkpoint, or 0 without a checkpoint.
-fn newest_step(folder: &RunFolder, agent: &AgentName) -> u64 {
-    let newest = CheckpointStore::new(&folder.checkpoints(agent), 1).latest();
-    newest.map_or(0, |newest| newest.manifest.step)
-}
-
 /// The folder that the trainer writes to during the warm start, next to the model's folder `kept`.
 fn work_folder(kept: &Path) -> PathBuf {
     kept.with_extension("warm")
@@ -102,19 +94,6 @@ fn remove_if_exists(folder: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_folder::tests::config_in;
-
-    #[test]
-    fn the_newest_step_without_a_checkpoint_is_0() {
-        let base = tempfile::tempdir().unwrap();
-        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
-        let (a, b) = (AgentName::new("a").unwrap(), AgentName::new("b").unwrap());
-        for saved in [0, 7] {
-            let mut store = CheckpointStore::new(&folder.checkpoints(&a), 1);
-            store.save(saved, "digest", |_| Ok(())).unwrap();
-            assert_eq!((newest_step(&folder, &a), newest_step(&folder, &b)), (saved, 0));
-        }
-    }
 
     #[test]
     fn the_folder_of_an_interrupted_start_is_removed() {

@@ -7,6 +7,7 @@ use configs::RunConfig;
 use super::paths::{self, Mount, NamedPath};
 use super::service::{Kind, Service, literal};
 use super::{Place, servers};
+use crate::cli::shell_word::shell_word;
 
 /// The version that the driver was written for.
 const VLLM: &str = "vllm/vllm-openai:v0.33.0";
@@ -56,7 +57,7 @@ fn head(config: &RunConfig, place: &Place, gpus: bool) -> String {
          \x20 security_opt: [\"no-new-privileges:true\"]\n\
          \x20 logging:\n    driver: json-file\n    options:\n      max-size: 50m\n      max-file: \"5\"\n\n\
          services:\n",
-        given = word(&place.given),
+        given = shell_word(&place.given),
         notes = notes(config),
     )
 }
@@ -159,11 +160,11 @@ impl Service {
         let _ = writeln!(text, "    volumes:");
         if self.kind != Kind::Vllm {
             let _ = match &place.folder {
-                None => writeln!(text, "      - ./configs:/configs:ro"),
+                None => writeln!(text, "      - ./configs:/configs:ro,z"),
                 Some(folder) => writeln!(text, "      - {}", bound(folder, "/configs", true)),
             };
             // Paths of a configuration start at the working directory.
-            let _ = writeln!(text, "      - ./configs:/var/lib/dyad/configs:ro");
+            let _ = writeln!(text, "      - ./configs:/var/lib/dyad/configs:ro,z");
         }
         // vLLM reads weights that its agent writes into the run's folder.
         let _ = writeln!(text, "      - runs:/var/lib/dyad/runs");
@@ -173,7 +174,7 @@ impl Service {
             } else {
                 HUB
             };
-            let _ = writeln!(text, "      - {}", quoted(&format!("{HUB_HERE}:{inside}/hub:ro")));
+            let _ = writeln!(text, "      - {}", quoted(&format!("{HUB_HERE}:{inside}/hub:ro,z")));
         }
         for Mount { path, read_only } in &self.mounts {
             let path = path.display().to_string();
@@ -182,16 +183,13 @@ impl Service {
     }
 }
 
-/// Returns the mount of a host's path. The short form would split paths at `:`, and make a folder
+/// Returns the mount of a host's path, with a label that lets containers read it under SELinux; `z`
+/// has no effect elsewhere. The short form would split paths at `:`, and make a folder
 /// where a path is missing; only a folder to write is made.
 fn bound(source: &str, target: &str, read_only: bool) -> String {
     let [source, target] = [source, target].map(|path| quoted(&literal(path)));
-    let made = if read_only {
-        ""
-    } else {
-        ", bind: {create_host_path: true}"
-    };
-    format!("{{type: bind, source: {source}, target: {target}, read_only: {read_only}{made}}}")
+    let made = if read_only { "" } else { ", create_host_path: true" };
+    format!("{{type: bind, source: {source}, target: {target}, read_only: {read_only}, bind: {{selinux: z{made}}}}}")
 }
 
 /// Returns comments with what the user should know about the configuration in containers.
@@ -211,15 +209,6 @@ fn programs(config: &RunConfig) -> Option<String> {
     starts.then(|| {
         "The run starts programs of its own, and the image has no Python: build one `FROM dyad:cpu` with it.".into()
     })
-}
-
-/// Returns a word for a shell, on one line.
-fn word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./+,@".contains(c);
-    match text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''").escape_debug()),
-    }
 }
 
 /// Returns a text as a YAML string: JSON's strings are YAML's.

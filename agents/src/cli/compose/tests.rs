@@ -44,6 +44,7 @@ fn bound(service: &Yaml) -> Vec<(&str, bool)> {
     let bound = volumes.filter(|volume| volume["type"].as_str() == Some("bind"));
     let path = |volume: &'_ Yaml| volume["source"] == volume["target"];
     bound
+        .inspect(|volume| assert_eq!(volume["bind"]["selinux"].as_str(), Some("z"), "{volume:?}"))
         .filter(|volume| path(volume))
         .map(|volume| {
             (
@@ -174,6 +175,26 @@ fn vllm_is_started_as_the_agent_needs_it() {
         services["elsewhere.org"].is_badvalue(),
         "another host's server is not ours to start"
     );
+}
+
+/// SELinux refuses what has no label for containers (SigNoz/signoz#1580).
+#[test]
+fn mounts_of_the_host_have_a_label_for_selinux() {
+    let files = [
+        include_str!("../../../../compose.yaml").to_owned(),
+        include_str!("../../../../compose.users.yaml").to_owned(),
+        include_str!("../../../../compose.observe.yaml").to_owned(),
+        file(&config(ASTRAFLOW), &place(), true).unwrap(),
+    ];
+    for text in files {
+        let lines = text.lines().map(str::trim);
+        let is_of_host = |line: &&str| ["- ./", "- ${", "- \"${HF"].iter().any(|start| line.starts_with(start));
+        let mounts: Vec<&str> = lines.filter(is_of_host).collect();
+        assert!(!mounts.is_empty(), "{text}");
+        for mount in mounts {
+            assert!(mount.contains(":ro,z"), "{mount}");
+        }
+    }
 }
 
 /// docker compose appends lists of both files, and refuses some with repeated items.

@@ -58,16 +58,20 @@ fn findings_on_unreachable_servers_show_no_password() {
 }
 
 #[test]
-fn damaged_model_folder_is_bad_and_named() {
+fn damaged_or_absent_model_is_bad_and_named() {
     let base = tempfile::tempdir().unwrap();
     let mut config = crate::run_folder::tests::config_in(base.path());
-    assert_eq!(models(&config), []);
+    assert_eq!(data(&config), []);
     let a = configs::AgentName::new("a").unwrap();
-    config.agents.get_mut(&a).unwrap().model = configs::ModelConfig::Path(base.path().into());
-    let text = render(&models(&config));
-    assert!(text.starts_with("FIX  model"), "{text}");
-    assert!(
-        text.contains("agents.a.model: reading ") && text.contains("config.json"),
-        "{text}"
-    );
+    let absent = base.path().join("absent");
+    for (path, wanted) in [
+        (base.path(), "agents.a.model: reading "),
+        (&absent, "agents.a.model: there is no folder "),
+        (Path::new("dyad-test/none"), "or run hf download dyad-test/none"),
+    ] {
+        config.agents.get_mut(&a).unwrap().model = configs::ModelConfig::Path(path.into());
+        let text = render(&data(&config));
+        assert!(text.starts_with("FIX  data") && text.contains(wanted), "{text}");
+        assert_eq!(text.matches("FIX").count(), 1, "{text}");
+    }
 }

@@ -197,6 +197,26 @@ fn unplayable_tasks_or_evaluations_stop_a_run_before_it_starts() {
 }
 
 #[test]
+fn warm_start_without_examples_stops_a_run_before_it_starts() {
+    let base = tempfile::tempdir().unwrap();
+    let mut config = crate::run_folder::tests::config_in(base.path());
+    let path = base.path().join("w.jsonl");
+    std::fs::write(&path, "{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}]}\n").unwrap();
+    let lines = format!("jsonl:{}", path.display());
+    for (source, why) in [
+        ("generator:signal", "is no warm start"),
+        (&lines, "line 1: the last of at least two messages"),
+    ] {
+        let warm = format!("source = {source:?}\nsteps = 1\nbatch = 1\nlr = 1e-3");
+        let b = AgentName::new("b").unwrap();
+        config.agents.get_mut(&b).unwrap().train.warm_start = Some(toml::from_str(&warm).unwrap());
+        let text = said(require(&config, Processes::One, None));
+        assert!(text.contains("agents.b.train.warm_start.source: "), "{text}");
+        assert!(text.contains(why), "{text}");
+    }
+}
+
+#[test]
 fn dead_server_stops_a_new_run_before_its_folder_is_made() {
     let base = tempfile::tempdir().unwrap();
     let mut config = crate::run_folder::tests::config_in(base.path());
