@@ -25,6 +25,7 @@ use crate::base::signals::Signals;
 use crate::dashboard::{ADDRESS, ChangeRefused, CommandAnswers, PageChange, Plan, Runs, Served, serve};
 use crate::report::task_accounts::BrokerCounts;
 use crate::run_folder::RunFolder;
+use crate::run_folder::telemetry::{self, Telemetry};
 
 /// The time for which a status is repeated: several pages ask at once.
 const KEPT: Duration = Duration::from_secs(1);
@@ -76,6 +77,10 @@ pub struct DashboardOption {
 }
 
 pub fn run(args: &DashboardArgs) -> anyhow::Result<()> {
+    let _telemetry = telemetry::init(Telemetry {
+        stderr: Some("warn,agents::dashboard::changes=info"),
+        ..Telemetry::of_command("dashboard")
+    })?;
     let runs = match &args.run {
         Some(which) => Runs::only(RunFolder::find(&args.runs, which)?),
         None => Runs::below(&args.runs),

@@ -45,12 +45,18 @@ pub(super) struct Checking {
     check: u8,
 }
 
-async fn tasks(server: Data<Server>, run: Path<String>, query: Query<Checking>, body: Json<Lines>) -> Answer {
+async fn tasks(
+    server: Data<Server>,
+    request: HttpRequest,
+    run: Path<String>,
+    query: Query<Checking>,
+    body: Json<Lines>,
+) -> Answer {
     let change = PageChange::Publish {
         lines: body.into_inner().lines,
         check: query.check == 1,
     };
-    make(server, &run, change).await
+    make(server, &request, &run, change).await
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -69,16 +75,16 @@ pub(super) struct Dropped {
     confirm: Option<String>,
 }
 
-async fn requeue(server: Data<Server>, run: Path<String>, body: Json<Ids>) -> Answer {
+async fn requeue(server: Data<Server>, request: HttpRequest, run: Path<String>, body: Json<Ids>) -> Answer {
     let ids = named(body.into_inner().ids)?;
-    make(server, &run, PageChange::Requeue { ids }).await
+    make(server, &request, &run, PageChange::Requeue { ids }).await
 }
 
-async fn drop_letters(server: Data<Server>, run: Path<String>, body: Json<Dropped>) -> Answer {
+async fn drop_letters(server: Data<Server>, request: HttpRequest, run: Path<String>, body: Json<Dropped>) -> Answer {
     let Dropped { ids, confirm } = body.into_inner();
     confirmed(&run, confirm.as_deref())?;
     let ids = named(ids)?;
-    make(server, &run, PageChange::Drop { ids }).await
+    make(server, &request, &run, PageChange::Drop { ids }).await
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -91,9 +97,9 @@ pub(super) struct Edited {
     as_id: Option<String>,
 }
 
-async fn edit(server: Data<Server>, run: Path<String>, body: Json<Edited>) -> Answer {
+async fn edit(server: Data<Server>, request: HttpRequest, run: Path<String>, body: Json<Edited>) -> Answer {
     let Edited { id, task, as_id } = body.into_inner();
-    make(server, &run, PageChange::Edit { id, task, as_id }).await
+    make(server, &request, &run, PageChange::Edit { id, task, as_id }).await
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -113,7 +119,7 @@ enum OrderName {
     Checkpoint,
 }
 
-async fn orders(server: Data<Server>, run: Path<String>, body: Json<Ordered>) -> Answer {
+async fn orders(server: Data<Server>, request: HttpRequest, run: Path<String>, body: Json<Ordered>) -> Answer {
     let Ordered { order, confirm } = body.into_inner();
     let change = match order {
         OrderName::Pause => PageChange::Pause,
@@ -124,7 +130,7 @@ async fn orders(server: Data<Server>, run: Path<String>, body: Json<Ordered>) ->
         }
         OrderName::Checkpoint => PageChange::Checkpoint,
     };
-    make(server, &run, change).await
+    make(server, &request, &run, change).await
 }
 
 /// Rejects an empty list: the commands would take all letters.
@@ -143,18 +149,20 @@ fn confirmed(run: &str, confirm: Option<&str>) -> Result<(), ApiError> {
     Err(ApiError::new(409, message))
 }
 
-async fn make(server: Data<Server>, run: &str, change: PageChange) -> Answer {
+async fn make(server: Data<Server>, request: &HttpRequest, run: &str, change: PageChange) -> Answer {
     let folder = server.runs.find(run)?;
-    let looks = matches!(change, PageChange::Publish { check: true, .. });
-    if !looks {
-        tracing::info!(%run, change = change.name(), "a page asks for a change");
+    if matches!(change, PageChange::Publish { check: true, .. }) {
+        return json(&whole(async move { server.commands.change(&folder, change).await }).await??);
     }
-    let letters = server.clone();
+    let (name, letters) = (change.name(), change.letters());
+    let letters_of = server.clone();
     let path = folder.path().to_owned();
     let made = whole(async move { server.commands.change(&folder, change).await }).await?;
-    if !looks {
-        letters.letters.forget(&path).await;
-    }
+    letters_of.letters.forget(&path).await;
+    let from = request.peer_addr().map(|peer| peer.to_string());
+    let refused = made.as_ref().err().map(|refused| refused.message.as_str());
+    // Every change of a run can be found in a log.
+    tracing::info!(run, change = name, letters, from, refused, "a page changed the run");
     json(&made?)
 }
 
@@ -169,6 +177,15 @@ impl PageChange {
             Self::Resume => "resume",
             Self::Drain => "drain",
             Self::Checkpoint => "checkpoint",
+        }
+    }
+
+    /// Returns the ids of the dead letters that it handles.
+    fn letters(&self) -> Option<String> {
+        match self {
+            Self::Requeue { ids } | Self::Drop { ids } => Some(ids.join(" ")),
+            Self::Edit { id, .. } => Some(id.clone()),
+            Self::Publish { .. } | Self::Pause | Self::Resume | Self::Drain | Self::Checkpoint => None,
         }
     }
 }

@@ -21,15 +21,28 @@ use crate::run_folder::RunFolder;
 
 /// The most live runs that are shown.
 const MOST: usize = 32;
-/// The time for which an audit is repeated: it reads whole ledgers.
-const AUDIT_KEPT: Duration = Duration::from_secs(300);
+/// An audit reads whole ledgers. It begins at the earliest after this time, and after the time that
+/// the last one took, times this factor.
+const AUDIT_PAUSE: Duration = Duration::from_secs(300);
+const AUDIT_SHARE: u32 = 50;
 
 /// State kept from earlier scrapes.
 #[derive(Default)]
 pub(crate) struct Watched {
     /// When each process of a run last sent a heartbeat, by run and process.
     last_beats: Mutex<HashMap<(String, String), Instant>>,
-    audits: Mutex<HashMap<String, (Instant, usize)>>,
+    audits: Mutex<HashMap<String, Audited>>,
+    /// Held by the audit that runs: one at a time.
+    auditing: tokio::sync::Mutex<()>,
+}
+
+/// The last audit of a run.
+#[derive(Clone, Copy)]
+struct Audited {
+    /// Violations; none before the first audit has ended.
+    found: Option<usize>,
+    /// The time of the next audit; none while one runs.
+    next: Option<Instant>,
 }
 
 /// The series; every one has the label `run`.
@@ -101,7 +114,9 @@ impl WatchSeries {
             coordinators.is_some_and(|all| !all.is_empty()),
             watched,
         );
-        self.violations.of([run]).set(found.violations as f64);
+        if let Some(violations) = found.violations {
+            self.violations.of([run]).set(violations as f64);
+        }
         Ok(())
     }
 
@@ -125,25 +140,55 @@ impl Watched {
         now.saturating_duration_since(*last)
     }
 
-    /// Returns the number of violations of a run's audit, which may be some minutes old.
-    fn violations(&self, folder: &RunFolder) -> anyhow::Result<usize> {
-        let lock = || self.audits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let run = folder.run().to_string();
-        if let Some((at, found)) = lock().get(&run)
-            && at.elapsed() < AUDIT_KEPT
-        {
-            return Ok(*found);
+    /// Returns the violations that the last audit of a run found, and true if the caller must begin
+    /// the next one. Scrapes never wait for an audit.
+    fn audited(&self, run: &str, now: Instant) -> (Option<usize>, bool) {
+        let mut audits = self.audits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let known = audits.entry(run.to_owned()).or_insert(Audited {
+            found: None,
+            next: Some(now),
+        });
+        let is_due = known.next.is_some_and(|next| next <= now);
+        if is_due {
+            known.next = None;
         }
-        let found = audit::audit(folder, None)?.violations().len();
-        lock().insert(run, (Instant::now(), found));
-        Ok(found)
+        (known.found, is_due)
     }
+
+    /// Takes the result of an audit that took `time`. After a failure the earlier number stays.
+    fn end_audit(&self, run: &str, found: Option<usize>, time: Duration) {
+        let mut audits = self.audits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(known) = audits.get_mut(run) {
+            known.found = found.or(known.found);
+            known.next = Some(Instant::now() + AUDIT_PAUSE.max(time * AUDIT_SHARE));
+        }
+    }
+}
+
+/// Audits a run, after the audits that wait already.
+async fn audit_soon(server: Data<Server>, folder: RunFolder) {
+    let run = folder.run().to_string();
+    let _turn = server.watched.auditing.lock().await;
+    let begun = Instant::now();
+    let audited = log_scope::spawn_blocking(move || audit::audit(&folder, None)).await;
+    let found = match audited.map_err(anyhow::Error::from).and_then(|audit| Ok(audit?)) {
+        Ok(audit) => Some(audit.violations().len()),
+        Err(error) => {
+            tracing::warn!(
+                run,
+                error = format!("{error:#}"),
+                "a run could not be audited for /metrics"
+            );
+            None
+        }
+    };
+    server.watched.end_audit(&run, found, begun.elapsed());
 }
 
 /// Figures read of a live run.
 struct LiveRun {
     status: Value,
-    violations: usize,
+    violations: Option<usize>,
 }
 
 /// Answers `/metrics`. A run that cannot be read is left out, and the log says why.
@@ -167,8 +212,10 @@ pub(crate) async fn metrics(server: Data<Server>) -> Result<HttpResponse, ApiErr
 
 async fn read(server: &Data<Server>, folder: &RunFolder) -> anyhow::Result<LiveRun> {
     let status = server.commands.status(folder).await?;
-    let (server, folder) = (server.clone(), folder.clone());
-    let violations = log_scope::spawn_blocking(move || server.watched.violations(&folder)).await??;
+    let (violations, is_due) = server.watched.audited(folder.run().as_str(), Instant::now());
+    if is_due {
+        log_scope::spawn(audit_soon(server.clone(), folder.clone()));
+    }
     Ok(LiveRun { status, violations })
 }
 
@@ -188,6 +235,18 @@ mod tests {
     }
 
     #[test]
+    fn one_audit_of_a_run_begins_at_a_time_and_a_long_one_is_rare() {
+        let (watched, now) = (Watched::default(), Instant::now());
+        let at = |seconds: u64| watched.audited("r", now + Duration::from_secs(seconds));
+        assert_eq!((at(0), at(15), at(900)), ((None, true), (None, false), (None, false)));
+        watched.end_audit("r", Some(2), Duration::from_secs(1));
+        assert_eq!((at(290), at(310)), ((Some(2), false), (Some(2), true)));
+        watched.end_audit("r", None, Duration::from_secs(60));
+        let after_a_failure = (at(2900), at(3100));
+        assert_eq!(after_a_failure, ((Some(2), false), (Some(2), true)));
+    }
+
+    #[test]
     fn queues_have_planes_and_dead_letters_a_series_of_their_own() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
@@ -196,7 +255,7 @@ mod tests {
         let (turns, dead) = (topology.turns(&agent).name, topology.dead().name);
         let found = LiveRun {
             status: json!({"live": {"queues": {turns: 3, dead: 2}, "agents": {"a": {}}, "coordinators": {}}}),
-            violations: 1,
+            violations: Some(1),
         };
         let mut table = SeriesTable::of_several_runs();
         let series = WatchSeries::register(&mut table);

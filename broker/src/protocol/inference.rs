@@ -23,6 +23,7 @@ pub struct SharedTurn {
     /// The distribution of `mean_logprob`; omitted if it is the one that was sampled from.
     #[serde(default = "sampled", skip_serializing_if = "is_sampled")]
     pub logprobs_of: LogProbs,
+    /// The weights of the last token.
     pub version: WeightVersion,
 }
 

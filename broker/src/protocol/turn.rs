@@ -254,6 +254,12 @@ impl Generation {
         self.kept = 0;
         true
     }
+
+    /// Returns the weights of the last token; of the prompt, if no token was sampled.
+    #[must_use]
+    pub fn newest(&self) -> WeightVersion {
+        self.spans.last().map_or(self.oldest_kv, |span| span.version)
+    }
 }
 
 /// The result of a request.

@@ -123,11 +123,7 @@ fn command_for_a_container_has_no_url_and_starts_no_run() {
     let command = "if the run is in containers: `docker compose exec coordinator dyad tasks dead --run signal --all`";
     assert!(hint_of_tasks.unwrap().ends_with(command));
     let command = "dyad conversations --reward '<0.5' --run=x`";
-    assert!(
-        hint("conversations --reward <0.5 --run=x")
-            .unwrap()
-            .ends_with(command.trim_end_matches('`'))
-    );
+    assert!(hint("conversations --reward <0.5 --run=x").unwrap().ends_with(command));
     assert_eq!(hint("run --resume x"), None);
 }
 

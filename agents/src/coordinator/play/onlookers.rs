@@ -39,7 +39,7 @@ pub(crate) fn shared_turn(
         tokens,
         mean_logprob: made.logprobs.iter().sum::<f32>() / (tokens.max(1) as f32),
         logprobs_of: made.logprobs_of,
-        version: made.spans.first().map_or(made.oldest_kv, |span| span.version),
+        version: made.newest(),
     })
 }
 

@@ -54,7 +54,6 @@ impl TranscriptBuilder<'_> {
 
     fn turn(&self, key: &TurnKey, made: &Generation) -> TranscriptTurn {
         let player = player(self.config, self.host.workflow(), &key.role);
-        let newest = made.spans.last().map_or(made.oldest_kv, |span| span.version);
         TranscriptTurn {
             role: key.role.to_string(),
             seat: key.seat,
@@ -66,7 +65,7 @@ impl TranscriptBuilder<'_> {
             reads: Vec::new(),
             text: made.text.clone(),
             tokens: made.output_ids.len() as u32,
-            version: newest.to_string(),
+            version: made.newest().to_string(),
             finish: match made.finish {
                 Finish::Stop => "stop",
                 Finish::Length => "length",

@@ -40,7 +40,7 @@ export const TABS = {
   throughput: ["Throughput", [
     chart("Conversations per second", "coordinator:time/conversations_per_s", "since the start"),
     chart("Turns per second", "coordinator:time/turns_per_s", "since the start"),
-    chart("Seconds to train a batch", "train:time/train_s"),
+    chart("Time of a step", "train:time/*_s", "seconds, by part"),
     chart("Groups that waited for the batch", "train:time/groups_waiting"),
     chart("Tokens of a batch", "train:tokens"), chart("Trained tokens of a batch", "train:tokens/trained"),
     chart("Samples of a batch", "train:samples"),
