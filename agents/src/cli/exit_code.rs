@@ -228,11 +228,14 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     }
 }
 
-/// Returns the hint for a disk without room, which libraries tell as text.
+/// Returns the hint for a disk without room.
 fn of_full_disk(error: &anyhow::Error) -> Option<String> {
-    let texts = ["No space left on device", "Disk quota exceeded", "disk is full"];
-    let is_full = |cause: String| texts.iter().any(|text| cause.contains(text));
-    let found = error.chain().any(|cause| is_full(cause.to_string()));
+    let found = error.chain().any(|cause| {
+        let file = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let ledger = cause.downcast_ref::<LedgerError>();
+        matches!(file, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+            || ledger.is_some_and(LedgerError::is_full_disk)
+    });
     let hint =
         "make room (`df -h` shows which disk is full), then give the command again; a run goes on with `--resume`";
     found.then(|| hint.into())

@@ -162,7 +162,7 @@ async fn make(server: Data<Server>, request: &HttpRequest, run: &str, change: Pa
     let from = request.peer_addr().map(|peer| peer.to_string());
     let refused = made.as_ref().err().map(|refused| refused.message.as_str());
     // Every change of a run can be found in a log.
-    tracing::info!(run, change = name, letters, from, refused, "a page changed the run");
+    tracing::info!(run, change = name, letters, from, refused, "a page asked for a change");
     json(&made?)
 }
 

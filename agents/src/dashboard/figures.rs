@@ -13,6 +13,9 @@ use crate::run_folder::{FolderError, RunFolder};
 
 /// The number of runs with figures in memory.
 const KEPT: usize = 3;
+/// The most points of a coordinator's figure. It writes a line each second, so 86,400 in a day;
+/// every second point is given up when they are too many.
+const MOST: usize = 16_384;
 
 /// The kind of a line, the agent or process that it is about, and the name of the figure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -91,7 +94,16 @@ impl Figures {
             match points.binary_search_by_key(&step, |point| point.step) {
                 Ok(at) if kind != "coordinator" => points[at] = point,
                 Err(at) if kind != "coordinator" => points.insert(at, point),
-                _ => points.push(point),
+                _ => {
+                    points.push(point);
+                    if points.len() == MOST {
+                        let mut place = 0;
+                        points.retain(|_| {
+                            place += 1;
+                            place % 2 == 0
+                        });
+                    }
+                }
             }
         }
     }
@@ -131,7 +143,7 @@ impl Cache {
 pub(crate) struct Thinned {
     #[serde(flatten)]
     pub(crate) key: Key,
-    /// The number of points before merging.
+    /// The number of points before merging; of a long run's coordinator, only some are counted.
     pub(crate) count: usize,
     pub(crate) x: Vec<u64>,
     /// Seconds since the process started.
@@ -198,6 +210,20 @@ mod tests {
         text += &(line(2, 0.75) + &line(3, 0.125));
         std::fs::write(folder.metrics("a"), &text).unwrap();
         assert_eq!(values(), [(1, 0.5), (2, 0.75), (3, 0.125)]);
+    }
+
+    #[test]
+    fn figures_of_a_long_run_stay_small_and_end_with_the_newest() {
+        let mut figures = Figures::default();
+        let of = key("coordinator", "coordinator", "groups");
+        for second in 0..100_001_u64 {
+            let line = serde_json::json!({"kind": "coordinator", "step": second / 100, "groups": second});
+            figures.add("coordinator", line.as_object().unwrap());
+        }
+        let points = &figures.series[&of];
+        assert!((MOST / 2..MOST).contains(&points.len()), "{}", points.len());
+        assert_eq!(points.last().unwrap().value, 100_000.0);
+        assert!(points.is_sorted_by_key(|point| point.step));
     }
 
     #[test]

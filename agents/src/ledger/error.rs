@@ -73,6 +73,16 @@ impl LedgerError {
         matches!(self, Self::Storage { .. })
     }
 
+    /// Returns true if the disk, or the user's share of it, has no room.
+    #[must_use]
+    pub fn is_full_disk(&self) -> bool {
+        let code = match self {
+            Self::Storage { source, .. } => source.sqlite_error_code(),
+            _ => None,
+        };
+        code == Some(rusqlite::ErrorCode::DiskFull)
+    }
+
     /// Returns a stable name for metrics.
     #[must_use]
     pub fn label(&self) -> &'static str {

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use broker::AgentName;
@@ -50,7 +51,7 @@ impl Ledger {
         }
         let lock = lock(path)?;
         let mut connection = Connection::open(path).map_err(|e| cannot_open(path, &e))?;
-        settings(&connection, options).map_err(|e| refusal(path, &e))?;
+        settings(&connection, options).map_err(|e| refusal(path, e))?;
         check_integrity(&connection, path)?;
         let opening = prepare(&mut connection, path, run, agent)?;
         connection.set_prepared_statement_cache_capacity(64);
@@ -130,7 +131,7 @@ fn settings(connection: &Connection, options: LedgerOptions) -> rusqlite::Result
 fn check_integrity(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     let answer: String = connection
         .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-        .map_err(|e| refusal(path, &e))?;
+        .map_err(|e| refusal(path, e))?;
     if answer == "ok" {
         return Ok(());
     }
@@ -230,13 +231,17 @@ fn cannot_open(path: &Path, reason: &dyn std::fmt::Display) -> LedgerError {
 }
 
 /// Returns the error for SQLite's first failure on a file: damage has its own variant.
-fn refusal(path: &Path, error: &rusqlite::Error) -> LedgerError {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+fn refusal(path: &Path, error: rusqlite::Error) -> LedgerError {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, DiskFull, NotADatabase};
     match error.sqlite_error_code() {
         Some(DatabaseCorrupt | NotADatabase) => LedgerError::Damaged {
             path: path.into(),
             detail: error.to_string(),
         },
-        _ => cannot_open(path, error),
+        Some(DiskFull) => LedgerError::Storage {
+            doing: "created",
+            source: Arc::new(error),
+        },
+        _ => cannot_open(path, &error),
     }
 }

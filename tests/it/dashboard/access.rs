@@ -1,8 +1,11 @@
 //! Refused requests, and secrets that no answer shows.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
-use tests::program::signal;
+use tests::program::{signal, wait_until};
 
 use super::{PATIENCE, Pages, config, id, serve};
 use crate::program;
@@ -137,6 +140,31 @@ fn address_that_others_reach_needs_a_token_of_its_own() {
     assert!(said.contains("DYAD_DASHBOARD_TOKEN"), "{said}");
 }
 
+/// Clients that only connect can take all connections; the next one waits for them.
+#[test]
+fn connections_are_limited() {
+    const MOST: usize = 64;
+    let program = program();
+    std::fs::create_dir_all(program.runs()).unwrap();
+    let running = serve(&program, "", &[]);
+    let pages = Pages::of(&running);
+    let idle: Vec<TcpStream> = (0..MOST).map(|_| TcpStream::connect(&pages.address).unwrap()).collect();
+    let mut next = TcpStream::connect(&pages.address).unwrap();
+    let request = format!(
+        "GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+        pages.address
+    );
+    next.write_all(request.as_bytes()).unwrap();
+    next.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut answer = String::new();
+    next.read_to_string(&mut answer)
+        .expect_err("no connection is left for an answer");
+    drop(idle);
+    next.set_read_timeout(Some(PATIENCE)).unwrap();
+    next.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
 /// Another site's page can send a form, or JSON with its own origin. It has no token.
 #[test]
 fn other_sites_change_nothing() {
@@ -163,5 +191,14 @@ fn other_sites_change_nothing() {
     assert_eq!(status(json, "", "wrong"), 401);
     let origin = format!("Origin: http://{}\r\n", pages.address);
     assert_eq!(status(json, &origin, own), 409, "the page itself: the run has ended");
+    wait_until("a log line of the page's change", PATIENCE, || {
+        let log = running.log();
+        let line = log.lines().find(|line| line.contains("a page asked for a change"));
+        line.is_some_and(|line| {
+            [&run, "pause", "127.0.0.1:", "ended"]
+                .iter()
+                .all(|part| line.contains(part))
+        })
+    });
     assert_eq!(pages.request("OPTIONS", "/api/runs", &pages.address, own).status, 405);
 }

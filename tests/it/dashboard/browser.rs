@@ -141,7 +141,10 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         .into_iter()
         .chain(runs.map(|(path, expected)| (path.to_owned(), expected)))
         .collect();
-    for (width, theme) in [(1280, "light"), (400, "dark")] {
+    let looks = [1280, 400]
+        .into_iter()
+        .flat_map(|width| ["light", "dark"].map(|theme| (width, theme)));
+    for (width, theme) in looks {
         browser.look(width, theme);
         for (path, expected) in &all {
             browser.open(&format!("http://{}/#token={}&/{path}", pages.address, pages.token));
@@ -149,6 +152,10 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             let body = page.split("<body>").nth(1).unwrap_or_default();
             assert!(page.contains(&format!("data-theme=\"{theme}\"")), "{path}: {theme}");
             is_harmless(path, &page);
+            browser.keep_picture(&format!(
+                "{}-{width}-{theme}",
+                path.replace(&run, "RUN").replace('/', "-")
+            ));
             // Hostile text has long words, which may be wider than the page.
             let wide = browser.value("document.documentElement.scrollWidth").as_u64();
             let fits = wide <= Some(u64::from(width)) || body.contains("\\u202e");

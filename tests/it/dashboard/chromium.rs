@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 use tests::program::wait_for;
 
@@ -110,6 +112,15 @@ impl Browser {
         let answer = self.call("Runtime.evaluate", asked);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
+    }
+
+    /// Keeps a picture of the page, for people, in `target/tmp/pages`.
+    pub(super) fn keep_picture(&mut self, name: &str) {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+        std::fs::create_dir_all(&folder).unwrap();
+        let picture = self.call("Page.captureScreenshot", json!({"format": "png"}));
+        let bytes = BASE64.decode(picture["data"].as_str().unwrap()).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }
 
     /// Waits until the page's HTML has the text. Returns the HTML.

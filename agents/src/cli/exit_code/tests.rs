@@ -104,8 +104,11 @@ fn full_disk_has_a_hint() {
     let full = anyhow::Error::from(std::io::Error::from_raw_os_error(28)).context("cannot write x");
     assert!(render(&full).contains("\nhint: make room"), "{}", render(&full));
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-    let full = rusqlite::Error::SqliteFailure(code, None);
-    let text = render(&anyhow::Error::from(full).context("the ledger could not be written"));
+    let full = LedgerError::Storage {
+        doing: "written",
+        source: std::sync::Arc::new(rusqlite::Error::SqliteFailure(code, None)),
+    };
+    let text = render(&anyhow::Error::from(full).context("agent a"));
     assert!(text.contains("\nhint: make room"), "{text}");
 }
 
