@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use configs::{GraderConfig, Take};
 use serde_json::Value;
 
+use super::answer::Place;
 use super::answer::tidy::{unstruck, without_tokens};
+use super::answer::turn;
 use super::doubt::{self, Doubt};
 use super::own::Own;
 use super::verdict::{self, Verdict};
@@ -75,12 +77,17 @@ impl Grader {
     }
 
     /// Returns the part of a text that the grader reads: its end, or its beginning where the first
-    /// number counts. Reasoning is left out, as a workflow leaves it out; so are tokens at the end
-    /// and struck-out words.
+    /// number counts. Reasoning is left out, as a workflow leaves it out; so are tokens at the end,
+    /// struck-out words, and another question behind the answer.
     pub(super) fn part(self, text: &str) -> Cow<'_, str> {
         let text = match self {
             Self::Format | Self::Own(_) => text,
-            _ => visible_text(text),
+            Self::Exact | Self::F1 | Self::Match | Self::Integer(Take::First) => visible_text(text),
+            Self::Integer(Take::Last) | Self::Gsm8k | Self::Math | Self::Choice => {
+                let place = |text: &str| verdict::read_answer(self, text).map(|(place, _)| place);
+                let marked = |text: &str| place(text).is_some_and(|place| place != Place::Last);
+                visible_text(turn::first(text, marked, |text| place(text).is_some()))
+            }
         };
         let part = match self {
             Self::Integer(Take::First) => answer::head(text, answer::LONGEST),

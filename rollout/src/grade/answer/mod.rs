@@ -21,6 +21,7 @@ mod spaced;
 mod tags;
 mod text;
 pub(super) mod tidy;
+pub(super) mod turn;
 pub(super) mod undecided;
 
 use std::borrow::Cow;
