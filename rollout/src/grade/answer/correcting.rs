@@ -116,6 +116,13 @@ pub(super) fn places(lower: &str) -> Vec<Range<usize>> {
     places.filter(|place| is_answer(&lower[place.end..])).collect()
 }
 
+/// Returns true if a word of a text takes back what stands before it, or sets something against it.
+pub(super) fn takes_back(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let mut words = lower.split(|c: char| !c.is_alphabetic());
+    words.any(|word| TAKING_BACK.contains(&word) || ["but", "however", "not", "instead"].contains(&word))
+}
+
 /// Returns true if a short sentence that rejects an answer stands right behind it.
 pub(super) fn begins_with_verdict(behind: &str) -> bool {
     const NEAR: usize = 96;
