@@ -93,7 +93,7 @@ pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
 
 /// Returns the last formula that is a number, or the last number.
 fn last_number(text: &str) -> Option<Candidate<'_>> {
-    let text = denied::undenied(aside::without_reason(text))?;
+    let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
     let computation = last::line(text).filter(|line| line.contains('='));
     let found = [computation, last::value(text), last::number(text)];
     let found = found

@@ -74,7 +74,7 @@ pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
         let number = number_of(candidate)?;
         Some((candidate.place, number))
     });
-    let last = || last_integer(text).map(|number| (Place::Last, number));
+    let last = || last_integer(last::before_step(text)).map(|number| (Place::Last, number));
     found.or_else(|| {
         let closed = marks.closed || undecided::ends_undecided(text, &marks.candidates);
         if closed { None } else { last() }

@@ -1,14 +1,17 @@
 //! Reads the last value of a text without an announcement.
 
-use super::delimited;
 use super::spaced::{self, VARIABLES};
 use super::text::LONGEST_ANSWER;
+use super::{delimited, steps};
 use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::{minus, vulgar};
 
 /// Signs of formulas outside ASCII, in addition to the signs for a minus.
 const SIGNS: &str = "√∛πθ∞×·⋅÷±°≤≥⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉€£₹";
+
+/// Most lines that begin steps without ending them.
+const MOST_STEPS: usize = 8;
 
 /// Returns the last delimited formula, or the last number after it. A number inside a formula does
 /// not count.
@@ -29,6 +32,24 @@ pub(crate) fn line(text: &str) -> Option<&str> {
     let mut signs = line.chars().skip(1).filter(|c| "+*".contains(*c) || minus::is_sign(*c));
     let sum = line.chars().all(within) && signs.next().is_some();
     (!line.is_empty() && line.len() <= LONGEST_ANSWER && !sum).then_some(line)
+}
+
+/// Returns a text without the lines at its end that only begin another step: `Step 3:`, `3.`.
+pub(crate) fn before_step(text: &str) -> &str {
+    let (mut text, mut next) = (text, None);
+    for _ in 0..MOST_STEPS {
+        let kept = text.trim_end();
+        let start = kept.rfind('\n').map_or(0, |at| at + 1);
+        let Some((name, number)) = steps::begun(&kept[start..]) else {
+            return text;
+        };
+        let follows = || next == Some(number + 1) || steps::stands(&kept[..start], name, number.wrapping_sub(1));
+        if start == 0 || !(steps::is_section(name) || follows()) {
+            return text;
+        }
+        (text, next) = (&kept[..start], Some(number));
+    }
+    text
 }
 
 /// Returns the last number or fraction of a text, with its sign.

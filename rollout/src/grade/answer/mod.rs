@@ -18,6 +18,7 @@ mod phrase;
 pub(super) mod prose;
 mod sentence;
 mod spaced;
+mod steps;
 mod tags;
 mod text;
 pub(super) mod tidy;

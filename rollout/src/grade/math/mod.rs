@@ -122,6 +122,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     if marks.closed || (other.is_some() && undecided::announces_another(text, &marks.candidates)) {
         return Vec::new();
     }
+    let text = last::before_step(text);
     let line = last::line(text).filter(|line| is_answer_line(line));
     let mut values = line.map_or_else(|| last_values(text), |line| vec![last_row(line)]);
     // A date is an answer in words.
