@@ -6,6 +6,7 @@ use configs::{GraderConfig, Take};
 use serde_json::Value;
 
 use super::answer::Place;
+use super::answer::correcting::after_confession;
 use super::answer::tidy::{unstruck, without_tokens};
 use super::answer::turn;
 use super::doubt::{self, Doubt};
@@ -86,7 +87,8 @@ impl Grader {
             Self::Integer(Take::Last) | Self::Gsm8k | Self::Math | Self::Choice => {
                 let place = |text: &str| verdict::read_answer(self, text).map(|(place, _)| place);
                 let marked = |text: &str| place(text).is_some_and(|place| place != Place::Last);
-                visible_text(turn::first(text, marked, |text| place(text).is_some()))
+                let turn = turn::first(text, marked, |text| place(text).is_some());
+                after_confession(visible_text(turn))
             }
         };
         let part = match self {

@@ -1,5 +1,5 @@
-//! The grader `gsm8k`: the number after the last `####`, else the marked or the last number,
-//! compared by value. Labels are read in the same way.
+//! The grader `gsm8k`: the number after the last `####` if no other mark follows, else the marked or
+//! the last number, compared by value. Labels are read in the same way.
 
 use std::borrow::Cow;
 
@@ -46,7 +46,7 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
 /// Returns the number that a text gives, and its place.
 pub(super) fn number(text: &str) -> Option<Candidate<'_>> {
     let marks = marks(text);
-    let is_hashes = |candidate: &&Candidate<'_>| candidate.place == Place::Hashes;
+    let is_hashes = |candidate: &&Candidate<'_>| candidate.place == Place::Hashes && marks.hashes_end;
     let (hashes, others): (Vec<_>, Vec<_>) = marks.candidates.iter().partition(is_hashes);
     let found = hashes.into_iter().chain(others).find_map(number_of);
     found.or_else(|| {

@@ -1,7 +1,8 @@
 //! Finds the answers that a text announces: `The answer is 5`, `Answer: 5`, `Respuesta: 5`.
 
-use super::announcing::{is_asked, is_confirmed, places};
-use super::following::{Following, following};
+use super::announcing::places;
+use super::conditional::{is_asked, is_confirmed};
+use super::following::{Following, following, is_step};
 use super::phrase::before_total;
 use super::text::{is_word, without_marks};
 use super::tidy::is_emoji;
@@ -164,8 +165,9 @@ fn said(behind: &str) -> Option<Said<'_>> {
     let mut rest = behind;
     loop {
         let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c) || is_emoji(c);
-        rest = rest.trim_start_matches(mark);
-        rest = without_leading(rest);
+        let value = rest.trim_start_matches(mark);
+        let below = rest[..rest.len() - value.len()].contains('\n');
+        rest = without_leading(if below { without_bullet(value) } else { value });
         if let Some(formula) = delimited::set_off(rest) {
             return Some(Said::alone(formula));
         }
@@ -184,11 +186,25 @@ fn said(behind: &str) -> Option<Said<'_>> {
                     line: value,
                     following: following(&line[..line.len() - value.len()], value, behind),
                 }),
+                None if is_step(line, behind) => Some(Said {
+                    line,
+                    following: Following::Result,
+                }),
                 None => Some(line).filter(|line| !line.is_empty()).map(Said::alone),
             };
         }
         rest = &rest[whole.len()..];
     }
+}
+
+/// Removes the sign of a list with one item from a line: the `18` of `- 18`.
+fn without_bullet(text: &str) -> &str {
+    let item = ["- ", "– ", "— ", "• "].iter().find_map(|sign| Some((*sign, text.strip_prefix(*sign)?)));
+    let single = item.filter(|(sign, item)| {
+        let mut below = item.lines().skip(1).map(str::trim_start);
+        !below.any(|line| line.starts_with(sign))
+    });
+    single.map_or(text, |(_, item)| item.trim_start_matches([' ', '*', '_']))
 }
 
 /// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`

@@ -6,7 +6,8 @@ mod statement;
 use serde_json::Value;
 
 use self::letter::{Chosen, LETTERS, is_one_of_several};
-use super::answer::announcing::{RETRACTING, places, places_of};
+use super::answer::announcing::{places, places_of};
+use super::answer::conditional::RETRACTING;
 use super::answer::{Place, denied, marks};
 use super::label;
 use super::normal::wide::narrow;
