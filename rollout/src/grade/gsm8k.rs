@@ -70,7 +70,9 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     let found = match candidate.place {
         _ if plain.is_some() => plain,
         Place::Announced => prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text)),
-        Place::Tagged => denied::undenied(aside::without_reason(&candidate.text)).and_then(last::number),
+        Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
+            .filter(|text| undecided::is_decided(text))
+            .and_then(last::number),
         _ => None,
     };
     let found = found.filter(|text| Quantity::read(text).is_some())?.to_owned();

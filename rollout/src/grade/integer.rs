@@ -92,7 +92,9 @@ fn number_of(candidate: &Candidate<'_>) -> Option<String> {
         .or_else(|| read(&candidate.text))
         .or_else(|| match candidate.place {
             Place::Announced => read(prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))?),
-            Place::Tagged => last_integer(&candidate.text),
+            Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
+                .filter(|text| undecided::is_decided(text))
+                .and_then(last_integer),
             _ => None,
         })
 }
@@ -120,11 +122,16 @@ fn first_integer(text: &str) -> Option<String> {
 }
 
 /// Returns the last run of digits with its sign. Commas may stand between groups of three digits.
-/// Returns `None` if a fraction other than zeros follows.
+/// Returns `None` if a fraction other than zeros follows, or if the digits end a quotient that is not
+/// whole.
 fn last_integer(text: &str) -> Option<String> {
     let text = denied::undenied(aside::without_reason(text))?;
     if let Some(number) = last::line(text).filter(|line| line.contains('=')).and_then(read) {
         return Some(number);
+    }
+    let typeset = last::value(text).filter(|value| value.contains("frac"));
+    if let Some(fraction) = typeset.or_else(|| last::number(text).filter(|number| number.contains('/'))) {
+        return read(fraction);
     }
     let bytes = text.as_bytes();
     let mut end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;

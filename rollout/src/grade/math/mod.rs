@@ -202,6 +202,7 @@ fn is_sentence(text: &str) -> bool {
 
 fn last_of(candidate: Candidate<'_>) -> Candidate<'_> {
     let text = denied::undenied(aside::without_reason(&candidate.text))
+        .filter(|text| !text.contains(|c: char| c.is_ascii_digit()) || undecided::is_decided(text))
         .and_then(last::value)
         .map(str::to_owned);
     Candidate {
