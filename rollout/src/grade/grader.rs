@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::answer::Place;
 use super::answer::correcting::after_confession;
-use super::answer::tidy::{unstruck, without_tokens};
+use super::answer::tidy::{unstruck, without_html, without_tokens};
 use super::answer::turn;
 use super::doubt::{self, Doubt};
 use super::own::Own;
@@ -97,7 +97,7 @@ impl Grader {
         };
         match self {
             Self::Exact | Self::Format | Self::Own(_) => Cow::Borrowed(part),
-            _ => unstruck(without_tokens(part)),
+            _ => without_html(unstruck(without_tokens(part))),
         }
     }
 

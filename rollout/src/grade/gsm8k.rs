@@ -82,22 +82,26 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     })
 }
 
-/// Returns an announced number without the exclamation marks of its sentence.
+/// Returns an announced number or amount without the exclamation marks of its sentence.
 pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
     let number = candidate
         .text
         .strip_suffix('!')
         .filter(|_| candidate.place == Place::Announced)?
         .trim_end_matches(['!', '*']);
-    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then_some(number)
+    let number = number.trim_start_matches('*');
+    let digits = number.trim_start_matches(['\\', '$', '€', '£', '₹']);
+    let plain = |byte: u8| byte.is_ascii_digit() || (digits.len() < number.len() && [b',', b'.'].contains(&byte));
+    (digits.starts_with(|c: char| c.is_ascii_digit()) && digits.bytes().all(plain)).then_some(number)
 }
 
 /// Returns the last formula that is a number, or the last number.
 fn last_number(text: &str) -> Option<Candidate<'_>> {
     let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
     let computation = last::line(text).filter(|line| line.contains('='));
-    let found = [computation, last::value(text), last::number(text)];
+    let number = last::number(text);
+    let whole = number.map(|number| last::whole_number(text, number)).filter(|whole| Some(*whole) != number);
+    let found = [computation, whole, last::value(text), number];
     let found = found
         .into_iter()
         .flatten()

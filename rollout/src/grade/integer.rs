@@ -129,8 +129,13 @@ fn last_integer(text: &str) -> Option<String> {
     if let Some(number) = last::line(text).filter(|line| line.contains('=')).and_then(read) {
         return Some(number);
     }
+    let number = last::number(text);
+    let whole = number.map(|number| last::whole_number(text, number)).filter(|whole| Some(*whole) != number);
+    if let Some(whole) = whole {
+        return read(whole);
+    }
     let typeset = last::value(text).filter(|value| value.contains("frac"));
-    if let Some(fraction) = typeset.or_else(|| last::number(text).filter(|number| number.contains('/'))) {
+    if let Some(fraction) = typeset.or_else(|| number.filter(|number| number.contains('/'))) {
         return read(fraction);
     }
     let bytes = text.as_bytes();

@@ -165,7 +165,7 @@ fn said(behind: &str) -> Option<Said<'_>> {
     let mut rest = behind;
     loop {
         let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c) || is_emoji(c);
-        let value = rest.trim_start_matches(mark);
+        let value = rest.trim_start_matches("...").trim_start_matches(mark);
         let below = rest[..rest.len() - value.len()].contains('\n');
         rest = without_leading(if below { without_bullet(value) } else { value });
         if let Some(formula) = delimited::set_off(rest) {

@@ -173,6 +173,14 @@ fn inside<'a>(place: Place, content: Cow<'a, str>, candidates: &mut Vec<Candidat
             text: Cow::Owned(line.to_owned()),
         });
     }
+    // A box may hold a sentence: `\boxed{\text{She makes \$18 a day}}`.
+    let plain = tidy::untypeset(inner).filter(|plain| place == Place::Boxed && undecided::is_decided(plain));
+    let value = plain.as_deref().and_then(|plain| sentence::value(plain.trim_end_matches('.')));
+    let number = value.and_then(|value| prose::without_prose(value).or(Some(value)));
+    candidates.extend(number.map(|number| Candidate {
+        place,
+        text: Cow::Owned(number.to_owned()),
+    }));
     candidates.push(Candidate { place, text: content });
 }
 

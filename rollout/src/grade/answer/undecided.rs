@@ -71,7 +71,9 @@ pub(crate) fn is_decided(text: &str) -> bool {
     let computes = |word: &String| BEGINNINGS.contains(&word.as_str()) || OPERATIONS.contains(&word.as_str());
     let changing = |word: &String| computes(word) || (changes(word) && word != "and");
     let changed = words(&between).iter().any(computes) || words(&behind.to_lowercase()).iter().any(changing);
-    let factor = behind.starts_with(|c: char| c.is_ascii_alphabetic() || "√\\^".contains(c));
+    let mut divisor = behind.strip_prefix('/').unwrap_or_default().chars();
+    let divided = divisor.next().is_some_and(char::is_alphabetic) && !divisor.next().is_some_and(char::is_alphabetic);
+    let factor = divided || behind.starts_with(|c: char| c.is_ascii_alphabetic() || "√\\^".contains(c));
     (!several || result) && !operand.ends_with(sign) && !factor && !changed
 }
 
@@ -208,6 +210,7 @@ mod tests {
             "5 squared",
             "x + 5",
             "5x",
+            "5/x",
             "5, 3",
             "5 weeks and 3 days",
             "5 is wrong",

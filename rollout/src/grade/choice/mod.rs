@@ -1,6 +1,7 @@
 //! The grader `choice`: the letter that an answer chooses.
 
 mod bracketed;
+mod labelled;
 mod letter;
 mod statement;
 

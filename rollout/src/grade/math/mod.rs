@@ -122,7 +122,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     if marks.closed || (other.is_some() && undecided::announces_another(text, &marks.candidates)) {
         return Vec::new();
     }
-    let text = last::before_step(text);
+    let text = last::before_step(last::before_closing(text));
     let line = last::line(text).filter(|line| is_answer_line(line));
     let mut values = line.map_or_else(|| last_values(text), |line| vec![last_row(line)]);
     // A date is an answer in words.
@@ -143,7 +143,7 @@ fn last_values(text: &str) -> Vec<&str> {
     };
     let list = listed(text);
     let alone = list.as_ref().is_none_or(|list| !list.whole);
-    let value = last::value(text).filter(|_| alone);
+    let value = last::value(text).filter(|_| alone).map(|value| last::whole_number(text, value));
     let counted = value.and_then(|value| counted(text, value));
     let values = list.map(|list| list.text).into_iter().chain(value);
     values.chain(counted).collect()
@@ -184,6 +184,10 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
         place: candidate.place,
         text: Cow::Owned(number.to_owned()),
     });
+    let rate = prose::without_rate(&candidate.text).map(|amount| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(amount.to_owned()),
+    });
     let exclaimed = exclaimed(&candidate).map(|number| Candidate {
         place: candidate.place,
         text: Cow::Owned(number.to_owned()),
@@ -191,6 +195,7 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
     std::iter::once(candidate)
         .chain(cut)
         .chain(unit)
+        .chain(rate)
         .chain(exclaimed)
         .collect()
 }
