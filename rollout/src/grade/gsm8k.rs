@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided};
+use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::label;
 use super::math::Quantity;
 use super::normal::unit_names::without_unit;
@@ -99,8 +99,15 @@ pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
 fn last_number(text: &str) -> Option<Candidate<'_>> {
     let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
     let computation = last::line(text).filter(|line| line.contains('='));
+    if let Some(value) = unmarked::value(text) {
+        let text = Cow::Borrowed(value?);
+        let place = Place::Last;
+        return Some(Candidate { place, text });
+    }
     let number = last::number(text);
-    let whole = number.map(|number| last::whole_number(text, number)).filter(|whole| Some(*whole) != number);
+    let whole = number
+        .map(|number| last::whole_number(text, number))
+        .filter(|whole| Some(*whole) != number);
     let found = [computation, whole, last::value(text), number];
     let found = found
         .into_iter()

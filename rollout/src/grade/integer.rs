@@ -3,7 +3,7 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided};
+use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
 use super::normal::minus;
 use super::normal::unit_names::without_unit;
@@ -129,8 +129,13 @@ fn last_integer(text: &str) -> Option<String> {
     if let Some(number) = last::line(text).filter(|line| line.contains('=')).and_then(read) {
         return Some(number);
     }
+    if let Some(value) = unmarked::value(text) {
+        return read(value?);
+    }
     let number = last::number(text);
-    let whole = number.map(|number| last::whole_number(text, number)).filter(|whole| Some(*whole) != number);
+    let whole = number
+        .map(|number| last::whole_number(text, number))
+        .filter(|whole| Some(*whole) != number);
     if let Some(whole) = whole {
         return read(whole);
     }

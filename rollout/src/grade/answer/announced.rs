@@ -199,7 +199,9 @@ fn said(behind: &str) -> Option<Said<'_>> {
 
 /// Removes the sign of a list with one item from a line: the `18` of `- 18`.
 fn without_bullet(text: &str) -> &str {
-    let item = ["- ", "– ", "— ", "• "].iter().find_map(|sign| Some((*sign, text.strip_prefix(*sign)?)));
+    let item = ["- ", "– ", "— ", "• "]
+        .iter()
+        .find_map(|sign| Some((*sign, text.strip_prefix(*sign)?)));
     let single = item.filter(|(sign, item)| {
         let mut below = item.lines().skip(1).map(str::trim_start);
         !below.any(|line| line.starts_with(sign))

@@ -178,7 +178,11 @@ const MOST_BETWEEN: usize = 10;
 pub(crate) fn places(text: &str) -> Vec<Range<usize>> {
     let lower = text.to_ascii_lowercase();
     let mut corrected = places_in(&lower, &VALUES, Vec::new());
-    corrected.retain(|place| ["correct ", "corrected "].iter().any(|word| lower[..place.start].ends_with(word)));
+    corrected.retain(|place| {
+        ["correct ", "corrected "]
+            .iter()
+            .any(|word| lower[..place.start].ends_with(word))
+    });
     corrected.extend(correcting::places(&lower));
     places_in(&lower, &NOUNS, corrected)
 }

@@ -105,7 +105,9 @@ fn in_brackets(line: &str) -> Option<&str> {
     let before = &line[..at];
     let apart = before.ends_with([' ', '*', '~']) && is_outside(before);
     let content = &inside[at + 1..];
-    let rejects = content.strip_prefix("not ").is_some_and(|other| Quantity::read(other).is_some());
+    let rejects = content
+        .strip_prefix("not ")
+        .is_some_and(|other| Quantity::read(other).is_some());
     (apart && (rejects || is_harmless(content) || says_the_same(before, content))).then_some(before)
 }
 

@@ -133,7 +133,11 @@ pub(super) fn is_conditional(before: &str) -> bool {
 /// Returns true if the sentence before an announcement supposes something: `If it rained, the`.
 pub(super) fn is_supposed(before: &str) -> bool {
     let near = tail(before, NEAR);
-    let sentence = near.rsplit(['.', '\n', '?', '!', ';']).next().unwrap_or(near).trim_start();
+    let sentence = near
+        .rsplit(['.', '\n', '?', '!', ';'])
+        .next()
+        .unwrap_or(near)
+        .trim_start();
     SUPPOSING.iter().any(|word| sentence.starts_with(word))
 }
 
@@ -146,5 +150,7 @@ fn word_before(near: &str) -> &str {
         .map(|word| (word, word.trim_matches(['*', '"', ',', '('])));
     let first = words.find(|(_, word)| !BEFORE.contains(word) && !word.is_empty());
     // A comma ends what was said of something else: `A is wrong, the answer is B`.
-    first.filter(|(word, _)| !word.ends_with(',')).map_or("", |(_, word)| word)
+    first
+        .filter(|(word, _)| !word.ends_with(','))
+        .map_or("", |(_, word)| word)
 }

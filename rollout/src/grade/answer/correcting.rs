@@ -186,7 +186,7 @@ pub(super) fn begins_with_verdict(behind: &str) -> bool {
 pub(in crate::grade) fn after_confession(text: &str) -> &str {
     let lower = text.to_ascii_lowercase();
     let places = CONFESSIONS.iter().filter_map(|words| {
-        let mut found = lower.rmatch_indices(words).take(MOST);
+        let found = lower.rmatch_indices(words).take(MOST);
         found.map(|(at, _)| at).find(|at| is_confession(&lower, *at))
     });
     places.max().map_or(text, |at| &text[at..])
@@ -202,7 +202,10 @@ fn is_confession(lower: &str, at: usize) -> bool {
         }
         before = trimmed;
     }
-    let begins = before.is_empty() || before.trim_end_matches(' ').ends_with(['.', '!', '?', '\n', '$', '}', ']', ')', '*']);
+    let begins = before.is_empty()
+        || before
+            .trim_end_matches(' ')
+            .ends_with(['.', '!', '?', '\n', '$', '}', ']', ')', '*']);
     let line = lower[at..].find(ENDS).map_or("", |end| &lower[at + end..]);
     begins && !line.starts_with('?')
 }
@@ -213,7 +216,7 @@ pub(super) fn second_thought(text: &str) -> Option<(usize, &str)> {
     let lower = text.to_ascii_lowercase();
     let begins = |at: &usize| {
         let before = lower[..*at].trim_end_matches([' ', '*', '(']);
-        before.len() < *at && (before.ends_with(ENDS) || before.ends_with(['$', '}', ']']))
+        before.ends_with('\n') || (before.len() < *at && (before.ends_with(ENDS) || before.ends_with(['$', '}', ']'])))
     };
     let places = THOUGHTS.iter().filter_map(|words| {
         let mut found = lower.rmatch_indices(words).take(MOST).map(|(at, _)| at);
@@ -285,7 +288,10 @@ mod tests {
             ("It is 26. I misread it. So 18.", "I misread it. So 18."),
             ("\\boxed{26}\n\nWait, I forgot 4.", "I forgot 4."),
             ("It is 26.\nCorrection: 18", "Correction: 18"),
-            ("It is 26. If I forgot 4, it is 18.", "It is 26. If I forgot 4, it is 18."),
+            (
+                "It is 26. If I forgot 4, it is 18.",
+                "It is 26. If I forgot 4, it is 18.",
+            ),
             ("Have I misread it? No, 26.", "Have I misread it? No, 26."),
         ] {
             assert_eq!(after_confession(text), kept, "{text}");
@@ -297,6 +303,7 @@ mod tests {
         for (text, number) in [
             ("It is 26. But wait, she bakes. So 9 * 2 = 18.", Some("18")),
             ("It is 26. Let me recalculate: 9 * 2 = 18.", Some("18")),
+            ("It is 26.\n\nWait, 9 * 2 is 18. So it's $18.", Some("18")),
             ("It is 26. Wait, she bakes 4. She likes it.", None),
             ("She will wait. So 9 * 2 = 18.", None),
         ] {

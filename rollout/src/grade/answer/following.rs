@@ -133,7 +133,10 @@ pub(super) fn is_step(computation: &str, behind: &str) -> bool {
     };
     let numbers = |text: &str| {
         let split = text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','));
-        split.map(last_digits).filter(|digits| !digits.is_empty()).collect::<Vec<_>>()
+        split
+            .map(last_digits)
+            .filter(|digits| !digits.is_empty())
+            .collect::<Vec<_>>()
     };
     let result = last_digits(last);
     let known = numbers(computation);

@@ -15,7 +15,9 @@ pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
         .filter(|line| !line.is_empty())
         .collect();
     let counted = are_counted(text, &lines);
-    let kept = lines.into_iter().filter(move |line| !counted && !is_heading(text, line));
+    let kept = lines
+        .into_iter()
+        .filter(move |line| !counted && !is_heading(text, line));
     kept.collect::<Vec<_>>().into_iter()
 }
 

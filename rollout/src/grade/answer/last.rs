@@ -38,19 +38,36 @@ pub(crate) fn line(text: &str) -> Option<&str> {
 const SCALES: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion", "dozen"];
 /// Beginnings of lines behind a solution that are no answer.
 const CLOSINGS: [&str; 12] = [
-    "hope ", "thank", "good luck", "happy ", "any ", "does ", "qed", "q.e.d", "the end", "end of", "solution complete", "references",
+    "hope ",
+    "thank",
+    "good luck",
+    "happy ",
+    "any ",
+    "does ",
+    "qed",
+    "q.e.d",
+    "the end",
+    "end of",
+    "solution complete",
+    "references",
 ];
 
 /// Returns a text without a last line that only takes leave: `Hope this helps!`
 pub(crate) fn before_closing(text: &str) -> &str {
     let kept = text.trim_end();
-    let Some((before, line)) = kept.rsplit_once('\n') else { return text };
+    let Some((before, line)) = kept.rsplit_once('\n') else {
+        return text;
+    };
     let plain = line.trim_matches(['*', '#', ' ', '_']).to_lowercase();
     let shouted = plain.ends_with('!') && plain.contains(' ') && !plain.starts_with("no");
     let closing = shouted || CLOSINGS.iter().any(|words| plain.starts_with(words));
     let digit = |text: &str| text.contains(|c: char| c.is_ascii_digit());
     let solved = before.trim_end().rsplit("\n\n").next().is_some_and(digit);
-    if closing && solved && !digit(line) && !line.contains(['\\', '$']) { before } else { text }
+    if closing && solved && !digit(line) && !line.contains(['\\', '$']) {
+        before
+    } else {
+        text
+    }
 }
 
 /// Returns a text without the lines at its end that only begin another step: `Step 3:`, `3.`.
@@ -99,10 +116,16 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
     let mixed = before[whole.len()..].trim_start();
     let digits = mixed.trim_end();
     let free = whole.is_empty() || whole.ends_with(char::is_whitespace) || before[whole.len()..].starts_with(' ');
-    let fraction = number.split_once('/').is_some_and(|(above, below)| above.len() <= 2 && below.len() <= 2);
+    let fraction = number
+        .split_once('/')
+        .is_some_and(|(above, below)| above.len() <= 2 && below.len() <= 2);
     let single = digits.len() < mixed.len() && digits.len() <= 3 && digits.bytes().all(|byte| byte.is_ascii_digit());
     let joined = free && fraction && single && !digits.is_empty();
-    if joined { &text[start - mixed.len()..start + number.len()] } else { number }
+    if joined {
+        &text[start - mixed.len()..start + number.len()]
+    } else {
+        number
+    }
 }
 
 /// Returns true if a text ends with a bracket, a digit or a letter. After it, a minus is an

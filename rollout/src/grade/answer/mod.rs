@@ -25,6 +25,7 @@ mod text;
 pub(super) mod tidy;
 pub(super) mod turn;
 pub(super) mod undecided;
+pub(super) mod unmarked;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -108,7 +109,10 @@ fn all_marks(text: &str) -> Marks<'_> {
     };
     let tag = tags::last_answer(text).filter(stays);
     let closed = tag.is_some() || boxes.any || open.is_some();
-    let ends = [tag.as_ref().map(|tag| tag.end), boxes.last.as_ref().map(|boxed| boxed.end)];
+    let ends = [
+        tag.as_ref().map(|tag| tag.end),
+        boxes.last.as_ref().map(|boxed| boxed.end),
+    ];
     let boxed_end = ends.into_iter().flatten().max().unwrap_or(0);
     let mut candidates = Vec::new();
     let tag_first = match (&tag, &boxes.last) {
@@ -131,7 +135,11 @@ fn all_marks(text: &str) -> Marks<'_> {
     let last = hashes.first().map_or(0, |line| end(line));
     let ends = last > 0 && text[last..].trim().is_empty();
     let (first, others) = hashes.split_at(usize::from(ends));
-    let places = [(Place::Hashes, first), (Place::Announced, &announced), (Place::Hashes, others)];
+    let places = [
+        (Place::Hashes, first),
+        (Place::Announced, &announced),
+        (Place::Hashes, others),
+    ];
     for (place, lines) in places {
         candidates.extend(lines.iter().map(|line| Candidate {
             place,
@@ -150,7 +158,9 @@ fn all_marks(text: &str) -> Marks<'_> {
 fn without_begun<'a>(text: &str, mut lines: Vec<&'a str>) -> Vec<&'a str> {
     if let [last, before, first, ..] = lines[..]
         && before == first
-        && before.strip_prefix(last).is_some_and(|rest| rest.starts_with(char::is_alphanumeric))
+        && before
+            .strip_prefix(last)
+            .is_some_and(|rest| rest.starts_with(char::is_alphanumeric))
         && text.ends_with(last)
     {
         lines.remove(0);
@@ -175,7 +185,9 @@ fn inside<'a>(place: Place, content: Cow<'a, str>, candidates: &mut Vec<Candidat
     }
     // A box may hold a sentence: `\boxed{\text{She makes \$18 a day}}`.
     let plain = tidy::untypeset(inner).filter(|plain| place == Place::Boxed && undecided::is_decided(plain));
-    let value = plain.as_deref().and_then(|plain| sentence::value(plain.trim_end_matches('.')));
+    let value = plain
+        .as_deref()
+        .and_then(|plain| sentence::value(plain.trim_end_matches('.')));
     let number = value.and_then(|value| prose::without_prose(value).or(Some(value)));
     candidates.extend(number.map(|number| Candidate {
         place,

@@ -26,7 +26,10 @@ pub(crate) fn without_rate(line: &str) -> Option<&str> {
     let line = line.trim_end_matches(['.', ' ', '*']);
     let word = |unit: &&str| unit.len() > 2 && unit.bytes().all(|byte| byte.is_ascii_lowercase());
     let rates = [" per ", " a ", " each ", "/"].iter();
-    let amount = rates.filter_map(|sign| line.split_once(sign).filter(|(_, unit)| word(unit))).next()?.0;
+    let amount = rates
+        .filter_map(|sign| line.split_once(sign).filter(|(_, unit)| word(unit)))
+        .next()?
+        .0;
     let number = amount.trim_matches(['*', '$', '\\', ' ']);
     let plain = |byte: u8| byte.is_ascii_digit() || [b',', b'.'].contains(&byte);
     (!number.is_empty() && number.bytes().all(plain)).then(|| amount.trim_matches('*'))

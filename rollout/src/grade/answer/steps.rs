@@ -30,12 +30,18 @@ pub(super) fn numbered(line: &str) -> Option<(&'static str, u32, &str)> {
     let line = line.trim_start_matches(|c| SIGNS.contains(c));
     let letters = line.len() - line.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
     let word = line[..letters].to_ascii_lowercase();
-    let name = STEPS.into_iter().chain(SECTIONS).chain([""]).find(|name| *name == word)?;
+    let name = STEPS
+        .into_iter()
+        .chain(SECTIONS)
+        .chain([""])
+        .find(|name| *name == word)?;
     let number = line[letters..].trim_start_matches([' ', '#', '*']);
     let rest = number.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = &number[..number.len() - rest.len()];
     let ends = rest.starts_with(['.', ')', ':', ']', '*']) || (rest.trim().is_empty() && !name.is_empty());
-    let decimal = rest.get(1..).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let decimal = rest
+        .get(1..)
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let value = digits.parse().ok().filter(|_| digits.len() <= 2 && ends && !decimal)?;
     Some((name, value, rest))
 }

@@ -32,7 +32,9 @@ pub(crate) fn last_answer(text: &str) -> Option<Range<usize>> {
     });
     let open = open.max_by_key(|place| place.start);
     match (last, open) {
-        (Some(last), Some(open)) if open.start < last.start || text[last.clone()].starts_with(text[open.clone()].trim()) => {
+        (Some(last), Some(open))
+            if open.start < last.start || text[last.clone()].starts_with(text[open.clone()].trim()) =>
+        {
             Some(last)
         }
         (last, open) => open.or(last),

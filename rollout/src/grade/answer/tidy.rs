@@ -89,7 +89,10 @@ pub(in crate::grade) fn without_html(text: Cow<'_, str>) -> Cow<'_, str> {
 /// Returns the words of a formula that is a sentence, without its typesetting: `She makes $18` for
 /// `\text{She makes \$18}`. Returns `None` if other commands stand in it.
 pub(super) fn untypeset(formula: &str) -> Option<String> {
-    let plain = formula.replace("\\text{", "").replace("\\mbox{", "").replace("\\$", "$");
+    let plain = formula
+        .replace("\\text{", "")
+        .replace("\\mbox{", "")
+        .replace("\\$", "$");
     let plain = plain.replace(['}', '~'], " ").replace("\\ ", " ");
     let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     (!plain.contains(['\\', '{', '=', '^'])).then_some(plain)
@@ -127,7 +130,10 @@ mod tests {
         ] {
             assert_eq!(without_html(Cow::Borrowed(text)), plain, "{text}");
         }
-        assert_eq!(untypeset("\\text{She has } 18 \\text{ eggs}").as_deref(), Some("She has 18 eggs"));
+        assert_eq!(
+            untypeset("\\text{She has } 18 \\text{ eggs}").as_deref(),
+            Some("She has 18 eggs")
+        );
         assert_eq!(untypeset("\\frac{1}{2}"), None);
     }
 

@@ -69,11 +69,7 @@ enum Turn {
 /// Returns the part of a text before another question. An answer must stand there: behind a mark,
 /// or alone, or before a prompt at all. Lines within reasoning are left alone. `marked` returns true
 /// for a text that marks an answer, and `any` for a text with an answer.
-pub(in crate::grade) fn first<'a>(
-    text: &'a str,
-    marked: impl Fn(&str) -> bool,
-    any: impl Fn(&str) -> bool,
-) -> &'a str {
+pub(in crate::grade) fn first<'a>(text: &'a str, marked: impl Fn(&str) -> bool, any: impl Fn(&str) -> bool) -> &'a str {
     let mut start = 0;
     for (at, turn, open) in places(text) {
         let part = tail(visible(&text[start..at], open), LONGEST).trim();
@@ -164,7 +160,13 @@ mod tests {
         ] {
             assert_eq!(turn(line), Some(Turn::Question), "{line}");
         }
-        for line in ["Human: Tom", "### Instruction:", "<|im_start|>user", "user\n", "[INST] Tom"] {
+        for line in [
+            "Human: Tom",
+            "### Instruction:",
+            "<|im_start|>user",
+            "user\n",
+            "[INST] Tom",
+        ] {
             assert_eq!(turn(line), Some(Turn::Prompt), "{line}");
         }
         for line in [
@@ -193,9 +195,15 @@ mod tests {
             ("Q: 3?\n\\boxed{5}\nQ: 6?", "Q: 3?\n\\boxed{5}\n"),
             ("It is 5.\nQuestion: 6?", "It is 5.\nQuestion: 6?"),
             ("Question: 5?", "Question: 5?"),
-            ("<think>\\boxed{5}\nQ: x\n</think>7", "<think>\\boxed{5}\nQ: x\n</think>7"),
+            (
+                "<think>\\boxed{5}\nQ: x\n</think>7",
+                "<think>\\boxed{5}\nQ: x\n</think>7",
+            ),
             ("\\boxed{5}\nQ: x\n</think>7", "\\boxed{5}\nQ: x\n</think>7"),
-            ("hm\n</think>\\boxed{5}\nUser: x\n<think>7</think>", "hm\n</think>\\boxed{5}\n"),
+            (
+                "hm\n</think>\\boxed{5}\nUser: x\n<think>7</think>",
+                "hm\n</think>\\boxed{5}\n",
+            ),
         ] {
             assert_eq!(first(text, marked, any), kept, "{text}");
         }

@@ -7,8 +7,8 @@ use crate::grade::normal::scale::changes;
 
 /// Words that change or join the numbers after them.
 const BEGINNINGS: [&str; 14] = [
-    "from",     "minus", "between", "either", "neither", "none", "half", "twice", "double", "triple", "thrice", "maybe", "perhaps",
-    "possibly",
+    "from", "minus", "between", "either", "neither", "none", "half", "twice", "double", "triple", "thrice", "maybe",
+    "perhaps", "possibly",
 ];
 /// Words and signs after which another value is the answer.
 const GOING_ON: [&str; 18] = [
@@ -33,11 +33,35 @@ const GOING_ON: [&str; 18] = [
 ];
 /// Words before a result.
 const RESULTS: [&str; 14] = [
-    "so", "thus", "hence", "therefore", "total", "makes", "make", "gives", "give", "leaves", "is", "are", "equals", "result",
+    "so",
+    "thus",
+    "hence",
+    "therefore",
+    "total",
+    "makes",
+    "make",
+    "gives",
+    "give",
+    "leaves",
+    "is",
+    "are",
+    "equals",
+    "result",
 ];
 /// Words of a computation, and of an answer that is none.
 const OPERATIONS: [&str; 12] = [
-    "root", "third", "quarter", "fifth", "from", "or", "if", "otherwise", "cannot", "except", "squared", "cubed",
+    "root",
+    "third",
+    "quarter",
+    "fifth",
+    "from",
+    "or",
+    "if",
+    "otherwise",
+    "cannot",
+    "except",
+    "squared",
+    "cubed",
 ];
 /// Signs with which a value begins that is no number.
 const SIGNS: &str = "±√∛<>≤≥\\";
@@ -136,7 +160,9 @@ fn is_other(text: &str) -> bool {
 
 /// Returns true for words with one number that compute another: `x + 5`, `a third of 18`.
 fn is_formula(text: &str) -> bool {
-    let digits = text.split(|c| !is_digit(c)).filter(|digits| digits.contains(|c: char| c.is_ascii_digit()));
+    let digits = text
+        .split(|c| !is_digit(c))
+        .filter(|digits| digits.contains(|c: char| c.is_ascii_digit()));
     digits.count() == 1 && !is_decided(text)
 }
 

@@ -5,7 +5,21 @@ use crate::grade::answer::denied;
 
 /// Words before a letter in brackets that conclude with it.
 const CONCLUDING: [&str; 15] = [
-    "so", "thus", "hence", "therefore", "is", "be", "it's", "choose", "pick", "select", "with", "say", "leaves", "guess", "i",
+    "so",
+    "thus",
+    "hence",
+    "therefore",
+    "is",
+    "be",
+    "it's",
+    "choose",
+    "pick",
+    "select",
+    "with",
+    "say",
+    "leaves",
+    "guess",
+    "i",
 ];
 
 /// Returns the last letter in brackets. None of several joined ones is chosen, nor one that is
@@ -51,9 +65,15 @@ fn is_concluding(text: &str, at: usize) -> bool {
     let ends = behind.is_empty() || behind.starts_with(['.', '!', '\n', ',', ';']);
     let item = before.is_empty() && text[..start].ends_with('\n');
     let alone = !behind.contains(|c: char| c.is_alphanumeric() || c == ':') && !item;
-    let begun = before.trim_start_matches(signs).split([' ', ',']).next().unwrap_or_default();
+    let begun = before
+        .trim_start_matches(signs)
+        .split([' ', ','])
+        .next()
+        .unwrap_or_default();
     let whole = CONCLUDING[..4].contains(&begun) && text.trim_end().ends_with(['.', '!', '*']);
-    let last = behind.find(['.', '\n', '!']).is_some_and(|end| !behind[end..].contains(char::is_alphanumeric));
+    let last = behind
+        .find(['.', '\n', '!'])
+        .is_some_and(|end| !behind[end..].contains(char::is_alphanumeric));
     (before.is_empty() && start == 0) || alone || (whole && last) || (ends && CONCLUDING.contains(&word))
 }
 
@@ -64,7 +84,12 @@ mod tests {
 
     #[test]
     fn a_letter_in_brackets_concludes_a_text() {
-        for text in ["(C)", "It is a bit subtle, but it is (C). I am sure.", "A fails. (C)", "Thus (C) fits best."] {
+        for text in [
+            "(C)",
+            "It is a bit subtle, but it is (C). I am sure.",
+            "A fails. (C)",
+            "Thus (C) fits best.",
+        ] {
             assert_eq!(bracketed(text), Chosen::Letter('C'), "{text}");
         }
         for text in [

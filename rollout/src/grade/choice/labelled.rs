@@ -32,7 +32,12 @@ pub(super) fn is_behind_its_value(before: &str, after: &str) -> bool {
 /// `选项B是正确的`, `B选项正确`
 pub(super) fn is_right_in_chinese(before: &str, after: &str) -> bool {
     let after = unset(after).trim_start();
-    let after = ["选项", "項", "项"].iter().find_map(|word| after.strip_prefix(word)).unwrap_or(after);
-    let right = ["是正确", "正确", "是对的"].iter().any(|words| after.starts_with(words));
+    let after = ["选项", "項", "项"]
+        .iter()
+        .find_map(|word| after.strip_prefix(word))
+        .unwrap_or(after);
+    let right = ["是正确", "正确", "是对的"]
+        .iter()
+        .any(|words| after.starts_with(words));
     right && !before.ends_with(['若', '果', '设', '如', '和', '与'])
 }

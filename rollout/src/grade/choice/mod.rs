@@ -33,7 +33,18 @@ const NOUNS: [&str; 11] = [
 const CHOOSING: [&str; 4] = ["选择", "选", "選擇", "選"];
 /// Words of a line that does not choose its letter.
 const DENYING: [&str; 12] = [
-    "wrong", "incorrect", "false", "not", "no", "fails", "is", "eliminated", "out", "or", "invalid", "impossible",
+    "wrong",
+    "incorrect",
+    "false",
+    "not",
+    "no",
+    "fails",
+    "is",
+    "eliminated",
+    "out",
+    "or",
+    "invalid",
+    "impossible",
 ];
 /// Most words of a first line that is a choice.
 const MOST_WORDS: usize = 8;
@@ -162,7 +173,10 @@ fn last_line(text: &str) -> Chosen {
     let bare = line.trim_matches(signs);
     let named = bare.rsplit(' ').next().unwrap_or(bare).trim_matches(signs);
     let short = line.split_whitespace().count() <= 3 && named.chars().count() == 1;
-    let several = line.match_indices('(').filter(|(at, _)| is_bracketed(line.as_bytes(), *at)).nth(1);
+    let several = line
+        .match_indices('(')
+        .filter(|(at, _)| is_bracketed(line.as_bytes(), *at))
+        .nth(1);
     if short || (is_last_paragraph(text) && several.is_none()) {
         letter::alone(line)
     } else {
@@ -184,10 +198,18 @@ fn first_line(text: &str) -> Chosen {
     let found = letter::alone(line.trim_start_matches(['#', '>', ' ']));
     let apart = letters == 1 || below.starts_with(['\n', '\r']);
     let list = found == Chosen::Letter('A') && below.lines().any(|line| letter::alone(line) == Chosen::Letter('B'));
-    let bare = below.lines().any(|line| line.chars().filter(|c| c.is_alphanumeric()).count() == 1);
+    let bare = below
+        .lines()
+        .any(|line| line.chars().filter(|c| c.is_alphanumeric()).count() == 1);
     let few = line.split_whitespace().nth(MOST_WORDS).is_none() && !line.contains(['?', '=']);
-    let denied = line.split(|c: char| !c.is_alphabetic()).any(|word| DENYING.contains(&word.to_lowercase().as_str()));
-    if apart && few && !list && !bare && !denied { found } else { Chosen::Nothing }
+    let denied = line
+        .split(|c: char| !c.is_alphabetic())
+        .any(|word| DENYING.contains(&word.to_lowercase().as_str()));
+    if apart && few && !list && !bare && !denied {
+        found
+    } else {
+        Chosen::Nothing
+    }
 }
 
 /// Returns true if an empty line stands before the last line, and no item of a list of choices

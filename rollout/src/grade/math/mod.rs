@@ -47,7 +47,7 @@ use self::expr::Expr;
 pub(super) use self::quantity::{Quantity, whole};
 use super::answer::last_row;
 use super::answer::listed::listed;
-use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided};
+use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
 use super::label;
 use super::normal::unit_names::{is_next_to_number, without_unit};
@@ -141,9 +141,14 @@ fn last_values(text: &str) -> Vec<&str> {
     let Some(text) = denied::undenied(aside::without_reason(text)) else {
         return Vec::new();
     };
+    if let Some(value) = unmarked::value(text) {
+        return value.into_iter().collect();
+    }
     let list = listed(text);
     let alone = list.as_ref().is_none_or(|list| !list.whole);
-    let value = last::value(text).filter(|_| alone).map(|value| last::whole_number(text, value));
+    let value = last::value(text)
+        .filter(|_| alone)
+        .map(|value| last::whole_number(text, value));
     let counted = value.and_then(|value| counted(text, value));
     let values = list.map(|list| list.text).into_iter().chain(value);
     values.chain(counted).collect()
