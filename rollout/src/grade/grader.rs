@@ -81,15 +81,18 @@ impl Grader {
     /// number counts. Reasoning is left out, as a workflow leaves it out; so are tokens at the end,
     /// struck-out words, and another question behind the answer.
     pub(super) fn part(self, text: &str) -> Cow<'_, str> {
-        let text = match self {
-            Self::Format | Self::Own(_) => text,
-            Self::Exact | Self::F1 | Self::Match | Self::Integer(Take::First) => visible_text(text),
-            Self::Integer(Take::Last) | Self::Gsm8k | Self::Math | Self::Choice => {
+        let first = match self {
+            // A longer text is one solution, and searching it would take long.
+            Self::Integer(Take::Last) | Self::Gsm8k | Self::Math | Self::Choice if text.len() <= answer::LONGEST => {
                 let place = |text: &str| verdict::read_answer(self, text).map(|(place, _)| place);
                 let marked = |text: &str| place(text).is_some_and(|place| place != Place::Last);
-                let turn = turn::first(text, marked, |text| place(text).is_some());
-                after_confession(visible_text(turn))
+                turn::first(text, marked, |text| place(text).is_some())
             }
+            _ => text,
+        };
+        let text = match self {
+            Self::Format | Self::Own(_) => text,
+            _ => visible_text(first),
         };
         let part = match self {
             Self::Integer(Take::First) => answer::head(text, answer::LONGEST),
@@ -97,6 +100,9 @@ impl Grader {
         };
         match self {
             Self::Exact | Self::Format | Self::Own(_) => Cow::Borrowed(part),
+            Self::Integer(Take::Last) | Self::Gsm8k | Self::Math | Self::Choice => {
+                without_html(unstruck(without_tokens(after_confession(part))))
+            }
             _ => without_html(unstruck(without_tokens(part))),
         }
     }

@@ -1,5 +1,5 @@
-//! The grader `gsm8k`: the number after the last `####` if no other mark follows, else the marked or
-//! the last number, compared by value. Labels are read in the same way.
+//! The grader `gsm8k`: the number after the last `####` if no other mark follows, else the marked
+//! or the last number, compared by value. Labels are read in the same way.
 
 use std::borrow::Cow;
 

@@ -122,8 +122,8 @@ fn first_integer(text: &str) -> Option<String> {
 }
 
 /// Returns the last run of digits with its sign. Commas may stand between groups of three digits.
-/// Returns `None` if a fraction other than zeros follows, or if the digits end a quotient that is not
-/// whole.
+/// Returns `None` if a fraction other than zeros follows, or if the digits end a quotient that is
+/// not whole.
 fn last_integer(text: &str) -> Option<String> {
     let text = denied::undenied(aside::without_reason(text))?;
     if let Some(number) = last::line(text).filter(|line| line.contains('=')).and_then(read) {

@@ -5,7 +5,7 @@ use super::conditional::{is_asked, is_confirmed};
 use super::following::{Following, following, is_step};
 use super::phrase::before_total;
 use super::text::{is_word, without_marks};
-use super::tidy::is_emoji;
+use super::tidy::{is_emoji, without_bullet};
 use super::{delimited, sentence};
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
@@ -195,18 +195,6 @@ fn said(behind: &str) -> Option<Said<'_>> {
         }
         rest = &rest[whole.len()..];
     }
-}
-
-/// Removes the sign of a list with one item from a line: the `18` of `- 18`.
-fn without_bullet(text: &str) -> &str {
-    let item = ["- ", "– ", "— ", "• "]
-        .iter()
-        .find_map(|sign| Some((*sign, text.strip_prefix(*sign)?)));
-    let single = item.filter(|(sign, item)| {
-        let mut below = item.lines().skip(1).map(str::trim_start);
-        !below.any(|line| line.starts_with(sign))
-    });
-    single.map_or(text, |(_, item)| item.trim_start_matches([' ', '*', '_']))
 }
 
 /// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`

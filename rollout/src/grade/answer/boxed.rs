@@ -107,8 +107,8 @@ fn places(text: &str) -> (Vec<Place>, Option<usize>) {
     (found, cut)
 }
 
-/// Returns true if the box that never ends begins to repeat a complete one, and nothing between them
-/// gives another value: `\boxed{18} .. \boxed{1`.
+/// Returns true if the box that never ends begins to repeat a complete one, and nothing between
+/// them gives another value: `\boxed{18} .. \boxed{1`.
 fn repeats(text: &str, last: &Place, cut: usize) -> bool {
     let begun = text[cut..].split_once('{').map_or("", |(_, begun)| begun.trim_end());
     let (before, between) = (&text[..last.whole.start], &text[last.whole.end..cut]);

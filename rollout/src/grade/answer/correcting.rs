@@ -150,8 +150,8 @@ pub(super) fn takes_back(text: &str) -> bool {
     words.any(|word| TAKING_BACK.contains(&word) || ["but", "however", "not", "instead"].contains(&word))
 }
 
-/// Returns true if a short sentence that rejects an answer, or a second thought, stands right behind
-/// it.
+/// Returns true if a short sentence that rejects an answer, or a second thought, stands right
+/// behind it.
 pub(super) fn begins_with_verdict(behind: &str) -> bool {
     const NEAR: usize = 96;
     let near = behind[..behind.floor_char_boundary(NEAR)].to_lowercase();

@@ -117,7 +117,8 @@ pub(super) fn following(subject: &str, value: &str, behind: &str) -> Following {
 }
 
 /// Returns true if a computation is a step, and the lines behind it compute another result:
-/// `16 - 7 = 9`, and `9 * 2 = 18` behind it. A check gives a number that the computation has already.
+/// `16 - 7 = 9`, and `9 * 2 = 18` behind it. A check gives a number that the computation has
+/// already.
 pub(super) fn is_step(computation: &str, behind: &str) -> bool {
     let mark = |c: char| c.is_whitespace() || ".。*_!-•#".contains(c);
     let same = !behind.trim_start_matches(['.', '*', '_', ' ', '$']).starts_with("\n\n");

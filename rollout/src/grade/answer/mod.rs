@@ -153,8 +153,8 @@ fn all_marks(text: &str) -> Marks<'_> {
     }
 }
 
-/// Removes the last of several lines if it was cut off where it repeats the two before it: the `1` of
-/// `#### 18`, `#### 18`, `#### 1`. The last stands first.
+/// Removes the last of several lines if it was cut off where it repeats the two before it: the `1`
+/// of `#### 18`, `#### 18`, `#### 1`. The last stands first.
 fn without_begun<'a>(text: &str, mut lines: Vec<&'a str>) -> Vec<&'a str> {
     if let [last, before, first, ..] = lines[..]
         && before == first

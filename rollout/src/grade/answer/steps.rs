@@ -12,8 +12,8 @@ pub(super) fn is_section(name: &str) -> bool {
     SECTIONS.contains(&name)
 }
 
-/// Returns the name and the number of a line that has no other number: `Step 3: Money`, `3.`. A line
-/// without a name has an empty one.
+/// Returns the name and the number of a line that has no other number: `Step 3: Money`, `3.`. A
+/// line without a name has an empty one.
 pub(super) fn begun(line: &str) -> Option<(&'static str, u32)> {
     let (name, number, rest) = numbered(line)?;
     (!rest.contains(|c: char| c.is_ascii_digit())).then_some((name, number))

@@ -70,8 +70,8 @@ fn struck(before: &str, behind: &str) -> Option<usize> {
 /// Tags that only set words apart.
 const SETTING: [&str; 10] = ["b", "i", "u", "p", "em", "strong", "code", "span", "div", "mark"];
 
-/// Returns a text without tags of HTML: the `18` of `<b>18</b>`. A tag that is never closed may be an
-/// inequality.
+/// Returns a text without tags of HTML: the `18` of `<b>18</b>`. A tag that is never closed may be
+/// an inequality.
 pub(in crate::grade) fn without_html(text: Cow<'_, str>) -> Cow<'_, str> {
     if !text.contains("</") {
         return text;
@@ -96,6 +96,18 @@ pub(super) fn untypeset(formula: &str) -> Option<String> {
     let plain = plain.replace(['}', '~'], " ").replace("\\ ", " ");
     let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     (!plain.contains(['\\', '{', '=', '^'])).then_some(plain)
+}
+
+/// Removes the sign of a list with one item from a line: the `18` of `- 18`.
+pub(super) fn without_bullet(text: &str) -> &str {
+    let item = ["- ", "– ", "— ", "• "]
+        .iter()
+        .find_map(|sign| Some((*sign, text.strip_prefix(*sign)?)));
+    let single = item.filter(|(sign, item)| {
+        let mut below = item.lines().skip(1).map(str::trim_start);
+        !below.any(|line| line.starts_with(sign))
+    });
+    single.map_or(text, |(_, item)| item.trim_start_matches([' ', '*', '_']))
 }
 
 /// Signs that mark the answer before them as wrong.

@@ -50,6 +50,8 @@ const TOKENS: [&str; 8] = [
     "<end_of_turn>",
     "<｜end▁of▁sentence｜>",
 ];
+/// First letters of all of these words.
+const BEGINNINGS: &str = "abefhinpqtuy<";
 /// Most places at which a text may be cut.
 const MOST: usize = 64;
 /// Most words of an answer that stands alone.
@@ -67,9 +69,9 @@ enum Turn {
 }
 
 /// Returns the part of a text before another question. An answer must stand there: behind a mark,
-/// or alone, or before a prompt at all. Lines within reasoning are left alone. `marked` returns true
-/// for a text that marks an answer, and `any` for a text with an answer.
-pub(in crate::grade) fn first<'a>(text: &'a str, marked: impl Fn(&str) -> bool, any: impl Fn(&str) -> bool) -> &'a str {
+/// or alone, or before a prompt at all. Lines within reasoning are left alone. `marked` returns
+/// true for a text that marks an answer, and `any` for a text with an answer.
+pub(in crate::grade) fn first(text: &str, marked: impl Fn(&str) -> bool, any: impl Fn(&str) -> bool) -> &str {
     let mut start = 0;
     for (at, turn, open) in places(text) {
         let part = tail(visible(&text[start..at], open), LONGEST).trim();
@@ -97,11 +99,11 @@ fn places(text: &str) -> Vec<(usize, Turn, bool)> {
     for line in text.split_inclusive('\n') {
         let mut places = Vec::new();
         places.extend(turn(line).filter(|_| at > 0).map(|turn| (at, turn)));
-        for token in TOKENS {
-            let ends = line.find(token).filter(|_| line.contains('<'));
+        if line.contains('<') {
+            let ends = TOKENS.iter().filter_map(|token| line.find(token));
             places.extend(ends.map(|end| (at + end, Turn::Prompt)));
+            places.sort_unstable_by_key(|(at, _)| *at);
         }
-        places.sort_unstable_by_key(|(at, _)| *at);
         for (at, turn) in places.into_iter().filter(|_| !inside) {
             found.push((at, turn, begun));
             begun = false;
@@ -109,11 +111,12 @@ fn places(text: &str) -> Vec<(usize, Turn, bool)> {
                 return found;
             }
         }
-        let last = |mark: &str| line.rfind(mark);
-        inside = match (last(open), last(close)) {
-            (None, None) => inside,
-            (open, close) => open > close,
-        };
+        if line.contains('<') {
+            inside = match (line.rfind(open), line.rfind(close)) {
+                (None, None) => inside,
+                (open, close) => open > close,
+            };
+        }
         at += line.len();
     }
     found
@@ -122,7 +125,12 @@ fn places(text: &str) -> Vec<(usize, Turn, bool)> {
 /// Returns what begins with a line.
 fn turn(line: &str) -> Option<Turn> {
     let sign = |c: char| SIGNS.contains(c);
-    let near = head(line.trim(), NEAR).to_lowercase();
+    let line = line.trim();
+    let begins = |c: char| !c.is_ascii() || BEGINNINGS.contains(c.to_ascii_lowercase());
+    if !line.starts_with(['[', '<']) && !line.trim_start_matches(sign).starts_with(begins) {
+        return None;
+    }
+    let near = head(line, NEAR).to_lowercase();
     if PROMPTS.iter().any(|words| near.starts_with(words)) {
         return Some(Turn::Prompt);
     }
@@ -193,7 +201,10 @@ mod tests {
             ("It is 5.\nUser: 6?", "It is 5.\n"),
             ("It is 5.<|endoftext|>Human: 6?", "It is 5."),
             ("Q: 3?\n\\boxed{5}\nQ: 6?", "Q: 3?\n\\boxed{5}\n"),
-            ("It is 5.\nQuestion: 6?", "It is 5.\nQuestion: 6?"),
+            (
+                "We know that it is 5.\nQuestion: 6?",
+                "We know that it is 5.\nQuestion: 6?",
+            ),
             ("Question: 5?", "Question: 5?"),
             (
                 "<think>\\boxed{5}\nQ: x\n</think>7",

@@ -1,6 +1,7 @@
 //! Reads the value of the last sentence of a text without a mark, where it is not the last number:
 //! `So John is 45 miles from home at the end of those 4 hours.`
 
+use super::text::LONGEST_ANSWER;
 use super::{prose, sentence};
 
 /// Words before the sentence.
@@ -16,8 +17,8 @@ const LEADING: [&str; 9] = [
     "in total, ",
 ];
 
-/// Returns the value of the last sentence with a number, if the sentence has several numbers and one
-/// value. The value is `None` if it says which thing is counted, but not by which number.
+/// Returns the value of the last sentence with a number, if the sentence has several numbers and
+/// one value. The value is `None` if it says which thing is counted, but not by which number.
 pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     let end = text.rfind(|c: char| c.is_ascii_digit())? + 1;
     let stop = text[end..].find(['\n', '!', '?']).unwrap_or(text.len() - end);
@@ -27,6 +28,9 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
         .filter_map(|sign| Some(text[..end].rfind(sign)? + sign.len()));
     let start = start.max().unwrap_or(0);
     let line = text[start..end + stop].trim_matches([' ', '*', '#', '>', '.', '_']);
+    if line.len() > LONGEST_ANSWER {
+        return None;
+    }
     let lower = line.to_ascii_lowercase();
     let lead = LEADING
         .iter()

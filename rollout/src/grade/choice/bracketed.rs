@@ -53,9 +53,9 @@ pub(super) fn is_bracketed(bytes: &[u8], at: usize) -> bool {
     }
 }
 
-/// Returns true if the letter in brackets at this place is the choice of the text: it ends the text,
-/// or it stands in a sentence that concludes. A letter in the middle names a choice of which the text
-/// goes on to speak.
+/// Returns true if the letter in brackets at this place is the choice of the text: it ends the
+/// text, or it stands in a sentence that concludes. A letter in the middle names a choice of which
+/// the text goes on to speak.
 fn is_concluding(text: &str, at: usize) -> bool {
     let start = text[..at].rfind(['.', '\n', '!', '?', ';', ':']).map_or(0, |at| at + 1);
     let signs = |c: char| !c.is_alphanumeric() && c != '\'';
