@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use configs::{GraderConfig, Take};
 use serde_json::Value;
 
-use super::answer::tidy::{unstruck, without_tokens};
+use super::answer::Place;
+use super::answer::correcting::after_confession;
+use super::answer::tidy::{unstruck, without_html, without_tokens};
+use super::answer::turn;
 use super::doubt::{self, Doubt};
 use super::own::Own;
 use super::verdict::{self, Verdict};
@@ -75,12 +78,21 @@ impl Grader {
     }
 
     /// Returns the part of a text that the grader reads: its end, or its beginning where the first
-    /// number counts. Reasoning is left out, as a workflow leaves it out; so are tokens at the end
-    /// and struck-out words.
+    /// number counts. Reasoning is left out, as a workflow leaves it out; so are tokens at the end,
+    /// struck-out words, and another question behind the answer.
     pub(super) fn part(self, text: &str) -> Cow<'_, str> {
+        let first = match self {
+            // A longer text is one solution, and searching it would take long.
+            Self::Integer(Take::Last) | Self::Gsm8k | Self::Math | Self::Choice if text.len() <= answer::LONGEST => {
+                let place = |text: &str| verdict::read_answer(self, text).map(|(place, _)| place);
+                let marked = |text: &str| place(text).is_some_and(|place| place != Place::Last);
+                turn::first(text, marked, |text| place(text).is_some())
+            }
+            _ => text,
+        };
         let text = match self {
             Self::Format | Self::Own(_) => text,
-            _ => visible_text(text),
+            _ => visible_text(first),
         };
         let part = match self {
             Self::Integer(Take::First) => answer::head(text, answer::LONGEST),
@@ -88,7 +100,10 @@ impl Grader {
         };
         match self {
             Self::Exact | Self::Format | Self::Own(_) => Cow::Borrowed(part),
-            _ => unstruck(without_tokens(part)),
+            Self::Integer(Take::Last) | Self::Gsm8k | Self::Math | Self::Choice => {
+                without_html(unstruck(without_tokens(after_confession(part))))
+            }
+            _ => without_html(unstruck(without_tokens(part))),
         }
     }
 

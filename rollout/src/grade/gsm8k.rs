@@ -1,11 +1,11 @@
-//! The grader `gsm8k`: the number after the last `####`, else the marked or the last number,
-//! compared by value. Labels are read in the same way.
+//! The grader `gsm8k`: the number after the last `####` if no other mark follows, else the marked
+//! or the last number, compared by value. Labels are read in the same way.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided};
+use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::label;
 use super::math::Quantity;
 use super::normal::unit_names::without_unit;
@@ -46,7 +46,7 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
 /// Returns the number that a text gives, and its place.
 pub(super) fn number(text: &str) -> Option<Candidate<'_>> {
     let marks = marks(text);
-    let is_hashes = |candidate: &&Candidate<'_>| candidate.place == Place::Hashes;
+    let is_hashes = |candidate: &&Candidate<'_>| candidate.place == Place::Hashes && marks.hashes_end;
     let (hashes, others): (Vec<_>, Vec<_>) = marks.candidates.iter().partition(is_hashes);
     let found = hashes.into_iter().chain(others).find_map(number_of);
     found.or_else(|| {
@@ -70,7 +70,9 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     let found = match candidate.place {
         _ if plain.is_some() => plain,
         Place::Announced => prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text)),
-        Place::Tagged => denied::undenied(aside::without_reason(&candidate.text)).and_then(last::number),
+        Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
+            .filter(|text| undecided::is_decided(text))
+            .and_then(last::number),
         _ => None,
     };
     let found = found.filter(|text| Quantity::read(text).is_some())?.to_owned();
@@ -80,22 +82,33 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     })
 }
 
-/// Returns an announced number without the exclamation marks of its sentence.
+/// Returns an announced number or amount without the exclamation marks of its sentence.
 pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
     let number = candidate
         .text
         .strip_suffix('!')
         .filter(|_| candidate.place == Place::Announced)?
         .trim_end_matches(['!', '*']);
-    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then_some(number)
+    let number = number.trim_start_matches('*');
+    let digits = number.trim_start_matches(['\\', '$', '€', '£', '₹']);
+    let plain = |byte: u8| byte.is_ascii_digit() || (digits.len() < number.len() && [b',', b'.'].contains(&byte));
+    (digits.starts_with(|c: char| c.is_ascii_digit()) && digits.bytes().all(plain)).then_some(number)
 }
 
 /// Returns the last formula that is a number, or the last number.
 fn last_number(text: &str) -> Option<Candidate<'_>> {
-    let text = denied::undenied(aside::without_reason(text))?;
+    let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
     let computation = last::line(text).filter(|line| line.contains('='));
-    let found = [computation, last::value(text), last::number(text)];
+    if let Some(value) = unmarked::value(text) {
+        let text = Cow::Borrowed(value?);
+        let place = Place::Last;
+        return Some(Candidate { place, text });
+    }
+    let number = last::number(text);
+    let whole = number
+        .map(|number| last::whole_number(text, number))
+        .filter(|whole| Some(*whole) != number);
+    let found = [computation, whole, last::value(text), number];
     let found = found
         .into_iter()
         .flatten()

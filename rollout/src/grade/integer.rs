@@ -3,7 +3,7 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided};
+use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
 use super::normal::minus;
 use super::normal::unit_names::without_unit;
@@ -74,7 +74,7 @@ pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
         let number = number_of(candidate)?;
         Some((candidate.place, number))
     });
-    let last = || last_integer(text).map(|number| (Place::Last, number));
+    let last = || last_integer(last::before_step(text)).map(|number| (Place::Last, number));
     found.or_else(|| {
         let closed = marks.closed || undecided::ends_undecided(text, &marks.candidates);
         if closed { None } else { last() }
@@ -92,7 +92,9 @@ fn number_of(candidate: &Candidate<'_>) -> Option<String> {
         .or_else(|| read(&candidate.text))
         .or_else(|| match candidate.place {
             Place::Announced => read(prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))?),
-            Place::Tagged => last_integer(&candidate.text),
+            Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
+                .filter(|text| undecided::is_decided(text))
+                .and_then(last_integer),
             _ => None,
         })
 }
@@ -120,11 +122,26 @@ fn first_integer(text: &str) -> Option<String> {
 }
 
 /// Returns the last run of digits with its sign. Commas may stand between groups of three digits.
-/// Returns `None` if a fraction other than zeros follows.
+/// Returns `None` if a fraction other than zeros follows, or if the digits end a quotient that is
+/// not whole.
 fn last_integer(text: &str) -> Option<String> {
     let text = denied::undenied(aside::without_reason(text))?;
     if let Some(number) = last::line(text).filter(|line| line.contains('=')).and_then(read) {
         return Some(number);
+    }
+    if let Some(value) = unmarked::value(text) {
+        return read(value?);
+    }
+    let number = last::number(text);
+    let whole = number
+        .map(|number| last::whole_number(text, number))
+        .filter(|whole| Some(*whole) != number);
+    if let Some(whole) = whole {
+        return read(whole);
+    }
+    let typeset = last::value(text).filter(|value| value.contains("frac"));
+    if let Some(fraction) = typeset.or_else(|| number.filter(|number| number.contains('/'))) {
+        return read(fraction);
     }
     let bytes = text.as_bytes();
     let mut end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;

@@ -55,7 +55,7 @@ fn named(place: Place) -> String {
 }
 
 /// Returns the part of a text that the grader takes for the answer.
-fn read_answer(grader: Grader, text: &str) -> Option<(Place, String)> {
+pub(super) fn read_answer(grader: Grader, text: &str) -> Option<(Place, String)> {
     let owned = |candidate: answer::Candidate<'_>| (candidate.place, candidate.text.into_owned());
     let narrow = narrow_numbers(text);
     match grader {

@@ -1,10 +1,11 @@
 //! Finds the answers that a text announces: `The answer is 5`, `Answer: 5`, `Respuesta: 5`.
 
-use super::announcing::{is_asked, is_confirmed, places};
-use super::following::{Following, following};
+use super::announcing::places;
+use super::conditional::{is_asked, is_confirmed};
+use super::following::{Following, following, is_step};
 use super::phrase::before_total;
 use super::text::{is_word, without_marks};
-use super::tidy::is_emoji;
+use super::tidy::{is_emoji, without_bullet};
 use super::{delimited, sentence};
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
@@ -164,8 +165,9 @@ fn said(behind: &str) -> Option<Said<'_>> {
     let mut rest = behind;
     loop {
         let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c) || is_emoji(c);
-        rest = rest.trim_start_matches(mark);
-        rest = without_leading(rest);
+        let value = rest.trim_start_matches("...").trim_start_matches(mark);
+        let below = rest[..rest.len() - value.len()].contains('\n');
+        rest = without_leading(if below { without_bullet(value) } else { value });
         if let Some(formula) = delimited::set_off(rest) {
             return Some(Said::alone(formula));
         }
@@ -183,6 +185,10 @@ fn said(behind: &str) -> Option<Said<'_>> {
                 Some(value) => Some(Said {
                     line: value,
                     following: following(&line[..line.len() - value.len()], value, behind),
+                }),
+                None if is_step(line, behind) => Some(Said {
+                    line,
+                    following: Following::Result,
                 }),
                 None => Some(line).filter(|line| !line.is_empty()).map(Said::alone),
             };

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use super::conditional::{is_conditional, is_supposed};
 use super::correcting;
-use super::text::tail;
 
 /// Nouns that name an answer. A linking word, or a sign, must follow.
 const NOUNS: [&str; 41] = [
@@ -164,93 +164,8 @@ const BETWEEN: [&str; 63] = [
     "pregunta",
     "question",
 ];
-/// Words that stand before a noun and say nothing about it.
-const BEFORE: [&str; 26] = [
-    "the",
-    "correct",
-    "right",
-    "final",
-    "best",
-    "only",
-    "true",
-    "my",
-    "our",
-    "your",
-    "a",
-    "an",
-    "any",
-    "de",
-    "la",
-    "die",
-    "richtige",
-    "that",
-    "bonne",
-    "o",
-    "numerical",
-    "overall",
-    "this",
-    "simplified",
-    "desired",
-    "required",
-];
-/// Words before an announcement that make it a condition or a question.
-const CONDITIONS: [&str; 22] = [
-    "wrong",
-    "incorrect",
-    "mistaken",
-    "if",
-    "suppose",
-    "assume",
-    "assuming",
-    "supposing",
-    "whether",
-    "unless",
-    "when",
-    "what",
-    "wenn",
-    "falls",
-    "si",
-    "se",
-    "если",
-    "once",
-    "until",
-    "guess",
-    "say",
-    "let",
-];
-/// Bytes before an announcement in which a question or a condition may begin.
-const LEAD: usize = 48;
-/// Verbs that begin a question.
-pub(super) const ASKING: [&str; 13] = [
-    "is", "are", "was", "were", "isn't", "could", "can", "would", "should", "might", "does", "do", "did",
-];
-/// Words that cancel an announcement if they stand right before it. They mean: not, must not,
-/// wrongly, a candidate, if.
-pub(crate) const RETRACTING: [&str; 23] = [
-    "不",
-    "别",
-    "勿",
-    "没",
-    "未",
-    "误",
-    "错",
-    "候",
-    "若",
-    "不能",
-    "不该",
-    "不应",
-    "不应该",
-    "不要",
-    "不可",
-    "不会",
-    "没有",
-    "排除",
-    "避免",
-    "如果",
-    "假设",
-    "假如",
-    "要是",
-];
+/// Nouns that name an answer if it is called correct.
+const VALUES: [&str; 7] = ["total", "amount", "result", "value", "number", "sum", "cost"];
 /// Most times that a noun is looked at, from the end.
 const MOST: usize = 128;
 /// Most bytes from a noun to its link.
@@ -262,7 +177,14 @@ const MOST_BETWEEN: usize = 10;
 /// begins.
 pub(crate) fn places(text: &str) -> Vec<Range<usize>> {
     let lower = text.to_ascii_lowercase();
-    places_in(&lower, &NOUNS, correcting::places(&lower))
+    let mut corrected = places_in(&lower, &VALUES, Vec::new());
+    corrected.retain(|place| {
+        ["correct ", "corrected "]
+            .iter()
+            .any(|word| lower[..place.start].ends_with(word))
+    });
+    corrected.extend(correcting::places(&lower));
+    places_in(&lower, &NOUNS, corrected)
 }
 
 /// Returns the places of the announcements with one of these nouns.
@@ -279,7 +201,8 @@ fn places_in(lower: &str, nouns: &[&str], mut found: Vec<Range<usize>>) -> Vec<R
             let begins = !noun.is_ascii() || !lower[..at].ends_with(|c: char| c.is_alphanumeric());
             let end = at + noun.len();
             let length = link(&lower[end..], noun)?;
-            (begins && !is_conditional(&lower[..at])).then_some(at..end + length)
+            let counterfactual = lower[end..end + length].contains("would") && is_supposed(&lower[..at]);
+            (begins && !counterfactual && !is_conditional(&lower[..at])).then_some(at..end + length)
         }));
     }
     found.sort_unstable_by_key(|place| (place.end, place.start));
@@ -347,38 +270,4 @@ fn linking_word(mut rest: &str) -> Option<&str> {
         rest = behind;
     }
     None
-}
-
-/// Returns true if the words before an announcement ask for it: `Is the answer 5?`
-pub(super) fn is_asked(before: &str) -> bool {
-    let near = tail(before, LEAD);
-    ASKING.contains(&word_before(&near.to_ascii_lowercase()))
-}
-
-/// Returns true if a text begins with the word that confirms what was asked before it.
-pub(super) fn is_confirmed(reply: &str) -> bool {
-    let reply = reply.trim_start_matches([' ', '\n', '*', '_']).to_lowercase();
-    let rest = reply.strip_prefix("yes");
-    let whole = rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
-    whole && !rest.is_some_and(|rest| rest.contains(|c: char| c.is_ascii_digit()) || rest.contains(" but "))
-}
-
-/// Returns true if the words before an announcement make it a condition: `if the answer is 5`.
-fn is_conditional(before: &str) -> bool {
-    let near = tail(before, LEAD);
-    if RETRACTING.iter().any(|word| near.ends_with(word)) {
-        return true;
-    }
-    CONDITIONS.contains(&word_before(near))
-}
-
-/// Returns the last word of a sentence that says more than `the correct`.
-fn word_before(near: &str) -> &str {
-    let sentence = near.rsplit(['.', '\n', '?', '!', ';', ':']).next().unwrap_or(near);
-    let mut words = sentence
-        .split_whitespace()
-        .rev()
-        .map(|word| word.trim_matches(['*', '"', ',', '(']));
-    let first = words.find(|word| !BEFORE.contains(word) && !word.is_empty());
-    first.unwrap_or_default()
 }

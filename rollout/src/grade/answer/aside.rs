@@ -105,7 +105,10 @@ fn in_brackets(line: &str) -> Option<&str> {
     let before = &line[..at];
     let apart = before.ends_with([' ', '*', '~']) && is_outside(before);
     let content = &inside[at + 1..];
-    (apart && (is_harmless(content) || says_the_same(before, content))).then_some(before)
+    let rejects = content
+        .strip_prefix("not ")
+        .is_some_and(|other| Quantity::read(other).is_some());
+    (apart && (rejects || is_harmless(content) || says_the_same(before, content))).then_some(before)
 }
 
 /// Returns what stands before a clause that says the same in other words.
@@ -181,6 +184,8 @@ mod tests {
     fn an_aside_is_cut_off_if_it_leaves_the_answer_as_it_is() {
         for (line, cut) in [
             ("84 (half of 168)", Some("84")),
+            ("84 (not 168)", Some("84")),
+            ("84 (not in tens)", None),
             ("12 (3 times 4)", Some("12")),
             ("12 (3 + 9)", Some("12")),
             ("12 (3 x 4 = 12)", Some("12")),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::correcting::takes_back;
 use super::denied;
 use super::text::tail;
 
@@ -39,7 +40,8 @@ pub(crate) struct Boxes<'a> {
     pub(crate) last: Option<Boxed<'a>>,
     /// True if there is a complete box, whatever the text says of it.
     pub(crate) any: bool,
-    /// The place of a later box that never ends. Nothing before it is the answer any more.
+    /// The place of a later box that never ends, and that does not begin to repeat the last one.
+    /// Nothing before it is the answer any more.
     pub(crate) cut: Option<usize>,
 }
 
@@ -56,7 +58,10 @@ pub(crate) fn find(text: &str) -> Boxes<'_> {
     }
     drop_denied(text, &mut places);
     let last = places.last().cloned();
-    let after = |cut: &usize| last.as_ref().is_none_or(|last| last.whole.start < *cut);
+    let after = |cut: &usize| {
+        last.as_ref()
+            .is_none_or(|last| last.whole.start < *cut && !repeats(text, last, *cut))
+    };
     let cut = cut.filter(after);
     let last = last.filter(|_| cut.is_none()).map(|last| Boxed {
         content: joined(text, &places),
@@ -100,6 +105,15 @@ fn places(text: &str) -> (Vec<Place>, Option<usize>) {
     }
     let cut = open.iter().rev().find_map(|(_, command)| *command);
     (found, cut)
+}
+
+/// Returns true if the box that never ends begins to repeat a complete one, and nothing between
+/// them gives another value: `\boxed{18} .. \boxed{1`.
+fn repeats(text: &str, last: &Place, cut: usize) -> bool {
+    let begun = text[cut..].split_once('{').map_or("", |(_, begun)| begun.trim_end());
+    let (before, between) = (&text[..last.whole.start], &text[last.whole.end..cut]);
+    let plain = !between.contains(|c: char| c.is_ascii_digit()) && !takes_back(between);
+    text[last.content.clone()].starts_with(begun) && (plain || before.ends_with(between.trim_start()))
 }
 
 /// Returns true if a box shows only where an answer goes: `\boxed{...}`, `\boxed{your answer}`.
@@ -245,11 +259,23 @@ mod tests {
 
     #[test]
     fn a_box_that_is_cut_off_takes_earlier_boxes_back() {
-        for text in ["\\boxed{1} \\boxed{2", "\\boxed{41}. Wait: \\boxed{\\frac{4}{2}"] {
+        for text in [
+            "\\boxed{1} \\boxed{2",
+            "\\boxed{41}. Wait: \\boxed{\\frac{4}{2}",
+            "\\boxed{18}. Wait: \\boxed{",
+            "\\boxed{18}. Then 9 * 3 = 27, so \\boxed{",
+        ] {
             let boxes = find(text);
             assert!(boxes.last.is_none() && boxes.cut.is_some(), "{text}");
         }
         assert!(find("\\boxed{1 \\boxed{2}").cut.is_none());
+        for text in [
+            "\\boxed{18}\n\\boxed{",
+            "\\boxed{18}. So it is \\boxed{1",
+            "9 * 2 = \\boxed{18}\n9 * 2 = \\boxed{18}\n9 * 2 = \\boxed{1",
+        ] {
+            assert_eq!(last(text).as_deref(), Some("18"), "{text}");
+        }
     }
 
     #[test]

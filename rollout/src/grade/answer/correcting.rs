@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::last;
 use crate::grade::normal::minus;
 
 /// Words that take back what stands before them.
@@ -36,11 +37,13 @@ const LINKS: [&str; 8] = [
     "it must be ",
 ];
 /// Retractions that the new answer follows at once.
-const DIRECT: [&str; 7] = [
+const DIRECT: [&str; 9] = [
     "no, ",
     "no wait, ",
     "actually, ",
     "correction: ",
+    "corrected: ",
+    "oops, ",
     "i mean ",
     "i meant ",
     "make that ",
@@ -88,13 +91,37 @@ const VERDICTS: [(&[&str], &[&str]); 2] = [
         &["right", "correct", "the answer", "the correct answer", "valid"],
     ),
 ];
-/// Sentences that take an answer back on their own.
-const CONFESSIONS: [&str; 4] = [
+/// Beginnings of sentences that take back all that stands before them.
+const CONFESSIONS: [&str; 12] = [
     "i made a mistake",
     "i made an error",
     "there is a mistake",
     "there is an error",
+    "i misread",
+    "i misunderstood",
+    "i miscalculated",
+    "i miscounted",
+    "i forgot",
+    "i overlooked",
+    "my mistake",
+    "correction",
 ];
+/// Beginnings of sentences with a second thought.
+const THOUGHTS: [&str; 9] = [
+    "wait",
+    "but wait",
+    "hold on",
+    "actually",
+    "oops",
+    "hmm",
+    "let me recalculate",
+    "let me redo",
+    "let me correct",
+];
+/// Beginnings of a sentence with a result.
+const CONCLUDING: [&str; 6] = ["so ", "so, ", "thus", "hence", "therefore", "it should be"];
+/// Signs that end a sentence.
+const ENDS: [char; 4] = ['.', '!', '?', '\n'];
 /// Most times that each is looked at, from the end.
 const MOST: usize = 64;
 /// Most words of a sentence that is a new answer and nothing else.
@@ -116,21 +143,32 @@ pub(super) fn places(lower: &str) -> Vec<Range<usize>> {
     places.filter(|place| is_answer(&lower[place.end..])).collect()
 }
 
-/// Returns true if a short sentence that rejects an answer stands right behind it.
+/// Returns true if a word of a text takes back what stands before it, or sets something against it.
+pub(super) fn takes_back(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let mut words = lower.split(|c: char| !c.is_alphabetic());
+    words.any(|word| TAKING_BACK.contains(&word) || ["but", "however", "not", "instead"].contains(&word))
+}
+
+/// Returns true if a short sentence that rejects an answer, or a second thought, stands right
+/// behind it.
 pub(super) fn begins_with_verdict(behind: &str) -> bool {
     const NEAR: usize = 96;
     let near = behind[..behind.floor_char_boundary(NEAR)].to_lowercase();
     let signs = |c: char| c.is_whitespace() || "$*_.,!?)]}\\".contains(c);
     let mut rest = near.trim_start_matches(signs);
-    while let Some(behind) = FILLERS.iter().find_map(|word| rest.strip_prefix(word)) {
+    while let Some((word, behind)) = FILLERS.iter().find_map(|word| Some((word, rest.strip_prefix(word)?))) {
         let trimmed = behind.trim_start_matches(|c: char| c.is_whitespace() || ",.!:;…—–-".contains(c));
         if trimmed.len() == behind.len() {
             break;
         }
+        if ["wait", "no", "oops", "actually"].contains(word) {
+            return true;
+        }
         rest = trimmed;
     }
     let ends = |rest: &str| rest.starts_with(['.', '!', ';', '\n']);
-    let verdict = SUBJECTS
+    SUBJECTS
         .iter()
         .filter_map(|subject| rest.strip_prefix(subject))
         .any(|rest| {
@@ -140,12 +178,57 @@ pub(super) fn begins_with_verdict(behind: &str) -> bool {
             verbs
                 .filter_map(|(verb, words)| Some((rest.trim_start().strip_prefix(verb)?.trim_start(), words)))
                 .any(|(rest, words)| words.iter().filter_map(|word| rest.strip_prefix(word)).any(ends))
-        });
-    verdict
-        || CONFESSIONS
-            .iter()
-            .filter_map(|words| rest.strip_prefix(words))
-            .any(ends)
+        })
+}
+
+/// Returns what stands behind the last sentence in which the author confesses an error. What was
+/// marked before it does not count any more.
+pub(in crate::grade) fn after_confession(text: &str) -> &str {
+    let lower = text.to_ascii_lowercase();
+    let places = CONFESSIONS.iter().filter_map(|words| {
+        let found = lower.rmatch_indices(words).take(MOST);
+        found.map(|(at, _)| at).find(|at| is_confession(&lower, *at))
+    });
+    places.max().map_or(text, |at| &text[at..])
+}
+
+/// Returns true if a confession at this place begins a sentence, and is no question.
+fn is_confession(lower: &str, at: usize) -> bool {
+    let mut before = lower[..at].trim_end_matches(|c: char| c.is_whitespace() || ",:;…—–-*(".contains(c));
+    while let Some(rest) = FILLERS.iter().find_map(|word| before.strip_suffix(word)) {
+        let trimmed = rest.trim_end_matches(|c: char| c == ' ' || ",:;…—–-*(".contains(c));
+        if trimmed.ends_with(char::is_alphanumeric) && trimmed.len() == rest.len() {
+            return false;
+        }
+        before = trimmed;
+    }
+    let begins = before.is_empty()
+        || before
+            .trim_end_matches(' ')
+            .ends_with(['.', '!', '?', '\n', '$', '}', ']', ')', '*']);
+    let line = lower[at..].find(ENDS).map_or("", |end| &lower[at + end..]);
+    begins && !line.starts_with('?')
+}
+
+/// Returns the number with which a text ends behind a second thought about an answer, if the last
+/// sentence concludes with it: `But wait, she also bakes. So 9 * 2 = 18.`
+pub(super) fn second_thought(text: &str) -> Option<(usize, &str)> {
+    let lower = text.to_ascii_lowercase();
+    let begins = |at: &usize| {
+        let before = lower[..*at].trim_end_matches([' ', '*', '(']);
+        before.ends_with('\n') || (before.len() < *at && (before.ends_with(ENDS) || before.ends_with(['$', '}', ']'])))
+    };
+    let places = THOUGHTS.iter().filter_map(|words| {
+        let mut found = lower.rmatch_indices(words).take(MOST).map(|(at, _)| at);
+        found.find(begins)
+    });
+    let at = places.max()?;
+    let rest = text[at..].trim_end().trim_end_matches(['.', '!', '*', '$']);
+    let start = [". ", "! ", "\n"].iter().filter_map(|sign| rest.rfind(sign)).max();
+    let last = rest[start.map_or(0, |start| start + 1)..].trim_start_matches([' ', '*']);
+    let begun = last.to_ascii_lowercase();
+    let concludes = CONCLUDING.iter().any(|words| begun.starts_with(words)) || last.contains('=');
+    last::number(last).filter(|_| concludes).map(|number| (at, number))
 }
 
 /// Returns true for a sign that ends a clause.
@@ -172,12 +255,12 @@ fn is_answer(behind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{begins_with_verdict, places};
+    use super::{after_confession, begins_with_verdict, places, second_thought};
 
     #[test]
     fn a_verdict_is_a_short_sentence_behind_an_answer() {
         for text in [
-            "$. Wait, I made a mistake. The correct answer is 20.",
+            "$. Wait, she also bakes. The correct answer is 20.",
             " is wrong. The answer is C.",
             ". This answer is incorrect.",
             ". That's not right.",
@@ -196,6 +279,35 @@ mod tests {
             "",
         ] {
             assert!(!begins_with_verdict(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_confession_takes_back_what_stands_before_it() {
+        for (text, kept) in [
+            ("It is 26. I misread it. So 18.", "I misread it. So 18."),
+            ("\\boxed{26}\n\nWait, I forgot 4.", "I forgot 4."),
+            ("It is 26.\nCorrection: 18", "Correction: 18"),
+            (
+                "It is 26. If I forgot 4, it is 18.",
+                "It is 26. If I forgot 4, it is 18.",
+            ),
+            ("Have I misread it? No, 26.", "Have I misread it? No, 26."),
+        ] {
+            assert_eq!(after_confession(text), kept, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_second_thought_ends_with_a_number() {
+        for (text, number) in [
+            ("It is 26. But wait, she bakes. So 9 * 2 = 18.", Some("18")),
+            ("It is 26. Let me recalculate: 9 * 2 = 18.", Some("18")),
+            ("It is 26.\n\nWait, 9 * 2 is 18. So it's $18.", Some("18")),
+            ("It is 26. Wait, she bakes 4. She likes it.", None),
+            ("She will wait. So 9 * 2 = 18.", None),
+        ] {
+            assert_eq!(second_thought(text).map(|found| found.1), number, "{text}");
         }
     }
 

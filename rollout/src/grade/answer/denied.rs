@@ -1,6 +1,6 @@
 //! Reads denials of the last value of a text: `It isn't 5`, `It is 3, not 5`.
 
-use super::announcing::{ASKING, is_confirmed};
+use super::conditional::{ASKING, is_confirmed};
 use super::text::tail;
 use super::{announced, correcting, last, tidy};
 

@@ -116,6 +116,36 @@ pub(super) fn following(subject: &str, value: &str, behind: &str) -> Following {
     }
 }
 
+/// Returns true if a computation is a step, and the lines behind it compute another result:
+/// `16 - 7 = 9`, and `9 * 2 = 18` behind it. A check gives a number that the computation has
+/// already.
+pub(super) fn is_step(computation: &str, behind: &str) -> bool {
+    let mark = |c: char| c.is_whitespace() || ".。*_!-•#".contains(c);
+    let same = !behind.trim_start_matches(['.', '*', '_', ' ', '$']).starts_with("\n\n");
+    let rest = behind.trim_start_matches(mark);
+    let paragraph = rest.split("\n\n").next().unwrap_or(rest);
+    let sentences = paragraph.split('\n').flat_map(|line| line.split(". "));
+    let Some(last) = sentences.filter(|sentence| sentence.contains('=')).last() else {
+        return false;
+    };
+    let name = |text: &str| {
+        let name = text.split('=').next().unwrap_or(text);
+        name.chars().filter(|c| c.is_alphanumeric()).count() == 1
+    };
+    let numbers = |text: &str| {
+        let split = text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','));
+        split
+            .map(last_digits)
+            .filter(|digits| !digits.is_empty())
+            .collect::<Vec<_>>()
+    };
+    let result = last_digits(last);
+    let known = numbers(computation);
+    let both = computation.contains('=') && computation.contains(|c: char| c.is_ascii_digit());
+    let plain = !computation.contains('\\') && !name(computation);
+    both && plain && same && !is_remark(rest) && !result.is_empty() && !known.contains(&result)
+}
+
 /// Returns true if a text only explains the answer before it.
 fn is_remark(text: &str) -> bool {
     let head = &text[..text.floor_char_boundary(32)].to_lowercase();
@@ -168,7 +198,7 @@ fn concludes(sentence: &str) -> bool {
 }
 
 /// Returns the digits of the last number of a text.
-fn last_digits(text: &str) -> String {
+pub(super) fn last_digits(text: &str) -> String {
     let within = |c: char| c.is_ascii_digit() || c == '.' || c == ',';
     let text = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let start = text.trim_end_matches(within).len();
@@ -177,7 +207,24 @@ fn last_digits(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Following, following};
+    use super::{Following, following, is_step};
+
+    #[test]
+    fn a_computation_before_another_is_a_step() {
+        for (computation, behind, step) in [
+            ("16 - 3 - 4 = 9", "\n9 * 2 = 18", true),
+            ("16 - 3 - 4 = 9 eggs", ". 9 x 2 = 18.", true),
+            ("Eggs = 16", "\nUsed = 7\nMoney = $18 per day.", true),
+            ("9 * 2 = 18", "\nCheck: 18 / 3 = 6", false),
+            ("9 * 2 = 18", "\n18 / 2 = 9", false),
+            ("9 * 2 = 18", "\n\nThere: 4 * 4 = 16", false),
+            ("x = 2", "\ny = 3", false),
+            ("- $x = 2$", "\n- $x = 3$", false),
+            ("18", "\n9 * 4 = 36", false),
+        ] {
+            assert_eq!(is_step(computation, behind), step, "{computation}{behind}");
+        }
+    }
 
     #[test]
     fn numbers_behind_a_value_may_replace_it() {

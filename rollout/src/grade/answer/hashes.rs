@@ -1,23 +1,73 @@
 //! Reads the lines behind `####`, with which answers of GSM8K end.
 
+use super::steps;
 use crate::grade::normal::setting::unset;
 
 /// The most lines that are looked at.
 const MOST: usize = 32;
 
-/// Returns the lines behind `####` that do not begin like a heading, the last first.
+/// Returns the lines behind `####` that are no headings, the last first.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let found = text.rmatch_indices("####").take(MOST);
-    let lines = found.filter_map(|(at, _)| text[at..].trim_start_matches('#').lines().next());
-    lines
+    let lines: Vec<&str> = found
+        .filter_map(|(at, _)| text[at..].trim_start_matches('#').lines().next())
         .map(str::trim)
-        .filter(|line| !line.is_empty() && !is_heading(line))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let counted = are_counted(text, &lines);
+    let kept = lines
+        .into_iter()
+        .filter(move |line| !counted && !is_heading(text, line));
+    kept.collect::<Vec<_>>().into_iter()
 }
 
-/// Returns true if a line begins with a word: `#### Step 2`.
-fn is_heading(line: &str) -> bool {
+/// Returns true if the lines only count the parts of a text: 1, 2 and so on, with words below the
+/// last. The lines are in reverse order.
+fn are_counted(text: &str, lines: &[&str]) -> bool {
+    let mut counted = lines.iter().rev().zip(1..);
+    lines.len() > 1 && counted.all(|(line, number)| *line == number.to_string()) && !ends(text, lines[0])
+}
+
+/// Returns true if nothing stands below a line of a text.
+fn ends(text: &str, line: &str) -> bool {
+    let end = line.as_ptr().addr() - text.as_ptr().addr() + line.len();
+    text[end..].trim().is_empty()
+}
+
+/// Returns true if a line begins with a word, or with a number of several: `#### Step 2`,
+/// `#### 2. Money`.
+fn is_heading(text: &str, line: &str) -> bool {
+    if let Some(("", number, rest)) = steps::numbered(line)
+        && rest.contains(char::is_alphanumeric)
+        && (rest.contains(char::is_alphabetic) || line.starts_with('('))
+    {
+        let end = line.as_ptr().addr() - text.as_ptr().addr();
+        return !ends(text, line) || steps::stands(&text[..end], "", number.wrapping_sub(1));
+    }
     let word: String = unset(line).chars().take_while(|c| c.is_alphabetic()).collect();
     // Codes of currencies are short and in capitals.
     let code = word.chars().all(char::is_uppercase) || ["Rs", "Rp", "kr"].contains(&word.as_str());
     word.chars().count() > 1 && !(code && word.chars().count() <= 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines;
+
+    #[test]
+    fn headings_are_no_answers() {
+        for (text, kept) in [
+            ("#### 18", vec!["18"]),
+            ("#### 1. Eggs\n9\n#### 2. Money\n18", vec![]),
+            ("#### 1. Eggs\n9\n#### 2. Money", vec![]),
+            ("#### (1) 16 - 7\n9\n#### (2) 9 * 2\n18", vec![]),
+            ("#### 1\n16 - 7 = 9\n#### 2\n9 * 2 = 18", vec![]),
+            ("#### 1\n#### 2", vec!["2", "1"]),
+            ("#### Step 2\n#### 18 eggs", vec!["18 eggs"]),
+            ("#### 18. Well done!", vec!["18. Well done!"]),
+            ("#### USD 18", vec!["USD 18"]),
+        ] {
+            assert_eq!(lines(text).collect::<Vec<_>>(), kept, "{text}");
+        }
+    }
 }

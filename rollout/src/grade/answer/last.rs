@@ -1,14 +1,17 @@
 //! Reads the last value of a text without an announcement.
 
-use super::delimited;
 use super::spaced::{self, VARIABLES};
 use super::text::LONGEST_ANSWER;
+use super::{delimited, steps};
 use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::{minus, vulgar};
 
 /// Signs of formulas outside ASCII, in addition to the signs for a minus.
 const SIGNS: &str = "√∛πθ∞×·⋅÷±°≤≥⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉€£₹";
+
+/// Most lines that begin steps without ending them.
+const MOST_STEPS: usize = 8;
 
 /// Returns the last delimited formula, or the last number after it. A number inside a formula does
 /// not count.
@@ -31,6 +34,60 @@ pub(crate) fn line(text: &str) -> Option<&str> {
     (!line.is_empty() && line.len() <= LONGEST_ANSWER && !sum).then_some(line)
 }
 
+/// Words that multiply the number before them.
+const SCALES: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion", "dozen"];
+/// Beginnings of lines behind a solution that are no answer.
+const CLOSINGS: [&str; 12] = [
+    "hope ",
+    "thank",
+    "good luck",
+    "happy ",
+    "any ",
+    "does ",
+    "qed",
+    "q.e.d",
+    "the end",
+    "end of",
+    "solution complete",
+    "references",
+];
+
+/// Returns a text without a last line that only takes leave: `Hope this helps!`
+pub(crate) fn before_closing(text: &str) -> &str {
+    let kept = text.trim_end();
+    let Some((before, line)) = kept.rsplit_once('\n') else {
+        return text;
+    };
+    let plain = line.trim_matches(['*', '#', ' ', '_']).to_lowercase();
+    let shouted = plain.ends_with('!') && plain.contains(' ') && !plain.starts_with("no");
+    let closing = shouted || CLOSINGS.iter().any(|words| plain.starts_with(words));
+    let digit = |text: &str| text.contains(|c: char| c.is_ascii_digit());
+    let solved = before.trim_end().rsplit("\n\n").next().is_some_and(digit);
+    if closing && solved && !digit(line) && !line.contains(['\\', '$']) {
+        before
+    } else {
+        text
+    }
+}
+
+/// Returns a text without the lines at its end that only begin another step: `Step 3:`, `3.`.
+pub(crate) fn before_step(text: &str) -> &str {
+    let (mut text, mut next) = (text, None);
+    for _ in 0..MOST_STEPS {
+        let kept = text.trim_end();
+        let start = kept.rfind('\n').map_or(0, |at| at + 1);
+        let Some((name, number)) = steps::begun(&kept[start..]) else {
+            return text;
+        };
+        let follows = || next == Some(number + 1) || steps::stands(&kept[..start], name, number.wrapping_sub(1));
+        if (start == 0 && next.is_none()) || !(steps::is_section(name) || follows()) {
+            return text;
+        }
+        (text, next) = (&kept[..start], Some(number));
+    }
+    text
+}
+
 /// Returns the last number or fraction of a text, with its sign.
 pub(crate) fn number(text: &str) -> Option<&str> {
     let bytes = text.as_bytes();
@@ -43,6 +100,32 @@ pub(crate) fn number(text: &str) -> Option<&str> {
     let start = if point { start } else { digit };
     let negative = minus::before(&text[..start]).filter(|before| !ends_with_operand(before));
     Some(&text[negative.map_or(start, str::len)..end])
+}
+
+/// Returns a number with the word that multiplies it, or with the whole number before its fraction:
+/// the `5 million` and the `2 1/2` of a sentence.
+pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
+    let start = number.as_ptr().addr() - text.as_ptr().addr();
+    let (before, behind) = (&text[..start], &text[start + number.len()..]);
+    let word = behind.strip_prefix(' ').unwrap_or_default();
+    let word = word.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    if SCALES.contains(&word) {
+        return &text[start..start + number.len() + 1 + word.len()];
+    }
+    let whole = before.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ');
+    let mixed = before[whole.len()..].trim_start();
+    let digits = mixed.trim_end();
+    let free = whole.is_empty() || whole.ends_with(char::is_whitespace) || before[whole.len()..].starts_with(' ');
+    let fraction = number
+        .split_once('/')
+        .is_some_and(|(above, below)| above.len() <= 2 && below.len() <= 2);
+    let single = digits.len() < mixed.len() && digits.len() <= 3 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let joined = free && fraction && single && !digits.is_empty();
+    if joined {
+        &text[start - mixed.len()..start + number.len()]
+    } else {
+        number
+    }
 }
 
 /// Returns true if a text ends with a bracket, a digit or a letter. After it, a minus is an
@@ -177,6 +260,39 @@ mod tests {
             ("so it is –\\frac{3}{4}", "–\\frac{3}{4}"),
         ] {
             assert_eq!(value(text), Some(last), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_has_its_scale_and_its_fraction() {
+        for (text, whole) in [
+            ("There are 5 million people.", "5 million"),
+            ("It takes 2 1/2 hours.", "2 1/2"),
+            ("There are 5 millions.", "5"),
+            ("It is 1/2.", "1/2"),
+            ("on 3/4 and 1/2", "1/2"),
+            ("It costs $5.", "5"),
+        ] {
+            assert_eq!(whole_number(text, number(text).unwrap()), whole, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_last_line_may_take_leave_or_begin_a_step() {
+        for (text, kept) in [
+            ("It is 18.\n\nHope this helps!", "It is 18.\n"),
+            ("It is 18.\n\nQ.E.D.", "It is 18.\n"),
+            ("It is 18.\n\nYes!", "It is 18.\n\nYes!"),
+            ("It is so.\n\nHappy number", "It is so.\n\nHappy number"),
+        ] {
+            assert_eq!(before_closing(text), kept, "{text}");
+        }
+        for (text, kept) in [
+            ("1. Eggs\n2. It is 18.\n3. So", "1. Eggs\n2. It is 18."),
+            ("2. Eggs\n4. Money", "2. Eggs\n4. Money"),
+            ("1. Eggs\n2. Money\n3.", ""),
+        ] {
+            assert_eq!(before_step(text).trim(), kept, "{text}");
         }
     }
 

@@ -7,7 +7,8 @@ pub(super) mod announced;
 pub(super) mod announcing;
 pub(super) mod aside;
 pub(super) mod boxed;
-mod correcting;
+pub(super) mod conditional;
+pub(super) mod correcting;
 mod delimited;
 pub(super) mod denied;
 mod following;
@@ -18,10 +19,13 @@ mod phrase;
 pub(super) mod prose;
 mod sentence;
 mod spaced;
+mod steps;
 mod tags;
 mod text;
 pub(super) mod tidy;
+pub(super) mod turn;
 pub(super) mod undecided;
+pub(super) mod unmarked;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -63,18 +67,35 @@ pub(super) struct Candidate<'a> {
 }
 
 /// The marked answers of a text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Marks<'a> {
     /// In the order in which they are trusted.
     pub(super) candidates: Vec<Candidate<'a>>,
     /// True if a box or a tag is there, whatever it holds, or an announcement that is a step of a
     /// solution. Then the last value of the text is not the answer.
     pub(super) closed: bool,
+    /// True if no other mark stands behind the last line with `####`.
+    pub(super) hashes_end: bool,
 }
 
 /// Returns the marked answers of a text: the box or the tag, whichever ends later, then the other,
-/// then announcements from the last to the first, then lines behind `####`.
+/// then announcements from the last to the first, then lines behind `####`. Such a line at the end
+/// of the text comes before announcements. A second thought behind them, with another result, takes
+/// all of them back.
 pub(super) fn marks(text: &str) -> Marks<'_> {
+    let found = all_marks(text);
+    let replaced = found.candidates.first().is_some_and(|candidate| {
+        let plain = !candidate.text.contains(['\\', '^', '/', '=']);
+        correcting::second_thought(text).is_some_and(|(at, number)| {
+            let other = following::last_digits(&candidate.text) != following::last_digits(number);
+            plain && other && all_marks(&text[at..]).candidates.is_empty()
+        })
+    });
+    if replaced { Marks::default() } else { found }
+}
+
+/// Returns the marks of a text, whatever is said behind them without a mark.
+fn all_marks(text: &str) -> Marks<'_> {
     let boxes = boxed::find(text);
     // Behind a box that was cut off, only what stands below its line counts.
     let open = boxes.cut.map(|cut| {
@@ -88,6 +109,11 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
     };
     let tag = tags::last_answer(text).filter(stays);
     let closed = tag.is_some() || boxes.any || open.is_some();
+    let ends = [
+        tag.as_ref().map(|tag| tag.end),
+        boxes.last.as_ref().map(|boxed| boxed.end),
+    ];
+    let boxed_end = ends.into_iter().flatten().max().unwrap_or(0);
     let mut candidates = Vec::new();
     let tag_first = match (&tag, &boxes.last) {
         // A box inside the tag is the answer, and what stands around it is not.
@@ -101,17 +127,45 @@ pub(super) fn marks(text: &str) -> Marks<'_> {
         inside(place, content, &mut candidates);
     }
     let (announced, open) = announced::found(text);
-    let announced = announced.into_iter().map(|line| (Place::Announced, line));
-    let stays = |line: &&str| !denied::is_taken_back(&text[line.as_ptr().addr() - text.as_ptr().addr() + line.len()..]);
-    let hashes = hashes::lines(text).filter(stays).map(|line| (Place::Hashes, line));
-    candidates.extend(announced.chain(hashes).map(|(place, line)| Candidate {
-        place,
-        text: Cow::Borrowed(line),
-    }));
+    let end = |line: &str| line.as_ptr().addr() - text.as_ptr().addr() + line.len();
+    let stays = |line: &&str| !denied::is_taken_back(&text[end(line)..]);
+    let announced = without_begun(text, announced);
+    let hashes = without_begun(text, hashes::lines(text).filter(stays).collect());
+    let marked = boxed_end.max(announced.first().map_or(0, |line| end(line)));
+    let last = hashes.first().map_or(0, |line| end(line));
+    let ends = last > 0 && text[last..].trim().is_empty();
+    let (first, others) = hashes.split_at(usize::from(ends));
+    let places = [
+        (Place::Hashes, first),
+        (Place::Announced, &announced),
+        (Place::Hashes, others),
+    ];
+    for (place, lines) in places {
+        candidates.extend(lines.iter().map(|line| Candidate {
+            place,
+            text: Cow::Borrowed(*line),
+        }));
+    }
     Marks {
         candidates,
         closed: closed || open,
+        hashes_end: last > marked,
     }
+}
+
+/// Removes the last of several lines if it was cut off where it repeats the two before it: the `1`
+/// of `#### 18`, `#### 18`, `#### 1`. The last stands first.
+fn without_begun<'a>(text: &str, mut lines: Vec<&'a str>) -> Vec<&'a str> {
+    if let [last, before, first, ..] = lines[..]
+        && before == first
+        && before
+            .strip_prefix(last)
+            .is_some_and(|rest| rest.starts_with(char::is_alphanumeric))
+        && text.ends_with(last)
+    {
+        lines.remove(0);
+    }
+    lines
 }
 
 /// Adds what a mark holds: an announcement inside it, then all of it.
@@ -129,6 +183,16 @@ fn inside<'a>(place: Place, content: Cow<'a, str>, candidates: &mut Vec<Candidat
             text: Cow::Owned(line.to_owned()),
         });
     }
+    // A box may hold a sentence: `\boxed{\text{She makes \$18 a day}}`.
+    let plain = tidy::untypeset(inner).filter(|plain| place == Place::Boxed && undecided::is_decided(plain));
+    let value = plain
+        .as_deref()
+        .and_then(|plain| sentence::value(plain.trim_end_matches('.')));
+    let number = value.and_then(|value| prose::without_prose(value).or(Some(value)));
+    candidates.extend(number.map(|number| Candidate {
+        place,
+        text: Cow::Owned(number.to_owned()),
+    }));
     candidates.push(Candidate { place, text: content });
 }
 

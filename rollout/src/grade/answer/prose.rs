@@ -20,6 +20,21 @@ pub(crate) fn without_prose(line: &str) -> Option<&str> {
     without_words(line)
 }
 
+/// Returns an amount without the time or the thing that it is for: the `$18` of `$18/day`, and of
+/// `**18** per day`.
+pub(crate) fn without_rate(line: &str) -> Option<&str> {
+    let line = line.trim_end_matches(['.', ' ', '*']);
+    let word = |unit: &&str| unit.len() > 2 && unit.bytes().all(|byte| byte.is_ascii_lowercase());
+    let rates = [" per ", " a ", " each ", "/"].iter();
+    let amount = rates
+        .filter_map(|sign| line.split_once(sign).filter(|(_, unit)| word(unit)))
+        .next()?
+        .0;
+    let number = amount.trim_matches(['*', '$', '\\', ' ']);
+    let plain = |byte: u8| byte.is_ascii_digit() || [b',', b'.'].contains(&byte);
+    (!number.is_empty() && number.bytes().all(plain)).then(|| amount.trim_matches('*'))
+}
+
 /// Returns a formula without the words that directly follow it.
 fn without_words(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
@@ -80,7 +95,21 @@ fn without_last_words(mut line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::without_prose;
+    use super::{without_prose, without_rate};
+
+    #[test]
+    fn an_amount_may_be_for_each_of_some_things() {
+        for (line, amount) in [
+            ("$18/day", Some("$18")),
+            ("**$18** per day", Some("$18")),
+            ("18** a week", Some("18")),
+            ("18/x", None),
+            ("x per day", None),
+            ("18 per 9 eggs", None),
+        ] {
+            assert_eq!(without_rate(line), amount, "{line}");
+        }
+    }
 
     #[test]
     fn an_announced_answer_is_read_without_prose() {

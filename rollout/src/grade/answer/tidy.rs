@@ -67,6 +67,49 @@ fn struck(before: &str, behind: &str) -> Option<usize> {
     (free && ends && plain && tight).then_some(inside.len())
 }
 
+/// Tags that only set words apart.
+const SETTING: [&str; 10] = ["b", "i", "u", "p", "em", "strong", "code", "span", "div", "mark"];
+
+/// Returns a text without tags of HTML: the `18` of `<b>18</b>`. A tag that is never closed may be
+/// an inequality.
+pub(in crate::grade) fn without_html(text: Cow<'_, str>) -> Cow<'_, str> {
+    if !text.contains("</") {
+        return text;
+    }
+    SETTING.iter().fold(text, |text, name| {
+        let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+        if text.contains(&open) && text.contains(&close) {
+            Cow::Owned(text.replace(&open, "").replace(&close, ""))
+        } else {
+            text
+        }
+    })
+}
+
+/// Returns the words of a formula that is a sentence, without its typesetting: `She makes $18` for
+/// `\text{She makes \$18}`. Returns `None` if other commands stand in it.
+pub(super) fn untypeset(formula: &str) -> Option<String> {
+    let plain = formula
+        .replace("\\text{", "")
+        .replace("\\mbox{", "")
+        .replace("\\$", "$");
+    let plain = plain.replace(['}', '~'], " ").replace("\\ ", " ");
+    let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!plain.contains(['\\', '{', '=', '^'])).then_some(plain)
+}
+
+/// Removes the sign of a list with one item from a line: the `18` of `- 18`.
+pub(super) fn without_bullet(text: &str) -> &str {
+    let item = ["- ", "– ", "— ", "• "]
+        .iter()
+        .find_map(|sign| Some((*sign, text.strip_prefix(*sign)?)));
+    let single = item.filter(|(sign, item)| {
+        let mut below = item.lines().skip(1).map(str::trim_start);
+        !below.any(|line| line.starts_with(sign))
+    });
+    single.map_or(text, |(_, item)| item.trim_start_matches([' ', '*', '_']))
+}
+
 /// Signs that mark the answer before them as wrong.
 const CROSSES: [char; 6] = ['❌', '❎', '✗', '✘', '✕', '✖'];
 
@@ -85,7 +128,26 @@ pub(super) fn is_emoji(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{unstruck, without_tokens};
+    use std::borrow::Cow;
+
+    use super::{unstruck, untypeset, without_html, without_tokens};
+
+    #[test]
+    fn typesetting_is_removed_from_words() {
+        for (text, plain) in [
+            ("<b>18</b>", "18"),
+            ("<p>It is <strong>$18</strong>.</p>", "It is $18."),
+            ("a<b>c", "a<b>c"),
+            ("<answer>18</answer>", "<answer>18</answer>"),
+        ] {
+            assert_eq!(without_html(Cow::Borrowed(text)), plain, "{text}");
+        }
+        assert_eq!(
+            untypeset("\\text{She has } 18 \\text{ eggs}").as_deref(),
+            Some("She has 18 eggs")
+        );
+        assert_eq!(untypeset("\\frac{1}{2}"), None);
+    }
 
     #[test]
     fn tokens_at_the_end_are_removed() {

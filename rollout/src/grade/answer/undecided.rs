@@ -6,9 +6,9 @@ use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::scale::changes;
 
 /// Words that change or join the numbers after them.
-const BEGINNINGS: [&str; 13] = [
-    "minus", "between", "either", "neither", "none", "half", "twice", "double", "triple", "thrice", "maybe", "perhaps",
-    "possibly",
+const BEGINNINGS: [&str; 14] = [
+    "from", "minus", "between", "either", "neither", "none", "half", "twice", "double", "triple", "thrice", "maybe",
+    "perhaps", "possibly",
 ];
 /// Words and signs after which another value is the answer.
 const GOING_ON: [&str; 18] = [
@@ -31,6 +31,38 @@ const GOING_ON: [&str; 18] = [
     "rounds",
     "about",
 ];
+/// Words before a result.
+const RESULTS: [&str; 14] = [
+    "so",
+    "thus",
+    "hence",
+    "therefore",
+    "total",
+    "makes",
+    "make",
+    "gives",
+    "give",
+    "leaves",
+    "is",
+    "are",
+    "equals",
+    "result",
+];
+/// Words of a computation, and of an answer that is none.
+const OPERATIONS: [&str; 12] = [
+    "root",
+    "third",
+    "quarter",
+    "fifth",
+    "from",
+    "or",
+    "if",
+    "otherwise",
+    "cannot",
+    "except",
+    "squared",
+    "cubed",
+];
 /// Signs with which a value begins that is no number.
 const SIGNS: &str = "±√∛<>≤≥\\";
 /// Words between `or` and its number.
@@ -41,6 +73,32 @@ const DOUBTS: [&str; 4] = ["maybe", "perhaps", "possibly", "even"];
 /// as a number.
 pub(crate) fn ends_undecided(text: &str, candidates: &[Candidate<'_>]) -> bool {
     is_alternative(text) || announces_another(text, candidates)
+}
+
+/// Returns true if a text in words says that its last number is a value: the only number, or one
+/// behind a word with a result. `5 squared` and `3 or 5` do not.
+pub(crate) fn is_decided(text: &str) -> bool {
+    let Some(number) = last::number(text) else { return false };
+    let at = number.as_ptr().addr() - text.as_ptr().addr();
+    let (before, behind) = (&text[..at], &text[at + number.len()..]);
+    let earlier = before.rfind(|c: char| c.is_ascii_digit()).map_or(0, |at| at + 1);
+    let several = earlier > 0;
+    let between = before[earlier..].to_lowercase();
+    let words = |text: &str| {
+        let words = text.split(|c: char| !c.is_alphabetic()).map(str::to_owned);
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
+    };
+    let result = between.contains(['=', '≈']) || words(&between).iter().any(|word| RESULTS.contains(&word.as_str()));
+    let operand = before.trim_end_matches('$').trim_end();
+    let operand = operand.strip_suffix("**").unwrap_or(operand);
+    let sign = |c: char| "+*/×÷^±√{:".contains(c) || (!several && minus::is_sign(c));
+    let computes = |word: &String| BEGINNINGS.contains(&word.as_str()) || OPERATIONS.contains(&word.as_str());
+    let changing = |word: &String| computes(word) || (changes(word) && word != "and");
+    let changed = words(&between).iter().any(computes) || words(&behind.to_lowercase()).iter().any(changing);
+    let mut divisor = behind.strip_prefix('/').unwrap_or_default().chars();
+    let divided = divisor.next().is_some_and(char::is_alphabetic) && !divisor.next().is_some_and(char::is_alphabetic);
+    let factor = divided || behind.starts_with(|c: char| c.is_ascii_alphabetic() || "√\\^".contains(c));
+    (!several || result) && !operand.ends_with(sign) && !factor && !changed
 }
 
 /// Returns true if an announcement that is another value holds the last number of a text.
@@ -54,7 +112,7 @@ pub(crate) fn announces_another(text: &str, candidates: &[Candidate<'_>]) -> boo
     };
     announced
         .into_iter()
-        .any(|said| is_other(&said.text) && at_end(&said.text))
+        .any(|said| (is_other(&said.text) || is_formula(&said.text)) && at_end(&said.text))
 }
 
 /// Returns true for a value that goes on to no other value: `12x`, `18 or 20`, `9 * 2 = 19`.
@@ -98,6 +156,14 @@ fn is_other(text: &str) -> bool {
     };
     let wrong = words.any(|word| ["wrong", "incorrect"].contains(&word));
     (!goes_on || wrong) && (another || (number && changed))
+}
+
+/// Returns true for words with one number that compute another: `x + 5`, `a third of 18`.
+fn is_formula(text: &str) -> bool {
+    let digits = text
+        .split(|c| !is_digit(c))
+        .filter(|digits| digits.contains(|c: char| c.is_ascii_digit()));
+    digits.count() == 1 && !is_decided(text)
 }
 
 /// Returns true if a number at the beginning of a text is a fraction or multiplies a name: `1/12`,
@@ -150,7 +216,38 @@ fn value(number: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_alternative, is_other};
+    use super::{is_alternative, is_decided, is_other};
+
+    #[test]
+    fn words_may_decide_for_their_last_number() {
+        for text in [
+            "She makes 18 dollars",
+            "She has 3 boxes of stock, so 12 pens",
+            "3 * 4 = 12 pens",
+            "It is -5",
+            "18 each day",
+        ] {
+            assert!(is_decided(text), "{text}");
+        }
+        for text in [
+            "3 or 5",
+            "from 3 to 5",
+            "the square root of 5",
+            "5 squared",
+            "x + 5",
+            "5x",
+            "5/x",
+            "5, 3",
+            "5 weeks and 3 days",
+            "5 is wrong",
+            "±5",
+            "1 in 6",
+            "half of 16",
+            "none",
+        ] {
+            assert!(!is_decided(text), "{text}");
+        }
+    }
 
     #[test]
     fn another_value_than_a_number_is_the_answer() {

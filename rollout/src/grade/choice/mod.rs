@@ -1,13 +1,17 @@
 //! The grader `choice`: the letter that an answer chooses.
 
+mod bracketed;
+mod labelled;
 mod letter;
 mod statement;
 
 use serde_json::Value;
 
-use self::letter::{Chosen, LETTERS, is_one_of_several};
-use super::answer::announcing::{RETRACTING, places, places_of};
-use super::answer::{Place, denied, marks};
+use self::bracketed::{bracketed, is_bracketed};
+use self::letter::{Chosen, LETTERS};
+use super::answer::announcing::{places, places_of};
+use super::answer::conditional::RETRACTING;
+use super::answer::{Place, marks};
 use super::label;
 use super::normal::wide::narrow;
 
@@ -27,6 +31,23 @@ const NOUNS: [&str; 11] = [
 ];
 /// Chinese verbs with which a letter is chosen.
 const CHOOSING: [&str; 4] = ["选择", "选", "選擇", "選"];
+/// Words of a line that does not choose its letter.
+const DENYING: [&str; 12] = [
+    "wrong",
+    "incorrect",
+    "false",
+    "not",
+    "no",
+    "fails",
+    "is",
+    "eliminated",
+    "out",
+    "or",
+    "invalid",
+    "impossible",
+];
+/// Most words of a first line that is a choice.
+const MOST_WORDS: usize = 8;
 /// Most announcements that are looked at.
 const MOST: usize = 256;
 
@@ -152,22 +173,40 @@ fn last_line(text: &str) -> Chosen {
     let bare = line.trim_matches(signs);
     let named = bare.rsplit(' ').next().unwrap_or(bare).trim_matches(signs);
     let short = line.split_whitespace().count() <= 3 && named.chars().count() == 1;
-    if short || is_last_paragraph(text) {
+    let several = line
+        .match_indices('(')
+        .filter(|(at, _)| is_bracketed(line.as_bytes(), *at))
+        .nth(1);
+    if short || (is_last_paragraph(text) && several.is_none()) {
         letter::alone(line)
     } else {
         Chosen::Nothing
     }
 }
 
-/// Returns the letter that is all of the first line, before its reasons. Returns nothing if another
-/// line is another letter.
+/// Returns the letter of the first line, before its reasons: all of the line, or with its choice
+/// above an empty line. Returns nothing at the beginning of a list, or if another line is another
+/// letter.
 fn first_line(text: &str) -> Chosen {
-    let Some((line, _)) = text.trim_start().split_once('\n') else {
+    let Some((line, below)) = text.trim_start().split_once('\n') else {
         return Chosen::Nothing;
     };
     let letters = line.chars().filter(|c| c.is_alphanumeric()).count();
-    if letters == 1 {
-        whole(text.trim_start())
+    if letters == 1 && whole(text.trim_start()).is_something() {
+        return whole(text.trim_start());
+    }
+    let found = letter::alone(line.trim_start_matches(['#', '>', ' ']));
+    let apart = letters == 1 || below.starts_with(['\n', '\r']);
+    let list = found == Chosen::Letter('A') && below.lines().any(|line| letter::alone(line) == Chosen::Letter('B'));
+    let bare = below
+        .lines()
+        .any(|line| line.chars().filter(|c| c.is_alphanumeric()).count() == 1);
+    let few = line.split_whitespace().nth(MOST_WORDS).is_none() && !line.contains(['?', '=']);
+    let denied = line
+        .split(|c: char| !c.is_alphabetic())
+        .any(|word| DENYING.contains(&word.to_lowercase().as_str()));
+    if apart && few && !list && !bare && !denied {
+        found
     } else {
         Chosen::Nothing
     }
@@ -181,30 +220,6 @@ fn is_last_paragraph(text: &str) -> bool {
     let before = lines.find(|line| !line.trim().is_empty()).unwrap_or_default();
     let item = before.trim_start_matches(['#', '>', ' ', '(']);
     apart && !(item.starts_with(|c| LETTERS.contains(&c)) && item[1..].starts_with([')', '.', ':']))
-}
-
-/// Returns the last letter in brackets. None of several joined ones is chosen, nor one that is
-/// denied.
-fn bracketed(text: &str) -> Chosen {
-    let bytes = text.as_bytes();
-    let within = |at: &usize| {
-        let call = *at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'\\');
-        let letter = char::from(bytes[at + 1].to_ascii_uppercase());
-        bytes[*at] == b'(' && bytes[at + 2] == b')' && LETTERS.contains(&letter) && !call
-    };
-    let mut places = (0..bytes.len().saturating_sub(2)).rev().filter(within);
-    let Some(last) = places.next().filter(|last| !denied::is_denied(&text[..*last])) else {
-        return Chosen::Nothing;
-    };
-    let letter = |at: usize| char::from(bytes[at + 1].to_ascii_uppercase());
-    match places.next() {
-        Some(before)
-            if letter(before) != letter(last) && last - before < 12 && is_one_of_several(&text[before + 3..]) =>
-        {
-            Chosen::Several
-        }
-        _ => Chosen::Letter(letter(last)),
-    }
 }
 
 /// Returns the letter with which the text begins, unless the text is a list of choices.

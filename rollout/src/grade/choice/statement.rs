@@ -1,14 +1,16 @@
 //! Reads sentences that choose a letter without naming an answer: `C is correct`, `I choose C`.
 
+use super::labelled::{is_behind_its_value, is_labelled, is_right_in_chinese};
 use super::letter::{LETTERS, is_one_of_several};
+use crate::grade::normal::wide::is_han;
 
 /// How much of a text around a letter is read, in bytes.
-const NEAR: usize = 48;
+pub(super) const NEAR: usize = 48;
 
 /// Most letters that are looked at, from the end.
 const MOST: usize = 256;
 
-const CHOOSING: [&str; 17] = [
+const CHOOSING: [&str; 25] = [
     "choose",
     "pick",
     "select",
@@ -26,9 +28,17 @@ const CHOOSING: [&str; 17] = [
     "it has to be",
     "no, it is",
     "no, it's",
+    "it should be",
+    "it would be",
+    "that would be",
+    "i think",
+    "i guess",
+    "i'd guess",
+    "best guess is",
+    "confident that it's",
 ];
 /// Verbs that also report steps on the way: a letter that stands alone comes first.
-const REMAINING: [&str; 9] = [
+const REMAINING: [&str; 16] = [
     "would say",
     "leaves",
     "leaves only",
@@ -38,6 +48,13 @@ const REMAINING: [&str; 9] = [
     "matches",
     "corresponds to",
     "which is",
+    "this is",
+    "this means",
+    "suggests",
+    "points to",
+    "leads to",
+    "leads us to",
+    "consistent with",
 ];
 const NEGATIONS: [&str; 8] = ["not", "n't", "n’t", "never", "cannot", "wouldn't", "no", "neither"];
 /// Words between a verb and its letter.
@@ -178,6 +195,9 @@ pub(super) fn last(text: &str) -> Option<char> {
             is_made,
             is_named,
             is_contrasted,
+            is_labelled,
+            is_behind_its_value,
+            is_right_in_chinese,
         ],
     )
 }
@@ -196,7 +216,7 @@ fn last_by(text: &str, ways: &[Way]) -> Option<char> {
     let alone = found.filter(|(at, c)| {
         let before = text[..*at].chars().next_back();
         let after = text[at + c.len_utf8()..].chars().next();
-        let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '^');
+        let part = |c: Option<char>| c.is_some_and(|c| (c.is_alphanumeric() && !is_han(c)) || c == '_' || c == '^');
         !part(before) && !part(after)
     });
     alone.take(MOST).find_map(|(at, letter)| {
@@ -212,7 +232,7 @@ fn last_by(text: &str, ways: &[Way]) -> Option<char> {
 }
 
 /// Removes the signs set around a letter.
-fn unset(after: &str) -> &str {
+pub(super) fn unset(after: &str) -> &str {
     after.trim_start_matches([')', ']', '*', '_', '"', '\'', '$', '}', '”'])
 }
 
@@ -266,7 +286,7 @@ fn sentence(text: &str) -> &str {
     text.split(['.', '\n', '!', '?', ';']).next().unwrap_or(text)
 }
 
-fn is_positive(words: &str) -> bool {
+pub(super) fn is_positive(words: &str) -> bool {
     !words
         .split_whitespace()
         .any(|word| NEGATIVE.iter().any(|negative| word.ends_with(negative)))

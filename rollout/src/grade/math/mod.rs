@@ -47,7 +47,7 @@ use self::expr::Expr;
 pub(super) use self::quantity::{Quantity, whole};
 use super::answer::last_row;
 use super::answer::listed::listed;
-use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided};
+use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
 use super::label;
 use super::normal::unit_names::{is_next_to_number, without_unit};
@@ -122,6 +122,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     if marks.closed || (other.is_some() && undecided::announces_another(text, &marks.candidates)) {
         return Vec::new();
     }
+    let text = last::before_step(last::before_closing(text));
     let line = last::line(text).filter(|line| is_answer_line(line));
     let mut values = line.map_or_else(|| last_values(text), |line| vec![last_row(line)]);
     // A date is an answer in words.
@@ -140,9 +141,14 @@ fn last_values(text: &str) -> Vec<&str> {
     let Some(text) = denied::undenied(aside::without_reason(text)) else {
         return Vec::new();
     };
+    if let Some(value) = unmarked::value(text) {
+        return value.into_iter().collect();
+    }
     let list = listed(text);
     let alone = list.as_ref().is_none_or(|list| !list.whole);
-    let value = last::value(text).filter(|_| alone);
+    let value = last::value(text)
+        .filter(|_| alone)
+        .map(|value| last::whole_number(text, value));
     let counted = value.and_then(|value| counted(text, value));
     let values = list.map(|list| list.text).into_iter().chain(value);
     values.chain(counted).collect()
@@ -183,6 +189,10 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
         place: candidate.place,
         text: Cow::Owned(number.to_owned()),
     });
+    let rate = prose::without_rate(&candidate.text).map(|amount| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(amount.to_owned()),
+    });
     let exclaimed = exclaimed(&candidate).map(|number| Candidate {
         place: candidate.place,
         text: Cow::Owned(number.to_owned()),
@@ -190,6 +200,7 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
     std::iter::once(candidate)
         .chain(cut)
         .chain(unit)
+        .chain(rate)
         .chain(exclaimed)
         .collect()
 }
@@ -201,6 +212,7 @@ fn is_sentence(text: &str) -> bool {
 
 fn last_of(candidate: Candidate<'_>) -> Candidate<'_> {
     let text = denied::undenied(aside::without_reason(&candidate.text))
+        .filter(|text| !text.contains(|c: char| c.is_ascii_digit()) || undecided::is_decided(text))
         .and_then(last::value)
         .map(str::to_owned);
     Candidate {

@@ -1,0 +1,76 @@
+//! Reads the value of the last sentence of a text without a mark, where it is not the last number:
+//! `So John is 45 miles from home at the end of those 4 hours.`
+
+use super::text::LONGEST_ANSWER;
+use super::{prose, sentence};
+
+/// Words before the sentence.
+const LEADING: [&str; 9] = [
+    "so, ",
+    "so ",
+    "thus, ",
+    "therefore, ",
+    "hence, ",
+    "therefore ",
+    "thus ",
+    "finally, ",
+    "in total, ",
+];
+
+/// Returns the value of the last sentence with a number, if the sentence has several numbers and
+/// one value. The value is `None` if it says which thing is counted, but not by which number.
+pub(crate) fn value(text: &str) -> Option<Option<&str>> {
+    let end = text.rfind(|c: char| c.is_ascii_digit())? + 1;
+    let stop = text[end..].find(['\n', '!', '?']).unwrap_or(text.len() - end);
+    let stop = text[end..].find(". ").map_or(stop, |at| at.min(stop));
+    let start = ["\n", ". ", "! ", "? "]
+        .iter()
+        .filter_map(|sign| Some(text[..end].rfind(sign)? + sign.len()));
+    let start = start.max().unwrap_or(0);
+    let line = text[start..end + stop].trim_matches([' ', '*', '#', '>', '.', '_']);
+    if line.len() > LONGEST_ANSWER {
+        return None;
+    }
+    let lower = line.to_ascii_lowercase();
+    let lead = LEADING
+        .iter()
+        .find(|words| lower.starts_with(**words))
+        .map_or(0, |words| words.len());
+    let value = sentence::value(&line[lead..])?;
+    let digit = |c: char| c.is_ascii_digit() || ".,/".contains(c);
+    let first = value
+        .trim_start_matches(|c: char| !c.is_ascii_digit())
+        .trim_start_matches(digit);
+    let last = first.rfind(|c: char| c.is_ascii_digit())?;
+    // Words stand between the numbers: `2 and 3`, `(2, 3)` and `2^{10}` are one value.
+    let mut words = first[..last].split(|c: char| !c.is_alphabetic());
+    let several = words.any(|word| word.chars().count() > 1 && !["and", "or"].contains(&word));
+    let cut = prose::without_prose(value).filter(|cut| !cut.contains(['=', '<']));
+    let plain = !value.contains(['=', '\\']) && !value.contains("$ ");
+    (several && (plain || cut.is_some())).then_some(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::value;
+
+    #[test]
+    fn the_value_of_a_sentence_may_stand_before_other_numbers() {
+        for (text, found) in [
+            (
+                "180 - 135 = 45.\nSo John is 45 miles away after the first 4 hours.",
+                Some(Some("45")),
+            ),
+            ("Janet makes $18 from the 9 eggs.", Some(Some("$18"))),
+            ("It takes him 7 days to read 84 pages.", Some(None)),
+            ("So there are 9 * 2 = 18 eggs.", None),
+            ("She has 18 eggs.", None),
+            ("3 shirts cost $45.", None),
+            ("The roots are 2 and 3.", None),
+            ("The point is (2, 3).", None),
+            ("It is 2^{10}.", None),
+        ] {
+            assert_eq!(value(text), found, "{text}");
+        }
+    }
+}
