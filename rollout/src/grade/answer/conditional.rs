@@ -33,7 +33,7 @@ const BEFORE: [&str; 26] = [
     "required",
 ];
 /// Words before an announcement that make it a condition or a question.
-const CONDITIONS: [&str; 31] = [
+const CONDITIONS: [&str; 30] = [
     "wrong",
     "incorrect",
     "mistaken",
@@ -63,11 +63,16 @@ const CONDITIONS: [&str; 31] = [
     "original",
     "student's",
     "worst",
-    "closest",
     "tempting",
 ];
 /// Words before a noun that name another answer than the best.
-const OTHERS: [&str; 4] = ["least likely", "second best", "second-best", "next best"];
+const OTHERS: [&str; 5] = [
+    "least likely",
+    "second best",
+    "second-best",
+    "next best",
+    "next closest",
+];
 /// Beginnings of a sentence in which an answer that would be another's is none.
 const SUPPOSING: [&str; 6] = ["if ", "without ", "had ", "were ", "otherwise", "unless "];
 /// Bytes before an announcement in which a question or a condition may begin.

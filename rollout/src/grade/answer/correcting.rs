@@ -120,6 +120,8 @@ const THOUGHTS: [&str; 9] = [
 ];
 /// Beginnings of a sentence with a result.
 const CONCLUDING: [&str; 6] = ["so ", "so, ", "thus", "hence", "therefore", "it should be"];
+/// Parts of words in a sentence that only checks an answer.
+const CHECKING: [&str; 7] = ["work", "hold", "check", "verif", "confirm", "correct", "satisf"];
 /// Signs that end a sentence.
 const ENDS: [char; 4] = ['.', '!', '?', '\n'];
 /// Most times that each is looked at, from the end.
@@ -206,6 +208,10 @@ fn is_confession(lower: &str, at: usize) -> bool {
         || before
             .trim_end_matches(' ')
             .ends_with(['.', '!', '?', '\n', '$', '}', ']', ')', '*']);
+    let noted = ["i forgot to mention", "i forgot to say", "i forgot to note"];
+    if noted.iter().any(|words| lower[at..].starts_with(words)) {
+        return false;
+    }
     let line = lower[at..].find(ENDS).map_or("", |end| &lower[at + end..]);
     begins && !line.starts_with('?')
 }
@@ -228,7 +234,10 @@ pub(super) fn second_thought(text: &str) -> Option<(usize, &str)> {
     let last = rest[start.map_or(0, |start| start + 1)..].trim_start_matches([' ', '*']);
     let begun = last.to_ascii_lowercase();
     let concludes = CONCLUDING.iter().any(|words| begun.starts_with(words)) || last.contains('=');
-    last::number(last).filter(|_| concludes).map(|number| (at, number))
+    let checks = CHECKING.iter().any(|word| begun.contains(word));
+    last::number(last)
+        .filter(|_| concludes && !checks)
+        .map(|number| (at, number))
 }
 
 /// Returns true for a sign that ends a clause.
@@ -293,6 +302,7 @@ mod tests {
                 "It is 26. If I forgot 4, it is 18.",
             ),
             ("Have I misread it? No, 26.", "Have I misread it? No, 26."),
+            ("26. I forgot to mention the 2.", "26. I forgot to mention the 2."),
         ] {
             assert_eq!(after_confession(text), kept, "{text}");
         }
@@ -305,6 +315,7 @@ mod tests {
             ("It is 26. Let me recalculate: 9 * 2 = 18.", Some("18")),
             ("It is 26.\n\nWait, 9 * 2 is 18. So it's $18.", Some("18")),
             ("It is 26. Wait, she bakes 4. She likes it.", None),
+            ("It is 26. Wait, let me verify with x = 2. So it works for x = 2.", None),
             ("She will wait. So 9 * 2 = 18.", None),
         ] {
             assert_eq!(second_thought(text).map(|found| found.1), number, "{text}");

@@ -133,7 +133,10 @@ fn all_marks(text: &str) -> Marks<'_> {
     let hashes = without_begun(text, hashes::lines(text).filter(stays).collect());
     let marked = boxed_end.max(announced.first().map_or(0, |line| end(line)));
     let last = hashes.first().map_or(0, |line| end(line));
-    let ends = last > 0 && text[last..].trim().is_empty();
+    let few = hashes
+        .first()
+        .is_some_and(|line| line.split_whitespace().nth(2).is_none());
+    let ends = few && text[last..].trim().is_empty();
     let (first, others) = hashes.split_at(usize::from(ends));
     let places = [
         (Place::Hashes, first),
