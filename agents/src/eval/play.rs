@@ -148,7 +148,8 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     /// Fails if the workflow cannot use a task, a role has no player, an engine is gone, a program
-    /// only ends and never answers, or no request can be sampled. A conversation that fails is part of the result.
+    /// only ends and never answers, or no request can be sampled. A conversation that fails is part
+    /// of the result.
     pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<PlayedTask>> {
         for (id, task) in tasks {
             rollout::workflow::check_task(self.workflow.as_ref(), task)
