@@ -13,24 +13,24 @@ use broker::bus::Bus;
 use broker::ids::RunId;
 use broker::topology::Topology;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::ended::{self, Over};
 use super::status::listener::Listener;
 use super::{audit, compare, select, status, tasks};
-use crate::base::fault::Usage;
 use crate::base::log_scope;
 use crate::base::signals::Signals;
-use crate::dashboard::{ADDRESS, ChangeRefused, CommandAnswers, PageChange, Plan, Runs, Served, serve};
+use crate::dashboard::{
+    ADDRESS, ChangeRefused, CommandAnswers, DeadLetter, LetterFacts, LetterPage, PageChange, Plan, Runs, Served,
+    cannot_listen, serve,
+};
 use crate::report::task_accounts::BrokerCounts;
 use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry::{self, Telemetry};
 
 /// The time for which a status is repeated: several pages ask at once.
 const KEPT: Duration = Duration::from_secs(1);
-/// The longest body of a dead letter that is shown.
-const LONGEST: usize = 64 << 10;
 
 /// Show runs in the browser
 ///
@@ -111,9 +111,7 @@ impl DashboardOption {
         let Some(address) = self.dashboard else { return Ok(()) };
         match std::net::TcpListener::bind(address) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Usage::new(format!("the dashboard cannot listen on {address}: {error}"))
-                .hint(format!("--dashboard={}:0 takes a free port", address.ip()))
-                .into()),
+            Err(error) => Err(cannot_listen(address, &error).into()),
         }
     }
 
@@ -260,18 +258,26 @@ impl CommandAnswers for Answers {
         }
     }
 
-    async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>> {
-        let topology = Topology::new(folder.run().clone());
-        let order = tasks::Order::List(Vec::new());
+    async fn letters(&self, folder: &RunFolder, page: &mut LetterPage) -> anyhow::Result<u64> {
         if self.own(folder).is_none() && self.broker.is_none() {
-            let folder = folder.clone();
-            let saved = move || tasks::saved::of_an_ended_run(&folder, &tasks::Order::List(Vec::new()));
-            if let Some((letters, _)) = log_scope::spawn_blocking(saved).await?? {
-                return Ok(letters.iter().map(letter).collect());
+            let (folder, mut taken) = (folder.clone(), std::mem::take(page));
+            let saved = log_scope::spawn_blocking(move || {
+                let looked = tasks::saved::look(&folder, |letter| taken.see(&shown(letter)));
+                looked.map(|total| (total, taken))
+            });
+            let (total, taken) = saved.await??;
+            *page = taken;
+            if let Some(total) = total {
+                return Ok(total);
             }
         }
-        let letters = self.handle_letters(folder, &topology, &order).await?;
-        Ok(letters.iter().map(letter).collect())
+        let topology = Topology::new(folder.run().clone());
+        let (bus, is_own) = self.letters_bus(folder).await?;
+        let total = tasks::look(&bus, &topology, |letter| page.see(&shown(letter))).await;
+        if !is_own {
+            bus.close().await;
+        }
+        total
     }
 
     fn compare(&self, a: &RunFolder, b: &RunFolder) -> anyhow::Result<Value> {
@@ -303,31 +309,25 @@ impl CommandAnswers for Answers {
     }
 }
 
-fn letter(letter: &tasks::Letter) -> Value {
-    let body = String::from_utf8_lossy(&letter.body);
-    let is_long = body.len() > LONGEST;
-    let body: String = if is_long {
-        body.chars().take(LONGEST / 4).collect()
-    } else {
-        body.into_owned()
-    };
-    json!({
-        "id": letter.id,
-        "own": letter.own,
-        "kind": letter.kind,
-        "reason": letter.reason,
-        "class": letter.class,
-        "stage": letter.stage,
-        "first": letter.first,
-        "attempts": letter.attempts,
-        "queue": letter.queue,
-        "key": letter.key,
-        "user": letter.user,
-        "mover": letter.mover,
-        "bytes": letter.body.len(),
-        "body": body,
-        "cut": is_long,
-    })
+fn shown(letter: &tasks::Letter) -> DeadLetter {
+    let letter = letter.clone();
+    DeadLetter {
+        facts: LetterFacts {
+            id: letter.id,
+            own: letter.own,
+            kind: letter.kind,
+            reason: letter.reason,
+            class: letter.class,
+            stage: letter.stage,
+            first: letter.first,
+            attempts: letter.attempts,
+            queue: letter.queue,
+            key: letter.key,
+            user: letter.user,
+            mover: letter.mover,
+        },
+        body: letter.body,
+    }
 }
 
 #[cfg(test)]
@@ -363,22 +363,8 @@ mod tests {
         };
         let status = answers.status(&folder).await.unwrap();
         assert!(status["live"]["queues"].as_object().unwrap().len() > 2, "{status}");
-        assert!(answers.letters(&folder).await.unwrap().is_empty());
+        let mut page = LetterPage::default();
+        assert_eq!(answers.letters(&folder, &mut page).await.unwrap(), 0);
         assert!(Arc::ptr_eq(&answers.bus(&folder).await.unwrap(), &bus));
-    }
-
-    #[test]
-    fn long_body_of_a_letter_is_cut() {
-        let long = tasks::Letter {
-            id: "t1".into(),
-            body: vec![b'x'; LONGEST + 1].into(),
-            ..tasks::Letter::default()
-        };
-        let shown = letter(&long);
-        assert_eq!(
-            (shown["cut"].as_bool(), shown["bytes"].as_u64()),
-            (Some(true), Some(LONGEST as u64 + 1))
-        );
-        assert_eq!(shown["body"].as_str().unwrap().len(), LONGEST / 4);
     }
 }

@@ -11,7 +11,7 @@ use crate::base::log_scope;
 use crate::run_folder::FolderError;
 
 /// The largest answer in bytes.
-const LARGEST: usize = 4 << 20;
+pub(super) const LARGEST: usize = 4 << 20;
 
 /// The answer of a handler.
 pub(crate) type Answer = Result<HttpResponse, ApiError>;

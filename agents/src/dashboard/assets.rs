@@ -38,6 +38,7 @@ pub(crate) const ASSETS: &[Asset] = &[
     module!("evaluations"),
     module!("frame"),
     module!("group"),
+    module!("letter"),
     module!("letters"),
     module!("live"),
     module!("logs"),

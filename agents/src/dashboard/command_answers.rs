@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use broker::bus::Bus;
 use serde_json::Value;
 
+use super::letter_page::LetterPage;
 use crate::report::task_accounts::BrokerCounts;
 use crate::run_folder::RunFolder;
 
@@ -18,8 +19,9 @@ pub trait CommandAnswers: Send + Sync {
     async fn over(&self, folder: &RunFolder) -> anyhow::Result<Option<String>>;
     /// Returns the broker's counts for the audit, or `None` if no broker answers.
     async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts>;
-    /// Returns the letters of `dyad tasks dead`. They stay in their queue.
-    async fn letters(&self, folder: &RunFolder) -> anyhow::Result<Vec<Value>>;
+    /// Shows the letters of `dyad tasks dead` to the page. They stay in their queue. Returns how
+    /// many there are.
+    async fn letters(&self, folder: &RunFolder, page: &mut LetterPage) -> anyhow::Result<u64>;
     /// Returns the output of `dyad compare --json`. Blocks the thread.
     fn compare(&self, a: &RunFolder, b: &RunFolder) -> anyhow::Result<Value>;
     /// Connects to the messages of a live run.

@@ -1,11 +1,12 @@
 //! `dyad dashboard`: pages of runs for the browser. It only reads, except with `--write`.
 //!
-//! [`guard`] checks every request. [`assets`] holds the front end, in the binary. [`openapi`]
-//! describes the API. [`routes`] connects the paths of the JSON API with the readers in [`api`].
-//! The readers use files by offset, figures of metrics files ([`figures`]) and ledgers.
-//! [`stream`] sends events: committed turns, thinned by [`sampler`], and new lines of files.
-//! [`watch`] shows queues and silent processes to Prometheus. [`CommandAnswers`] passes on the
-//! output of commands with `--json`, and makes [`changes`] as the commands do.
+//! [`guard`] checks every request, and [`parameters`] its query. [`assets`] holds the front end, in
+//! the binary. [`openapi`] describes the API. [`routes`] connects the paths of the JSON API with
+//! the readers in [`api`]. The readers use files by offset, figures of metrics files ([`figures`])
+//! and ledgers. Dead letters come a page at a time ([`letter_page`]). [`stream`] sends events:
+//! committed turns, thinned by [`sampler`], and new lines of files. [`watch`] shows queues and
+//! silent processes to Prometheus. [`CommandAnswers`] passes on the output of commands with
+//! `--json`, and makes [`changes`] as the commands do.
 
 pub(crate) mod answer;
 mod api;
@@ -14,8 +15,11 @@ mod changes;
 mod command_answers;
 mod figures;
 mod guard;
+mod letter_page;
 mod offsets;
 mod openapi;
+mod parameters;
+mod ready;
 mod redact;
 mod routes;
 mod runs;
@@ -26,6 +30,7 @@ mod stream;
 mod token_file;
 pub(crate) mod watch;
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +39,6 @@ use actix_web::dev::ServerHandle;
 use actix_web::middleware::from_fn;
 use actix_web::web::Data;
 use actix_web::{App, HttpServer};
-use anyhow::Context;
 
 use crate::base::fault::Usage;
 use crate::base::log_scope;
@@ -42,6 +46,7 @@ use crate::base::secret::{Token, secret_in};
 use crate::observe::metrics_token;
 pub use command_answers::{ChangeRefused, CommandAnswers, PageChange};
 use guard::Guard;
+pub use letter_page::{DeadLetter, LetterFacts, LetterPage};
 pub use runs::Runs;
 use server::Server;
 use token_file::TokenFile;
@@ -133,6 +138,7 @@ pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyho
     let app = move || {
         App::new()
             .app_data(state.clone())
+            .wrap(from_fn(parameters::check))
             .wrap(from_fn(guard::check))
             .wrap(guard::headers())
             .configure(routes::routes)
@@ -147,9 +153,7 @@ pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyho
         .disable_signals()
         .shutdown_timeout(1)
         .bind(address)
-        .with_context(|| {
-            format!("the dashboard cannot listen on {address}: is the port taken? port 0 takes a free one")
-        })?;
+        .map_err(|error| cannot_listen(address, &error))?;
     let address = server.addrs().first().copied().unwrap_or(address);
     let server = server.run();
     let handle = server.handle();
@@ -162,6 +166,17 @@ pub fn serve(plan: Plan, runs: Runs, commands: Arc<dyn CommandAnswers>) -> anyho
         server: handle,
         _token_file: token_file,
     })
+}
+
+/// Explains why the dashboard cannot listen on an address, and names one that works.
+pub fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Usage {
+    let port = match error.kind() {
+        ErrorKind::AddrInUse => "another program has this port, perhaps another dashboard: ",
+        _ => "",
+    };
+    let free = SocketAddr::new(address.ip(), 0);
+    Usage::new(format!("the dashboard cannot listen on {address}: {error}"))
+        .hint(format!("{port}name another port, or {free} for a free one"))
 }
 
 impl Served {

@@ -1,13 +1,17 @@
 //! `/api/openapi.json`: the OpenAPI document, made from the types of queries, bodies and answers.
 
+use std::collections::BTreeMap;
+
 use actix_web::HttpResponse;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::answer::Failed;
-use super::api::{compare, conversations, evaluations, facts, letters, logs, series};
+use super::api::runs::Card;
+use super::api::{compare, conversations, evaluations, facts, logs, series};
 use super::changes;
+use super::letter_page::{Letters, LettersQuery};
 use super::shapes::{AllRuns, AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, SeriesQuery, StreamQuery};
 
 /// Answers with the OpenAPI document.
@@ -99,6 +103,21 @@ fn parameters<Q: JsonSchema>() -> Vec<Value> {
     fields.into_iter().map(field).collect()
 }
 
+/// Returns the query parameters of each path in the document.
+pub(super) fn query_parameters() -> BTreeMap<String, Vec<String>> {
+    let document = document();
+    let paths = document["paths"].as_object().into_iter().flatten();
+    let names = |methods: &Value| {
+        let operations = methods.as_object().into_iter().flatten();
+        let parameters = operations.flat_map(|(_, operation)| operation["parameters"].as_array().into_iter().flatten());
+        let in_query = parameters.filter(|parameter| parameter["in"] == "query");
+        in_query
+            .filter_map(|one| Some(one["name"].as_str()?.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    paths.map(|(path, methods)| (path.clone(), names(methods))).collect()
+}
+
 /// Returns the OpenAPI document.
 fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
@@ -111,6 +130,7 @@ fn document() -> Value {
     };
     all.get::<Nothing, AllRuns>("/api/runs", "All runs, the newest first");
     all.get::<CompareQuery, compare::Compared>("/api/compare", "Two runs: configurations and last evaluations");
+    all.get::<Nothing, Card>("/api/runs/{run}", "One run of the list");
     let run = |path: &str| format!("/api/runs/{{run}}/{path}");
     all.get::<Nothing, facts::Facts>(&run("facts"), "What does not change while a run is live, and its state");
     all.get::<Nothing, Map<String, Value>>(&run("status"), "What `dyad status --json` prints");
@@ -125,7 +145,7 @@ fn document() -> Value {
     all.get::<Nothing, logs::Processes>(&run("logs"), "The logs of a run");
     all.get::<logs::Query, logs::Lines>(&run("logs/{process}"), "Lines of a log by offset");
     all.get::<Nothing, AuditAnswer>(&run("audit"), "The output of `dyad audit --json`, and its violations");
-    all.get::<Nothing, letters::Letters>(&run("letters"), "Dead letters");
+    all.get::<LettersQuery, Letters>(&run("letters"), "Dead letters, a page at a time");
     all.get::<Nothing, ConfigAnswer>(&run("config"), "The resolved configuration without secrets");
     all.get::<StreamQuery, String>(&run("stream"), "Events as they happen; send Last-Event-ID to continue");
     all.post::<changes::Checking, changes::Lines>(&run("tasks"), "Publishes tasks, or checks them");
@@ -171,7 +191,11 @@ mod tests {
         let document = document();
         let scope = "/api/runs/{run}";
         let mut paths = registered(include_str!("routes.rs"), scope);
-        paths.retain(|path| !path.ends_with("/healthz") && !path.ends_with("/metrics"));
+        paths.retain(|path| {
+            !["/healthz", "/readyz", "/metrics"]
+                .iter()
+                .any(|own| path.ends_with(own))
+        });
         paths.extend(registered(include_str!("changes.rs"), scope));
         let described: BTreeSet<String> = document["paths"].as_object().unwrap().keys().cloned().collect();
         assert_eq!(paths, described);

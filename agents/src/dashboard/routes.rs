@@ -7,12 +7,13 @@ use serde_json::json;
 use super::answer::{Answer, ApiError, blocking, json, whole};
 use super::api::{compare, conversations, evaluations, facts, logs, series};
 use super::guard::is_change;
+use super::letter_page::LettersQuery;
 use super::redact::redacted;
 use super::runs::now_ms;
 use super::server::Server;
 use super::shapes::{AllRuns, AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, SeriesQuery, StreamQuery};
 use super::stream::Topics;
-use super::{assets, changes, openapi, stream, watch};
+use super::{assets, changes, openapi, ready, stream, watch};
 use crate::report::audit;
 
 /// Registers the paths.
@@ -26,12 +27,14 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
             "/healthz",
             web::get().to(|| async { HttpResponse::Ok().json(json!({"status": "ok"})) }),
         )
+        .route("/readyz", web::get().to(ready::answer))
         .route("/metrics", web::get().to(watch::metrics))
         .route("/api/runs", web::get().to(all_runs))
         .route("/api/openapi.json", web::get().to(openapi::answer))
         .route("/api/compare", web::get().to(compared))
         .service(
             web::scope("/api/runs/{run}")
+                .route("", web::get().to(run_card))
                 .route("/facts", web::get().to(run_facts))
                 .route("/status", web::get().to(status))
                 .route("/series", web::get().to(curves))
@@ -69,6 +72,11 @@ async fn all_runs(server: Data<Server>) -> Answer {
         Ok(AllRuns { runs })
     })
     .await
+}
+
+async fn run_card(server: Data<Server>, run: Path<String>) -> Answer {
+    let folder = server.runs.find(&run)?;
+    blocking(move || Ok(server.cards.card(&folder))).await
 }
 
 async fn compared(server: Data<Server>, sides: Query<CompareQuery>) -> Answer {
@@ -162,9 +170,10 @@ async fn run_audit(server: Data<Server>, run: Path<String>) -> Answer {
     .await
 }
 
-async fn letters(server: Data<Server>, run: Path<String>) -> Answer {
+async fn letters(server: Data<Server>, run: Path<String>, query: Query<LettersQuery>) -> Answer {
     let folder = server.runs.find(&run)?;
-    json(&whole(async move { server.letters.read(server.commands.as_ref(), &folder).await }).await?)
+    let query = query.into_inner();
+    json(&whole(async move { server.letters.read(server.commands.as_ref(), &folder, query).await }).await??)
 }
 
 async fn configuration(server: Data<Server>, run: Path<String>) -> Answer {

@@ -41,7 +41,7 @@ fn foreign_requests_are_refused_and_secrets_stay() {
     assert_eq!(status("GET", api, own, &pages.token), 200);
     assert_eq!(status("GET", api, own, "wrong"), 401);
     assert_eq!(status("GET", &format!("{api}?token={}", pages.token), own, ""), 401);
-    for path in [api, "/", "/app.js", "/healthz"] {
+    for path in [api, "/", "/app.js", "/healthz", "/readyz"] {
         assert_eq!(status("GET", path, "evil.example", &pages.token), 403, "{path}");
     }
     // The same paths in another spelling lead to the same handlers.
@@ -65,6 +65,7 @@ fn foreign_requests_are_refused_and_secrets_stay() {
         "/uplot.iife.min.js",
         "/uplot.min.css",
         "/healthz",
+        "/readyz",
     ] {
         let reply = pages.request("GET", path, own, "");
         assert_eq!(reply.status, 200, "{path}");
@@ -163,6 +164,16 @@ fn connections_are_limited() {
     next.set_read_timeout(Some(PATIENCE)).unwrap();
     next.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn taken_port_ends_with_2_and_the_address() {
+    let program = program();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let said = program.fail(2, &["dashboard", "--listen", &address]);
+    assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
+    assert!(said.contains("127.0.0.1:0 for a free one"), "{said}");
 }
 
 /// Another site's page can send a form, or JSON with its own origin. It has no token.

@@ -86,8 +86,42 @@ fn finished_run_is_shown_as_its_commands_print_it() {
     let runs = pages.json("/api/runs");
     assert_eq!(runs["runs"][0]["run"], run.as_str());
     assert_eq!(runs["runs"][0]["step"], 4);
+    assert_eq!(pages.json(&format!("/api/runs/{run}")), runs["runs"][0]);
+    let document = pages.json("/api/openapi.json");
+    for (path, _) in document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(_, has)| has["get"].is_object())
+    {
+        let path = path.replace("{run}", &run);
+        let reply = pages.get(&format!("{path}?unheard=1"));
+        assert_eq!(reply.status, 400, "{path}: {}", reply.body);
+        assert!(
+            reply.body.contains("unknown query parameter") && reply.body.contains("unheard"),
+            "{}",
+            reply.body
+        );
+    }
+    let reply = pages.get(&format!("/api/runs/{run}/logs/run?limt=1"));
+    assert!(
+        reply
+            .body
+            .contains("this path takes limit, level, q, conversation, before, after"),
+        "{}",
+        reply.body
+    );
     let stream = pages.get(&format!("/api/runs/{run}/stream?topics=turns"));
     assert_eq!(stream.status, 503, "an ended run has no turns: {}", stream.body);
+    assert_eq!(pages.json("/readyz")["status"], "ready");
+    std::fs::rename(&folder, folder.with_file_name("elsewhere")).unwrap();
+    let reply = pages.get("/readyz");
+    assert_eq!(reply.status, 503);
+    assert!(
+        reply.body.contains("the folder of runs cannot be read"),
+        "{}",
+        reply.body
+    );
 }
 
 #[test]

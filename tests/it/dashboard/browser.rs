@@ -205,9 +205,7 @@ fn hostile_dead_letters_stay_text() {
     let pages = Pages::of(&running);
     wait_until("all dead letters", PATIENCE, || {
         let letters = pages.json(&format!("/api/runs/{}/letters", id(&run)));
-        letters["letters"]
-            .as_array()
-            .is_some_and(|letters| letters.len() == 2 * texts.len())
+        letters["total"] == 2 * texts.len()
     });
     for (width, theme) in [(1280, "light"), (400, "dark")] {
         browser.look(width, theme);
@@ -217,11 +215,21 @@ fn hostile_dead_letters_stay_text() {
             pages.token,
             id(&run)
         ));
-        let page = browser.wait_for("hostile-0");
+        for shown in [100, 200, 300, 400] {
+            browser.wait_for(&format!("{shown} of 400 letters shown"));
+            browser.value("[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Show more'))?.click()");
+        }
+        let page = browser.wait_for("raw-199");
         assert!(page.contains("&lt;img src=http"), "the letters are shown");
         is_harmless("letters", &page);
         browser.value("document.querySelectorAll('details').forEach((one) => one.open = true)");
-        is_harmless("opened letters", &browser.wait_for("Edit and publish"));
+        is_harmless("opened letters", &browser.wait_for("Publish this instead"));
+        browser.value("document.querySelector('.tools input[type=checkbox]').click()");
+        browser.wait_for("Requeue 400 selected letters");
+        browser.value(
+            "[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Remove 4')).click()",
+        );
+        browser.wait_for("Remove 400 selected letters for good? This cannot be taken back.");
     }
     canary.set_nonblocking(true).unwrap();
     assert!(canary.accept().is_err(), "the page asked another server");

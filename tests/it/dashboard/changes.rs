@@ -1,5 +1,6 @@
 //! Changes by pages of `dyad dashboard --write`: publishing, dead letters, orders.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
@@ -10,12 +11,15 @@ use tests::letters::{broker_of, connect, message, topology};
 use tests::program::{Program, json_lines, signal, wait_until};
 use tests::small::Small;
 
+use super::memory::peak;
 use super::{PATIENCE, Pages, id, serve};
 use crate::program;
 
 /// Dead letters that are looked at again and again.
 const LETTERS: usize = 1000;
-const LOOKS: usize = 20;
+const BODY: usize = 6000;
+const LOOKS: usize = 40;
+const PAGE: usize = 200;
 
 /// A run on published tasks alone, with a batch that eight tasks fill.
 fn queued() -> Small {
@@ -44,6 +48,21 @@ pub(super) fn publish_unchecked(run: &Path, tasks: impl IntoIterator<Item = (Str
         }
         bus.close().await;
     });
+}
+
+/// Reads the ids of all letters, page by page.
+fn every_letter(pages: &Pages, path: &str) -> Vec<String> {
+    let (mut ids, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = pages.json(&format!("{path}?limit={PAGE}{cursor}"));
+        assert_eq!(page["total"], LETTERS);
+        let letters = page["letters"].as_array().unwrap();
+        ids.extend(letters.iter().map(|one| one["id"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return ids,
+        }
+    }
 }
 
 pub(super) fn live(program: &Program) -> (tests::program::Running, std::path::PathBuf) {
@@ -112,20 +131,33 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
     let poison = |n| {
         (
             format!("bad-{n}"),
-            format!("{{\"prompt\": \"o99\", \"id\": \"bad-{n}\"}}"),
+            json!({"prompt": "o99", "id": format!("bad-{n}"), "pad": "x".repeat(BODY)}).to_string(),
         )
     };
     publish_unchecked(&run, (0..LETTERS).map(poison));
-    let letters = || pages.json(&api("letters"))["letters"].as_array().unwrap().len();
+    let letters = || usize::try_from(pages.json(&api("letters"))["total"].as_u64().unwrap()).unwrap();
     wait_until("all dead letters", PATIENCE, || {
         post("letters/requeue", json!({"ids": ["no-such-letter"]}));
         letters() == LETTERS
     });
-    for _ in 0..LOOKS {
+    let since = Instant::now();
+    let first = every_letter(&pages, &api("letters"));
+    assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), LETTERS);
+    for _ in 1..LOOKS / (LETTERS / PAGE) {
         let (status, answer) = post("letters/requeue", json!({"ids": ["no-such-letter"]}));
         assert_eq!((status, &answer["missing"]), (200, &json!(["no-such-letter"])));
-        assert_eq!(letters(), LETTERS);
+        assert_eq!(every_letter(&pages, &api("letters")), first, "in the same order");
     }
+    println!("{LOOKS} looks took {:.1} s", since.elapsed().as_secs_f32());
+    let listed = pages.json(&api("letters?order=newest&limit=1"));
+    assert_eq!(listed["letters"][0]["id"], *first.last().unwrap());
+    let one = &pages.json(&api("letters?id=bad-7"))["letters"][0];
+    assert_eq!(
+        (one["cut"].as_bool(), one["bytes"].as_u64() > Some(BODY as u64)),
+        (Some(false), true)
+    );
+    assert!(one["body"].as_str().unwrap().contains(&"x".repeat(BODY)));
+    println!("the dashboard took {} KiB at most", peak(running.pid()));
     let (status, answer) = post("letters/drop", json!({"ids": ["bad-1"]}));
     assert_eq!(status, 409, "not confirmed: {answer}");
     let (status, answer) = post("letters/drop", json!({"ids": ["bad-1"], "confirm": name}));
@@ -142,6 +174,18 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         "{answer}"
     );
     assert_eq!(letters(), LETTERS - 2);
+    // An answer about many letters is small enough, whatever their bodies are.
+    let most: Vec<&String> = first
+        .iter()
+        .filter(|id| !["bad-1", "bad-2", "bad-3"].contains(&id.as_str()))
+        .collect();
+    let (status, answer) = post("letters/drop", json!({"ids": most, "confirm": name}));
+    assert_eq!(
+        (status, &answer["fates"]),
+        (200, &json!({"dropped": LETTERS - 3})),
+        "{answer}"
+    );
+    assert_eq!(letters(), 1);
 
     // Orders.
     for (order, phase) in [("pause", "paused"), ("resume", "running")] {

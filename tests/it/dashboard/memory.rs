@@ -9,7 +9,7 @@ use crate::program;
 const BUDGET: u64 = 64 << 10;
 
 /// The largest resident memory of a process so far, in KiB.
-fn peak(process: u32) -> u64 {
+pub(super) fn peak(process: u32) -> u64 {
     let status = std::fs::read_to_string(PathBuf::from(format!("/proc/{process}/status"))).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse().unwrap()

@@ -1,5 +1,6 @@
 //! Changes that pages ask for, made as the commands make them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use broker::topology::Topology;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::{Answers, letter};
+use super::Answers;
 use crate::base::fault::Usage;
 use crate::base::log_scope;
 use crate::cli::orders::{self, PhaseOrder};
@@ -19,7 +20,7 @@ use crate::cli::{checkpoint, ended, exit_code, tasks};
 use crate::dashboard::{ChangeRefused, PageChange};
 use crate::run_folder::RunFolder;
 
-/// Tasks of which an answer names the groups.
+/// The largest number of tasks or letters that an answer names.
 const NAMED: usize = 200;
 /// Time for open groups to finish before a checkpoint.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -74,30 +75,31 @@ impl Answers {
         let topology = Topology::new(folder.run().clone());
         let letters = self.handle_letters(folder, &topology, &order).await?;
         let (_, missing) = order.named_and_missing(&letters);
-        let with_fate = |one: &tasks::Letter| {
-            let mut shown = letter(one);
-            shown["fate"] = one.fate.clone().into();
-            shown["kept"] = one.kept.into();
-            shown
-        };
-        Ok(json!({"letters": letters.iter().map(with_fate).collect::<Vec<_>>(), "missing": missing}))
+        Ok(fates(&letters, &missing))
     }
 
-    /// Reads or changes dead letters. Letters that stay return to their queue when the connection
-    /// that read them ends.
-    pub(super) async fn handle_letters(
+    /// Changes dead letters. Letters that stay return to their queue when the connection that read
+    /// them ends.
+    async fn handle_letters(
         &self,
         folder: &RunFolder,
         topology: &Topology,
         order: &tasks::Order,
     ) -> anyhow::Result<Vec<tasks::Letter>> {
-        if let Some(bus) = self.own(folder) {
-            return tasks::handle(&bus, topology, order).await;
-        }
-        let bus = self.connect_as(self.operator.as_ref(), folder).await?;
+        let (bus, is_own) = self.letters_bus(folder).await?;
         let letters = tasks::handle(&bus, topology, order).await;
-        bus.close().await;
+        if !is_own {
+            bus.close().await;
+        }
         letters
+    }
+
+    /// Returns a connection that may read dead letters, and true if it is the run's own.
+    pub(super) async fn letters_bus(&self, folder: &RunFolder) -> anyhow::Result<(Arc<dyn Bus>, bool)> {
+        match self.own(folder) {
+            Some(bus) => Ok((bus, true)),
+            None => Ok((self.connect_as(self.operator.as_ref(), folder).await?, false)),
+        }
     }
 
     async fn order(&self, folder: &RunFolder, order: PhaseOrder) -> anyhow::Result<Value> {
@@ -141,6 +143,22 @@ fn named(folder: &RunFolder, tasks: &[Checked]) -> Vec<Value> {
     first
         .map(|task| json!({"id": task.id, "group": GroupId::new(folder.run(), &task.id).to_string()}))
         .collect()
+}
+
+/// Returns the results of a change to letters: the first letters, and a count of each result. The
+/// change is already made, so the answer stays small however many letters there are.
+fn fates(letters: &[tasks::Letter], missing: &[String]) -> Value {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for letter in letters {
+        *counts.entry(&letter.fate).or_default() += 1;
+    }
+    let first = letters.iter().take(NAMED);
+    let first = first.map(|one| json!({"id": one.id, "fate": one.fate, "kept": one.kept}));
+    json!({
+        "letters": first.collect::<Vec<_>>(),
+        "fates": counts,
+        "missing": &missing[..missing.len().min(NAMED)],
+    })
 }
 
 /// Returns the words of the command for an error.
@@ -213,6 +231,26 @@ mod tests {
         assert_eq!(tasks.next().await.unwrap().message_id.as_deref(), Some("mine"));
         let noted = std::fs::read_to_string(folder.published()).unwrap();
         assert!(noted.contains("mine"), "{noted}");
+    }
+
+    #[test]
+    fn answer_of_a_change_to_many_letters_is_small() {
+        let letter = |number: usize| tasks::Letter {
+            id: format!("t{number}"),
+            body: vec![b'x'; 6000].into(),
+            fate: "dropped".into(),
+            ..tasks::Letter::default()
+        };
+        let letters: Vec<_> = (0..1000).map(letter).collect();
+        let missing: Vec<_> = (0..1000).map(|number| format!("m{number}")).collect();
+        let answer = fates(&letters, &missing);
+        assert_eq!(answer["fates"], json!({"dropped": 1000}));
+        assert_eq!(
+            answer["letters"][0],
+            json!({"id": "t0", "fate": "dropped", "kept": false})
+        );
+        assert_eq!(answer["missing"].as_array().unwrap().len(), NAMED);
+        assert!(answer.to_string().len() < 30_000);
     }
 
     #[tokio::test]

@@ -1,9 +1,7 @@
 //! The dead letters of a run: read, requeued or dropped.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use broker::bus::letter::{
     Class, HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE,
@@ -18,15 +16,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::change::Change;
+use super::reading::{SharedIds, each};
 use super::saved;
 use crate::base::outgoing::{self, Addressed};
 use crate::cli::publish::sender::PublishedTasks;
 use crate::cli::task_rules::Checked;
-
-/// The queue counts as read after this time without a letter.
-const QUIET: Duration = Duration::from_millis(700);
-/// Largest number of letters read at once.
-const MOST: u16 = 10_000;
 
 /// The operation on the letters; no ids means all letters.
 pub enum Order {
@@ -73,16 +67,17 @@ pub struct Letter {
 /// # Errors
 /// Returns the broker's errors.
 pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> anyhow::Result<Vec<Letter>> {
-    let mut consumer = bus.consume(&topology.dead(), MOST).await?;
     // All letters are read before any is changed: a task that dies again at once would otherwise be
-    // requeued without end.
-    let mut deliveries = Vec::new();
-    while deliveries.len() < usize::from(MOST)
-        && let Ok(Some(delivery)) = tokio::time::timeout(QUIET, consumer.next()).await
-    {
-        deliveries.push(delivery);
-    }
-    let ambiguous = ambiguous(&deliveries);
+    // requeued without end. Only those that the order names are kept.
+    let (mut deliveries, mut shared) = (Vec::new(), SharedIds::default());
+    let _consumer = each(bus, topology, |delivery| {
+        let letter = Letter::read(&delivery);
+        shared.note(&letter);
+        if order.names(&letter) {
+            deliveries.push(delivery);
+        }
+    })
+    .await?;
     let mut letters = Vec::with_capacity(deliveries.len());
     let mut changed = false;
     for delivery in deliveries {
@@ -90,7 +85,7 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
         match order {
             Order::List(ids) if letter.is_wanted(ids) => letter.keep("kept"),
             Order::Requeue(_) | Order::Change(Change { edited: None, .. })
-                if order.names(&letter) && letter.names().any(|name| ambiguous.contains(name)) =>
+                if order.names(&letter) && shared.is_ambiguous(&letter) =>
             {
                 letter.keep(
                     "kept: letters with this id differ; write the right task to a file: --requeue ID --edit FILE",
@@ -123,23 +118,20 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
     Ok(letters)
 }
 
-/// Returns the ids that different letters share. Every user with write access can take the id of
-/// another task.
-fn ambiguous(deliveries: &[Delivery]) -> BTreeSet<String> {
-    let mut bodies: BTreeMap<String, &Bytes> = BTreeMap::new();
-    let names = |delivery: &Delivery| {
-        let id = id_of(delivery);
-        let own = own_id(&delivery.body).filter(|own| *own != id);
-        std::iter::once(id).chain(own)
-    };
-    let all = deliveries
-        .iter()
-        .flat_map(|delivery| names(delivery).map(move |name| (name, delivery)));
-    let differs = all.filter_map(|(name, delivery)| {
-        let first = *bodies.entry(name.clone()).or_insert(&delivery.body);
-        (*first != delivery.body).then_some(name)
-    });
-    differs.collect()
+/// Reads all dead letters and shows each to `visit`, which keeps what it needs. All return to the
+/// queue when the bus is closed. Returns how many letters there are.
+///
+/// # Errors
+/// Returns the broker's errors.
+pub async fn look(bus: &Arc<dyn Bus>, topology: &Topology, mut visit: impl FnMut(&Letter)) -> anyhow::Result<u64> {
+    let waiting = bus.depth(&topology.dead()).await.unwrap_or(0);
+    let mut seen = 0;
+    each(bus, topology, |delivery| {
+        seen += 1;
+        visit(&Letter::read(&delivery));
+    })
+    .await?;
+    Ok(waiting.max(seen))
 }
 
 fn id_of(delivery: &Delivery) -> String {
@@ -172,7 +164,7 @@ async fn drop_letter(delivery: &Delivery, letter: &mut Letter) {
 }
 
 impl Letter {
-    fn read(delivery: &Delivery) -> Self {
+    pub(super) fn read(delivery: &Delivery) -> Self {
         let header = |name: &str| delivery.header(name).unwrap_or_default().to_owned();
         let or = |text: String, other: &dyn Fn() -> String| if text.is_empty() { other() } else { text };
         let id = id_of(delivery);
@@ -200,7 +192,7 @@ impl Letter {
     }
 
     /// The names of the letter: its id, and the task's own.
-    fn names(&self) -> impl Iterator<Item = &String> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         std::iter::once(&self.id).chain(&self.own)
     }
 

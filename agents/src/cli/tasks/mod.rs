@@ -3,6 +3,7 @@
 
 mod change;
 pub(super) mod letters;
+mod reading;
 pub(super) mod saved;
 
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use crate::base::fault::Usage;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::printable;
 pub(super) use change::Change;
-pub use letters::{Letter, Order, handle};
+pub use letters::{Letter, Order, handle, look};
 
 /// Manage a run's tasks
 #[derive(Debug, Args)]

@@ -1,8 +1,8 @@
 //! The dead letters of a run that has ended with its own broker: saved in the run folder, as
 //! `dead.jsonl`.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,6 +130,26 @@ pub(in crate::cli) fn of_an_ended_run(
     Ok(Some((letters, over)))
 }
 
+/// Shows each saved letter to `visit`. Returns how many there are, or `None` if the run may be
+/// live, or saved none.
+///
+/// # Errors
+/// The file cannot be read.
+pub(in crate::cli) fn look(folder: &RunFolder, mut visit: impl FnMut(&Letter)) -> anyhow::Result<Option<u64>> {
+    let path = folder.dead();
+    if ended::over(folder)?.is_none() || !path.exists() {
+        return Ok(None);
+    }
+    let reading = || format!("reading {}", path.display());
+    let mut seen = 0;
+    for line in BufReader::new(File::open(&path).with_context(reading)?).lines() {
+        let letter = serde_json::from_str(&line.with_context(reading)?).with_context(reading)?;
+        visit(&letter);
+        seen += 1;
+    }
+    Ok(Some(seen))
+}
+
 /// Returns what to do with letters of a run that is over. The queues of a run in memory are gone.
 pub(super) fn advice(folder: &RunFolder, over: &Over) -> String {
     let in_memory = folder.config().is_ok_and(|config| config.run.broker == "memory:");
@@ -227,6 +247,9 @@ mod tests {
             [("t1", reason, b"{".as_slice()), ("t2", reason, b"\xff\x00".as_slice())]
         );
         assert!(over.text().contains("eval.stop_at reached"));
+        let mut seen = Vec::new();
+        assert_eq!(look(&folder, |one| seen.push(one.id.clone())).unwrap(), Some(2));
+        assert_eq!(seen, ["t1", "t2"]);
         let (one, _) = of_an_ended_run(&folder, &Order::List(vec!["t2".into()]))
             .unwrap()
             .unwrap();

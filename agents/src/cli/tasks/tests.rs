@@ -250,6 +250,34 @@ async fn different_letters_with_one_id_are_not_requeued() {
     assert_eq!(bus.depth(&topology.dead()).await, Some(1));
 }
 
+/// The time is the runtime's own, so no wait takes any.
+#[tokio::test(start_paused = true)]
+async fn reading_ends_soon_after_the_letters_that_waited() {
+    let first = MemoryBus::new();
+    let topology = Topology::new(RunId::new("r-1").unwrap());
+    let bus: Arc<dyn Bus> = first.clone();
+    bus.declare(&topology, &[]).await.unwrap();
+    let look = || async {
+        let (peer, begun): (Arc<dyn Bus>, _) = (first.peer(), tokio::time::Instant::now());
+        let mut ids = Vec::new();
+        let total = look(&peer, &topology, |letter| ids.push(letter.id.clone()))
+            .await
+            .unwrap();
+        peer.close().await;
+        assert_eq!(total, ids.len() as u64);
+        (ids, begun.elapsed().as_millis())
+    };
+    assert_eq!(look().await, (vec![], 700));
+    for id in ["t1", "t2", "t3"] {
+        add_letter(&bus, &topology, id, Kind::Task, b"{").await;
+    }
+    for _ in 0..3 {
+        let (ids, wait) = look().await;
+        assert_eq!(ids, ["t1", "t2", "t3"]);
+        assert!((150..160).contains(&wait), "{wait} ms");
+    }
+}
+
 fn shown() -> Letter {
     Letter {
         id: "t1".into(),

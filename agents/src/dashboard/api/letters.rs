@@ -1,55 +1,46 @@
-//! Dead letters. A read takes all of them off the queue for a moment, so reads are rare.
+//! Dead letters, a page at a time. A look takes all of them off the queue for a moment, so looks
+//! are rare.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::Value;
 use tokio::sync::Mutex;
 
+use crate::dashboard::answer::ApiError;
 use crate::dashboard::command_answers::CommandAnswers;
-use crate::dashboard::runs::now_ms;
+use crate::dashboard::letter_page::{LetterPage, Letters, LettersQuery};
 use crate::run_folder::RunFolder;
 
 /// The time for which an answer is repeated.
 const KEPT: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct Letters {
-    letters: Vec<Value>,
-    /// Why the queue cannot be read.
-    offline: Option<String>,
-    at_ms: u64,
-}
-
-/// The last answer of each run. The lock makes reads wait for each other.
+/// The last answer of each run. The lock makes looks wait for each other.
 #[derive(Default)]
-pub(crate) struct Cache(Mutex<HashMap<PathBuf, (Instant, Letters)>>);
+pub(crate) struct Cache(Mutex<HashMap<PathBuf, (Instant, LettersQuery, Letters)>>);
 
 impl Cache {
-    pub(crate) async fn read(&self, commands: &dyn CommandAnswers, folder: &RunFolder) -> Letters {
+    pub(crate) async fn read(
+        &self,
+        commands: &dyn CommandAnswers,
+        folder: &RunFolder,
+        query: LettersQuery,
+    ) -> Result<Letters, ApiError> {
         let mut known = self.0.lock().await;
-        if let Some((at, letters)) = known.get(folder.path())
-            && at.elapsed() < KEPT
+        known.retain(|_, (at, _, _)| at.elapsed() < KEPT);
+        if let Some((_, asked, letters)) = known.get(folder.path())
+            && *asked == query
         {
-            return letters.clone();
+            return Ok(letters.clone());
         }
-        let (letters, offline) = match commands.letters(folder).await {
-            Ok(letters) => (letters, None),
-            Err(error) => (Vec::new(), Some(format!("{error:#}"))),
-        };
-        let letters = Letters {
-            letters,
-            offline,
-            at_ms: now_ms(),
-        };
-        known.insert(folder.path().to_owned(), (Instant::now(), letters.clone()));
-        letters
+        let mut page = LetterPage::new(&query)?;
+        let looked = commands.letters(folder, &mut page).await;
+        let letters = page.finish(looked.map_err(|error| format!("{error:#}")))?;
+        known.insert(folder.path().to_owned(), (Instant::now(), query, letters.clone()));
+        Ok(letters)
     }
 
-    /// Reads the letters again at the next request: they have changed.
+    /// Looks again at the next request: the letters have changed.
     pub(crate) async fn forget(&self, run: &Path) {
         self.0.lock().await.remove(run);
     }

@@ -54,7 +54,8 @@ impl Cards {
         Ok(cards)
     }
 
-    fn card(&self, folder: &RunFolder) -> Card {
+    /// Returns the card of one run.
+    pub(crate) fn card(&self, folder: &RunFolder) -> Card {
         let stamp = stamp(folder);
         let known = {
             let cards = self.0.lock().unwrap_or_else(PoisonError::into_inner);

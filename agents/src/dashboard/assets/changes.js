@@ -17,23 +17,38 @@ export async function made(place, work, words) {
   }
 }
 
-/** Asks for the run's id before a change that cannot be taken back. */
-export function sure(what, work) {
-  const name = h("input", { "aria-label": "The run's id", autocomplete: "off",
-    input: () => (go.disabled = name.value !== open.run) });
-  const go = h("button", { disabled: true, click: () => {
+/** Asks before a change. `make` returns the question, and may disable the button. */
+function ask(what, make, work) {
+  const go = h("button", { click: () => {
     dialog.remove();
-    work(name.value);
+    work();
   } }, what);
-  const dialog = h("dialog", { "aria-label": what },
-    h("p", `${what}? This cannot be taken back. Type the run's id, `, h("code", open.run), ":"), name,
+  const dialog = h("dialog", { "aria-label": what }, make(go),
     h("div.tools", go, h("button", { click: () => dialog.remove() }, "Cancel")));
   document.body.append(dialog);
   dialog.showModal();
+}
+
+export const agree = (what, work) => ask(what, () => h("p", `${what}?`), work);
+
+/** Asks for the run's id before a change that cannot be taken back. */
+export function sure(what, work) {
+  const name = h("input", { "aria-label": "The run's id", autocomplete: "off" });
+  ask(what, (go) => {
+    go.disabled = true;
+    name.addEventListener("input", () => (go.disabled = name.value !== open.run));
+    return [h("p", `${what}? This cannot be taken back. Type the run's id, `, h("code", open.run), ":"), name];
+  }, () => work(name.value));
 }
 
 /** Returns true if the run is over. Then the page shows the reason instead of its form. */
 export function isOver(title, what) {
   if (open.over) show([title], message("", `${what}: `, open.over));
   return Boolean(open.over);
+}
+
+/** Returns the results of a change as one line. */
+export function outcome({ fates, missing }) {
+  const gone = missing.length > 0 ? [`no letter has the id ${missing.slice(0, 5).join(", ")} any more`] : [];
+  return [...Object.entries(fates).map(([fate, number]) => `${number} ${fate}`), ...gone].join("; ");
 }

@@ -28,7 +28,7 @@ export async function conversationsPage(_rest, options) {
   LIST.ids = [];
   const load = async (cursor) => {
     replace(more, soft("Reading ..."));
-    const wanted = { ...Object.fromEntries(options), limit: 50, cursor };
+    const wanted = { ...Object.fromEntries(fields.map(([name]) => [name, given(name)])), limit: 50, cursor };
     const found = await get(query(api("conversations"), wanted), page.signal);
     body.append(...found.conversations.map(conversationRow));
     LIST.ids.push(...found.conversations.map((one) => one.conversation));
