@@ -15,7 +15,7 @@ const QUIET: Duration = Duration::from_millis(700);
 /// The same once all letters were read that waited when the reading began.
 const QUIET_AT_THE_END: Duration = Duration::from_millis(150);
 /// Largest number of letters read at once.
-const MOST: u16 = 10_000;
+pub(super) const MOST: u16 = 10_000;
 
 /// Reads all letters in their order. They return to the queue when the consumer is dropped or the
 /// bus is closed, except those that are acknowledged before.
