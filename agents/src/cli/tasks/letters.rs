@@ -1,5 +1,6 @@
 //! The dead letters of a run: read, requeued or dropped.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use broker::bus::letter::{
     Class, HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE,
     HEADER_TYPE, HEADER_USER, Stage, revived,
 };
-use broker::bus::{Bus, Delivery};
+use broker::bus::{Bus, Consumer, Delivery};
 use broker::ids::Digest;
 use broker::protocol::Kind;
 use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
@@ -23,11 +24,14 @@ use crate::base::outgoing::{self, Addressed};
 use crate::cli::publish::sender::PublishedTasks;
 use crate::cli::task_rules::Checked;
 
-/// The time for which the channel stays open after a change, and more for each letter. RabbitMQ
-/// loses acknowledgements beyond the first 32 that a quorum queue has not applied when the channel
-/// closes: those letters would be listed again.
-const SETTLED: Duration = Duration::from_millis(300);
-const SETTLED_EACH: Duration = Duration::from_millis(2);
+/// RabbitMQ loses acknowledgements above this number that a quorum queue has not applied when their
+/// channel closes: those letters come back.
+const SETTLED_AT_ONCE: usize = 32;
+/// The time for which the channel stays open after more of them, with some for each.
+const SETTLING: Duration = Duration::from_millis(300);
+const SETTLING_EACH: Duration = Duration::from_millis(2);
+/// The number of looks for letters that came back.
+const LOOKS: u32 = 5;
 
 /// The operation on the letters; no ids means all letters.
 pub enum Order {
@@ -77,7 +81,7 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
     // All letters are read before any is changed: a task that dies again at once would otherwise be
     // requeued without end. Only those that the order names are kept.
     let (mut deliveries, mut shared) = (Vec::new(), SharedIds::default());
-    let _consumer = each(bus, topology, |delivery| {
+    let consumer = each(bus, topology, |delivery| {
         let letter = Letter::read(&delivery);
         shared.note(&letter);
         if order.names(&letter) {
@@ -122,11 +126,44 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
         }
         letters.push(letter);
     }
-    let gone = letters.iter().filter(|letter| !letter.kept).count();
-    if gone > 0 {
-        tokio::time::sleep(SETTLED + SETTLED_EACH * u32::try_from(gone)?).await;
-    }
+    let gone: BTreeSet<Mark> = letters.iter().filter(|letter| !letter.kept).map(Letter::mark).collect();
+    settle(bus, topology, consumer, &gone).await?;
     Ok(letters)
+}
+
+/// What tells a letter that came back from one of the same task that failed once more.
+type Mark = (String, Digest, String, u32);
+
+/// Ends the reading, and makes sure that the broker has removed these letters.
+async fn settle(
+    bus: &Arc<dyn Bus>,
+    topology: &Topology,
+    consumer: Box<dyn Consumer>,
+    gone: &BTreeSet<Mark>,
+) -> anyhow::Result<()> {
+    if gone.len() <= SETTLED_AT_ONCE {
+        return Ok(());
+    }
+    let (mut consumer, mut acked) = (consumer, gone.len());
+    for _ in 0..LOOKS {
+        tokio::time::sleep(SETTLING + SETTLING_EACH * u32::try_from(acked)?).await;
+        drop(consumer);
+        let mut back = Vec::new();
+        consumer = each(bus, topology, |delivery| {
+            if gone.contains(&Letter::read(&delivery).mark()) {
+                back.push(delivery);
+            }
+        })
+        .await?;
+        acked = back.len();
+        if acked == 0 {
+            return Ok(());
+        }
+        for delivery in back {
+            delivery.ack().await;
+        }
+    }
+    anyhow::bail!("the broker still lists {acked} of the letters: give the command again")
 }
 
 /// Reads all dead letters and shows each to `visit`, which keeps what it needs. All return to the
@@ -205,6 +242,15 @@ impl Letter {
             fate: String::new(),
             kept: false,
         }
+    }
+
+    fn mark(&self) -> Mark {
+        (
+            self.id.clone(),
+            Digest::of(&self.body),
+            self.first.clone(),
+            self.attempts,
+        )
     }
 
     /// The names of the letter: its id, and the task's own.
