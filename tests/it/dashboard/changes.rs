@@ -18,7 +18,7 @@ use crate::program;
 /// Dead letters that are looked at again and again.
 const LETTERS: usize = 1000;
 const BODY: usize = 6000;
-const LOOKS: usize = 40;
+const LOOKS: usize = 60;
 const PAGE: usize = 200;
 
 /// A run on published tasks alone, with a batch that eight tasks fill.
