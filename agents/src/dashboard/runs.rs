@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::ApiError;
+use crate::ledger::completion;
 use crate::run_folder::{FolderError, RunEnd, RunFolder};
 
 /// A run that wrote nothing for this long is silent: a coordinator writes every second.
@@ -92,14 +93,18 @@ impl Runs {
 pub(crate) fn state(folder: &RunFolder) -> Result<(State, Option<String>), FolderError> {
     let written = last_written(folder);
     let age = written.and_then(|at| SystemTime::now().duration_since(at).ok());
-    Ok(state_of(&folder.run_end()?, age))
+    let end = folder.run_end()?;
+    let is_complete = end.ended.is_some() && completion::all(folder, &folder.config()?.participants());
+    Ok(state_of(&end, age, is_complete))
 }
 
-fn state_of(end: &RunEnd, age: Option<Duration>) -> (State, Option<String>) {
+/// `age` counts from the last line of a process. `is_complete` is true once every agent has written
+/// its last checkpoint.
+fn state_of(end: &RunEnd, age: Option<Duration>, is_complete: bool) -> (State, Option<String>) {
     if let Some(stopped) = end.stopped.as_ref().or(end.failed.as_ref()) {
         return (State::Stopped, Some(stopped.reason.clone()));
     }
-    match (&end.ended, age.is_some_and(|age| age < SILENT)) {
+    match (&end.ended, !is_complete && age.is_some_and(|age| age < SILENT)) {
         // It takes no tasks any more and finishes its work.
         (_, true) => (State::Live, None),
         (Some(ended), false) => (State::Ended, Some(ended.reason.clone())),
@@ -207,7 +212,7 @@ mod tests {
                 stopped,
                 ..RunEnd::default()
             };
-            state_of(&end, age)
+            state_of(&end, age, false)
         };
         assert_eq!(state(None, None, new).0, State::Live);
         assert_eq!(state(None, None, old).0, State::Silent);
@@ -218,11 +223,23 @@ mod tests {
             state(None, reason("Ctrl-C"), new),
             (State::Stopped, Some("Ctrl-C".into()))
         );
+        let complete = RunEnd {
+            ended: reason("steps"),
+            ..RunEnd::default()
+        };
+        assert_eq!(
+            state_of(&complete, new, true).0,
+            State::Ended,
+            "every agent has finished"
+        );
         let failed = reason("the port is taken");
         let end = RunEnd {
             failed,
             ..RunEnd::default()
         };
-        assert_eq!(state_of(&end, new), (State::Stopped, Some("the port is taken".into())));
+        assert_eq!(
+            state_of(&end, new, false),
+            (State::Stopped, Some("the port is taken".into()))
+        );
     }
 }

@@ -160,6 +160,9 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             let wide = browser.value("document.documentElement.scrollWidth").as_u64();
             let fits = wide <= Some(u64::from(width)) || body.contains("\\u202e");
             assert!(fits, "{path}: {wide:?} pixels at {width}");
+            // The links of a narrow window are one line above the page.
+            let links = browser.value("document.getElementById('nav').offsetHeight").as_u64();
+            assert!(width > 860 || links < Some(60), "{path}: links of {links:?} pixels");
         }
     }
     browser.open(&format!("http://{}/#token={}&/", pages.address, pages.token));
