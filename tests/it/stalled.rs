@@ -5,6 +5,7 @@ use std::time::Duration;
 use tests::kit;
 use tests::program::{Program, wait_until};
 use tests::small::Small;
+use tests::trace::batches;
 
 use crate::program;
 
@@ -17,6 +18,14 @@ const HOPELESS: &str = r#"
 import json, sys
 for line in sys.stdin:
     print(json.dumps({"id": json.loads(line)["id"], "error": "no model"}), flush=True)
+"#;
+
+/// A grader that answers.
+const CORRECTED: &str = r#"
+import json, sys
+for line in sys.stdin:
+    ask = json.loads(line)
+    print(json.dumps({"id": ask["id"], "reward": len(ask["text"]) % 2}), flush=True)
 "#;
 
 /// Returns a run that ends after `empty` groups without a sample, with a grader of this source.
@@ -69,4 +78,20 @@ fn a_run_of_several_processes_pauses_when_all_groups_die() {
         let status = String::from_utf8_lossy(&output.stdout).into_owned();
         status.contains("because nothing can be learned: 3 groups in succession")
     });
+}
+
+#[test]
+fn a_run_of_several_processes_goes_on_with_its_corrected_grader() {
+    let program = program();
+    let config = graded_by(&program, BROKEN, 0).save(&program);
+    let _run = program.launch("up", &config, &[]);
+    let folder = program.run_folder();
+    let run = folder.to_str().unwrap();
+    wait_until("a pause with its reason", PATIENCE, || {
+        let output = program.output(&["status", "--run", run]);
+        String::from_utf8_lossy(&output.stdout).contains("and never answered")
+    });
+    program.file("grader.py", CORRECTED);
+    program.succeed(&["resume", "--run", run]);
+    wait_until("a trained batch", PATIENCE, || batches(&folder, "solver") > 0);
 }

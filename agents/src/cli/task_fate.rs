@@ -108,9 +108,8 @@ pub(super) fn of_tasks(folder: &RunFolder, tasks: &[String]) -> anyhow::Result<V
 fn rows(folder: &RunFolder, config: &RunConfig, tasks: &BTreeSet<&str>) -> anyhow::Result<Vec<GroupRow>> {
     let mut rows = Vec::new();
     for name in config.participants() {
-        let ledger = Inspector::find(&folder.ledger(&name))?;
         let trains = config.agents.get(&name).is_some_and(|agent| agent.train.enabled);
-        if let Some(ledger) = ledger.filter(|_| trains) {
+        if trains && let Some(ledger) = Inspector::find(&folder.ledger(&name))? {
             rows.extend(
                 ledger
                     .groups()?

@@ -154,16 +154,17 @@ async fn make(server: Data<Server>, request: &HttpRequest, run: &str, change: Pa
     if matches!(change, PageChange::Publish { check: true, .. }) {
         return json(&whole(async move { server.commands.change(&folder, change).await }).await??);
     }
-    let (name, letters) = (change.name(), change.letters());
-    let letters_of = server.clone();
-    let path = folder.path().to_owned();
-    let made = whole(async move { server.commands.change(&folder, change).await }).await?;
-    letters_of.letters.forget(&path).await;
+    let (run, name, letters) = (run.to_owned(), change.name(), change.letters());
     let from = request.peer_addr().map(|peer| peer.to_string());
-    let refused = made.as_ref().err().map(|refused| refused.message.as_str());
-    // Every change of a run can be found in a log.
-    tracing::info!(run, change = name, letters, from, refused, "a page asked for a change");
-    json(&made?)
+    let made = whole(async move {
+        let made = server.commands.change(&folder, change).await;
+        server.letters.forget(folder.path()).await;
+        let refused = made.as_ref().err().map(|refused| refused.message.as_str());
+        // Every change of a run can be found in a log.
+        tracing::info!(run, change = name, letters, from, refused, "a page asked for a change");
+        made
+    });
+    json(&made.await??)
 }
 
 impl PageChange {

@@ -20,7 +20,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 /// The paths below a run that take a POST and change the run.
 const PATHS: [&str; 5] = ["tasks", "letters/requeue", "letters/edit", "letters/drop", "orders"];
 
-/// The paths that need no token besides the front end: they tell nothing of a run.
+/// The paths that need no token besides the front end: their answers describe no run.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Returns true if a request to this path changes a run.

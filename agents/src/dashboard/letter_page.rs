@@ -41,7 +41,7 @@ pub(crate) struct LettersQuery {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum LetterOrder {
-    /// As in the queue and in `dyad tasks dead`.
+    /// The order of the queue and of `dyad tasks dead`.
     #[default]
     Oldest,
     Newest,

@@ -22,7 +22,11 @@ pub(super) async fn answer(server: Data<Server>) -> Answer {
         let statuses = join_all(runs.iter().map(|folder| server.commands.status(folder))).await;
         anyhow::Ok(statuses.iter().filter(|status| is_away(status)).count())
     });
-    verdict(away.await?.ok())?;
+    let away = away.await?;
+    if let Err(error) = &away {
+        tracing::warn!(error = format!("{error:#}"), "not ready");
+    }
+    verdict(away.ok())?;
     Ok(HttpResponse::Ok().json(json!({"status": "ready"})))
 }
 

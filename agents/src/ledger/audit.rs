@@ -110,8 +110,8 @@ impl Inspector {
         Ok(Self { connection })
     }
 
-    /// Opens the ledger like [`Inspector::open`]. None if it is not made yet: the file is missing,
-    /// or without a table, since its agent or the disk's space ended before they were written.
+    /// Opens the ledger like [`Inspector::open`]. Returns `None` if the file is missing or has no
+    /// table yet: its agent ended, or the disk was full, before they were written.
     pub fn find(path: &Path) -> Result<Option<Self>, LedgerError> {
         if !path.is_file() {
             return Ok(None);

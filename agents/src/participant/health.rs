@@ -26,7 +26,7 @@ impl BrokenProgram {
     }
 }
 
-/// What the copies of one program share.
+/// Counts the ends of all copies of one program.
 #[derive(Clone)]
 pub(super) struct Health {
     record: Arc<Mutex<Record>>,

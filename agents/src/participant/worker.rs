@@ -99,7 +99,7 @@ impl Worker {
             if let Some(rested) = self.rested {
                 tokio::time::sleep_until(rested).await;
             }
-            self.running = Some(start(&self.file, &self.program).map_err(Unanswered::Ended)?);
+            self.running = Some(start(&self.file, &self.program).map_err(Unanswered::Other)?);
         }
         let limit = self.program.timeout;
         let Some(running) = self.running.as_mut() else {

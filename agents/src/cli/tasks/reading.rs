@@ -25,9 +25,22 @@ pub(super) const MOST: u16 = 10_000;
 pub(super) async fn each(
     bus: &Arc<dyn Bus>,
     topology: &Topology,
-    mut visit: impl FnMut(Delivery),
+    visit: impl FnMut(Delivery),
 ) -> anyhow::Result<Box<dyn Consumer>> {
     let waiting = bus.depth(&topology.dead()).await;
+    each_of(bus, topology, waiting, visit).await
+}
+
+/// Reads all letters like [`each`]. `waiting` is the number that waited, if it is known.
+///
+/// # Errors
+/// Returns the broker's errors.
+pub(super) async fn each_of(
+    bus: &Arc<dyn Bus>,
+    topology: &Topology,
+    waiting: Option<u64>,
+    mut visit: impl FnMut(Delivery),
+) -> anyhow::Result<Box<dyn Consumer>> {
     let mut consumer = bus.consume(&topology.dead(), MOST).await?;
     for read in 0..u64::from(MOST) {
         let is_last = read > 0 && waiting.is_some_and(|waiting| read >= waiting);

@@ -115,6 +115,8 @@ impl Coordinator {
         );
         if state.phase == RunPhase::Running {
             self.figures.forget_empty();
+            // The user may have corrected it meanwhile.
+            drop(self.specs.take_broken());
         }
         self.lifecycle.adopt(state);
         self.send_beat();

@@ -1,4 +1,4 @@
-// Dead letters, a page at a time; with `--write` also the buttons that publish them again or remove them.
+// Dead letters, a page at a time; with `--write` they can be published again or removed.
 
 import { agree, made, outcome, sure } from "./changes.js";
 import { h, replace } from "./dom.js";

@@ -73,7 +73,7 @@ const OTHERS: [&str; 5] = [
     "next best",
     "next closest",
 ];
-/// Beginnings of a sentence in which an answer that would be another's is none.
+/// Beginnings of sentences that suppose something: `the answer would be 26` does not count there.
 const SUPPOSING: [&str; 6] = ["if ", "without ", "had ", "were ", "otherwise", "unless "];
 /// Bytes before an announcement in which a question or a condition may begin.
 const LEAD: usize = 48;

@@ -41,8 +41,8 @@ fn is_heading(text: &str, line: &str) -> bool {
         && rest.contains(char::is_alphanumeric)
         && (rest.contains(char::is_alphabetic) || line.starts_with('('))
     {
-        let end = line.as_ptr().addr() - text.as_ptr().addr();
-        return !ends(text, line) || steps::stands(&text[..end], "", number.wrapping_sub(1));
+        let start = line.as_ptr().addr() - text.as_ptr().addr();
+        return !ends(text, line) || steps::stands(&text[..start], "", number.wrapping_sub(1));
     }
     let word: String = unset(line).chars().take_while(|c| c.is_alphabetic()).collect();
     // Codes of currencies are short and in capitals.

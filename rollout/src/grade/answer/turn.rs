@@ -100,7 +100,9 @@ fn places(text: &str) -> Vec<(usize, Turn, bool)> {
         let mut places = Vec::new();
         places.extend(turn(line).filter(|_| at > 0).map(|turn| (at, turn)));
         if line.contains('<') {
-            let ends = TOKENS.iter().filter_map(|token| line.find(token));
+            // `<s>20</s>` is a text that HTML strikes out.
+            let is_token = |token: &&&str| **token != "</s>" || !line.contains("<s>");
+            let ends = TOKENS.iter().filter(is_token).filter_map(|token| line.find(token));
             places.extend(ends.map(|end| (at + end, Turn::Prompt)));
             places.sort_unstable_by_key(|(at, _)| *at);
         }
