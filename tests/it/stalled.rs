@@ -91,7 +91,7 @@ fn a_run_of_several_processes_goes_on_with_its_corrected_grader() {
         let output = program.output(&["status", "--run", run]);
         String::from_utf8_lossy(&output.stdout).contains("and never answered")
     });
-    program.file("grader.py", CORRECTED);
+    let _ = program.file("grader.py", CORRECTED);
     program.succeed(&["resume", "--run", run]);
     wait_until("a trained batch", PATIENCE, || batches(&folder, "solver") > 0);
 }

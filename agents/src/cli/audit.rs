@@ -17,6 +17,9 @@ use crate::report::task_accounts::BrokerCounts;
 use crate::report::{audit, repair};
 use crate::run_folder::RunFolder;
 
+/// The longest time in which the broker counts dead letters.
+const COUNTING: Duration = Duration::from_secs(30);
+
 /// Check the ledgers: no task lost, none counted twice
 ///
 /// Counts tasks, conversations and samples. The sources are the publisher's manifest, every agent's
@@ -69,9 +72,10 @@ pub(super) async fn ask(broker: Option<&str>, folder: &RunFolder) -> Option<Brok
     let url = select::broker_url(broker, Some(folder)).ok()?;
     let asked = async {
         let bus = select::connect_within(&url, "audit", Duration::from_secs(2)).await?;
-        let counts = counts(&bus, folder).await;
+        // The queues of a broker that answers may not.
+        let counts = tokio::time::timeout(COUNTING, counts(&bus, folder)).await;
         bus.close().await;
-        counts
+        counts.context("the broker did not count its letters in time")?
     };
     asked
         .await

@@ -215,7 +215,11 @@ mod tests {
             let parsed = Cli::try_parse_from(call.split(' '));
             assert!(parsed.is_ok(), "{call}: {}", parsed.unwrap_err());
         }
-        let wrong = Cli::try_parse_from(["dyad", "publish"]).unwrap_err();
-        assert_eq!(wrong.exit_code(), 2);
+        // A seed above 2^63 - 1 cannot be written into the run's TOML.
+        let seed = ["dyad", "run", "x.toml", "--seed", "9223372036854775808"];
+        for call in [&["dyad", "publish"][..], &seed] {
+            let wrong = Cli::try_parse_from(call).unwrap_err();
+            assert_eq!(wrong.exit_code(), 2);
+        }
     }
 }

@@ -95,13 +95,16 @@ impl Resume {
     }
 }
 
+/// The largest number that a configuration can hold: TOML has signed integers of 64 bits.
+pub(super) const LARGEST: u64 = i64::MAX as u64;
+
 #[derive(Debug, Default, Args)]
 pub struct Overrides {
     /// Seed of the run
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=LARGEST))]
     pub seed: Option<u64>,
     /// Optimizer batches of the lead agent
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=LARGEST))]
     pub steps: Option<u64>,
     /// Mode: `sync` or `async`
     #[arg(long, value_parser = mode)]

@@ -24,6 +24,7 @@ use engine_answers::AnswerTable;
 use remote::Remote;
 use scripted::Says;
 
+use super::overrides::LARGEST;
 use super::render::conversation::render;
 use crate::base::fault::Usage;
 use crate::coordinator::transcripts::builder::{Comparisons, TranscriptBuilder};
@@ -73,7 +74,7 @@ pub struct TestArgs {
     /// Conversations per task
     #[arg(long, default_value_t = 1)]
     pub members: u16,
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=LARGEST))]
     pub seed: Option<u64>,
     /// Broker URL for remote participants
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]

@@ -148,7 +148,7 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     /// Fails if the workflow cannot use a task, a role has no player, an engine is gone, a program
-    /// only ends and never answers, or no request can be sampled. A conversation that fails is part
+    /// fails and never answers, or no request can be sampled. A conversation that fails is part
     /// of the result.
     pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<PlayedTask>> {
         for (id, task) in tasks {
@@ -182,7 +182,7 @@ impl<'a> Player<'a> {
             }
             if let Some(why) = self.host.take_broken() {
                 return Err(Usage::new(why)
-                    .hint("correct it, and try it with `dyad workflow CONFIG`")
+                    .hint("correct it, and try it with `dyad workflow test CONFIG`")
                     .into());
             }
         }

@@ -1,11 +1,11 @@
-//! Programs that end again and again and never answer: a run with one earns nothing, so it stops.
+//! Programs that fail again and again and never answer: a run with one earns nothing, so it stops.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A program is broken after this many ends without an answer of any copy, over at least this time:
-/// a service that it needs may start later than the run.
-const ENDS: u32 = 5;
+/// A program is broken after this many failures without an answer of any copy, over at least this
+/// time: a service that it needs may start later than the run.
+const FAILURES: u32 = 5;
 const TIME: Duration = Duration::from_secs(10);
 
 /// The first broken program of a process. Clones share it.
@@ -26,7 +26,7 @@ impl BrokenProgram {
     }
 }
 
-/// Counts the ends of all copies of one program.
+/// Counts the failures of all copies of one program.
 #[derive(Clone)]
 pub(super) struct Health {
     record: Arc<Mutex<Record>>,
@@ -36,7 +36,7 @@ pub(super) struct Health {
 #[derive(Default)]
 struct Record {
     answered: bool,
-    ends: u32,
+    failures: u32,
     first: Option<Instant>,
 }
 
@@ -54,26 +54,26 @@ impl Health {
         self.record.lock().unwrap_or_else(PoisonError::into_inner).answered = true;
     }
 
-    /// A copy has ended by itself.
-    pub(super) fn ended(&self, reason: &str) {
+    /// A copy has ended, or has not answered.
+    pub(super) fn failed(&self, reason: &str) {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ends) = record.end(Instant::now()) {
-            self.broken
-                .set(format!("a program ended {ends} times and never answered: {reason}"));
+        if let Some(failures) = record.fail(Instant::now()) {
+            self.broken.set(format!(
+                "a program failed {failures} times and never answered: {reason}"
+            ));
         }
     }
 }
 
 impl Record {
-    /// Counts an end. Returns the number of ends once the program is broken, and counts from 0
-    /// again.
-    fn end(&mut self, now: Instant) -> Option<u32> {
-        self.ends += 1;
+    /// Counts a failure. Returns their number once the program is broken, and counts from 0 again.
+    fn fail(&mut self, now: Instant) -> Option<u32> {
+        self.failures += 1;
         let since = now - *self.first.get_or_insert(now);
-        if self.answered || self.ends < ENDS || since < TIME {
+        if self.answered || self.failures < FAILURES || since < TIME {
             return None;
         }
-        Some(std::mem::take(self).ends)
+        Some(std::mem::take(self).failures)
     }
 }
 
@@ -81,16 +81,17 @@ impl Record {
 mod tests {
     use super::*;
 
-    /// Returns the ends that were reported, for ends at these seconds.
+    /// Returns the numbers that were reported, for failures at these seconds.
     fn reported(record: &mut Record, seconds: &[u64]) -> Vec<u32> {
         let start = Instant::now();
-        let ends = seconds.iter();
-        ends.filter_map(|at| record.end(start + Duration::from_secs(*at)))
+        let seconds = seconds.iter();
+        seconds
+            .filter_map(|at| record.fail(start + Duration::from_secs(*at)))
             .collect()
     }
 
     #[test]
-    fn many_ends_over_some_time_are_reported_and_counted_again() {
+    fn many_failures_over_some_time_are_reported_and_counted_again() {
         assert_eq!(reported(&mut Record::default(), &[0, 0, 0, 0, 0, 9]), [0u32; 0]);
         assert_eq!(reported(&mut Record::default(), &[0, 20, 40, 60]), [0u32; 0]);
         assert_eq!(reported(&mut Record::default(), &[0, 1, 2, 3, 9, 10, 11, 12]), [6]);
@@ -111,10 +112,10 @@ mod tests {
         let health = Health::new(broken.clone());
         health.record.lock().unwrap().first = Instant::now().checked_sub(TIME);
         for reason in ["1", "2", "3", "4", "5", "6"] {
-            health.clone().ended(reason);
+            health.clone().failed(reason);
         }
         let why = broken.take().unwrap();
-        assert_eq!(why, "a program ended 5 times and never answered: 5");
+        assert_eq!(why, "a program failed 5 times and never answered: 5");
         assert_eq!(broken.take(), None);
     }
 }

@@ -139,7 +139,7 @@ impl Host {
         &*self.workflow
     }
 
-    /// Returns why a program of this process cannot be used: it ended many times and never
+    /// Returns why a program of this process cannot be used: it failed many times and never
     /// answered. Returns it once.
     #[must_use]
     pub fn take_broken(&self) -> Option<String> {

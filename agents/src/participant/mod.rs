@@ -5,7 +5,7 @@
 //! ([`RemoteConnection`]). [`Host`] keeps the programs of a run alive. A program that dies, hangs,
 //! or writes too much or no JSON is ended and started again, with a pause that doubles. A question
 //! without an answer is a failure of the machinery: it is asked again, and when the tries are used
-//! up the conversation has no reward. It never becomes a 0. A program that only ends and never
+//! up the conversation has no reward. It never becomes a 0. A program that fails and never
 //! answers stops the run ([`Host::take_broken`]).
 
 mod answer;

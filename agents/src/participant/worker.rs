@@ -56,9 +56,10 @@ struct Running {
 
 /// Why a question has no answer.
 enum Unanswered {
-    /// The program ended by itself.
-    Ended(String),
-    Other(String),
+    /// The program ended, or wrote no answer.
+    ByProgram(String),
+    /// This machine could not ask.
+    ByMachine(String),
 }
 
 impl Worker {
@@ -99,15 +100,15 @@ impl Worker {
             if let Some(rested) = self.rested {
                 tokio::time::sleep_until(rested).await;
             }
-            self.running = Some(start(&self.file, &self.program).map_err(Unanswered::Other)?);
+            self.running = Some(start(&self.file, &self.program).map_err(Unanswered::ByMachine)?);
         }
         let limit = self.program.timeout;
         let Some(running) = self.running.as_mut() else {
-            return Err(Unanswered::Other("it is not running".into()));
+            return Err(Unanswered::ByMachine("it is not running".into()));
         };
         self.next_id += 1;
         let answer = tokio::time::timeout(limit.0, running.exchange(line, self.next_id)).await;
-        let answer = answer.unwrap_or_else(|_| Err(Unanswered::Other(format!("no answer within {limit}"))))?;
+        let answer = answer.unwrap_or_else(|_| Err(Unanswered::ByProgram(format!("no answer within {limit}"))))?;
         self.pause = FIRST_PAUSE;
         self.health.answered();
         Ok(answer)
@@ -115,12 +116,12 @@ impl Worker {
 
     /// Ends the program after a question without an answer, and returns the reason for its asker.
     async fn give_up(&mut self, why: Unanswered) -> String {
-        let (Unanswered::Ended(reason) | Unanswered::Other(reason)) = &why;
+        let (Unanswered::ByProgram(reason) | Unanswered::ByMachine(reason)) = &why;
         let last = self.stop(reason).await;
         let last = last.map_or_else(String::new, |line| format!("; it wrote last: {line}"));
         let reason = format!("{}: {reason}{last}", self.file);
-        if matches!(why, Unanswered::Ended(_)) {
-            self.health.ended(&reason);
+        if matches!(why, Unanswered::ByProgram(_)) {
+            self.health.failed(&reason);
         }
         reason
     }
@@ -158,21 +159,21 @@ impl Worker {
 impl Running {
     /// Sends a question and reads its answer, which must have its id.
     async fn exchange(&mut self, line: &str, id: u64) -> Result<String, Unanswered> {
-        let question = format!("{}\n", with_id(line, id).map_err(Unanswered::Other)?);
-        let lost = |error: std::io::Error| Unanswered::Ended(format!("it has ended: {error}"));
+        let question = format!("{}\n", with_id(line, id).map_err(Unanswered::ByMachine)?);
+        let lost = |error: std::io::Error| Unanswered::ByProgram(format!("it has ended: {error}"));
         self.stdin.write_all(question.as_bytes()).await.map_err(lost)?;
         self.stdin.flush().await.map_err(lost)?;
         let mut answer = Vec::new();
         let read = (&mut self.stdout).take(LONGEST).read_until(b'\n', &mut answer).await;
         match read.map_err(lost)? {
-            0 => return Err(Unanswered::Ended("it has ended without an answer".into())),
+            0 => return Err(Unanswered::ByProgram("it has ended without an answer".into())),
             _ if !answer.ends_with(b"\n") => {
                 let reason = format!("its answer is cut, or longer than {LONGEST} bytes");
-                return Err(Unanswered::Other(reason));
+                return Err(Unanswered::ByProgram(reason));
             }
             _ => {}
         }
-        answer_to(id, answer).map_err(Unanswered::Other)
+        answer_to(id, answer).map_err(Unanswered::ByProgram)
     }
 }
 

@@ -31,11 +31,21 @@ pub fn audit(folder: &RunFolder, asked: Option<&BrokerCounts>) -> Result<RunAudi
     let mut winners: BTreeMap<GroupId, Vec<Attempt>> = BTreeMap::new();
     let mut states: BTreeMap<GroupId, (u64, u64)> = BTreeMap::new();
     for name in folder.config()?.agents.keys() {
-        let Some(inspector) = Inspector::find(&folder.ledger(name))? else {
-            continue;
+        let path = folder.ledger(name);
+        let read = || {
+            let Some(inspector) = Inspector::find(&path)? else {
+                return Ok(None);
+            };
+            Ok(Some((inspector.audit()?, inspector.groups()?)))
         };
-        agents.insert(name.to_string(), inspector.audit()?);
-        for row in inspector.groups()? {
+        let found = read().map_err(|source| ReportError::OfAgent {
+            agent: name.clone(),
+            path: path.clone(),
+            source,
+        })?;
+        let Some((counts, rows)) = found else { continue };
+        agents.insert(name.to_string(), counts);
+        for row in rows {
             if let Some((attempt, _)) = row.winner {
                 winners.entry(row.group).or_default().push(attempt);
                 let (with, without) = states.entry(row.group).or_default();
@@ -210,6 +220,21 @@ mod tests {
         assert!(
             text.ends_with("groups split between attempts: 1\nnothing lost, nothing counted twice\n"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn damaged_ledger_is_named_with_its_agent() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let b = AgentName::new("b").unwrap();
+        let path = folder.ledger(&b);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "no database").unwrap();
+        let error = audit(&folder, None).unwrap_err().to_string();
+        assert!(
+            error.contains("the ledger of agent b, ") && error.contains("b.sqlite"),
+            "{error}"
         );
     }
 }

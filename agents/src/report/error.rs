@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use broker::AgentName;
+
 use crate::ledger::LedgerError;
 use crate::run_folder::FolderError;
 
@@ -12,6 +14,15 @@ pub enum ReportError {
     Folder(#[from] FolderError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error(
+        "the ledger of agent {agent}, {path}: a damaged one is moved away with its -wal and -shm, then `dyad audit --repair {agent}` \
+         rebuilds it from the other agents'"
+    )]
+    OfAgent {
+        agent: AgentName,
+        path: PathBuf,
+        source: LedgerError,
+    },
     #[error("cannot {doing} {path}")]
     Io {
         doing: &'static str,

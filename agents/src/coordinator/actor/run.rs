@@ -82,7 +82,7 @@ impl Coordinator {
         self.figures
             .write(Metrics::new("stalled", step).with("reason", why.clone()));
         let advice = if is_broken {
-            "correct it, and try it with `dyad workflow CONFIG`"
+            "correct it, and try it with `dyad workflow test CONFIG`"
         } else {
             "correct the cause; run.empty_groups sets the limit (8 are enough over two minutes), 0 is none"
         };

@@ -81,8 +81,12 @@ impl ToolServer {
                 "the server answered {status}: {}",
                 String::from_utf8_lossy(&said).trim()
             );
+            // No call can succeed, so no agent should learn from one.
+            if matches!(status.as_u16(), 401 | 403) {
+                return Err(ToolFault::Broken(reason));
+            }
             // An error that the caller caused would repeat.
-            let caused_by_caller = status.is_client_error() && !matches!(status.as_u16(), 401 | 403 | 404 | 408 | 429);
+            let caused_by_caller = status.is_client_error() && !matches!(status.as_u16(), 404 | 408 | 429);
             return Err(if caused_by_caller {
                 ToolFault::ForAgent(reason)
             } else {

@@ -197,8 +197,8 @@ async fn a_token_reaches_its_server_and_no_error_text() {
         metadata: serde_json::Map::new(),
     };
     assert!(server.call(&question).await.is_ok());
-    let Err(ToolFault::Failed(reason)) = server.call(&question).await else {
-        panic!("a 401 is a failure of the setup, not the agent's error")
+    let Err(ToolFault::Broken(reason)) = server.call(&question).await else {
+        panic!("a 401 is a failure of the setup: no agent learns from it")
     };
     assert!(reason.contains("401") && !reason.contains("s3cret"), "{reason}");
     assert!(
