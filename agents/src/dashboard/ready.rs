@@ -11,7 +11,7 @@ use super::server::Server;
 use crate::base::log_scope;
 use crate::run_folder::RunFolder;
 
-/// The most live runs whose brokers are asked.
+/// The most live runs. The broker of each is asked.
 const MOST: usize = 32;
 
 /// Answers 200 if all pages can be shown. The answer names no run: it needs no token.

@@ -95,10 +95,10 @@ fn finished_run_is_shown_as_its_commands_print_it() {
         .filter(|(_, has)| has["get"].is_object())
     {
         let path = path.replace("{run}", &run);
-        let reply = pages.get(&format!("{path}?unheard=1"));
+        let reply = pages.get(&format!("{path}?wrong=1"));
         assert_eq!(reply.status, 400, "{path}: {}", reply.body);
         assert!(
-            reply.body.contains("unknown query parameter") && reply.body.contains("unheard"),
+            reply.body.contains("unknown query parameter") && reply.body.contains("wrong"),
             "{}",
             reply.body
         );

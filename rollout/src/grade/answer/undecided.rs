@@ -10,29 +10,8 @@ const BEGINNINGS: [&str; 14] = [
     "from", "minus", "between", "either", "neither", "none", "half", "twice", "double", "triple", "thrice", "maybe",
     "perhaps", "possibly",
 ];
-/// Words and signs after which another value is the answer.
-const GOING_ON: [&str; 18] = [
-    "so",
-    "thus",
-    "hence",
-    "therefore",
-    "total",
-    "makes",
-    "make",
-    "gives",
-    "give",
-    "which",
-    "that",
-    "leaves",
-    "is",
-    "are",
-    "equals",
-    "rounded",
-    "rounds",
-    "about",
-];
-/// Words before a result.
-const RESULTS: [&str; 14] = [
+/// Words before a result. Another value follows them, which is the answer.
+const RESULTS: [&str; 13] = [
     "so",
     "thus",
     "hence",
@@ -46,8 +25,9 @@ const RESULTS: [&str; 14] = [
     "is",
     "are",
     "equals",
-    "result",
 ];
+/// More words after which another value is the answer.
+const GOING_ON: [&str; 5] = ["which", "that", "rounded", "rounds", "about"];
 /// Words of a computation, and of an answer that is none.
 const OPERATIONS: [&str; 12] = [
     "root",
@@ -88,7 +68,10 @@ pub(crate) fn is_decided(text: &str) -> bool {
         let words = text.split(|c: char| !c.is_alphabetic()).map(str::to_owned);
         words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
     };
-    let result = between.contains(['=', '≈']) || words(&between).iter().any(|word| RESULTS.contains(&word.as_str()));
+    let result = between.contains(['=', '≈'])
+        || words(&between)
+            .iter()
+            .any(|word| word == "result" || RESULTS.contains(&word.as_str()));
     let operand = before.trim_end_matches('$').trim_end();
     let operand = operand.strip_suffix("**").unwrap_or(operand);
     let sign = |c: char| "+*/×÷^±√{:".contains(c) || (!several && minus::is_sign(c));
@@ -139,8 +122,11 @@ fn is_other(text: &str) -> bool {
         return !text.contains([',', '≈', '\\']) && words.next().is_none();
     }
     let begun = lower.trim_start_matches([' ', '$', '*', '_', '(', '[', '{', '`', '"']);
-    let goes_on =
-        text.contains(['→', '⇒', '≈']) || text.contains(": ") || words.clone().any(|word| GOING_ON.contains(&word));
+    let goes_on = text.contains(['→', '⇒', '≈'])
+        || text.contains(": ")
+        || words
+            .clone()
+            .any(|word| RESULTS.contains(&word) || GOING_ON.contains(&word));
     let first = words.clone().next().filter(|word| begun.starts_with(word));
     let named = first.is_some_and(|word| BEGINNINGS.contains(&word) || PLAIN.contains(&word));
     let another = named || begun.starts_with(|c| SIGNS.contains(c));
