@@ -1,6 +1,7 @@
 //! The promises of the project, tested from outside.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod alarm;
 mod answer_judge;
 mod architecture;
 mod arithmetic;

@@ -174,6 +174,45 @@ fn private_servers_that_die_come_back_with_their_data() {
     complete(&run);
 }
 
+/// RabbitMQ's quorum queues store the paths of their files.
+#[test]
+fn run_in_a_moved_folder_goes_on_with_its_waiting_tasks() {
+    let program = program().with_configured_broker();
+    let config = Small::of("configs/signal.toml")
+        .replace("tasks.source", "queue")
+        .without("tasks.params")
+        .replace("run.train_steps", 1)
+        .replace("workflow.group_size", 4)
+        .replace("defaults.agent.train.batch_groups", 4);
+    let mut running = program.launch("up", &config.save(&program), &[]);
+    let run = program.run_folder();
+    wait_until("the run to be running", PATIENCE, || {
+        let lines = json_lines(&run.join("logs/coordinator.jsonl"));
+        lines.iter().any(|line| line["message"] == "the run is running")
+    });
+    program.succeed(&["pause", "--run", run.to_str().unwrap()]);
+    let lines: String = (1..=4).map(|n| format!("{{\"prompt\": \"o{n}\", \"label\": \"o{n}\"}}\n")).collect();
+    let tasks = program.file("tasks.jsonl", &lines);
+    program.succeed(&["publish", &tasks, "--run", run.to_str().unwrap()]);
+    signal("TERM", running.pid());
+    running.end(PATIENCE).expect("it ends");
+
+    // Names with quotes are a danger for the scripts that start RabbitMQ.
+    let moved = program.home().join("it's \"moved\"");
+    std::fs::rename(program.runs(), &moved).unwrap();
+    let run = moved.join(run.file_name().unwrap());
+    let folder = run.to_str().unwrap();
+    let mut resumed = program.start(&["up", "--resume", folder]);
+    wait_until("the paused run to answer", PATIENCE, || {
+        program.output(&["resume", "--run", folder]).status.success()
+    });
+    resumed.finish(PATIENCE);
+    for agent in ["a", "b"] {
+        let audit = audit(&run, agent);
+        assert_eq!((audit.counts.trained, audit.twice, audit.missing), (16, 0, 0), "agent {agent}: {audit:?}");
+    }
+}
+
 /// The other processes would wait for it for ever.
 #[test]
 fn a_process_that_refuses_its_configuration_ends_the_run() {

@@ -9,7 +9,7 @@ use broker::seal::{HEADER_ORDER, HEADER_SEAL, Seal};
 use tests::chaos::closed_groups;
 use tests::fleet::{Fleet, RUN};
 use tests::letters::{connect, message, topology};
-use tests::program::{Program, wait_for, wait_until};
+use tests::program::{Program, fail, wait_for, wait_until};
 use tests::secured::Secured;
 use tests::trace::audit;
 
@@ -122,6 +122,24 @@ fn no_password_is_logged(servers: &Secured, fleet: &Fleet) {
     );
     for secret in &secrets {
         assert!(!texts.iter().any(|text| text.contains(secret)), "a password is logged");
+    }
+}
+
+#[test]
+fn export_with_unusable_input_is_wrong_usage() {
+    let program = program();
+    let out = program.home().join("users");
+    for (run, variable, given, problem) in [
+        ("r", "DYAD_PASSWORD_AGENT_A", "short", "the password in DYAD_PASSWORD_AGENT_A: it has 5"),
+        ("r", "DYAD_PASSWORD_AGENT_A", "a password with blanks", "do not fit into a URL"),
+        ("r", "DYAD_TASK_KEY", "short", "DYAD_TASK_KEY has 5"),
+        ("r", "DYAD_TASK_KEY", "a secret with blanks", "DYAD_TASK_KEY has characters"),
+        ("R R", "UNUSED", "", "is not a run id"),
+    ] {
+        let args = ["topology", "export", "--config", "configs/signal.toml", "--run", run];
+        let servers = ["--broker", "amqp://h", "--state", "redis://h/0", "--out", out.to_str().unwrap()];
+        let said = fail(2, program.command(&[&args[..], &servers].concat()).env(variable, given));
+        assert!(said.contains(problem), "{said}");
     }
 }
 

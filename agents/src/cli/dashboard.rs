@@ -183,7 +183,8 @@ impl Answers {
     /// Connects to a run's broker, with the given user's URL if there is one.
     async fn connect_as(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
         let given = user.or(self.broker.as_ref()).map(String::as_str);
-        select::connect(&select::broker_url(given, Some(folder))?, "dashboard").await
+        let url = select::broker_url(given, Some(folder))?;
+        select::connect_within(&url, "dashboard", select::PATIENCE).await
     }
 }
 

@@ -1,13 +1,9 @@
 //! `dyad doctor`: reports what this machine has, what is missing, and how to fix it.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+mod servers;
 
-use broker::bus::amqp::redact;
-use broker::ids::RunId;
-use broker::local::process::find_binary;
-use broker::store::Store;
-use broker::store::redis::RedisStore;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use configs::RunConfig;
 use rollout::hub_cache::Cache;
@@ -17,8 +13,8 @@ use super::host_check::{self, model_folders};
 use super::select;
 use crate::base::fault::{Unavailable, Usage};
 use crate::policy::memory::{self, Processes};
-use crate::run_folder::connect::store_options;
 use crate::run_folder::models::{self, NotHere};
+use servers::{server, try_broker, try_store};
 
 /// Check libtorch, GPU, broker, store and permissions
 ///
@@ -246,79 +242,6 @@ fn memory_finding(report: &DeviceReport, apart: &str) -> DoctorFinding {
         None => DoctorFinding::good(MEMORY, found),
         Some(shortage) => DoctorFinding::problem(MEMORY, true, found, shortage),
     }
-}
-
-/// Checks that a server's program is installed. It is required only if the URL is `local:`.
-fn server(name: &'static str, places: &[&str], url: Option<&str>) -> DoctorFinding {
-    let required = url == Some("local:");
-    match find_binary(places, name) {
-        Some(path) => DoctorFinding::good(name, path.display().to_string()),
-        None => DoctorFinding::problem(
-            name,
-            required,
-            "not installed",
-            format!("run `apt-get install {name}`; `dyad up` starts it where the URL is local:"),
-        ),
-    }
-}
-
-/// Connects to the broker. Returns `None` if the URL names no running server (`memory:`, `local:`).
-async fn try_broker(url: Option<&str>) -> Option<DoctorFinding> {
-    let url = url.filter(|url| !matches!(*url, "memory:" | "local:"))?;
-    let shown = redact(url);
-    Some(match select::connect(url, "doctor").await {
-        Ok(bus) => {
-            let health = bus.health();
-            bus.close().await;
-            match health {
-                broker::bus::BusHealth::Blocked(reason) => DoctorFinding::problem(
-                    "broker",
-                    true,
-                    format!("{shown} accepts no messages: {reason}"),
-                    "free memory or disk space on the broker's host",
-                ),
-                _ => DoctorFinding::good("broker", format!("{shown} answers")),
-            }
-        }
-        Err(error) => DoctorFinding::problem(
-            "broker",
-            true,
-            format!("{error:#}"),
-            "run `docker compose up -d rabbitmq`, or correct the URL, user and password",
-        ),
-    })
-}
-
-/// Connects to the state store. Returns `None` like [`try_broker`].
-async fn try_store(url: Option<&str>) -> Option<DoctorFinding> {
-    let url = url.filter(|url| !matches!(*url, "memory:" | "local:"))?;
-    let shown = redact(url);
-    let run = RunId::new("doctor")?;
-    let tried = tokio::time::timeout(Duration::from_secs(5), async {
-        let store = RedisStore::connect(url, &run, store_options(url)?).await?;
-        Ok::<_, anyhow::Error>(store.check().await?)
-    });
-    Some(match tried.await {
-        Ok(Ok(warnings)) if warnings.is_empty() => DoctorFinding::good("state store", format!("{shown} answers")),
-        Ok(Ok(warnings)) => DoctorFinding {
-            what: "state store",
-            standing: Standing::Good,
-            found: format!("{shown} answers"),
-            fix: Some(warnings.join("; ")),
-        },
-        Ok(Err(error)) => DoctorFinding::problem(
-            "state store",
-            true,
-            error.to_string(),
-            "run `docker compose up -d redis`, or correct the URL and password",
-        ),
-        Err(_) => DoctorFinding::problem(
-            "state store",
-            true,
-            format!("{shown} did not answer within 5 s"),
-            "run `docker compose up -d redis`, or correct the URL and password",
-        ),
-    })
 }
 
 /// Checks that files can be created in the folder of run folders, and removes what it created.

@@ -10,6 +10,7 @@ use broker::topology::Topology;
 use configs::RunConfig;
 
 use super::dashboard::DashboardOption;
+use super::shell_word::shell_word;
 use super::tasks::saved;
 use crate::agent::router;
 use crate::base::ids;
@@ -22,7 +23,7 @@ use crate::traces::{TraceExport, TracesPlan};
 use crate::{agent, coordinator};
 
 /// The reason of a run that a signal has stopped.
-pub(super) const STOPPED: &str = "Ctrl-C or SIGTERM";
+const STOPPED: &str = "Ctrl-C or SIGTERM";
 /// Time that a stopping process may spend on messages to the others.
 const TIDY: Duration = Duration::from_secs(5);
 
@@ -68,7 +69,11 @@ pub(super) async fn with_pages(
     let traces_plan = TracesPlan::of_environment()?;
     folder.set_continued()?;
     let mut signals = Signals::listen()?;
-    let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
+    let data = folder.path().join("servers");
+    let (servers, urls) = tokio::select! {
+        started = Servers::start(urls, &data) => started?,
+        () = signals.next() => return Err(interrupted(&folder, "run")),
+    };
     folder.set_connection(&urls)?;
     let servers = servers.keep();
     let run = folder.run().clone();
@@ -123,7 +128,7 @@ pub(super) async fn with_pages(
     };
     let started = tokio::select! {
         started = starting => started,
-        () = signals.next() => Err(interrupted(&folder)),
+        () = signals.next() => Err(interrupted(&folder, "run")),
     };
     let (agents, (coordinator, mut end)) = match started {
         Ok(started) => started,
@@ -158,7 +163,7 @@ pub(super) async fn with_pages(
                     break Err(error);
                 }
             }
-            () = signals.next() => break Err(interrupted(&folder)),
+            () = signals.next() => break Err(interrupted(&folder, "run")),
         }
     };
     if outcome.is_err() {
@@ -188,19 +193,16 @@ pub(super) async fn with_pages(
     outcome
 }
 
-fn interrupted(folder: &RunFolder) -> anyhow::Error {
-    note_stop(folder);
-    anyhow::anyhow!(
-        "stopped by {STOPPED}; continue with `dyad run --resume {}`",
-        folder.path().display()
-    )
-}
-
-/// Records in the run folder that a signal has stopped the run.
-pub(super) fn note_stop(folder: &RunFolder) {
+/// Records in the run folder that a signal has stopped the run of `dyad COMMAND`, and returns the
+/// error that says so.
+pub(super) fn interrupted(folder: &RunFolder, command: &str) -> anyhow::Error {
     if let Err(error) = folder.set_stopped(STOPPED) {
         tracing::warn!(%error, "the stop was not recorded in the run folder");
     }
+    anyhow::anyhow!(
+        "stopped by {STOPPED}; continue with `dyad {command} --resume {}`",
+        shell_word(&folder.path().to_string_lossy())
+    )
 }
 
 /// Creates the run folder of a new run.

@@ -1,17 +1,18 @@
 //! Selects the run of a command and connects to its broker.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
+use broker::bus::{Bus, BusHealth, blocked};
 use clap::Args;
 
 use super::ended;
 use crate::base::fault::{Unavailable, Usage};
 use crate::run_folder::RunFolder;
 use crate::run_folder::connect::bus_options;
+use crate::run_folder::logs::printable;
 
 /// The option `--run` of commands that work on an existing run.
 #[derive(Debug, Clone, Args)]
@@ -75,9 +76,33 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
     }
 }
 
-/// Connects as a command-line tool, with a short timeout and its own connection name.
+/// The longest wait of a command for a connection.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connects as a command-line tool, with a short timeout and its own connection name. While the
+/// broker accepts no messages, standard error says so: publishes wait then.
 pub async fn connect(url: &str, purpose: &str) -> anyhow::Result<Arc<dyn Bus>> {
-    connect_within(url, purpose, Duration::from_secs(5)).await
+    let bus = connect_within(url, purpose, PATIENCE).await?;
+    tokio::spawn(report_alarms(Arc::downgrade(&bus)));
+    Ok(bus)
+}
+
+/// Prints each alarm of the broker, as long as the bus is in use.
+async fn report_alarms(bus: Weak<dyn Bus>) {
+    let mut reported = None;
+    while let Some(health) = bus.upgrade().map(|bus| bus.health()) {
+        let alarm = match health {
+            BusHealth::Blocked(reason) => Some(blocked::advice(&reason)),
+            BusHealth::Up | BusHealth::Down(_) => None,
+        };
+        if alarm != reported {
+            if let Some(alarm) = &alarm {
+                eprintln!("RabbitMQ {}", printable(alarm));
+            }
+            reported = alarm;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 /// Connects with the timeout `patience`.

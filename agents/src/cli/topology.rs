@@ -126,7 +126,7 @@ impl TopologyExportArgs {
             return Ok((folder.run().clone(), folder.config()?));
         };
         let run = RunId::new(&self.run)
-            .with_context(|| format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run))?;
+            .ok_or_else(|| Usage::new(format!("{:?} is not a run id: use a-z, 0-9, '-' and '_'", self.run)))?;
         Ok((run, RunConfig::load(path)?))
     }
 }
@@ -160,8 +160,8 @@ fn users(
             .into());
         }
         let given = std::env::var(&variable).ok().filter(|password| !password.is_empty());
-        let user = User::new(topology, who.clone(), given).with_context(|| format!("the password in {variable}"))?;
-        users.push(user);
+        let user = User::new(topology, who.clone(), given);
+        users.push(user.map_err(|error| Usage::new(format!("the password in {variable}: {error}")))?);
     }
     Ok(users)
 }
@@ -181,12 +181,11 @@ fn task_key(before: &Path) -> anyhow::Result<String> {
         }
     }
     let secret = keys.join(",");
-    SealKey::new(&secret)?;
-    anyhow::ensure!(
-        !secret.contains(char::is_whitespace) && !secret.contains(['$', '#', '"', '\'', '\\']),
-        "{} has characters that an .env file cannot hold: use letters and digits",
-        seal::VARIABLE
-    );
+    SealKey::new(&secret).map_err(|error| Usage::new(error.to_string()))?;
+    if secret.contains(char::is_whitespace) || secret.contains(['$', '#', '"', '\'', '\\']) {
+        let problem = "has characters that an .env file cannot hold: use letters and digits";
+        return Err(Usage::new(format!("{} {problem}", seal::VARIABLE)).into());
+    }
     Ok(secret)
 }
 

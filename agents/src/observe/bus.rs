@@ -117,10 +117,11 @@ impl Bus for ObservedBus {
     }
 
     async fn publish(&self, message: Outgoing) -> Result<(), PublishError> {
-        let (place, is_durable, begun) = (place(message.kind), message.durable, Instant::now());
+        // Only durable messages have a confirm.
+        let (place, begun) = (place(message.kind), message.durable.then(Instant::now));
         let published = self.bus.publish(message).await;
         self.count_sent(place, &published);
-        if is_durable && published.is_ok() {
+        if let Some(begun) = begun.filter(|_| published.is_ok()) {
             self.count_confirm(place, begun);
         }
         published

@@ -10,6 +10,7 @@
 
 #[cfg(feature = "amqp")]
 pub mod amqp;
+pub mod blocked;
 #[cfg(feature = "contract")]
 pub mod contract;
 pub mod letter;

@@ -19,6 +19,10 @@ pub const SERVER_VARIABLE: &str = "DYAD_RABBITMQ_SERVER";
 /// The node's name, visible only to processes that share the private name server.
 const NODE: &str = "dyad@localhost";
 pub(super) const USER: &str = "dyad";
+/// The node's folder, as the node names it. Quorum queues store the absolute path of their files; a
+/// path through the working directory stays right when the folder is moved or copied. RabbitMQ's
+/// scripts also fail for folder names with quotes.
+const HERE: &str = "/proc/self/cwd";
 /// Largest number of starts: another process may take a free port before the node opens it.
 const TRIES: u32 = 3;
 
@@ -240,12 +244,12 @@ impl PrivateRabbit {
     }
 
     fn server_command(&self, names_port: u16, distribution_port: u16) -> Command {
-        let at = |name: &str| self.folder.join(name);
+        let at = |name: &str| format!("{HERE}/{name}");
         let schedulers = self.options.schedulers.max(1);
         let mut command = Command::new(&self.binary);
         command
             .current_dir(&self.folder)
-            .env("HOME", &self.folder)
+            .env("HOME", HERE)
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_EPMD_PORT", names_port.to_string())
             .env("RABBITMQ_NODENAME", NODE)

@@ -7,6 +7,9 @@ use crate::{LossKind, OwnKinds, RunConfig};
 /// Shipped workflows that have a known answer for a seat.
 const WITH_ANSWERS: [&str; 1] = ["sequential"];
 
+/// Names of logs that other processes write.
+const OF_PROCESSES: [&str; 2] = ["coordinator", "run"];
+
 /// Checks the agents as a whole.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     agents(config, report);
@@ -30,6 +33,12 @@ fn agents(config: &RunConfig, report: &mut Report) {
     );
     let is_cast = report.is_whole("workflow.roles");
     for name in config.agents.keys() {
+        report.when(
+            OF_PROCESSES.contains(&name.as_str()),
+            format!("agents.{name}"),
+            &[],
+            format!("has the name of the log of another process ({name}.jsonl): choose another name"),
+        );
         report.when(
             !config.plays(name) && is_cast,
             format!("agents.{name}"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::AgentName;
-use broker::bus::{Bus, Consumer, verified};
+use broker::bus::{Bus, Consumer, blocked, verified};
 use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::{Queue, Topology};
 use configs::RunConfig;
@@ -45,6 +45,8 @@ pub struct LiveState {
     pub conversations_per_s: Option<f64>,
     /// Messages ready, by queue.
     pub queues: BTreeMap<String, u64>,
+    /// The broker's reason to accept no messages. Heartbeats do not arrive then.
+    pub alarm: Option<String>,
 }
 
 /// Receives the heartbeats of a run.
@@ -80,12 +82,21 @@ impl Listener {
         self.state.agents.clear();
         self.state.coordinators.clear();
         let (bus, queues) = (self.bus.clone(), self.queues.clone());
+        let asked = bus.clone();
+        let alarm = tokio::spawn(async move { blocked::alarm(&*asked).await });
         let depths = futures_util::future::join_all(queues.iter().map(|queue| bus.depth(queue)));
         let (depths, ()) = tokio::join!(depths, self.receive());
         let named = queues.iter().zip(depths);
         self.state.queues = named
             .filter_map(|(queue, depth)| Some((queue.name.clone(), depth?)))
             .collect();
+        // Heartbeats are messages too.
+        self.state.alarm = if self.has_received_all() {
+            alarm.abort();
+            None
+        } else {
+            alarm.await.ok().flatten()
+        };
         self.state.clone()
     }
 

@@ -1,11 +1,13 @@
 //! Explains what each process of a run does or waits for, from the newest heartbeats.
 
 use broker::AgentName;
+use broker::bus::blocked;
 use broker::protocol::control::{CoordinatorBeat, Heartbeat, RunPhase};
 use configs::RunConfig;
 
 use super::listener::LiveState;
 
+const NO_MESSAGES: &str = "no heartbeat: RabbitMQ accepts no messages";
 const PAUSED: &str = "waits for `dyad resume`: the run is paused";
 
 /// Returns one line for each agent, then one for each coordinator: its name and what it does.
@@ -18,8 +20,14 @@ pub(super) fn waits(live: &LiveState, config: &RunConfig) -> Vec<(String, String
     let coordinators = coordinators.map(|beat| ("coordinator".to_owned(), around.coordinator(beat)));
     let mut lines: Vec<_> = agents.chain(coordinators).collect();
     if live.coordinators.is_empty() {
-        let absent = "no heartbeat: it starts, or it is gone (see `dyad logs coordinator`)";
+        let absent = live.alarm.as_ref().map_or(
+            "no heartbeat: it starts, or it is gone (see `dyad logs coordinator`)",
+            |_| NO_MESSAGES,
+        );
         lines.push(("coordinator".into(), absent.into()));
+    }
+    if let Some(reason) = &live.alarm {
+        lines.insert(0, ("RabbitMQ".into(), blocked::advice(reason)));
     }
     lines
 }
@@ -32,7 +40,10 @@ struct Around<'a> {
 impl Around<'_> {
     fn agent(&self, name: &AgentName) -> String {
         let Some(beat) = self.live.agents.get(name.as_str()) else {
-            return format!("no heartbeat: it loads its model, or it is gone (see `dyad logs {name}`)");
+            return match &self.live.alarm {
+                Some(_) => NO_MESSAGES.into(),
+                None => format!("no heartbeat: it loads its model, or it is gone (see `dyad logs {name}`)"),
+            };
         };
         let requested = self.requested(name);
         if requested > 0 && !beat.holding.is_empty() {

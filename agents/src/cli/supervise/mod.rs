@@ -127,7 +127,11 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
     );
     folder.set_continued()?;
     let mut signals = Signals::listen()?;
-    let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
+    let data = folder.path().join("servers");
+    let (servers, urls) = tokio::select! {
+        started = Servers::start(urls, &data) => started?,
+        () = signals.next() => return Err(interrupted(folder)),
+    };
     folder.set_connection(&urls)?;
     let servers = servers.keep();
     let (stop, stopping) = watch::channel(false);
@@ -154,9 +158,7 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
             () = signals.next() => if stop.send_replace(true) {
                 keepers.shutdown().await;
             } else {
-                embedded::note_stop(folder);
-                let again = format!("stopped by {}; continue with `dyad up --resume {}`", embedded::STOPPED, folder.path().display());
-                outcome = outcome.and(Err(anyhow::anyhow!(again)));
+                outcome = outcome.and(Err(interrupted(folder)));
             },
         }
     }
@@ -166,6 +168,10 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
     }
     servers.stop().await;
     outcome
+}
+
+fn interrupted(folder: &RunFolder) -> anyhow::Error {
+    embedded::interrupted(folder, "up")
 }
 
 /// Starts a keeper for each process. Also returns the number of processes that are not engines.

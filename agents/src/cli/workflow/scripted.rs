@@ -10,6 +10,7 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::{Generation, LogProbs, TurnOutcome, VersionSpan};
 use configs::RunConfig;
 use rollout::group::{GroupRun, MemberEnd, RunSpec, Wanted};
+use rollout::text::visible_text;
 use rollout::workflow::unanswered::said;
 use rollout::workflow::{Workflow, player};
 
@@ -105,7 +106,8 @@ fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Optio
     Some(failure::prompt(name.as_str(), role.as_str(), why))
 }
 
-/// Returns an answer without a model, as a function of the turn's seed.
+/// Returns an answer without a model, as a function of the turn's seed. Its reasoning is removed, as
+/// an engine removes it.
 fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
     let usual = [prompt_text(&task.label), "approve".to_owned(), "reject".to_owned()];
     let role = wanted.key.role.as_str();
@@ -123,6 +125,6 @@ fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
             end: 1,
         }],
         temperature: 1.0,
-        ..said(choices.get(choice).cloned().unwrap_or_default())
+        ..said(visible_text(choices.get(choice).map_or("", String::as_str)).to_owned())
     }
 }

@@ -81,15 +81,15 @@ impl Play {
         (same && wanted).then_some(key)
     }
 
-    /// Records the engine's times of these results. Returns the results without their times.
+    /// Records when these results arrived, and their engine's times. Returns the results without
+    /// their times.
     pub(crate) fn note_times(&mut self, results: Vec<TimedResult>) -> Vec<TurnResult> {
         for TimedResult { result, times } in &results {
-            if let Some(times) = times
-                && let Some(open) = self.open.get_mut(&result.group)
+            if let Some(open) = self.open.get_mut(&result.group)
                 && open.attempt == result.attempt
                 && let Some(key) = turn_key(result.member, &result.role, result.seat, result.turn)
             {
-                open.times.measure(&key, *times);
+                open.times.answer(&key, *times);
             }
         }
         results.into_iter().map(|timed| timed.result).collect()

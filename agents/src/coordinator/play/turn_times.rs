@@ -21,6 +21,7 @@ struct Timed {
     asked: Duration,
     /// The workflow's limit on its tokens.
     limit: Option<u32>,
+    answered: Option<Duration>,
     committed: Option<Duration>,
     engine: Option<EngineTimes>,
 }
@@ -43,16 +44,20 @@ impl TurnTimes {
         self.turns.entry(key.clone()).or_insert(Timed {
             asked,
             limit,
+            answered: None,
             committed: None,
             engine: None,
         });
     }
 
-    /// Notes how long the engine needed for a turn that was asked for. A late copy of an answer
-    /// changes nothing.
-    pub(super) fn measure(&mut self, key: &TurnKey, times: EngineTimes) {
+    /// Records that the answer to a requested turn arrives now, and how long its engine needed. The
+    /// answer to a repeated request replaces an earlier one. A copy of a committed one changes
+    /// nothing.
+    pub(super) fn answer(&mut self, key: &TurnKey, engine: Option<EngineTimes>) {
+        let now = self.begun.elapsed();
         if let Some(timed) = self.turns.get_mut(key).filter(|timed| timed.committed.is_none()) {
-            timed.engine = Some(times);
+            timed.answered = Some(now);
+            timed.engine = engine;
         }
     }
 
@@ -80,6 +85,7 @@ impl TurnTimes {
             queue: engine(|times| times.queue),
             prompt: engine(|times| times.prompt),
             decode: engine(|times| times.decode),
+            answered: timed.answered.map(|answered| answered.as_secs_f64()),
             committed: timed.committed?.as_secs_f64(),
         })
     }
@@ -104,13 +110,13 @@ mod tests {
             prompt: Duration::from_millis(20),
             ..EngineTimes::default()
         };
-        times.measure(&key, engine);
+        times.answer(&key, Some(engine));
         assert_eq!(times.commit(&key), None, "an earlier owner asked for it");
         times.ask(&key, Some(8));
         assert_eq!((times.of(&key), times.limit(&key)), (None, Some(Some(8))));
         std::thread::sleep(Duration::from_millis(2));
         times.ask(&key, None);
-        times.measure(&key, engine);
+        times.answer(&key, Some(engine));
         let took = times.commit(&key).unwrap();
         let of = times.of(&key).unwrap();
         assert!(
@@ -119,5 +125,9 @@ mod tests {
         );
         assert!((of.committed - of.asked - took.as_secs_f64()).abs() < 1e-6, "{of:?}");
         assert_eq!((of.queue, of.prompt, of.decode), (Some(0.0), Some(0.02), Some(0.0)));
+        let answered = of.answered.unwrap();
+        assert!(of.asked + 0.002 <= answered && answered <= of.committed, "{of:?}");
+        times.answer(&key, None);
+        assert_eq!(times.of(&key), Some(of), "a copy comes late");
     }
 }

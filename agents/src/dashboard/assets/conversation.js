@@ -77,16 +77,17 @@ function bubble(turn, isRight, tokens, end) {
     turn.time ? timeBar(turn.time, end) : null);
 }
 
-/** Draws a turn's times on the axis of its conversation: queue, prompt, decode, the rest. */
-function timeBar({ asked, queue = 0, prompt = 0, decode = 0, committed }, end) {
-  const parts = { queue, prompt, decode, rest: committed - asked - queue - prompt - decode };
+/** Draws a turn's times on the axis of its conversation. The way to the engine and back is `messages`. */
+function timeBar({ asked, queue = 0, prompt = 0, decode = 0, committed, answered = committed }, end) {
+  const messages = answered - asked - queue - prompt - decode;
+  const parts = { queue, prompt, decode, messages, commit: committed - answered };
   const label = `asked after ${real(asked)} s: ` +
     Object.entries(parts).map(([name, seconds]) => `${name} ${real(seconds)} s`).join(", ");
   let from = asked;
   return svg("svg", { class: "time", viewBox: `0 0 ${end} 1`, preserveAspectRatio: "none", role: "img",
     "aria-label": label }, svg("title", {}, label), Object.values(parts).map((seconds, at) =>
     svg("rect", { x: (from += seconds) - seconds, y: 0, width: Math.max(0, seconds), height: 1,
-      fill: "var(--own)", opacity: [0.45, 0.7, 1, 0.2][at] })));
+      fill: "var(--own)", opacity: [0.45, 0.7, 1, 0.2, 0.35][at] })));
 }
 
 /** Draws a seat: its reward as a sum, its credit, its place in the group, the ledger's verdict. */

@@ -12,7 +12,7 @@ export async function overviewPage(drawBar) {
   show([open.run], runFacts(open.info, open.config), body);
   const [notes, cards, curves, rest] = [h("div"), h("div.cards"), h("div.charts"), h("div.two")];
   let drawn = false;
-  every(2000, async (signal) => {
+  every(1200, async (signal) => {
     const status = await get(api("status"), signal);
     if (!drawn) replace(body, notes, cards, h("p"), curves, rest);
     if (!drawn) overviewCurves(curves);
@@ -56,6 +56,7 @@ function drawOverview(status, notes, cards, rest) {
   replace(notes, status.over ? message("", status.over)
     : status.offline ? message("warn", "No live state: ", status.offline,
       ". The figures come from the run folder.") : null,
+  does.has("RabbitMQ") ? message("bad", "RabbitMQ ", does.get("RabbitMQ"), ".") : null,
   stalled ? message("bad", "Paused, because nothing can be learned: ", stalled) : null, alarms(metrics));
   replace(rest, coordinatorPanel(live, waits), queuePanel(live), evalPanel(metrics.eval));
 }

@@ -94,6 +94,10 @@ pub struct TurnTime {
     /// How long the engine made the tokens after the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode: Option<f64>,
+    /// Since the start of its group: its answer reached the coordinator. Absent for programs and
+    /// tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<f64>,
     /// Since the start of its group.
     pub committed: f64,
 }

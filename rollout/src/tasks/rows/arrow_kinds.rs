@@ -2,8 +2,11 @@
 
 use arrow_schema::{DataType, Schema};
 
+use super::row::refuse_repeated;
+
 /// Returns the name of a column that cannot be read, before its rows are met.
 pub(super) fn refuse(schema: &Schema) -> Result<(), String> {
+    refuse_repeated(schema.fields().iter().map(|column| column.name().clone()))?;
     let mut columns = schema.fields().iter();
     columns.try_for_each(|column| known(column.name(), column.data_type()))
 }
@@ -14,6 +17,7 @@ fn known(name: &str, kind: &DataType) -> Result<(), String> {
             known(&format!("{name}[]"), item.data_type())
         }
         DataType::Struct(fields) => {
+            refuse_repeated(fields.iter().map(|field| format!("{name}.{}", field.name())))?;
             let mut fields = fields.iter();
             fields.try_for_each(|field| known(&format!("{name}.{}", field.name()), field.data_type()))
         }

@@ -77,7 +77,9 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
 /// Returns the name of a column that the reader cannot take, before the reader meets it.
 fn refuse(reader: &SerializedFileReader<File>) -> Result<(), String> {
     let metadata = reader.metadata();
-    for column in metadata.file_metadata().schema_descr().columns() {
+    let columns = metadata.file_metadata().schema_descr().columns();
+    row::refuse_repeated(columns.iter().map(|column| column.path().string()))?;
+    for column in columns {
         let name = column.path().string();
         if !is_known(column) {
             return Err(format!(

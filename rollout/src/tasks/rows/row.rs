@@ -1,6 +1,7 @@
 //! A row that was read, and the errors of files and rows.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -24,6 +25,17 @@ impl Packing {
             _ => Self::Plain,
         }
     }
+}
+
+/// Refuses columns of the same name: one of them would be lost.
+pub(super) fn refuse_repeated(names: impl IntoIterator<Item = String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    let repeated = names.into_iter().find(|name| !seen.insert(name.clone()));
+    repeated.map_or(Ok(()), |name| {
+        Err(format!(
+            "it has several columns {name}: nothing says which is meant, so leave all but one out of the file"
+        ))
+    })
 }
 
 /// The place of a row in its file, for messages.

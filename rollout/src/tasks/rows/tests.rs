@@ -73,6 +73,8 @@ fn what_is_not_read_is_refused_by_name() {
             "the column data_source is packed with LZ4: write the file with",
         ),
         ("nanos.parquet", "the column when.at is of a type that is not read"),
+        ("twice.parquet", "it has several columns label"),
+        ("twice.arrow", "it has several columns task.label"),
     ] {
         let error = values(&[shard(fixture(name))], 0..9).unwrap_err().to_string();
         assert!(error.contains(name) && error.contains(says), "{error}");

@@ -1,0 +1,117 @@
+//! An alarm of RabbitMQ, which then accepts no messages, and users without rights.
+
+use std::process::Command;
+use std::time::Duration;
+
+use broker::local::rabbitmq::RabbitOptions;
+use tests::program::{Program, json_lines, signal, wait_until};
+use tests::servers::Servers;
+use tests::small::Small;
+
+use crate::program;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const TASK: &str = r#"{"prompt": "o1", "label": "o1"}"#;
+
+fn ctl(servers: &Servers, args: &[&str]) {
+    let output = servers.rabbit.own().ctl(args).unwrap().output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Sets the free space below which RabbitMQ raises its alarm.
+fn set_limit(servers: &Servers, limit: &str) {
+    ctl(servers, &["set_disk_free_limit", limit]);
+}
+
+fn published(program: &Program) -> Small {
+    Small::of("configs/signal.toml")
+        .replace("tasks.source", "queue")
+        .without("tasks.params")
+        .replace("run.folder", program.runs().to_str().unwrap())
+}
+
+#[test]
+fn alarm_of_the_broker_is_named_by_status_publish_and_doctor() {
+    let program = program();
+    let servers = Servers::with(RabbitOptions::default());
+    let (broker, state) = (servers.rabbit.url(), servers.redis.url());
+    let config = published(&program).save(&program);
+    let at = ["--broker", &broker, "--state", &state];
+    let running = program.start(&[&["up", &config][..], &at].concat());
+    let run = program.run_folder();
+    wait_until("the run to be running", PATIENCE, || {
+        let lines = json_lines(&run.join("logs/coordinator.jsonl"));
+        lines.iter().any(|line| line["message"] == "the run is running")
+    });
+    let folder = run.to_str().unwrap();
+    let status = || program.succeed(&["status", "--run", folder]);
+    assert!(!status().contains("RabbitMQ:"), "no alarm yet");
+
+    set_limit(&servers, "1000TB");
+    wait_until("the alarm in status", PATIENCE, || {
+        status().contains("RabbitMQ: accepts no messages (low on disk)")
+    });
+    let told = status();
+    assert!(told.contains("agent a: no heartbeat: RabbitMQ accepts no messages"), "{told}");
+    let tasks = program.file("tasks.jsonl", TASK);
+    let mut publish = program.start(&["publish", &tasks, "--run", folder]);
+    wait_until("the alarm in publish", PATIENCE, || {
+        publish.log().contains("RabbitMQ accepts no messages (low on disk)")
+    });
+    assert!(publish.running(), "{}", publish.log());
+    let doctor = program.fail(75, &[&["doctor", &config][..], &at].concat());
+    assert!(doctor.contains("accepts no messages (low on disk)"), "{doctor}");
+
+    set_limit(&servers, "1MB");
+    publish.finish(PATIENCE);
+    assert!(publish.log().contains("1 tasks confirmed"), "{}", publish.log());
+    wait_until("no alarm in status", PATIENCE, || !status().contains("RabbitMQ:"));
+    drop(running);
+}
+
+#[test]
+fn doctor_names_users_who_may_not_use_their_server() {
+    let program = program();
+    let servers = Servers::with(RabbitOptions::default());
+    ctl(&servers, &["add_user", "idle", "secret"]);
+    ctl(&servers, &["set_permissions", "idle", "^$", "^$", "^$"]);
+    let state = servers.redis.url();
+    let broker = {
+        let url = servers.rabbit.url();
+        format!("amqp://idle:secret@{}", url.split_once('@').unwrap().1)
+    };
+    let doctor = program.fail(75, &["doctor", "--broker", &broker, "--state", &state]);
+    assert!(doctor.contains("FIX  broker") && doctor.contains("set_permissions"), "{doctor}");
+    assert!(!doctor.contains("FIX  state store"), "{doctor}");
+
+    let rule = ["acl", "setuser", "idle", "on", ">secret", "~nothing", "+@all"];
+    let set = Command::new("redis-cli").args(["-u", &state]).args(rule).output().unwrap();
+    assert!(set.status.success(), "{set:?}");
+    let state = format!("redis://idle:secret@{}", state.split_once('@').unwrap().1);
+    let doctor = program.fail(75, &["doctor", "--broker", &servers.rabbit.url(), "--state", &state]);
+    assert!(doctor.contains("FIX  state store") && doctor.contains("dyad:*"), "{doctor}");
+    assert!(!doctor.contains("FIX  broker"), "{doctor}");
+}
+
+/// Its private servers are still starting.
+#[test]
+fn signal_ends_a_run_that_waits_for_its_servers() {
+    for command in ["run", "up"] {
+        let program = program().with_configured_broker();
+        let script = program.file("rabbitmq-server", "#!/bin/sh\nexec sleep 1000\n");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, mode).unwrap();
+        let config = Small::of("configs/signal.toml")
+            .replace("run.folder", program.runs().to_str().unwrap())
+            .set("run.broker", "local:")
+            .save(&program);
+        let mut running = program.start_with(&[command, &config], &[("DYAD_RABBITMQ_SERVER", &script)]);
+        let run = program.run_folder();
+        wait_until("the server's folder", PATIENCE, || run.join("servers/rabbitmq/rabbitmq.conf").exists());
+        signal("TERM", running.pid());
+        let status = running.end(Duration::from_secs(30)).expect("it ends");
+        let log = running.log();
+        assert_eq!(status.code(), Some(130), "{log}");
+        assert!(log.contains(&format!("`dyad {command} --resume")), "{log}");
+    }
+}
