@@ -64,7 +64,7 @@ fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
     });
     assert_eq!(quiet(held), batches(&run, "a"), "a paused run begins nothing");
     copy(&run.join("buffer/b.sqlite"), &old);
-    assert!(order(&["resume", &folder]).contains("running"));
+    assert!(order(&["resume", &folder]).contains("resumed"));
     more_steps(&run);
 
     order(&["drain", &folder, "--wait"]);

@@ -88,7 +88,7 @@ impl PhaseOrder {
     pub(super) fn report(self) -> &'static str {
         match self {
             Self::Pause => "paused: no new groups until `dyad resume`",
-            Self::Resume => "running",
+            Self::Resume => "resumed",
             Self::Drain => "draining: published tasks and open groups are finished, then the run ends",
             Self::DrainAndWait => "closed",
         }
@@ -121,6 +121,10 @@ pub(super) async fn give(bus: Arc<dyn Bus>, folder: &RunFolder, order: PhaseOrde
         }
         channel.require_coordinator()?;
         if let Some(run) = channel.newest().filter(|run| order.is_too_late(run.phase)) {
+            // A short run may end as soon as it goes on.
+            if order == PhaseOrder::Resume && channel.was_paused {
+                return Ok(());
+            }
             let phase = format!("{:?}", run.phase).to_lowercase();
             bail!(Usage::new(format!("too late: the run is already {phase}")));
         }
@@ -150,6 +154,8 @@ pub(super) struct OrderChannel {
     topology: Topology,
     beats: Box<dyn Consumer>,
     agents: BTreeMap<AgentName, RunState>,
+    /// An agent reported a paused run to this channel.
+    was_paused: bool,
     pub(super) snapshots: BTreeMap<String, SnapshotDone>,
     coordinators: u64,
     opened: Instant,
@@ -173,6 +179,7 @@ impl OrderChannel {
             bus,
             topology,
             agents: BTreeMap::new(),
+            was_paused: false,
             snapshots: BTreeMap::new(),
             coordinators: 0,
             opened: Instant::now(),
@@ -198,6 +205,7 @@ impl OrderChannel {
             delivery.ack().await;
             match verified::beat(&self.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
+                    self.was_paused |= beat.run.phase == RunPhase::Paused;
                     self.agents.insert(beat.agent, beat.run);
                 }
                 Ok(Beat::Coordinator(beat)) => {
