@@ -1,13 +1,15 @@
 //! The whole run in one process.
 
 use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
-use tests::program::{Program, json_folder, metrics};
+use tests::program::{Program, json_folder, metrics, signal as signal_to, wait_until};
 use tests::small::Small;
 use tests::trace::{audit, final_digest, rewards, successes, without_times};
 
-use crate::program;
+use crate::{DYAD, program};
 
 /// Runs the signal game for a few steps and returns its metrics.
 fn signal(program: &Program, seed: &str, steps: &str) -> Vec<Value> {
@@ -46,6 +48,7 @@ fn logs_have_starts_of_agents_and_ends_of_conversations() {
             begins.is_some_and(|line| line.contains("\"stage\":")),
             "{agent}:\n{log}"
         );
+        assert!(!log.contains("holding"), "a detail for debugging:\n{log}");
     }
     let transcripts = json_folder(&folder.join("transcripts"));
     let id = transcripts[0]["conversation"].as_str().unwrap();
@@ -262,4 +265,44 @@ fn two_agents_train_adapters_of_one_base() {
     });
     assert_ne!(adapters[0], adapters[1]);
     assert_eq!(std::fs::read(base.join("model.safetensors")).unwrap(), untouched);
+}
+
+/// The parts of a step's time, with the time since the step before.
+#[test]
+fn parts_of_steps_make_up_their_wall_time() {
+    let program = program();
+    let folder = program.play("run", "configs/signal.toml", &["--steps", "30"]);
+    let lines = metrics(&folder, "train");
+    let seconds = |line: &Value, part: &str| line[format!("time/{part}_s")].as_f64().unwrap();
+    for agent in ["a", "b"] {
+        let steps: Vec<&Value> = lines.iter().filter(|line| line["agent"] == agent).collect();
+        assert_eq!(steps.len(), 30, "{agent}");
+        let wall = seconds(steps[29], "elapsed") - seconds(steps[0], "elapsed");
+        let parts = ["wait", "checkpoint", "ledger", "old_logprobs", "forward_backward", "optimizer", "publish"];
+        let spent: f64 = steps[1..].iter().flat_map(|line| parts.map(|part| seconds(line, part))).sum();
+        assert!((0.95..1.05).contains(&(spent / wall)), "agent {agent}: {spent} of {wall} s");
+    }
+}
+
+/// A terminal of its own, from `script`.
+#[test]
+fn start_of_agents_is_shown_on_a_terminal() {
+    let program = program();
+    let screen = program.home().join("screen");
+    let runs = program.runs();
+    let command = format!("{DYAD} run configs/arithmetic.toml --steps 1 --folder {}", runs.display());
+    let mut script = Command::new("script")
+        .args(["-qefc", &command, screen.to_str().unwrap()])
+        .current_dir(Program::root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    for part in ["step 0/1", "starting", "making a random model", "warm start: step "] {
+        wait_until(part, Duration::from_secs(120), || {
+            std::fs::read(&screen).is_ok_and(|text| String::from_utf8_lossy(&text).contains(part))
+        });
+    }
+    signal_to("TERM", script.id());
+    script.wait().unwrap();
 }

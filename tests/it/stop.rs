@@ -174,6 +174,36 @@ fn private_servers_that_die_come_back_with_their_data() {
     complete(&run);
 }
 
+/// Kills the process that writes the quorum queues until RabbitMQ gives it up, as a full disk does.
+fn break_queues(data: &Path) {
+    let pid = server("beam.smp", data).expect("a private RabbitMQ");
+    let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    let ports = environment.split('\0').find(|entry| entry.starts_with("ERL_EPMD_PORT="));
+    let (variable, port) = ports.unwrap().split_once('=').unwrap();
+    let kill = "[begin case whereis(ra_log_wal) of undefined -> ok; P -> exit(P, kill) end, timer:sleep(50) end \
+                || _ <- lists:seq(1, 40)].";
+    let output = std::process::Command::new("/usr/lib/rabbitmq/bin/rabbitmqctl")
+        .args(["eval", kill])
+        .env("HOME", data)
+        .env(variable, port)
+        .env("RABBITMQ_NODENAME", "dyad@localhost")
+        .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+#[ignore = "slow: `make test-long`; a minute of waiting"]
+fn private_rabbitmq_that_stores_nothing_is_started_again() {
+    let (_program, mut running, run) = up(program().with_configured_broker());
+    break_queues(&run.join("servers/rabbitmq"));
+    running.finish(PATIENCE);
+    let log = running.log();
+    assert!(log.contains("private RabbitMQ runs, but stores no messages"), "{log}");
+    complete(&run);
+}
+
 /// RabbitMQ's quorum queues store the paths of their files.
 #[test]
 fn run_in_a_moved_folder_goes_on_with_its_waiting_tasks() {

@@ -17,7 +17,7 @@ use crate::base::ids;
 use crate::base::signals::Signals;
 use crate::observe::{Metering, MetricsPlan};
 use crate::run_folder::connect;
-use crate::run_folder::connect::Servers;
+use crate::run_folder::servers::Servers;
 use crate::run_folder::{Connection, RunFolder};
 use crate::traces::{TraceExport, TracesPlan};
 use crate::{agent, coordinator};

@@ -1,130 +1,16 @@
-//! Connections of a run: bus and store by URL, private servers included.
+//! Connections of a run: bus and store by URL.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use broker::bus::memory::MemoryBus;
 use broker::ids::RunId;
-use broker::local::LocalError;
-use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
-use broker::local::redis::{PrivateRedis, RedisServerOptions};
 use broker::store::memory::MemoryStore;
 use broker::store::redis::{RedisOptions, RedisStore};
 use broker::store::{Store, StoreError};
 use broker::tls::{TlsError, TlsFiles};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
-
-use crate::run_folder::Connection;
-
-/// Interval at which dead servers are detected.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// Servers that were started for this run and end with it.
-#[derive(Default)]
-pub struct Servers {
-    pub rabbit: Option<PrivateRabbit>,
-    pub redis: Option<PrivateRedis>,
-}
-
-impl Servers {
-    /// Starts the servers that `local:` requests, with data under `folder`, and returns the URLs to
-    /// use.
-    pub async fn start(urls: Connection, folder: &Path) -> anyhow::Result<(Self, Connection)> {
-        let mut servers = Self::default();
-        let mut resolved = urls;
-        if resolved.broker == "local:" {
-            tracing::info!("starting a private RabbitMQ");
-            let rabbit = PrivateRabbit::start(&folder.join("rabbitmq"), RabbitOptions::default()).await?;
-            resolved.broker = rabbit.url();
-            servers.rabbit = Some(rabbit);
-        }
-        if resolved.state == "local:" {
-            tracing::info!("starting a private Redis");
-            let redis = PrivateRedis::start(&folder.join("redis"), RedisServerOptions::default()).await?;
-            resolved.state = redis.url();
-            servers.redis = Some(redis);
-        }
-        Ok((servers, resolved))
-    }
-
-    /// Restarts the servers, on the same ports and data, whenever they die.
-    #[must_use]
-    pub fn keep(self) -> KeptServers {
-        let (stop, mut stopping) = watch::channel(false);
-        let mut servers = self;
-        let task = tokio::spawn(async move {
-            while !*stopping.borrow() {
-                tokio::select! {
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
-                    _ = stopping.changed() => break,
-                }
-                tokio::select! {
-                    revived = servers.revive() => {
-                        if let Err(error) = revived {
-                            tracing::error!(%error, "a private server does not restart; retrying");
-                        }
-                    }
-                    _ = stopping.changed() => break,
-                }
-            }
-            servers
-        });
-        KeptServers { stop, task }
-    }
-
-    async fn revive(&mut self) -> Result<(), LocalError> {
-        if let Some(rabbit) = self.rabbit.as_mut()
-            && !rabbit.is_running()
-        {
-            complain("RabbitMQ");
-            rabbit.restart().await?;
-        }
-        if let Some(redis) = self.redis.as_mut()
-            && !redis.is_running()
-        {
-            complain("Redis");
-            redis.restart(true).await?;
-        }
-        Ok(())
-    }
-
-    pub fn stop(self) {
-        if let Some(rabbit) = self.rabbit {
-            rabbit.stop();
-        }
-        if let Some(redis) = self.redis {
-            redis.stop();
-        }
-    }
-}
-
-/// Also printed on stderr: a supervisor has no log.
-fn complain(server: &str) {
-    tracing::warn!(server, "a private server died; restarting it on its data");
-    eprintln!("the private {server} died; restarting it on its data");
-}
-
-/// Servers that are restarted when they die.
-pub struct KeptServers {
-    stop: watch::Sender<bool>,
-    task: JoinHandle<Servers>,
-}
-
-impl KeptServers {
-    /// Stops the servers in order.
-    pub async fn stop(self) {
-        self.stop.send_replace(true);
-        // A task that panicked has dropped its servers, which ends them too.
-        if let Ok(servers) = self.task.await {
-            servers.stop();
-        }
-    }
-}
 
 /// Returns true if the user allows unencrypted traffic between hosts.
 #[must_use]

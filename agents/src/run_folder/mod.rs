@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod models;
 mod run_end;
 mod run_info;
+pub mod servers;
 pub mod telemetry;
 
 use std::fs;

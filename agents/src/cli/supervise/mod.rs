@@ -24,7 +24,7 @@ use crate::base::signals::Signals;
 use crate::cli::embedded;
 use crate::cli::tasks::saved;
 use crate::ledger::completion;
-use crate::run_folder::connect::Servers;
+use crate::run_folder::servers::Servers;
 use crate::run_folder::{Connection, RunFolder};
 use child::Line;
 
