@@ -86,6 +86,10 @@ fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
     for file in ["b.sqlite-wal", "b.sqlite-shm"] {
         let _ = std::fs::remove_file(run.join("buffer").join(file));
     }
+    std::fs::remove_file(run.join("buffer/b.sqlite")).unwrap();
+    let refused = program.output(&["up", "--resume", &folder]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("agent b: its ledger is missing") && said.contains("--repair b"), "{said}");
     copy(&old, &run.join("buffer/b.sqlite"));
     let refused = program.output(&["up", "--resume", &folder]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -98,16 +98,50 @@ pub struct Inspector {
 
 impl Inspector {
     /// Opens the ledger read-only; its agent may be running.
+    ///
+    /// SQLite creates a file beside a ledger even to read it. In a folder that cannot be written, a
+    /// ledger whose changes are all in its main file is read without that.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
-        let connection =
-            Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|e| LedgerError::Open {
+        let found = Self::connect(path, path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let cannot_open = |error: rusqlite::Error| error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen);
+        if !found.tables().is_err_and(cannot_open) {
+            return Ok(found);
+        }
+        if has_changes(path) {
+            let reason = "its folder cannot be written, and changes wait in its -wal file: copy the run folder to a place where \
+                          you may write";
+            return Err(LedgerError::Open {
                 path: path.into(),
-                reason: e.to_string(),
-            })?;
+                reason: reason.into(),
+            });
+        }
+        Self::unchanging(path)
+    }
+
+    /// Opens a ledger that nothing changes: SQLite then needs no other file.
+    fn unchanging(path: &Path) -> Result<Self, LedgerError> {
+        let escape = |text: String, (sign, code)| text.replace(sign, code);
+        let name = [('%', "%25"), ('?', "%3f"), ('#', "%23")];
+        let name = name.into_iter().fold(path.to_string_lossy().into_owned(), escape);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        Self::connect(path, Path::new(&format!("file:{name}?immutable=1")), flags)
+    }
+
+    fn connect(path: &Path, name: &Path, flags: OpenFlags) -> Result<Self, LedgerError> {
+        let connection = Connection::open_with_flags(name, flags).map_err(|e| LedgerError::Open {
+            path: path.into(),
+            reason: e.to_string(),
+        })?;
         connection
             .busy_timeout(std::time::Duration::from_secs(5))
             .doing("read")?;
         Ok(Self { connection })
+    }
+
+    /// Returns the number of its tables.
+    fn tables(&self) -> rusqlite::Result<i64> {
+        let count = "SELECT count(*) FROM sqlite_master";
+        self.connection.query_row(count, [], |row| row.get(0))
     }
 
     /// Opens the ledger like [`Inspector::open`]. Returns `None` if the file is missing or has no
@@ -117,11 +151,7 @@ impl Inspector {
             return Ok(None);
         }
         let found = Self::open(path)?;
-        let tables: i64 = found
-            .connection
-            .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
-            .doing("read")?;
-        Ok((tables > 0).then_some(found))
+        Ok((found.tables().doing("read")? > 0).then_some(found))
     }
 
     pub fn audit(&self) -> Result<Audit, LedgerError> {
@@ -212,6 +242,13 @@ pub(super) fn group_row(row: &Row<'_>) -> rusqlite::Result<GroupRow> {
     })
 }
 
+/// Returns true if changes of a ledger wait to be written into its main file.
+fn has_changes(path: &Path) -> bool {
+    let mut waiting = path.as_os_str().to_owned();
+    waiting.push("-wal");
+    std::fs::metadata(waiting).is_ok_and(|file| file.len() > 0)
+}
+
 impl Ledger {
     /// Counts everything again, from the rows.
     pub fn audit(&self) -> Result<Audit, LedgerError> {
@@ -266,4 +303,26 @@ fn audit(connection: &Connection) -> Result<Audit, LedgerError> {
             .collect(),
         counts: cache.counts,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unchanging_ledger_is_read_without_another_file() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("50% a?b#c.sqlite");
+        let (run, agent) = (broker::ids::RunId::new("r").unwrap(), broker::AgentName::new("a").unwrap());
+        let mut ledger = Ledger::open(&path, &run, &agent).unwrap();
+        ledger.set_note("k", "v").unwrap();
+        assert!(has_changes(&path));
+        drop(ledger);
+        assert!(!has_changes(&path), "its last owner writes them");
+        let found = Inspector::unchanging(&path).unwrap();
+        assert_eq!(found.note("k").unwrap().as_deref(), Some("v"));
+        let files: Vec<_> = std::fs::read_dir(base.path()).unwrap().flatten().collect();
+        assert!(!files.iter().any(|file| file.path().to_string_lossy().ends_with("-shm")), "{files:?}");
+        assert_eq!(found.audit().unwrap(), Inspector::open(&path).unwrap().audit().unwrap());
+    }
 }

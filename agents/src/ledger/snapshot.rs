@@ -133,6 +133,7 @@ pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
     for (name, ledger) in &ledgers {
         fits_checkpoint(folder, name, ledger)?;
     }
+    none_is_lost(&trainers, &ledgers)?;
     fits_snapshot(folder, &ledgers)?;
     fit_each_other(&trainers, &ledgers)
 }
@@ -161,6 +162,22 @@ fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> 
         *said == serde_json::to_value(consumed.digest)?,
         "agent {name}: its checkpoint at step {step} has consumed other samples than its ledger says; {advice}"
     );
+    Ok(())
+}
+
+/// Checks that every agent has a ledger if one of them has closed groups.
+fn none_is_lost(trainers: &[AgentName], ledgers: &BTreeMap<AgentName, Inspector>) -> anyhow::Result<()> {
+    let Some(lost) = trainers.iter().find(|name| !ledgers.contains_key(*name)) else {
+        return Ok(());
+    };
+    for (name, ledger) in ledgers {
+        let closed = ledger.groups()?.iter().filter(|row| row.winner.is_some()).count();
+        ensure!(
+            closed == 0,
+            "agent {lost}: its ledger is missing, and agent {name} has closed {closed} groups: copy it back, or rebuild it from \
+             the other ledgers with `dyad audit --repair {lost}`"
+        );
+    }
     Ok(())
 }
 
