@@ -89,7 +89,7 @@ pub(super) async fn counts(bus: &Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Re
     let letters = tasks::handle(bus, &topology, &tasks::Order::List(Vec::new())).await?;
     let queued = bus.depth(&topology.tasks()).await;
     Ok(BrokerCounts {
-        dead: letters.into_iter().filter(is_task).map(|letter| letter.id).collect(),
+        dead: letters.into_iter().filter(is_task).map(|letter| letter.facts.id).collect(),
         queued: queued.context("the tasks queue was not counted")?,
     })
 }
@@ -97,5 +97,5 @@ pub(super) async fn counts(bus: &Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Re
 /// Returns true if the letter is a task. A letter without a type came from a foreign publisher,
 /// which publishes only tasks.
 fn is_task(letter: &tasks::Letter) -> bool {
-    letter.kind.is_empty() || letter.kind == Kind::Task.as_str()
+    letter.facts.kind.is_empty() || letter.facts.kind == Kind::Task.as_str()
 }

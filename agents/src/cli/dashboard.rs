@@ -22,7 +22,7 @@ use super::{audit, compare, select, status, tasks};
 use crate::base::log_scope;
 use crate::base::signals::Signals;
 use crate::dashboard::{
-    ADDRESS, ChangeRefused, CommandAnswers, DeadLetter, LetterFacts, LetterPage, PageChange, Plan, Runs, Served,
+    ADDRESS, ChangeRefused, CommandAnswers, DeadLetter, LetterPage, PageChange, Plan, Runs, Served,
     cannot_listen, serve,
 };
 use crate::report::task_accounts::BrokerCounts;
@@ -311,23 +311,9 @@ impl CommandAnswers for Answers {
 }
 
 fn shown(letter: &tasks::Letter) -> DeadLetter {
-    let letter = letter.clone();
     DeadLetter {
-        facts: LetterFacts {
-            id: letter.id,
-            own: letter.own,
-            kind: letter.kind,
-            reason: letter.reason,
-            class: letter.class,
-            stage: letter.stage,
-            first: letter.first,
-            attempts: letter.attempts,
-            queue: letter.queue,
-            key: letter.key,
-            user: letter.user,
-            mover: letter.mover,
-        },
-        body: letter.body,
+        facts: letter.facts.clone(),
+        body: letter.body.clone(),
     }
 }
 

@@ -55,20 +55,24 @@ pub struct DeadLetter {
 }
 
 /// The facts of a dead letter, as `dyad tasks dead` prints them.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LetterFacts {
     pub id: String,
     /// The id that the task's own body names, if it differs.
     pub own: Option<String>,
     pub kind: String,
     pub reason: String,
+    /// Class of the failure, and the stage at which it happened.
     pub class: String,
     pub stage: String,
+    /// Time of the first failure, and the number of failures; 0 if unknown.
     pub first: String,
     pub attempts: u32,
     pub queue: String,
     pub key: String,
+    /// Publisher of the task, according to the user that moved it here.
     pub user: String,
+    /// User that moved it here, according to the broker.
     pub mover: String,
 }
 

@@ -153,7 +153,7 @@ fn fates(letters: &[tasks::Letter], missing: &[String]) -> Value {
         *counts.entry(&letter.fate).or_default() += 1;
     }
     let first = letters.iter().take(NAMED);
-    let first = first.map(|one| json!({"id": one.id, "fate": one.fate, "kept": one.kept}));
+    let first = first.map(|one| json!({"id": one.facts.id, "fate": one.fate, "kept": one.kept}));
     json!({
         "letters": first.collect::<Vec<_>>(),
         "fates": counts,
@@ -178,6 +178,7 @@ mod tests {
     use broker::bus::memory::MemoryBus;
 
     use super::*;
+    use crate::dashboard::LetterFacts;
     use crate::run_folder::tests::config_in;
 
     fn run_here(base: &std::path::Path) -> (RunFolder, Answers) {
@@ -236,7 +237,10 @@ mod tests {
     #[test]
     fn answer_of_a_change_to_many_letters_is_small() {
         let letter = |number: usize| tasks::Letter {
-            id: format!("t{number}"),
+            facts: LetterFacts {
+                id: format!("t{number}"),
+                ..LetterFacts::default()
+            },
             body: vec![b'x'; 6000].into(),
             fate: "dropped".into(),
             ..tasks::Letter::default()

@@ -23,41 +23,41 @@ pub fn render(letters: &[Letter], bodies: bool) -> String {
 }
 
 fn block(text: &mut String, letter: &Letter, bodies: bool) {
-    let kind = if letter.kind.is_empty() {
+    let kind = if letter.facts.kind.is_empty() {
         "no type"
     } else {
-        &letter.kind
+        &letter.facts.kind
     };
     let _ = writeln!(
         text,
         "{}  ({}, {} bytes)  {}",
-        one_line(&letter.id),
+        one_line(&letter.facts.id),
         one_line(kind),
         letter.body.len(),
         one_line(&letter.fate)
     );
-    if let Some(own) = &letter.own {
+    if let Some(own) = &letter.facts.own {
         let _ = writeln!(text, "    task {}", one_line(own));
     }
-    let _ = writeln!(text, "    {}", one_line(&letter.reason));
+    let _ = writeln!(text, "    {}", one_line(&letter.facts.reason));
     let mark = |what: &str, value: &str| match value {
         "" => None,
         value => Some(format!("{what} {}", one_line(value))),
     };
-    let times = match letter.attempts {
+    let times = match letter.facts.attempts {
         0 | 1 => None,
         attempts => Some(format!("{attempts} times")),
     };
     for line in [
         vec![
-            mark("at", &letter.stage),
-            mark("as", &letter.class),
-            mark("first", &letter.first),
+            mark("at", &letter.facts.stage),
+            mark("as", &letter.facts.class),
+            mark("first", &letter.facts.first),
             times,
         ],
-        vec![mark("from", &letter.queue), mark("under", &letter.key)],
-        vec![mark("published by", &letter.user)],
-        vec![mark("put here by", &letter.mover)],
+        vec![mark("from", &letter.facts.queue), mark("under", &letter.facts.key)],
+        vec![mark("published by", &letter.facts.user)],
+        vec![mark("put here by", &letter.facts.mover)],
     ] {
         let known: Vec<String> = line.into_iter().flatten().collect();
         if !known.is_empty() {

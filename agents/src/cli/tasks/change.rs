@@ -34,7 +34,7 @@ impl Change {
             Some(id) => named(body, id)?,
             None => body.to_vec(),
         };
-        check(&body, &self.rules, Some(&letter.id)).map_err(|problem| {
+        check(&body, &self.rules, Some(&letter.facts.id)).map_err(|problem| {
             let what = if self.edited.is_some() {
                 "the edited task"
             } else {

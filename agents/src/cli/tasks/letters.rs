@@ -23,6 +23,7 @@ use super::saved;
 use crate::base::outgoing::{self, Addressed};
 use crate::cli::publish::sender::PublishedTasks;
 use crate::cli::task_rules::Checked;
+use crate::dashboard::LetterFacts;
 
 /// RabbitMQ loses acknowledgements above this number that a quorum queue has not applied when their
 /// channel closes: those letters come back.
@@ -45,23 +46,8 @@ pub enum Order {
 /// A dead letter and the result of the operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Letter {
-    pub id: String,
-    /// The id that the task's own body names, if it differs.
-    pub own: Option<String>,
-    pub kind: String,
-    pub reason: String,
-    /// Class of the failure, and the stage at which it happened.
-    pub class: String,
-    pub stage: String,
-    /// Time of the first failure, and the number of failures; 0 if unknown.
-    pub first: String,
-    pub attempts: u32,
-    pub queue: String,
-    pub key: String,
-    /// Publisher of the task, according to the user that moved it here.
-    pub user: String,
-    /// User that moved it here, according to the broker.
-    pub mover: String,
+    #[serde(flatten)]
+    pub facts: LetterFacts,
     #[serde(serialize_with = "saved::write_body", deserialize_with = "saved::read_body")]
     pub body: Bytes,
     /// The result: `requeued`, `dropped`, `kept`, or why it was kept.
@@ -120,7 +106,7 @@ async fn apply(
                 Some(why) => letter.keep(&why),
                 None => {
                     let same = Checked {
-                        id: letter.id.clone(),
+                        id: letter.facts.id.clone(),
                         body: letter.body.clone(),
                     };
                     requeue(bus, topology, delivery, &mut letter, same, None).await?;
@@ -244,7 +230,7 @@ impl Letter {
         let header = |name: &str| delivery.header(name).unwrap_or_default().to_owned();
         let or = |text: String, other: &dyn Fn() -> String| if text.is_empty() { other() } else { text };
         let id = id_of(delivery);
-        Self {
+        let facts = LetterFacts {
             own: own_id(&delivery.body).filter(|own| *own != id),
             id,
             kind: or(header(HEADER_TYPE), &|| {
@@ -261,6 +247,9 @@ impl Letter {
             key: header(HEADER_KEY),
             user: header(HEADER_USER),
             mover: delivery.user.clone().unwrap_or_default(),
+        };
+        Self {
+            facts,
             body: delivery.body.clone(),
             fate: String::new(),
             kept: false,
@@ -269,16 +258,16 @@ impl Letter {
 
     fn mark(&self) -> Mark {
         (
-            self.id.clone(),
+            self.facts.id.clone(),
             Digest::of(&self.body),
-            self.first.clone(),
-            self.attempts,
+            self.facts.first.clone(),
+            self.facts.attempts,
         )
     }
 
     /// The names of the letter: its id, and the task's own.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
-        std::iter::once(&self.id).chain(&self.own)
+        std::iter::once(&self.facts.id).chain(&self.facts.own)
     }
 
     /// Returns true if this is the id of the letter or of its task.
@@ -299,8 +288,8 @@ impl Letter {
     /// rights.
     fn unread(&self, topology: &Topology, ids: &[String]) -> Option<String> {
         // A letter without a user may come from an agent.
-        let by_an_agent = self.mover.is_empty() || topology.is_agent(&self.mover) || topology.is_agent(&self.user);
-        let made_up = self.class == Class::Forged.as_str() || by_an_agent;
+        let by_an_agent = self.facts.mover.is_empty() || topology.is_agent(&self.facts.mover) || topology.is_agent(&self.facts.user);
+        let made_up = self.facts.class == Class::Forged.as_str() || by_an_agent;
         (made_up && ids.is_empty())
             .then(|| "kept: no coordinator has verified it; read it, then requeue it by its id".into())
     }
@@ -308,11 +297,11 @@ impl Letter {
     /// Returns why the letter cannot be published again under this id.
     fn cannot_live(&self, id: &str) -> Option<String> {
         // A letter without a type came from a foreign publisher, which publishes only tasks.
-        if !self.kind.is_empty() && self.kind != Kind::Task.as_str() {
-            return Some(format!("only tasks can be requeued, this is {}", self.kind));
+        if !self.facts.kind.is_empty() && self.facts.kind != Kind::Task.as_str() {
+            return Some(format!("only tasks can be requeued, this is {}", self.facts.kind));
         }
         // The ledgers count its group as dead: a coordinator ignores tasks with its id.
-        (self.stage == Stage::Play.as_str() && self.id == id).then(|| {
+        (self.facts.stage == Stage::Play.as_str() && self.facts.id == id).then(|| {
             "it was accepted and then failed, so its id is done in this run: give it a new id with --as NEW-ID".into()
         })
     }
@@ -339,7 +328,7 @@ async fn requeue(
     bus.publish(message.with_id(task.id.clone()).with_headers(headers))
         .await?;
     let mut fate = "requeued".to_owned();
-    if task.id != letter.id {
+    if task.id != letter.facts.id {
         fate = format!("requeued as {}", task.id);
         published.map_or(Ok(()), |path| PublishedTasks::open(path)?.note(&task.id))?;
     }

@@ -81,7 +81,7 @@ async fn replace(bus: &Arc<dyn Bus>, folder: &RunFolder, before: Vec<Letter>) ->
                 found.len()
             );
         }
-        letters.retain(|old| !found.iter().any(|new| (&new.id, &new.body) == (&old.id, &old.body)));
+        letters.retain(|old| !found.iter().any(|new| (&new.facts.id, &new.body) == (&old.facts.id, &old.body)));
         letters.extend(found);
     }
     let mut text = Vec::new();
@@ -239,7 +239,7 @@ mod tests {
         let (letters, over) = of_an_ended_run(&folder, &Order::List(Vec::new())).unwrap().unwrap();
         let shown: Vec<_> = letters
             .iter()
-            .map(|one| (one.id.as_str(), one.reason.as_str(), one.body.as_ref()))
+            .map(|one| (one.facts.id.as_str(), one.facts.reason.as_str(), one.body.as_ref()))
             .collect();
         let reason = "the body is not a task";
         assert_eq!(
@@ -248,7 +248,7 @@ mod tests {
         );
         assert!(over.text().contains("eval.stop_at reached"));
         let mut seen = Vec::new();
-        assert_eq!(look(&folder, |one| seen.push(one.id.clone())).unwrap(), Some(2));
+        assert_eq!(look(&folder, |one| seen.push(one.facts.id.clone())).unwrap(), Some(2));
         assert_eq!(seen, ["t1", "t2"]);
         let (one, _) = of_an_ended_run(&folder, &Order::List(vec!["t2".into()]))
             .unwrap()
@@ -270,7 +270,7 @@ mod tests {
                 .unwrap()
                 .unwrap()
                 .into_iter()
-                .map(|one| one.id)
+                .map(|one| one.facts.id)
                 .collect::<Vec<_>>()
         };
         for (id, broker, all) in [

@@ -10,6 +10,7 @@ use broker::seal::HEADER_ORDER;
 use super::*;
 use crate::cli::exit_code::render as error_text;
 use crate::cli::task_rules::Rules;
+use crate::dashboard::LetterFacts;
 
 async fn add_letter(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {
     die(bus, topology, id, kind, body, Stage::Intake).await;
@@ -49,7 +50,7 @@ async fn letters_are_listed_requeued_by_id_and_dropped() {
             let peer: Arc<dyn Bus> = peer;
             let letters = handle(&peer, &topology, &order).await.unwrap();
             peer.close().await;
-            letters.into_iter().map(|l| (l.id, l.fate)).collect::<Vec<_>>()
+            letters.into_iter().map(|l| (l.facts.id, l.fate)).collect::<Vec<_>>()
         }
     };
     let pair = |id: &str, fate: &str| (id.to_owned(), fate.to_owned());
@@ -260,7 +261,7 @@ async fn reading_ends_soon_after_the_letters_that_waited() {
     let look = || async {
         let (peer, begun): (Arc<dyn Bus>, _) = (first.peer(), tokio::time::Instant::now());
         let mut ids = Vec::new();
-        let total = look(&peer, &topology, |letter| ids.push(letter.id.clone()))
+        let total = look(&peer, &topology, |letter| ids.push(letter.facts.id.clone()))
             .await
             .unwrap();
         peer.close().await;
@@ -279,7 +280,7 @@ async fn reading_ends_soon_after_the_letters_that_waited() {
 }
 
 fn shown() -> Letter {
-    Letter {
+    let facts = LetterFacts {
         id: "t1".into(),
         own: None,
         kind: "task.v1".into(),
@@ -292,6 +293,9 @@ fn shown() -> Letter {
         key: "r-1.any.task.published".into(),
         user: "r-1.publisher".into(),
         mover: "r-1.coordinator".into(),
+    };
+    Letter {
+        facts,
         body: bytes::Bytes::from_static(b"{\n"),
         fate: "kept".into(),
         kept: true,
@@ -312,7 +316,7 @@ fn a_letter_is_shown_with_its_reason() {
 fn control_characters_and_newlines_of_a_letter_are_escaped() {
     let hostile = "t1\u{1b}[2J\u{9b}6n\n0 dead letters\u{202e}".to_owned();
     let hostile = || hostile.clone();
-    let letter = Letter {
+    let facts = LetterFacts {
         id: hostile(),
         kind: hostile(),
         reason: hostile(),
@@ -323,6 +327,10 @@ fn control_characters_and_newlines_of_a_letter_are_escaped() {
         key: hostile(),
         user: hostile(),
         mover: hostile(),
+        ..shown().facts
+    };
+    let letter = Letter {
+        facts,
         body: hostile().into(),
         fate: hostile(),
         ..shown()
@@ -359,7 +367,7 @@ async fn letter_is_found_by_the_id_in_its_task() {
     let order = Order::List(vec!["mine".into()]);
     let found = handle(&peer, &topology, &order).await.unwrap();
     assert_eq!(
-        found.iter().map(|letter| letter.id.as_str()).collect::<Vec<_>>(),
+        found.iter().map(|letter| letter.facts.id.as_str()).collect::<Vec<_>>(),
         ["message-7"]
     );
     assert_eq!(order.named_and_missing(&found), (true, vec![]));
