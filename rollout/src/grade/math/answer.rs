@@ -2,10 +2,12 @@
 
 use super::base::based;
 use super::brackets::european;
+use super::budget::LONGEST;
 use super::clock::Clock;
 use super::collection::{collection, without};
 use super::condition;
 use super::congruence::{Congruence, congruence};
+use super::digits;
 use super::expr::Expr;
 use super::groups::{all_merged, merged};
 use super::number::Number;
@@ -86,6 +88,9 @@ impl Context {
 impl Answer {
     /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str, side: Side) -> Self {
+        if text.len() > LONGEST {
+            return digits::long(text).map_or_else(|| Self::Words(plain_words(text)), digits::answer);
+        }
         if let Some(plain) = system::unescaped(text) {
             return Self::parse(&plain, side);
         }

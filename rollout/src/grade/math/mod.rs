@@ -16,6 +16,9 @@ mod complex;
 mod computation;
 mod condition;
 mod congruence;
+mod cost;
+mod digits;
+mod exact;
 mod expr;
 mod functions;
 mod gamma;
@@ -85,7 +88,7 @@ pub(super) fn is_label(label: &Value) -> bool {
 /// Returns true for a formula that divides by zero, so that nothing equals it.
 pub(super) fn divides_by_zero(text: &str) -> bool {
     match Answer::parse(text, Side::Label) {
-        Answer::Value(Expr::Quotient(_, below), _) => below.value(&|_| f64::NAN).is_some_and(|below| below.is_zero()),
+        Answer::Value(Expr::Quotient(_, below), _) => below.number().is_some_and(|below| below.is_zero()),
         _ => false,
     }
 }
@@ -222,7 +225,7 @@ fn last_of(candidate: Candidate<'_>) -> Candidate<'_> {
 }
 
 fn is_usable(answer: &str) -> bool {
-    !answer.trim().is_empty() && answer.len() <= LONGEST
+    !answer.trim().is_empty() && (answer.len() <= LONGEST || digits::long(answer).is_some())
 }
 
 fn is_formula(text: &str) -> bool {
