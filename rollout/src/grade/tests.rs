@@ -1,6 +1,7 @@
 //! Tests the graders with tables of answers.
 
 mod field_cases;
+mod marks;
 mod math;
 mod pairs;
 

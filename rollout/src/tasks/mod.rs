@@ -141,11 +141,17 @@ impl TaskSource {
             }
             if let Some((number, message)) = first {
                 let place = lane.pool.place(number - 1);
+                // A single one's reason stands last, where it is read first.
+                let (place, message) = match place {
+                    Some(place) if refused == 1 => (format!("{}{place}: ", share_of_one(checked)), message),
+                    Some(place) => (format!("{place}: "), with_share(message, refused, checked)),
+                    None => (String::new(), with_share(message, refused, checked)),
+                };
                 return Err(TasksError::Unplayable {
-                    place: place.map(|place| format!("{place}: ")).unwrap_or_default(),
+                    place,
                     number,
                     source_name: lane.name().to_owned(),
-                    message: with_share(message, refused, checked),
+                    message,
                 });
             }
         }
@@ -258,13 +264,25 @@ fn spread(number: u64, checked: u64, items: u64) -> u64 {
     u64::try_from(item).unwrap_or(u64::MAX)
 }
 
-/// Adds how many tasks of a source are refused, if more than the first is.
+/// Returns the beginning of a message about the only task that is refused of several.
+fn share_of_one(checked: u64) -> String {
+    let share = 100.0 / checked as f64;
+    match checked {
+        0 | 1 => String::new(),
+        several => format!("1 of {several} tasks, {share:.1} %, cannot be played: "),
+    }
+}
+
+/// Adds how many tasks of a source are refused. A source of one task says it already.
 #[must_use]
 pub fn with_share(message: String, refused: u64, checked: u64) -> String {
-    if refused < 2 {
+    if refused == 0 || checked < 2 {
         return message;
     }
     let share = 100.0 * refused as f64 / checked as f64;
+    if refused == 1 {
+        return format!("{message} (1 of {checked} tasks, {share:.1} %, cannot be played)");
+    }
     format!("{message} (the first of {refused} of {checked} tasks, {share:.1} %, that cannot be played)")
 }
 

@@ -5,7 +5,7 @@ use super::conditional::{is_asked, is_confirmed};
 use super::following::{Following, following, is_step};
 use super::phrase::before_total;
 use super::text::{is_word, without_marks};
-use super::tidy::{is_emoji, without_bullet};
+use super::tidy::{is_emoji, without_bullet, without_marks_before};
 use super::{delimited, sentence};
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
@@ -164,8 +164,7 @@ fn json_value<'a>(before: &str, behind: &'a str) -> Option<Said<'a>> {
 fn said(behind: &str) -> Option<Said<'_>> {
     let mut rest = behind;
     loop {
-        let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c) || is_emoji(c);
-        let value = rest.trim_start_matches("...").trim_start_matches(mark);
+        let value = without_marks_before(rest);
         let below = rest[..rest.len() - value.len()].contains('\n');
         rest = without_leading(if below { without_bullet(value) } else { value });
         if let Some(formula) = delimited::set_off(rest) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::conditional::{is_conditional, is_supposed};
+use super::conditional::{is_conditional, is_supposed, without_supposed};
 use super::correcting;
 
 /// Nouns that name an answer. A linking word, or a sign, must follow.
@@ -184,7 +184,7 @@ pub(crate) fn places(text: &str) -> Vec<Range<usize>> {
             .any(|word| lower[..place.start].ends_with(word))
     });
     corrected.extend(correcting::places(&lower));
-    places_in(&lower, &NOUNS, corrected)
+    without_supposed(&lower, places_in(&lower, &NOUNS, corrected))
 }
 
 /// Returns the places of the announcements with one of these nouns.

@@ -290,6 +290,14 @@ fn relations(a: &Relation, b: &Relation, budget: &Budget) -> bool {
     let mut names = (BTreeSet::new(), BTreeSet::new());
     less(a).variables(&mut names.0);
     less(b).variables(&mut names.1);
+    if names.0 != names.1 && names.0.len() == 1 && names.1.len() == 1 {
+        let renamed = |one: &Relation, names: &BTreeSet<String>| names.first().and_then(|name| one.with_name(name));
+        return match (renamed(a, &names.1), renamed(b, &names.0)) {
+            (Some(a), None) => relations(&a, b, budget),
+            (None, Some(b)) => relations(a, &b, budget),
+            _ => false,
+        };
+    }
     a.op == b.op
         && names.0 == names.1
         && ratio(&less(a), &less(b), budget, |ratio| {
