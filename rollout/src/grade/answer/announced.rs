@@ -6,6 +6,7 @@ use super::following::{Following, following, is_step};
 use super::phrase::before_total;
 use super::text::{is_word, without_marks};
 use super::tidy::{is_emoji, without_bullet, without_marks_before};
+use super::trailer::without_citation;
 use super::{delimited, sentence};
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
@@ -175,7 +176,8 @@ fn said(behind: &str) -> Option<Said<'_>> {
         }
         let whole = rest.lines().next()?;
         let ends = |c: char| ['.', ' ', '*', '_', '。'].contains(&c) || is_emoji(c);
-        let line = first_sentence(whole).split("<br").next()?.trim_end_matches(ends);
+        let line = first_sentence(whole).split("<br").next()?;
+        let line = without_citation(line).unwrap_or(line).trim_end_matches(ends);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
             let line = before_total(without_shout(without_leading(line)));

@@ -223,7 +223,8 @@ fn link(behind: &str, noun: &str) -> Option<usize> {
     let plural = endings.iter().find_map(|ending| behind.strip_prefix(ending));
     let rest = plural.unwrap_or(behind).trim_start_matches(mark);
     let length = |rest: &str| behind.len() - rest.len();
-    if let Some(rest) = rest.strip_prefix([':', '：', '=', '→']) {
+    let stop = if noun == "ans" { rest.strip_prefix(". ") } else { None };
+    if let Some(rest) = stop.or_else(|| rest.strip_prefix([':', '：', '=', '→'])) {
         return Some(length(rest));
     }
     if let Some(rest) = ["- ", "– ", "— ", "-> "]

@@ -23,6 +23,7 @@ mod steps;
 mod tags;
 mod text;
 pub(super) mod tidy;
+pub(super) mod trailer;
 pub(super) mod turn;
 pub(super) mod undecided;
 pub(super) mod unmarked;

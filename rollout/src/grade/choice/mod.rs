@@ -1,26 +1,30 @@
 //! The grader `choice`: the letter that an answer chooses.
 
+mod around;
 mod bracketed;
 mod labelled;
 mod letter;
 mod statement;
+
+use std::ops::Range;
 
 use serde_json::Value;
 
 use self::bracketed::{bracketed, is_bracketed};
 use self::letter::{Chosen, LETTERS};
 use super::answer::announcing::{places, places_of};
-use super::answer::conditional::RETRACTING;
+use super::answer::conditional::{RETRACTING, without_supposed};
 use super::answer::{Place, marks};
 use super::label;
 use super::normal::wide::narrow;
 
 /// Nouns that name a choice, besides those that name an answer.
-const NOUNS: [&str; 11] = [
+const NOUNS: [&str; 12] = [
     "choice",
     "option",
     "letter",
     "response",
+    "pick",
     "alternative",
     "opción",
     "opcion",
@@ -30,7 +34,7 @@ const NOUNS: [&str; 11] = [
     "选项",
 ];
 /// Chinese verbs with which a letter is chosen.
-const CHOOSING: [&str; 4] = ["选择", "选", "選擇", "選"];
+const CHOOSING: [&str; 7] = ["选择", "选", "選擇", "選", "正确的是", "所以是", "因此是"];
 /// Words of a line that does not choose its letter.
 const DENYING: [&str; 12] = [
     "wrong",
@@ -136,11 +140,11 @@ fn first<const N: usize>(found: [Chosen; N]) -> Chosen {
 
 /// Returns the letter of the last announcement that has one.
 fn announced(text: &str) -> Chosen {
-    let mut ends: Vec<usize> = places(text)
-        .into_iter()
-        .chain(places_of(text, &NOUNS))
-        .map(|place| place.end)
-        .collect();
+    let lower = text.to_ascii_lowercase();
+    let mut said: Vec<Range<usize>> = places(text).into_iter().chain(places_of(text, &NOUNS)).collect();
+    said.sort_unstable_by_key(|place| (place.end, place.start));
+    let said = without_supposed(&lower, said).into_iter();
+    let mut ends: Vec<usize> = said.map(|place| place.end).collect();
     for verb in CHOOSING {
         let found = text.rmatch_indices(verb).take(MOST);
         let kept = found.filter(|(at, _)| !RETRACTING.iter().any(|word| text[..*at].ends_with(word)));

@@ -7,6 +7,7 @@ use super::expr::Expr;
 use super::number::Number;
 use super::same::same;
 use super::words::in_words;
+use crate::grade::normal::number_words::counted;
 
 /// An answer that is a number, or one number in several spellings.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ impl Quantity {
         if text.len() > LONGEST {
             return digits::long(text).map(|_| Self(Answer::parse(text, Side::Answer)));
         }
-        if !(text.contains(char::is_numeric) || in_words(text).is_some()) {
+        if !(text.contains(char::is_numeric) || in_words(text).is_some() || counted(text).is_some()) {
             return None;
         }
         let answer = Answer::parse(text, Side::Answer);

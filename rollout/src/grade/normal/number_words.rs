@@ -80,9 +80,133 @@ pub(crate) fn spelled_out(text: &str) -> Option<u64> {
     any.then_some(total + group)
 }
 
+/// Most words behind a number in words that only name what is counted.
+const MOST_NAMES: usize = 3;
+/// Words behind a number in words with which a text says something else.
+const GOING_ON: [&str; 18] = [
+    "of", "that", "which", "who", "whose", "is", "are", "was", "were", "than", "more", "so", "because", "since", "but",
+    "out", "half", "answer",
+];
+
+/// Returns the number of things that words count: `twenty-five dollars`, `a dozen eggs`, `十八元`.
+pub(crate) fn counted(text: &str) -> Option<u64> {
+    if text.len() > LONGEST || text.contains(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    // A word before the text keeps its article.
+    let plain = super::words::plain_words(&format!("is {text}"));
+    let plain = plain.strip_prefix("is ")?;
+    if let Some(number) = in_chinese(plain) {
+        return Some(number);
+    }
+    let mut words: Vec<&str> = plain.split(' ').collect();
+    let unit = |word: &&str| ["hundred", "dozen"].contains(word) || LARGE.iter().any(|(known, _)| known == word);
+    if ["a", "an"].contains(&words[0]) && words.get(1).is_some_and(unit) {
+        words[0] = "one";
+    }
+    let spelled = |count: usize| Some((count, spelled_out(&words[..count].join(" "))?));
+    let (used, number) = (1..=words.len()).rev().find_map(spelled)?;
+    let (number, names) = match &words[used..] {
+        ["dozen", names @ ..] => (number.checked_mul(12)?, names),
+        names => (number, names),
+    };
+    let name = |word: &&str| {
+        let letters = word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '-');
+        let changes = super::scale::changes(word) || super::scale::is_scale(word) || GOING_ON.contains(word);
+        letters && !changes && spelled_out(word).is_none()
+    };
+    (names.len() <= MOST_NAMES && names.iter().all(|word| name(word))).then_some(number)
+}
+
+/// Digits and words of scale in Chinese, with their values.
+const HAN: [(char, u64); 18] = [
+    ('零', 0),
+    ('〇', 0),
+    ('一', 1),
+    ('二', 2),
+    ('两', 2),
+    ('三', 3),
+    ('四', 4),
+    ('五', 5),
+    ('六', 6),
+    ('七', 7),
+    ('八', 8),
+    ('九', 9),
+    ('十', 10),
+    ('百', 100),
+    ('千', 1000),
+    ('万', 10_000),
+    ('萬', 10_000),
+    ('亿', 100_000_000),
+];
+/// Most signs of the unit behind a Chinese number.
+const MOST_SIGNS: usize = 4;
+
+/// Returns the number that Chinese words spell, without their unit: `二十五`, `十八元`. A single
+/// digit with a unit may be an article.
+fn in_chinese(text: &str) -> Option<u64> {
+    let value = |c: char| HAN.iter().find(|(known, _)| *known == c).map(|(_, value)| *value);
+    let digits: Vec<u64> = text.chars().map_while(value).collect();
+    let names = text.chars().skip(digits.len());
+    let only_names = names
+        .clone()
+        .all(|c| super::wide::is_han(c) && value(c).is_none() && !"分半多或余几".contains(c));
+    if digits.is_empty() || !only_names || names.clone().count() > MOST_SIGNS {
+        return None;
+    }
+    if digits.len() == 1 && names.count() > 0 {
+        return None;
+    }
+    let (mut total, mut group, mut digit) = (0u64, 0u64, None);
+    for value in digits {
+        match value {
+            0..10 if digit.is_some_and(|digit| digit > 0) => return None,
+            0..10 => digit = Some(value),
+            10 | 100 | 1000 => {
+                group = group.checked_add(digit.take().filter(|digit| *digit > 0).unwrap_or(1) * value)?
+            }
+            _ => total = total.checked_add((group + digit.take().unwrap_or(0)).checked_mul(value)?)?,
+        }
+        if value >= 10_000 {
+            group = 0;
+        }
+    }
+    total.checked_add(group)?.checked_add(digit.unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::spelled_out;
+    use super::{counted, spelled_out};
+
+    #[test]
+    fn things_may_be_counted_in_words() {
+        for (text, number) in [
+            ("twenty-five dollars", Some(25)),
+            ("\\text{Five apples}", Some(5)),
+            ("one hundred and five", Some(105)),
+            ("ninety miles per hour", Some(90)),
+            ("a hundred", Some(100)),
+            ("a dozen eggs", Some(12)),
+            ("two dozen", Some(24)),
+            ("十八", Some(18)),
+            ("二十五个苹果", Some(25)),
+            ("一百零五元", Some(105)),
+            ("一个圆", None),
+            ("三分之一", None),
+            ("eighteen or nineteen", None),
+            ("eighteen and a half", None),
+            ("two thirds", None),
+            ("five times six", None),
+            ("ten less than twenty", None),
+            ("one of them", None),
+            ("half a dozen", None),
+            ("a tree", None),
+            ("no one", None),
+            ("three million", Some(3_000_000)),
+        ] {
+            assert_eq!(counted(text), number, "{text}");
+        }
+    }
 
     #[test]
     fn numbers_in_words_have_their_values() {

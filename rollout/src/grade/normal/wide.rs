@@ -47,12 +47,12 @@ fn plain_letter(c: char) -> Option<char> {
         'ℯ' | 'ⅇ' => Some('e'),
         'ⅈ' => Some('i'),
         _ if code < GREEK => match (code - LATIN) % 52 {
-            at @ 0..26 => small(u32::from('A'), at),
+            at @ 0..=25 => small(u32::from('A'), at),
             at => small(u32::from('a'), at - 26),
         },
         _ => match (code - GREEK) % 58 {
-            at @ 0..25 => small(u32::from('Α'), at),
-            at @ 26..51 => small(u32::from('α'), at - 26),
+            at @ 0..=24 => small(u32::from('Α'), at),
+            at @ 26..=50 => small(u32::from('α'), at - 26),
             52 => Some('ε'),
             55 => Some('φ'),
             _ => None,
