@@ -1,7 +1,6 @@
 //! Reads the lines behind `####`, with which answers of GSM8K end.
 
 use super::steps;
-use crate::grade::normal::number_words::counted;
 use crate::grade::normal::setting::unset;
 
 /// Endings of ordinals.
@@ -72,9 +71,6 @@ fn is_heading(text: &str, line: &str) -> bool {
     }
     if is_numbered_heading(line, ends(text, line)) {
         return true;
-    }
-    if counted(line).is_some() && ends(text, line) {
-        return false;
     }
     let word: String = unset(line).chars().take_while(|c| c.is_alphabetic()).collect();
     // Codes of currencies are short and in capitals.

@@ -19,7 +19,7 @@ use super::words::{in_words, letters, with_equals_signs, with_joined_relations};
 use crate::grade::answer::last_row;
 use crate::grade::normal::lexer::tokens as lexed;
 use crate::grade::normal::minus;
-use crate::grade::normal::number_words::counted;
+use crate::grade::normal::number_words::measured;
 use crate::grade::normal::numeral;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::token::Token;
@@ -111,7 +111,7 @@ impl Answer {
         }
         // Against a label in words the words count: `two real roots`.
         if side == Side::Answer
-            && let Some(number) = counted(text).and_then(Number::whole)
+            && let Some(number) = measured(text).and_then(Number::whole)
         {
             return Self::Same(vec![Self::Value(Expr::Number(number, 0), false), words()]);
         }

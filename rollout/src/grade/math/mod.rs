@@ -53,6 +53,7 @@ use super::answer::listed::listed;
 use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
 use super::label;
+use super::normal::number_words;
 use super::normal::unit_names::{is_next_to_number, without_unit};
 use super::normal::wide::narrow_numbers;
 use super::normal::words::is_words;
@@ -200,7 +201,12 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
         place: candidate.place,
         text: Cow::Owned(number.to_owned()),
     });
+    let counted = number_words::counted(&candidate.text).map(|number| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(number.to_string()),
+    });
     std::iter::once(candidate)
+        .chain(counted)
         .chain(cut)
         .chain(unit)
         .chain(rate)

@@ -19,7 +19,10 @@ impl Quantity {
         if text.len() > LONGEST {
             return digits::long(text).map(|_| Self(Answer::parse(text, Side::Answer)));
         }
-        if !(text.contains(char::is_numeric) || in_words(text).is_some() || counted(text).is_some()) {
+        if let Some(number) = counted(text).and_then(Number::whole) {
+            return Some(Self(Answer::Value(Expr::Number(number, 0), false)));
+        }
+        if !(text.contains(char::is_numeric) || in_words(text).is_some()) {
             return None;
         }
         let answer = Answer::parse(text, Side::Answer);

@@ -90,6 +90,15 @@ const GOING_ON: [&str; 18] = [
 
 /// Returns the number of things that words count: `twenty-five dollars`, `a dozen eggs`, `十八元`.
 pub(crate) fn counted(text: &str) -> Option<u64> {
+    counted_by(text, |_| true)
+}
+
+/// Returns the number of units that words count: `twenty-five dollars`.
+pub(crate) fn measured(text: &str) -> Option<u64> {
+    counted_by(text, super::unit_names::is_next_to_number)
+}
+
+fn counted_by(text: &str, is_name: impl Fn(&str) -> bool) -> Option<u64> {
     if text.len() > LONGEST || text.contains(|c: char| c.is_ascii_digit()) {
         return None;
     }
@@ -115,7 +124,7 @@ pub(crate) fn counted(text: &str) -> Option<u64> {
         let changes = super::scale::changes(word) || super::scale::is_scale(word) || GOING_ON.contains(word);
         letters && !changes && spelled_out(word).is_none()
     };
-    (names.len() <= MOST_NAMES && names.iter().all(|word| name(word))).then_some(number)
+    (names.len() <= MOST_NAMES && names.iter().all(|word| name(word) && is_name(word))).then_some(number)
 }
 
 /// Digits and words of scale in Chinese, with their values.
