@@ -95,7 +95,11 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
             .and_then(last::number),
         _ => None,
     };
-    let found = found.filter(|text| Quantity::read(text).is_some())?.to_owned();
+    let marked = candidate.place != Place::Last;
+    let found = found
+        .map(str::to_owned)
+        .or_else(|| prose::of_chinese(&candidate.text).filter(|_| marked));
+    let found = found.filter(|text| Quantity::read(text).is_some())?;
     Some(Candidate {
         place: candidate.place,
         text: Cow::Owned(found),

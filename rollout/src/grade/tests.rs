@@ -3,6 +3,7 @@
 mod field_cases;
 mod marks;
 mod math;
+mod model_texts;
 mod pairs;
 
 use configs::{GraderConfig, Take};

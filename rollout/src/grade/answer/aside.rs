@@ -134,6 +134,7 @@ pub(crate) fn without_reason(text: &str) -> &str {
 /// `Because he ate 3, he has 18` no value stands before the reason, and a reason that goes on may
 /// give the value itself.
 fn before_because(text: &str) -> Option<&str> {
+    let text = text.trim_end_matches('。');
     let start = [". ", "\n", "! ", "? ", "。"]
         .iter()
         .filter_map(|sign| Some(text.rfind(sign)? + sign.len()));

@@ -116,7 +116,8 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
         }
         match candidate.place {
             Place::Tagged if is_sentence(text) => return vec![candidate.clone(), last_of(candidate)],
-            Place::Tagged | Place::Boxed | Place::Last => return vec![candidate],
+            Place::Boxed => return with_number_of_chinese(candidate),
+            Place::Tagged | Place::Last => return vec![candidate],
             Place::Announced if announced::reads(text) => return with_cut(candidate),
             Place::Announced => other = other.or(Some(candidate)),
             Place::Hashes if is_formula(text) => return vec![candidate],
@@ -182,6 +183,15 @@ fn has_prose(line: &str) -> bool {
     })
 }
 
+/// Returns a box, and the number of its Chinese sentence.
+fn with_number_of_chinese(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
+    let number = prose::of_chinese(&candidate.text).map(|number| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(number),
+    });
+    std::iter::once(candidate).chain(number).collect()
+}
+
 /// Returns the announced line, and the line without the words behind its number.
 fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
     let cut = prose::without_prose(&candidate.text).map(|cut| Candidate {
@@ -205,7 +215,8 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
         place: candidate.place,
         text: Cow::Owned(number.to_string()),
     });
-    std::iter::once(candidate)
+    with_number_of_chinese(candidate)
+        .into_iter()
         .chain(counted)
         .chain(cut)
         .chain(unit)

@@ -88,6 +88,44 @@ const GOING_ON: [&str; 18] = [
     "out", "half", "answer",
 ];
 
+/// Units that words count, in the singular.
+const MEASURES: [&str; 34] = [
+    "dollar",
+    "cent",
+    "euro",
+    "pound",
+    "hour",
+    "minute",
+    "second",
+    "day",
+    "week",
+    "month",
+    "year",
+    "mile",
+    "meter",
+    "metre",
+    "kilometer",
+    "kilometre",
+    "centimeter",
+    "centimetre",
+    "foot",
+    "feet",
+    "inch",
+    "inche",
+    "yard",
+    "degree",
+    "unit",
+    "square",
+    "cubic",
+    "per",
+    "ounce",
+    "gram",
+    "kilogram",
+    "liter",
+    "litre",
+    "gallon",
+];
+
 /// Returns the number of things that words count: `twenty-five dollars`, `a dozen eggs`, `十八元`.
 pub(crate) fn counted(text: &str) -> Option<u64> {
     counted_by(text, |_| true)
@@ -95,7 +133,10 @@ pub(crate) fn counted(text: &str) -> Option<u64> {
 
 /// Returns the number of units that words count: `twenty-five dollars`.
 pub(crate) fn measured(text: &str) -> Option<u64> {
-    counted_by(text, super::unit_names::is_next_to_number)
+    counted_by(text, |word| {
+        let known = |word: &str| MEASURES.contains(&word);
+        known(word) || word.strip_suffix('s').is_some_and(known)
+    })
 }
 
 fn counted_by(text: &str, is_name: impl Fn(&str) -> bool) -> Option<u64> {
@@ -105,7 +146,7 @@ fn counted_by(text: &str, is_name: impl Fn(&str) -> bool) -> Option<u64> {
     // A word before the text keeps its article.
     let plain = super::words::plain_words(&format!("is {text}"));
     let plain = plain.strip_prefix("is ")?;
-    if let Some(number) = in_chinese(plain) {
+    if let Some(number) = super::chinese_numbers::in_chinese(plain) {
         return Some(number);
     }
     let mut words: Vec<&str> = plain.split(' ').collect();
@@ -125,62 +166,6 @@ fn counted_by(text: &str, is_name: impl Fn(&str) -> bool) -> Option<u64> {
         letters && !changes && spelled_out(word).is_none()
     };
     (names.len() <= MOST_NAMES && names.iter().all(|word| name(word) && is_name(word))).then_some(number)
-}
-
-/// Digits and words of scale in Chinese, with their values.
-const HAN: [(char, u64); 18] = [
-    ('零', 0),
-    ('〇', 0),
-    ('一', 1),
-    ('二', 2),
-    ('两', 2),
-    ('三', 3),
-    ('四', 4),
-    ('五', 5),
-    ('六', 6),
-    ('七', 7),
-    ('八', 8),
-    ('九', 9),
-    ('十', 10),
-    ('百', 100),
-    ('千', 1000),
-    ('万', 10_000),
-    ('萬', 10_000),
-    ('亿', 100_000_000),
-];
-/// Most signs of the unit behind a Chinese number.
-const MOST_SIGNS: usize = 4;
-
-/// Returns the number that Chinese words spell, without their unit: `二十五`, `十八元`. A single
-/// digit with a unit may be an article.
-fn in_chinese(text: &str) -> Option<u64> {
-    let value = |c: char| HAN.iter().find(|(known, _)| *known == c).map(|(_, value)| *value);
-    let digits: Vec<u64> = text.chars().map_while(value).collect();
-    let names = text.chars().skip(digits.len());
-    let only_names = names
-        .clone()
-        .all(|c| super::wide::is_han(c) && value(c).is_none() && !"分半多或余几".contains(c));
-    if digits.is_empty() || !only_names || names.clone().count() > MOST_SIGNS {
-        return None;
-    }
-    if digits.len() == 1 && names.count() > 0 {
-        return None;
-    }
-    let (mut total, mut group, mut digit) = (0u64, 0u64, None);
-    for value in digits {
-        match value {
-            0..10 if digit.is_some_and(|digit| digit > 0) => return None,
-            0..10 => digit = Some(value),
-            10 | 100 | 1000 => {
-                group = group.checked_add(digit.take().filter(|digit| *digit > 0).unwrap_or(1) * value)?
-            }
-            _ => total = total.checked_add((group + digit.take().unwrap_or(0)).checked_mul(value)?)?,
-        }
-        if value >= 10_000 {
-            group = 0;
-        }
-    }
-    total.checked_add(group)?.checked_add(digit.unwrap_or(0))
 }
 
 #[cfg(test)]
