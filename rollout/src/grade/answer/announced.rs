@@ -174,6 +174,10 @@ fn said(behind: &str) -> Option<Said<'_>> {
         if is_list_of_steps(rest) {
             return None;
         }
+        rest = rest
+            .strip_prefix("1. ")
+            .filter(|_| below && is_single_item(rest))
+            .unwrap_or(rest);
         let whole = rest.lines().next()?;
         let ends = |c: char| ['.', ' ', '*', '_', '。'].contains(&c) || is_emoji(c);
         let line = first_sentence(whole).split("<br").next()?;
@@ -204,6 +208,12 @@ fn is_list_of_steps(text: &str) -> bool {
     let next = |first: &str, second: &str| text.starts_with(first) && text.contains(second);
     let again = ["\n1. ", "\n1) "].iter().any(|first| text.contains(first));
     !again && (next("1. ", "\n2. ") || next("1) ", "\n2) "))
+}
+
+/// Returns true if a list has one item, which is a number: `1. 18`.
+fn is_single_item(text: &str) -> bool {
+    let item = text.lines().next().unwrap_or_default();
+    item[3..].contains(|c: char| c.is_ascii_digit()) && !text.contains("\n1. ") && !text.contains("\n2. ")
 }
 
 /// Returns the first sentence of a line. `Rs. 500`, `i.e. 120` and `...` are no ends.

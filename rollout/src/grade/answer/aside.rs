@@ -1,5 +1,6 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
+use super::afterthought::without_afterthought;
 use super::last;
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
@@ -96,13 +97,15 @@ pub(crate) fn without_aside(line: &str) -> Option<&str> {
         .or_else(|| alternative(line))
         .or_else(|| clause(line))?;
     let before = before.trim_end_matches([' ', ',', ';', '*']);
-    before.contains(|c: char| c.is_ascii_digit()).then_some(before)
+    before
+        .contains(|c: char| c.is_ascii_digit() || c == '\\')
+        .then_some(before)
 }
 
 /// Returns a text without the reason, the approximation or the computation at its end:
 /// `There are 12 (8 + 4).`
 pub(crate) fn without_reason(text: &str) -> &str {
-    let text = text.trim_end_matches(['.', ' ', '*', '\n']);
+    let text = without_afterthought(text).trim_end_matches(['.', ' ', '*', '\n']);
     if let Some(before) = before_because(text) {
         return before;
     }

@@ -80,7 +80,10 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
             let clause = before
                 .rsplit_once(", ")
                 .filter(|(_, clause)| clause.starts_with("which "));
-            clause.map_or_else(|| before.trim_end().strip_suffix(','), |(before, _)| Some(before))
+            clause.map_or_else(
+                || before.trim_end().strip_suffix([',', '(']),
+                |(before, _)| Some(before),
+            )
         }
     }
 }

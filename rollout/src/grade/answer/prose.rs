@@ -49,7 +49,7 @@ pub(crate) fn without_rate(line: &str) -> Option<&str> {
     let word = |unit: &&str| unit.len() > 2 && unit.bytes().all(|byte| byte.is_ascii_lowercase());
     let rates = [" per ", " a ", " each ", "/"].iter();
     let amount = rates
-        .filter_map(|sign| line.split_once(sign).filter(|(_, unit)| word(unit)))
+        .filter_map(|sign| line.split_once(sign).filter(|(_, unit)| word(&unit.trim_start())))
         .next()?
         .0;
     let number = amount.trim_matches(['*', '$', '\\', ' ']);

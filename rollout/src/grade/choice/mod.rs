@@ -181,11 +181,22 @@ fn last_line(text: &str) -> Chosen {
         .match_indices('(')
         .filter(|(at, _)| is_bracketed(line.as_bytes(), *at))
         .nth(1);
-    if short || (is_last_paragraph(text) && several.is_none()) {
+    if short || ((is_last_paragraph(text) || is_repeated(text, line)) && several.is_none()) {
         letter::alone(line)
     } else {
         Chosen::Nothing
     }
+}
+
+/// Returns true if a line names a choice again, which a list above it has: `B) a tree`.
+fn is_repeated(text: &str, line: &str) -> bool {
+    let item = |line: &str| line.trim_start_matches(['#', '>', ' ', '-', '*', '(']).to_owned();
+    let (line, mut letters) = (item(line), LETTERS);
+    let lines: Vec<String> = text.trim_end().lines().map(item).collect();
+    let above = &lines[..lines.len().saturating_sub(1)];
+    let begins = |one: &String, letter: char| one.starts_with(letter) && one[1..].starts_with([')', '.', ':']);
+    let listed = |letter: char| above.iter().filter(|one| begins(one, letter)).count() == 1;
+    letters.any(|letter| begins(&line, letter) && listed(letter)) && listed('A') && listed('B')
 }
 
 /// Returns the letter of the first line, before its reasons: all of the line, or with its choice

@@ -147,7 +147,9 @@ const FITTING: [&str; 8] = [
 /// Words for choices at the beginning of a sentence that ends with `is B`.
 const CHOICES: [&str; 6] = ["option", "choice", "statement", "answer", "alternative", "one"];
 /// Sentences that consist of such words and a letter conclude with it.
-const CONCLUDING: [&str; 19] = [
+const CONCLUDING: [&str; 21] = [
+    "definitely",
+    "clearly",
     "i'd",
     "i think it's",
     "i think it is",
