@@ -4,6 +4,7 @@ use super::announcing::places;
 use super::conditional::{is_asked, is_confirmed};
 use super::following::{Following, following, is_step};
 use super::phrase::before_total;
+use super::steps::{is_list_of_steps, is_single_item};
 use super::text::{is_word, without_marks};
 use super::tidy::{is_emoji, without_bullet, without_marks_before};
 use super::trailer::without_citation;
@@ -200,20 +201,6 @@ fn said(behind: &str) -> Option<Said<'_>> {
         }
         rest = &rest[whole.len()..];
     }
-}
-
-/// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`
-/// below. If `1.` stands below too, the list begins there, and the answer is 1.
-fn is_list_of_steps(text: &str) -> bool {
-    let next = |first: &str, second: &str| text.starts_with(first) && text.contains(second);
-    let again = ["\n1. ", "\n1) "].iter().any(|first| text.contains(first));
-    !again && (next("1. ", "\n2. ") || next("1) ", "\n2) "))
-}
-
-/// Returns true if a list has one item, which is a number: `1. 18`.
-fn is_single_item(text: &str) -> bool {
-    let item = text.lines().next().unwrap_or_default();
-    item[3..].contains(|c: char| c.is_ascii_digit()) && !text.contains("\n1. ") && !text.contains("\n2. ")
 }
 
 /// Returns the first sentence of a line. `Rs. 500`, `i.e. 120` and `...` are no ends.

@@ -8,7 +8,9 @@ use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{is_factor, is_rounding};
 
 /// Beginnings of clauses that say the same in other words.
-const CLAUSES: [&str; 23] = [
+const CLAUSES: [&str; 25] = [
+    " since ",
+    " because ",
     ", assuming ",
     ", which is ",
     ", which equals ",

@@ -74,7 +74,8 @@ pub(in crate::grade) fn without_citation(text: &str) -> Option<&str> {
     let number = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
     let kept = before.trim_end();
     let line = kept.rsplit('\n').next().unwrap_or(kept);
-    let said = line.contains(|c: char| c.is_ascii_digit());
+    let letter = line.chars().filter(|c| c.is_alphanumeric()).count() == 1;
+    let said = letter || line.contains(|c: char| c.is_ascii_digit());
     let below = before.ends_with('\n') && kept.ends_with(['.', '!', '*', ']']);
     let apart = before.ends_with([' ', '.', ',', '*', '$', ')', ']']) || before.ends_with(|c: char| c.is_ascii_digit());
     let joined = line.ends_with(['=', '+', '-', '*', '/', ':', ',', '(']) && !line.ends_with("**");

@@ -2,7 +2,9 @@
 //! `So John is 45 miles from home at the end of those 4 hours.`
 
 use super::text::LONGEST_ANSWER;
-use super::{prose, sentence};
+use super::{last, prose, sentence};
+use crate::grade::math::Quantity;
+use crate::grade::normal::minus;
 
 /// Words before the sentence.
 const LEADING: [&str; 9] = [
@@ -36,7 +38,11 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
         .iter()
         .find(|words| lower.starts_with(**words))
         .map_or(0, |words| words.len());
-    let value = sentence::value(&line[lead..])?;
+    let line = &line[lead..];
+    if let Some(value) = computed(line).or_else(|| explained(line)).or_else(|| subject(line)) {
+        return Some(Some(value));
+    }
+    let value = sentence::value(line)?;
     let digit = |c: char| c.is_ascii_digit() || ".,/".contains(c);
     let first = value
         .trim_start_matches(|c: char| !c.is_ascii_digit())
@@ -48,6 +54,45 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     let cut = prose::without_prose(value).filter(|cut| !cut.contains(['=', '<']));
     let plain = !value.contains(['=', '\\']) && !value.contains("$ ");
     (several && (plain || cut.is_some())).then_some(cut)
+}
+
+/// Returns the number before an equals sign and a computation that gives it: the `18` of
+/// `She makes $18 = 9 × $2 per day`.
+fn computed(line: &str) -> Option<&str> {
+    let (before, behind) = line.rsplit_once(" = ")?;
+    let number = last::number(before).filter(|number| before.ends_with(number))?;
+    let sign = |c: char| "+*/×·÷^".contains(c) || minus::is_sign(c);
+    let end = behind.find(char::is_alphabetic).unwrap_or(behind.len());
+    let computation = behind[..end].replace('$', "");
+    let computes = computation.trim_start().contains(sign);
+    let same = || Some(Quantity::read(number)?.is_same(&Quantity::read(computation.trim())?));
+    (computes && same()?).then_some(number)
+}
+
+/// Returns the value of a sentence that a colon and its explanation follow: `It's $18: 9 eggs at $2`.
+fn explained(line: &str) -> Option<&str> {
+    let (said, behind) = line.split_once(": ")?;
+    let value = sentence::value(said)?;
+    let single =
+        last::number(value).is_some_and(|number| value.find(|c: char| c.is_ascii_digit()) == value.find(number));
+    let explains = behind.contains(|c: char| c.is_ascii_digit()) && behind.contains(char::is_alphabetic);
+    (single && explains && !behind.contains('=')).then(|| prose::without_prose(value).unwrap_or(value))
+}
+
+/// Returns the amount that a sentence is about: the `18` of `18 dollars is what she makes from 9
+/// eggs`.
+fn subject(line: &str) -> Option<&str> {
+    let links = [" is what ", " is how ", " is the ", " are what ", " are the "];
+    let (amount, rest) = links
+        .iter()
+        .filter_map(|link| line.split_once(link))
+        .min_by_key(|(amount, _)| amount.len())?;
+    let bare = amount.trim_start_matches(['*', '$', '\\', '(', '€', '£']);
+    let number = bare.starts_with(|c: char| c.is_ascii_digit()) && amount.split_whitespace().count() <= 3;
+    let single = last::number(amount).is_some_and(|number| bare.starts_with(number));
+    let others = rest.contains(|c: char| c.is_ascii_digit());
+    let plain = !rest.contains(['=', ',', ':']) && !rest.contains(" and ") && !rest.contains(" so ");
+    (number && single && others && plain).then(|| prose::without_prose(amount).unwrap_or(amount))
 }
 
 #[cfg(test)]
@@ -63,6 +108,11 @@ mod tests {
             ),
             ("Janet makes $18 from the 9 eggs.", Some(Some("$18"))),
             ("It takes him 7 days to read 84 pages.", Some(None)),
+            ("She makes $18 = 9 × $2 per day.", Some(Some("18"))),
+            ("She makes $19 = 9 × $2 per day.", None),
+            ("It's $18: 9 eggs at $2 each.", Some(Some("$18"))),
+            ("18 dollars is what she makes from 9 eggs.", Some(Some("18"))),
+            ("So 9 is the number of eggs and 18 the income.", None),
             ("So there are 9 * 2 = 18 eggs.", None),
             ("She has 18 eggs.", None),
             ("3 shirts cost $45.", None),
