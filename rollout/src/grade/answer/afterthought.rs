@@ -28,6 +28,20 @@ const OFFERS: [&str; 8] = [
 ];
 /// Words with which a note gives a result.
 const RESULTS: [&str; 8] = ["so ", "thus", "hence", "therefore", "answer", "total", "result", "="];
+/// Beginnings of a paragraph that only checks an answer.
+const CHECKS: [&str; 9] = [
+    "check",
+    "verif",
+    "to verify",
+    "to check",
+    "let me verify",
+    "let's verify",
+    "let's check",
+    "double-check",
+    "we can check",
+];
+/// Words with which a check goes on to another answer.
+const CORRECTING: [&str; 7] = ["so ", "thus", "therefore", "hence", "answer", "wait", "should"];
 /// Most sentences that are left out.
 const MOST: usize = 3;
 /// Most bytes of the beginning of a sentence that are read.
@@ -35,7 +49,7 @@ const NEAR: usize = 32;
 
 /// Returns a text without such sentences at its end. A number must stand before them.
 pub(super) fn without_afterthought(text: &str) -> &str {
-    let mut kept = text;
+    let mut kept = without_check(text);
     for _ in 0..MOST {
         let end = kept.trim_end_matches(|c: char| c.is_whitespace() || ".!?*_)".contains(c));
         let start = start(end);
@@ -47,6 +61,22 @@ pub(super) fn without_afterthought(text: &str) -> &str {
         kept = before;
     }
     kept
+}
+
+/// Returns a text without a last paragraph that only checks the answer above it.
+fn without_check(text: &str) -> &str {
+    let Some((before, check)) = text.trim_end().rsplit_once("\n\n") else {
+        return text;
+    };
+    let said = before
+        .rsplit("\n\n")
+        .next()
+        .is_some_and(|last| last.contains(|c: char| c.is_ascii_digit()));
+    let lower = check.to_lowercase();
+    let bare = lower.trim_start_matches(|c: char| !c.is_alphanumeric());
+    let checks = CHECKS.iter().any(|words| bare.starts_with(words));
+    let corrects = CORRECTING.iter().any(|word| lower.contains(word));
+    if said && checks && !corrects { before } else { text }
 }
 
 /// Returns the start of the last sentence.
@@ -85,6 +115,8 @@ mod tests {
             "\n\n*Note: this assumes all 9 eggs are sold.*",
             " Would you like the weekly income too? It would be $126.",
             "\n\nLet me know if you need help with the other 5 questions.",
+            "\n\n**Check:** 18 / 2 = 9, and 9 + 7 = 16. ✓",
+            "\n\nTo verify, 18 - 9 = 9.",
         ] {
             let text = format!("She makes $18 a day.{behind}");
             assert_eq!(without_afterthought(&text).trim_end(), "She makes $18 a day.", "{text}");
@@ -95,6 +127,7 @@ mod tests {
             "She sells 9 eggs. Note: 9 * 2 = 18.",
             "She sells 9 eggs. So she would make $18.",
             "Note that she makes $18.",
+            "She makes $20.\n\nCheck: 9 * 2 = 18, so it should be $18.",
         ] {
             assert_eq!(without_afterthought(text), text, "{text}");
         }

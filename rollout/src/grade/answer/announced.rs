@@ -181,7 +181,7 @@ fn said(behind: &str) -> Option<Said<'_>> {
             .unwrap_or(rest);
         let whole = rest.lines().next()?;
         let ends = |c: char| ['.', ' ', '*', '_', '。'].contains(&c) || is_emoji(c);
-        let line = first_sentence(whole).split("<br").next()?;
+        let line = first_cell(first_sentence(whole)).split("<br").next()?;
         let line = without_citation(line).unwrap_or(line).trim_end_matches(ends);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
@@ -214,6 +214,12 @@ fn first_sentence(line: &str) -> &str {
         .map(|(at, _)| at)
         .find(|at| !abbreviated(*at) && !line[..*at].ends_with(".."));
     &line[..end.unwrap_or(line.len())]
+}
+
+/// Returns a line without other fields behind it: the `90` of `90 | Confidence: 95%`.
+fn first_cell(line: &str) -> &str {
+    let fields = line.split_once(" | ").filter(|(_, others)| others.contains(':'));
+    fields.map_or(line, |(first, _)| first)
 }
 
 /// Removes the exclamation marks behind a word: `18 apples!` has no factorial.

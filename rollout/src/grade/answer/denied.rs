@@ -6,7 +6,8 @@ use super::{announced, correcting, last, tidy};
 use crate::grade::normal::wide::is_han;
 
 /// Words and signs that deny the value after them.
-const DENIALS: [&str; 30] = [
+const DENIALS: [&str; 31] = [
+    "instead of",
     "than",
     "not",
     "never",
@@ -77,6 +78,16 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
         None => Some(text),
         // Only one of several contrasts is read, so this is one pass.
         Some(before) => {
+            if let Some(other) = before.trim_end().strip_suffix(" rather") {
+                return Some(other);
+            }
+            if text[before.len()..]
+                .trim_start()
+                .to_lowercase()
+                .starts_with("instead of")
+            {
+                return Some(before);
+            }
             let clause = before
                 .rsplit_once(", ")
                 .filter(|(_, clause)| clause.starts_with("which "));
@@ -202,6 +213,9 @@ mod tests {
     fn a_contrast_leaves_the_value_before_it() {
         assert_eq!(undenied("It is 3, not 5."), Some("It is 3"));
         assert_eq!(undenied("It is 3, not $5$."), Some("It is 3"));
+        assert_eq!(undenied("It is 3 (not 5)."), Some("It is 3 "));
+        assert_eq!(undenied("It is 3 rather than 5."), Some("It is 3"));
+        assert_eq!(undenied("It is 3 instead of 5."), Some("It is 3 "));
         assert_eq!(undenied("It is 7, which is more than 6."), Some("It is 7"));
     }
 

@@ -1,6 +1,7 @@
 //! Reads the value of the last sentence of a text without a mark, where it is not the last number:
 //! `So John is 45 miles from home at the end of those 4 hours.`
 
+use super::phrase::before_phrase;
 use super::text::LONGEST_ANSWER;
 use super::{last, prose, sentence};
 use crate::grade::math::Quantity;
@@ -39,7 +40,11 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
         .find(|words| lower.starts_with(**words))
         .map_or(0, |words| words.len());
     let line = &line[lead..];
-    if let Some(value) = computed(line).or_else(|| explained(line)).or_else(|| subject(line)) {
+    if let Some(value) = computed(line)
+        .or_else(|| explained(line))
+        .or_else(|| subject(line))
+        .or_else(|| counted(line))
+    {
         return Some(Some(value));
     }
     let value = sentence::value(line)?;
@@ -69,14 +74,40 @@ fn computed(line: &str) -> Option<&str> {
     (computes && same()?).then_some(number)
 }
 
-/// Returns the value of a sentence that a colon and its explanation follow: `It's $18: 9 eggs at $2`.
+/// Returns the value of a sentence that its explanation or its parts follow: `It's $18: 9 eggs at
+/// $2`, `They sold 90 pens, of which 30 were red`.
 fn explained(line: &str) -> Option<&str> {
-    let (said, behind) = line.split_once(": ")?;
+    let numbered = |behind: &str| behind.starts_with(|c: char| c.is_ascii_digit());
+    let parts = [": ", ", of which ", "; ", ", with ", " - ", " – ", " — "]
+        .iter()
+        .filter_map(|sign| {
+            let (said, behind) = line.split_once(sign)?;
+            let fits = match *sign {
+                ": " | ", of which " => true,
+                "; " => behind.contains(" of them") || behind.contains(" of these"),
+                _ => numbered(behind),
+            };
+            fits.then_some((said, behind))
+        });
+    let (said, behind) = parts.min_by_key(|(said, _)| said.len())?;
     let value = sentence::value(said)?;
     let single =
         last::number(value).is_some_and(|number| value.find(|c: char| c.is_ascii_digit()) == value.find(number));
     let explains = behind.contains(|c: char| c.is_ascii_digit()) && behind.contains(char::is_alphabetic);
-    (single && explains && !behind.contains('=')).then(|| prose::without_prose(value).unwrap_or(value))
+    let goes_on = behind.contains('=') || behind.contains(" so ");
+    (single && explains && !goes_on).then(|| prose::without_prose(value).unwrap_or(value))
+}
+
+/// Returns the amount with which a sentence begins, if other numbers stand only in a phrase at its
+/// end: `90 pens were sold during the 6 days`.
+fn counted(line: &str) -> Option<&str> {
+    let said = before_phrase(line).filter(|said| said.len() < line.len())?;
+    let number = last::number(said).filter(|number| said.starts_with(number))?;
+    let others = line[said.len()..].contains(|c: char| c.is_ascii_digit());
+    let verb = [" were ", " was ", " are ", " is "]
+        .iter()
+        .any(|verb| said.contains(verb));
+    (others && verb).then_some(number)
 }
 
 /// Returns the amount that a sentence is about: the `18` of `18 dollars is what she makes from 9
@@ -112,6 +143,14 @@ mod tests {
             ("She makes $19 = 9 × $2 per day.", None),
             ("It's $18: 9 eggs at $2 each.", Some(Some("$18"))),
             ("18 dollars is what she makes from 9 eggs.", Some(Some("18"))),
+            ("They sold 90 pens, of which 30 were red.", Some(Some("90"))),
+            (
+                "They sold 90 pens - 60 in the first 5 days and 30 later.",
+                Some(Some("90")),
+            ),
+            ("They sold 90 pens; 60 of them in the first 5 days.", Some(Some("90"))),
+            ("Tom sold 3 pens; Ann sold 15.", None),
+            ("In total, 90 pens were sold during the 6 days.", Some(Some("90"))),
             ("So 9 is the number of eggs and 18 the income.", None),
             ("So there are 9 * 2 = 18 eggs.", None),
             ("She has 18 eggs.", None),

@@ -105,7 +105,8 @@ const ADVERBS: [&str; 9] = [
     "our ",
     "my ",
 ];
-const RIGHT: [&str; 13] = [
+const RIGHT: [&str; 14] = [
+    "better than",
     "correct",
     "right",
     "best answer",
