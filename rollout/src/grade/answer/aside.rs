@@ -66,7 +66,7 @@ const BECAUSE: [&str; 10] = [
     "因为",
     "由于",
 ];
-/// Beginnings of a sentence whose reason stands first.
+/// Beginnings of a sentence with its reason first.
 const BECAUSE_OF: [&str; 4] = ["because ", "since ", "as ", "given "];
 /// Words and signs with which a reason goes on to a result.
 const CONCLUDING: [&str; 15] = [

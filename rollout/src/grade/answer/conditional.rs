@@ -148,6 +148,8 @@ pub(crate) const RETRACTING: [&str; 23] = [
     "假如",
     "要是",
 ];
+/// Most bytes between an answer and a supposition that are read.
+const REACH: usize = 512;
 /// Most bytes of a sentence before an announcement.
 const NEAR: usize = 200;
 
@@ -190,7 +192,7 @@ pub(in crate::grade) fn without_supposed(lower: &str, places: Vec<Range<usize>>)
         let start = start.or_else(|| is_condition_behind(&lower[place.end..]).then_some(place.start));
         let supposed = start.is_some_and(|start| {
             let end = answered(&lower[..start], &kept);
-            end.is_some_and(|end| !correcting::retracts(&lower[end..start]))
+            end.is_some_and(|end| !correcting::retracts(tail(&lower[end..start], REACH)))
         });
         if !supposed {
             kept.push(place);
@@ -210,7 +212,9 @@ fn is_condition_behind(behind: &str) -> bool {
 /// Returns true if a text ends within a sentence that supposes what did not happen: `If she sold
 /// all, she would make `. It stands behind another answer.
 pub(super) fn is_counterfactual(before: &str, answered: usize) -> bool {
-    let lower = before.to_ascii_lowercase();
+    let near = tail(before, REACH);
+    let answered = answered.saturating_sub(before.len() - near.len());
+    let lower = near.to_ascii_lowercase();
     let start = supposition(&lower, true).filter(|start| answered <= *start);
     start.is_some_and(|start| lower[start..].contains(" would ") && !correcting::retracts(&lower[answered..start]))
 }
@@ -222,10 +226,11 @@ fn answered(text: &str, places: &[Range<usize>]) -> Option<usize> {
         .map(|place| place.end)
         .filter(|end| *end <= text.len())
         .max();
-    let line = hashes::lines(text).next();
-    let line = line.map(|line| line.as_ptr().addr() - text.as_ptr().addr() + line.len());
-    let marks = ["boxed{", "</answer>"].iter().filter_map(|mark| text.rfind(mark)).max();
-    said.max(line).max(marks)
+    said.or_else(|| {
+        let line = hashes::lines(text).next();
+        line.map(|line| line.as_ptr().addr() - text.as_ptr().addr() + line.len())
+    })
+    .or_else(|| ["boxed{", "</answer>"].iter().filter_map(|mark| text.rfind(mark)).max())
 }
 
 /// Returns the start of the sentence before an announcement, if it supposes something.

@@ -88,7 +88,7 @@ fn of_factorial(bits: u64) -> u64 {
     if bits <= 1 { 1 } else { n * bits.min(11) }
 }
 
-/// Returns the steps of an operation whose cost grows with the bits of its result.
+/// Returns the steps of an operation that costs more with each bit of its result.
 fn long(bits: Option<u64>) -> usize {
     bits.map_or(0, |bits| (bits.min(WHOLE_BITS) / 4) as usize)
 }
