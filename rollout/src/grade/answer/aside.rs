@@ -127,6 +127,10 @@ pub(crate) fn without_reason(text: &str) -> &str {
     let rejected = ["extraneous", "rejected", "discarded", "invalid"]
         .iter()
         .any(|word| aside.contains(word));
+    let aside = ["that is ", "i.e. "]
+        .iter()
+        .find_map(|words| aside.strip_prefix(words))
+        .unwrap_or(aside);
     let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
     if reason || same || rejected || computation {
         &text[..start + before.len()]

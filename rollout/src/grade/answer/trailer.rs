@@ -91,7 +91,9 @@ fn without_reference(text: &str) -> Option<&str> {
         .split(|c: char| !c.is_alphabetic())
         .filter(|word| !word.is_empty());
     let (first, second) = (words.next()?, words.next().unwrap_or_default());
-    let named = content[first.len()..].starts_with([':', '.', ' ']);
+    let named = content
+        .strip_prefix(first)
+        .is_some_and(|rest| rest.starts_with([':', '.', ' ']));
     let own = ["source", "sources", "see", "cf", "ref", "confidence"].contains(&first);
     let refers = REFERRING.contains(&first) && named && (own || PLACES.contains(&first) || PLACES.contains(&second));
     let apart = before.is_empty() || before.ends_with([' ', '\n', '*', '.']);
@@ -160,6 +162,7 @@ mod tests {
             "The sum is 18 (from 1 to 5)",
             "The answer is 18 (by far)",
             "f(x) = 3\n[1, 2]",
+            "x (\u{118c3}see 2)",
         ] {
             assert_eq!(without_trailer(text), text, "{text}");
         }

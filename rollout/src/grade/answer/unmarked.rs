@@ -8,16 +8,27 @@ use crate::grade::math::Quantity;
 use crate::grade::normal::minus;
 
 /// Words before the sentence.
-const LEADING: [&str; 9] = [
+const LEADING: [&str; 20] = [
     "so, ",
     "so ",
     "thus, ",
     "therefore, ",
     "hence, ",
+    "hence ",
     "therefore ",
     "thus ",
     "finally, ",
     "in total, ",
+    "in conclusion, ",
+    "in the end, ",
+    "in summary, ",
+    "overall, ",
+    "altogether, ",
+    "as a result, ",
+    "consequently, ",
+    "ultimately, ",
+    "this means ",
+    "that means ",
 ];
 
 /// Returns the value of the last sentence with a number, if the sentence has several numbers and
@@ -34,12 +45,7 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     if line.len() > LONGEST_ANSWER {
         return None;
     }
-    let lower = line.to_ascii_lowercase();
-    let lead = LEADING
-        .iter()
-        .find(|words| lower.starts_with(**words))
-        .map_or(0, |words| words.len());
-    let line = &line[lead..];
+    let line = without_leading(line);
     if let Some(value) = computed(line)
         .or_else(|| explained(line))
         .or_else(|| subject(line))
@@ -61,6 +67,18 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     (several && (plain || cut.is_some())).then_some(cut)
 }
 
+/// Removes words before a sentence: `So, in the end, `.
+fn without_leading(mut line: &str) -> &str {
+    let begins = |line: &str, words: &str| {
+        line.get(..words.len())
+            .is_some_and(|begun| begun.eq_ignore_ascii_case(words))
+    };
+    while let Some(words) = LEADING.iter().find(|words| begins(line, words)) {
+        line = &line[words.len()..];
+    }
+    line
+}
+
 /// Returns the number before an equals sign and a computation that gives it: the `18` of
 /// `She makes $18 = 9 × $2 per day`.
 fn computed(line: &str) -> Option<&str> {
@@ -78,12 +96,13 @@ fn computed(line: &str) -> Option<&str> {
 /// $2`, `They sold 90 pens, of which 30 were red`.
 fn explained(line: &str) -> Option<&str> {
     let numbered = |behind: &str| behind.starts_with(|c: char| c.is_ascii_digit());
-    let parts = [": ", ", of which ", "; ", ", with ", " - ", " – ", " — "]
+    let parts = [": ", ", of which ", "; ", ", with ", " - ", " – ", " — ", ", "]
         .iter()
         .filter_map(|sign| {
             let (said, behind) = line.split_once(sign)?;
             let fits = match *sign {
                 ": " | ", of which " => true,
+                ", " => numbered(behind) && behind.contains(" of which "),
                 "; " => behind.contains(" of them") || behind.contains(" of these"),
                 _ => numbered(behind),
             };
@@ -143,6 +162,11 @@ mod tests {
             ("She makes $19 = 9 × $2 per day.", None),
             ("It's $18: 9 eggs at $2 each.", Some(Some("$18"))),
             ("18 dollars is what she makes from 9 eggs.", Some(Some("18"))),
+            (
+                "In conclusion, they sold 90 pens, 30 of which were red.",
+                Some(Some("90")),
+            ),
+            ("So, in the end, Tom sold 90 pens over the 6 days.", Some(Some("90"))),
             ("They sold 90 pens, of which 30 were red.", Some(Some("90"))),
             (
                 "They sold 90 pens - 60 in the first 5 days and 30 later.",
