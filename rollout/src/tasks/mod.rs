@@ -141,14 +141,14 @@ impl TaskSource {
             }
             if let Some((number, message)) = first {
                 let place = lane.pool.place(number - 1);
-                // A single one's reason stands last, where it is read first.
-                let (place, message) = match place {
-                    Some(place) if refused == 1 => (format!("{}{place}: ", share_of_one(checked)), message),
-                    Some(place) => (format!("{place}: "), with_share(message, refused, checked)),
-                    None => (String::new(), with_share(message, refused, checked)),
+                // A single one's place and reason say all.
+                let message = if refused == 1 {
+                    message
+                } else {
+                    with_share(message, refused, checked)
                 };
                 return Err(TasksError::Unplayable {
-                    place,
+                    place: place.map(|place| format!("{place}: ")).unwrap_or_default(),
                     number,
                     source_name: lane.name().to_owned(),
                     message,
@@ -262,15 +262,6 @@ fn spread(number: u64, checked: u64, items: u64) -> u64 {
     let last = checked.saturating_sub(1).max(1);
     let item = u128::from(number) * u128::from(items.saturating_sub(1)) / u128::from(last);
     u64::try_from(item).unwrap_or(u64::MAX)
-}
-
-/// Returns the beginning of a message about the only task that is refused of several.
-fn share_of_one(checked: u64) -> String {
-    let share = 100.0 / checked as f64;
-    match checked {
-        0 | 1 => String::new(),
-        several => format!("1 of {several} tasks, {share:.1} %, cannot be played: "),
-    }
 }
 
 /// Adds how many tasks of a source are refused. A source of one task says it already.
