@@ -71,12 +71,13 @@ struct Summary {
 
 pub fn run(args: &GradeArgs) -> anyhow::Result<()> {
     let rows: Box<dyn Iterator<Item = anyhow::Result<Row>>> = match (&args.kind, &args.label) {
-        (Some(kind), Some(label)) => Box::new(std::iter::once(Ok(Row {
+        (Some(kind), Some(label)) if !is_file_name(&args.what) => Box::new(std::iter::once(Ok(Row {
             kind: kind.clone(),
             text: args.what.clone(),
             label: read_label(label),
             want: None,
         }))),
+        (Some(_), Some(_)) => return Err(not_a_text(&args.what)),
         _ => Box::new(read(Path::new(&args.what))?),
     };
     let mut out = std::io::stdout().lock();
@@ -94,6 +95,24 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<()> {
         summary.wanted
     );
     Ok(())
+}
+
+/// Returns true for one word that ends as a file of rows does. Such a word is no answer.
+fn is_file_name(text: &str) -> bool {
+    let ends = [".jsonl", ".json"]
+        .iter()
+        .any(|ending| text.trim_end().ends_with(ending));
+    ends && !text.trim().contains(char::is_whitespace)
+}
+
+fn not_a_text(name: &str) -> anyhow::Error {
+    let problem = match Path::new(name).exists() {
+        true => format!("{name} is a file, and --kind grades a text"),
+        false => format!("{name} does not exist, and --kind grades a text"),
+    };
+    Usage::new(problem)
+        .hint("to grade a file of JSON lines, name one that exists and leave --kind and --label out")
+        .into()
 }
 
 /// Grades each row and prints it.
@@ -158,8 +177,9 @@ fn line(number: usize, verdict: &Verdict, missed: Option<f32>) -> String {
 }
 
 fn summary_text(summary: &Summary) -> String {
+    let share = 100.0 * summary.refused as f64 / summary.rows.max(1) as f64;
     format!(
-        "{} answers, mean {:.3}; {} of {} wanted scores differ; {} labels refused",
+        "{} answers, mean {:.3}; {} of {} wanted scores differ; {} labels refused ({share:.1} %)",
         summary.rows, summary.mean, summary.differ, summary.wanted, summary.refused
     )
 }
@@ -260,6 +280,28 @@ mod tests {
             (&first["score"], &first["answer"], &first["want"]),
             (&1.0.into(), &"5".into(), &true.into())
         );
+    }
+
+    #[test]
+    fn the_summary_has_the_share_of_refused_labels() {
+        let row = r#"{"kind": "gsm8k", "text": "5", "label": "6 apples and 7 pears"}"#;
+        let (_, summary) = graded(&[row, r#"{"kind": "gsm8k", "text": "5", "label": 5}"#], false).unwrap();
+        assert!(summary_text(&summary).ends_with("1 labels refused (50.0 %)"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_no_answer() {
+        let of = |what: &str| GradeArgs {
+            what: what.to_owned(),
+            kind: Some("math".to_owned()),
+            label: Some("5".to_owned()),
+            json: true,
+        };
+        for what in ["nowhere.jsonl", "folder/nowhere.json"] {
+            let error = run(&of(what)).unwrap_err();
+            assert!(error.is::<Usage>() && error.to_string().contains(what), "{error}");
+        }
+        assert!(run(&of("I wrote 5 into rows.jsonl")).is_ok());
     }
 
     #[test]

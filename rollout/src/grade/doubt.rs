@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::grader::Grader;
 use super::verdict::read_label;
-use super::{label, math};
+use super::{gsm8k, label, math};
 
 /// Longest part of a label that a message shows, in bytes.
 const SHOWN: usize = 120;
@@ -58,6 +58,10 @@ pub(super) fn check(grader: Grader, label: &Value) -> Result<(), Doubt> {
         return Err(Doubt::new(label, why));
     }
     let kind = grader.kind();
+    if grader == Grader::Gsm8k && gsm8k::is_ambiguous(label) {
+        let why = "it holds several numbers and no mark: write the right one alone, or behind ####";
+        return Err(Doubt::new(label, why));
+    }
     if !grader.reads_label(label) {
         let why = format!("{kind} compares with {}", grader.wanted());
         return Err(Doubt::new(label, &why));
@@ -130,6 +134,16 @@ mod tests {
             ("choice", json!(2), "a letter from A to J"),
             ("choice", json!("A, C"), "a letter from A to J"),
             ("gsm8k", json!("none"), "gsm8k compares with"),
+            ("gsm8k", json!("6 apples and 7 pears"), "several numbers and no mark"),
+            ("gsm8k", json!("Tom has 6, Ann has 7"), "several numbers and no mark"),
+            ("gsm8k", json!("between 3 and 5"), "several numbers and no mark"),
+            ("gsm8k", json!("3, 4"), "several numbers and no mark"),
+            ("gsm8k", json!("2 hours and 30 minutes"), "several numbers and no mark"),
+            (
+                "gsm8k",
+                json!("16 - 7 is 9, and 9 * 2 is 18"),
+                "several numbers and no mark",
+            ),
             ("match", json!(""), "match compares with"),
             ("math", json!("nan"), "leave the task out"),
             ("math", json!("None"), "leave the task out"),
@@ -158,6 +172,11 @@ mod tests {
             ("math", json!("The answer is 34."), "\\boxed{34}"),
             ("math", json!(34.0), "\\boxed{34}"),
             ("gsm8k", json!("So 17*2=34.\n#### 34"), "#### 34"),
+            ("gsm8k", json!("34 pears"), "#### 34"),
+            ("gsm8k", json!("17 * 2 = 34"), "#### 34"),
+            ("gsm8k", json!("2 1/2 pears"), "#### 2.5"),
+            ("gsm8k", json!("5 apples. The answer is 34 pears."), "#### 34"),
+            ("gsm8k", json!("34 pears are 34 fruits"), "#### 34"),
             ("integer", json!("[\"34\"]"), "34"),
             ("integer", json!("\\boxed{34}"), "34"),
             ("choice", json!("Answer: (B)"), "B"),

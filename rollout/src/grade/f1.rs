@@ -17,16 +17,38 @@ const LONGEST: usize = 8192;
 /// Counts the words of a text, in lower case. jieba cuts Chinese text; other text is cut at every
 /// character that is neither a letter nor a digit.
 fn words(text: &str) -> HashMap<String, usize> {
-    static JIEBA: OnceLock<Jieba> = OnceLock::new();
     let text = answer::tail(text, LONGEST).to_lowercase();
     let mut counts = HashMap::new();
-    for word in JIEBA.get_or_init(Jieba::new).cut(&text, true) {
-        let parts = word.word.split(|c: char| !c.is_alphanumeric());
-        for part in parts.filter(|part| !part.is_empty()) {
-            *counts.entry(part.to_owned()).or_insert(0) += 1;
+    let mut count = |word: &str| {
+        if !word.is_empty() {
+            *counts.entry(word.to_owned()).or_insert(0) += 1;
         }
+    };
+    if text.is_ascii() {
+        text.split(|c: char| !c.is_alphanumeric()).for_each(&mut count);
+    } else if text.contains(is_cut_by_jieba) {
+        for word in jieba().cut(&text, true) {
+            word.word.split(|c: char| !c.is_alphanumeric()).for_each(&mut count);
+        }
+    } else {
+        text.split(|c: char| !c.is_ascii_alphanumeric()).for_each(&mut count);
+        let mut buffer = [0; 4];
+        let others = text.chars().filter(|c| !c.is_ascii() && c.is_alphanumeric());
+        others.for_each(|c| count(c.encode_utf8(&mut buffer)));
     }
     counts
+}
+
+/// Returns the dictionary of jieba. Opening it takes a tenth of a second, so only Chinese text does.
+fn jieba() -> &'static Jieba {
+    static JIEBA: OnceLock<Jieba> = OnceLock::new();
+    JIEBA.get_or_init(Jieba::new)
+}
+
+/// Returns true for a sign of Chinese writing, which jieba joins to words. Other characters outside
+/// ASCII are words of their own for it.
+fn is_cut_by_jieba(c: char) -> bool {
+    ('\u{3400}'..='\u{9fff}').contains(&c) || ('\u{f900}'..='\u{faff}').contains(&c) || c >= '\u{20000}'
 }
 
 /// Returns the harmonic mean of precision and recall of words, for the best of the labels, from 0
@@ -94,6 +116,45 @@ mod tests {
                 case.f1
             );
         }
+    }
+
+    /// Texts without Chinese signs are cut as jieba cuts them, without its dictionary.
+    #[test]
+    fn other_texts_are_cut_as_jieba_cuts_them() {
+        let of_jieba = |text: &str| {
+            let mut counts = HashMap::new();
+            for word in jieba().cut(&text.to_lowercase(), true) {
+                for part in word
+                    .word
+                    .split(|c: char| !c.is_alphanumeric())
+                    .filter(|part| !part.is_empty())
+                {
+                    *counts.entry(part.to_owned()).or_insert(0) += 1;
+                }
+            }
+            counts
+        };
+        for text in [
+            "The blue whale",
+            "AT&T's c++ and C#",
+            "1,234.50 USD; 50% of 3rd-party code_names",
+            "na\u{ef}ve caf\u{e9} M\u{fc}ller",
+            "\u{441}\u{43b}\u{43e}\u{432}\u{43e} 5",
+            "\u{30ab}\u{30bf}\u{30ab}\u{30ca}",
+            "x\u{b2} + y\u{b2} = z\u{b2}",
+            "a1b2 2x 10kg",
+            "",
+        ] {
+            assert_eq!(words(text), of_jieba(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_without_chinese_signs_opens_no_dictionary() {
+        for text in ["the blue whale", "caf\u{e9}", ""] {
+            assert!(!text.contains(is_cut_by_jieba), "{text}");
+        }
+        assert!("\u{84dd}\u{9cb8}".contains(is_cut_by_jieba));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::answer::Place;
 use super::answer::correcting::after_confession;
 use super::answer::tidy::{unstruck, without_html, without_tokens};
+use super::answer::trailer::without_trailer;
 use super::answer::turn;
 use super::doubt::{self, Doubt};
 use super::own::Own;
@@ -101,7 +102,7 @@ impl Grader {
         match self {
             Self::Exact | Self::Format | Self::Own(_) => Cow::Borrowed(part),
             Self::Integer(Take::Last) | Self::Gsm8k | Self::Math | Self::Choice => {
-                without_html(unstruck(without_tokens(after_confession(part))))
+                without_html(unstruck(without_trailer(without_tokens(after_confession(part)))))
             }
             _ => without_html(unstruck(without_tokens(part))),
         }

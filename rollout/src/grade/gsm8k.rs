@@ -39,8 +39,28 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
     });
     marked.or_else(|| {
         let text = label::text(label)?;
-        number(&narrow_numbers(&text)).map(|found| found.text.into_owned())
+        let text = &*narrow_numbers(&text);
+        let found = number(text).filter(|found| found.place != Place::Last || !has_several(text))?;
+        Some(found.text.into_owned())
     })
+}
+
+/// Returns true for a label with different numbers of which no mark names one:
+/// `6 apples and 7 pears`.
+pub(super) fn is_ambiguous(label: &Value) -> bool {
+    let text = label::text(label).filter(|_| read_label(label).is_none());
+    text.is_some_and(|text| has_several(&narrow_numbers(&text)))
+}
+
+/// Returns true if a text has different numbers.
+fn has_several(text: &str) -> bool {
+    let inside = |c: char| c.is_ascii_digit() || ",./".contains(c);
+    let mut numbers = text
+        .split(|c| !inside(c))
+        .map(|number| number.trim_matches([',', '.', '/']).replace(',', ""))
+        .filter(|number| !number.is_empty());
+    let first = numbers.next();
+    numbers.any(|number| Some(number) != first)
 }
 
 /// Returns the number that a text gives, and its place.
@@ -75,7 +95,11 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
             .and_then(last::number),
         _ => None,
     };
-    let found = found.filter(|text| Quantity::read(text).is_some())?.to_owned();
+    let marked = candidate.place != Place::Last;
+    let found = found
+        .map(str::to_owned)
+        .or_else(|| prose::of_chinese(&candidate.text).filter(|_| marked));
+    let found = found.filter(|text| Quantity::read(text).is_some())?;
     Some(Candidate {
         place: candidate.place,
         text: Cow::Owned(found),

@@ -97,6 +97,7 @@ fn number_of(candidate: &Candidate<'_>) -> Option<String> {
                 .and_then(last_integer),
             _ => None,
         })
+        .or_else(|| read(&prose::of_chinese(&candidate.text)?))
 }
 
 /// Returns the first number, with commas between groups of three digits. A minus right before it

@@ -1,7 +1,9 @@
 //! Tests the graders with tables of answers.
 
 mod field_cases;
+mod marks;
 mod math;
+mod model_texts;
 mod pairs;
 
 use configs::{GraderConfig, Take};

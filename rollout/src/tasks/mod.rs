@@ -141,11 +141,17 @@ impl TaskSource {
             }
             if let Some((number, message)) = first {
                 let place = lane.pool.place(number - 1);
+                // A single one's place and reason say all.
+                let message = if refused == 1 {
+                    message
+                } else {
+                    with_share(message, refused, checked)
+                };
                 return Err(TasksError::Unplayable {
                     place: place.map(|place| format!("{place}: ")).unwrap_or_default(),
                     number,
                     source_name: lane.name().to_owned(),
-                    message: with_share(message, refused, checked),
+                    message,
                 });
             }
         }
@@ -258,13 +264,16 @@ fn spread(number: u64, checked: u64, items: u64) -> u64 {
     u64::try_from(item).unwrap_or(u64::MAX)
 }
 
-/// Adds how many tasks of a source are refused, if more than the first is.
+/// Adds how many tasks of a source are refused. A source of one task says it already.
 #[must_use]
 pub fn with_share(message: String, refused: u64, checked: u64) -> String {
-    if refused < 2 {
+    if refused == 0 || checked < 2 {
         return message;
     }
     let share = 100.0 * refused as f64 / checked as f64;
+    if refused == 1 {
+        return format!("{message} (1 of {checked} tasks, {share:.1} %, cannot be played)");
+    }
     format!("{message} (the first of {refused} of {checked} tasks, {share:.1} %, that cannot be played)")
 }
 

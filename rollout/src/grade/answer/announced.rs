@@ -4,8 +4,10 @@ use super::announcing::places;
 use super::conditional::{is_asked, is_confirmed};
 use super::following::{Following, following, is_step};
 use super::phrase::before_total;
+use super::steps::{is_list_of_steps, is_single_item};
 use super::text::{is_word, without_marks};
-use super::tidy::{is_emoji, without_bullet};
+use super::tidy::{is_emoji, without_bullet, without_marks_before};
+use super::trailer::without_citation;
 use super::{delimited, sentence};
 
 /// Most words of an answer in words alone. A longer text is a sentence about something.
@@ -164,8 +166,7 @@ fn json_value<'a>(before: &str, behind: &'a str) -> Option<Said<'a>> {
 fn said(behind: &str) -> Option<Said<'_>> {
     let mut rest = behind;
     loop {
-        let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '>', '}'].contains(&c) || is_emoji(c);
-        let value = rest.trim_start_matches("...").trim_start_matches(mark);
+        let value = without_marks_before(rest);
         let below = rest[..rest.len() - value.len()].contains('\n');
         rest = without_leading(if below { without_bullet(value) } else { value });
         if let Some(formula) = delimited::set_off(rest) {
@@ -174,9 +175,14 @@ fn said(behind: &str) -> Option<Said<'_>> {
         if is_list_of_steps(rest) {
             return None;
         }
+        rest = rest
+            .strip_prefix("1. ")
+            .filter(|_| below && is_single_item(rest))
+            .unwrap_or(rest);
         let whole = rest.lines().next()?;
         let ends = |c: char| ['.', ' ', '*', '_', '。'].contains(&c) || is_emoji(c);
-        let line = first_sentence(whole).split("<br").next()?.trim_end_matches(ends);
+        let line = first_cell(first_sentence(whole)).split("<br").next()?;
+        let line = without_citation(line).unwrap_or(line).trim_end_matches(ends);
         let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
         if !leads {
             let line = before_total(without_shout(without_leading(line)));
@@ -197,14 +203,6 @@ fn said(behind: &str) -> Option<Said<'_>> {
     }
 }
 
-/// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`
-/// below. If `1.` stands below too, the list begins there, and the answer is 1.
-fn is_list_of_steps(text: &str) -> bool {
-    let next = |first: &str, second: &str| text.starts_with(first) && text.contains(second);
-    let again = ["\n1. ", "\n1) "].iter().any(|first| text.contains(first));
-    !again && (next("1. ", "\n2. ") || next("1) ", "\n2) "))
-}
-
 /// Returns the first sentence of a line. `Rs. 500`, `i.e. 120` and `...` are no ends.
 fn first_sentence(line: &str) -> &str {
     let abbreviated = |at: usize| {
@@ -216,6 +214,12 @@ fn first_sentence(line: &str) -> &str {
         .map(|(at, _)| at)
         .find(|at| !abbreviated(*at) && !line[..*at].ends_with(".."));
     &line[..end.unwrap_or(line.len())]
+}
+
+/// Returns a line without other fields behind it: the `90` of `90 | Confidence: 95%`.
+fn first_cell(line: &str) -> &str {
+    let fields = line.split_once(" | ").filter(|(_, others)| others.contains(':'));
+    fields.map_or(line, |(first, _)| first)
 }
 
 /// Removes the exclamation marks behind a word: `18 apples!` has no factorial.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::conditional::{is_conditional, is_supposed};
+use super::conditional::{is_conditional, is_supposed, without_supposed};
 use super::correcting;
 
 /// Nouns that name an answer. A linking word, or a sign, must follow.
@@ -184,7 +184,7 @@ pub(crate) fn places(text: &str) -> Vec<Range<usize>> {
             .any(|word| lower[..place.start].ends_with(word))
     });
     corrected.extend(correcting::places(&lower));
-    places_in(&lower, &NOUNS, corrected)
+    without_supposed(&lower, places_in(&lower, &NOUNS, corrected))
 }
 
 /// Returns the places of the announcements with one of these nouns.
@@ -223,7 +223,8 @@ fn link(behind: &str, noun: &str) -> Option<usize> {
     let plural = endings.iter().find_map(|ending| behind.strip_prefix(ending));
     let rest = plural.unwrap_or(behind).trim_start_matches(mark);
     let length = |rest: &str| behind.len() - rest.len();
-    if let Some(rest) = rest.strip_prefix([':', '：', '=', '→']) {
+    let stop = if noun == "ans" { rest.strip_prefix(". ") } else { None };
+    if let Some(rest) = stop.or_else(|| rest.strip_prefix([':', '：', '=', '→'])) {
         return Some(length(rest));
     }
     if let Some(rest) = ["- ", "– ", "— ", "-> "]

@@ -1,5 +1,6 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
+use super::afterthought::without_afterthought;
 use super::last;
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
@@ -7,7 +8,9 @@ use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{is_factor, is_rounding};
 
 /// Beginnings of clauses that say the same in other words.
-const CLAUSES: [&str; 23] = [
+const CLAUSES: [&str; 25] = [
+    " since ",
+    " because ",
     ", assuming ",
     ", which is ",
     ", which equals ",
@@ -35,7 +38,11 @@ const CLAUSES: [&str; 23] = [
 /// Words with which an aside changes the answer before it.
 const JOINING: [&str; 8] = ["and", "plus", "minus", "times", "over", "to", "in", "per"];
 /// Beginnings of reasons and approximations behind the last value of a text.
-const REASONS: [&str; 9] = [
+const REASONS: [&str; 13] = [
+    "he ",
+    "she ",
+    "they ",
+    "we ",
     "or about",
     "or approximately",
     "or roughly",
@@ -45,6 +52,39 @@ const REASONS: [&str; 9] = [
     "≈",
     "since ",
     "because ",
+];
+/// Words before a reason.
+const BECAUSE: [&str; 10] = [
+    " as ",
+    " because ",
+    " since ",
+    " given that ",
+    " due to ",
+    ", as ",
+    " (since ",
+    " (because ",
+    "因为",
+    "由于",
+];
+/// Beginnings of a sentence with its reason first.
+const BECAUSE_OF: [&str; 4] = ["because ", "since ", "as ", "given "];
+/// Words and signs with which a reason goes on to a result.
+const CONCLUDING: [&str; 15] = [
+    " so ",
+    ", he ",
+    ", she ",
+    ", it ",
+    ", they ",
+    ", the ",
+    ", there ",
+    ", we ",
+    "therefore",
+    "hence",
+    "thus",
+    " total",
+    "所以",
+    "因此",
+    "answer",
 ];
 /// Signs that an aside goes on to something else.
 const GOING_ON: [&str; 5] = [", ", ". ", " and ", " so ", ": "];
@@ -59,13 +99,18 @@ pub(crate) fn without_aside(line: &str) -> Option<&str> {
         .or_else(|| alternative(line))
         .or_else(|| clause(line))?;
     let before = before.trim_end_matches([' ', ',', ';', '*']);
-    before.contains(|c: char| c.is_ascii_digit()).then_some(before)
+    before
+        .contains(|c: char| c.is_ascii_digit() || c == '\\')
+        .then_some(before)
 }
 
 /// Returns a text without the reason, the approximation or the computation at its end:
 /// `There are 12 (8 + 4).`
 pub(crate) fn without_reason(text: &str) -> &str {
-    let text = text.trim_end_matches(['.', ' ', '*', '\n']);
+    let text = without_afterthought(text).trim_end_matches(['.', ' ', '*', '\n']);
+    if let Some(before) = before_because(text) {
+        return before;
+    }
     let start = text.rfind('\n').map_or(0, |at| at + 1);
     let line = &text[start..];
     let Some(before) = without_aside(line) else { return text };
@@ -82,12 +127,37 @@ pub(crate) fn without_reason(text: &str) -> &str {
     let rejected = ["extraneous", "rejected", "discarded", "invalid"]
         .iter()
         .any(|word| aside.contains(word));
+    let aside = ["that is ", "i.e. "]
+        .iter()
+        .find_map(|words| aside.strip_prefix(words))
+        .unwrap_or(aside);
     let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
     if reason || same || rejected || computation {
         &text[..start + before.len()]
     } else {
         text
     }
+}
+
+/// Returns a text without the reason in its last sentence: `He has 18 left because he ate 3`. In
+/// `Because he ate 3, he has 18` no value stands before the reason, and a reason that goes on may
+/// give the value itself.
+fn before_because(text: &str) -> Option<&str> {
+    let text = text.trim_end_matches('。');
+    let start = [". ", "\n", "! ", "? ", "。"]
+        .iter()
+        .filter_map(|sign| Some(text.rfind(sign)? + sign.len()));
+    let start = start.max().unwrap_or(0);
+    let lower = text[start..].to_ascii_lowercase();
+    // `x = 5 as 2x = 10`, but `12 meters as a start`.
+    let gives_reason = |at: &usize, word: &str| word != " as " || lower[*at..].contains('=');
+    let places = BECAUSE.iter().filter_map(|word| Some((lower.find(word)?, *word)));
+    let (at, word) = places.filter(|(at, word)| gives_reason(at, word)).min()?;
+    let (before, reason) = (&lower[..at], &lower[at + word.len()..]);
+    let valued =
+        before.contains(|c: char| c.is_ascii_digit()) && !BECAUSE_OF.iter().any(|word| before.starts_with(word));
+    let goes_on = CONCLUDING.iter().any(|word| reason.contains(word)) || reason.contains("boxed");
+    (valued && !goes_on && is_outside(before)).then(|| text[..start + at].trim_end_matches([' ', ',', '(', '，']))
 }
 
 /// Returns what stands before brackets at the end of a line.

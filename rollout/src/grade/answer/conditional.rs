@@ -1,7 +1,10 @@
 //! Decides whether the words before an announcement make it a condition, a question or the name of
 //! another answer: `If the answer is 5`, `Is the answer 5?`, `The worst answer is`.
 
-use super::text::tail;
+use std::ops::Range;
+
+use super::text::{head, tail};
+use super::{correcting, hashes};
 
 /// Words that stand before a noun and say nothing about it.
 const BEFORE: [&str; 26] = [
@@ -74,7 +77,44 @@ const OTHERS: [&str; 5] = [
     "next closest",
 ];
 /// Beginnings of sentences that suppose something: `the answer would be 26` does not count there.
-const SUPPOSING: [&str; 6] = ["if ", "without ", "had ", "were ", "otherwise", "unless "];
+const SUPPOSING: [&str; 15] = [
+    "if ",
+    "without ",
+    "had ",
+    "were ",
+    "otherwise",
+    "unless ",
+    "suppose ",
+    "supposing ",
+    "assume ",
+    "assuming ",
+    "imagine ",
+    "in that case",
+    "when ",
+    "should ",
+    "whenever ",
+];
+/// Beginnings of sentences that suppose something if their verb is `would`.
+const COMPARING: [&str; 4] = ["with ", "for ", "in ", "under "];
+/// Words before these.
+const LEADING: [&str; 16] = [
+    "and",
+    "but",
+    "also",
+    "now",
+    "so",
+    "however",
+    "note",
+    "that",
+    "even",
+    "only",
+    "again",
+    "alternatively",
+    "similarly",
+    "likewise",
+    "though",
+    "bonus",
+];
 /// Bytes before an announcement in which a question or a condition may begin.
 const LEAD: usize = 48;
 /// Verbs that begin a question.
@@ -108,8 +148,10 @@ pub(crate) const RETRACTING: [&str; 23] = [
     "假如",
     "要是",
 ];
+/// Most bytes between an answer and a supposition that are read.
+const REACH: usize = 512;
 /// Most bytes of a sentence before an announcement.
-const NEAR: usize = 128;
+const NEAR: usize = 200;
 
 /// Returns true if the words before an announcement ask for it: `Is the answer 5?`
 pub(super) fn is_asked(before: &str) -> bool {
@@ -137,13 +179,97 @@ pub(super) fn is_conditional(before: &str) -> bool {
 
 /// Returns true if the sentence before an announcement supposes something: `If it rained, the`.
 pub(super) fn is_supposed(before: &str) -> bool {
+    supposition(before, false).is_some()
+}
+
+/// Removes announcements that only suppose something, where an answer stands before them: `#### 18`,
+/// and then `If we had 5 eggs, the answer is 30`. Alone, such a sentence repeats the question.
+pub(in crate::grade) fn without_supposed(lower: &str, places: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let mut kept: Vec<Range<usize>> = Vec::with_capacity(places.len());
+    for place in places {
+        let would = lower[place.clone()].contains("would");
+        let start = supposition(&lower[..place.start], would);
+        let start = start.or_else(|| is_condition_behind(&lower[place.end..]).then_some(place.start));
+        let supposed = start.is_some_and(|start| {
+            let end = answered(&lower[..start], &kept);
+            end.is_some_and(|end| !correcting::retracts(tail(&lower[end..start], REACH)))
+        });
+        if !supposed {
+            kept.push(place);
+        }
+    }
+    kept
+}
+
+/// Returns true if the sentence goes on with a condition: `30 if she sold everything`.
+fn is_condition_behind(behind: &str) -> bool {
+    let near = head(behind, NEAR);
+    let sentence = near.split(['\n', '?', '!']).next().unwrap_or(near);
+    let sentence = sentence.split(". ").next().unwrap_or(sentence);
+    [" if ", " unless "].iter().any(|word| sentence.contains(word))
+}
+
+/// Returns true if a text ends within a sentence that supposes what did not happen: `If she sold
+/// all, she would make `. It stands behind another answer.
+pub(super) fn is_counterfactual(before: &str, answered: usize) -> bool {
+    let near = tail(before, REACH);
+    let answered = answered.saturating_sub(before.len() - near.len());
+    let lower = near.to_ascii_lowercase();
+    let start = supposition(&lower, true).filter(|start| answered <= *start);
+    start.is_some_and(|start| lower[start..].contains(" would ") && !correcting::retracts(&lower[answered..start]))
+}
+
+/// Returns the end of the last answer in a text.
+fn answered(text: &str, places: &[Range<usize>]) -> Option<usize> {
+    let said = places
+        .iter()
+        .map(|place| place.end)
+        .filter(|end| *end <= text.len())
+        .max();
+    said.or_else(|| {
+        let line = hashes::lines(text).next();
+        line.map(|line| line.as_ptr().addr() - text.as_ptr().addr() + line.len())
+    })
+    .or_else(|| ["boxed{", "</answer>"].iter().filter_map(|mark| text.rfind(mark)).max())
+}
+
+/// Returns the start of the sentence before an announcement, if it supposes something.
+fn supposition(before: &str, would: bool) -> Option<usize> {
     let near = tail(before, NEAR);
-    let sentence = near
-        .rsplit(['.', '\n', '?', '!', ';'])
-        .next()
-        .unwrap_or(near)
-        .trim_start();
-    SUPPOSING.iter().any(|word| sentence.starts_with(word))
+    let mut start = sentence(near);
+    let begun = |start: usize| without_leading(&near[start..]);
+    if begun(start).starts_with("then") {
+        start = sentence(near[..start].trim_end_matches([' ', '.', '\n']));
+    }
+    let supposes = |clause: &str| {
+        let clause = without_leading(clause);
+        let begins = |words: &[&str]| words.iter().any(|word| clause.starts_with(word));
+        begins(&SUPPOSING) || (would && begins(&COMPARING))
+    };
+    let found = near[start..].split([';', ':']).any(supposes);
+    found.then(|| before.len() - near.len() + start)
+}
+
+/// Returns the start of the last sentence of a text. A comma goes on on the next line.
+fn sentence(text: &str) -> usize {
+    let ends = [". ", "? ", "! ", ".\n"]
+        .iter()
+        .filter_map(|sign| Some(text.rfind(sign)? + sign.len()));
+    let mut lines = text.rmatch_indices('\n').map(|(at, _)| at);
+    let line = lines.find(|at| !text[..*at].trim_end_matches(' ').ends_with(','));
+    ends.chain(line.map(|at| at + 1)).max().unwrap_or(0)
+}
+
+/// Removes signs and words before a clause that say nothing about it.
+fn without_leading(mut clause: &str) -> &str {
+    loop {
+        clause = clause.trim_start_matches(|c: char| !c.is_alphanumeric());
+        let word = clause.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        if !LEADING.contains(&word) {
+            return clause;
+        }
+        clause = &clause[word.len()..];
+    }
 }
 
 /// Returns the last word of a sentence that says more than `the correct`.

@@ -152,6 +152,13 @@ pub(super) fn takes_back(text: &str) -> bool {
     words.any(|word| TAKING_BACK.contains(&word) || ["but", "however", "not", "instead"].contains(&word))
 }
 
+/// Returns true if a text has a word that takes back what stands before it.
+pub(super) fn retracts(lower: &str) -> bool {
+    lower
+        .split(|c: char| !c.is_alphabetic())
+        .any(|word| TAKING_BACK.contains(&word))
+}
+
 /// Returns true if a short sentence that rejects an answer, or a second thought, stands right
 /// behind it.
 pub(super) fn begins_with_verdict(behind: &str) -> bool {

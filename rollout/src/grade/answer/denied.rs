@@ -3,9 +3,11 @@
 use super::conditional::{ASKING, is_confirmed};
 use super::text::tail;
 use super::{announced, correcting, last, tidy};
+use crate::grade::normal::wide::is_han;
 
 /// Words and signs that deny the value after them.
-const DENIALS: [&str; 25] = [
+const DENIALS: [&str; 31] = [
+    "instead of",
     "than",
     "not",
     "never",
@@ -31,6 +33,11 @@ const DENIALS: [&str; 25] = [
     "≠",
     "\\neq",
     "\\ne",
+    "不是",
+    "不为",
+    "不等于",
+    "并非",
+    "而不是",
 ];
 
 /// Words between a denial and its value.
@@ -58,7 +65,8 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
         .into_iter()
         .flatten()
         .map(|found| found.as_ptr().addr() - text.as_ptr().addr());
-    if starts.clone().next().is_some_and(|start| is_asked(text, start)) {
+    let unsaid = |start| is_asked(text, start) || is_supposed_answer(&text[..start]);
+    if starts.clone().next().is_some_and(unsaid) {
         return None;
     }
     let ends = [last::value(text), last::number(text)].into_iter().flatten();
@@ -70,10 +78,23 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
         None => Some(text),
         // Only one of several contrasts is read, so this is one pass.
         Some(before) => {
+            if let Some(other) = before.trim_end().strip_suffix(" rather") {
+                return Some(other);
+            }
+            if text[before.len()..]
+                .trim_start()
+                .to_lowercase()
+                .starts_with("instead of")
+            {
+                return Some(before);
+            }
             let clause = before
                 .rsplit_once(", ")
                 .filter(|(_, clause)| clause.starts_with("which "));
-            clause.map_or_else(|| before.trim_end().strip_suffix(','), |(before, _)| Some(before))
+            clause.map_or_else(
+                || before.trim_end().strip_suffix([',', '(']),
+                |(before, _)| Some(before),
+            )
         }
     }
 }
@@ -90,6 +111,19 @@ fn is_asked(text: &str, start: usize) -> bool {
             .is_some_and(|reply| !is_confirmed(reply))
     };
     ASKING.contains(&first.as_str()) && end.is_some_and(asks)
+}
+
+/// Returns true if a text ends within a sentence that supposes an answer: `If the answer is`.
+fn is_supposed_answer(before: &str) -> bool {
+    let sentence = before.rsplit(['.', '?', '!', '\n', '。']).next().unwrap_or(before);
+    let sentence = sentence.trim_start().to_lowercase();
+    let supposes = ["if ", "suppose ", "如果", "假设", "假如", "若"]
+        .iter()
+        .any(|word| sentence.starts_with(word));
+    supposes
+        && ["answer is", "answer was", "答案是", "答案为"]
+            .iter()
+            .any(|words| sentence.contains(words))
 }
 
 /// Returns true if a text ends with words that reject the value after them: `not`, `rather than`.
@@ -141,7 +175,8 @@ fn without_signs(text: &str) -> &str {
 /// Removes a whole word from the end.
 fn without_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let rest = text.strip_suffix(word)?;
-    let is_whole = !word.starts_with(char::is_alphabetic) || !rest.ends_with(char::is_alphanumeric);
+    let is_whole =
+        !word.starts_with(|c: char| c.is_alphabetic() && !is_han(c)) || !rest.ends_with(char::is_alphanumeric);
     is_whole.then_some(rest)
 }
 
@@ -178,6 +213,9 @@ mod tests {
     fn a_contrast_leaves_the_value_before_it() {
         assert_eq!(undenied("It is 3, not 5."), Some("It is 3"));
         assert_eq!(undenied("It is 3, not $5$."), Some("It is 3"));
+        assert_eq!(undenied("It is 3 (not 5)."), Some("It is 3 "));
+        assert_eq!(undenied("It is 3 rather than 5."), Some("It is 3"));
+        assert_eq!(undenied("It is 3 instead of 5."), Some("It is 3 "));
         assert_eq!(undenied("It is 7, which is more than 6."), Some("It is 7"));
     }
 

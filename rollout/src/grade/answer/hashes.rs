@@ -3,6 +3,31 @@
 use super::steps;
 use crate::grade::normal::setting::unset;
 
+/// Endings of ordinals.
+const ORDINALS: [&str; 4] = ["st", "nd", "rd", "th"];
+/// Words behind an amount and its unit that say what the amount is for.
+const RATES: [&str; 19] = [
+    "per",
+    "a",
+    "an",
+    "each",
+    "every",
+    "in",
+    "left",
+    "total",
+    "altogether",
+    "for",
+    "from",
+    "at",
+    "on",
+    "of",
+    "and",
+    "or",
+    "by",
+    "more",
+    "is",
+];
+
 /// The most lines that are looked at.
 const MOST: usize = 32;
 
@@ -44,10 +69,34 @@ fn is_heading(text: &str, line: &str) -> bool {
         let start = line.as_ptr().addr() - text.as_ptr().addr();
         return !ends(text, line) || steps::stands(&text[..start], "", number.wrapping_sub(1));
     }
+    if is_numbered_heading(line, ends(text, line)) {
+        return true;
+    }
     let word: String = unset(line).chars().take_while(|c| c.is_alphabetic()).collect();
     // Codes of currencies are short and in capitals.
     let code = word.chars().all(char::is_uppercase) || ["Rs", "Rp", "kr"].contains(&word.as_str());
     word.chars().count() > 1 && !(code && word.chars().count() <= 3)
+}
+
+/// Returns true if words make a heading of the number before them: `2nd step`, and `3 ways to
+/// check` above other lines. In `18 dollars a day` they only say what the number is for.
+fn is_numbered_heading(line: &str, ends: bool) -> bool {
+    let line = unset(line);
+    let rest = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    if rest.len() == line.len() {
+        return false;
+    }
+    let mut words = rest
+        .split(|c: char| !(c.is_alphabetic() || c == '\''))
+        .filter(|word| !word.is_empty());
+    let (first, second) = (words.next().unwrap_or_default(), words.next());
+    let ordinal = rest.starts_with(first) && ORDINALS.contains(&first);
+    let compound = rest.starts_with('-') && !first.is_empty();
+    if ordinal || compound {
+        return !ends || second.is_some();
+    }
+    let spaced = rest.starts_with(' ') && rest[1..].starts_with(|c: char| c.is_alphabetic());
+    spaced && !ends && second.is_some_and(|word| !RATES.contains(&word))
 }
 
 #[cfg(test)]
@@ -66,6 +115,14 @@ mod tests {
             ("#### Step 2\n#### 18 eggs", vec!["18 eggs"]),
             ("#### 18. Well done!", vec!["18. Well done!"]),
             ("#### USD 18", vec!["USD 18"]),
+            ("#### 18\n\n#### 2nd step\nWe multiply.", vec!["18"]),
+            ("#### 2nd step", vec![]),
+            ("#### 1st\nWe multiply.", vec![]),
+            ("#### 3 ways to check\nWe multiply.", vec![]),
+            ("#### 4 key facts\nWe multiply.\n#### 18 eggs", vec!["18 eggs"]),
+            ("#### 2-step check\nWe multiply.", vec![]),
+            ("#### 18 dollars a day\nWe are done.", vec!["18 dollars a day"]),
+            ("#### 18 dollars\nWe are done.", vec!["18 dollars"]),
         ] {
             assert_eq!(lines(text).collect::<Vec<_>>(), kept, "{text}");
         }

@@ -49,7 +49,8 @@ pub(super) fn before_phrase(line: &str) -> Option<&str> {
     let parts = |at: usize| (&line[..at], &line[at + 1..]);
     let begins = |(before, behind): &(&str, &str)| is_phrase(before, behind) || is_assignment(before, behind);
     let (before, phrase) = line.match_indices(' ').map(|(at, _)| parts(at)).find(begins)?;
-    let alone = is_assignment(before, phrase) || !goes_on(phrase) && (is_rounding(phrase) || !counts(phrase));
+    let harmless = || is_rounding(phrase) || is_means(phrase) || !counts(phrase);
+    let alone = is_assignment(before, phrase) || (!goes_on(phrase) && harmless());
     (is_outside(before) && alone).then(|| before.trim_end_matches(['*', ' ', ',']))
 }
 
@@ -95,6 +96,8 @@ fn is_phrase(before: &str, behind: &str) -> bool {
         // `1 over the number 4` divides.
         "over" if behind_number && behind.split(' ').next_back().is_some_and(is_number) => false,
         "altogether" => true,
+        // `18 dollars by selling 9 eggs` says how.
+        "by" if is_means(behind) => !behind_number,
         "in" if ["total", "all", "total,"].contains(&second) => true,
         "to" if is_rounding(behind) => true,
         // `10 days to finish` says for what, and `10 to 20` is a range.
@@ -102,12 +105,18 @@ fn is_phrase(before: &str, behind: &str) -> bool {
         "of" => DETERMINERS.contains(&second) && !behind.contains(|c: char| c.is_ascii_digit()),
         // `18 years old in 5 years` and `$15 for 3 books`; `1 in 6` is a ratio.
         _ if second.starts_with(|c: char| c.is_ascii_digit()) => {
-            let amount = ["for", "over", "in", "after"].contains(&first) && words.next().is_some_and(is_verb);
+            let amount = ["for", "over", "in", "after", "from"].contains(&first) && words.next().is_some_and(is_verb);
             amount && (!behind_number || (first == "for" && before.starts_with(['$', '\\'])))
         }
         preposition => PREPOSITIONS.contains(&preposition) && DETERMINERS.contains(&second),
     };
     begins && before.contains(|c: char| c.is_ascii_digit())
+}
+
+/// Returns true if a phrase says by doing what: `by selling 9 eggs`.
+fn is_means(phrase: &str) -> bool {
+    let verb = phrase.strip_prefix("by ").and_then(|rest| rest.split(' ').next());
+    verb.is_some_and(|verb| verb.len() > 5 && verb.ends_with("ing"))
 }
 
 /// Returns true if a phrase may hold the answer: one of its numbers counts more than the things
@@ -139,7 +148,7 @@ fn names(words: &[&str], at: usize) -> bool {
     let determiner = |word: &str| DETERMINERS.contains(&word) && !["each", "every", "one", "a", "an"].contains(&word);
     let adjective = ["a", "an"].contains(&back(1)) && (number.contains('%') || number.contains('-'));
     let ordinal = ORDINALS.contains(&back(1)) && DETERMINERS.contains(&back(2));
-    let amount = at == 1 && ["for", "over", "in", "after"].contains(&words[0]) && !number.contains('$');
+    let amount = at == 1 && ["for", "over", "in", "after", "from"].contains(&words[0]) && !number.contains('$');
     let numbered = NUMBERED.contains(&back(1)) && !number.contains('$');
     let verb = at == 2 && words[0] == "to" && FINISHING.contains(&words[1]) && !number.contains('$');
     determiner(back(1)) || adjective || ordinal || amount || numbered || verb
@@ -211,6 +220,9 @@ mod tests {
             ("$60 over the 4 days", Some("$60")),
             ("18 apples after the first 4 hours", Some("18 apples")),
             ("$18 with a 25% discount", Some("$18")),
+            ("18 dollars from 9 eggs", Some("18 dollars")),
+            ("18 dollars by selling 9 eggs for 2 dollars each", Some("18 dollars")),
+            ("18 by selling 9 eggs", None),
             ("5 hours for a total of $75", None),
             ("12 each, in total 36", None),
             ("$10 on the apples leaving $15", None),

@@ -6,6 +6,7 @@ use super::text::is_prose;
 use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{changes as changes_number, is_scale};
+use crate::grade::normal::wide::is_han;
 
 /// Words that begin a reason, which is not part of the answer.
 const REASONS: [&str; 3] = ["because", "since", "as"];
@@ -20,6 +21,27 @@ pub(crate) fn without_prose(line: &str) -> Option<&str> {
     without_words(line)
 }
 
+/// Signs of Chinese that change a number, or join it to another.
+const CHANGING_SIGNS: &str = "不非未没或至到约莫几多少余倍分半第除减加乘和与及大小低高以之";
+
+/// Returns the number of a Chinese sentence that has one, with its unit: the `18元` of
+/// `她每天赚18元` and of `18（元）`.
+pub(crate) fn of_chinese(line: &str) -> Option<String> {
+    let line = line.trim_end_matches(['。', '.', ' ', '！', '!']);
+    let start = line.find(|c: char| c.is_ascii_digit())?;
+    let length = line[start..]
+        .find(|c: char| !(c.is_ascii_digit() || ".,".contains(c)))
+        .unwrap_or(line.len() - start);
+    let (before, number, unit) = (&line[..start], &line[start..start + length], &line[start + length..]);
+    let before = before.strip_prefix(['约', '共']).unwrap_or(before);
+    let before = before.trim_end_matches("大约").trim_end_matches('约');
+    let signs = |text: &str| text.chars().all(|c| is_han(c) || " ，：,:（）()".contains(c));
+    let plain = |text: &str| signs(text) && !text.contains(|c| CHANGING_SIGNS.contains(c));
+    let unit: String = unit.chars().filter(|c| !" （）()".contains(*c)).collect();
+    let chinese = before.contains(is_han) || unit.contains(is_han);
+    (chinese && plain(before) && plain(&unit) && !unit.contains('的')).then(|| format!("{number}{unit}"))
+}
+
 /// Returns an amount without the time or the thing that it is for: the `$18` of `$18/day`, and of
 /// `**18** per day`.
 pub(crate) fn without_rate(line: &str) -> Option<&str> {
@@ -27,7 +49,7 @@ pub(crate) fn without_rate(line: &str) -> Option<&str> {
     let word = |unit: &&str| unit.len() > 2 && unit.bytes().all(|byte| byte.is_ascii_lowercase());
     let rates = [" per ", " a ", " each ", "/"].iter();
     let amount = rates
-        .filter_map(|sign| line.split_once(sign).filter(|(_, unit)| word(unit)))
+        .filter_map(|sign| line.split_once(sign).filter(|(_, unit)| word(&unit.trim_start())))
         .next()?
         .0;
     let number = amount.trim_matches(['*', '$', '\\', ' ']);
@@ -95,7 +117,28 @@ fn without_last_words(mut line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{without_prose, without_rate};
+    use super::{of_chinese, without_prose, without_rate};
+
+    #[test]
+    fn a_chinese_sentence_has_one_number() {
+        for (line, number) in [
+            ("她每天赚18元", Some("18元")),
+            ("约18元", Some("18元")),
+            ("共18种", Some("18种")),
+            ("18（元）", Some("18元")),
+            ("18 (元)", Some("18元")),
+            ("一共有18个苹果。", Some("18个苹果")),
+            ("18万元", Some("18万元")),
+            ("18个或20个", None),
+            ("不是18", None),
+            ("至少18个", None),
+            ("18 dollars", None),
+            ("18的倍数", None),
+            ("十八", None),
+        ] {
+            assert_eq!(of_chinese(line).as_deref(), number, "{line}");
+        }
+    }
 
     #[test]
     fn an_amount_may_be_for_each_of_some_things() {

@@ -46,6 +46,20 @@ pub(super) fn numbered(line: &str) -> Option<(&'static str, u32, &str)> {
     Some((name, value, rest))
 }
 
+/// Returns true if a solution begins here instead of an answer: `1. Lisa has 5 apples`, and `2.`
+/// below. If `1.` stands below too, the list begins there, and the answer is 1.
+pub(super) fn is_list_of_steps(text: &str) -> bool {
+    let next = |first: &str, second: &str| text.starts_with(first) && text.contains(second);
+    let again = ["\n1. ", "\n1) "].iter().any(|first| text.contains(first));
+    !again && (next("1. ", "\n2. ") || next("1) ", "\n2) "))
+}
+
+/// Returns true if a list has one item, which is a number: `1. 18`.
+pub(super) fn is_single_item(text: &str) -> bool {
+    let item = text.lines().next().unwrap_or_default();
+    item[3..].contains(|c: char| c.is_ascii_digit()) && !text.contains("\n1. ") && !text.contains("\n2. ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{begun, numbered};

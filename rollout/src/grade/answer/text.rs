@@ -86,7 +86,16 @@ pub(super) fn is_prose(word: &str) -> bool {
 
 /// Returns true if no formula, bracket or group is open.
 pub(super) fn is_outside(before: &str) -> bool {
+    // An interval is open on one side: `$[0,1)$`.
+    let outside = match before.rsplit_once('$') {
+        Some((inside, rest)) if before.matches('$').count() == 2 => {
+            let first = inside.split('$').next().unwrap_or_default();
+            format!("{first}{rest}")
+        }
+        _ => before.to_owned(),
+    };
+    let bracket = |sign: char| outside.matches(sign).count();
     let count = |sign: char| before.matches(sign).count();
     let dollars = count('$') - before.matches("\\$").count();
-    (dollars.is_multiple_of(2) || dollars == 1) && count('{') == count('}') && count('(') == count(')')
+    (dollars.is_multiple_of(2) || dollars == 1) && count('{') == count('}') && bracket('(') == bracket(')')
 }

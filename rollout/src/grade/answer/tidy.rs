@@ -86,6 +86,21 @@ pub(in crate::grade) fn without_html(text: Cow<'_, str>) -> Cow<'_, str> {
     })
 }
 
+/// Removes marks before a value. The sign `>` is one in an arrow and at the beginning of a line;
+/// else the value is an inequality.
+pub(super) fn without_marks_before(text: &str) -> &str {
+    let mark = |c: char| c.is_whitespace() || [':', '*', '_', '=', '}'].contains(&c) || is_emoji(c);
+    let mut rest = text.trim_start_matches("...").trim_start_matches(mark);
+    while let Some(behind) = rest.strip_prefix('>') {
+        let before = &text[..text.len() - rest.len()];
+        if !(before.ends_with(['=', '-']) || before.trim_end_matches([' ', '>']).ends_with('\n')) {
+            break;
+        }
+        rest = behind.trim_start_matches(mark);
+    }
+    rest
+}
+
 /// Returns the words of a formula that is a sentence, without its typesetting: `She makes $18` for
 /// `\text{She makes \$18}`. Returns `None` if other commands stand in it.
 pub(super) fn untypeset(formula: &str) -> Option<String> {

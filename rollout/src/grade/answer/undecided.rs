@@ -46,7 +46,15 @@ const OPERATIONS: [&str; 12] = [
 /// Signs with which a value begins that is no number.
 const SIGNS: &str = "±√∛<>≤≥\\";
 /// Words between `or` and its number.
-const DOUBTS: [&str; 4] = ["maybe", "perhaps", "possibly", "even"];
+const DOUBTS: [&str; 7] = [
+    "maybe",
+    "perhaps",
+    "possibly",
+    "even",
+    "it could be",
+    "it might be",
+    "it may be",
+];
 
 /// Returns true if the last number of a text does not count: an announcement holds it that is
 /// another value, or it is an alternative to another number. The caller could read no announcement

@@ -1,20 +1,34 @@
 //! Reads the value of the last sentence of a text without a mark, where it is not the last number:
 //! `So John is 45 miles from home at the end of those 4 hours.`
 
+use super::phrase::before_phrase;
 use super::text::LONGEST_ANSWER;
-use super::{prose, sentence};
+use super::{last, prose, sentence};
+use crate::grade::math::Quantity;
+use crate::grade::normal::minus;
 
 /// Words before the sentence.
-const LEADING: [&str; 9] = [
+const LEADING: [&str; 20] = [
     "so, ",
     "so ",
     "thus, ",
     "therefore, ",
     "hence, ",
+    "hence ",
     "therefore ",
     "thus ",
     "finally, ",
     "in total, ",
+    "in conclusion, ",
+    "in the end, ",
+    "in summary, ",
+    "overall, ",
+    "altogether, ",
+    "as a result, ",
+    "consequently, ",
+    "ultimately, ",
+    "this means ",
+    "that means ",
 ];
 
 /// Returns the value of the last sentence with a number, if the sentence has several numbers and
@@ -31,12 +45,15 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     if line.len() > LONGEST_ANSWER {
         return None;
     }
-    let lower = line.to_ascii_lowercase();
-    let lead = LEADING
-        .iter()
-        .find(|words| lower.starts_with(**words))
-        .map_or(0, |words| words.len());
-    let value = sentence::value(&line[lead..])?;
+    let line = without_leading(line);
+    if let Some(value) = computed(line)
+        .or_else(|| explained(line))
+        .or_else(|| subject(line))
+        .or_else(|| counted(line))
+    {
+        return Some(Some(value));
+    }
+    let value = sentence::value(line)?;
     let digit = |c: char| c.is_ascii_digit() || ".,/".contains(c);
     let first = value
         .trim_start_matches(|c: char| !c.is_ascii_digit())
@@ -48,6 +65,84 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     let cut = prose::without_prose(value).filter(|cut| !cut.contains(['=', '<']));
     let plain = !value.contains(['=', '\\']) && !value.contains("$ ");
     (several && (plain || cut.is_some())).then_some(cut)
+}
+
+/// Removes words before a sentence: `So, in the end, `.
+fn without_leading(mut line: &str) -> &str {
+    let begins = |line: &str, words: &str| {
+        line.get(..words.len())
+            .is_some_and(|begun| begun.eq_ignore_ascii_case(words))
+    };
+    while let Some(words) = LEADING.iter().find(|words| begins(line, words)) {
+        line = &line[words.len()..];
+    }
+    line
+}
+
+/// Returns the number before an equals sign and a computation that gives it: the `18` of
+/// `She makes $18 = 9 × $2 per day`.
+fn computed(line: &str) -> Option<&str> {
+    let (before, behind) = line.rsplit_once(" = ")?;
+    let number = last::number(before).filter(|number| before.ends_with(number))?;
+    let sign = |c: char| "+*/×·÷^".contains(c) || minus::is_sign(c);
+    let end = behind.find(char::is_alphabetic).unwrap_or(behind.len());
+    let computation = behind[..end].replace('$', "");
+    let computes = computation.trim_start().contains(sign);
+    let same = || Some(Quantity::read(number)?.is_same(&Quantity::read(computation.trim())?));
+    (computes && same()?).then_some(number)
+}
+
+/// Returns the value of a sentence that its explanation or its parts follow: `It's $18: 9 eggs at
+/// $2`, `They sold 90 pens, of which 30 were red`.
+fn explained(line: &str) -> Option<&str> {
+    let numbered = |behind: &str| behind.starts_with(|c: char| c.is_ascii_digit());
+    let parts = [": ", ", of which ", "; ", ", with ", " - ", " – ", " — ", ", "]
+        .iter()
+        .filter_map(|sign| {
+            let (said, behind) = line.split_once(sign)?;
+            let fits = match *sign {
+                ": " | ", of which " => true,
+                ", " => numbered(behind) && behind.contains(" of which "),
+                "; " => behind.contains(" of them") || behind.contains(" of these"),
+                _ => numbered(behind),
+            };
+            fits.then_some((said, behind))
+        });
+    let (said, behind) = parts.min_by_key(|(said, _)| said.len())?;
+    let value = sentence::value(said)?;
+    let single =
+        last::number(value).is_some_and(|number| value.find(|c: char| c.is_ascii_digit()) == value.find(number));
+    let explains = behind.contains(|c: char| c.is_ascii_digit()) && behind.contains(char::is_alphabetic);
+    let goes_on = behind.contains('=') || behind.contains(" so ");
+    (single && explains && !goes_on).then(|| prose::without_prose(value).unwrap_or(value))
+}
+
+/// Returns the amount with which a sentence begins, if other numbers stand only in a phrase at its
+/// end: `90 pens were sold during the 6 days`.
+fn counted(line: &str) -> Option<&str> {
+    let said = before_phrase(line).filter(|said| said.len() < line.len())?;
+    let number = last::number(said).filter(|number| said.starts_with(number))?;
+    let others = line[said.len()..].contains(|c: char| c.is_ascii_digit());
+    let verb = [" were ", " was ", " are ", " is "]
+        .iter()
+        .any(|verb| said.contains(verb));
+    (others && verb).then_some(number)
+}
+
+/// Returns the amount that a sentence is about: the `18` of `18 dollars is what she makes from 9
+/// eggs`.
+fn subject(line: &str) -> Option<&str> {
+    let links = [" is what ", " is how ", " is the ", " are what ", " are the "];
+    let (amount, rest) = links
+        .iter()
+        .filter_map(|link| line.split_once(link))
+        .min_by_key(|(amount, _)| amount.len())?;
+    let bare = amount.trim_start_matches(['*', '$', '\\', '(', '€', '£']);
+    let number = bare.starts_with(|c: char| c.is_ascii_digit()) && amount.split_whitespace().count() <= 3;
+    let single = last::number(amount).is_some_and(|number| bare.starts_with(number));
+    let others = rest.contains(|c: char| c.is_ascii_digit());
+    let plain = !rest.contains(['=', ',', ':']) && !rest.contains(" and ") && !rest.contains(" so ");
+    (number && single && others && plain).then(|| prose::without_prose(amount).unwrap_or(amount))
 }
 
 #[cfg(test)]
@@ -63,6 +158,24 @@ mod tests {
             ),
             ("Janet makes $18 from the 9 eggs.", Some(Some("$18"))),
             ("It takes him 7 days to read 84 pages.", Some(None)),
+            ("She makes $18 = 9 × $2 per day.", Some(Some("18"))),
+            ("She makes $19 = 9 × $2 per day.", None),
+            ("It's $18: 9 eggs at $2 each.", Some(Some("$18"))),
+            ("18 dollars is what she makes from 9 eggs.", Some(Some("18"))),
+            (
+                "In conclusion, they sold 90 pens, 30 of which were red.",
+                Some(Some("90")),
+            ),
+            ("So, in the end, Tom sold 90 pens over the 6 days.", Some(Some("90"))),
+            ("They sold 90 pens, of which 30 were red.", Some(Some("90"))),
+            (
+                "They sold 90 pens - 60 in the first 5 days and 30 later.",
+                Some(Some("90")),
+            ),
+            ("They sold 90 pens; 60 of them in the first 5 days.", Some(Some("90"))),
+            ("Tom sold 3 pens; Ann sold 15.", None),
+            ("In total, 90 pens were sold during the 6 days.", Some(Some("90"))),
+            ("So 9 is the number of eggs and 18 the income.", None),
             ("So there are 9 * 2 = 18 eggs.", None),
             ("She has 18 eggs.", None),
             ("3 shirts cost $45.", None),

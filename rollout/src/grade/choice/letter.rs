@@ -7,7 +7,7 @@ use crate::grade::normal::wide::is_han;
 pub(super) const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
 
 /// Words before a letter that say that it names a choice.
-const NAMING: [&str; 45] = [
+const NAMING: [&str; 47] = [
     "probably",
     "most likely",
     "likely",
@@ -29,6 +29,8 @@ const NAMING: [&str; 45] = [
     "the",
     "选项",
     "選項",
+    "选择",
+    "选",
     "opción",
     "opcion",
     "alternativa",
@@ -60,8 +62,23 @@ const BEHIND: [&str; 26] = [
     "based", "so", "then", "not", "weil", "da", "porque", "car", "perché", "ya", "puisque",
 ];
 /// Words and signs between two choices of which none is the only one.
-const JOINING: [&str; 13] = [
-    "or", "and", "und", "oder", "y", "o", "et", "ou", "e", "&", "/", "+", "或",
+const JOINING: [&str; 14] = [
+    "or", "and", "und", "oder", "y", "o", "et", "ou", "e", "&", "/", "+", "或", "还是",
+];
+/// Beginnings of words that reject the letter before them.
+const REJECTING: [&str; 12] = [
+    "is not",
+    "isn't",
+    "isn’t",
+    "is wrong",
+    "is incorrect",
+    "is false",
+    "is out",
+    "is eliminated",
+    "cannot",
+    "can't",
+    "does not",
+    "fails",
 ];
 
 /// The choice of a text.
@@ -150,6 +167,9 @@ fn beginning(text: &str, said: bool) -> Chosen {
     if is_one_of_several(rest) {
         return Chosen::Several;
     }
+    if is_rejected(rest) {
+        return Chosen::Nothing;
+    }
     if ends(
         rest,
         Form {
@@ -164,6 +184,12 @@ fn beginning(text: &str, said: bool) -> Chosen {
     } else {
         Chosen::Nothing
     }
+}
+
+/// Returns true if the words behind a letter reject it: `(B) is not correct`.
+pub(super) fn is_rejected(behind: &str) -> bool {
+    let behind = behind.trim_start_matches([')', ']', ' ', '*']);
+    REJECTING.iter().any(|words| behind.starts_with(words))
 }
 
 /// How a letter is written.

@@ -2,12 +2,15 @@
 
 use super::base::based;
 use super::brackets::european;
+use super::budget::LONGEST;
 use super::clock::Clock;
 use super::collection::{collection, without};
 use super::condition;
 use super::congruence::{Congruence, congruence};
+use super::digits;
 use super::expr::Expr;
 use super::groups::{all_merged, merged};
+use super::names::name_of_points;
 use super::number::Number;
 use super::op::op;
 use super::pieces::{is_command, is_separator, signed, split, top_level, trimmed, with_ampersands};
@@ -17,6 +20,7 @@ use super::words::{in_words, letters, with_equals_signs, with_joined_relations};
 use crate::grade::answer::last_row;
 use crate::grade::normal::lexer::tokens as lexed;
 use crate::grade::normal::minus;
+use crate::grade::normal::number_words::measured;
 use crate::grade::normal::numeral;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::token::Token;
@@ -86,6 +90,9 @@ impl Context {
 impl Answer {
     /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str, side: Side) -> Self {
+        if text.len() > LONGEST {
+            return digits::long(text).map_or_else(|| Self::Words(plain_words(text)), digits::answer);
+        }
         if let Some(plain) = system::unescaped(text) {
             return Self::parse(&plain, side);
         }
@@ -102,6 +109,12 @@ impl Answer {
         }
         if let Some(number) = in_words(text) {
             return Self::Value(number, false);
+        }
+        // Against a label in words the words count: `two real roots`.
+        if side == Side::Answer
+            && let Some(number) = measured(text).and_then(Number::whole)
+        {
+            return Self::Same(vec![Self::Value(Expr::Number(number, 0), false), words()]);
         }
         if let Some(found) = congruence(text) {
             return of_congruence(found, side);
@@ -358,34 +371,4 @@ fn value(tokens: &[Token]) -> Option<Answer> {
         Err(mut exprs) if exprs.len() == 1 => Answer::Value(exprs.pop()?, percent),
         Err(exprs) => Answer::Ratio(exprs),
     })
-}
-
-/// Returns the name of points in capitals, with the sign of an angle or a triangle before it. An
-/// angle is the same from both ends.
-fn name_of_points(tokens: &[Token]) -> Option<String> {
-    let (sign, points) = match tokens {
-        [Token::Command(sign), points @ ..] if ["angle", "triangle"].contains(&sign.as_str()) => {
-            (sign.as_str(), points)
-        }
-        points => ("", points),
-    };
-    let points = match points {
-        [Token::Symbol('{'), inside @ .., Token::Symbol('}')] => inside,
-        all => all,
-    };
-    let letters = |token: &Token| match token {
-        Token::Letter(c) if c.is_ascii_uppercase() => Some(c.to_string()),
-        Token::Text(name) if name.bytes().all(|byte| byte.is_ascii_uppercase()) => Some(name.clone()),
-        _ => None,
-    };
-    let name = points.iter().map(letters).collect::<Option<Vec<_>>>()?.concat();
-    let back: String = name.chars().rev().collect();
-    let name = if sign == "angle" && back < name { back } else { name };
-    let several = name.len() > 1;
-    let words = if sign.is_empty() {
-        name
-    } else {
-        format!("{sign} {name}")
-    };
-    several.then(|| words.to_lowercase())
 }

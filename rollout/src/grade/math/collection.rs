@@ -100,7 +100,7 @@ pub(super) fn without(tokens: &[Token], context: Context) -> Option<Answer> {
         _ => return None,
     };
     let hole = |hole: Answer| match hole {
-        Answer::Value(expr, false) => Some((expr.value(&|_| f64::NAN)?.as_real()?, expr)),
+        Answer::Value(expr, false) => Some((expr.number()?.as_real()?, expr)),
         _ => None,
     };
     let holes: Option<Vec<(f64, Expr)>> = holes.into_iter().map(hole).collect();

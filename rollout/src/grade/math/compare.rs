@@ -6,7 +6,9 @@ use super::budget::Budget;
 use super::clock::Clock;
 use super::measure;
 use super::same::same;
+use crate::grade::normal::lexer::tokens as lexed;
 use crate::grade::normal::option::option;
+use crate::grade::normal::token::Token;
 use crate::grade::normal::unit_names::without_unit;
 use crate::grade::normal::words::plain_words;
 
@@ -39,7 +41,20 @@ fn plain(answer: &str, label: &str, budget: &Budget) -> bool {
         let amounts = words.contains(|c: char| c.is_ascii_digit());
         Some(if amounts { words.replace(" and ", " ") } else { words })
     };
-    same(&a, &b, budget) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
+    let signs = || words && lexed(answer).is_some_and(|tokens| Some(unspaced(tokens)) == lexed(label).map(unspaced));
+    same(&a, &b, budget) || signs() || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
+}
+
+/// Removes white space, which has no meaning in a formula that is not read.
+fn unspaced(mut tokens: Vec<Token>) -> Vec<Token> {
+    for token in &mut tokens {
+        match token {
+            Token::Number(_, spaced) => *spaced = false,
+            Token::Text(words) => *words = plain_words(words),
+            _ => {}
+        }
+    }
+    tokens
 }
 
 /// Compares a choice with its value, `\textbf{(B)}\ 24`, with the value, the letter, or both.
@@ -69,4 +84,47 @@ fn by_unit(answer: &str, label: &str, budget: &Budget) -> bool {
     same_unit
         && (numbers[0].len() < answer.len() || numbers[1].len() < label.len())
         && plain(numbers[0], numbers[1], budget)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::equal;
+
+    #[test]
+    fn signs_of_unicode_are_their_commands() {
+        for (one, other) in [
+            ("≥3", "\\ge 3"),
+            ("≥ 3", "x \\geq 3"),
+            ("≥3", "[3,\\infty)"),
+            ("x ⩽ 3", "x \\leqslant 3"),
+            ("≠3", "\\ne 3"),
+            (">3", "> 3"),
+            ("−√2", "-\\sqrt{2}"),
+            ("3×4÷2", "3\\times 4\\div 2"),
+            ("(−∞,2)∪(3,∞)", "(-\\infty,2)\\cup(3,\\infty)"),
+            ("[1,2]∩[2,3]", "[1,2]\\cap[2,3]"),
+            ("p ∧ ¬q", "p \\land \\neg q"),
+            ("A ⊆ B", "A\\subseteq B"),
+            ("AB ∥ CD", "AB \\parallel CD"),
+            ("⟨1,2⟩", "\\langle 1,2\\rangle"),
+            ("𝑥² + 𝜋", "x^2+\\pi"),
+            ("³√8", "2"),
+            ("1²⁄₃", "5/3"),
+            ("½π", "\\frac{\\pi}{2}"),
+        ] {
+            assert!(equal(one, other) && equal(other, one), "{one} and {other}");
+        }
+        for (one, other) in [
+            ("≥3", "\\le 3"),
+            ("≥3", "3"),
+            ("≥3", "> 3"),
+            ("≥3", "y \\ge 4"),
+            ("≥3", "x+y \\ge 3"),
+            ("≠3", "3"),
+            ("p ∧ q", "p \\lor q"),
+            ("A∪B", "A\\cap B"),
+        ] {
+            assert!(!equal(one, other) && !equal(other, one), "{one} and {other}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ pub(super) fn number(side: &[Token], context: Context) -> Option<(Expr, Number, 
         Answer::Value(expr, percent) => {
             let mut names = std::collections::BTreeSet::new();
             expr.variables(&mut names);
-            let value = expr.value(&|_| f64::NAN).filter(|_| names.is_empty())?;
+            let value = expr.number().filter(|_| names.is_empty())?;
             Some((expr, value, percent))
         }
         _ => None,

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::complex::Complex;
-use super::gamma;
-use super::number::{MOST_BITS, Number};
+use super::number::Number;
+use super::{cost, gamma};
+
+/// Most steps of an evaluation that nothing else bounds.
+const CHEAP: usize = 1 << 12;
 
 /// A formula.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,50 +64,15 @@ impl Expr {
         }
     }
 
-    /// Returns the cost of one evaluation in steps: one for each node, and more for operations that
-    /// shorten long fractions.
+    /// Returns the value of a formula without variables, if it costs little.
+    pub(super) fn number(&self) -> Option<Number> {
+        (self.size() <= CHEAP).then(|| self.value(&|_| f64::NAN)).flatten()
+    }
+
+    /// Returns the cost of one evaluation in steps: one for each node, and more for operations on
+    /// long numbers.
     pub(super) fn size(&self) -> usize {
-        self.cost().0
-    }
-
-    /// Returns the steps of an evaluation, and a bound on the bits of the exact value, if there may
-    /// be one.
-    fn cost(&self) -> (usize, Option<u64>) {
-        match self {
-            Self::Number(value, _) => (1, value.bits()),
-            Self::Infinity | Self::Variable(_) => (1, None),
-            Self::Function(_, a) => (1 + a.cost().0, None),
-            Self::Negative(a) | Self::Root(a, _) | Self::Absolute(a) | Self::Factorial(a) | Self::Degrees(a) => {
-                let (steps, bits) = a.cost();
-                (1 + steps, bits)
-            }
-            Self::Sum(a, b) | Self::Product(a, b) | Self::Quotient(a, b) => {
-                let (a, b) = (a.cost(), b.cost());
-                let bits = a.1.zip(b.1).map(|(a, b)| (a + b + 1).min(MOST_BITS));
-                // Cancelling the common divisor takes quadratic time.
-                let words = bits.map_or(0, |bits| (bits / 64) as usize);
-                (1 + a.0 + b.0 + words * words, bits)
-            }
-            Self::Power(a, b) => {
-                let exponent = b.exponent().unwrap_or(MOST_BITS);
-                let (a, b) = (a.cost(), b.cost());
-                let bits = a.1.zip(b.1);
-                (
-                    1 + a.0 + b.0,
-                    bits.map(|(a, _)| a.saturating_mul(exponent).min(MOST_BITS)),
-                )
-            }
-            Self::Log(a, b) | Self::Binomial(a, b) => (1 + a.cost().0 + b.cost().0, None),
-        }
-    }
-
-    /// Returns the size of an exponent that is a plain whole number.
-    fn exponent(&self) -> Option<u64> {
-        match self {
-            Self::Number(value, _) => u64::try_from(value.as_whole()?.unsigned_abs()).ok(),
-            Self::Negative(inner) => inner.exponent(),
-            _ => None,
-        }
+        cost::of(self).steps
     }
 
     /// Returns the value at the point that `at` gives for the variables, or `None` if there is

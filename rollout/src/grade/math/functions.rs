@@ -18,7 +18,7 @@ impl Number {
             "floor" | "ceil" => return self.to_whole(name == "ceil"),
             _ => {}
         }
-        let (x, error) = (self.as_real()?, self.error);
+        let (x, error) = (self.as_real().filter(|_| self.is_approximated())?, self.error);
         if PERIODIC.contains(&name) && (x.abs() > WHOLE || error > FOLLOWED) {
             return None;
         }

@@ -21,7 +21,7 @@ pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
             (Expr::Variable(name), hole) | (hole, Expr::Variable(name)) if !is_constant(name) => hole,
             _ => return None,
         };
-        let value = hole.value(&|_| f64::NAN)?.as_real()?;
+        let value = hole.number()?.as_real()?;
         return except(vec![(value, hole.clone())]);
     }
     let (mut low, mut high, mut name) = (None, None, None);
@@ -116,7 +116,7 @@ fn stretch(answer: &Answer) -> Option<Stretch> {
         return None;
     };
     let bound = |answer: &Answer| match answer {
-        Answer::Value(expr, false) => expr.value(&|_| f64::NAN).filter(|value| value.as_real().is_some()),
+        Answer::Value(expr, false) => expr.number().filter(|value| value.as_real().is_some()),
         _ => None,
     };
     let [low, high] = bounds.as_slice() else { return None };

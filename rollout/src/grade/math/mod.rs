@@ -16,6 +16,9 @@ mod complex;
 mod computation;
 mod condition;
 mod congruence;
+mod cost;
+mod digits;
+mod exact;
 mod expr;
 mod functions;
 mod gamma;
@@ -50,6 +53,7 @@ use super::answer::listed::listed;
 use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
 use super::label;
+use super::normal::number_words;
 use super::normal::unit_names::{is_next_to_number, without_unit};
 use super::normal::wide::narrow_numbers;
 use super::normal::words::is_words;
@@ -85,7 +89,7 @@ pub(super) fn is_label(label: &Value) -> bool {
 /// Returns true for a formula that divides by zero, so that nothing equals it.
 pub(super) fn divides_by_zero(text: &str) -> bool {
     match Answer::parse(text, Side::Label) {
-        Answer::Value(Expr::Quotient(_, below), _) => below.value(&|_| f64::NAN).is_some_and(|below| below.is_zero()),
+        Answer::Value(Expr::Quotient(_, below), _) => below.number().is_some_and(|below| below.is_zero()),
         _ => false,
     }
 }
@@ -112,7 +116,8 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
         }
         match candidate.place {
             Place::Tagged if is_sentence(text) => return vec![candidate.clone(), last_of(candidate)],
-            Place::Tagged | Place::Boxed | Place::Last => return vec![candidate],
+            Place::Boxed => return with_number_of_chinese(candidate),
+            Place::Tagged | Place::Last => return vec![candidate],
             Place::Announced if announced::reads(text) => return with_cut(candidate),
             Place::Announced => other = other.or(Some(candidate)),
             Place::Hashes if is_formula(text) => return vec![candidate],
@@ -178,6 +183,15 @@ fn has_prose(line: &str) -> bool {
     })
 }
 
+/// Returns a box, and the number of its Chinese sentence.
+fn with_number_of_chinese(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
+    let number = prose::of_chinese(&candidate.text).map(|number| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(number),
+    });
+    std::iter::once(candidate).chain(number).collect()
+}
+
 /// Returns the announced line, and the line without the words behind its number.
 fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
     let cut = prose::without_prose(&candidate.text).map(|cut| Candidate {
@@ -197,7 +211,13 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
         place: candidate.place,
         text: Cow::Owned(number.to_owned()),
     });
-    std::iter::once(candidate)
+    let counted = number_words::counted(&candidate.text).map(|number| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(number.to_string()),
+    });
+    with_number_of_chinese(candidate)
+        .into_iter()
+        .chain(counted)
         .chain(cut)
         .chain(unit)
         .chain(rate)
@@ -222,7 +242,7 @@ fn last_of(candidate: Candidate<'_>) -> Candidate<'_> {
 }
 
 fn is_usable(answer: &str) -> bool {
-    !answer.trim().is_empty() && answer.len() <= LONGEST
+    !answer.trim().is_empty() && (answer.len() <= LONGEST || digits::long(answer).is_some())
 }
 
 fn is_formula(text: &str) -> bool {

@@ -184,3 +184,32 @@ fn letters(tokens: &[Token]) -> usize {
     }
     count
 }
+/// Returns the name of points in capitals, with the sign of an angle or a triangle before it. An
+/// angle is the same from both ends.
+pub(super) fn name_of_points(tokens: &[Token]) -> Option<String> {
+    let (sign, points) = match tokens {
+        [Token::Command(sign), points @ ..] if ["angle", "triangle"].contains(&sign.as_str()) => {
+            (sign.as_str(), points)
+        }
+        points => ("", points),
+    };
+    let points = match points {
+        [Token::Symbol('{'), inside @ .., Token::Symbol('}')] => inside,
+        all => all,
+    };
+    let letters = |token: &Token| match token {
+        Token::Letter(c) if c.is_ascii_uppercase() => Some(c.to_string()),
+        Token::Text(name) if name.bytes().all(|byte| byte.is_ascii_uppercase()) => Some(name.clone()),
+        _ => None,
+    };
+    let name = points.iter().map(letters).collect::<Option<Vec<_>>>()?.concat();
+    let back: String = name.chars().rev().collect();
+    let name = if sign == "angle" && back < name { back } else { name };
+    let several = name.len() > 1;
+    let words = if sign.is_empty() {
+        name
+    } else {
+        format!("{sign} {name}")
+    };
+    several.then(|| words.to_lowercase())
+}

@@ -8,11 +8,8 @@ use num_rational::BigRational;
 use num_traits::{FromPrimitive, Signed, ToPrimitive, Zero};
 
 use super::complex::Complex;
+use super::exact;
 
-/// Longest numerator and denominator of an exact fraction, in bits: every whole number within the
-/// range of floating point fits. Longer fractions continue in floating point, so that a hostile
-/// formula costs little.
-pub(super) const MOST_BITS: u64 = 1024;
 /// Highest degree of a root.
 pub(super) const MOST_DEGREE: u32 = 64;
 /// Error that one floating-point operation may add, relative to its result.
@@ -39,28 +36,35 @@ pub(super) struct Number {
 }
 
 impl Number {
-    /// Returns `None` if the fraction exceeds [`MOST_BITS`], or overflows or underflows in floating
-    /// point.
+    /// Returns `None` if the fraction is too long. Beyond the range of floating point the
+    /// approximation is infinite or zero, and then only exact operations continue.
     pub(super) fn exact(value: BigRational) -> Option<Self> {
-        if value.numer().bits().max(value.denom().bits()) > MOST_BITS {
+        if !exact::fits(&value) {
             return None;
         }
-        let approx = value.to_f64().filter(|approx| approx.is_finite())?;
-        if approx.abs() < f64::MIN_POSITIVE && !value.is_zero() {
-            return None;
-        }
+        let approx = value.to_f64()?;
         let held = value.is_integer() && BigInt::from_f64(approx).as_ref() == Some(value.numer());
+        let error = if held || approx.is_infinite() {
+            0.0
+        } else {
+            STEP * approx.abs()
+        };
         Some(Self {
             exact: Some(value),
             approx: Complex::real(approx),
-            error: if held { 0.0 } else { STEP * approx.abs() },
+            error,
         })
+    }
+
+    /// Returns true if the approximation has the digits of the exact value.
+    pub(super) fn is_approximated(&self) -> bool {
+        let normal = self.size().is_normal();
+        self.exact.as_ref().is_none_or(|value| normal || value.is_zero())
     }
 
     /// Returns the length of the longer part of the exact fraction.
     pub(super) fn bits(&self) -> Option<u64> {
-        let exact = self.exact.as_ref()?;
-        Some(exact.numer().bits().max(exact.denom().bits()))
+        self.exact.as_ref().map(exact::bits)
     }
 
     pub(super) fn whole(value: impl Into<BigInt>) -> Option<Self> {
@@ -121,7 +125,10 @@ impl Number {
     }
 
     fn may_be_zero(&self) -> bool {
-        self.size() <= SLACK * self.error
+        match &self.exact {
+            Some(value) => value.is_zero(),
+            None => self.size() <= SLACK * self.error,
+        }
     }
 
     /// Returns true if the relative error is at most `relative`.
@@ -143,7 +150,8 @@ impl Number {
             return a == b;
         }
         if !(a.approx.is_finite() && b.approx.is_finite()) {
-            return a.approx == b.approx;
+            // A long whole number is not infinity.
+            return a.exact.is_none() && b.exact.is_none() && a.approx == b.approx;
         }
         let within = DIGITS * a.size().max(b.size());
         let near = Self::distance(a, b) <= within && a.error + b.error <= within;
@@ -156,7 +164,7 @@ impl Number {
 
     pub(super) fn add(self, other: Self) -> Option<Self> {
         let exact = self.exact.as_ref().zip(other.exact.as_ref());
-        exact.and_then(|(a, b)| Self::exact(a + b)).or_else(|| {
+        exact.and_then(|(a, b)| Self::exact(exact::sum(a, b)?)).or_else(|| {
             let approx = self.approx + other.approx;
             Self::inexact(approx, self.error + other.error + STEP * approx.modulus())
         })
@@ -172,11 +180,13 @@ impl Number {
 
     pub(super) fn multiply(self, other: Self) -> Option<Self> {
         let exact = self.exact.as_ref().zip(other.exact.as_ref());
-        exact.and_then(|(a, b)| Self::exact(a * b)).or_else(|| {
+        exact.and_then(|(a, b)| Self::exact(exact::product(a, b)?)).or_else(|| {
             let approx = self.approx * other.approx;
             let (a, b) = (self.size(), other.size());
             let error = a * other.error + b * self.error + self.error * other.error + STEP * approx.modulus();
-            if a == 0.0 || b == 0.0 {
+            if !(self.is_approximated() && other.is_approximated()) {
+                None
+            } else if a == 0.0 || b == 0.0 {
                 Self::inexact(approx, error)
             } else {
                 Self::nonzero(approx, error)
@@ -185,6 +195,11 @@ impl Number {
     }
 
     pub(super) fn divide(self, other: Self) -> Option<Self> {
+        if let (Some(a), Some(b)) = (&self.exact, &other.exact)
+            && let Some(quotient) = exact::quotient(a, b).and_then(Self::exact)
+        {
+            return Some(quotient);
+        }
         let inverse = match &other.exact {
             Some(value) if value.is_zero() => return None,
             Some(value) => Self::exact(value.recip())?,
@@ -214,11 +229,7 @@ impl Number {
 
     fn exact_power(&self, exponent: &Self) -> Option<Self> {
         let exponent = i32::try_from(exponent.as_whole()?).ok()?;
-        let base = self.exact.as_ref().filter(|base| exponent >= 0 || !base.is_zero())?;
-        // The power has at least this many bits: it is rejected before it is computed.
-        let bits = base.numer().bits().max(base.denom().bits()).saturating_sub(1);
-        let fits = bits * u64::from(exponent.unsigned_abs()) <= MOST_BITS;
-        fits.then(|| Self::exact(base.pow(exponent))).flatten()
+        Self::exact(exact::power(self.exact.as_ref()?, exponent)?)
     }
 
     fn inexact_power(&self, exponent: &Self) -> Option<Self> {
@@ -269,19 +280,14 @@ impl Number {
         }
     }
 
-    /// Returns n! of a whole number up to 30, exactly.
+    /// Returns n! of a whole number, exactly.
     pub(super) fn factorial(&self) -> Option<Self> {
-        let n = self.as_whole().filter(|n| (0..=30).contains(n))?;
-        Self::whole((1..=n).product::<i128>())
+        Self::whole(exact::factorial(self.exact.as_ref()?)?)
     }
 
-    /// Returns n over k of whole numbers up to 60, exactly.
+    /// Returns n over k of whole numbers, exactly.
     pub(super) fn binomial(&self, k: &Self) -> Option<Self> {
-        let (n, k) = (self.as_whole()?, k.as_whole()?);
-        if !(0..=60).contains(&n) || !(0..=n).contains(&k) {
-            return None;
-        }
-        Self::whole((0..k).fold(1i128, |value, i| value * (n - i) / (i + 1)))
+        Self::whole(exact::binomial(self.exact.as_ref()?, k.exact.as_ref()?)?)
     }
 }
 

@@ -60,7 +60,7 @@ impl Parser<'_> {
             ] => (*sign == '-', n, 3),
             _ => return None,
         };
-        let exponent: i32 = exponent.parse().ok().filter(|e| (0..300).contains(e))?;
+        let exponent: i32 = exponent.parse().ok().filter(|e| (0..1000).contains(e))?;
         let power = Number::whole(10)?.power(Number::whole(if negative { -exponent } else { exponent })?)?;
         let Expr::Number(mantissa, _) = decimal(digits)? else {
             return None;
@@ -114,9 +114,5 @@ pub(super) fn decimal(digits: &str) -> Option<Expr> {
     } else {
         digits.parse::<BigInt>().ok().and_then(Number::whole)
     };
-    // Any number of zeros is zero. Other digits may underflow, and then there is no number.
-    let zero = digits.bytes().all(|b| matches!(b, b'0' | b'.'));
-    let float = || Number::rounded(digits.parse().ok()?);
-    let value = exact.or_else(|| if zero { Number::whole(0) } else { float() })?;
-    Some(Expr::Number(value, fraction.len()))
+    Some(Expr::Number(exact?, fraction.len()))
 }

@@ -17,6 +17,26 @@ pub(super) struct Relation {
     pub(super) right: Expr,
 }
 
+/// The name of what a relation without a left side speaks of.
+const UNNAMED: &str = "unnamed";
+
+impl Relation {
+    /// Returns the relation with this name, if it leaves its own out: `\ge 3` with the x of
+    /// `x \ge 3`.
+    pub(super) fn with_name(&self, name: &str) -> Option<Self> {
+        let unnamed = |side: &Expr| matches!(side, Expr::Variable(name) if name == UNNAMED);
+        let named = |side: &Expr| match unnamed(side) {
+            true => Expr::Variable(name.to_owned()),
+            false => side.clone(),
+        };
+        (unnamed(&self.left) || unnamed(&self.right)).then(|| Self {
+            left: named(&self.left),
+            op: self.op,
+            right: named(&self.right),
+        })
+    }
+}
+
 /// The sides of a chain, and the relations between them.
 struct Chain<'a> {
     sides: Vec<&'a [Token]>,
@@ -51,9 +71,9 @@ pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Optio
         sides.remove(0);
         ops.remove(0);
     }
-    if sides
-        .iter()
-        .any(|side| side.is_empty() || side.iter().any(is_condition))
+    let bare = sides.len() == 2 && sides[0].is_empty() && !matches!(ops[0].0, Op::Equal | Op::Approx);
+    if sides.iter().any(|side| side.iter().any(is_condition))
+        || sides.iter().skip(usize::from(bare)).any(|side| side.is_empty())
     {
         return None;
     }
@@ -63,6 +83,11 @@ pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Optio
     if ops.iter().all(|(op, _)| matches!(op, Op::Equal | Op::Approx)) {
         let ops: Vec<Op> = ops.iter().map(|(op, _)| *op).collect();
         return equation(&sides, &ops, has_units, context);
+    }
+    // `\ge 3` leaves out what it speaks of.
+    let unnamed = [Token::Command(UNNAMED.to_owned())];
+    if sides.len() == 2 && sides[0].is_empty() {
+        sides[0] = &unnamed;
     }
     (0..ops.len())
         .map(|at| between(sides[at], ops[at], sides[at + 1]))

@@ -11,6 +11,7 @@ use super::answer::{Answer, Named};
 use super::budget::Budget;
 use super::clock::Clock;
 use super::condition::is_same_name;
+use super::exact;
 use super::expr::Expr;
 use super::interval::{cover_the_same, interval};
 use super::number::Number;
@@ -105,7 +106,7 @@ fn proportional(a: &[Expr], b: &[Expr], budget: &Budget) -> bool {
 
 /// Returns true if a bare number names the hour: `3` for `3 p.m.`.
 fn is_hour(time: Clock, number: &Expr) -> bool {
-    let value = number.value(&|_| f64::NAN).and_then(|value| value.as_whole());
+    let value = number.number().and_then(|value| value.as_whole());
     time.hour().is_some_and(|hour| value == Some(i128::from(hour)))
 }
 
@@ -211,8 +212,11 @@ fn equal(a: &Expr, b: &Expr, budget: &Budget) -> bool {
 /// Returns true if the decimal number `x` is `y`, rounded or truncated to the places of `x`.
 fn rounds(written: &Expr, x: &Number, y: &Number) -> bool {
     let places = written.places();
-    let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300));
     let rounded = places >= ROUNDED && y.exact.as_ref().is_none_or(|y| !y.is_integer());
+    if let (Some(x), Some(y)) = (&x.exact, &y.exact) {
+        return rounded && u32::try_from(places).is_ok_and(|places| exact::rounds(x, y, places));
+    }
+    let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300));
     rounded && y.error <= unit && Number::distance(x, y) <= unit
 }
 
@@ -286,6 +290,14 @@ fn relations(a: &Relation, b: &Relation, budget: &Budget) -> bool {
     let mut names = (BTreeSet::new(), BTreeSet::new());
     less(a).variables(&mut names.0);
     less(b).variables(&mut names.1);
+    if names.0 != names.1 && names.0.len() == 1 && names.1.len() == 1 {
+        let renamed = |one: &Relation, names: &BTreeSet<String>| names.first().and_then(|name| one.with_name(name));
+        return match (renamed(a, &names.1), renamed(b, &names.0)) {
+            (Some(a), None) => relations(&a, b, budget),
+            (None, Some(b)) => relations(a, &b, budget),
+            _ => false,
+        };
+    }
     a.op == b.op
         && names.0 == names.1
         && ratio(&less(a), &less(b), budget, |ratio| {

@@ -86,7 +86,7 @@ const DEGREES: [&str; 4] = ["degree", "textdegree", "degrees", "deg"];
 const QUANTITIES: [&str; 3] = ["SI", "qty", "SIrange"];
 
 /// Names with the same meaning, each with the name that replaces it.
-const ALIASES: [(&str, &str); 67] = [
+const ALIASES: [(&str, &str); 68] = [
     ("dfrac", "frac"),
     ("tfrac", "frac"),
     ("cfrac", "frac"),
@@ -154,6 +154,7 @@ const ALIASES: [(&str, &str); 67] = [
     ("bigcup", "cup"),
     ("vee", "lor"),
     ("wedge", "land"),
+    ("lnot", "neg"),
 ];
 
 pub(super) fn is_look(name: &str) -> bool {

@@ -4,6 +4,7 @@
 //! [`signs`] spells characters in LaTeX, [`lexer`] makes tokens, [`unit`] drops what is not
 //! compared.
 
+mod chinese_numbers;
 mod commands;
 mod currency;
 pub(super) mod greek;

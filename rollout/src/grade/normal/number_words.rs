@@ -80,9 +80,127 @@ pub(crate) fn spelled_out(text: &str) -> Option<u64> {
     any.then_some(total + group)
 }
 
+/// Most words behind a number in words that only name what is counted.
+const MOST_NAMES: usize = 3;
+/// Words behind a number in words with which a text says something else.
+const GOING_ON: [&str; 18] = [
+    "of", "that", "which", "who", "whose", "is", "are", "was", "were", "than", "more", "so", "because", "since", "but",
+    "out", "half", "answer",
+];
+
+/// Units that words count, in the singular.
+const MEASURES: [&str; 34] = [
+    "dollar",
+    "cent",
+    "euro",
+    "pound",
+    "hour",
+    "minute",
+    "second",
+    "day",
+    "week",
+    "month",
+    "year",
+    "mile",
+    "meter",
+    "metre",
+    "kilometer",
+    "kilometre",
+    "centimeter",
+    "centimetre",
+    "foot",
+    "feet",
+    "inch",
+    "inche",
+    "yard",
+    "degree",
+    "unit",
+    "square",
+    "cubic",
+    "per",
+    "ounce",
+    "gram",
+    "kilogram",
+    "liter",
+    "litre",
+    "gallon",
+];
+
+/// Returns the number of things that words count: `twenty-five dollars`, `a dozen eggs`, `十八元`.
+pub(crate) fn counted(text: &str) -> Option<u64> {
+    counted_by(text, |_| true)
+}
+
+/// Returns the number of units that words count: `twenty-five dollars`.
+pub(crate) fn measured(text: &str) -> Option<u64> {
+    counted_by(text, |word| {
+        let known = |word: &str| MEASURES.contains(&word);
+        known(word) || word.strip_suffix('s').is_some_and(known)
+    })
+}
+
+fn counted_by(text: &str, is_name: impl Fn(&str) -> bool) -> Option<u64> {
+    if text.len() > LONGEST || text.contains(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    // A word before the text keeps its article.
+    let plain = super::words::plain_words(&format!("is {text}"));
+    let plain = plain.strip_prefix("is ")?;
+    if let Some(number) = super::chinese_numbers::in_chinese(plain) {
+        return Some(number);
+    }
+    let mut words: Vec<&str> = plain.split(' ').collect();
+    let unit = |word: &&str| ["hundred", "dozen"].contains(word) || LARGE.iter().any(|(known, _)| known == word);
+    if ["a", "an"].contains(&words[0]) && words.get(1).is_some_and(unit) {
+        words[0] = "one";
+    }
+    let spelled = |count: usize| Some((count, spelled_out(&words[..count].join(" "))?));
+    let (used, number) = (1..=words.len()).rev().find_map(spelled)?;
+    let (number, names) = match &words[used..] {
+        ["dozen", names @ ..] => (number.checked_mul(12)?, names),
+        names => (number, names),
+    };
+    let name = |word: &&str| {
+        let letters = word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '-');
+        let changes = super::scale::changes(word) || super::scale::is_scale(word) || GOING_ON.contains(word);
+        letters && !changes && spelled_out(word).is_none()
+    };
+    (names.len() <= MOST_NAMES && names.iter().all(|word| name(word) && is_name(word))).then_some(number)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::spelled_out;
+    use super::{counted, spelled_out};
+
+    #[test]
+    fn things_may_be_counted_in_words() {
+        for (text, number) in [
+            ("twenty-five dollars", Some(25)),
+            ("\\text{Five apples}", Some(5)),
+            ("one hundred and five", Some(105)),
+            ("ninety miles per hour", Some(90)),
+            ("a hundred", Some(100)),
+            ("a dozen eggs", Some(12)),
+            ("two dozen", Some(24)),
+            ("十八", Some(18)),
+            ("二十五个苹果", Some(25)),
+            ("一百零五元", Some(105)),
+            ("一个圆", None),
+            ("三分之一", None),
+            ("eighteen or nineteen", None),
+            ("eighteen and a half", None),
+            ("two thirds", None),
+            ("five times six", None),
+            ("ten less than twenty", None),
+            ("one of them", None),
+            ("half a dozen", None),
+            ("a tree", None),
+            ("no one", None),
+            ("three million", Some(3_000_000)),
+        ] {
+            assert_eq!(counted(text), number, "{text}");
+        }
+    }
 
     #[test]
     fn numbers_in_words_have_their_values() {

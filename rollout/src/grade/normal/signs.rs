@@ -1,5 +1,8 @@
 //! Spells the signs of Unicode in LaTeX.
 
+use std::iter::Peekable;
+use std::str::Chars;
+
 use super::vulgar;
 use super::wide::narrow;
 use super::{greek, minus};
@@ -71,7 +74,40 @@ fn spelling(c: char) -> Option<&'static str> {
         '℃' => "^\\circ\\text{C}",
         '℉' => "^\\circ\\text{F}",
         '％' => "%",
-        c => vulgar::spelling(c)?,
+        c => return logic(c).or_else(|| vulgar::spelling(c)),
+    };
+    Some(found)
+}
+
+/// Returns the LaTeX of a sign of sets, logic, geometry or analysis.
+fn logic(c: char) -> Option<&'static str> {
+    let found = match c {
+        '∧' | '⋀' => "\\land ",
+        '∨' | '⋁' => "\\lor ",
+        '¬' => "\\neg ",
+        '∀' => "\\forall ",
+        '∃' => "\\exists ",
+        '∉' => "\\notin ",
+        '⊂' => "\\subset ",
+        '⊆' => "\\subseteq ",
+        '⊃' => "\\supset ",
+        '⊇' => "\\supseteq ",
+        '∥' => "\\parallel ",
+        '⊥' | '⟂' => "\\perp ",
+        '∝' => "\\propto ",
+        '∘' => "\\circ ",
+        '⊕' => "\\oplus ",
+        '⊗' => "\\otimes ",
+        '∑' => "\\sum ",
+        '∏' => "\\prod ",
+        '∫' => "\\int ",
+        '∂' => "\\partial ",
+        '∇' => "\\nabla ",
+        '∆' => "\\Delta ",
+        'ℓ' => "\\ell ",
+        'ħ' | 'ℏ' => "\\hbar ",
+        '≔' => "=",
+        _ => return None,
     };
     Some(found)
 }
@@ -102,32 +138,51 @@ pub(super) fn spelled(text: &str) -> String {
             out.push('}');
             continue;
         }
-        for (signs, plain, open) in [(SUPERSCRIPTS, RAISED, "^{"), (SUBSCRIPTS, LOWERED, "_{")] {
-            if let Some(first) = shifted(c, signs, plain) {
-                out.push_str(open);
-                out.push(first);
-                while let Some(next) = chars.peek().and_then(|next| shifted(*next, signs, plain)) {
-                    out.push(next);
-                    chars.next();
-                }
-                out.push('}');
+        let free = !out.ends_with(|c: char| c.is_alphanumeric() || ")}]".contains(c));
+        if let Some(raised) = run(c, &mut chars, SUPERSCRIPTS, RAISED) {
+            let digits = raised.bytes().all(|byte| byte.is_ascii_digit());
+            if digits && free && chars.next_if_eq(&'√').is_some() {
+                out.push_str(&format!("\\sqrt[{raised}]"));
+            } else if digits
+                && (free || out.ends_with(|c: char| c.is_ascii_digit()))
+                && chars.next_if_eq(&'⁄').is_some()
+            {
+                let below = chars.next().and_then(|c| run(c, &mut chars, SUBSCRIPTS, LOWERED));
+                out.push_str(&format!("\\frac{{{raised}}}{{{}}}", below.unwrap_or_default()));
+            } else {
+                out.push_str(&format!("^{{{raised}}}"));
             }
+            continue;
+        }
+        if let Some(lowered) = run(c, &mut chars, SUBSCRIPTS, LOWERED) {
+            out.push_str(&format!("_{{{lowered}}}"));
+            continue;
         }
         one(c, &mut out);
     }
     out
 }
 
+/// Returns the plain characters of a run of raised or lowered ones that begins with `first`.
+fn run(first: char, chars: &mut Peekable<Chars<'_>>, signs: &str, plain: &str) -> Option<String> {
+    let mut found = shifted(first, signs, plain)?.to_string();
+    while let Some(next) = chars.peek().and_then(|next| shifted(*next, signs, plain)) {
+        found.push(next);
+        chars.next();
+    }
+    Some(found)
+}
+
 /// Spells a character on its own.
 fn one(c: char, out: &mut String) {
-    if is_invisible(c) || SUPERSCRIPTS.contains(c) || SUBSCRIPTS.contains(c) {
+    if is_invisible(c) {
     } else if is_tie(c) {
         out.push('~');
     } else if let Some(spelling) = spelling(c) {
         out.push_str(spelling);
     } else if minus::is_sign(c) {
         out.push('-');
-    } else if let Some(name) = greek::name(c) {
+    } else if let Some(name) = greek::name(narrow(c)) {
         out.push('\\');
         out.push_str(name);
         out.push(' ');
@@ -153,6 +208,12 @@ mod tests {
             ("α+β", "\\alpha +\\beta "),
             ("５", "5"),
             ("90°", "90^\\circ "),
+            ("³√8", "\\sqrt[3]8"),
+            ("x³√8", "x^{3}\\sqrt 8"),
+            ("²⁄₃", "\\frac{2}{3}"),
+            ("1²⁄₃", "1\\frac{2}{3}"),
+            ("𝑥 + 𝜋", "x + \\pi "),
+            ("p∨¬q", "p\\lor \\neg q"),
             ("ascii", "ascii"),
         ] {
             assert_eq!(spelled(text), latex, "{text}");

@@ -15,6 +15,7 @@ pub(crate) fn narrow(c: char) -> char {
         '٫' => '.',
         '٬' => ',',
         c if !c.is_ascii() && digit(c).is_some() => digit(c).unwrap_or(c),
+        c if is_styled(c) => plain_letter(c).unwrap_or(c),
         // The range ends before the wave, which stands for a range of numbers.
         '！'..='｝' => char::from_u32(u32::from(c) - APART).unwrap_or(c),
         c => c,
@@ -30,9 +31,39 @@ fn digit(c: char) -> Option<char> {
     char::from_digit(ZEROS.iter().find_map(of)?, 10)
 }
 
-/// Replaces wide digits and colons with ASCII, because readers look for numbers by these.
+/// Returns true for a letter in a style of mathematics: bold, italic, script and so on.
+fn is_styled(c: char) -> bool {
+    matches!(c, '\u{1d400}'..='\u{1d7cb}' | 'ℎ' | 'ℯ' | 'ⅇ' | 'ⅈ')
+}
+
+/// Returns the plain Latin or Greek letter of a styled one.
+fn plain_letter(c: char) -> Option<char> {
+    const LATIN: u32 = 0x1d400;
+    const GREEK: u32 = 0x1d6a8;
+    let code = u32::from(c);
+    let small = |first: u32, at: u32| char::from_u32(first + at);
+    match c {
+        'ℎ' => Some('h'),
+        'ℯ' | 'ⅇ' => Some('e'),
+        'ⅈ' => Some('i'),
+        _ if code < GREEK => match (code - LATIN) % 52 {
+            at @ 0..=25 => small(u32::from('A'), at),
+            at => small(u32::from('a'), at - 26),
+        },
+        _ => match (code - GREEK) % 58 {
+            at @ 0..=24 => small(u32::from('Α'), at),
+            at @ 26..=50 => small(u32::from('α'), at - 26),
+            52 => Some('ε'),
+            55 => Some('φ'),
+            _ => None,
+        },
+    }
+}
+
+/// Replaces wide digits, colons and styled letters with plain ones, because readers look for numbers
+/// by these.
 pub(crate) fn narrow_numbers(text: &str) -> Cow<'_, str> {
-    let is_wide = |c: char| !c.is_ascii() && (c == '：' || digit(c).is_some());
+    let is_wide = |c: char| !c.is_ascii() && (c == '：' || digit(c).is_some() || is_styled(c));
     if text.is_ascii() {
         return Cow::Borrowed(text);
     }
@@ -56,5 +87,7 @@ mod tests {
     fn wide_signs_are_narrow_ones() {
         let text: String = "（Ａ）：５，b。３～５【】".chars().map(narrow).collect();
         assert_eq!(text, "(A):5,b.3～5[]");
+        let text: String = "𝑥𝐀𝜋𝛼𝟓ℎ".chars().map(narrow).collect();
+        assert_eq!(text, "xAπα5h");
     }
 }

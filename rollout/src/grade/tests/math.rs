@@ -68,6 +68,8 @@ fn math_compares_normal_forms_and_values() {
         ("Answer：５", "5"),
         ("\\boxed{5米}", "5"),
         ("The answer is ½.", "1/2"),
+        ("#### 18. Well done!", "18"),
+        ("The answer is 18 apples!", "18"),
         ("so it is 2½", "2.5"),
     ];
     for (text, label) in right {

@@ -137,6 +137,8 @@ impl<'a> Lexer<'a> {
                 self.skip(1);
                 Token::Command("ne".into())
             }
+            // Behind words it ends a sentence: `18. Well done!`.
+            '!' if matches!(self.out.last(), Some(Token::Text(_))) => return,
             '<' | '>' if self.rest.starts_with('=') => {
                 self.skip(1);
                 Token::Command(format!("{c}="))

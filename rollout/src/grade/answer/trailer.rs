@@ -1,0 +1,170 @@
+//! Removes what stands behind an answer and is none: citations, footnotes, sources, remarks about
+//! the text itself.
+
+/// Names of lines and brackets that speak of the text and not of the answer.
+const ABOUT: [&str; 19] = [
+    "source",
+    "sources",
+    "reference",
+    "references",
+    "citation",
+    "citations",
+    "confidence",
+    "confidence level",
+    "confidence score",
+    "time taken",
+    "time",
+    "word count",
+    "words",
+    "tokens",
+    "tokens used",
+    "difficulty",
+    "difficulty level",
+    "see also",
+    "page",
+];
+/// Words with which brackets refer to another place.
+const REFERRING: [&str; 12] = [
+    "source",
+    "sources",
+    "see",
+    "cf",
+    "ref",
+    "step",
+    "confidence",
+    "by",
+    "from",
+    "using",
+    "page",
+    "note",
+];
+/// Words behind those that name a place.
+const PLACES: [&str; 14] = [
+    "step", "steps", "part", "equation", "eq", "page", "table", "figure", "section", "line", "problem", "chapter",
+    "case", "theorem",
+];
+/// Most trailers that are removed.
+const MOST: usize = 16;
+/// Most bytes of a line or of brackets.
+const NEAR: usize = 160;
+
+/// Returns a text without citations, sources and remarks at its end.
+pub(in crate::grade) fn without_trailer(text: &str) -> &str {
+    let mut kept = text;
+    for _ in 0..MOST {
+        let end = kept.trim_end();
+        let Some(shorter) = without_line(end)
+            .or_else(|| without_citation(end))
+            .or_else(|| without_reference(end))
+        else {
+            return kept;
+        };
+        kept = shorter;
+    }
+    kept
+}
+
+/// Returns a text without the citation at its end: `18 [1]`, `18.【1】`, `18 [^1]`. Brackets around
+/// a number may be an answer too: then no number stands before them on their line.
+pub(in crate::grade) fn without_citation(text: &str) -> Option<&str> {
+    let forms = [("\\[", "\\]"), ("[^", "]"), ("[", "]"), ("【", "】")];
+    let (before, digits) = forms
+        .iter()
+        .find_map(|(open, close)| text.strip_suffix(*close)?.rsplit_once(*open))?;
+    let number = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let kept = before.trim_end();
+    let line = kept.rsplit('\n').next().unwrap_or(kept);
+    let letter = line.chars().filter(|c| c.is_alphanumeric()).count() == 1;
+    let said = letter || line.contains(|c: char| c.is_ascii_digit());
+    let below = before.ends_with('\n') && kept.ends_with(['.', '!', '*', ']']);
+    let apart = before.ends_with([' ', '.', ',', '*', '$', ')', ']']) || before.ends_with(|c: char| c.is_ascii_digit());
+    let joined = line.ends_with(['=', '+', '-', '*', '/', ':', ',', '(']) && !line.ends_with("**");
+    (number && !joined && (below || (said && apart))).then_some(kept)
+}
+
+/// Returns a text without brackets at its end that refer to another place: `(see step 2)`.
+fn without_reference(text: &str) -> Option<&str> {
+    let inside = text.trim_end_matches(['.', '*']).strip_suffix(')')?;
+    let (before, content) = inside.rsplit_once('(')?;
+    let content = content.to_ascii_lowercase();
+    let mut words = content
+        .split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty());
+    let (first, second) = (words.next()?, words.next().unwrap_or_default());
+    let named = content
+        .strip_prefix(first)
+        .is_some_and(|rest| rest.starts_with([':', '.', ' ']));
+    let own = ["source", "sources", "see", "cf", "ref", "confidence"].contains(&first);
+    let refers = REFERRING.contains(&first) && named && (own || PLACES.contains(&first) || PLACES.contains(&second));
+    let apart = before.is_empty() || before.ends_with([' ', '\n', '*', '.']);
+    (refers && apart && content.len() <= NEAR && !content.contains('=')).then(|| before.trim_end())
+}
+
+/// Returns a text without a last line that is a footnote or a remark: `[1] Smith 2004`,
+/// `Confidence: 95%`.
+fn without_line(text: &str) -> Option<&str> {
+    let (before, line) = text.rsplit_once('\n')?;
+    let line = line.trim_matches([' ', '*', '_', '#', '>', '-']);
+    let footnote = line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+        .is_some_and(|(number, note)| {
+            let number = number.trim_start_matches('^');
+            let digits = (1..=3).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+            digits && note.trim_start_matches(':').starts_with(' ') && note.contains(char::is_alphabetic)
+        });
+    let name = line.split([':', '：']).next().unwrap_or(line);
+    let remark = ABOUT.contains(&name.trim_matches(['*', '_', ' ']).to_lowercase().as_str());
+    // `Time: 5 hours` may be the answer: another number must stand above it.
+    let timed = !name.to_lowercase().starts_with("time") || name.contains(' ');
+    let above = before.contains(|c: char| c.is_ascii_alphanumeric());
+    (line.len() <= NEAR
+        && above
+        && (footnote || (remark && timed && line.len() > name.len() || is_heading(line, name))))
+    .then_some(before)
+}
+
+/// Returns true for a heading above footnotes: `References:`.
+fn is_heading(line: &str, name: &str) -> bool {
+    let name = name.trim_matches(['*', '_', ' ']).to_lowercase();
+    ["references", "sources", "citations"].contains(&name.as_str())
+        && line.trim_matches(['*', ':', ' ']).len() <= name.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_trailer;
+
+    #[test]
+    fn citations_and_remarks_are_no_part_of_an_answer() {
+        for text in [
+            "He has 18 apples.[1]",
+            "He has 18 apples. [1][2]",
+            "He has 18 apples.\n\n[1]",
+            "He has 18 apples. (source: 2)",
+            "He has 18 apples.\n\nSource: 2",
+            "He has 18 apples. [^1]\n\n[^1]: See page 4.",
+            "He has 18 apples.\n\nReferences:\n[1] Smith 2004",
+            "He has 18 apples. (see step 2)",
+            "He has 18 apples. (by equation 3)",
+            "He has 18 apples.\n\n**Confidence:** 95%",
+            "He has 18 apples.\n\n*Word count: 42*",
+        ] {
+            assert_eq!(without_trailer(text).trim_end(), "He has 18 apples.", "{text}");
+        }
+        for text in [
+            "[1]",
+            "The answer is [5]",
+            "The solution is:\n\n[1]",
+            "It is 2 + [3]",
+            "Time: 5 hours",
+            "So it takes\nTime: 5",
+            "The sum is 18 (from 1 to 5)",
+            "The answer is 18 (by far)",
+            "f(x) = 3\n[1, 2]",
+            "x (\u{118c3}see 2)",
+        ] {
+            assert_eq!(without_trailer(text), text, "{text}");
+        }
+    }
+}
