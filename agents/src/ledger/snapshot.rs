@@ -174,8 +174,8 @@ fn none_is_lost(trainers: &[AgentName], ledgers: &BTreeMap<AgentName, Inspector>
         let closed = ledger.groups()?.iter().filter(|row| row.winner.is_some()).count();
         ensure!(
             closed == 0,
-            "agent {lost}: its ledger is missing, and agent {name} has closed {closed} groups: copy it back, or rebuild it from \
-             the other ledgers with `dyad audit --repair {lost}`"
+            "agent {lost}: its ledger is missing or empty, and agent {name} has closed {closed} groups: take all agents' files from \
+             one copy of the run folder, or rebuild it from the other ledgers with `dyad audit --repair {lost}`"
         );
     }
     Ok(())

@@ -153,10 +153,10 @@ fn before_because(text: &str) -> Option<&str> {
     let gives_reason = |at: &usize, word: &str| word != " as " || lower[*at..].contains('=');
     let places = BECAUSE.iter().filter_map(|word| Some((lower.find(word)?, *word)));
     let (at, word) = places.filter(|(at, word)| gives_reason(at, word)).min()?;
-    let (before, reason) = (&lower[..at], &lower[at + word.len()..]);
+    let (before, behind) = (&lower[..at], &lower[at + word.len()..]);
     let valued =
         before.contains(|c: char| c.is_ascii_digit()) && !BECAUSE_OF.iter().any(|word| before.starts_with(word));
-    let goes_on = CONCLUDING.iter().any(|word| reason.contains(word)) || reason.contains("boxed");
+    let goes_on = CONCLUDING.iter().any(|word| behind.contains(word)) || behind.contains("boxed");
     (valued && !goes_on && is_outside(before)).then(|| text[..start + at].trim_end_matches([' ', ',', '(', '，']))
 }
 

@@ -91,7 +91,10 @@ impl Answer {
     /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str, side: Side) -> Self {
         if text.len() > LONGEST {
-            return digits::long(text).map_or_else(|| Self::Words(plain_words(text)), digits::answer);
+            let Some(digits) = digits::long(text) else {
+                return Self::Words(plain_words(text));
+            };
+            return digits::value(&digits).map_or(Self::Words(digits), |value| Self::Value(value, false));
         }
         if let Some(plain) = system::unescaped(text) {
             return Self::parse(&plain, side);

@@ -1,7 +1,7 @@
 //! Numbers in digits that are longer than any other answer may be.
 
-use super::answer::Answer;
 use super::budget::LONGEST;
+use super::expr::Expr;
 use super::numerals::decimal;
 use crate::grade::normal::minus;
 
@@ -36,15 +36,14 @@ pub(super) fn long(text: &str) -> Option<String> {
     Some(format!("{sign}{whole}{point}{decimals}"))
 }
 
-/// Reads the digits of a long number.
-pub(super) fn answer(digits: String) -> Answer {
-    let unsigned = digits.strip_prefix('-').unwrap_or(&digits);
-    let number = Some(unsigned).filter(|digits| digits.len() <= MOST).and_then(decimal);
-    match number {
-        Some(number) if unsigned.len() < digits.len() => {
-            Answer::Value(super::expr::Expr::Negative(Box::new(number)), false)
-        }
-        Some(number) => Answer::Value(number, false),
-        None => Answer::Words(digits),
-    }
+/// Returns the value of a long number's digits, unless they are too many.
+pub(super) fn value(digits: &str) -> Option<Expr> {
+    let unsigned = digits.strip_prefix('-').unwrap_or(digits);
+    let number = Some(unsigned).filter(|digits| digits.len() <= MOST).and_then(decimal)?;
+    let is_negative = unsigned.len() < digits.len();
+    Some(if is_negative {
+        Expr::Negative(Box::new(number))
+    } else {
+        number
+    })
 }
