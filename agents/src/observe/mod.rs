@@ -121,7 +121,7 @@ impl Metering {
         };
         let observer = Observer::new(folder.run());
         if let Some(series) = observer.series() {
-            series.process.describe(folder);
+            series.process.describe(folder, component);
         }
         let served = server::serve(plan, observer.clone(), folder, component)?;
         Ok(Self {
