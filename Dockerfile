@@ -1,6 +1,6 @@
 # The image of every dyad process.
 #
-#   docker build -t dyad:cpu .
+#   docker build -t dyad:cpu --build-arg COMMIT=$(git rev-parse HEAD) .
 #   docker build -t dyad:cuda --build-arg VARIANT=cuda .       with the CUDA libraries (about 5 GB)
 
 # --- built from source ---
@@ -17,6 +17,9 @@ COPY trainer/libtorch trainer/libtorch
 COPY trainer/src/shim/guarded.hpp trainer/src/shim/nccl.cpp trainer/src/shim/graph.cpp trainer/src/shim/flash.cpp trainer/src/shim/
 RUN if [ "$VARIANT" = cuda ]; then trainer/libtorch/setup.py --gpu; else trainer/libtorch/setup.py; fi
 COPY . .
+# The commit that `dyad_build_info` shows: the sources come without git.
+ARG COMMIT=
+ENV DYAD_COMMIT=$COMMIT
 RUN cargo build --release --locked --package agents --bins \
     && mkdir -p /out/bin /out/lib/dyad /out/gpu \
     && cp target/release/dyad target/release/dyad-full /out/bin/ \

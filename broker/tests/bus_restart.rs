@@ -107,6 +107,7 @@ async fn a_killed_broker_loses_nothing_that_was_confirmed() {
     let (seen, again) = receiving.await.unwrap();
     println!("{} messages through one SIGKILL, {again} came twice", seen.len());
     assert_eq!(seen, (0..MESSAGES).map(|id| id.to_string()).collect());
+    assert!(publisher.reconnects() >= 1 && consumer.reconnects() >= 1);
 
     // The listener is back: a beat reaches it sooner or later (transient messages may be dropped).
     let beat = within("a beat after the restart", async {

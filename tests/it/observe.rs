@@ -22,10 +22,11 @@ const SCRAPER: &str = "fedcba9876543210fedcba9876543210";
 const STEPS: usize = 20;
 
 /// Series that a healthy game of signals cannot have, each with the reason.
-const WITHOUT_VALUE: [(&str, &str); 4] = [
+const WITHOUT_VALUE: [(&str, &str); 5] = [
     ("dyad_http_requests_total", "no client asks an agent"),
     ("dyad_grader_seconds", "the game has no program and no judge"),
     ("dyad_tool_call_seconds", "the game has no tool"),
+    ("dyad_weight_transfer_bytes_total", "engines run in their agents' processes"),
     ("outcome=\"retried\"", "no generation fails"),
 ];
 

@@ -13,6 +13,8 @@ use broker::topology::Speaker;
 use super::Agent;
 use crate::base::log_scope;
 use crate::engine::EngineClient;
+use crate::observe::series::AllSeries;
+use crate::observe::series::standing::{AgentStanding, EngineState, OwnEngine};
 
 /// The time after which a heartbeat is sent without a change.
 const WITHOUT_CHANGE: Duration = Duration::from_millis(400);
@@ -23,15 +25,22 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     let (mut changed, mut status, mut version) =
         (agent.changed.subscribe(), agent.status.subscribe(), engine.versions());
-    let standing = agent.observer.series().map(|series| {
-        let standing = series.standing.of_agent(agent.name.as_str());
-        (standing, engine.presence())
-    });
+    let series = agent.observer.series();
+    let mut standing = series.map(|series| (standing(&agent, series), engine.presence()));
     log_scope::spawn(async move {
         for seq in 0.. {
             let shown = |beat: &Heartbeat| {
-                if let Some((standing, presence)) = &standing {
-                    standing.set(beat, *presence.borrow());
+                if let Some((standing, presence)) = &mut standing {
+                    let own = engine.progress().map(|own| OwnEngine {
+                        marks: own.marks,
+                        cache_usage: own.cache_usage,
+                        steps: own.steps,
+                    });
+                    let state = EngineState {
+                        is_up: *presence.borrow(),
+                        own,
+                    };
+                    standing.set(beat, state);
                 }
             };
             if let Err(error) = beat(&agent, engine.as_ref(), seq, shown).await {
@@ -53,8 +62,26 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     });
 }
 
+/// Returns the series of the agent's heartbeat.
+fn standing(agent: &Agent, series: &AllSeries) -> AgentStanding {
+    let name = agent.name.as_str();
+    let roles = agent
+        .config
+        .workflow
+        .roles
+        .iter()
+        .filter(|(_, plays)| **plays == agent.name);
+    let answered = series.engine.answered(name, roles.map(|(role, _)| role.as_str()));
+    series.standing.of_agent(name, answered)
+}
+
 /// Sends one heartbeat, after `shown` has seen it.
-async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64, shown: impl Fn(&Heartbeat)) -> anyhow::Result<()> {
+async fn beat(
+    agent: &Agent,
+    engine: &dyn EngineClient,
+    seq: u64,
+    shown: impl FnOnce(&Heartbeat),
+) -> anyhow::Result<()> {
     // The order matters: read the counts, then the step, then the engine's version. A batch raises
     // the step before its verdicts free capacity, and the engine gets the weights later. So a
     // heartbeat that shows the freed capacity shows the raised step too.

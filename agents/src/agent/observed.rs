@@ -133,6 +133,7 @@ mod tests {
     use crate::agent::training::step_times::METRICS;
     use crate::observe::Observer;
     use crate::observe::series::engine::GeneratedTokens;
+    use crate::observe::series::standing::{EngineState, OwnEngine};
     use crate::testing;
 
     const MOST: usize = 400;
@@ -212,7 +213,16 @@ mod tests {
         .show(all);
         let agent = AgentName::new("a").unwrap();
         let beat: Heartbeat = testing::heartbeat(&agent);
-        all.standing.of_agent("a").set(&beat, true);
+        let engine = EngineState {
+            is_up: true,
+            own: Some(OwnEngine {
+                marks: 7,
+                cache_usage: 0.25,
+                ..OwnEngine::default()
+            }),
+        };
+        let answered = all.engine.answered("a", ROLES.into_iter());
+        all.standing.of_agent("a", answered).set(&beat, engine);
         all.standing.ledger_commits("a").observe(0.1);
         let mut engine = all.engine.of_agent("a");
         for role in ROLES {
@@ -228,7 +238,7 @@ mod tests {
                 Some(EngineTimes::default()),
             );
             all.play.turns.of(["a", role, "committed", ""]).inc();
-            all.play.turn_seconds.of(["a", role]).observe(0.1);
+            all.play.turn_seconds.of(["a", role]).tally().observe(0.1);
         }
         engine.flush();
         for route in ["/v1/completions", "/v1/chat/completions"] {
@@ -262,6 +272,9 @@ mod tests {
             "dyad_reward_part_mean{run=\"r\",agent=\"a\",role=\"solver\",part=\"form\"} 0.5",
             "dyad_train_step_seconds_sum{run=\"r\",agent=\"a\",part=\"publish\"} 0.2",
             "dyad_engine_generation_tokens_total{run=\"r\",agent=\"a\",role=\"writer\"} 2",
+            "dyad_engine_cache_usage_ratio{run=\"r\",agent=\"a\"} 0.25",
+            "dyad_engine_batch_rows_count{run=\"r\",agent=\"a\"} 0",
+            "dyad_engine_idle_seconds{run=\"r\",agent=\"a\"} 0",
             "dyad_alarm{run=\"r\",agent=\"a\",alarm=\"entropy\"} 0",
         ] {
             assert!(page.contains(line), "{line}:\n{page}");

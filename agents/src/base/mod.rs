@@ -1,5 +1,6 @@
 //! Basics for every layer: failures with their exit codes, retries, secrets, signals, locks, ids.
 
+pub(crate) mod build_info;
 pub mod fault;
 pub mod ids;
 pub mod locking;

@@ -101,6 +101,15 @@ pub(crate) async fn blocking<T: Serialize>(work: impl FnOnce() -> Result<T, ApiE
         .map(response)
 }
 
+/// Answers with the CSV that blocking work makes.
+pub(crate) async fn blocking_csv(work: impl FnOnce() -> Result<String, ApiError> + Send + 'static) -> Answer {
+    let made = log_scope::spawn_blocking(move || within(work()?.into_bytes())).await;
+    let body = made.map_err(|_| ApiError::new(500, "the answer was not finished"))??;
+    Ok(HttpResponse::Ok()
+        .content_type("text/csv; charset=utf-8; header=present")
+        .body(body))
+}
+
 /// Finishes work that a client which disconnects must not interrupt: it holds connections to a
 /// broker, or takes letters off a queue for a moment.
 pub(crate) async fn whole<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, ApiError> {
@@ -109,7 +118,10 @@ pub(crate) async fn whole<T: Send + 'static>(work: impl Future<Output = T> + Sen
 }
 
 fn body(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
-    let body = serde_json::to_vec(value).map_err(|error| ApiError::new(500, error.to_string()))?;
+    within(serde_json::to_vec(value).map_err(|error| ApiError::new(500, error.to_string()))?)
+}
+
+fn within(body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
     if body.len() > LARGEST {
         let message = format!(
             "the answer has {} bytes, of at most {LARGEST}: ask for less",

@@ -8,11 +8,11 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::answer::Failed;
-use super::api::runs::Card;
+use super::api::runs::{self, Card};
 use super::api::{compare, conversations, evaluations, facts, logs, series};
 use super::changes;
 use super::letter_page::{Letters, LettersQuery};
-use super::shapes::{AllRuns, AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, SeriesQuery, StreamQuery};
+use super::shapes::{AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, SeriesQuery, StreamQuery};
 
 /// Answers with the OpenAPI document.
 pub(crate) async fn answer() -> HttpResponse {
@@ -62,6 +62,10 @@ impl Operations {
         } else {
             "application/json"
         };
+        let mut content = json!({kind: {"schema": answer}});
+        if path.ends_with("/series") {
+            content["text/csv"] = json!({"schema": {"type": "string"}});
+        }
         let in_path = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
         query.extend(in_path.map(
             |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "minLength": 1}}),
@@ -70,7 +74,7 @@ impl Operations {
             "summary": about,
             "parameters": query,
             "responses": {
-                "200": {"description": about, "content": {kind: {"schema": answer}}},
+                "200": {"description": about, "content": content},
                 "default": {
                     "description": "The request was refused.",
                     "content": {"application/json": {"schema": failed}},
@@ -128,15 +132,15 @@ fn document() -> Value {
         types: settings.into_generator(),
         paths: Map::new(),
     };
-    all.get::<Nothing, AllRuns>("/api/runs", "All runs, the newest first");
+    all.get::<runs::Query, runs::Table>("/api/runs", "Runs, the newest first");
     all.get::<CompareQuery, compare::Compared>("/api/compare", "Two runs: configurations and last evaluations");
     all.get::<Nothing, Card>("/api/runs/{run}", "One run of the list");
     let run = |path: &str| format!("/api/runs/{{run}}/{path}");
     all.get::<Nothing, facts::Facts>(&run("facts"), "What does not change while a run is live, and its state");
     all.get::<Nothing, Map<String, Value>>(&run("status"), "What `dyad status --json` prints");
-    all.get::<SeriesQuery, series::Curves>(&run("series"), "Figures by name, thinned");
+    all.get::<SeriesQuery, series::Curves>(&run("series"), "Figures by name, thinned, as JSON or CSV");
     all.get::<Nothing, series::Names>(&run("series/names"), "The names of all figures");
-    all.get::<conversations::Query, conversations::Page>(&run("conversations"), "Conversations, the newest first");
+    all.get::<conversations::Query, conversations::Page>(&run("conversations"), "Conversations, a page at a time");
     let member = |path: &str| run(&format!("conversations/{{group}}/{{member}}{path}"));
     all.get::<Nothing, conversations::Whole>(&member(""), "One conversation and its verdicts");
     all.get::<Nothing, conversations::Tokens>(&member("/tokens"), "Its recorded tokens");
@@ -212,5 +216,7 @@ mod tests {
         let query = &document["paths"]["/api/runs/{run}/series"]["get"]["parameters"];
         assert_eq!(query[0]["name"], "name");
         assert_eq!(query[0]["required"], true);
+        let answers = &document["paths"]["/api/runs/{run}/series"]["get"]["responses"]["200"]["content"];
+        assert!(answers["text/csv"].is_object() && answers["application/json"].is_object());
     }
 }

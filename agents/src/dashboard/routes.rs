@@ -4,14 +4,14 @@ use actix_web::web::{self, Data, Path, Query, QueryConfig, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
-use super::answer::{Answer, ApiError, blocking, json, whole};
-use super::api::{compare, conversations, evaluations, facts, logs, series};
+use super::answer::{Answer, ApiError, blocking, blocking_csv, json, whole};
+use super::api::{compare, conversations, evaluations, facts, logs, runs, series};
 use super::guard::is_change;
 use super::letter_page::LettersQuery;
 use super::redact::redacted;
 use super::runs::now_ms;
 use super::server::Server;
-use super::shapes::{AllRuns, AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, SeriesQuery, StreamQuery};
+use super::shapes::{AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, Format, SeriesQuery, StreamQuery};
 use super::stream::Topics;
 use super::{assets, changes, openapi, ready, stream, watch};
 use crate::report::audit;
@@ -66,12 +66,8 @@ async fn asset(request: HttpRequest) -> HttpResponse {
     assets::answer(request.path())
 }
 
-async fn all_runs(server: Data<Server>) -> Answer {
-    blocking(move || {
-        let runs = server.cards.read(&server.runs)?;
-        Ok(AllRuns { runs })
-    })
-    .await
+async fn all_runs(server: Data<Server>, query: Query<runs::Query>) -> Answer {
+    blocking(move || server.cards.read(&server.runs, &query)).await
 }
 
 async fn run_card(server: Data<Server>, run: Path<String>) -> Answer {
@@ -102,12 +98,16 @@ async fn status(server: Data<Server>, run: Path<String>) -> Answer {
 
 async fn curves(server: Data<Server>, run: Path<String>, wanted: Query<SeriesQuery>) -> Answer {
     let folder = server.runs.find(&run)?;
-    blocking(move || {
+    let format = wanted.format;
+    let select = move || -> Result<series::Curves, ApiError> {
         let points = wanted.points.unwrap_or(500);
         let select = |figures: &_| series::select(figures, &wanted.name, points);
         Ok(server.figures.with(&folder, select)?)
-    })
-    .await
+    };
+    match format {
+        Some(Format::Csv) => blocking_csv(move || Ok(select()?.csv())).await,
+        Some(Format::Json) | None => blocking(select).await,
+    }
 }
 
 async fn names(server: Data<Server>, run: Path<String>) -> Answer {

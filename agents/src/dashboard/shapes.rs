@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::api::runs::Card;
 use crate::report::audit::RunAudit;
 
 /// The query of `series`.
@@ -13,6 +12,15 @@ pub(super) struct SeriesQuery {
     pub(super) name: String,
     #[schemars(range(max = 1_000_000))]
     pub(super) points: Option<usize>,
+    pub(super) format: Option<Format>,
+}
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Format {
+    Json,
+    Csv,
 }
 
 /// The two runs of a comparison.
@@ -33,11 +41,6 @@ pub(super) struct EvaluationsQuery {
 pub(super) struct StreamQuery {
     /// A list of `turns`, `beats`, `ended`, `metrics` and `logs:PROCESS`.
     pub(super) topics: String,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub(super) struct AllRuns {
-    pub(super) runs: Vec<Card>,
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -29,7 +29,7 @@ use broker::protocol::failure::Failure;
 use broker::protocol::turn::{EngineTimes, Finish, LogProbs, Sampling, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use trainer::engine::PromptScores;
+use trainer::engine::{PromptScores, StepCounts};
 
 /// One generation to make.
 #[derive(Debug, Clone)]
@@ -141,6 +141,17 @@ pub struct VisitUpdate {
     pub end: Option<Result<Finish, EngineFailure>>,
 }
 
+/// The progress of an engine in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct EngineProgress {
+    /// The number of marks that its threads have made: it grows with each step.
+    pub marks: u64,
+    /// The share of its cache that holds keys and values, from 0 to 1.
+    pub cache_usage: f64,
+    /// Its decode steps.
+    pub steps: StepCounts,
+}
+
 /// A place that generates.
 pub trait EngineClient: Send + Sync {
     /// Takes jobs. Answers arrive on `done` in any order. With `wave`, the jobs are computed as one
@@ -159,6 +170,10 @@ pub trait EngineClient: Send + Sync {
     /// Most engines are always present.
     fn presence(&self) -> watch::Receiver<bool> {
         watch::channel(true).1
+    }
+    /// Returns its progress if it runs in this process.
+    fn progress(&self) -> Option<EngineProgress> {
+        None
     }
     /// Returns true if it computes the log-probs of prompts.
     fn scores_prompts(&self) -> bool {

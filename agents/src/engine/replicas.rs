@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::process::crash_loop;
-use super::{EngineClient, Finished, GenerationJob, Visit, WeightRefusal};
+use super::{EngineClient, EngineProgress, Finished, GenerationJob, Visit, WeightRefusal};
 use crate::base::log_scope;
 
 type Done = UnboundedSender<Vec<Finished>>;
@@ -274,6 +274,16 @@ impl EngineClient for Replicas {
         if let Some(engine) = engine.and_then(|id| self.engines.get(id)) {
             engine.leave(request);
         }
+    }
+
+    /// Returns the steps of all engines, and the fullest cache.
+    fn progress(&self) -> Option<EngineProgress> {
+        let known = self.engines.iter().filter_map(|engine| engine.progress());
+        known.reduce(|all, one| EngineProgress {
+            marks: all.marks.saturating_add(one.marks),
+            cache_usage: all.cache_usage.max(one.cache_usage),
+            steps: all.steps.and(one.steps),
+        })
     }
 
     fn scores_prompts(&self) -> bool {

@@ -155,6 +155,10 @@ impl Bus for ObservedBus {
         self.bus.health()
     }
 
+    fn reconnects(&self) -> u64 {
+        self.bus.reconnects()
+    }
+
     async fn close(&self) {
         self.bus.close().await;
     }
@@ -208,6 +212,7 @@ mod tests {
             "dyad_bus_messages_total{run=\"counted\",plane=\"results\",direction=\"sent\",outcome=\"unroutable\"} 1",
             "dyad_bus_publish_seconds_count{run=\"counted\",plane=\"tasks\"} 1",
             "dyad_bus_blocked{run=\"counted\"} 0",
+            "dyad_bus_reconnects_total{run=\"counted\"} 0",
         ] {
             assert!(page.contains(line), "{line}:\n{page}");
         }

@@ -5,6 +5,7 @@
 //! the list `observe/series.txt`. [`bus`] counts messages, [`process`] reads the operating system.
 //! [`server`] answers requests and [`targets`] says where, in the run folder.
 
+pub(crate) mod batched;
 pub(crate) mod bus;
 mod plan;
 mod process;
@@ -25,7 +26,7 @@ pub(crate) use plan::token as metrics_token;
 pub use plan::{MetricsPlan, one_port_for_many};
 use series::AllSeries;
 pub use server::ServedMetrics;
-use table::SeriesTable;
+use table::{SeriesTable, set_total};
 
 /// The content type of the text format that every Prometheus reads.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -95,6 +96,7 @@ impl Observer {
         if let Some(bus) = observed.bus.get() {
             let is_blocked = matches!(bus.health(), BusHealth::Blocked(_));
             observed.series.bus.blocked.of([]).set(f64::from(u8::from(is_blocked)));
+            set_total(&observed.series.bus.reconnects.of([]), bus.reconnects() as f64);
         }
         observed.table.page()
     }
@@ -121,7 +123,7 @@ impl Metering {
         };
         let observer = Observer::new(folder.run());
         if let Some(series) = observer.series() {
-            series.process.describe(folder);
+            series.process.describe(folder, component);
         }
         let served = server::serve(plan, observer.clone(), folder, component)?;
         Ok(Self {

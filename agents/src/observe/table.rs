@@ -13,6 +13,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::batched::BatchedHistogram;
+
 /// Bounds for the time of a turn, a generation or a request, in seconds.
 pub(crate) const TURN_SECONDS: &[f64] = &[0.05, 0.2, 1.0, 5.0, 20.0, 60.0];
 /// Bounds for a call of the broker, the store or a disk, in seconds.
@@ -52,6 +54,12 @@ impl MetricConstructor<Level> for Blank {
 impl MetricConstructor<Histogram> for Blank {
     fn new_metric(&self) -> Histogram {
         Histogram::new(self.0.iter().copied())
+    }
+}
+
+impl MetricConstructor<BatchedHistogram> for Blank {
+    fn new_metric(&self) -> BatchedHistogram {
+        BatchedHistogram::new(self.0)
     }
 }
 
@@ -144,6 +152,17 @@ impl SeriesTable {
         bounds: &'static [f64],
         meaning: &'static str,
     ) -> Labelled<Histogram, N> {
+        self.register(name, labels, bounds, meaning)
+    }
+
+    /// Registers a histogram that shows many values at once.
+    pub(crate) fn batched<const N: usize>(
+        &mut self,
+        name: &'static str,
+        labels: [&'static str; N],
+        bounds: &'static [f64],
+        meaning: &'static str,
+    ) -> Labelled<BatchedHistogram, N> {
         self.register(name, labels, bounds, meaning)
     }
 

@@ -53,13 +53,13 @@ fn head(facts: &PageFacts) -> String {
         .iter()
         .map(|(role, agent)| format!("{role} is {agent}"))
         .collect();
-    let commit = if info.git.is_empty() {
-        String::new()
-    } else {
-        format!(" · commit {}", escape(&info.git.chars().take(20).collect::<String>()))
+    let at = |words: &str, commit: &str| match commit {
+        "" => String::new(),
+        commit => format!("{words} {}", escape(&commit.chars().take(20).collect::<String>())),
     };
+    let commits = at(" of commit", &info.commit) + &at(" · working tree at", &info.git);
     format!(
-        "<header><h1>{}</h1><p>{} · {} · {} mode · seed {} · dyad {}{commit}</p></header>\n",
+        "<header><h1>{}</h1><p>{} · {} · {} mode · seed {} · dyad {}{commits}</p></header>\n",
         escape(&info.run),
         escape(&config.workflow.kind),
         escape(&roles.join(", ")),

@@ -36,6 +36,7 @@ use broker::ids::RunId;
 use configs::{ConfigError, RunConfig};
 use trainer::checkpoint::CheckpointStore;
 
+use crate::base::build_info;
 use run_info::{git_commit, new_run_id, read_info};
 
 pub use connection::Connection;
@@ -107,7 +108,8 @@ impl RunFolder {
             run: folder.run.to_string(),
             name: config.run.name.clone(),
             seed: config.run.seed,
-            version: env!("CARGO_PKG_VERSION").into(),
+            version: build_info::VERSION.into(),
+            commit: build_info::COMMIT.into(),
             git: git_commit(),
             source: source.map(Path::to_owned),
             created_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),

@@ -18,8 +18,11 @@ pub struct RunInfo {
     pub seed: u64,
     /// dyad's release.
     pub version: String,
-    /// Commit of the working tree it was started in, with `+changes` if it differed; empty outside
-    /// of a working tree.
+    /// dyad's commit, with `+changes` if its sources differed from it; empty if it is unknown.
+    #[serde(default)]
+    pub commit: String,
+    /// Commit of the working tree that it was started in, with `+changes` if it differed; empty
+    /// outside of a working tree. It is the commit of the user's experiment, not dyad's.
     #[serde(default)]
     pub git: String,
     /// The configuration file it was started with.

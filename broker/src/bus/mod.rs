@@ -177,6 +177,10 @@ pub trait Bus: Send + Sync {
         Ok(())
     }
     fn health(&self) -> BusHealth;
+    /// Returns how often a lost connection was made again.
+    fn reconnects(&self) -> u64 {
+        0
+    }
     /// Ends all consumers and connections. Unconfirmed and unacknowledged messages stay so.
     async fn close(&self);
 }

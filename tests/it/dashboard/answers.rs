@@ -39,6 +39,12 @@ fn finished_run_is_shown_as_its_commands_print_it() {
         assert!(time("asked") + engine <= time("committed"), "{turn}");
         before = time("committed");
     }
+    let by_verdict = |verdict: &str| {
+        let found = api(&format!("conversations?limit=200&kind=train&verdict={verdict}"));
+        found["conversations"].as_array().unwrap().len()
+    };
+    let of_training = listed.iter().filter(|one| one["eval"] == false).count();
+    assert_eq!((by_verdict("trained"), by_verdict("discarded")), (of_training, 0));
     let verdicts = shown["custody"]["agents"]["a"]["verdicts"].as_array().unwrap();
     assert_eq!(verdicts.len(), 8, "one for each member: {verdicts:?}");
     assert!(
@@ -63,6 +69,18 @@ fn finished_run_is_shown_as_its_commands_print_it() {
         assert_eq!(one["mean"].as_array().unwrap().iter().collect::<Vec<_>>(), values);
     }
     assert_eq!(curve.as_array().unwrap().len(), 2);
+    let csv = pages.get(&format!("/api/runs/{run}/series?name=train:reward/mean&format=csv"));
+    assert_eq!(csv.status, 200, "{}", csv.body);
+    let mut rows = csv.body.lines();
+    assert_eq!(rows.next(), Some("kind,of,name,step,seconds,mean,min,max"));
+    let means: Vec<f64> = rows
+        .map(|row| row.split(',').nth(5).unwrap().parse().unwrap())
+        .collect();
+    let curves = curve.as_array().unwrap().iter();
+    let shown: Vec<f64> = curves
+        .flat_map(|one| one["mean"].as_array().unwrap().iter().filter_map(Value::as_f64))
+        .collect();
+    assert_eq!(means, shown);
     assert!(api("series/names")["names"].as_array().unwrap().len() > 20);
 
     let evaluations = api("evaluations");
@@ -83,7 +101,8 @@ fn finished_run_is_shown_as_its_commands_print_it() {
     }
     assert!(api("config")["toml"].as_str().unwrap().contains("group_size = 8"));
     assert_eq!(api("letters")["letters"], serde_json::json!([]), "as saved at its end");
-    let runs = pages.json("/api/runs");
+    let runs = pages.json("/api/runs?limit=1");
+    assert!(runs["next"].is_null(), "{runs}");
     assert_eq!(runs["runs"][0]["run"], run.as_str());
     assert_eq!(runs["runs"][0]["step"], 4);
     assert_eq!(pages.json(&format!("/api/runs/{run}")), runs["runs"][0]);

@@ -15,7 +15,7 @@ use crate::program;
 
 /// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
 /// the canary.
-fn hostile(canary: &TcpListener) -> Vec<String> {
+pub(super) fn hostile(canary: &TcpListener) -> Vec<String> {
     let harm = "document.title='owned'";
     let url = format!("http://{}/", canary.local_addr().unwrap());
     let elements = [
@@ -174,7 +174,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
 }
 
 /// Asserts that a page made nothing of foreign text.
-fn is_harmless(path: &str, page: &str) {
+pub(super) fn is_harmless(path: &str, page: &str) {
     let body = page.split("<body>").nth(1).unwrap_or_default();
     assert!(!page.contains("<title>owned"), "{path}: a script ran");
     for made in ["<img", "<script>", "<iframe", "onload=\"", "\u{202e}", "\u{1b}"] {

@@ -5,6 +5,7 @@ mod answers;
 mod browser;
 mod changes;
 mod chromium;
+mod hostile;
 mod memory;
 mod openapi;
 mod streams;

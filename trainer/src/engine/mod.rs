@@ -40,6 +40,7 @@ mod swap;
 #[cfg(test)]
 mod tests;
 mod times;
+mod usage;
 mod visit;
 mod wave;
 
@@ -53,6 +54,7 @@ pub use cache::CacheLimit;
 pub use prompt_scores::PromptScores;
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule, UnderWay};
 pub use times::Times;
+pub use usage::{EngineUsage, ROW_BOUNDS, StepCounts};
 pub use visit::Aside;
 
 use crate::model::{Decoder, KvCache, ModelShape, Parts, Shared, StepGraphs, Weights};
@@ -129,6 +131,7 @@ pub struct Engine {
     known: HashMap<RequestId, Instant>,
     done: Vec<Finished>,
     pulse: Pulse,
+    usage: EngineUsage,
 }
 
 impl Engine {
@@ -196,6 +199,7 @@ impl Engine {
             known: HashMap::new(),
             done: Vec::new(),
             pulse: Pulse::default(),
+            usage: EngineUsage::default(),
         })
     }
 
@@ -273,6 +277,7 @@ impl Engine {
         if let Some(index) = self.rows.iter().position(|row| row.request.id == id) {
             let _guard = tch::no_grad_guard();
             self.remove(index)?;
+            self.show_cache();
         }
         Ok(true)
     }
@@ -291,6 +296,7 @@ impl Engine {
         self.graphs.clear();
         let ids = self.known.drain().map(|(id, _)| id).collect();
         self.cache.wipe()?;
+        self.show_cache();
         Ok(ids)
     }
 
@@ -334,6 +340,7 @@ impl Engine {
         if self.rows.is_empty() {
             return Ok(());
         }
+        self.usage.count_step(self.rows.len());
         self.make_room(self.rows.len())?;
         self.lay_out()?;
         let lengths: Vec<i64> = self.rows.iter().map(|row| row.cached() as i64).collect();
@@ -364,6 +371,7 @@ impl Engine {
             self.done.push(row.finish(finish));
         }
         self.done[before..].reverse();
+        self.show_cache();
         Ok(())
     }
 

@@ -152,9 +152,11 @@ impl Training {
         let packing = if packs { ": prepacking weights" } else { "" };
         self.enter(format!("starting the engine{packing}"));
         if self.settings.engine.kind == EngineKind::Dyad {
+            let series = self.agent.observer.series();
             let work = client::Work {
                 frozen: !self.settings.train.enabled,
                 waves: self.agent.config.run.mode == configs::Mode::Sync,
+                sent: series.map(|series| series.training.sent_weights(self.agent.name.as_str())),
             };
             let (engine, sink) = client::start(&self.agent.name, &self.agent.run, prepared, work)?;
             return Ok((engine, vec![sink]));

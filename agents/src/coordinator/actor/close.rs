@@ -77,7 +77,8 @@ impl Coordinator {
             let written = transcripts::of_group(&self.specs, group, open, &members, step, Some(assembled));
             written.iter().for_each(|one| self.figures.write_transcript(one));
             traced::send_group(&self.env.traces, &self.specs, group, open, &members, Some(assembled));
-            self.figures.add_conversations(&members, self.specs.rules(), step);
+            let took = |number| open.times.conversation(number);
+            self.figures.add_conversations(&members, self.specs.rules(), step, took);
         }
         let summary = &decided.assembled().summary;
         self.figures.count_group(summary, own);

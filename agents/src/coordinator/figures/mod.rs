@@ -182,9 +182,15 @@ impl Figures {
     }
 
     /// Adds a group's conversations to their statistics, and writes a line once a batch is
-    /// complete.
-    pub(crate) fn add_conversations(&mut self, members: &[MemberEnd], rules: &Rules, step: u64) {
-        self.observed.members(members);
+    /// complete. `took` returns the time of a conversation by its number.
+    pub(crate) fn add_conversations(
+        &mut self,
+        members: &[MemberEnd],
+        rules: &Rules,
+        step: u64,
+        took: impl Fn(usize) -> Option<Duration>,
+    ) {
+        self.observed.members(members, took);
         let is_cut = |key: &_, made: &_| rules.is_cut(key, made);
         self.conversations.add(members, |seat| rules.reward(seat), is_cut);
         if let Some(line) = self.conversations.line(step) {

@@ -7,10 +7,10 @@ use broker::RoleName;
 use broker::protocol::control::RunPhase;
 use broker::protocol::failure::FailureCode;
 use configs::RunConfig;
-use prometheus_client::metrics::histogram::Histogram;
 use rollout::group::{GroupSummary, MemberEnd};
 
 use crate::observe::Observer;
+use crate::observe::batched::Tally;
 use crate::observe::series::play::PlaySeries;
 use crate::observe::series::standing::PhaseLevels;
 use crate::observe::table::{Level, Total, set_total};
@@ -26,7 +26,9 @@ struct Observing {
     groups_open: Level,
     stale: Total,
     played: Total,
-    lengths: Histogram,
+    lengths: Tally,
+    /// Seconds of conversations.
+    times: Tally,
     ends: [(GroupEnd, Total); 4],
     admitted: [Total; 2],
     /// The agent of each role, for labels.
@@ -39,7 +41,7 @@ struct Observing {
 struct CommittedTurns {
     turns: u64,
     shown: Total,
-    seconds: Histogram,
+    seconds: Tally,
 }
 
 /// The end of a group, as a label.
@@ -82,7 +84,8 @@ impl ObservedPlay {
                 groups_open: play.groups_open.of([]),
                 stale: play.stale.of([]),
                 played: play.conversations.of(["played", ""]),
-                lengths: play.conversation_turns.of([]),
+                lengths: play.conversation_turns.of([]).tally(),
+                times: play.conversation_seconds.of([]).tally(),
                 ends: GroupEnd::ALL.map(|end| (end, play.groups.of([end.as_str()]))),
                 admitted: [true, false].map(|own| play.tasks.of([source(own), "admitted"])),
                 agents: roles.map(|(role, agent)| (role.clone(), agent.to_string())).collect(),
@@ -97,14 +100,17 @@ impl ObservedPlay {
         observed.observer.series().map(|series| &series.play)
     }
 
-    /// Takes the state that the heartbeat reports, and shows the turns since the last one.
+    /// Takes the state that the heartbeat reports, and shows what was counted since the last one.
     pub(crate) fn beat(&mut self, phase: RunPhase, groups_open: u64, stale_results: u64) {
         let Some(observed) = &mut self.0 else { return };
         observed.phase.set(phase);
         observed.groups_open.set(groups_open as f64);
         set_total(&observed.stale, stale_results as f64);
-        for (_, turns) in &observed.committed {
+        observed.lengths.show();
+        observed.times.show();
+        for (_, turns) in &mut observed.committed {
             set_total(&turns.shown, turns.turns as f64);
+            turns.seconds.show();
         }
     }
 
@@ -147,11 +153,15 @@ impl ObservedPlay {
         }
     }
 
-    pub(super) fn members(&self, members: &[MemberEnd]) {
-        let Some(observed) = &self.0 else { return };
-        for member in members {
+    /// Takes the conversations of a group; `took` returns the time of one by its number.
+    pub(super) fn members(&mut self, members: &[MemberEnd], took: impl Fn(usize) -> Option<Duration>) {
+        let Some(observed) = &mut self.0 else { return };
+        for (number, member) in members.iter().enumerate() {
             if let MemberEnd::Ended { turns, .. } = member {
                 observed.lengths.observe(turns.len() as f64);
+                if let Some(took) = took(number) {
+                    observed.times.observe(took.as_secs_f64());
+                }
             }
         }
     }
@@ -207,7 +217,7 @@ impl Observing {
             let turns = CommittedTurns {
                 turns: 0,
                 shown: series.turns.of([agent, name, "committed", ""]),
-                seconds: series.turn_seconds.of([agent, name]),
+                seconds: series.turn_seconds.of([agent, name]).tally(),
             };
             self.committed.push((role.clone(), turns));
         }
@@ -220,6 +230,7 @@ mod tests {
     use std::path::Path;
 
     use broker::ids::RunId;
+    use rollout::workflow::Outcome;
 
     use super::*;
     use crate::run_folder::tests::config_in;
@@ -231,6 +242,15 @@ mod tests {
         let role = RoleName::new("speaker").unwrap();
         observed.turn(&role, Some(Duration::from_millis(300)));
         observed.turn(&role, None);
+        let ended = MemberEnd::Ended {
+            outcome: Outcome {
+                rewards: Vec::new(),
+                metrics: Vec::new(),
+            },
+            turns: Vec::new(),
+        };
+        let took = |number| (number == 0).then_some(Duration::from_secs(2));
+        observed.members(&[ended.clone(), ended], took);
         observed.failure(&role, FailureCode::Engine, false);
         observed.group(GroupEnd::Closed);
         observed.admitted(true);
@@ -240,6 +260,9 @@ mod tests {
             "dyad_turns_total{run=\"r\",agent=\"a\",role=\"speaker\",outcome=\"committed\",reason=\"\"} 2",
             "dyad_turns_total{run=\"r\",agent=\"a\",role=\"speaker\",outcome=\"retried\",reason=\"engine\"} 1",
             "dyad_turn_seconds_count{run=\"r\",agent=\"a\",role=\"speaker\"} 1",
+            "dyad_conversation_turns_count{run=\"r\"} 2",
+            "dyad_conversation_seconds_count{run=\"r\"} 1",
+            "dyad_conversation_seconds_sum{run=\"r\"} 2.0",
             "dyad_groups_total{run=\"r\",outcome=\"closed\"} 1",
             "dyad_tasks_total{run=\"r\",source=\"own\",outcome=\"admitted\"} 1",
             "dyad_run_phase{run=\"r\",component=\"coordinator\",phase=\"running\"} 1",

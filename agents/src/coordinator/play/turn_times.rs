@@ -15,6 +15,14 @@ pub struct TurnTimes {
     /// The time of `begun` on the wall clock.
     pub began_at: SystemTime,
     turns: HashMap<TurnKey, Timed>,
+    /// The first request and the last commit of each conversation.
+    conversations: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Span {
+    asked: Option<Duration>,
+    committed: Option<Duration>,
 }
 
 struct Timed {
@@ -32,6 +40,7 @@ impl Default for TurnTimes {
             begun: Instant::now(),
             began_at: SystemTime::now(),
             turns: HashMap::new(),
+            conversations: Vec::new(),
         }
     }
 }
@@ -41,6 +50,7 @@ impl TurnTimes {
     /// first time.
     pub(super) fn ask(&mut self, key: &TurnKey, limit: Option<u32>) {
         let asked = self.begun.elapsed();
+        self.span(key).asked.get_or_insert(asked);
         self.turns.entry(key.clone()).or_insert(Timed {
             asked,
             limit,
@@ -64,9 +74,26 @@ impl TurnTimes {
     /// Records that a turn is committed now. Returns the time since its first request.
     pub(super) fn commit(&mut self, key: &TurnKey) -> Option<Duration> {
         let now = self.begun.elapsed();
+        self.span(key).committed = Some(now);
         let timed = self.turns.get_mut(key)?;
         timed.committed = Some(now);
         Some(now.saturating_sub(timed.asked))
+    }
+
+    fn span(&mut self, key: &TurnKey) -> &mut Span {
+        let number = usize::from(key.member);
+        if number >= self.conversations.len() {
+            self.conversations.resize(number + 1, Span::default());
+        }
+        &mut self.conversations[number]
+    }
+
+    /// Returns the time from the first request of a conversation's turns to their last commit. Only
+    /// the requests and commits of this coordinator count.
+    #[must_use]
+    pub fn conversation(&self, number: usize) -> Option<Duration> {
+        let span = self.conversations.get(number)?;
+        Some(span.committed?.saturating_sub(span.asked?))
     }
 
     /// Returns the workflow's limit on the tokens of a turn that was requested here, if it set one.
@@ -127,6 +154,8 @@ mod tests {
         assert_eq!((of.queue, of.prompt, of.decode), (Some(0.0), Some(0.02), Some(0.0)));
         let answered = of.answered.unwrap();
         assert!(of.asked + 0.002 <= answered && answered <= of.committed, "{of:?}");
+        assert_eq!(times.conversation(3), Some(took));
+        assert_eq!((times.conversation(2), times.conversation(4)), (None, None));
         times.answer(&key, None);
         assert_eq!(times.of(&key), Some(of), "a copy comes late");
     }

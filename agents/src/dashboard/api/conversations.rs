@@ -1,23 +1,26 @@
 //! Conversations: pages of summaries, one with its ledgers' verdicts, and the members of a group.
 
+mod filter;
+
 use std::collections::BTreeMap;
 
 use broker::ids::GroupId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::filter::Filter;
 use super::custody::{self, Custody};
 use crate::dashboard::answer::ApiError;
 use crate::dashboard::offsets::Offsets;
 use crate::run_folder::RunFolder;
-use crate::run_folder::logs::{
-    Newest, RecordedTurn, RewardBound, Transcript, TranscriptTurn, find_conversation, tokens_of,
-};
+use crate::run_folder::logs::{Newest, Oldest, RecordedTurn, Transcript, TranscriptTurn, find_conversation, tokens_of};
 
 /// The most summaries of an answer.
 const MOST: usize = 200;
 /// Bytes of transcripts that one answer reads; the next one goes on from there.
 const READ: u64 = 24 << 20;
+/// The same where ledgers are read for each group.
+const READ_WITH_LEDGERS: u64 = 4 << 20;
 /// Characters of a turn in a summary.
 const SHOWN: usize = 200;
 
@@ -34,8 +37,28 @@ pub(crate) struct Query {
     /// A bound such as `>0.5`.
     #[schemars(regex(pattern = r"^((>=|<=|>|<|=)-?[0-9]{1,9}(\.[0-9]{1,9})?)?$"))]
     reward: Option<String>,
+    /// Only seats of this agent.
+    agent: Option<String>,
+    /// A bound of the workflow's `success`, or a number.
+    #[schemars(regex(pattern = r"^((>=|<=|>|<|=)?-?[0-9]{1,9}(\.[0-9]{1,9})?)?$"))]
+    success: Option<String>,
+    /// A bound of the lead agent's step, or a number.
+    #[schemars(regex(pattern = r"^((>=|<=|>|<|=)?[0-9]{1,15})?$"))]
+    step: Option<String>,
     kind: Option<Kind>,
     status: Option<String>,
+    /// `trained`, `discarded`, or the reason why a sample was discarded.
+    verdict: Option<String>,
+    sort: Option<Sort>,
+}
+
+/// The order of conversations.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Sort {
+    #[default]
+    Newest,
+    Oldest,
 }
 
 /// Conversations of training or of evaluations.
@@ -69,80 +92,70 @@ pub(crate) struct Summary {
     last: String,
 }
 
-/// Which conversations are wanted.
-#[derive(Debug, Default)]
-struct Filter {
-    text: String,
-    role: Option<String>,
-    reward: Option<RewardBound>,
-    eval: Option<bool>,
-    status: Option<String>,
+/// Conversations in the order that a request wants.
+enum Ordered {
+    Newest(Newest),
+    Oldest(Oldest),
 }
 
-impl Filter {
-    fn of(query: &Query) -> Result<Self, ApiError> {
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let reward = given(&query.reward).map(|text| text.parse::<RewardBound>());
-        Ok(Self {
-            text: given(&query.q).unwrap_or_default().to_lowercase(),
-            role: given(&query.role),
-            reward: reward
-                .transpose()
-                .map_err(|why| ApiError::wrong(format!("reward: {why}")))?,
-            eval: query.kind.map(|kind| kind == Kind::Eval),
-            status: given(&query.status),
+impl Ordered {
+    fn open(folder: &RunFolder, query: &Query) -> Result<Self, ApiError> {
+        let cursor = query.cursor.as_deref().map(Offsets::parse).transpose()?;
+        let (files, offsets) = (folder.files("transcripts")?, cursor.as_ref().map(|cursor| &cursor.0));
+        Ok(match query.sort.unwrap_or_default() {
+            Sort::Newest => Self::Newest(Newest::open(files, offsets)?),
+            Sort::Oldest => Self::Oldest(Oldest::after(files, offsets)?),
         })
     }
 
-    fn wants(&self, transcript: &Transcript) -> bool {
-        let is_role = |seat: &str| {
-            let role = seat.split('/').next();
-            self.role.as_deref().is_none_or(|wanted| role == Some(wanted))
-        };
-        let earns = |parts: &BTreeMap<String, f64>| {
-            let total = parts.get("total");
-            self.reward
-                .is_none_or(|bound| total.is_some_and(|total| bound.holds(*total)))
-        };
-        let mut rewards = transcript.rewards.iter();
-        let any = self.role.is_none() && self.reward.is_none();
-        self.eval.is_none_or(|eval| transcript.eval == eval)
-            && self.status.as_ref().is_none_or(|status| transcript.status == *status)
-            && (any || rewards.any(|(seat, parts)| is_role(seat) && earns(parts)))
-            && self.has_text(transcript)
+    fn next(&mut self) -> std::io::Result<Option<Transcript>> {
+        match self {
+            Self::Newest(newest) => newest.next_transcript(),
+            Self::Oldest(oldest) => Ok(oldest.next_transcript()?.map(|(_, transcript)| transcript)),
+        }
     }
 
-    fn has_text(&self, transcript: &Transcript) -> bool {
-        let has = |text: &str| text.to_lowercase().contains(&self.text);
-        self.text.is_empty()
-            || transcript.conversation.starts_with(&self.text)
-            || has(&transcript.task)
-            || transcript.turns.iter().any(|turn| has(&turn.text))
+    fn unread(&self) -> u64 {
+        match self {
+            Self::Newest(newest) => newest.unread(),
+            Self::Oldest(oldest) => oldest.unread(),
+        }
+    }
+
+    fn rest(&self) -> BTreeMap<String, u64> {
+        match self {
+            Self::Newest(newest) => newest.rest(),
+            Self::Oldest(oldest) => oldest.rest(),
+        }
     }
 }
 
-/// Returns a page of conversations, the newest first.
+/// Returns a page of conversations.
 pub(crate) fn page(folder: &RunFolder, query: &Query) -> Result<Page, ApiError> {
-    let filter = Filter::of(query)?;
+    let mut filter = Filter::of(query, folder)?;
     let limit = query.limit.unwrap_or(50).clamp(1, MOST);
-    let cursor = query.cursor.as_deref().map(Offsets::parse).transpose()?;
-    let mut newest = Newest::open(folder.files("transcripts")?, cursor.as_ref().map(|cursor| &cursor.0))?;
-    let begun = newest.unread();
+    let most = if filter.reads_ledgers() {
+        READ_WITH_LEDGERS
+    } else {
+        READ
+    };
+    let mut all = Ordered::open(folder, query)?;
+    let begun = all.unread();
     let mut found = Vec::new();
     let mut is_over = false;
     while found.len() < limit {
-        let Some(transcript) = newest.next_transcript()? else {
+        let Some(transcript) = all.next()? else {
             is_over = true;
             break;
         };
-        if filter.wants(&transcript) {
+        if filter.wants(&transcript)? {
             found.push(summary(transcript));
         }
-        if begun.saturating_sub(newest.unread()) > READ {
+        if begun.saturating_sub(all.unread()) > most {
             break;
         }
     }
-    let next = (!is_over).then(|| Offsets(newest.rest()).to_string());
+    let next = (!is_over).then(|| Offsets(all.rest()).to_string());
     Ok(Page {
         conversations: found,
         next,

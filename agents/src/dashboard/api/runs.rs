@@ -1,5 +1,6 @@
 //! The table of runs.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dashboard::answer::ApiError;
@@ -16,8 +17,30 @@ use crate::run_folder::RunFolder;
 use crate::run_folder::logs::lines::Backward;
 use crate::stats::summary;
 
+/// The most runs of an answer.
+const MOST: usize = 200;
 /// Lines from the end of a metrics file among which the newest batch is looked for.
 const LAST_LINES: usize = 50;
+
+/// The page of a request.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct Query {
+    #[schemars(range(max = 1_000_000))]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    #[schemars(regex(pattern = r"^([0-9]{1,15}@[a-z0-9_-]+)?$"))]
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Table {
+    runs: Vec<Card>,
+    /// The cursor of the next page; `None` after the last one.
+    next: Option<String>,
+}
+
+/// The place of a run in the table: the newest first, then by name.
+type Place = (Reverse<u64>, String);
 
 /// One run in the table.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -47,11 +70,25 @@ type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
 pub(crate) struct Cards(Mutex<HashMap<PathBuf, (Stamp, Card)>>);
 
 impl Cards {
-    /// Returns all runs, the newest first.
-    pub(crate) fn read(&self, runs: &Runs) -> Result<Vec<Card>, ApiError> {
-        let mut cards: Vec<Card> = runs.all().iter().map(|folder| self.card(folder)).collect();
-        cards.sort_by(|a, b| b.created_ms.cmp(&a.created_ms).then_with(|| a.run.cmp(&b.run)));
-        Ok(cards)
+    /// Returns a page of all runs.
+    pub(crate) fn read(&self, runs: &Runs, query: &Query) -> Result<Table, ApiError> {
+        let limit = query.limit.unwrap_or(MOST).clamp(1, MOST);
+        let cursor = query.cursor.as_deref().filter(|text| !text.is_empty());
+        let after = cursor.map(place).transpose()?;
+        let placed = |folder: RunFolder| {
+            let created = folder.info().map_or(0, |info| info.created_ms);
+            ((Reverse(created), folder.run().to_string()), folder)
+        };
+        let mut rest: Vec<(Place, RunFolder)> = runs.all().into_iter().map(placed).collect();
+        rest.retain(|(place, _)| after.as_ref().is_none_or(|after| place > after));
+        rest.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let next = rest.get(limit).and_then(|_| rest.get(limit - 1));
+        let next = next.map(|((Reverse(created), run), _)| format!("{created}@{run}"));
+        rest.truncate(limit);
+        Ok(Table {
+            runs: rest.iter().map(|(_, folder)| self.card(folder)).collect(),
+            next,
+        })
     }
 
     /// Returns the card of one run.
@@ -75,6 +112,12 @@ impl Cards {
         }
         card
     }
+}
+
+fn place(cursor: &str) -> Result<Place, ApiError> {
+    let parts = cursor.split_once('@');
+    let place = parts.and_then(|(created, run)| Some((Reverse(created.parse().ok()?), run.to_owned())));
+    place.ok_or_else(|| ApiError::wrong("this server did not give that cursor: begin without one"))
 }
 
 fn stamp(folder: &RunFolder) -> Stamp {
@@ -156,7 +199,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         let (cards, runs) = (Cards::default(), Runs::below(base.path()));
-        let shown = || cards.read(&runs).unwrap().remove(0);
+        let shown = || cards.read(&runs, &Query::default()).unwrap().runs.remove(0);
         let card = shown();
         assert_eq!(
             (card.workflow.as_str(), card.steps, card.step),
@@ -172,5 +215,32 @@ mod tests {
         assert_eq!((card.step, card.state), (Some(2), State::Live));
         fs::write(folder.path().join("config.toml"), "= broken").unwrap();
         assert!(shown().problem.is_some());
+    }
+
+    #[test]
+    fn pages_have_each_run_once_and_the_newest_first() {
+        let base = tempfile::tempdir().unwrap();
+        for _ in 0..5 {
+            RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        }
+        let (cards, runs) = (Cards::default(), Runs::below(base.path()));
+        let all = cards.read(&runs, &Query::default()).unwrap();
+        assert_eq!((all.runs.len(), &all.next), (5, &None));
+        let (mut found, mut query) = (Vec::new(), Query::default());
+        query.limit = Some(2);
+        loop {
+            let table = cards.read(&runs, &query).unwrap();
+            found.extend(table.runs);
+            query.cursor = table.next;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        let key = |card: &Card| (Reverse(card.created_ms), card.run.clone());
+        assert!(found.is_sorted_by_key(key));
+        let names = |cards: &[Card]| cards.iter().map(|card| card.run.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&found), names(&all.runs));
+        query.cursor = Some("newest".into());
+        assert_eq!(cards.read(&runs, &query).unwrap_err().status, 400);
     }
 }

@@ -1,5 +1,6 @@
 //! Curves: figures by name, thinned for a chart.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -15,6 +16,34 @@ const POINTS: usize = 2000;
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Curves {
     series: Vec<Thinned>,
+}
+
+impl Curves {
+    /// Returns a line for each point, below a header. `min` and `max` are those of merged points.
+    pub(crate) fn csv(&self) -> String {
+        let mut text = String::from("kind,of,name,step,seconds,mean,min,max\n");
+        for curve in &self.series {
+            let Key { kind, of, name } = &curve.key;
+            let head = [kind, of, name].map(|text| field(text)).join(",");
+            for (at, (step, mean)) in curve.x.iter().zip(&curve.mean).enumerate() {
+                let of = |column: &Option<Vec<f64>>| column.as_ref().and_then(|all| all.get(at)).copied();
+                let (min, max) = (of(&curve.min).unwrap_or(*mean), of(&curve.max).unwrap_or(*mean));
+                let seconds = curve.t.get(at).copied().flatten();
+                let seconds = seconds.map(|seconds| seconds.to_string()).unwrap_or_default();
+                text += &format!("{head},{step},{seconds},{mean},{min},{max}\n");
+            }
+        }
+        text
+    }
+}
+
+/// Returns a text as a field of CSV.
+fn field(text: &str) -> Cow<'_, str> {
+    if text.contains([',', '"', '\n', '\r']) {
+        Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 /// A figure that a chart may show.
@@ -75,6 +104,32 @@ fn fits(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dashboard::figures::Point;
+
+    #[test]
+    fn csv_has_the_points_of_the_answer_below_a_header() {
+        let key = |name: &str| Key {
+            kind: "train".into(),
+            of: "a".into(),
+            name: name.into(),
+        };
+        let point = |step: u64, seconds, value| Point { step, seconds, value };
+        let points = [point(1, Some(0.5), 2.0), point(2, None, 0.25), point(3, None, 1.0)];
+        let series = vec![
+            thin(&key("part/x,\"y\""), &points[..2], 9),
+            thin(&key("loss"), &points, 2),
+        ];
+        let csv = Curves { series }.csv();
+        let lines: Vec<&str> = csv.lines().collect();
+        let wanted = [
+            "kind,of,name,step,seconds,mean,min,max",
+            "train,a,\"part/x,\"\"y\"\"\",1,0.5,2,2,2",
+            "train,a,\"part/x,\"\"y\"\"\",2,,0.25,0.25,0.25",
+            "train,a,loss,2,,1.125,0.25,2",
+            "train,a,loss,3,,1,1,1",
+        ];
+        assert_eq!(lines, wanted);
+    }
 
     #[test]
     fn patterns_have_at_most_one_star() {

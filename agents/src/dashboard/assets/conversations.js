@@ -1,7 +1,7 @@
 // The list of conversations.
 
 import { h, replace } from "./dom.js";
-import { LIST, api, conversationLink, failed, page, query, show, soft, to } from "./frame.js";
+import { LIST, api, conversationLink, failed, open, page, query, show, soft, to } from "./frame.js";
 import { count, figure, num } from "./numbers.js";
 import {
   chip, kindPicker, opens, picker, right, rolePicker, searchField, statusChip, table, who,
@@ -13,7 +13,12 @@ export async function conversationsPage(_rest, options) {
   const controls = { q: searchField("Text or task", "Search", given("q")), role: rolePicker(given("role")),
     reward: searchField("Reward, such as >0.5", "Reward", given("reward")), kind: kindPicker(given("kind")),
     status: picker("Status", ["", "completed", "truncated", "failed"], (name) => name || "any status",
-      given("status")) };
+      given("status")),
+    agent: picker("Agent", ["", ...open.agents], (name) => name || "all agents", given("agent")),
+    verdict: picker("Verdict", ["", "trained", "discarded"], (name) => name || "any verdict", given("verdict")),
+    step: searchField("Step, such as >=20", "Step", given("step")),
+    success: searchField("Success, such as 1", "Success", given("success")),
+    sort: picker("Order", ["", "oldest"], (name) => `${name || "newest"} first`, given("sort")) };
   const fields = Object.entries(controls);
   for (const [, control] of fields) {
     control.addEventListener("change", () => (location.hash = query(to("conversations"),
@@ -23,7 +28,7 @@ export async function conversationsPage(_rest, options) {
     { name: "Last turn", class: "wide-only" }, ""], [], "Conversations");
   const body = list.querySelector("tbody");
   const more = h("div.tools");
-  show(["Conversations", soft("newest first")], h("div.tools", Object.values(controls)),
+  show(["Conversations"], h("div.tools", Object.values(controls)),
     h("div.panel", list), h("p"), more);
   LIST.ids = [];
   const load = async (cursor) => {
@@ -34,7 +39,7 @@ export async function conversationsPage(_rest, options) {
     LIST.ids.push(...found.conversations.map((one) => one.conversation));
     const isEmpty = LIST.ids.length === 0 && !found.next;
     replace(more,
-      found.next ? h("button", { click: () => load(found.next).catch(failed) }, "Older conversations") : null,
+      found.next ? h("button", { click: () => load(found.next).catch(failed) }, "More conversations") : null,
       soft(isEmpty ? "No conversation matches. run.transcripts says which are written."
         : `${count(LIST.ids.length, "conversation")} shown${found.next ? "" : ", all that match"}`));
   };

@@ -43,7 +43,9 @@ function runFacts(info, config) {
   const fact = (name, value) => h("span", `${name} `, h("b", value));
   return h("div.facts", fact("game", config.workflow), fact("mode", config.mode),
     fact("group size", config.group_size), fact("seed", info.seed), fact("dyad", info.version),
-    info.git ? fact("commit", h("code", info.git.slice(0, 10))) : null, fact("started", date(info.created_ms)));
+    info.commit ? fact("built from", h("code", info.commit.slice(0, 10))) : null,
+    info.git ? fact("working tree at", h("code", info.git.slice(0, 10))) : null,
+    fact("started", date(info.created_ms)));
 }
 
 function drawOverview(status, notes, cards, rest) {

@@ -1,7 +1,7 @@
 // The table of runs.
 
 import { h, replace } from "./dom.js";
-import { empty, every, show } from "./frame.js";
+import { empty, every, query, show } from "./frame.js";
 import { ago, date, num } from "./numbers.js";
 import { chip, right, searchField, spark, stateChip, table } from "./parts.js";
 import { get } from "./server.js";
@@ -40,11 +40,22 @@ export async function runsPage() {
   };
   search.addEventListener("input", draw);
   every(5000, async (signal) => {
-    ({ runs } = await get("runs", signal));
+    runs = await allRuns(signal);
     if (runs.length === 1 && !begun) location.replace(link(runs[0]));
     begun = true;
     draw();
   });
+}
+
+/** Reads every page of the table. */
+async function allRuns(signal) {
+  const runs = [];
+  for (let cursor = ""; cursor !== null;) {
+    const found = await get(query("runs", { cursor }), signal);
+    runs.push(...found.runs);
+    cursor = found.next;
+  }
+  return runs;
 }
 
 function runsTable(runs, ticked, tick) {

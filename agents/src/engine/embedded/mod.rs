@@ -16,14 +16,14 @@ use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::device::Device;
-use trainer::engine::{Engine, EngineOptions};
+use trainer::engine::{Engine, EngineOptions, EngineUsage};
 use trainer::pulse::Pulse;
 use trainer::weights::{MemorySink, Published, WeightSink};
 
 use self::failure::failed;
 use self::thread::Thread;
 use self::visits::EngineVisits;
-use super::{EngineClient, EngineFailure, Finished, GenerationJob, Visit, WeightRefusal};
+use super::{EngineClient, EngineFailure, EngineProgress, Finished, GenerationJob, Visit, WeightRefusal};
 use crate::base::log_scope;
 use crate::policy::Prepared;
 
@@ -46,6 +46,7 @@ pub struct EmbeddedEngine {
     version: watch::Sender<WeightVersion>,
     refused: watch::Sender<Option<WeightRefusal>>,
     pulse: Pulse,
+    usage: EngineUsage,
 }
 
 impl EmbeddedEngine {
@@ -81,7 +82,7 @@ impl EmbeddedEngine {
         let (commands, inbox) = channel();
         let version = watch::Sender::new(version);
         let refused = watch::Sender::new(None);
-        let pulse = engine.pulse();
+        let (pulse, usage) = (engine.pulse(), engine.usage());
         let thread = Thread {
             pulse: pulse.clone(),
             engine,
@@ -101,6 +102,7 @@ impl EmbeddedEngine {
             version,
             refused,
             pulse,
+            usage,
         }))
     }
 
@@ -160,6 +162,14 @@ impl EngineClient for EmbeddedEngine {
     fn leave(&self, request: RequestId) {
         // A thread that has ended has no request to forget.
         let _ = self.commands.send(Command::Leave(request));
+    }
+
+    fn progress(&self) -> Option<EngineProgress> {
+        Some(EngineProgress {
+            marks: self.pulse.look().marks,
+            cache_usage: self.usage.cache(),
+            steps: self.usage.steps(),
+        })
     }
 
     fn scores_prompts(&self) -> bool {

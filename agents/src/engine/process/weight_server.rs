@@ -20,13 +20,16 @@ use trainer::transfer::{Offer, Shelf};
 
 use super::link::{BINARY, KEEP, Secret};
 use crate::base::log_scope;
+use crate::observe::series::training::SentWeights;
 
 struct WeightServer {
     shelf: Arc<Shelf>,
+    sent: Option<SentWeights>,
     secret: Secret,
 }
 
-/// Starts to serve, and returns the URL. Must be called in a runtime.
+/// Starts to serve what is on the shelf, and counts the bytes that it sends. Returns the URL. Must
+/// be called in a runtime.
 ///
 /// # Errors
 /// A token is missing, or the address cannot be listened on.
@@ -34,7 +37,7 @@ pub(crate) fn serve(
     agent: &AgentName,
     settings: &EngineConfig,
     secret: &Secret,
-    shelf: Arc<Shelf>,
+    (shelf, sent): (Arc<Shelf>, Option<SentWeights>),
 ) -> anyhow::Result<String> {
     let key = format!("agents.{agent}.engine.weights_listen");
     let address: SocketAddr = settings
@@ -44,6 +47,7 @@ pub(crate) fn serve(
     secret.may_listen(&key, address)?;
     let server_data = Data::new(WeightServer {
         shelf,
+        sent,
         secret: secret.clone(),
     });
     let app = move || {
@@ -95,6 +99,9 @@ async fn weights(request: HttpRequest, asked: Query<Asked>, server_data: Data<We
             delta,
         }) => {
             let body = joined(messages);
+            if let Some(sent) = &server_data.sent {
+                sent.count(delta, body.len());
+            }
             tracing::debug!(%version, delta, bytes = body.len(), "an engine fetches weights");
             HttpResponse::Ok()
                 .content_type(BINARY)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use broker::protocol::turn::EngineTimes;
-use prometheus_client::metrics::histogram::Histogram;
 
+use crate::observe::batched::{BatchedHistogram, Tally};
 use crate::observe::table::{CALL_SECONDS, Labelled, Level, SeriesTable, TURN_SECONDS, Total};
 
 #[derive(Clone)]
@@ -14,9 +14,9 @@ pub(crate) struct EngineSeries {
     prompt: Labelled<Total, 2>,
     cached: Labelled<Total, 2>,
     generated: Labelled<Total, 2>,
-    queue: Labelled<Histogram, 2>,
-    first: Labelled<Histogram, 2>,
-    seconds: Labelled<Histogram, 2>,
+    queue: Labelled<BatchedHistogram, 2>,
+    first: Labelled<BatchedHistogram, 2>,
+    seconds: Labelled<BatchedHistogram, 2>,
 }
 
 impl EngineSeries {
@@ -31,25 +31,30 @@ impl EngineSeries {
                 "those that an earlier turn had computed",
             ),
             generated: table.counter("dyad_engine_generation_tokens", ["agent", "role"], "sampled tokens"),
-            queue: table.histogram(
+            queue: table.batched(
                 "dyad_engine_queue_seconds",
                 ["agent", "role"],
                 CALL_SECONDS,
                 "from a turn's arrival at the engine until it begins",
             ),
-            first: table.histogram(
+            first: table.batched(
                 "dyad_engine_time_to_first_token_seconds",
                 ["agent", "role"],
                 TURN_SECONDS,
                 "from a turn's arrival at the engine to its first token",
             ),
-            seconds: table.histogram(
+            seconds: table.batched(
                 "dyad_engine_request_seconds",
                 ["agent", "role"],
                 TURN_SECONDS,
                 "from a turn's arrival at the agent to its last token",
             ),
         }
+    }
+
+    /// Returns the sampled tokens of each of these roles.
+    pub(crate) fn answered<'a>(&self, agent: &str, roles: impl Iterator<Item = &'a str>) -> Vec<Total> {
+        roles.map(|role| self.generated.of([agent, role])).collect()
     }
 
     pub(crate) fn of_agent(&self, agent: &str) -> AgentEngine {
@@ -79,9 +84,9 @@ struct RoleWork {
     prompt: Total,
     cached: Total,
     generated: Total,
-    queue: Histogram,
-    first: Histogram,
-    seconds: Histogram,
+    queue: Tally,
+    first: Tally,
+    seconds: Tally,
 }
 
 /// Tokens of generations.
@@ -100,7 +105,7 @@ impl AgentEngine {
     }
 
     /// Counts a generation of a role: its whole time, and the engine's times if it measures them.
-    /// The next [`Self::flush`] shows its tokens.
+    /// The next [`Self::flush`] shows it.
     pub(crate) fn count(&mut self, role: &str, tokens: GeneratedTokens, took: Duration, times: Option<EngineTimes>) {
         let known = self.roles.iter().position(|(known, _)| known == role);
         let place = known.unwrap_or_else(|| self.add(role));
@@ -125,21 +130,24 @@ impl AgentEngine {
             prompt: self.series.prompt.of(labels),
             cached: self.series.cached.of(labels),
             generated: self.series.generated.of(labels),
-            queue: self.series.queue.of(labels),
-            first: self.series.first.of(labels),
-            seconds: self.series.seconds.of(labels),
+            queue: self.series.queue.of(labels).tally(),
+            first: self.series.first.of(labels).tally(),
+            seconds: self.series.seconds.of(labels).tally(),
         };
         self.roles.push((role.to_owned(), work));
         self.roles.len() - 1
     }
 
-    /// Shows the sums of the generations since the last call.
+    /// Shows the generations since the last call.
     pub(crate) fn flush(&mut self) {
         for (_, work) in &mut self.roles {
             let sum = std::mem::take(&mut work.sum);
             work.prompt.inc_by(sum.prompt as f64);
             work.cached.inc_by(sum.cached as f64);
             work.generated.inc_by(sum.generated as f64);
+            work.queue.show();
+            work.first.show();
+            work.seconds.show();
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) struct BusSeries {
     pub(crate) publish: Labelled<Histogram, 1>,
     pub(crate) messages: Labelled<Total, 3>,
     pub(crate) blocked: Labelled<Level, 0>,
+    pub(crate) reconnects: Labelled<Total, 0>,
 }
 
 impl BusSeries {
@@ -25,6 +26,7 @@ impl BusSeries {
                 "messages `sent` and `received`",
             ),
             blocked: table.gauge("dyad_bus_blocked", [], "1 if the broker takes no publishes"),
+            reconnects: table.counter("dyad_bus_reconnects", [], "lost connections that were made again"),
         }
     }
 }

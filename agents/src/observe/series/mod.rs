@@ -2,6 +2,7 @@
 //! code: no task, group, conversation or text.
 
 pub(crate) mod engine;
+mod idle;
 pub(crate) mod messages;
 pub(crate) mod play;
 pub(crate) mod process;

@@ -2,18 +2,22 @@
 
 use prometheus_client::metrics::histogram::Histogram;
 
+use crate::observe::batched::BatchedHistogram;
 use crate::observe::table::{CALL_SECONDS, Labelled, Level, SeriesTable, TURN_SECONDS, Total};
 
 /// Bounds for the turns of a conversation.
 const TURNS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+/// Bounds for the time of a conversation, in seconds.
+const CONVERSATION_SECONDS: &[f64] = &[0.2, 1.0, 5.0, 20.0, 60.0, 300.0];
 
 pub(crate) struct PlaySeries {
     pub(crate) groups_open: Labelled<Level, 0>,
     pub(crate) groups: Labelled<Total, 1>,
     pub(crate) conversations: Labelled<Total, 2>,
-    pub(crate) conversation_turns: Labelled<Histogram, 0>,
+    pub(crate) conversation_turns: Labelled<BatchedHistogram, 0>,
+    pub(crate) conversation_seconds: Labelled<BatchedHistogram, 0>,
     pub(crate) turns: Labelled<Total, 4>,
-    pub(crate) turn_seconds: Labelled<Histogram, 2>,
+    pub(crate) turn_seconds: Labelled<BatchedHistogram, 2>,
     pub(crate) stale: Labelled<Total, 0>,
     pub(crate) tasks: Labelled<Total, 2>,
     pub(crate) commit: Labelled<Histogram, 0>,
@@ -39,18 +43,24 @@ impl PlaySeries {
                 ["outcome", "reason"],
                 "conversations `played`; those and seats that `failed`",
             ),
-            conversation_turns: table.histogram(
+            conversation_turns: table.batched(
                 "dyad_conversation_turns",
                 [],
                 TURNS,
                 "turns of all roles per conversation",
+            ),
+            conversation_seconds: table.batched(
+                "dyad_conversation_seconds",
+                [],
+                CONVERSATION_SECONDS,
+                "from asking for a conversation's first turn to the commit of its last",
             ),
             turns: table.counter(
                 "dyad_turns",
                 ["agent", "role", "outcome", "reason"],
                 "turns that train: `committed`, `retried`, `failed`",
             ),
-            turn_seconds: table.histogram(
+            turn_seconds: table.batched(
                 "dyad_turn_seconds",
                 ["agent", "role"],
                 TURN_SECONDS,

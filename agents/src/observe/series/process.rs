@@ -1,10 +1,15 @@
 //! The process itself: its release, its run, and what the operating system says of it.
 
+use std::collections::BTreeSet;
+
+use configs::RunConfig;
+
+use crate::base::build_info;
 use crate::observe::table::{Labelled, Level, SeriesTable, Total};
 use crate::run_folder::RunFolder;
 
 pub(crate) struct ProcessSeries {
-    build: Labelled<Level, 2>,
+    build: Labelled<Level, 4>,
     run: Labelled<Level, 3>,
     pub(crate) cpu: Labelled<Total, 0>,
     pub(crate) resident: Labelled<Level, 0>,
@@ -15,7 +20,11 @@ pub(crate) struct ProcessSeries {
 impl ProcessSeries {
     pub(super) fn register(table: &mut SeriesTable) -> Self {
         Self {
-            build: table.gauge("dyad_build_info", ["version", "commit"], "release and commit; always 1"),
+            build: table.gauge(
+                "dyad_build_info",
+                ["version", "commit", "libtorch", "device"],
+                "what the program was built from and computes on; always 1",
+            ),
             run: table.gauge("dyad_run_info", ["workflow", "mode", "lead"], "the run; always 1"),
             cpu: table.counter("process_cpu_seconds", [], "processor time"),
             resident: table.gauge("process_resident_memory_bytes", [], "memory in use"),
@@ -25,10 +34,15 @@ impl ProcessSeries {
     }
 
     /// Sets what stays the same for the life of the process.
-    pub(crate) fn describe(&self, folder: &RunFolder) {
-        let commit = folder.info().map(|info| info.git).unwrap_or_default();
-        self.build.of([env!("CARGO_PKG_VERSION"), &commit]).set(1.0);
-        let Ok(config) = folder.config() else { return };
+    /// `component` is its name in the run: an agent, `coordinator` or `run`.
+    pub(crate) fn describe(&self, folder: &RunFolder, component: &str) {
+        let config = folder.config().ok();
+        let device = config.as_ref().map(|config| devices(config, component));
+        let built = [build_info::VERSION, build_info::COMMIT, build_info::LIBTORCH];
+        let [version, commit, libtorch] = built;
+        let device = device.unwrap_or_default();
+        self.build.of([version, commit, libtorch, &device]).set(1.0);
+        let Some(config) = config else { return };
         let mode = match config.run.mode {
             configs::Mode::Sync => "sync",
             configs::Mode::Async => "async",
@@ -36,4 +50,12 @@ impl ProcessSeries {
         let lead = config.lead().map_or("", |lead| lead.as_str());
         self.run.of([&config.workflow.kind, mode, lead]).set(1.0);
     }
+}
+
+/// Returns the device of an agent, or those of all agents that share a process.
+fn devices(config: &RunConfig, component: &str) -> String {
+    let is_here = |name: &str| component == "run" || component == name;
+    let here = config.agents.iter().filter(|(name, _)| is_here(name.as_str()));
+    let devices: BTreeSet<String> = here.map(|(_, agent)| agent.device.to_string()).collect();
+    devices.into_iter().collect::<Vec<_>>().join(",")
 }

@@ -4,7 +4,10 @@ use broker::AgentName;
 use broker::protocol::control::{Heartbeat, RunPhase};
 use configs::RunConfig;
 use prometheus_client::metrics::histogram::Histogram;
+use trainer::engine::{ROW_BOUNDS, StepCounts};
 
+use super::idle::IdleTime;
+use crate::observe::batched::BatchedHistogram;
 use crate::observe::table::{CALL_SECONDS, Labelled, Level, SeriesTable, Total, set_total};
 
 /// The phases of a run, in their order.
@@ -24,6 +27,9 @@ pub(crate) struct StandingSeries {
     weights: Labelled<Level, 2>,
     groups: Labelled<Level, 2>,
     engine_up: Labelled<Level, 1>,
+    engine_idle: Labelled<Level, 1>,
+    cache_usage: Labelled<Level, 1>,
+    batch_rows: Labelled<BatchedHistogram, 1>,
     commit: Labelled<Histogram, 1>,
     bytes: Labelled<Level, 1>,
 }
@@ -50,6 +56,22 @@ impl StandingSeries {
                 "groups `ready` to train on, `reserved`, and free `capacity`",
             ),
             engine_up: table.gauge("dyad_engine_up", ["agent"], "1 if the engine answers"),
+            engine_idle: table.gauge(
+                "dyad_engine_idle_seconds",
+                ["agent"],
+                "since the engine's last answer, and in this process its last step",
+            ),
+            cache_usage: table.gauge(
+                "dyad_engine_cache_usage_ratio",
+                ["agent"],
+                "share of the cache that holds keys and values; engines in this process",
+            ),
+            batch_rows: table.batched(
+                "dyad_engine_batch_rows",
+                ["agent"],
+                &ROW_BOUNDS,
+                "turns that a step computes together; engines in this process",
+            ),
             commit: table.histogram(
                 "dyad_ledger_commit_seconds",
                 ["agent"],
@@ -82,7 +104,8 @@ impl StandingSeries {
         PhaseLevels(PHASES.map(|(phase, word)| (phase, self.phase.of([component, word]))))
     }
 
-    pub(crate) fn of_agent(&self, agent: &str) -> AgentStanding {
+    /// `answered` are the sampled tokens of the agent's roles.
+    pub(crate) fn of_agent(&self, agent: &str, answered: Vec<Total>) -> AgentStanding {
         AgentStanding {
             phases: self.phases(agent),
             steps: self.steps.of([agent]),
@@ -92,6 +115,10 @@ impl StandingSeries {
             reserved: self.groups.of([agent, "reserved"]),
             capacity: self.groups.of([agent, "capacity"]),
             engine_up: self.engine_up.of([agent]),
+            idle: IdleTime::new(self.engine_idle.of([agent]), answered),
+            cache_usage: self.cache_usage.clone(),
+            batch_rows: self.batch_rows.clone(),
+            agent: agent.to_owned(),
         }
     }
 
@@ -121,10 +148,32 @@ pub(crate) struct AgentStanding {
     reserved: Level,
     capacity: Level,
     engine_up: Level,
+    idle: IdleTime,
+    /// Have a value only where the engine runs in this process.
+    cache_usage: Labelled<Level, 1>,
+    batch_rows: Labelled<BatchedHistogram, 1>,
+    agent: String,
+}
+
+/// The state of an agent's engine.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct EngineState {
+    pub(crate) is_up: bool,
+    /// Present if it runs in this process.
+    pub(crate) own: Option<OwnEngine>,
+}
+
+/// The numbers of an engine in this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OwnEngine {
+    /// Grows with each step.
+    pub(crate) marks: u64,
+    pub(crate) cache_usage: f64,
+    pub(crate) steps: StepCounts,
 }
 
 impl AgentStanding {
-    pub(crate) fn set(&self, beat: &Heartbeat, is_engine_up: bool) {
+    pub(crate) fn set(&mut self, beat: &Heartbeat, engine: EngineState) {
         self.phases.set(beat.phase);
         set_total(&self.steps, beat.step as f64);
         self.at_trainer.set(beat.step as f64);
@@ -132,6 +181,12 @@ impl AgentStanding {
         self.ready.set(beat.ready as f64);
         self.reserved.set(beat.reserved as f64);
         self.capacity.set(beat.capacity as f64);
-        self.engine_up.set(f64::from(u8::from(is_engine_up)));
+        self.engine_up.set(f64::from(u8::from(engine.is_up)));
+        self.idle.look(engine.own.map(|own| own.marks));
+        if let Some(own) = engine.own {
+            self.cache_usage.of([&self.agent]).set(own.cache_usage);
+            let rows = self.batch_rows.of([&self.agent]);
+            rows.set(&own.steps.steps, own.steps.rows as f64);
+        }
     }
 }

@@ -12,6 +12,7 @@ const AGE: &[f64] = &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0];
 pub(crate) struct TrainingSeries {
     pub(crate) step_seconds: Labelled<Histogram, 2>,
     pub(crate) swap: Labelled<Histogram, 1>,
+    transfer: Labelled<Total, 2>,
     pub(crate) last_step: Labelled<Level, 1>,
     pub(crate) tokens: Labelled<Total, 3>,
     pub(crate) samples: Labelled<Total, 4>,
@@ -45,6 +46,11 @@ impl TrainingSeries {
                 ["agent"],
                 STEP,
                 "from the end of a step until the engine serves its weights, or later ones",
+            ),
+            transfer: table.counter(
+                "dyad_weight_transfer_bytes",
+                ["agent", "form"],
+                "weights that engine processes fetched, `delta` or `whole`",
             ),
             last_step: table.gauge(
                 "dyad_train_last_step_timestamp_seconds",
@@ -105,5 +111,28 @@ impl TrainingSeries {
                 "age of each sample's oldest token",
             ),
         }
+    }
+}
+
+impl TrainingSeries {
+    pub(crate) fn sent_weights(&self, agent: &str) -> SentWeights {
+        SentWeights {
+            delta: self.transfer.of([agent, "delta"]),
+            whole: self.transfer.of([agent, "whole"]),
+        }
+    }
+}
+
+/// Bytes of weights that were sent to engine processes.
+#[derive(Debug, Clone)]
+pub(crate) struct SentWeights {
+    delta: Total,
+    whole: Total,
+}
+
+impl SentWeights {
+    pub(crate) fn count(&self, is_delta: bool, bytes: usize) {
+        let total = if is_delta { &self.delta } else { &self.whole };
+        total.inc_by(bytes as f64);
     }
 }

@@ -1,8 +1,9 @@
 //! Reads the transcripts of a run from their beginnings: the oldest conversations first.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Take};
-use std::path::PathBuf;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Take};
+use std::path::{Path, PathBuf};
 
 use super::Transcript;
 
@@ -13,22 +14,43 @@ pub(crate) struct Oldest(Vec<Source>);
 /// A file that is read from its beginning.
 #[derive(Debug)]
 struct Source {
+    /// The file's name without `.jsonl`.
+    name: String,
+    length: u64,
     lines: BufReader<Take<File>>,
     /// The oldest conversation that was read and not taken, and the bytes of its line.
     waiting: Option<(usize, Transcript)>,
+    /// The end of the last line that was read, and of the last one that was taken.
+    read: u64,
+    taken: u64,
 }
 
 impl Oldest {
     /// Opens the files at their beginnings. Each comes with the number of its bytes to read.
     pub(crate) fn open(files: &[(PathBuf, u64)]) -> io::Result<Self> {
-        let open = |(path, length): &(PathBuf, u64)| -> io::Result<Source> {
-            let file = File::open(path)?.take(*length);
-            Ok(Source {
-                lines: BufReader::with_capacity(1 << 20, file),
-                waiting: None,
-            })
-        };
+        let open = |(path, length): &(PathBuf, u64)| Source::open(path, 0, *length);
         files.iter().map(open).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Opens whole files. With `offsets` of an earlier [`Oldest::rest`], reading goes on there.
+    pub(crate) fn after(files: Vec<PathBuf>, offsets: Option<&BTreeMap<String, u64>>) -> io::Result<Self> {
+        let open = |path: PathBuf| {
+            let begin = offsets.and_then(|offsets| offsets.get(&name(&path)).copied());
+            let length = std::fs::metadata(&path)?.len();
+            Source::open(&path, begin.unwrap_or(0).min(length), length)
+        };
+        files.into_iter().map(open).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Returns the number of bytes of which no conversation was taken.
+    pub(crate) fn unread(&self) -> u64 {
+        self.0.iter().map(|source| source.length - source.taken).sum()
+    }
+
+    /// Returns the offset in each file from which conversations are still to come.
+    pub(crate) fn rest(&self) -> BTreeMap<String, u64> {
+        let offsets = self.0.iter().map(|source| (source.name.clone(), source.taken));
+        offsets.collect()
     }
 
     /// Returns the next conversation and the bytes of its line. Lines that are none are skipped.
@@ -39,11 +61,33 @@ impl Oldest {
         // Several coordinators write at the same time: steps order their conversations.
         let waiting = self.0.iter_mut().filter(|source| source.waiting.is_some());
         let step = |source: &&mut Source| source.waiting.as_ref().map(|(_, transcript)| transcript.step);
-        Ok(waiting.min_by_key(step).and_then(|source| source.waiting.take()))
+        Ok(waiting.min_by_key(step).and_then(Source::take))
     }
 }
 
+fn name(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 impl Source {
+    fn open(path: &Path, begin: u64, length: u64) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(begin))?;
+        Ok(Self {
+            name: name(path),
+            length,
+            lines: BufReader::with_capacity(1 << 20, file.take(length.saturating_sub(begin))),
+            waiting: None,
+            read: begin,
+            taken: begin,
+        })
+    }
+
+    fn take(&mut self) -> Option<(usize, Transcript)> {
+        self.taken = self.read;
+        self.waiting.take()
+    }
+
     /// Reads until a conversation waits. The last line counts if it ends with a newline.
     fn fill(&mut self) -> io::Result<()> {
         let mut line = Vec::new();
@@ -53,6 +97,7 @@ impl Source {
             if !line.ends_with(b"\n") {
                 return Ok(());
             }
+            self.read += read as u64;
             self.waiting = serde_json::from_slice(&line).ok().map(|transcript| (read, transcript));
         }
         Ok(())
@@ -93,5 +138,17 @@ mod tests {
         files[0].1 -= 1;
         assert_eq!(steps(&files), [1, 2, 3, 4], "a file is read up to its length");
         assert!(steps(&[]).is_empty());
+
+        let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
+        let (mut found, mut offsets) = (Vec::new(), None);
+        loop {
+            let mut oldest = Oldest::after(paths.clone(), offsets.as_ref()).unwrap();
+            let Some((_, one)) = oldest.next_transcript().unwrap() else {
+                break;
+            };
+            found.push(one.step);
+            offsets = Some(oldest.rest());
+        }
+        assert_eq!(found, [1, 2, 3, 4, 6], "one at a time");
     }
 }

@@ -3,6 +3,7 @@
 //! It connects, declares the remembered exchanges and queues, announces the link, waits until the
 //! link breaks, and begins again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub(super) struct Shared {
     pub(super) link: watch::Sender<Option<Arc<Link>>>,
     pub(super) health: watch::Sender<BusHealth>,
     pub(super) closed: watch::Sender<bool>,
+    /// The number of links so far.
+    pub(super) links: AtomicU64,
     remembered: Mutex<Remembered>,
 }
 
@@ -73,6 +76,7 @@ impl Shared {
             link: watch::Sender::new(None),
             health: watch::Sender::new(BusHealth::Down("not yet connected".into())),
             closed: watch::Sender::new(false),
+            links: AtomicU64::new(0),
             remembered: Mutex::default(),
         }
     }
@@ -164,6 +168,7 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
                 tracing::info!(broker = %shared.url.shown, "connected to RabbitMQ");
                 pause = FIRST_PAUSE;
                 connected_once = true;
+                shared.links.fetch_add(1, Ordering::Relaxed);
                 hold(&shared, link).await;
             }
             Err(NoLink::Refused(reason)) if !connected_once => {

@@ -23,6 +23,7 @@ mod wire;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -274,6 +275,11 @@ impl Bus for AmqpBus {
 
     fn health(&self) -> BusHealth {
         self.shared.health.borrow().clone()
+    }
+
+    fn reconnects(&self) -> u64 {
+        let links = self.shared.links.load(Ordering::Relaxed);
+        links.saturating_sub(1)
     }
 
     async fn close(&self) {

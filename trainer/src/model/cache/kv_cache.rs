@@ -98,6 +98,12 @@ impl KvCache {
         self.slots.room
     }
 
+    /// The number of tokens that it has memory for.
+    pub(crate) fn places(&self) -> usize {
+        let allocated = self.slots.rows * self.slots.room;
+        self.budget.tokens().unwrap_or(allocated)
+    }
+
     /// Changes whenever slots move in memory.
     pub(crate) fn layout(&self) -> u64 {
         self.layout

@@ -88,6 +88,38 @@ fn filters_select_by_text_reward_role_and_kind() {
 }
 
 #[test]
+fn filters_select_by_agent_success_step_and_verdict() {
+    let base = tempfile::tempdir().unwrap();
+    let mut written: Vec<_> = (0..4).map(|step| transcript(step, step, 0.5)).collect();
+    for (one, success) in written.iter_mut().zip([0.0, 1.0, 0.5]) {
+        one.metrics.insert("success".into(), success);
+    }
+    written[3].turns[0].agent = "b".into();
+    let folder = folder(base.path(), &[&written]);
+    let found = |change: fn(&mut Query)| {
+        let mut query = Query::default();
+        change(&mut query);
+        ids(&page(&folder, &query).unwrap()).join("")
+    };
+    assert_eq!(found(|query| query.agent = Some("b".into())), "3");
+    let of_a = |query: &mut Query| {
+        query.agent = Some("a".into());
+        query.role = Some("speaker".into());
+    };
+    assert_eq!(found(of_a), "210");
+    assert_eq!(found(|query| query.success = Some(">=0.5".into())), "21");
+    assert_eq!(found(|query| query.success = Some("1".into())), "1");
+    assert_eq!(found(|query| query.step = Some("2".into())), "2");
+    assert_eq!(found(|query| query.step = Some("<=1".into())), "10");
+    assert_eq!(found(|query| query.sort = Some(Sort::Oldest)), "0123");
+    assert_eq!(
+        found(|query| query.verdict = Some("trained".into())),
+        "",
+        "its ledgers are not here"
+    );
+}
+
+#[test]
 fn conversation_has_its_group_and_its_ledgers() {
     let base = tempfile::tempdir().unwrap();
     let written: Vec<_> = [10, 9].map(|member| transcript(member, 1, 0.5)).into();

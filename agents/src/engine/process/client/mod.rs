@@ -33,6 +33,7 @@ use super::weight_server;
 use crate::base::log_scope;
 use crate::engine::replicas::Replicas;
 use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, Visit, WeightRefusal, without_scores};
+use crate::observe::series::training::SentWeights;
 use crate::policy::Prepared;
 use driver::{EngineDriver, EngineInput, EngineStatus};
 use session::Target;
@@ -49,12 +50,14 @@ pub struct RemoteEngine {
 }
 
 /// The work of an agent that concerns its engines.
-#[derive(Debug, Clone, Copy)]
-pub struct Work {
+#[derive(Debug, Clone)]
+pub(crate) struct Work {
     /// True if it does not train: its weights are published here.
-    pub frozen: bool,
+    pub(crate) frozen: bool,
     /// True if it asks for waves, of which each engine computes a part.
-    pub waves: bool,
+    pub(crate) waves: bool,
+    /// Counts the bytes of weights that they fetch.
+    pub(crate) sent: Option<SentWeights>,
 }
 
 /// Starts to work with the engines at the agent's `engine.urls`. Returns them as one client, and
@@ -62,7 +65,7 @@ pub struct Work {
 ///
 /// # Errors
 /// A URL that is not allowed, a weak or missing token, or an address in use.
-pub fn start(
+pub(crate) fn start(
     agent: &AgentName,
     run: &RunId,
     prepared: &Prepared,
@@ -87,7 +90,7 @@ fn start_on(
         .map(|url| link::judged(url))
         .collect::<Result<_, _>>()?;
     let client = link::client(Some(SILENCE))?;
-    let weights = weight_server::serve(agent, settings, &secret, shelf.clone())?;
+    let weights = weight_server::serve(agent, settings, &secret, (shelf.clone(), work.sent.clone()))?;
     let (announce, announced) = watch::channel(None);
     let publish = Box::new(move |state| {
         announce.send_replace(Some(state));

@@ -26,6 +26,7 @@ struct Scene {
     config: RunConfig,
     agent: AgentName,
     prepared: Prepared,
+    sent: Option<SentWeights>,
     _folder: tempfile::TempDir,
 }
 
@@ -40,6 +41,7 @@ fn scene() -> Scene {
         config,
         agent,
         prepared,
+        sent: None,
         _folder: folder,
     }
 }
@@ -72,7 +74,11 @@ impl Scene {
         shelf: Arc<Shelf>,
     ) -> (Arc<dyn EngineClient>, Box<dyn WeightSink>) {
         self.prepared.settings.engine.urls = at.iter().map(|address| format!("http://{address}")).collect();
-        let work = Work { frozen, waves: false };
+        let work = Work {
+            frozen,
+            waves: false,
+            sent: self.sent.clone(),
+        };
         start_on(shelf, &self.agent, &RunId::new(run).unwrap(), &self.prepared, work).unwrap()
     }
 

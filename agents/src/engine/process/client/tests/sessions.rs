@@ -67,7 +67,8 @@ async fn a_client_without_a_token_gets_neither_weights_nor_work() {
     let address = "127.0.0.1:0".parse().unwrap();
     let serving = server::start_with(&scene.config, &scene.agent, address, secret.clone()).await;
     let serving = serving.unwrap();
-    let weights = weight_server::serve(&scene.agent, &scene.prepared.settings.engine, &secret, Arc::default()).unwrap();
+    let settings = &scene.prepared.settings.engine;
+    let weights = weight_server::serve(&scene.agent, settings, &secret, (Arc::default(), None)).unwrap();
     let (engine, client) = (
         format!("http://{}", serving.address),
         link::client(Some(SILENCE)).unwrap(),

@@ -4,12 +4,15 @@ use trainer::transfer::OfferCounts;
 
 use super::*;
 use crate::base::ports::HeldPort;
+use crate::observe::Observer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_weights_arrive_by_delta_and_late_ones_are_ignored() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let shelf: Arc<Shelf> = Arc::default();
+    let observer = Observer::new(&RunId::new("r-1").unwrap());
+    scene.sent = Some(observer.series().unwrap().training.sent_weights("a"));
     let (engine, mut sink) = scene.agent_with("r-1", &[serving.address], false, shelf.clone());
     let trained = scene.trained();
     for step in 1..4 {
@@ -23,6 +26,13 @@ async fn new_weights_arrive_by_delta_and_late_ones_are_ignored() {
     assert!(sink.publish(&trained, version(2)).is_err());
     assert_eq!(play(&*engine, vec![job(1, 3)], false).await[0].3[0], version(3));
     assert_eq!(shelf.offer_counts(), OfferCounts { whole: 1, deltas: 2 });
+    let page = observer.page();
+    let sent = |form: &str| -> f64 {
+        let name = format!("dyad_weight_transfer_bytes_total{{run=\"r-1\",agent=\"a\",form=\"{form}\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(&name));
+        line.unwrap().parse().unwrap()
+    };
+    assert!(0.0 < sent("delta") && sent("delta") < sent("whole"), "{page}");
     serving.close().await;
 }
 
