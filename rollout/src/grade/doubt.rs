@@ -174,6 +174,8 @@ mod tests {
             ("gsm8k", json!("So 17*2=34.\n#### 34"), "#### 34"),
             ("gsm8k", json!("34 pears"), "#### 34"),
             ("gsm8k", json!("17 * 2 = 34"), "#### 34"),
+            ("gsm8k", json!("<<9*2=18>>18"), "#### 18"),
+            ("gsm8k", json!("16-3-4=9. 9*2=18. So she makes $18."), "#### 18"),
             ("gsm8k", json!("2 1/2 pears"), "#### 2.5"),
             ("gsm8k", json!("5 apples. The answer is 34 pears."), "#### 34"),
             ("gsm8k", json!("34 pears are 34 fruits"), "#### 34"),

@@ -1,6 +1,5 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
-use super::afterthought::without_afterthought;
 use super::last;
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
@@ -107,7 +106,7 @@ pub(crate) fn without_aside(line: &str) -> Option<&str> {
 /// Returns a text without the reason, the approximation or the computation at its end:
 /// `There are 12 (8 + 4).`
 pub(crate) fn without_reason(text: &str) -> &str {
-    let text = without_afterthought(text).trim_end_matches(['.', ' ', '*', '\n']);
+    let text = text.trim_end_matches(['.', ' ', '*', '\n']);
     if let Some(before) = before_because(text) {
         return before;
     }
@@ -157,6 +156,8 @@ fn before_because(text: &str) -> Option<&str> {
     let valued =
         before.contains(|c: char| c.is_ascii_digit()) && !BECAUSE_OF.iter().any(|word| before.starts_with(word));
     let goes_on = CONCLUDING.iter().any(|word| behind.contains(word)) || behind.contains("boxed");
+    // A further clause may hold the result: `80 because of a sale, and with tax 84`.
+    let goes_on = goes_on || behind.contains([',', '，', ';', '；', ':', '：']) || behind.contains(" and ");
     (valued && !goes_on && is_outside(before)).then(|| text[..start + at].trim_end_matches([' ', ',', '(', '，']))
 }
 

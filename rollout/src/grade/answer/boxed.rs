@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::conditional::is_counterfactual;
 use super::correcting::takes_back;
 use super::denied;
 use super::text::tail;
@@ -58,11 +57,6 @@ pub(crate) fn find(text: &str) -> Boxes<'_> {
         places.clear();
     }
     drop_denied(text, &mut places);
-    while let [.., before, last] = places.as_slice()
-        && is_counterfactual(&text[..last.whole.start], before.whole.end)
-    {
-        places.pop();
-    }
     let last = places.last().cloned();
     let after = |cut: &usize| {
         last.as_ref()

@@ -182,8 +182,9 @@ pub(super) fn is_supposed(before: &str) -> bool {
     supposition(before, false).is_some()
 }
 
-/// Removes announcements that only suppose something, where an answer stands before them: `#### 18`,
-/// and then `If we had 5 eggs, the answer is 30`. Alone, such a sentence repeats the question.
+/// Removes announcements that only suppose something, where a mark names an answer before them:
+/// `#### 18`, and then `If we had 5 eggs, the answer is 30`. Alone, such a sentence repeats the
+/// question, and behind another announcement it may be the answer.
 pub(in crate::grade) fn without_supposed(lower: &str, places: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut kept: Vec<Range<usize>> = Vec::with_capacity(places.len());
     for place in places {
@@ -191,7 +192,7 @@ pub(in crate::grade) fn without_supposed(lower: &str, places: Vec<Range<usize>>)
         let start = supposition(&lower[..place.start], would);
         let start = start.or_else(|| is_condition_behind(&lower[place.end..]).then_some(place.start));
         let supposed = start.is_some_and(|start| {
-            let end = answered(&lower[..start], &kept);
+            let end = answered(&lower[..start]);
             end.is_some_and(|end| !correcting::retracts(tail(&lower[end..start], REACH)))
         });
         if !supposed {
@@ -209,28 +210,11 @@ fn is_condition_behind(behind: &str) -> bool {
     [" if ", " unless "].iter().any(|word| sentence.contains(word))
 }
 
-/// Returns true if a text ends within a sentence that supposes what did not happen: `If she sold
-/// all, she would make `. It stands behind another answer.
-pub(super) fn is_counterfactual(before: &str, answered: usize) -> bool {
-    let near = tail(before, REACH);
-    let answered = answered.saturating_sub(before.len() - near.len());
-    let lower = near.to_ascii_lowercase();
-    let start = supposition(&lower, true).filter(|start| answered <= *start);
-    start.is_some_and(|start| lower[start..].contains(" would ") && !correcting::retracts(&lower[answered..start]))
-}
-
-/// Returns the end of the last answer in a text.
-fn answered(text: &str, places: &[Range<usize>]) -> Option<usize> {
-    let said = places
-        .iter()
-        .map(|place| place.end)
-        .filter(|end| *end <= text.len())
-        .max();
-    said.or_else(|| {
-        let line = hashes::lines(text).next();
-        line.map(|line| line.as_ptr().addr() - text.as_ptr().addr() + line.len())
-    })
-    .or_else(|| ["boxed{", "</answer>"].iter().filter_map(|mark| text.rfind(mark)).max())
+/// Returns the end of the last answer in a text that a mark names: `####`, a box, a tag.
+fn answered(text: &str) -> Option<usize> {
+    let line = hashes::lines(text).next();
+    line.map(|line| line.as_ptr().addr() - text.as_ptr().addr() + line.len())
+        .or_else(|| ["boxed{", "</answer>"].iter().filter_map(|mark| text.rfind(mark)).max())
 }
 
 /// Returns the start of the sentence before an announcement, if it supposes something.

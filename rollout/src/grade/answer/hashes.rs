@@ -5,28 +5,8 @@ use crate::grade::normal::setting::unset;
 
 /// Endings of ordinals.
 const ORDINALS: [&str; 4] = ["st", "nd", "rd", "th"];
-/// Words behind an amount and its unit that say what the amount is for.
-const RATES: [&str; 19] = [
-    "per",
-    "a",
-    "an",
-    "each",
-    "every",
-    "in",
-    "left",
-    "total",
-    "altogether",
-    "for",
-    "from",
-    "at",
-    "on",
-    "of",
-    "and",
-    "or",
-    "by",
-    "more",
-    "is",
-];
+/// Nouns of a heading that begins with their number.
+const TITLES: [&str; 8] = ["ways", "steps", "facts", "things", "methods", "reasons", "checks", "ideas"];
 
 /// The most lines that are looked at.
 const MOST: usize = 32;
@@ -79,7 +59,7 @@ fn is_heading(text: &str, line: &str) -> bool {
 }
 
 /// Returns true if words make a heading of the number before them: `2nd step`, and `3 ways to
-/// check` above other lines. In `18 dollars a day` they only say what the number is for.
+/// check` above other lines. In `18 dollars a day` they say what the number is for.
 fn is_numbered_heading(line: &str, ends: bool) -> bool {
     let line = unset(line);
     let rest = line.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -95,8 +75,8 @@ fn is_numbered_heading(line: &str, ends: bool) -> bool {
     if ordinal || compound {
         return !ends || second.is_some();
     }
-    let spaced = rest.starts_with(' ') && rest[1..].starts_with(|c: char| c.is_alphabetic());
-    spaced && !ends && second.is_some_and(|word| !RATES.contains(&word))
+    let titled = [Some(first), second].into_iter().flatten().any(|word| TITLES.contains(&word));
+    rest.starts_with(' ') && !ends && titled
 }
 
 #[cfg(test)]

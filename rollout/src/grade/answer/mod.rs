@@ -3,7 +3,6 @@
 //! Each kind tries the candidates until it can use one. A candidate that a kind cannot use, such as
 //! a formula in a box for `choice`, hides no other mark.
 
-mod afterthought;
 pub(super) mod announced;
 pub(super) mod announcing;
 pub(super) mod aside;
@@ -12,7 +11,6 @@ pub(super) mod conditional;
 pub(super) mod correcting;
 mod delimited;
 pub(super) mod denied;
-mod first;
 mod following;
 mod hashes;
 pub(super) mod last;
@@ -150,12 +148,6 @@ fn all_marks(text: &str) -> Marks<'_> {
         candidates.extend(lines.iter().map(|line| Candidate {
             place,
             text: Cow::Borrowed(*line),
-        }));
-    }
-    if candidates.is_empty() && !closed && !open {
-        candidates.extend(first::explained(text).map(|line| Candidate {
-            place: Place::Announced,
-            text: Cow::Borrowed(line),
         }));
     }
     Marks {

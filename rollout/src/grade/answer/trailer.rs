@@ -2,7 +2,7 @@
 //! the text itself.
 
 /// Names of lines and brackets that speak of the text and not of the answer.
-const ABOUT: [&str; 19] = [
+const ABOUT: [&str; 9] = [
     "source",
     "sources",
     "reference",
@@ -10,18 +10,8 @@ const ABOUT: [&str; 19] = [
     "citation",
     "citations",
     "confidence",
-    "confidence level",
     "confidence score",
-    "time taken",
-    "time",
-    "word count",
-    "words",
-    "tokens",
-    "tokens used",
-    "difficulty",
-    "difficulty level",
     "see also",
-    "page",
 ];
 /// Words with which brackets refer to another place.
 const REFERRING: [&str; 12] = [
@@ -78,7 +68,9 @@ pub(in crate::grade) fn without_citation(text: &str) -> Option<&str> {
     let said = letter || line.contains(|c: char| c.is_ascii_digit());
     let below = before.ends_with('\n') && kept.ends_with(['.', '!', '*', ']']);
     let apart = before.ends_with([' ', '.', ',', '*', '$', ')', ']']) || before.ends_with(|c: char| c.is_ascii_digit());
-    let joined = line.ends_with(['=', '+', '-', '*', '/', ':', ',', '(']) && !line.ends_with("**");
+    // `It returns [8]` names a list.
+    let named = kept.trim_end_matches('*').ends_with(char::is_alphabetic) && !letter;
+    let joined = named || line.ends_with(['=', '+', '-', '*', '/', ':', ',', '(']) && !line.ends_with("**");
     (number && !joined && (below || (said && apart))).then_some(kept)
 }
 
@@ -111,16 +103,15 @@ fn without_line(text: &str) -> Option<&str> {
         .is_some_and(|(number, note)| {
             let number = number.trim_start_matches('^');
             let digits = (1..=3).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
-            digits && note.trim_start_matches(':').starts_with(' ') && note.contains(char::is_alphabetic)
+            let cited = || before.contains(&format!("[{number}]")) || before.trim_end().ends_with(':') || number.len() < line.find(']').unwrap_or(0) - 1;
+            digits && note.trim_start_matches(':').starts_with(' ') && note.contains(char::is_alphabetic) && cited()
         });
     let name = line.split([':', '：']).next().unwrap_or(line);
     let remark = ABOUT.contains(&name.trim_matches(['*', '_', ' ']).to_lowercase().as_str());
-    // `Time: 5 hours` may be the answer: another number must stand above it.
-    let timed = !name.to_lowercase().starts_with("time") || name.contains(' ');
     let above = before.contains(|c: char| c.is_ascii_alphanumeric());
     (line.len() <= NEAR
         && above
-        && (footnote || (remark && timed && line.len() > name.len() || is_heading(line, name))))
+        && (footnote || (remark && line.len() > name.len()) || is_heading(line, name)))
     .then_some(before)
 }
 
@@ -148,7 +139,6 @@ mod tests {
             "He has 18 apples. (see step 2)",
             "He has 18 apples. (by equation 3)",
             "He has 18 apples.\n\n**Confidence:** 95%",
-            "He has 18 apples.\n\n*Word count: 42*",
         ] {
             assert_eq!(without_trailer(text).trim_end(), "He has 18 apples.", "{text}");
         }

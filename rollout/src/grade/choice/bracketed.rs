@@ -1,6 +1,6 @@
 //! Reads letters in brackets: `.. so it must be (C).`
 
-use super::letter::{Chosen, LETTERS, is_one_of_several, is_rejected};
+use super::letter::{Chosen, LETTERS, is_one_of_several};
 use crate::grade::answer::denied;
 
 /// Words before a letter in brackets that conclude with it.
@@ -31,7 +31,7 @@ pub(super) fn bracketed(text: &str) -> Chosen {
         return Chosen::Nothing;
     };
     let letter = |at: usize| char::from(bytes[at + 1].to_ascii_uppercase());
-    if !is_concluding(text, last) || is_rejected(&text[last + 3..]) {
+    if !is_concluding(text, last) {
         return Chosen::Nothing;
     }
     match places.next() {
@@ -60,9 +60,6 @@ fn is_concluding(text: &str, at: usize) -> bool {
     let start = text[..at].rfind(['.', '\n', '!', '?', ';', ':']).map_or(0, |at| at + 1);
     let signs = |c: char| !c.is_alphanumeric() && c != '\'';
     let before = text[start..at].trim_end_matches(signs).to_lowercase();
-    if before.trim_start_matches(signs).starts_with("if ") {
-        return false;
-    }
     let word = before.rsplit([' ', ',', '*']).next().unwrap_or_default();
     let behind = text[at + 3..].trim_start_matches([' ', '*', '_', '$', '}', '"']);
     let ends = behind.is_empty() || behind.starts_with(['.', '!', '\n', ',', ';']);

@@ -1,20 +1,9 @@
 //! Reads letters that a label or a value names: `Correct: B`, `The answer is 24 (option B).`
 
-use super::around::{NEAR, is_positive, unset};
+use super::statement::{NEAR, is_positive, unset};
 
 /// Words before a colon and the letter that is all of the line.
-const LABELS: [&str; 10] = [
-    "correct",
-    "solution",
-    "result",
-    "conclusion",
-    "key",
-    "output",
-    "choice",
-    "final",
-    "vote",
-    "pick",
-];
+const LABELS: [&str; 7] = ["correct", "solution", "result", "conclusion", "key", "output", "choice"];
 
 /// `Correct: B`
 pub(super) fn is_labelled(before: &str, after: &str) -> bool {

@@ -7,7 +7,7 @@ use crate::grade::normal::wide::is_han;
 pub(super) const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
 
 /// Words before a letter that say that it names a choice.
-const NAMING: [&str; 47] = [
+const NAMING: [&str; 45] = [
     "probably",
     "most likely",
     "likely",
@@ -29,8 +29,6 @@ const NAMING: [&str; 47] = [
     "the",
     "选项",
     "選項",
-    "选择",
-    "选",
     "opción",
     "opcion",
     "alternativa",
@@ -62,23 +60,8 @@ const BEHIND: [&str; 26] = [
     "based", "so", "then", "not", "weil", "da", "porque", "car", "perché", "ya", "puisque",
 ];
 /// Words and signs between two choices of which none is the only one.
-const JOINING: [&str; 14] = [
-    "or", "and", "und", "oder", "y", "o", "et", "ou", "e", "&", "/", "+", "或", "还是",
-];
-/// Beginnings of words that reject the letter before them.
-const REJECTING: [&str; 12] = [
-    "is not",
-    "isn't",
-    "isn’t",
-    "is wrong",
-    "is incorrect",
-    "is false",
-    "is out",
-    "is eliminated",
-    "cannot",
-    "can't",
-    "does not",
-    "fails",
+const JOINING: [&str; 13] = [
+    "or", "and", "und", "oder", "y", "o", "et", "ou", "e", "&", "/", "+", "或",
 ];
 
 /// The choice of a text.
@@ -167,9 +150,6 @@ fn beginning(text: &str, said: bool) -> Chosen {
     if is_one_of_several(rest) {
         return Chosen::Several;
     }
-    if is_rejected(rest) {
-        return Chosen::Nothing;
-    }
     if ends(
         rest,
         Form {
@@ -184,12 +164,6 @@ fn beginning(text: &str, said: bool) -> Chosen {
     } else {
         Chosen::Nothing
     }
-}
-
-/// Returns true if the words behind a letter reject it: `(B) is not correct`.
-pub(super) fn is_rejected(behind: &str) -> bool {
-    let behind = behind.trim_start_matches([')', ']', ' ', '*']);
-    REJECTING.iter().any(|words| behind.starts_with(words))
 }
 
 /// How a letter is written.

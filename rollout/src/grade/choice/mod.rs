@@ -1,32 +1,26 @@
 //! The grader `choice`: the letter that an answer chooses.
 
-mod around;
 mod bracketed;
 mod labelled;
 mod letter;
-mod lines;
 mod statement;
-
-use std::ops::Range;
 
 use serde_json::Value;
 
-use self::bracketed::bracketed;
-use self::letter::Chosen;
-use self::lines::{first_line, last_line, only_line, whole};
+use self::bracketed::{bracketed, is_bracketed};
+use self::letter::{Chosen, LETTERS};
 use super::answer::announcing::{places, places_of};
-use super::answer::conditional::{RETRACTING, without_supposed};
+use super::answer::conditional::RETRACTING;
 use super::answer::{Place, marks};
 use super::label;
 use super::normal::wide::narrow;
 
 /// Nouns that name a choice, besides those that name an answer.
-const NOUNS: [&str; 12] = [
+const NOUNS: [&str; 11] = [
     "choice",
     "option",
     "letter",
     "response",
-    "pick",
     "alternative",
     "opción",
     "opcion",
@@ -36,7 +30,24 @@ const NOUNS: [&str; 12] = [
     "选项",
 ];
 /// Chinese verbs with which a letter is chosen.
-const CHOOSING: [&str; 7] = ["选择", "选", "選擇", "選", "正确的是", "所以是", "因此是"];
+const CHOOSING: [&str; 4] = ["选择", "选", "選擇", "選"];
+/// Words of a line that does not choose its letter.
+const DENYING: [&str; 12] = [
+    "wrong",
+    "incorrect",
+    "false",
+    "not",
+    "no",
+    "fails",
+    "is",
+    "eliminated",
+    "out",
+    "or",
+    "invalid",
+    "impossible",
+];
+/// Most words of a first line that is a choice.
+const MOST_WORDS: usize = 8;
 /// Most announcements that are looked at.
 const MOST: usize = 256;
 
@@ -113,7 +124,6 @@ fn chosen(text: &str) -> Option<(Place, Chosen)> {
         .or_else(stated)
         .or_else(|| open(last_line(text)))
         .or_else(|| open(first_line(text)))
-        .or_else(|| open(only_line(text)))
         .or_else(|| open(bracketed(text)))
         .or_else(|| open(whole(text)))
         .or_else(|| statement::last_remaining(text).map(|letter| (Place::Announced, Chosen::Letter(letter))))
@@ -126,11 +136,11 @@ fn first<const N: usize>(found: [Chosen; N]) -> Chosen {
 
 /// Returns the letter of the last announcement that has one.
 fn announced(text: &str) -> Chosen {
-    let lower = text.to_ascii_lowercase();
-    let mut said: Vec<Range<usize>> = places(text).into_iter().chain(places_of(text, &NOUNS)).collect();
-    said.sort_unstable_by_key(|place| (place.end, place.start));
-    let said = without_supposed(&lower, said).into_iter();
-    let mut ends: Vec<usize> = said.map(|place| place.end).collect();
+    let mut ends: Vec<usize> = places(text)
+        .into_iter()
+        .chain(places_of(text, &NOUNS))
+        .map(|place| place.end)
+        .collect();
     for verb in CHOOSING {
         let found = text.rmatch_indices(verb).take(MOST);
         let kept = found.filter(|(at, _)| !RETRACTING.iter().any(|word| text[..*at].ends_with(word)));
@@ -145,6 +155,87 @@ fn announced(text: &str) -> Chosen {
     said.into_iter()
         .find(|found| found.is_something())
         .unwrap_or(Chosen::Nothing)
+}
+
+/// Returns the letter that is all of the last line.
+fn last_line(text: &str) -> Chosen {
+    let line = text
+        .lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default();
+    let line = line.trim_start_matches(['#', '>', ' ', '-', '*']).trim();
+    // `✅ B`, `∴ B`
+    let line = line
+        .trim_start_matches(|c: char| !c.is_ascii() && !c.is_alphanumeric())
+        .trim_start();
+    let signs = |c: char| !c.is_alphanumeric();
+    let bare = line.trim_matches(signs);
+    let named = bare.rsplit(' ').next().unwrap_or(bare).trim_matches(signs);
+    let short = line.split_whitespace().count() <= 3 && named.chars().count() == 1;
+    let several = line
+        .match_indices('(')
+        .filter(|(at, _)| is_bracketed(line.as_bytes(), *at))
+        .nth(1);
+    if short || (is_last_paragraph(text) && several.is_none()) {
+        letter::alone(line)
+    } else {
+        Chosen::Nothing
+    }
+}
+
+/// Returns the letter of the first line, before its reasons: all of the line, or with its choice
+/// above an empty line. Returns nothing at the beginning of a list, or if another line is another
+/// letter.
+fn first_line(text: &str) -> Chosen {
+    let Some((line, below)) = text.trim_start().split_once('\n') else {
+        return Chosen::Nothing;
+    };
+    let letters = line.chars().filter(|c| c.is_alphanumeric()).count();
+    if letters == 1 && whole(text.trim_start()).is_something() {
+        return whole(text.trim_start());
+    }
+    let found = letter::alone(line.trim_start_matches(['#', '>', ' ']));
+    let apart = letters == 1 || below.starts_with(['\n', '\r']);
+    let list = found == Chosen::Letter('A') && below.lines().any(|line| letter::alone(line) == Chosen::Letter('B'));
+    let bare = below
+        .lines()
+        .any(|line| line.chars().filter(|c| c.is_alphanumeric()).count() == 1);
+    let few = line.split_whitespace().nth(MOST_WORDS).is_none() && !line.contains(['?', '=']);
+    let denied = line
+        .split(|c: char| !c.is_alphabetic())
+        .any(|word| DENYING.contains(&word.to_lowercase().as_str()));
+    if apart && few && !list && !bare && !denied {
+        found
+    } else {
+        Chosen::Nothing
+    }
+}
+
+/// Returns true if an empty line stands before the last line, and no item of a list of choices
+/// before the empty line.
+fn is_last_paragraph(text: &str) -> bool {
+    let mut lines = text.trim_end().lines().rev().skip(1);
+    let apart = lines.next().is_some_and(|line| line.trim().is_empty());
+    let before = lines.find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let item = before.trim_start_matches(['#', '>', ' ', '(']);
+    apart && !(item.starts_with(|c| LETTERS.contains(&c)) && item[1..].starts_with([')', '.', ':']))
+}
+
+/// Returns the letter with which the text begins, unless the text is a list of choices.
+fn whole(text: &str) -> Chosen {
+    // `✅ **B) 12**`
+    let sign = |c: char| ['#', '>', ' '].contains(&c) || !(c.is_ascii() || c.is_alphanumeric());
+    let text = text.trim_start_matches(sign);
+    let first = text.lines().next().unwrap_or_default();
+    let single = first.chars().filter(|c| c.is_alphanumeric()).count() == 1;
+    let found = letter::alone(if single { first } else { text });
+    let other = |line: &str| match letter::alone(line) {
+        Chosen::Letter(letter) => found != Chosen::Letter(letter),
+        _ => false,
+    };
+    let list = found.is_something() && text.lines().skip(1).any(|line| !line.trim().is_empty() && other(line));
+    if list { Chosen::Nothing } else { found }
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! Reads sentences that choose a letter without naming an answer: `C is correct`, `I choose C`.
 
-use super::around::{NAMING, NEAR, ends_sentence, is_positive, last_word, named, sentence, unset, without_brackets};
 use super::labelled::{is_behind_its_value, is_labelled, is_right_in_chinese};
 use super::letter::{LETTERS, is_one_of_several};
 use crate::grade::normal::wide::is_han;
 
+/// How much of a text around a letter is read, in bytes.
+pub(super) const NEAR: usize = 48;
+
 /// Most letters that are looked at, from the end.
 const MOST: usize = 256;
 
-const CHOOSING: [&str; 36] = [
+const CHOOSING: [&str; 25] = [
     "choose",
     "pick",
     "select",
@@ -34,17 +36,6 @@ const CHOOSING: [&str; 36] = [
     "i'd guess",
     "best guess is",
     "confident that it's",
-    "confident in",
-    "mark",
-    "tick",
-    "circle",
-    "vote",
-    "vote for",
-    "vote goes to",
-    "settle on",
-    "settling on",
-    "makes it",
-    "marking",
 ];
 /// Verbs that also report steps on the way: a letter that stands alone comes first.
 const REMAINING: [&str; 16] = [
@@ -66,6 +57,17 @@ const REMAINING: [&str; 16] = [
     "consistent with",
 ];
 const NEGATIONS: [&str; 8] = ["not", "n't", "n’t", "never", "cannot", "wouldn't", "no", "neither"];
+/// Words between a verb and its letter.
+const NAMING: [&str; 8] = [
+    "option",
+    "choice",
+    "answer",
+    "letter",
+    "the",
+    "answer choice",
+    "statement:",
+    "alternative",
+];
 /// Words that make a statement about a letter a condition, or one about something else.
 const CONDITIONS: [&str; 14] = [
     "if",
@@ -105,8 +107,7 @@ const ADVERBS: [&str; 9] = [
     "our ",
     "my ",
 ];
-const RIGHT: [&str; 14] = [
-    "better than",
+const RIGHT: [&str; 13] = [
     "correct",
     "right",
     "best answer",
@@ -120,6 +121,18 @@ const RIGHT: [&str; 14] = [
     "only choice",
     "only correct",
     "only answer",
+];
+/// Words behind `the only one that` with which a sentence chooses nothing.
+const NEGATIVE: [&str; 9] = [
+    "not",
+    "n't",
+    "n’t",
+    "false",
+    "incorrect",
+    "wrong",
+    "except",
+    "least",
+    "fails",
 ];
 /// Words before a letter that report what others think.
 const REPORTING: [&str; 8] = [
@@ -148,9 +161,7 @@ const FITTING: [&str; 8] = [
 /// Words for choices at the beginning of a sentence that ends with `is B`.
 const CHOICES: [&str; 6] = ["option", "choice", "statement", "answer", "alternative", "one"];
 /// Sentences that consist of such words and a letter conclude with it.
-const CONCLUDING: [&str; 21] = [
-    "definitely",
-    "clearly",
+const CONCLUDING: [&str; 19] = [
     "i'd",
     "i think it's",
     "i think it is",
@@ -171,9 +182,6 @@ const CONCLUDING: [&str; 21] = [
     "so i say",
     "i think",
 ];
-
-/// Such words behind a comma: `A is wrong, so B.`
-const CLAUSES: [&str; 4] = ["so", "thus", "hence", "therefore"];
 
 /// Returns the letter of the last sentence that chooses one.
 pub(super) fn last(text: &str) -> Option<char> {
@@ -223,11 +231,32 @@ fn last_by(text: &str, ways: &[Way]) -> Option<char> {
     })
 }
 
+/// Removes the signs set around a letter.
+pub(super) fn unset(after: &str) -> &str {
+    after.trim_start_matches([')', ']', '*', '_', '"', '\'', '$', '}', '”'])
+}
+
+/// Returns what stands before a letter without its signs and naming words.
+fn named(before: &str) -> &str {
+    let mut rest = before;
+    loop {
+        rest = rest.trim_end_matches(['(', '[', '*', '_', '"', '\'', '$', '{', ' ', '“', ':']);
+        match NAMING.iter().find_map(|word| rest.strip_suffix(word)) {
+            Some(shorter) => rest = shorter,
+            None => return rest,
+        }
+    }
+}
+
+fn last_word(text: &str) -> &str {
+    text.rsplit([' ', '\n', '.', ',']).next().unwrap_or(text)
+}
+
 /// `C is correct`, `option (C) is the right answer`.
 fn is_right(before: &str, after: &str) -> bool {
     let after = without_brackets(unset(after).trim_start());
     let begins = named(before).trim_end();
-    let begins = begins.is_empty() || begins.ends_with(['.', '\n', ',']) || ["so", "then"].contains(&last_word(begins));
+    let begins = begins.is_empty() || begins.ends_with(['.', '\n']);
     if begins && after.strip_prefix("it is").is_some_and(ends_sentence) {
         return true;
     }
@@ -238,7 +267,7 @@ fn is_right(before: &str, after: &str) -> bool {
     while let Some(shorter) = ADVERBS.iter().find_map(|adverb| rest.strip_prefix(adverb)) {
         rest = shorter;
     }
-    let right = RIGHT.iter().any(|word| rest.starts_with(word)) && !joins_another(sentence(rest));
+    let right = RIGHT.iter().any(|word| rest.starts_with(word));
     let only = !rest.starts_with("only") || is_positive(sentence(rest));
     let before = named(before);
     let reported = REPORTING.iter().any(|words| before.ends_with(words));
@@ -246,20 +275,21 @@ fn is_right(before: &str, after: &str) -> bool {
     right && only && !reported && !CONDITIONS.contains(&last) && !NAMES.contains(&last)
 }
 
-/// Returns true if a sentence goes on to another letter: `correct and C is correct`.
-fn joins_another(rest: &str) -> bool {
-    let other = rest.split_once(" and ").map(|(_, other)| named_letter(other));
-    other.is_some_and(|other| {
-        other.len() == 1 && LETTERS.contains(&other.to_ascii_uppercase().chars().next().unwrap_or(' '))
-    })
+/// Removes words in brackets behind a letter: `C (whale) is correct`.
+fn without_brackets(after: &str) -> &str {
+    let inside = after.strip_prefix('(').and_then(|inside| inside.split_once(')'));
+    inside.map_or(after, |(_, rest)| rest.trim_start())
 }
 
-/// Returns the first word of a text without signs, and without a word that names a choice.
-fn named_letter(text: &str) -> &str {
-    let mut words = text
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty());
-    words.find(|word| !CHOICES.contains(word)).unwrap_or_default()
+/// Returns the text up to the end of its sentence.
+fn sentence(text: &str) -> &str {
+    text.split(['.', '\n', '!', '?', ';']).next().unwrap_or(text)
+}
+
+pub(super) fn is_positive(words: &str) -> bool {
+    !words
+        .split_whitespace()
+        .any(|word| NEGATIVE.iter().any(|negative| word.ends_with(negative)))
 }
 
 /// `Only statement B is true.`, `only (B) fits`
@@ -297,9 +327,7 @@ fn is_named(before: &str, after: &str) -> bool {
         "thus, the ",
         "therefore, the ",
     ];
-    let mentions = words
-        .split(' ')
-        .any(|word| CHOICES.contains(&word) || ["best", "correct"].contains(&word));
+    let mentions = words.split(' ').any(|word| CHOICES.contains(&word));
     let whole = start.len() < before.len() || before.len() < NEAR;
     whole
         && begins.iter().any(|begin| words.starts_with(begin))
@@ -324,12 +352,9 @@ fn is_chosen_by(verbs: &[&str], before: &str, after: &str) -> bool {
     let Some(subject) = verbs.iter().find_map(|verb| before.strip_suffix(verb)) else {
         return false;
     };
-    if subject.ends_with(char::is_alphanumeric) {
-        return false;
-    }
     let subject = subject.trim_end();
     let negated = NEGATIONS.iter().any(|word| subject.ends_with(word));
-    let reason = ["because", "since", "as ", "over ", "rather than ", "instead of "]
+    let reason = ["because", "since", "as "]
         .iter()
         .any(|word| unset(after).trim_start().starts_with(word));
     !negated && (ends_sentence(after) || reason)
@@ -339,12 +364,8 @@ fn is_chosen_by(verbs: &[&str], before: &str, after: &str) -> bool {
 fn is_concluding(before: &str, after: &str) -> bool {
     let sentence = before.rsplit(['.', '\n', '!', '?', ':', ';']).next().unwrap_or(before);
     let words = named(sentence).trim().trim_end_matches(',').trim();
-    let arrow = before.trim_end_matches(['(', '*', ' ']);
-    let arrow = arrow.ends_with(['→', '⇒']) || arrow.ends_with("=>") || arrow.ends_with("->");
-    let clause = words
-        .rsplit_once(", ")
-        .is_some_and(|(_, clause)| CLAUSES.contains(&clause));
-    (arrow || clause || CONCLUDING.contains(&words)) && ends_sentence(after)
+    let arrow = before.trim_end_matches(['(', '*', ' ']).ends_with(['→', '⇒']);
+    (arrow || CONCLUDING.contains(&words)) && ends_sentence(after)
 }
 
 /// `not B but C`, `not B, it is C`
@@ -360,4 +381,11 @@ fn is_contrasted(before: &str, after: &str) -> bool {
     let denial = words.find(|word| !NAMING.contains(word));
     let denied = denial.is_some_and(|word| word == "not" || word.ends_with("n't") || word.ends_with("n’t"));
     letter && denied && ends_sentence(after)
+}
+
+fn ends_sentence(after: &str) -> bool {
+    let rest = unset(after);
+    rest.trim_start_matches(' ').is_empty()
+        || rest.starts_with(['.', '!', '\n', ',', ';'])
+        || rest.trim_start().starts_with("\n")
 }

@@ -20,7 +20,6 @@ use super::words::{in_words, letters, with_equals_signs, with_joined_relations};
 use crate::grade::answer::last_row;
 use crate::grade::normal::lexer::tokens as lexed;
 use crate::grade::normal::minus;
-use crate::grade::normal::number_words::measured;
 use crate::grade::normal::numeral;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::token::Token;
@@ -112,12 +111,6 @@ impl Answer {
         }
         if let Some(number) = in_words(text) {
             return Self::Value(number, false);
-        }
-        // Against a label in words the words count: `two real roots`.
-        if side == Side::Answer
-            && let Some(number) = measured(text).and_then(Number::whole)
-        {
-            return Self::Same(vec![Self::Value(Expr::Number(number, 0), false), words()]);
         }
         if let Some(found) = congruence(text) {
             return of_congruence(found, side);

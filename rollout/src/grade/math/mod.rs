@@ -211,7 +211,7 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
         place: candidate.place,
         text: Cow::Owned(number.to_owned()),
     });
-    let counted = number_words::counted(&candidate.text).map(|number| Candidate {
+    let counted = number_words::bare(&candidate.text).map(|number| Candidate {
         place: candidate.place,
         text: Cow::Owned(number.to_string()),
     });

@@ -34,7 +34,7 @@ pub(super) fn in_chinese(text: &str) -> Option<u64> {
     let names = text.chars().skip(digits.len());
     let only_names = names
         .clone()
-        .all(|c| is_han(c) && value(c).is_none() && !"分半多或余几".contains(c));
+        .all(|c| is_han(c) && value(c).is_none() && !"分半多或余几的倍根平以".contains(c));
     if digits.is_empty() || !only_names || names.clone().count() > MOST_SIGNS {
         return None;
     }
@@ -42,7 +42,12 @@ pub(super) fn in_chinese(text: &str) -> Option<u64> {
         return None;
     }
     let (mut total, mut group, mut digit) = (0u64, 0u64, None);
+    let (mut last_scale, mut zero) = (1, false);
     for value in digits {
+        if value >= 10 {
+            last_scale = value;
+        }
+        zero = value == 0 || (zero && value < 10);
         match value {
             0..10 if digit.is_some_and(|digit| digit > 0) => return None,
             0..10 => digit = Some(value),
@@ -55,7 +60,11 @@ pub(super) fn in_chinese(text: &str) -> Option<u64> {
             group = 0;
         }
     }
-    total.checked_add(group)?.checked_add(digit.unwrap_or(0))
+    let ends = digit.unwrap_or(0);
+    // `一万二` is 12,000, and `一万零二` 10,002.
+    let short = ends > 0 && last_scale >= 100 && !zero;
+    (!short).then_some(())?;
+    total.checked_add(group)?.checked_add(ends)
 }
 
 #[cfg(test)]
@@ -71,6 +80,11 @@ mod tests {
             ("一千二百三十四", Some(1234)),
             ("三万五千", Some(35_000)),
             ("二十多", None),
+            ("十八的平方", None),
+            ("二十倍", None),
+            ("三十以下", None),
+            ("一万二", None),
+            ("一万零二", Some(10_002)),
             ("五", Some(5)),
             ("一个", None),
             ("三五", None),

@@ -126,17 +126,26 @@ const MEASURES: [&str; 34] = [
     "gallon",
 ];
 
-/// Returns the number of things that words count: `twenty-five dollars`, `a dozen eggs`, `十八元`.
-pub(crate) fn counted(text: &str) -> Option<u64> {
-    counted_by(text, |_| true)
-}
+/// Plurals that change the number before them.
+const PLACES: [&str; 24] = [
+    "zeros", "zeroes", "tens", "dozens", "scores", "hundreds", "thousands", "millions", "billions", "trillions", "halves",
+    "thirds", "fourths", "quarters", "fifths", "sixths", "sevenths", "eighths", "ninths", "tenths", "hundredths", "roots",
+    "times", "squares",
+];
 
-/// Returns the number of units that words count: `twenty-five dollars`.
-pub(crate) fn measured(text: &str) -> Option<u64> {
+/// Returns the number of things that words count: `twenty-five dollars`, `a dozen eggs`, `十八元`.
+/// Only units and plurals are things: `six pi` and `six grand` are other numbers.
+pub(crate) fn counted(text: &str) -> Option<u64> {
     counted_by(text, |word| {
         let known = |word: &str| MEASURES.contains(&word);
-        known(word) || word.strip_suffix('s').is_some_and(known)
+        let plural = word.len() > 3 && word.ends_with('s') && !PLACES.contains(&word);
+        known(word) || word.strip_suffix('s').is_some_and(known) || plural
     })
+}
+
+/// Returns the number that words without a unit spell: `twenty-five`, `a dozen`, `十八`.
+pub(crate) fn bare(text: &str) -> Option<u64> {
+    counted_by(text, |_| false)
 }
 
 fn counted_by(text: &str, is_name: impl Fn(&str) -> bool) -> Option<u64> {

@@ -23,7 +23,6 @@ fn a_heading_with_a_number_hides_no_answer() {
         "1st",
         "3 ways to check",
         "4 key facts",
-        "10 minutes later",
         "Step 2",
     ] {
         check(
@@ -73,13 +72,16 @@ fn a_supposition_behind_an_answer_leaves_it() {
         "The answer would be 30 if she sold everything.",
         "If she sold them all,\nthe answer is 30.",
     ] {
-        for mark in ["#### 18", "\\boxed{18}", "The answer is 18."] {
+        for mark in ["#### 18", "\\boxed{18}"] {
             check(&[format!("{SOLUTION}{mark}\n\n{supposition}")], 1.0);
         }
     }
     check(
         &[
-            format!("{SOLUTION}\\boxed{{18}}\n\nIf she sold all, she would make \\boxed{{30}}."),
+            "The answer is 9. When I recheck, the answer is 18.".to_owned(),
+            "Answer: 9 eggs are left.\nIf each costs $2, the answer is 18.".to_owned(),
+            "\\boxed{9} eggs are left. With $2 for each, she would make \\boxed{18}.".to_owned(),
+            "Each egg costs $2. If there are 9 eggs, the total would be 18 dollars.".to_owned(),
             "If she sells 9 eggs at $2 each, the answer is 18.".to_owned(),
             "The answer is 26.\n\nWait, if we subtract the muffins, the answer is 18.".to_owned(),
         ],
