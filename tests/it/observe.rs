@@ -26,7 +26,10 @@ const WITHOUT_VALUE: [(&str, &str); 5] = [
     ("dyad_http_requests_total", "no client asks an agent"),
     ("dyad_grader_seconds", "the game has no program and no judge"),
     ("dyad_tool_call_seconds", "the game has no tool"),
-    ("dyad_weight_transfer_bytes_total", "engines run in their agents' processes"),
+    (
+        "dyad_weight_transfer_bytes_total",
+        "engines run in their agents' processes",
+    ),
     ("outcome=\"retried\"", "no generation fails"),
 ];
 
