@@ -59,7 +59,10 @@ fn alarm_of_the_broker_is_named_by_status_publish_and_doctor() {
         status().contains("RabbitMQ: accepts no messages (low on disk)")
     });
     let told = status();
-    assert!(told.contains("agent a: no heartbeat: RabbitMQ accepts no messages"), "{told}");
+    assert!(
+        told.contains("agent a: no heartbeat: RabbitMQ accepts no messages"),
+        "{told}"
+    );
     let tasks = program.file("tasks.jsonl", TASK);
     let mut publish = program.start(&["publish", &tasks, "--run", folder]);
     wait_until("the alarm in publish", PATIENCE, || {
@@ -88,7 +91,10 @@ fn doctor_names_users_who_may_not_use_their_server() {
         format!("amqp://idle:secret@{}", url.split_once('@').unwrap().1)
     };
     let found = doctor(&program, &["--broker", &broker, "--state", &state]);
-    assert!(found.contains("FIX  broker") && found.contains("set_permissions"), "{found}");
+    assert!(
+        found.contains("FIX  broker") && found.contains("set_permissions"),
+        "{found}"
+    );
     assert!(!found.contains("FIX  state store"), "{found}");
 
     let rule = ["acl", "setuser", "idle", "on", ">secret", "~nothing", "+@all"];
@@ -99,7 +105,10 @@ fn doctor_names_users_who_may_not_use_their_server() {
     assert_eq!(set.stdout, b"OK\n", "{set:?}");
     let state = format!("redis://idle:secret@{address}");
     let found = doctor(&program, &["--broker", &servers.rabbit.url(), "--state", &state]);
-    assert!(found.contains("FIX  state store") && found.contains("dyad:*"), "{found}");
+    assert!(
+        found.contains("FIX  state store") && found.contains("dyad:*"),
+        "{found}"
+    );
     assert!(!found.contains("FIX  broker"), "{found}");
 }
 
@@ -117,7 +126,9 @@ fn signal_ends_a_run_that_waits_for_its_servers() {
             .save(&program);
         let mut running = program.start_with(&[command, &config], &[("DYAD_RABBITMQ_SERVER", &script)]);
         let run = program.run_folder();
-        wait_until("the server's folder", PATIENCE, || run.join("servers/rabbitmq/rabbitmq.conf").exists());
+        wait_until("the server's folder", PATIENCE, || {
+            run.join("servers/rabbitmq/rabbitmq.conf").exists()
+        });
         signal("TERM", running.pid());
         let status = running.end(Duration::from_secs(30)).expect("it ends");
         let log = running.log();

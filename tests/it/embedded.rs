@@ -278,9 +278,23 @@ fn parts_of_steps_make_up_their_wall_time() {
         let steps: Vec<&Value> = lines.iter().filter(|line| line["agent"] == agent).collect();
         assert_eq!(steps.len(), 30, "{agent}");
         let wall = seconds(steps[29], "elapsed") - seconds(steps[0], "elapsed");
-        let parts = ["wait", "checkpoint", "ledger", "old_logprobs", "forward_backward", "optimizer", "publish"];
-        let spent: f64 = steps[1..].iter().flat_map(|line| parts.map(|part| seconds(line, part))).sum();
-        assert!((0.95..1.05).contains(&(spent / wall)), "agent {agent}: {spent} of {wall} s");
+        let parts = [
+            "wait",
+            "checkpoint",
+            "ledger",
+            "old_logprobs",
+            "forward_backward",
+            "optimizer",
+            "publish",
+        ];
+        let spent: f64 = steps[1..]
+            .iter()
+            .flat_map(|line| parts.map(|part| seconds(line, part)))
+            .sum();
+        assert!(
+            (0.95..1.05).contains(&(spent / wall)),
+            "agent {agent}: {spent} of {wall} s"
+        );
     }
 }
 
@@ -290,7 +304,10 @@ fn start_of_agents_is_shown_on_a_terminal() {
     let program = program();
     let screen = program.home().join("screen");
     let runs = program.runs();
-    let command = format!("{DYAD} run configs/arithmetic.toml --steps 1 --folder {}", runs.display());
+    let command = format!(
+        "{DYAD} run configs/arithmetic.toml --steps 1 --folder {}",
+        runs.display()
+    );
     let mut script = Command::new("script")
         .args(["-qefc", &command, screen.to_str().unwrap()])
         .current_dir(Program::root())

@@ -89,7 +89,10 @@ fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
     std::fs::remove_file(run.join("buffer/b.sqlite")).unwrap();
     let refused = program.output(&["up", "--resume", &folder]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("agent b: its ledger is missing") && said.contains("--repair b"), "{said}");
+    assert!(
+        said.contains("agent b: its ledger is missing") && said.contains("--repair b"),
+        "{said}"
+    );
     copy(&old, &run.join("buffer/b.sqlite"));
     let refused = program.output(&["up", "--resume", &folder]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -136,7 +136,13 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
         .collect();
     let file = run.join("tasks.jsonl");
     std::fs::write(&file, tasks).unwrap();
-    let publish = ["publish", "--wait", file.to_str().unwrap(), "--run", run.to_str().unwrap()];
+    let publish = [
+        "publish",
+        "--wait",
+        file.to_str().unwrap(),
+        "--run",
+        run.to_str().unwrap(),
+    ];
     let outcomes = program.succeed(&publish);
     for i in 1..GOOD {
         assert!(outcomes.contains(&format!("task mine-{i}  played")), "{outcomes}");

@@ -178,7 +178,9 @@ fn private_servers_that_die_come_back_with_their_data() {
 fn break_queues(data: &Path) {
     let pid = server("beam.smp", data).expect("a private RabbitMQ");
     let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
-    let ports = environment.split('\0').find(|entry| entry.starts_with("ERL_EPMD_PORT="));
+    let ports = environment
+        .split('\0')
+        .find(|entry| entry.starts_with("ERL_EPMD_PORT="));
     let (variable, port) = ports.unwrap().split_once('=').unwrap();
     let kill = "[begin case whereis(ra_log_wal) of undefined -> ok; P -> exit(P, kill) end, timer:sleep(50) end \
                 || _ <- lists:seq(1, 40)].";
@@ -221,7 +223,9 @@ fn run_in_a_moved_folder_goes_on_with_its_waiting_tasks() {
         lines.iter().any(|line| line["message"] == "the run is running")
     });
     program.succeed(&["pause", "--run", run.to_str().unwrap()]);
-    let lines: String = (1..=4).map(|n| format!("{{\"prompt\": \"o{n}\", \"label\": \"o{n}\"}}\n")).collect();
+    let lines: String = (1..=4)
+        .map(|n| format!("{{\"prompt\": \"o{n}\", \"label\": \"o{n}\"}}\n"))
+        .collect();
     let tasks = program.file("tasks.jsonl", &lines);
     program.succeed(&["publish", &tasks, "--run", run.to_str().unwrap()]);
     signal("TERM", running.pid());
@@ -239,7 +243,11 @@ fn run_in_a_moved_folder_goes_on_with_its_waiting_tasks() {
     resumed.finish(PATIENCE);
     for agent in ["a", "b"] {
         let audit = audit(&run, agent);
-        assert_eq!((audit.counts.trained, audit.twice, audit.missing), (16, 0, 0), "agent {agent}: {audit:?}");
+        assert_eq!(
+            (audit.counts.trained, audit.twice, audit.missing),
+            (16, 0, 0),
+            "agent {agent}: {audit:?}"
+        );
     }
 }
 

@@ -130,14 +130,36 @@ fn export_with_unusable_input_is_wrong_usage() {
     let program = program();
     let out = program.home().join("users");
     for (run, variable, given, problem) in [
-        ("r", "DYAD_PASSWORD_AGENT_A", "short", "the password in DYAD_PASSWORD_AGENT_A: it has 5"),
-        ("r", "DYAD_PASSWORD_AGENT_A", "a password with blanks", "do not fit into a URL"),
+        (
+            "r",
+            "DYAD_PASSWORD_AGENT_A",
+            "short",
+            "the password in DYAD_PASSWORD_AGENT_A: it has 5",
+        ),
+        (
+            "r",
+            "DYAD_PASSWORD_AGENT_A",
+            "a password with blanks",
+            "do not fit into a URL",
+        ),
         ("r", "DYAD_TASK_KEY", "short", "DYAD_TASK_KEY has 5"),
-        ("r", "DYAD_TASK_KEY", "a secret with blanks", "DYAD_TASK_KEY has characters"),
+        (
+            "r",
+            "DYAD_TASK_KEY",
+            "a secret with blanks",
+            "DYAD_TASK_KEY has characters",
+        ),
         ("R R", "UNUSED", "", "is not a run id"),
     ] {
         let args = ["topology", "export", "--config", "configs/signal.toml", "--run", run];
-        let servers = ["--broker", "amqp://h", "--state", "redis://h/0", "--out", out.to_str().unwrap()];
+        let servers = [
+            "--broker",
+            "amqp://h",
+            "--state",
+            "redis://h/0",
+            "--out",
+            out.to_str().unwrap(),
+        ];
         let said = fail(2, program.command(&[&args[..], &servers].concat()).env(variable, given));
         assert!(said.contains(problem), "{said}");
     }

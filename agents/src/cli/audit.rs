@@ -89,7 +89,11 @@ pub(super) async fn counts(bus: &Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Re
     let letters = tasks::handle(bus, &topology, &tasks::Order::List(Vec::new())).await?;
     let queued = bus.depth(&topology.tasks()).await;
     Ok(BrokerCounts {
-        dead: letters.into_iter().filter(is_task).map(|letter| letter.facts.id).collect(),
+        dead: letters
+            .into_iter()
+            .filter(is_task)
+            .map(|letter| letter.facts.id)
+            .collect(),
         queued: queued.context("the tasks queue was not counted")?,
     })
 }

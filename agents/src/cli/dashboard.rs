@@ -22,8 +22,8 @@ use super::{audit, compare, select, status, tasks};
 use crate::base::log_scope;
 use crate::base::signals::Signals;
 use crate::dashboard::{
-    ADDRESS, ChangeRefused, CommandAnswers, DeadLetter, LetterPage, PageChange, Plan, Runs, Served,
-    cannot_listen, serve,
+    ADDRESS, ChangeRefused, CommandAnswers, DeadLetter, LetterPage, PageChange, Plan, Runs, Served, cannot_listen,
+    serve,
 };
 use crate::report::task_accounts::BrokerCounts;
 use crate::run_folder::RunFolder;

@@ -313,7 +313,10 @@ mod tests {
     fn unchanging_ledger_is_read_without_another_file() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("50% a?b#c.sqlite");
-        let (run, agent) = (broker::ids::RunId::new("r").unwrap(), broker::AgentName::new("a").unwrap());
+        let (run, agent) = (
+            broker::ids::RunId::new("r").unwrap(),
+            broker::AgentName::new("a").unwrap(),
+        );
         let mut ledger = Ledger::open(&path, &run, &agent).unwrap();
         ledger.set_note("k", "v").unwrap();
         assert!(has_changes(&path));
@@ -322,7 +325,10 @@ mod tests {
         let found = Inspector::unchanging(&path).unwrap();
         assert_eq!(found.note("k").unwrap().as_deref(), Some("v"));
         let files: Vec<_> = std::fs::read_dir(base.path()).unwrap().flatten().collect();
-        assert!(!files.iter().any(|file| file.path().to_string_lossy().ends_with("-shm")), "{files:?}");
+        assert!(
+            !files.iter().any(|file| file.path().to_string_lossy().ends_with("-shm")),
+            "{files:?}"
+        );
         assert_eq!(found.audit().unwrap(), Inspector::open(&path).unwrap().audit().unwrap());
     }
 }

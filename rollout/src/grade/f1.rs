@@ -39,7 +39,8 @@ fn words(text: &str) -> HashMap<String, usize> {
     counts
 }
 
-/// Returns the dictionary of jieba. Opening it takes a tenth of a second, so only Chinese text does.
+/// Returns the dictionary of jieba. Opening it takes a tenth of a second, so only Chinese text
+/// does.
 fn jieba() -> &'static Jieba {
     static JIEBA: OnceLock<Jieba> = OnceLock::new();
     JIEBA.get_or_init(Jieba::new)

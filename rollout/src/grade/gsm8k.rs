@@ -40,7 +40,8 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
     marked.or_else(|| {
         let text = label::text(label)?;
         let text = &*narrow_numbers(&text);
-        let found = number(text).filter(|found| found.place != Place::Last || text.contains('=') || !has_several(text))?;
+        let found =
+            number(text).filter(|found| found.place != Place::Last || text.contains('=') || !has_several(text))?;
         Some(found.text.into_owned())
     })
 }

@@ -63,7 +63,8 @@ pub(super) async fn try_broker(url: Option<&str>) -> Option<DoctorFinding> {
     })
 }
 
-/// Declares a queue of this connection, as every process of a run does. It goes with the connection.
+/// Declares a queue of this connection, as every process of a run does. It goes with the
+/// connection.
 async fn may_declare(bus: &dyn Bus) -> Result<(), BusError> {
     let run = RunId::new("doctor").ok_or(BusError::Closed)?;
     let listener = format!("doctor-{}", std::process::id());
@@ -74,7 +75,10 @@ async fn may_declare(bus: &dyn Bus) -> Result<(), BusError> {
 async fn may_write(store: &dyn Store, run: &RunId) -> Result<(), StoreError> {
     let owner = format!("doctor-{}", std::process::id());
     let group = GroupId::new(run, &owner);
-    match store.claim(group, &owner, Attempt(*uuid::Uuid::new_v4().as_bytes()), None).await? {
+    match store
+        .claim(group, &owner, Attempt(*uuid::Uuid::new_v4().as_bytes()), None)
+        .await?
+    {
         Claim::Ours(claimed) => store.void(claimed.lease).await,
         Claim::Theirs { .. } => Ok(()),
     }

@@ -288,7 +288,8 @@ impl Letter {
     /// rights.
     fn unread(&self, topology: &Topology, ids: &[String]) -> Option<String> {
         // A letter without a user may come from an agent.
-        let by_an_agent = self.facts.mover.is_empty() || topology.is_agent(&self.facts.mover) || topology.is_agent(&self.facts.user);
+        let by_an_agent =
+            self.facts.mover.is_empty() || topology.is_agent(&self.facts.mover) || topology.is_agent(&self.facts.user);
         let made_up = self.facts.class == Class::Forged.as_str() || by_an_agent;
         (made_up && ids.is_empty())
             .then(|| "kept: no coordinator has verified it; read it, then requeue it by its id".into())

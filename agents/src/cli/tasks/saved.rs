@@ -81,7 +81,11 @@ async fn replace(bus: &Arc<dyn Bus>, folder: &RunFolder, before: Vec<Letter>) ->
                 found.len()
             );
         }
-        letters.retain(|old| !found.iter().any(|new| (&new.facts.id, &new.body) == (&old.facts.id, &old.body)));
+        letters.retain(|old| {
+            !found
+                .iter()
+                .any(|new| (&new.facts.id, &new.body) == (&old.facts.id, &old.body))
+        });
         letters.extend(found);
     }
     let mut text = Vec::new();

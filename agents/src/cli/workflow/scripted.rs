@@ -106,8 +106,8 @@ fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Optio
     Some(failure::prompt(name.as_str(), role.as_str(), why))
 }
 
-/// Returns an answer without a model, as a function of the turn's seed. Its reasoning is removed, as
-/// an engine removes it.
+/// Returns an answer without a model, as a function of the turn's seed. Its reasoning is removed,
+/// as an engine removes it.
 fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
     let usual = [prompt_text(&task.label), "approve".to_owned(), "reject".to_owned()];
     let role = wanted.key.role.as_str();

@@ -28,8 +28,8 @@ struct Probe {
     consumer: Box<dyn Consumer>,
 }
 
-/// Returns when RabbitMQ has stored no message for [`PATIENCE`]. The time during which it reports an
-/// alarm does not count: it stores nothing then, and recovers by itself.
+/// Returns when RabbitMQ has stored no message for [`PATIENCE`]. The time during which it reports
+/// an alarm does not count: it stores nothing then, and recovers by itself.
 pub(super) async fn until_stuck(url: String) {
     let mut stored = Instant::now();
     let mut probe = None;

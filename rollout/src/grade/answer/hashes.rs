@@ -6,7 +6,9 @@ use crate::grade::normal::setting::unset;
 /// Endings of ordinals.
 const ORDINALS: [&str; 4] = ["st", "nd", "rd", "th"];
 /// Nouns of a heading that begins with their number.
-const TITLES: [&str; 8] = ["ways", "steps", "facts", "things", "methods", "reasons", "checks", "ideas"];
+const TITLES: [&str; 8] = [
+    "ways", "steps", "facts", "things", "methods", "reasons", "checks", "ideas",
+];
 
 /// The most lines that are looked at.
 const MOST: usize = 32;
@@ -75,7 +77,10 @@ fn is_numbered_heading(line: &str, ends: bool) -> bool {
     if ordinal || compound {
         return !ends || second.is_some();
     }
-    let titled = [Some(first), second].into_iter().flatten().any(|word| TITLES.contains(&word));
+    let titled = [Some(first), second]
+        .into_iter()
+        .flatten()
+        .any(|word| TITLES.contains(&word));
     rest.starts_with(' ') && !ends && titled
 }
 

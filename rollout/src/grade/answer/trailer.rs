@@ -103,16 +103,18 @@ fn without_line(text: &str) -> Option<&str> {
         .is_some_and(|(number, note)| {
             let number = number.trim_start_matches('^');
             let digits = (1..=3).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
-            let cited = || before.contains(&format!("[{number}]")) || before.trim_end().ends_with(':') || number.len() < line.find(']').unwrap_or(0) - 1;
+            let cited = || {
+                before.contains(&format!("[{number}]"))
+                    || before.trim_end().ends_with(':')
+                    || number.len() < line.find(']').unwrap_or(0) - 1
+            };
             digits && note.trim_start_matches(':').starts_with(' ') && note.contains(char::is_alphabetic) && cited()
         });
     let name = line.split([':', '：']).next().unwrap_or(line);
     let remark = ABOUT.contains(&name.trim_matches(['*', '_', ' ']).to_lowercase().as_str());
     let above = before.contains(|c: char| c.is_ascii_alphanumeric());
-    (line.len() <= NEAR
-        && above
-        && (footnote || (remark && line.len() > name.len()) || is_heading(line, name)))
-    .then_some(before)
+    (line.len() <= NEAR && above && (footnote || (remark && line.len() > name.len()) || is_heading(line, name)))
+        .then_some(before)
 }
 
 /// Returns true for a heading above footnotes: `References:`.

@@ -46,10 +46,7 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
         return None;
     }
     let line = without_leading(line);
-    if let Some(value) = computed(line)
-        .or_else(|| subject(line))
-        .or_else(|| counted(line))
-    {
+    if let Some(value) = computed(line).or_else(|| subject(line)).or_else(|| counted(line)) {
         return Some(Some(value));
     }
     let value = sentence::value(line)?;

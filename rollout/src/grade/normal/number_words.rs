@@ -128,9 +128,30 @@ const MEASURES: [&str; 34] = [
 
 /// Plurals that change the number before them.
 const PLACES: [&str; 24] = [
-    "zeros", "zeroes", "tens", "dozens", "scores", "hundreds", "thousands", "millions", "billions", "trillions", "halves",
-    "thirds", "fourths", "quarters", "fifths", "sixths", "sevenths", "eighths", "ninths", "tenths", "hundredths", "roots",
-    "times", "squares",
+    "zeros",
+    "zeroes",
+    "tens",
+    "dozens",
+    "scores",
+    "hundreds",
+    "thousands",
+    "millions",
+    "billions",
+    "trillions",
+    "halves",
+    "thirds",
+    "fourths",
+    "quarters",
+    "fifths",
+    "sixths",
+    "sevenths",
+    "eighths",
+    "ninths",
+    "tenths",
+    "hundredths",
+    "roots",
+    "times",
+    "squares",
 ];
 
 /// Returns the number of things that words count: `twenty-five dollars`, `a dozen eggs`, `十八元`.

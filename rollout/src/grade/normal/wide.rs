@@ -60,8 +60,8 @@ fn plain_letter(c: char) -> Option<char> {
     }
 }
 
-/// Replaces wide digits, colons and styled letters with plain ones, because readers look for numbers
-/// by these.
+/// Replaces wide digits, colons and styled letters with plain ones: readers look for numbers by
+/// these.
 pub(crate) fn narrow_numbers(text: &str) -> Cow<'_, str> {
     let is_wide = |c: char| !c.is_ascii() && (c == '：' || digit(c).is_some() || is_styled(c));
     if text.is_ascii() {

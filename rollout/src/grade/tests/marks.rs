@@ -18,13 +18,7 @@ fn check(texts: &[String], right: f32) {
 
 #[test]
 fn a_heading_with_a_number_hides_no_answer() {
-    for heading in [
-        "2nd step",
-        "1st",
-        "3 ways to check",
-        "4 key facts",
-        "Step 2",
-    ] {
+    for heading in ["2nd step", "1st", "3 ways to check", "4 key facts", "Step 2"] {
         check(
             &[
                 format!("#### {heading}\n{SOLUTION}#### 18"),

@@ -69,11 +69,7 @@ fn a_citation_or_a_remark_is_not_the_answer() {
 
 #[test]
 fn number_words_are_numbers_where_an_answer_is_marked() {
-    for (words, label) in [
-        ("eighteen", "18"),
-        ("one hundred and five", "105"),
-        ("十八", "18"),
-    ] {
+    for (words, label) in [("eighteen", "18"), ("one hundred and five", "105"), ("十八", "18")] {
         numbers(
             &[
                 &format!("The answer is {words}."),
@@ -91,14 +87,32 @@ fn number_words_are_numbers_where_an_answer_is_marked() {
         ("a thousand dollars", "1000"),
     ] {
         for kind in ["gsm8k", "integer"] {
-            for text in [format!("The answer is {words}."), format!("\\boxed{{\\text{{{words}}}}}")] {
-                assert_eq!((grade(kind, &text, label), grade(kind, &text, "7")), (1.0, 0.0), "{kind}: {text}");
+            for text in [
+                format!("The answer is {words}."),
+                format!("\\boxed{{\\text{{{words}}}}}"),
+            ] {
+                assert_eq!(
+                    (grade(kind, &text, label), grade(kind, &text, "7")),
+                    (1.0, 0.0),
+                    "{kind}: {text}"
+                );
             }
         }
     }
-    for words in ["six pi", "six grand", "six k", "six zeros", "six square roots", "六十倍"] {
+    for words in [
+        "six pi",
+        "six grand",
+        "six k",
+        "six zeros",
+        "six square roots",
+        "六十倍",
+    ] {
         for kind in ["gsm8k", "integer", "math"] {
-            assert_eq!(grade(kind, &format!("The answer is {words}."), "6"), 0.0, "{kind}: {words}");
+            assert_eq!(
+                grade(kind, &format!("The answer is {words}."), "6"),
+                0.0,
+                "{kind}: {words}"
+            );
         }
     }
     for words in [
