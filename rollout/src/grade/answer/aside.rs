@@ -7,9 +7,7 @@ use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{is_factor, is_rounding};
 
 /// Beginnings of clauses that say the same in other words.
-const CLAUSES: [&str; 25] = [
-    " since ",
-    " because ",
+const CLAUSES: [&str; 23] = [
     ", assuming ",
     ", which is ",
     ", which equals ",

@@ -103,8 +103,6 @@ mod tests {
             ("3×4÷2", "3\\times 4\\div 2"),
             ("(−∞,2)∪(3,∞)", "(-\\infty,2)\\cup(3,\\infty)"),
             ("[1,2]∩[2,3]", "[1,2]\\cap[2,3]"),
-            ("p ∧ ¬q", "p \\land \\neg q"),
-            ("A ⊆ B", "A\\subseteq B"),
             ("AB ∥ CD", "AB \\parallel CD"),
             ("⟨1,2⟩", "\\langle 1,2\\rangle"),
             ("𝑥² + 𝜋", "x^2+\\pi"),

@@ -160,6 +160,8 @@ pub(crate) fn counted(text: &str) -> Option<u64> {
     counted_by(text, |word| {
         let known = |word: &str| MEASURES.contains(&word);
         let plural = word.len() > 3 && word.ends_with('s') && !PLACES.contains(&word);
+        // `two nines`
+        let plural = plural && word.strip_suffix('s').and_then(spelled_out).is_none();
         known(word) || word.strip_suffix('s').is_some_and(known) || plural
     })
 }

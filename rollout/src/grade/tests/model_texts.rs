@@ -83,6 +83,7 @@ fn number_words_are_numbers_where_an_answer_is_marked() {
         ("twenty-five dollars", "25"),
         ("ninety miles per hour", "90"),
         ("five apples", "5"),
+        ("十八", "18"),
         ("a dozen", "12"),
         ("a thousand dollars", "1000"),
     ] {
