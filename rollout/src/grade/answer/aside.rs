@@ -155,7 +155,9 @@ fn before_because(text: &str) -> Option<&str> {
         before.contains(|c: char| c.is_ascii_digit()) && !BECAUSE_OF.iter().any(|word| before.starts_with(word));
     let goes_on = CONCLUDING.iter().any(|word| behind.contains(word)) || behind.contains("boxed");
     // A further clause may hold the result: `80 because of a sale, and with tax 84`.
-    let goes_on = goes_on || behind.contains([',', '，', ';', '；', ':', '：']) || behind.contains(" and ");
+    let goes_on = goes_on
+        || behind.contains([',', '，', ';', '；', ':', '：'])
+        || [" and ", " to "].iter().any(|word| behind.contains(word));
     (valued && !goes_on && is_outside(before)).then(|| text[..start + at].trim_end_matches([' ', ',', '(', '，']))
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn without_prose(line: &str) -> Option<&str> {
 }
 
 /// Signs of Chinese that change a number, or join it to another.
-const CHANGING_SIGNS: &str = "不非未没或至到约莫几多少余倍分半第除减加乘和与及大小低高以之负根超零";
+const CHANGING_SIGNS: &str = "不非未没或至到约莫几多少余倍分半第除减加乘和与及大小低高以之负根超零近";
 
 /// Returns the number of a Chinese sentence that has one, with its unit: the `18元` of
 /// `她每天赚18元` and of `18（元）`.

@@ -34,7 +34,7 @@ pub(super) fn in_chinese(text: &str) -> Option<u64> {
     let names = text.chars().skip(digits.len());
     let only_names = names
         .clone()
-        .all(|c| is_han(c) && value(c).is_none() && !"分半多或余几的倍根平以".contains(c));
+        .all(|c| is_han(c) && value(c).is_none() && !"分半多或余几的倍根平以次方".contains(c));
     if digits.is_empty() || !only_names || names.clone().count() > MOST_SIGNS {
         return None;
     }
@@ -82,6 +82,7 @@ mod tests {
             ("二十多", None),
             ("十八的平方", None),
             ("二十倍", None),
+            ("十八次方", None),
             ("三十以下", None),
             ("一万二", None),
             ("一万零二", Some(10_002)),
