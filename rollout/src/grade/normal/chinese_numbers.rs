@@ -29,12 +29,16 @@ const MOST_SIGNS: usize = 4;
 /// Returns the number that Chinese words spell, without their unit: `二十五`, `十八元`. A single
 /// digit with a unit may be an article.
 pub(super) fn in_chinese(text: &str) -> Option<u64> {
+    // The first sign of a kilogram or kilometre is also a thousand.
+    if ["千克", "千米"].iter().any(|unit| text.contains(unit)) {
+        return None;
+    }
     let value = |c: char| HAN.iter().find(|(known, _)| *known == c).map(|(_, value)| *value);
     let digits: Vec<u64> = text.chars().map_while(value).collect();
     let names = text.chars().skip(digits.len());
     let only_names = names
         .clone()
-        .all(|c| is_han(c) && value(c).is_none() && !"分半多或余几的倍根平以次方".contains(c));
+        .all(|c| is_han(c) && value(c).is_none() && !"分半多或余几的倍根平以次方阶乘".contains(c));
     if digits.is_empty() || !only_names || names.clone().count() > MOST_SIGNS {
         return None;
     }
@@ -83,6 +87,8 @@ mod tests {
             ("十八的平方", None),
             ("二十倍", None),
             ("十八次方", None),
+            ("十八阶乘", None),
+            ("三千克", None),
             ("三十以下", None),
             ("一万二", None),
             ("一万零二", Some(10_002)),
