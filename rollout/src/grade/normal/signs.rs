@@ -79,8 +79,8 @@ fn spelling(c: char) -> Option<&'static str> {
     Some(found)
 }
 
-/// Returns the LaTeX of a sign of geometry or analysis. Signs whose sides may not change places stay:
-/// the reader multiplies what stands around a command that it does not know.
+/// Returns the LaTeX of a sign of geometry or analysis. Signs whose sides may not change places
+/// stay: the reader multiplies what stands around a command that it does not know.
 fn logic(c: char) -> Option<&'static str> {
     let found = match c {
         '∥' => "\\parallel ",
