@@ -58,10 +58,10 @@ fn alarm_of_the_broker_is_named_by_status_publish_and_doctor() {
     wait_until("the alarm in status", PATIENCE, || {
         status().contains("RabbitMQ: accepts no messages (low on disk)")
     });
-    let told = status();
+    let shown = status();
     assert!(
-        told.contains("agent a: no heartbeat: RabbitMQ accepts no messages"),
-        "{told}"
+        shown.contains("agent a: no heartbeat: RabbitMQ accepts no messages"),
+        "{shown}"
     );
     let tasks = program.file("tasks.jsonl", TASK);
     let mut publish = program.start(&["publish", &tasks, "--run", folder]);
@@ -73,6 +73,8 @@ fn alarm_of_the_broker_is_named_by_status_publish_and_doctor() {
     assert!(doctor.contains("accepts no messages (low on disk)"), "{doctor}");
 
     set_limit(&servers, "1MB");
+    publish.finish(PATIENCE);
+    assert!(publish.log().contains("1 tasks confirmed"), "{}", publish.log());
     wait_until("no alarm in status", PATIENCE, || !status().contains("RabbitMQ:"));
     drop(running);
 }

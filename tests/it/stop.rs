@@ -101,6 +101,30 @@ fn latest_passes_over_a_run_that_failed_at_its_start() {
     );
 }
 
+/// Its processes use the servers of `dyad up`, not those of variables that its options outrank.
+#[test]
+fn options_of_a_supervisor_outrank_variables_in_its_processes() {
+    let program = program();
+    let config = Small::new().set("run.train_steps", 1).save(&program);
+    let runs = program.runs();
+    let args = [
+        "up",
+        &config,
+        "--folder",
+        runs.to_str().unwrap(),
+        "--broker",
+        "local:",
+        "--state",
+        "local:",
+    ];
+    let variables = [
+        ("DYAD_BROKER", "amqp://127.0.0.1:1"),
+        ("DYAD_STATE", "redis://127.0.0.1:1"),
+        ("DYAD_CONFIG", "configs/arithmetic.toml"),
+    ];
+    program.start_with(&args, &variables).finish(Duration::from_secs(120));
+}
+
 /// Scripts of Slurm and Kubernetes leave such variables set.
 #[test]
 fn variable_of_a_launcher_changes_nothing_below_a_supervisor() {
@@ -237,9 +261,15 @@ fn run_in_a_moved_folder_goes_on_with_its_waiting_tasks() {
     let run = moved.join(run.file_name().unwrap());
     let folder = run.to_str().unwrap();
     let mut resumed = program.start(&["up", "--resume", folder]);
-    wait_until("the paused run to answer", PATIENCE, || {
-        program.output(&["resume", "--run", folder]).status.success()
+    wait_until("the run to be paused again", PATIENCE, || {
+        let status = program.output(&["status", "--run", folder]).stdout;
+        // Both agents and the coordinator.
+        String::from_utf8_lossy(&status)
+            .matches("waits for `dyad resume`")
+            .count()
+            == 3
     });
+    program.succeed(&["resume", "--run", folder]);
     resumed.finish(PATIENCE);
     for agent in ["a", "b"] {
         let audit = audit(&run, agent);

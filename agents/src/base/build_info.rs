@@ -1,4 +1,4 @@
-//! What this program was built from (`trainer/libtorch/link.rs`).
+//! The sources and libtorch that this program was built from (`trainer/libtorch/link.rs`).
 
 /// dyad's release.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -113,6 +113,10 @@ pub(super) async fn give(bus: Arc<dyn Bus>, folder: &RunFolder, order: PhaseOrde
     let participants = folder.config()?.participants();
     let mut channel = OrderChannel::open(bus, folder).await?;
     let begun = Instant::now();
+    // A short run may end as soon as it goes on: only now can it be seen paused.
+    while order == PhaseOrder::Resume && channel.newest().is_none() && begun.elapsed() < PATIENCE / 4 {
+        channel.receive().await;
+    }
     loop {
         channel.exchange(&order.command()).await?;
         let done = |run: RunState| order.is_done(run.phase);
@@ -121,7 +125,6 @@ pub(super) async fn give(bus: Arc<dyn Bus>, folder: &RunFolder, order: PhaseOrde
         }
         channel.require_coordinator()?;
         if let Some(run) = channel.newest().filter(|run| order.is_too_late(run.phase)) {
-            // A short run may end as soon as it goes on.
             if order == PhaseOrder::Resume && channel.was_paused {
                 return Ok(());
             }
@@ -200,6 +203,12 @@ impl OrderChannel {
             durable: false,
         };
         self.bus.publish(message).await?;
+        self.receive().await;
+        Ok(())
+    }
+
+    /// Receives heartbeats for a while.
+    async fn receive(&mut self) {
         let until = Instant::now() + AGAIN;
         while let Ok(Some(delivery)) = tokio::time::timeout_at(until, self.beats.next()).await {
             delivery.ack().await;
@@ -217,7 +226,6 @@ impl OrderChannel {
                 Err(_) => {}
             }
         }
-        Ok(())
     }
 
     pub(super) fn newest(&self) -> Option<RunState> {

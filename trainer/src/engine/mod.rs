@@ -253,17 +253,6 @@ impl Engine {
         self.check_room(request)
     }
 
-    /// The counter that moves with each step, including the steps of a wave.
-    #[must_use]
-    pub fn pulse(&self) -> Pulse {
-        self.pulse.clone()
-    }
-
-    /// Makes the engine's steps move this counter.
-    pub(crate) fn mark_on(&mut self, pulse: Pulse) {
-        self.pulse = pulse;
-    }
-
     /// Forgets a request. Returns `false` if the engine does not have it (any more).
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! How full an engine's cache and its steps are, for threads that watch it.
+//! Handles for threads that watch an engine: its pulse, and how full its cache and its steps are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Engine, Generation};
+use super::{Engine, Generation, Pulse};
 
 /// Bounds of the number of rows that a step computes together.
 pub const ROW_BOUNDS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
@@ -64,6 +64,17 @@ impl EngineUsage {
 }
 
 impl Engine {
+    /// The counter that moves with each step, including the steps of a wave.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
+    }
+
+    /// Makes the engine's steps move this counter.
+    pub(crate) fn mark_on(&mut self, pulse: Pulse) {
+        self.pulse = pulse;
+    }
+
     /// Returns the handle that follows this engine.
     #[must_use]
     pub fn usage(&self) -> EngineUsage {

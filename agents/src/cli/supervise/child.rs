@@ -87,6 +87,10 @@ pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(program)
         .args(args)
+        // They would outrank the run folder, which has what `dyad up` made of them.
+        .env_remove("DYAD_BROKER")
+        .env_remove("DYAD_STATE")
+        .env_remove("DYAD_CONFIG")
         .stdin(Stdio::piped())
         .env(SUPERVISED, "1")
         .stdout(Stdio::piped())

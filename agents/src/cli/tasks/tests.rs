@@ -280,22 +280,21 @@ async fn reading_ends_soon_after_the_letters_that_waited() {
 }
 
 fn shown() -> Letter {
-    let facts = LetterFacts {
-        id: "t1".into(),
-        own: None,
-        kind: "task.v1".into(),
-        reason: "the body is not UTF-8".into(),
-        class: "not_text".into(),
-        stage: "intake".into(),
-        first: "2026-11-20T12:00:00.007Z".into(),
-        attempts: 2,
-        queue: "dyad.r-1.tasks.v1".into(),
-        key: "r-1.any.task.published".into(),
-        user: "r-1.publisher".into(),
-        mover: "r-1.coordinator".into(),
-    };
     Letter {
-        facts,
+        facts: LetterFacts {
+            id: "t1".into(),
+            own: None,
+            kind: "task.v1".into(),
+            reason: "the body is not UTF-8".into(),
+            class: "not_text".into(),
+            stage: "intake".into(),
+            first: "2026-11-20T12:00:00.007Z".into(),
+            attempts: 2,
+            queue: "dyad.r-1.tasks.v1".into(),
+            key: "r-1.any.task.published".into(),
+            user: "r-1.publisher".into(),
+            mover: "r-1.coordinator".into(),
+        },
         body: bytes::Bytes::from_static(b"{\n"),
         fate: "kept".into(),
         kept: true,
@@ -316,21 +315,20 @@ fn a_letter_is_shown_with_its_reason() {
 fn control_characters_and_newlines_of_a_letter_are_escaped() {
     let hostile = "t1\u{1b}[2J\u{9b}6n\n0 dead letters\u{202e}".to_owned();
     let hostile = || hostile.clone();
-    let facts = LetterFacts {
-        id: hostile(),
-        kind: hostile(),
-        reason: hostile(),
-        class: hostile(),
-        stage: hostile(),
-        first: hostile(),
-        queue: hostile(),
-        key: hostile(),
-        user: hostile(),
-        mover: hostile(),
-        ..shown().facts
-    };
     let letter = Letter {
-        facts,
+        facts: LetterFacts {
+            id: hostile(),
+            kind: hostile(),
+            reason: hostile(),
+            class: hostile(),
+            stage: hostile(),
+            first: hostile(),
+            queue: hostile(),
+            key: hostile(),
+            user: hostile(),
+            mover: hostile(),
+            ..shown().facts
+        },
         body: hostile().into(),
         fate: hostile(),
         ..shown()

@@ -113,17 +113,9 @@ pub(super) fn rounds(decimal: &BigRational, value: &BigRational, places: u32) ->
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
+    use super::*;
     use crate::grade::Grader;
-    use crate::grade::math::equal;
-
-    fn check(cases: &[(&str, &str, bool)]) {
-        for &(one, other, same) in cases {
-            assert_eq!(equal(one, other), same, "{one} and {other}");
-            assert_eq!(equal(other, one), same, "{other} and {one}");
-        }
-    }
+    use crate::grade::math::testing::check;
 
     #[test]
     fn long_products_and_powers_equal_their_digits() {
@@ -184,7 +176,15 @@ mod tests {
     }
 
     #[test]
-    fn hostile_numbers_cost_little() {
+    fn hostile_numbers_are_not_computed() {
+        let number = |digits: &str| BigRational::from_integer(digits.parse().unwrap());
+        let large = number(&format!("1{}", "0".repeat(40)));
+        assert_eq!(factorial(&number("99999")), None);
+        assert_eq!(factorial(&large), None);
+        assert_eq!(binomial(&large, &number("100000000000000000000")), None);
+        assert_eq!(power(&number("9"), 387_420_489), None);
+        assert_eq!(power(&(number("2") / number("3")), 3000), None);
+        assert!(!fits(&number(&"9".repeat(5000))));
         let product = |piece: &str, count: usize| format!("\\boxed{{{}}}", vec![piece; count].join("*"));
         for text in [
             "\\boxed{9^{9^{9}}}".to_owned(),
@@ -201,10 +201,7 @@ mod tests {
         ] {
             for kind in ["math", "gsm8k", "integer"] {
                 let grader = Grader::new(kind).unwrap();
-                let before = Instant::now();
-                assert_eq!(grader.grade(&text, &"5".into()), 0.0);
-                let seconds = before.elapsed().as_secs_f64();
-                assert!(seconds < 1.0, "{kind}: {seconds} s for {}", &text[..text.len().min(60)]);
+                assert_eq!(grader.grade(&text, &"5".into()), 0.0, "{kind}");
             }
         }
     }

@@ -81,14 +81,7 @@ fn growing(x: f64, error: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::grade::math::equal;
-
-    fn check(cases: &[(&str, &str, bool)]) {
-        for &(one, other, same) in cases {
-            assert_eq!(equal(one, other), same, "{one} and {other}");
-            assert_eq!(equal(other, one), same, "{other} and {one}");
-        }
-    }
+    use crate::grade::math::testing::check;
 
     #[test]
     fn underflowing_values_equal_no_other_value() {

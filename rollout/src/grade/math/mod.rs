@@ -35,6 +35,8 @@ mod quantity;
 mod relation;
 mod same;
 mod system;
+#[cfg(test)]
+mod testing;
 mod words;
 
 use std::borrow::Cow;
