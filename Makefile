@@ -84,8 +84,8 @@ endif
 
 test-long: build ## what is slow and rarely fails: commands of pages, other people's clients
 	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field prometheus
-	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
-	$(phase) "long tests" "about 25 minutes" $(shared) cargo test --workspace --test it -- --ignored --test-threads 2
+	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --lib --test it --no-run --quiet
+	$(phase) "long tests" "about 25 minutes" $(shared) cargo test --workspace --lib --test it -- --ignored --test-threads 2
 
 test-vllm: build ## trains over real vLLM servers on the CPU (Python of its own, 6.4 GB once); ARGS='swap_modes' for some
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers venv

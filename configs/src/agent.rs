@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::EngineConfig;
 use crate::http::HttpConfig;
 use crate::past::PastConfig;
 use crate::train::TrainConfig;
-use crate::units::{Date, DeviceName, HumanDuration};
+use crate::units::{Date, DeviceName};
 
 /// `[agents.NAME]`: the model of an agent, and how it samples, serves and trains.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -244,127 +245,6 @@ impl Default for SamplingConfig {
             min_p: 0.0,
             max_new_tokens: default_max_new_tokens(),
             max_context: None,
-        }
-    }
-}
-
-/// The treatment of running generations when new weights arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Swap {
-    /// Continues with the old cache. Each token records the version that sampled it.
-    #[default]
-    InPlace,
-    /// Computes the cache again with the new weights.
-    Retract,
-    /// Finishes running generations first.
-    Drain,
-}
-
-/// The engine that generates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EngineKind {
-    /// libtorch in the agent's process.
-    #[default]
-    Embedded,
-    /// Answers made from the request's seed, without a model.
-    Scripted,
-    /// `dyad engine`: libtorch in separate processes.
-    Dyad,
-    /// SGLang servers.
-    Sglang,
-    /// vLLM servers.
-    Vllm,
-    /// Servers that take messages and return text, like OpenAI's: a partner that never trains and
-    /// may see images.
-    Openai,
-}
-
-impl EngineKind {
-    /// Returns true if the engine is a server of another project, driven over HTTP.
-    #[must_use]
-    pub fn is_foreign(self) -> bool {
-        matches!(self, Self::Sglang | Self::Vllm | Self::Openai)
-    }
-
-    /// Returns the name that the configuration uses.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Embedded => "embedded",
-            Self::Scripted => "scripted",
-            Self::Dyad => "dyad",
-            Self::Sglang => "sglang",
-            Self::Vllm => "vllm",
-            Self::Openai => "openai",
-        }
-    }
-
-    /// Returns true if the engine accepts messages with images.
-    #[must_use]
-    pub fn sees(self) -> bool {
-        self == Self::Openai
-    }
-}
-
-/// `engine`: the engine of an agent.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct EngineConfig {
-    /// Kind of engine.
-    pub kind: EngineKind,
-    /// URLs of engines that run as separate processes, one URL per engine.
-    pub urls: Vec<String>,
-    /// IP address and port where separate engines fetch the weights; port 0 takes a free one.
-    pub weights_listen: String,
-    /// URL at which engines reach `weights_listen`, if it differs, as for `"0.0.0.0:PORT"`.
-    pub weights_url: Option<String>,
-    /// Treatment of running generations when new weights arrive.
-    pub swap: Swap,
-    /// Engines in the agent's process, each with a copy of the weights. Conversations are shared
-    /// among them.
-    pub replicas: usize,
-    /// Generations that one engine decodes together.
-    pub slots: usize,
-    /// Most prompt tokens computed in one step, so that long prompts do not delay decoding.
-    pub prefill_tokens: usize,
-    /// MiB of keys and values kept for a conversation's next turn; 0 keeps none. Unused in
-    /// synchronous rounds.
-    pub prefix_cache_mib: usize,
-    /// MiB of keys and values for generations, allocated at the engine's start; requests beyond it
-    /// wait. 0 sets no bound.
-    pub cache_mib: usize,
-    /// Gives a request the same bits (tokens and log-probs) in any batch. Slower; CPU only.
-    pub deterministic: bool,
-    /// Keeps a second, reordered copy of f32 matrices on a CPU (bf16: only the output matrix):
-    /// several times faster.
-    pub prepack: bool,
-    /// Time without a step after which a busy engine's process exits; 0 turns this off, else 1s or
-    /// more.
-    pub stuck_after: HumanDuration,
-    /// Folder for the weights of SGLang and vLLM, which must see it under the same path; default:
-    /// `weights` in the run's folder.
-    pub weights_folder: Option<PathBuf>,
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            kind: EngineKind::Embedded,
-            urls: Vec::new(),
-            weights_listen: "127.0.0.1:0".into(),
-            weights_url: None,
-            swap: Swap::InPlace,
-            replicas: 1,
-            slots: 256,
-            prefill_tokens: 4096,
-            prefix_cache_mib: 1024,
-            cache_mib: 0,
-            deterministic: false,
-            prepack: true,
-            stuck_after: HumanDuration::from_secs(600),
-            weights_folder: None,
         }
     }
 }

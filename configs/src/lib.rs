@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod alarms;
 pub mod check;
+pub mod engine;
 pub mod eval;
 pub mod http;
 pub mod kinds;
@@ -27,11 +28,12 @@ pub mod units;
 pub mod workflow;
 
 pub use agent::{
-    AgentConfig, Dtype, EngineConfig, EngineKind, History, LEAST_TEMPERATURE, LoraConfig, LoraTarget, ModelConfig,
-    RandomModel, SamplingConfig, Swap, TokenizerConfig,
+    AgentConfig, Dtype, History, LEAST_TEMPERATURE, LoraConfig, LoraTarget, ModelConfig, RandomModel, SamplingConfig,
+    TokenizerConfig,
 };
 pub use alarms::AlarmsConfig;
 pub use check::nearest;
+pub use engine::{EngineConfig, EngineKind, Swap};
 pub use eval::EvalConfig;
 pub use http::HttpConfig;
 pub use kinds::{OwnKindError, OwnKinds, WORKFLOWS};

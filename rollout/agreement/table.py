@@ -80,6 +80,12 @@ def cell(entry):
     return f"{positive}+{negative}/{pairs}" + (f"!{problems}" if problems else "") if pairs else ""
 
 
+def wrong_classes(table, grader):
+    """Returns the number of rows of the page in which a grader errs, of those that it reads."""
+    read = [entry for (name, row), entry in table.items() if name == grader and row is not None and entry[0]]
+    return f"{sum(any(entry[1:3]) for entry in read)}/{len(read)}"
+
+
 def short(text, most=60):
     """Returns the end of a text on one line, fit for a table's cell."""
     text = " ".join(text.replace("|", "\\|").replace("`", "'").split())
@@ -122,12 +128,12 @@ def page(rows, found, versions, missing):
         *([missing, ""] if missing else []),
         "Cells: false positives + false negatives / pairs; `!`: timeouts, crashes, refused labels.",
         "",
-        "| grader | given | errors | CPU ms: p50, p99 |",
-        "|---|---|---|---|",
+        "| grader | given | errors | classes with errors | CPU ms: p50, p99 |",
+        "|---|---|---|---|---|",
     ]
     for name in names:
         times = ", ".join(f"{quantile(seconds[name], share):.2f}" for share in (0.5, 0.99))
-        lines.append(f"| {name} | {GIVEN[name]} | {cell(table[name, None])} | {times} |")
+        lines.append(f"| {name} | {GIVEN[name]} | {cell(table[name, None])} | {wrong_classes(table, name)} | {times} |")
     lines += ["", "| class | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
     for name in dict.fromkeys(map(row_of, rows)):
         lines.append(f"| {name} | " + " | ".join(cell(table[column, name]) if (column, name) in table else "" for column in columns) + " |")

@@ -132,7 +132,7 @@ fn signal_ends_a_run_that_waits_for_its_servers() {
         signal("TERM", running.pid());
         let status = running.end(Duration::from_secs(30)).expect("it ends");
         let log = running.log();
-        assert!(!status.success(), "{log}");
+        assert_eq!(status.code(), Some(130), "{log}");
         assert!(log.contains(&format!("`dyad {command} --resume")), "{log}");
     }
 }

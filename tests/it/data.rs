@@ -258,3 +258,18 @@ fn a_damaged_data_set_is_an_error_that_names_it() {
         assert!(!said.contains("panicked") && !said.contains("bug"), "{args:?}: {said}");
     }
 }
+
+#[test]
+fn graded_file_ends_with_1_if_a_score_is_not_the_wanted_one() {
+    let program = program();
+    let row = |label: u32, want: u32| {
+        format!(r#"{{"kind": "math", "text": "\\boxed{{5}}", "label": {label}, "want": {want}}}"#)
+    };
+    for (want, code) in [(0, 0), (1, 1)] {
+        let file = program.file("rows.jsonl", &format!("{}\n{}\n", row(5, 1), row(6, want)));
+        let output = program.output(&["grade", &file]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains("2 answers, mean 0.500"), "{said}");
+    }
+}

@@ -49,6 +49,15 @@ fn logs_have_starts_of_agents_and_ends_of_conversations() {
             "{agent}:\n{log}"
         );
         assert!(!log.contains("holding"), "a detail for debugging:\n{log}");
+        let batch = log
+            .lines()
+            .find(|line| line.contains("\"message\":\"trained a batch\""));
+        let batch: Value = serde_json::from_str(batch.expect("one line for each batch")).unwrap();
+        assert!(batch["step"].is_number(), "{batch}");
+        let numbers = ["entropy", "tokens_per_s", "wait_s", "train_s"];
+        assert!(numbers.iter().all(|name| batch[name].is_number()), "{batch}");
+        let role = if agent == "a" { "speaker" } else { "listener" };
+        assert!(batch["rewards"].as_str().unwrap().starts_with(role), "{batch}");
     }
     let transcripts = json_folder(&folder.join("transcripts"));
     let id = transcripts[0]["conversation"].as_str().unwrap();

@@ -17,6 +17,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
             "metrics",
             "alarms",
             "train",
+            "engine",
             "agent",
             "problem",
             "tasks",

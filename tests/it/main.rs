@@ -53,6 +53,7 @@ mod suites;
 mod tls;
 mod traces;
 mod users;
+mod viewers;
 mod wheel;
 
 /// The program under test.

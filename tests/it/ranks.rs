@@ -15,12 +15,14 @@ use crate::program;
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: &str = "16";
 
-/// Writes the signal game with two ranks of agent a. Each batch has several micro-batches, and the
-/// ranks a short patience.
+/// Writes the signal game with two ranks of agent a, which split the state of `shard`; further
+/// settings follow on their own lines. Each batch has several micro-batches, and the ranks a short
+/// patience.
 fn config(program: &Program, shard: &str) -> String {
     let text = std::fs::read_to_string(Program::root().join("configs/signal.toml")).unwrap();
+    let (shard, more) = shard.split_once('\n').unwrap_or((shard, ""));
     let agent = format!(
-        "[agents.a]\ntrain.devices = [\"cpu\", \"cpu\"]\ntrain.shard = \"{shard}\"\n\
+        "[agents.a]\ntrain.devices = [\"cpu\", \"cpu\"]\ntrain.shard = \"{shard}\"\n{more}\n\
          train.micro_batch_tokens = 64\nengine.stuck_after = \"10s\"\n"
     );
     program.file("ranks.toml", &text.replace("[agents.a]\n", &agent))
@@ -56,12 +58,25 @@ fn trained_all(run: &Path) {
 
 #[test]
 fn ranks_train_the_same_with_and_without_shards() {
-    let (whole, sharded) = (program(), program());
-    let (whole, sharded) = (undisturbed(&whole, "none"), undisturbed(&sharded, "optimizer"));
-    let digests_of = digests(&sharded);
-    assert!(!digests_of.is_empty());
-    assert_eq!(digests(&whole), digests_of);
-    trained_all(&sharded);
+    let programs: Vec<Program> = (0..5).map(|_| program()).collect();
+    let recomputed = "\ntrain.checkpoint_activations = true";
+    let runs: Vec<PathBuf> = [
+        "none".to_owned(),
+        "optimizer".to_owned(),
+        format!("gradient{recomputed}"),
+        format!("full{recomputed}"),
+        format!("gradient{recomputed}\ntrain.offload = \"optimizer\""),
+    ]
+    .iter()
+    .zip(&programs)
+    .map(|(shard, program)| undisturbed(program, shard))
+    .collect();
+    let whole = digests(&runs[0]);
+    assert!(!whole.is_empty());
+    for run in &runs {
+        assert_eq!(digests(run), whole, "{}", run.display());
+        trained_all(run);
+    }
 }
 
 /// The variables of a rank, as torchrun sets them for ranks of one host.

@@ -296,6 +296,24 @@ fn a_process_that_refuses_its_configuration_ends_the_run() {
     );
 }
 
+/// CUDA is not here, or has no such device.
+#[test]
+fn device_that_is_missing_is_named_before_anything_starts() {
+    let program = program();
+    let config = Small::of("configs/signal.toml")
+        .set("run.folder", program.runs().to_str().unwrap())
+        .set("agents.b.device", "cuda:97")
+        .save(&program);
+    for (command, code) in [("check", 0), ("doctor", 2), ("up", 2), ("run", 2)] {
+        let output = program.output(&[command, &config]);
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let said = said.concat();
+        assert_eq!(output.status.code(), Some(code), "{command}: {said}");
+        assert!(said.contains("cuda:97") && said.contains('b'), "{command}: {said}");
+    }
+    assert!(!program.runs().exists(), "no run folder was made");
+}
+
 /// Docker starts a container again after every exit code but 0.
 #[test]
 fn refused_configuration_makes_no_folder_and_may_end_with_0() {

@@ -9,7 +9,7 @@
 #                          which fakes the time
 #   machine.sh browser     Chromium, for the tests that draw pages; not required
 #   machine.sh prometheus  Prometheus, for the test that reads metrics; not required
-#   machine.sh field       for long tests only: litellm, langchain, lm-eval and schemathesis in
+#   machine.sh field       for long tests only: the clients and viewers of tests/setup/field.txt, in
 #                          tests/.venv-field
 #
 # Several may be given. When nothing is missing, the script does and prints nothing. As root or with

@@ -36,6 +36,12 @@ pub struct Unavailable {
     pub hint: Option<String>,
 }
 
+/// A stop signal ended the command before its work was done. Exit code 130, as a shell reports it
+/// for other commands after Ctrl-C.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Interrupted(pub String);
+
 /// Returns an error for problems of a configuration beyond its own file. Exit code 2.
 #[must_use]
 pub fn problems_error(problems: &[Problem]) -> anyhow::Error {

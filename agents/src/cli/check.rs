@@ -13,7 +13,7 @@ use rollout::tasks::TaskSource;
 use rollout::workflow::program::ProgramPlace;
 use rollout::workflow::tools::ToolProgram;
 
-use notes::{absent_devices, all_tools, comments, ignored, memory, models, not_here, stock, without_absent};
+use notes::{absent_devices, all_tools, comments, ignored, long_rows, memory, models, not_here, stock, without_absent};
 
 use super::host_check;
 use crate::base::fault::Usage;
@@ -52,9 +52,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     } else {
         let (here, absent) = without_absent(&config, &cache);
         print!(
-            "{}{}{}{}{}{}{}{}",
+            "{}{}{}{}{}{}{}{}{}",
             comments(&models(&config, &cache)),
             ignored(&config),
+            long_rows(&config),
             all_tools(&config),
             comments(&absent),
             comments(&absent_devices(&config)),

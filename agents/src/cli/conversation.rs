@@ -20,6 +20,9 @@ pub struct ConversationArgs {
     /// Print the stored JSON, one object per line
     #[arg(long)]
     pub json: bool,
+    /// Print the messages that each agent read before each of its turns
+    #[arg(long)]
+    pub prompts: bool,
     #[command(flatten)]
     pub run: RunArg,
 }
@@ -31,7 +34,11 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
             .into());
     }
     let folder = args.run.folder()?;
-    let (fate, found) = look_up(&folder, &args.id)?;
+    let (fate, mut found) = look_up(&folder, &args.id)?;
+    if !args.prompts && !args.json {
+        let turns = found.iter_mut().flat_map(|transcript| &mut transcript.turns);
+        turns.for_each(|turn| turn.reads.clear());
+    }
     if let Some(fate) = fate {
         args.show(&fate, &found)?;
         if found.is_empty() {

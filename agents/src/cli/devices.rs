@@ -157,7 +157,8 @@ fn parts(name: &AgentName, memory: &Memory) -> String {
         .filter(|(_, bytes)| *bytes > 0)
         .map(|(part, bytes)| format!("{part} {}", amount(bytes)))
         .collect();
-    format!("{name}{}: {}", of_rank(memory.rank), parts.join(", "))
+    let engine = if memory.is_engine { ", its engine" } else { "" };
+    format!("{name}{engine}{}: {}", of_rank(memory.rank), parts.join(", "))
 }
 
 fn of_rank(rank: usize) -> String {
@@ -187,6 +188,8 @@ pub(super) struct Gpu {
     /// Name, memory and driver, for people.
     pub line: String,
     pub memory: Option<u64>,
+    /// Main version of the driver.
+    pub driver: Option<u32>,
 }
 
 /// Returns the GPUs that nvidia-smi lists, or `None` without a working nvidia-smi.
@@ -201,15 +204,14 @@ pub(super) fn gpus() -> Option<Vec<Gpu>> {
 
 fn read_gpus(text: &str) -> Vec<Gpu> {
     let gpu = |line: &str| {
-        let memory = line
-            .split(',')
-            .nth(1)
-            .and_then(|field| field.trim().strip_suffix("MiB"));
+        let field = |index| line.split(',').nth(index).map_or("", str::trim);
+        let memory = field(1).strip_suffix("MiB");
         Gpu {
             line: line.trim().to_owned(),
             memory: memory
                 .and_then(|mib| mib.trim().parse::<u64>().ok())
                 .map(|mib| mib << 20),
+            driver: field(2).split('.').next().and_then(|main| main.parse().ok()),
         }
     };
     text.lines().filter(|line| !line.trim().is_empty()).map(gpu).collect()
@@ -308,6 +310,7 @@ mod tests {
         let gpus = read_gpus(text);
         assert_eq!(gpus[0].memory, Some(81_559 << 20));
         assert_eq!((gpus.len(), gpus[1].memory), (2, None));
+        assert_eq!(gpus[0].driver.zip(gpus[1].driver), Some((580, 580)));
         assert_eq!(largest(&gpus), Some(81_559 << 20));
     }
 }

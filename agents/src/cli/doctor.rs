@@ -8,7 +8,7 @@ use clap::Args;
 use configs::RunConfig;
 use rollout::hub_cache::Cache;
 
-use super::devices::{self, DeviceReport};
+use super::devices::{self, DeviceReport, Gpu};
 use super::host_check::{self, model_folders};
 use super::select;
 use crate::base::fault::{Unavailable, Usage};
@@ -43,6 +43,9 @@ const MEMORY: &str = "memory";
 const DEVICE: &str = "device";
 /// The check of models and data sets.
 const DATA: &str = "data";
+
+/// Oldest driver that runs the CUDA 13 libraries: https://docs.nvidia.com/deploy/cuda-compatibility.
+const LEAST_DRIVER: u32 = 580;
 
 /// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,10 +166,7 @@ fn torch_version(lib: &Path) -> Option<String> {
 
 fn gpu() -> DoctorFinding {
     match devices::gpus() {
-        Some(gpus) => {
-            let lines: Vec<String> = gpus.into_iter().map(|gpu| gpu.line).collect();
-            DoctorFinding::good("GPU", lines.join("; "))
-        }
+        Some(gpus) => listed(&gpus, trainer::device::cuda_library().is_some()),
         None if Path::new("/proc/driver/nvidia/version").exists() => DoctorFinding::problem(
             "GPU",
             true,
@@ -178,6 +178,24 @@ fn gpu() -> DoctorFinding {
             false,
             "none; training uses the CPU",
             "on a machine with a GPU, install its driver; a build needs `make setup GPU=1`",
+        ),
+    }
+}
+
+/// Reports the GPUs that nvidia-smi lists. `has_cuda` is true if this dyad has the CUDA libraries.
+fn listed(gpus: &[Gpu], has_cuda: bool) -> DoctorFinding {
+    let lines: Vec<&str> = gpus.iter().map(|gpu| gpu.line.as_str()).collect();
+    let driver = gpus.iter().filter_map(|gpu| gpu.driver).min();
+    match driver.filter(|driver| *driver < LEAST_DRIVER && has_cuda) {
+        None => DoctorFinding::good("GPU", lines.join("; ")),
+        Some(driver) => DoctorFinding::problem(
+            "GPU",
+            true,
+            format!(
+                "{}: driver {driver} is too old for the CUDA 13 libraries",
+                lines.join("; ")
+            ),
+            format!("install NVIDIA's driver {LEAST_DRIVER} or newer on the host"),
         ),
     }
 }

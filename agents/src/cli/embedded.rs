@@ -13,6 +13,7 @@ use super::dashboard::DashboardOption;
 use super::shell_word::shell_word;
 use super::tasks::saved;
 use crate::agent::router;
+use crate::base::fault::Interrupted;
 use crate::base::ids;
 use crate::base::signals::Signals;
 use crate::observe::{Metering, MetricsPlan};
@@ -199,10 +200,11 @@ pub(super) fn interrupted(folder: &RunFolder, command: &str) -> anyhow::Error {
     if let Err(error) = folder.set_stopped(STOPPED) {
         tracing::warn!(%error, "the stop was not recorded in the run folder");
     }
-    anyhow::anyhow!(
-        "stopped by {STOPPED}; continue with `dyad {command} --resume {}`",
-        shell_word(&folder.path().to_string_lossy())
-    )
+    let folder = shell_word(&folder.path().to_string_lossy());
+    Interrupted(format!(
+        "stopped by {STOPPED}; continue with `dyad {command} --resume {folder}`"
+    ))
+    .into()
 }
 
 /// Creates the run folder of a new run.

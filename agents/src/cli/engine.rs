@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use configs::{AgentName, RunConfig};
+use configs::{AgentName, DeviceName, RunConfig};
 
 use crate::base::signals::Signals;
 use crate::engine::process::server;
@@ -27,6 +27,9 @@ pub struct EngineArgs {
     /// Name of the agent in the configuration
     #[arg(long, env = "DYAD_AGENT")]
     pub agent: AgentName,
+    /// Device to compute on, instead of the agent's, such as cuda:2
+    #[arg(long)]
+    pub device: Option<DeviceName>,
     /// IP address and port to listen on
     #[arg(
         long,
@@ -38,7 +41,10 @@ pub struct EngineArgs {
 }
 
 pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
-    let config = RunConfig::load_with(&args.config, &args.set)?;
+    let mut config = RunConfig::load_with(&args.config, &args.set)?;
+    if let Some((agent, device)) = config.agents.get_mut(&args.agent).zip(args.device) {
+        agent.device = device;
+    }
     let _telemetry = telemetry::init(Telemetry {
         role: "engine",
         agent: Some(args.agent.to_string()),

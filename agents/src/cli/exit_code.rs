@@ -1,7 +1,7 @@
 //! Prints a command's error with its hint, and chooses the exit code.
 //!
 //! 0 ok, 1 the run or command failed, 2 wrong usage or configuration, 70 a bug, 75 a service is
-//! unavailable (try again).
+//! unavailable (try again), 130 stopped by a signal.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -19,7 +19,7 @@ use trainer::model::ModelError;
 use trainer::train::TrainError;
 
 use super::shell_word::shell_word;
-use crate::base::fault::{Unavailable, Usage};
+use crate::base::fault::{Interrupted, Unavailable, Usage};
 use crate::ledger::LedgerError;
 use crate::run_folder::FolderError;
 
@@ -28,6 +28,8 @@ const USAGE: u8 = 2;
 /// A lost rank of a trainer counts as one: all start again.
 const BUG: u8 = 70;
 const UNAVAILABLE: u8 = 75;
+/// The exit code that a shell reports for a command ended by Ctrl-C.
+pub(super) const INTERRUPTED: u8 = 130;
 /// The exit code that a shell reports for a command ended by SIGPIPE.
 const BROKEN_PIPE: u8 = 141;
 
@@ -97,6 +99,9 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if cause.is::<Unavailable>() {
         return Some(UNAVAILABLE);
+    }
+    if cause.is::<Interrupted>() {
+        return Some(INTERRUPTED);
     }
     if let Some(error) = cause.downcast_ref::<FolderError>() {
         return Some(match error {
@@ -257,7 +262,7 @@ const LOOKING: [&str; 11] = [
 ];
 
 /// Returns the hint for a run in containers, which keep its folder in a volume: the same command in
-/// a container. Options for this host's servers and folder are left out.
+/// a new container, because the coordinator's ends with the run. Options for this host's servers and folder are left out.
 fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
     let mut kept = Vec::new();
     let mut is_value = false;
@@ -274,7 +279,7 @@ fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
     let looks = kept.first().is_some_and(|command| LOOKING.contains(&command.as_str()));
     looks.then(|| {
         format!(
-            "this command reads the run's folder, below --runs FOLDER; if the run is in containers: `docker compose exec coordinator dyad {}`",
+            "this command reads the run's folder, below --runs FOLDER; if the run is in containers: `docker compose run --rm --no-deps coordinator {}`",
             kept.join(" ")
         )
     })

@@ -14,6 +14,7 @@ use clap::Args;
 use configs::{AgentName, RunConfig};
 use tokio::sync::OnceCell;
 
+use super::exit_code::INTERRUPTED;
 use super::host_check;
 use super::trainer::later_rank;
 use crate::agent::launched::Launched;
@@ -30,8 +31,6 @@ use crate::{agent, coordinator, http};
 
 /// Time that a stopping process may spend on messages to the others.
 const TIDY: Duration = Duration::from_secs(5);
-/// Exit code of a process that received a second stop signal, as shells use it.
-const INTERRUPTED: i32 = 130;
 
 /// The run that a process belongs to.
 #[derive(Debug, Args)]
@@ -360,7 +359,7 @@ fn seal_key() -> anyhow::Result<Option<SealKey>> {
 /// Ends at once after a second stop signal, without a message to the other processes.
 fn abort() {
     telemetry::flush();
-    signal_hook::low_level::exit(INTERRUPTED);
+    signal_hook::low_level::exit(i32::from(INTERRUPTED));
 }
 
 #[cfg(test)]

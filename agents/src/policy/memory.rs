@@ -27,9 +27,12 @@ const CHUNKS: u64 = 3;
 pub struct Memory {
     /// The rank of the agent's trainer that this is; the first is in the agent's own process.
     pub rank: usize,
+    /// True for an engine in a process of its own.
+    pub is_engine: bool,
     /// The frozen model below an adapter, which agents of one process share.
     pub base: u64,
-    /// The weights that its engine computes with, and the copies that training computes with.
+    /// The weights that its engine computes with, those that it gets next, and the copies that
+    /// training computes with.
     pub weights: u64,
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
@@ -89,25 +92,42 @@ impl Memory {
         memory.training(agent, shape, own, ranks)
     }
 
-    /// Adds what the engine holds. `own` is the number of served parameters, without a base.
-    fn serving(mut self, agent: &AgentConfig, shape: &ModelShape, own: u64) -> Self {
-        if agent.engine.kind != EngineKind::Embedded {
-            return self;
-        }
-        let replicas = agent.engine.replicas.max(1) as u64;
-        let copies = match agent.lora {
-            Some(_) => 1,
-            None => copies(agent),
+    /// Returns the bytes of an engine in a process of its own.
+    #[must_use]
+    pub fn of_engine(agent: &AgentConfig, shape: &ModelShape, device: DeviceName) -> Self {
+        let (own, base) = parameters(agent, shape);
+        let memory = Self {
+            is_engine: true,
+            base: base * computing(agent, device) * width(agent.dtype),
+            ..Self::default()
         };
+        memory.with_engine(agent, shape, own, device)
+    }
+
+    /// Adds an embedded engine.
+    fn serving(self, agent: &AgentConfig, shape: &ModelShape, own: u64) -> Self {
+        match agent.engine.kind {
+            EngineKind::Embedded => self.with_engine(agent, shape, own, agent.device),
+            _ => self,
+        }
+    }
+
+    /// Adds what an engine holds. `own` is the number of served parameters, without a base.
+    fn with_engine(mut self, agent: &AgentConfig, shape: &ModelShape, own: u64, device: DeviceName) -> Self {
+        let replicas = agent.engine.replicas.max(1) as u64;
+        let served = match agent.lora {
+            Some(_) => 1,
+            None => computing(agent, device),
+        };
+        // The next weights are copied while the engine computes with the last ones.
+        let copies = served + u64::from(agent.train.enabled);
         self.weights += own * copies * replicas * width(agent.dtype);
         if agent.engine.cache_mib > 0 {
             self.cache = replicas * ((agent.engine.cache_mib as u64) << 20);
             return self;
         }
         let token = 2 * (shape.layers * shape.kv_heads * shape.head_dim) as u64 * width(agent.dtype);
-        let limit = agent.sampling.max_context.filter(|limit| *limit > 0);
-        let context = limit.map_or(shape.max_context, |limit| shape.max_context.min(limit as usize)) as u64;
-        self.row = context * token;
+        self.row = context(agent, shape) as u64 * token;
         self.engines = replicas;
         self.rows = self.row * agent.engine.slots as u64 * replicas;
         self
@@ -152,6 +172,13 @@ impl Memory {
         self.activations += activations(agent, shape);
         self
     }
+}
+
+/// Returns the number of tokens in an agent's longest row.
+#[must_use]
+pub fn context(agent: &AgentConfig, shape: &ModelShape) -> usize {
+    let limit = agent.sampling.max_context.filter(|limit| *limit > 0);
+    limit.map_or(shape.max_context, |limit| shape.max_context.min(limit as usize))
 }
 
 /// Returns the bytes of a buffer in host memory. A GPU reads pinned memory, which libtorch rounds
@@ -207,6 +234,15 @@ impl OnDevice {
 /// Without a launcher `train.devices` gives their number.
 #[must_use]
 pub fn by_device(config: &RunConfig, processes: Processes, launched: Option<usize>) -> BTreeMap<DeviceName, OnDevice> {
+    by_device_of(config, processes, launched, shape)
+}
+
+fn by_device_of(
+    config: &RunConfig,
+    processes: Processes,
+    launched: Option<usize>,
+    shape: impl Fn(&ModelConfig) -> Option<ModelShape>,
+) -> BTreeMap<DeviceName, OnDevice> {
     let mut devices: BTreeMap<DeviceName, OnDevice> = BTreeMap::new();
     let mut bases: Vec<&AgentConfig> = Vec::new();
     for (name, agent) in &config.agents {
@@ -229,6 +265,9 @@ pub fn by_device(config: &RunConfig, processes: Processes, launched: Option<usiz
         let mut all = vec![(agent.device, memory)];
         let later = agent.train.devices.iter().enumerate().skip(1);
         all.extend(later.map(|(rank, place)| (*place, Memory::of_rank(agent, &shape, rank, ranks))));
+        let engines = agent.engine.here();
+        let places = engines.map(|(.., place)| place.unwrap_or(agent.device));
+        all.extend(places.map(|place| (place, Memory::of_engine(agent, &shape, place))));
         for (place, memory) in all {
             devices.entry(place).or_default().agents.push((name.clone(), memory));
             if memory.host > 0 {
@@ -275,19 +314,20 @@ fn device(agent: &AgentConfig) -> trainer::device::Device {
     }
 }
 
-/// Returns how many copies of a model an agent's process holds to compute with. An embedded engine
-/// in f32 on a CPU keeps a second, reordered copy (`engine.prepack`).
+/// Returns how many copies of a model an agent's process holds to compute with.
 fn copies(agent: &AgentConfig) -> u64 {
     match Reads::of(agent) {
         Reads::NoWeights => 0,
-        Reads::Whole if is_prepacked(agent) => 2,
+        Reads::Whole if agent.engine.kind == EngineKind::Embedded => computing(agent, agent.device),
         Reads::Whole => 1,
     }
 }
 
-fn is_prepacked(agent: &AgentConfig) -> bool {
-    let embedded = agent.engine.kind == EngineKind::Embedded && agent.engine.prepack;
-    embedded && agent.dtype == Dtype::F32 && agent.device == DeviceName::Cpu
+/// Returns how many copies of a model an engine computes with. In f32 on a CPU it keeps a second,
+/// reordered copy (`engine.prepack`).
+fn computing(agent: &AgentConfig, device: DeviceName) -> u64 {
+    let is_prepacked = agent.engine.prepack && agent.dtype == Dtype::F32 && device == DeviceName::Cpu;
+    1 + u64::from(is_prepacked)
 }
 
 fn width(dtype: Dtype) -> u64 {

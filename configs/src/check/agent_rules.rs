@@ -89,7 +89,7 @@ fn devices(agent: &AgentConfig, below: &mut Below) {
         "is for agents that train: remove it, or write train.enabled = true",
     );
     below.compared(
-        train.shard != Shard::None && train.devices.is_empty(),
+        train.enabled && train.shard != Shard::None && train.devices.is_empty(),
         "train.shard",
         &["train.devices"],
         "needs several ranks to split the state among: write train.devices, for example [\"cuda:0\", \"cuda:1\"], or remove it",

@@ -15,6 +15,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
             continue;
         }
         addresses(engine, &path, report);
+        devices(engine, &path, report);
         reach(engine, &path, report);
         for url in &engine.urls {
             if let Some((_, other)) = taken.iter().find(|(known, _)| *known == same(url)) {
@@ -88,6 +89,16 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
     }
 }
 
+fn devices(engine: &EngineConfig, path: &str, report: &mut Report) {
+    let (urls, devices) = (engine.urls.len(), engine.devices.len());
+    report.when(
+        devices > 0 && devices != urls,
+        format!("{path}.devices"),
+        &[&format!("{path}.urls")],
+        format!("names {devices} devices for {urls} engines: name one for each of engine.urls, or remove it"),
+    );
+}
+
 /// Returns the URL without parts that may be secret.
 pub(super) fn shown(url: &str) -> String {
     match url.rsplit_once('@') {
@@ -101,6 +112,7 @@ fn idle(engine: &EngineConfig, path: &str, report: &mut Report) {
     let default = EngineConfig::default();
     for (key, is_set) in [
         ("urls", !engine.urls.is_empty() && !engine.kind.is_foreign()),
+        ("devices", !engine.devices.is_empty()),
         ("weights_listen", engine.weights_listen != default.weights_listen),
         ("weights_url", engine.weights_url.is_some()),
     ] {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use tests::program::{json_folder, json_lines, wait_until};
+use tests::program::{json_folder, json_lines, signal, wait_until};
 
 use super::changes::{live, publish_unchecked};
 use super::chromium::Browser;
@@ -62,7 +62,12 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
         first[name] = text.as_str().into();
     }
     first["conversation"] = format!("{group}/0").into();
-    for (name, value) in [("text", json!(text)), ("finish", json!(text)), ("tokens", json!(1))] {
+    for (name, value) in [
+        ("text", json!(text)),
+        ("finish", json!(text)),
+        ("tokens", json!(1)),
+        ("reads", json!([{"role": text, "content": text}])),
+    ] {
         first["turns"][0][name] = value;
     }
     first["step"] = 1_000_000.into();
@@ -248,9 +253,10 @@ const WATCH: &str = "window.seen = []; new MutationObserver((changes) => {
   }
 }).observe(document.getElementById('main'), { childList: true, subtree: true })";
 
-/// The delay counts from the generation in the log, which is shortly before the commit.
+/// The delay counts from the generation in the log, which is shortly before the commit. A halted
+/// agent sends no heartbeats.
 #[test]
-fn turn_is_in_the_page_soon_after_its_commit() {
+fn live_pages_show_turns_and_silent_agents() {
     let program = program();
     let Some(mut browser) = Browser::start(&program.home().join("browser")) else {
         return;
@@ -279,6 +285,17 @@ fn turn_is_in_the_page_soon_after_its_commit() {
         browser.value("seen.length").as_u64() > Some(200)
     });
     let seen = browser.value("seen");
+    let halted = up.pids("b")[0];
+    signal("STOP", halted);
+    browser.open(&open(""));
+    for text in [
+        ">silent<",
+        "no heartbeat: it loads its model, or it is gone",
+        "waits for agent b",
+    ] {
+        browser.wait_for(text);
+    }
+    signal("CONT", halted);
     drop(up);
     let lines = ["a", "b"].map(|agent| json_lines(&run.join(format!("logs/{agent}.jsonl"))));
     let is_made = |line: &Value| line["message"] == "a turn was generated";

@@ -7,7 +7,12 @@ use rollout::tasks::TaskSource;
 use super::finding::Finding;
 use crate::cli::devices;
 use crate::cli::devices::DeviceReport;
-use crate::policy::memory::Processes;
+use crate::policy::memory::{self as needed, Processes};
+
+/// Bytes of a trained token in a message: its id and its behaviour log-prob.
+const TOKEN: u64 = 8;
+/// Bytes of a message apart from its tokens: names, rewards, stretches.
+const FRAME: u64 = 1 << 10;
 
 /// Returns each named data set, model and device that this machine does not have.
 pub(super) fn not_here(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
@@ -56,6 +61,26 @@ pub(super) fn ignored(config: &RunConfig) -> String {
         Some(format!(
             "# agents.{name}.train.warm_start: has no effect, because {name} plays with the past of {of}; the warm start of {of} counts\n"
         ))
+    });
+    lines.collect()
+}
+
+/// Returns comments on agents that train rows longer than a message may be. Tasks decide whether
+/// such rows occur.
+pub(super) fn long_rows(config: &RunConfig) -> String {
+    let cap = config.run.message_cap;
+    let trained = config.agents.iter().filter(|(_, agent)| agent.train.enabled);
+    let lines = trained.filter_map(|(name, agent)| {
+        let tokens = needed::context(agent, &needed::shape(&agent.model)?) as u64;
+        let bytes = tokens * TOKEN + FRAME;
+        (bytes > cap.0).then(|| {
+            format!(
+                "# agents.{name}: a row of {tokens} tokens, its longest, takes up to {}, and a message has room for {cap} \
+                 (run.message_cap): a group with such a row is discarded; raise run.message_cap, or lower \
+                 agents.{name}.sampling.max_context\n",
+                needed::amount(bytes)
+            )
+        })
     });
     lines.collect()
 }
@@ -171,6 +196,31 @@ mod tests {
         assert_eq!(too_few(&config, ("eval", 1)), None);
         config.run.last_batch = LastBatch::Train;
         assert_eq!(too_few(&config, ("tasks", 1)), None);
+    }
+
+    #[test]
+    fn rows_longer_than_a_message_are_noted() {
+        let with = |cap: &str, context: usize| {
+            let text =
+                crate::run_folder::tests::CONFIG.replace("[run]\n", &format!("[run]\nmessage_cap = \"{cap}\"\n"));
+            let mut config = RunConfig::parse(&text, Path::new("x.toml")).unwrap();
+            for agent in config.agents.values_mut() {
+                let configs::ModelConfig::Random(model) = &mut agent.model else {
+                    unreachable!()
+                };
+                model.max_context = context;
+            }
+            long_rows(&config)
+        };
+        assert_eq!(
+            (with("1 MiB", 4096), with("16 KiB", 1920)),
+            (String::new(), String::new())
+        );
+        let lines = with("16 KiB", 1921);
+        assert!(
+            lines.starts_with("# agents.a: a row of 1921 tokens") && lines.contains("raise run.message_cap"),
+            "{lines}"
+        );
     }
 
     #[test]

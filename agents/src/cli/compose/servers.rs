@@ -204,7 +204,7 @@ mod tests {
             tools.contains("http://host.docker.internal:50001 for this host"),
             "{tools}"
         );
-        assert_eq!(problems(DOCTOR), "", "a judge with a service of its own");
+        assert!(!problems(DOCTOR).contains("judge.url"), "a service of its own");
         let judge = problems(&DOCTOR.replace("http://judge:8000/v1", "http://localhost:8000/v1"));
         assert!(
             judge.contains("judge.url has http://localhost:8000/v1, which is the container itself"),

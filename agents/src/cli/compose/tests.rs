@@ -6,6 +6,11 @@ use super::*;
 use crate::cli::exit_code::render;
 
 const ASTRAFLOW: &str = include_str!("../../../../configs/actor-verifier-astraflow.toml");
+/// Its engines.
+const ENGINES: [&str; 2] = [
+    r#"engine = { kind = "dyad", urls = ["http://127.0.0.1:8101"], devices = ["cuda:2"] }"#,
+    r#"engine = { kind = "dyad", urls = ["http://127.0.0.1:8102"], devices = ["cuda:5"] }"#,
+];
 const SIGNAL: &str = include_str!("../../../../configs/signal.toml");
 
 fn config(text: &str) -> RunConfig {
@@ -69,10 +74,10 @@ fn every_agent_is_a_service_under_its_name() {
         assert!(names.contains(&name.as_str()), "{names:?}");
         let device = &services[name.as_str()]["deploy"]["resources"]["reservations"]["devices"][0];
         let id = device["device_ids"][0].as_str().unwrap();
-        // Its engine has the one between.
+        // Two for each trainer, one for its engine.
         assert!(
-            id.ends_with(&format!(":-{}}}", 2 * index)),
-            "each has its own GPU: {id}"
+            id.ends_with(&format!(":-{}}}", 3 * index)),
+            "each has its own GPUs: {id}"
         );
         let volumes = services[name.as_str()]["volumes"].as_vec().unwrap();
         assert!(
@@ -162,7 +167,7 @@ fn changes_in_the_command_make_the_configuration_of_containers() {
 #[test]
 fn vllm_is_started_as_the_agent_needs_it() {
     let vllm = "lora = { rank = 8 }\nengine = { kind = \"vllm\", urls = [\"http://vllm-a:8000\", \"http://elsewhere.org:8000\"] }";
-    let text = ASTRAFLOW.replace("engine = { kind = \"dyad\", urls = [\"http://127.0.0.1:8101\"] }", vllm);
+    let text = ASTRAFLOW.replace(ENGINES[0], vllm);
     let services = services(&text, true);
     let words = words(&services["vllm-a"]);
     assert!(words.contains("--port 8000 --enable-lora --max-lora-rank 8"), "{words}");
@@ -221,11 +226,8 @@ fn services_of_compose_yaml_get_no_list_twice() {
 fn servers_that_agents_share_are_one_service() {
     let vllm = "lora = { rank = 8 }\nengine = { kind = \"vllm\", urls = [\"http://shared:8000\"] }";
     let mut text = ASTRAFLOW.to_owned();
-    for port in ["8101", "8102"] {
-        text = text.replace(
-            &format!("engine = {{ kind = \"dyad\", urls = [\"http://127.0.0.1:{port}\"] }}"),
-            vllm,
-        );
+    for engine in ENGINES {
+        text = text.replace(engine, vllm);
     }
     assert_eq!(
         names(&services(&text, true))
@@ -247,10 +249,7 @@ fn what_no_container_reaches_is_refused_with_the_fix() {
     );
     assert!(refusal(&data, false).contains("tasks.source is data/mine.jsonl: move it below configs/"));
     let sglang = "engine = { kind = \"sglang\", urls = [\"http://127.0.0.1:30000\"] }";
-    let text = ASTRAFLOW.replace(
-        "engine = { kind = \"dyad\", urls = [\"http://127.0.0.1:8101\"] }",
-        sglang,
-    );
+    let text = ASTRAFLOW.replace(ENGINES[0], sglang);
     assert!(refusal(&text, true).contains("which is the container itself"));
     let model = folder.path().display().to_string();
     let text = ASTRAFLOW.replace("Qwen/Qwen3-8B", &model);
@@ -310,12 +309,11 @@ fn servers_on_the_host_are_reached_by_its_name() {
     let text =
         include_str!("../../../../configs/deep-research-8b.toml").replace(local, "http://host.docker.internal:50001/");
     let mut config = config(&text);
-    config
-        .agents
-        .values_mut()
-        .for_each(|agent| agent.device = DeviceName::Cpu);
-    let cpu = !config.agents.values().any(|agent| !agent.train.devices.is_empty());
-    assert!(cpu, "no GPU is left");
+    for agent in config.agents.values_mut() {
+        agent.device = DeviceName::Cpu;
+        agent.train.devices = vec![DeviceName::Cpu; 2];
+        agent.engine = configs::EngineConfig::default();
+    }
     let services = services_of(&config, false);
     let hosts = services["coordinator"]["extra_hosts"][0].as_str();
     assert_eq!(hosts, Some("host.docker.internal:host-gateway"));

@@ -25,6 +25,24 @@ fn memory_that_cannot_suffice_is_bad_and_names_the_change() {
 }
 
 #[test]
+fn driver_older_than_the_cuda_libraries_is_bad() {
+    let gpu = |driver| Gpu {
+        line: format!("NVIDIA H100, 81559 MiB, {driver}.90"),
+        memory: None,
+        driver: Some(driver),
+    };
+    for (drivers, has_cuda) in [(vec![580, 590], true), (vec![550], false)] {
+        let gpus: Vec<Gpu> = drivers.into_iter().map(gpu).collect();
+        assert_eq!(listed(&gpus, has_cuda).standing, Standing::Good);
+    }
+    let text = render(&[listed(&[gpu(590), gpu(550)], true)]);
+    assert!(
+        text.starts_with("FIX  GPU") && text.contains("driver 550 is too old") && text.contains("580 or newer"),
+        "{text}"
+    );
+}
+
+#[test]
 fn unwritable_folder_is_a_finding() {
     let base = tempfile::tempdir().unwrap();
     let (new, file) = (base.path().join("runs"), base.path().join("file"));

@@ -24,6 +24,7 @@ fn exit_code_follows_the_kind_of_error() {
     };
     assert_eq!(code(&not_found.into()), 2);
     assert_eq!(code(&Usage::new("no").into()), 2);
+    assert_eq!(code(&Interrupted("stopped".into()).into()), 130);
     assert_eq!(code(&anyhow::anyhow!("it broke")), 1);
 }
 
@@ -123,9 +124,10 @@ fn closed_output_ends_as_sigpipe_does() {
 fn command_for_a_container_has_no_url_and_starts_no_run() {
     let hint = |args: &str| in_containers(args.split(' ').map(str::to_owned));
     let hint_of_tasks = hint("tasks dead --broker amqp://u:p@h/v --run signal --runs=x --state=redis://:p@h --all");
-    let command = "if the run is in containers: `docker compose exec coordinator dyad tasks dead --run signal --all`";
+    let command =
+        "if the run is in containers: `docker compose run --rm --no-deps coordinator tasks dead --run signal --all`";
     assert!(hint_of_tasks.unwrap().ends_with(command));
-    let command = "dyad conversations --reward '<0.5' --run=x`";
+    let command = "coordinator conversations --reward '<0.5' --run=x`";
     assert!(hint("conversations --reward <0.5 --run=x").unwrap().ends_with(command));
     assert_eq!(hint("run --resume x"), None);
 }

@@ -15,7 +15,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use configs::{AgentName, EngineKind, RunConfig};
+use configs::{AgentName, DeviceName, RunConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -78,38 +78,27 @@ pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
 
 /// Returns the engines of an agent that must run on this machine.
 fn engines(config: &RunConfig, folder: &RunFolder, name: &AgentName) -> Vec<Role> {
-    let settings = config.agents.get(name).map(|agent| &agent.engine);
-    let Some(engine) = settings.filter(|engine| engine.kind == EngineKind::Dyad) else {
+    let Some(agent) = config.agents.get(name) else {
         return Vec::new();
     };
     let file = folder.path().join("config.toml").display().to_string();
-    let role = |(index, address): (usize, SocketAddr)| Role {
-        label: format!("{name}.engine{index}"),
-        args: [
-            "engine",
-            &file,
-            "--agent",
-            name.as_str(),
-            "--listen",
-            &address.to_string(),
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        kind: Kind::Engine,
+    let role = |(index, address, device): (usize, SocketAddr, Option<DeviceName>)| {
+        let mut args = vec!["engine".to_owned(), file.clone()];
+        let options = [
+            ("--agent", Some(name.to_string())),
+            ("--listen", Some(address.to_string())),
+            ("--device", device.map(|device| device.to_string())),
+        ];
+        for (option, value) in options {
+            args.extend(value.map(|value| [option.to_owned(), value]).into_iter().flatten());
+        }
+        Role {
+            label: format!("{name}.engine{index}"),
+            args,
+            kind: Kind::Engine,
+        }
     };
-    let here = engine
-        .urls
-        .iter()
-        .enumerate()
-        .filter_map(|(index, url)| Some((index, here(url)?)));
-    here.map(role).collect()
-}
-
-/// Returns the address of a URL if it names this machine only.
-fn here(url: &str) -> Option<SocketAddr> {
-    let authority = url.strip_prefix("http://")?.trim_end_matches('/');
-    let address: SocketAddr = authority.replace("localhost", "127.0.0.1").parse().ok()?;
-    address.ip().is_loopback().then_some(address)
+    agent.engine.here().map(role).collect()
 }
 
 /// Runs all processes to their end.
@@ -273,17 +262,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_engines_of_this_machine_are_started() {
-        for (url, address) in [
-            ("http://127.0.0.1:8101", Some("127.0.0.1:8101")),
-            ("http://localhost:8101/", Some("127.0.0.1:8101")),
-            ("http://[::1]:8101", Some("[::1]:8101")),
-            ("http://10.0.0.4:8101", None),
-            ("http://engine-a:8101", None),
-            ("https://127.0.0.1:8101", None),
-        ] {
-            assert_eq!(here(url), address.map(|address| address.parse().unwrap()), "{url}");
-        }
+    fn engines_of_this_machine_have_their_devices() {
+        let base = tempfile::tempdir().unwrap();
+        let mut config = crate::run_folder::tests::config_in(base.path());
+        let folder = RunFolder::create(base.path(), &config, None).unwrap();
+        let name: AgentName = "a".parse().unwrap();
+        let engine = &mut config.agents.get_mut(&name).unwrap().engine;
+        engine.kind = configs::EngineKind::Dyad;
+        engine.urls = ["http://gpu1:8101", "http://127.0.0.1:8102"]
+            .map(str::to_owned)
+            .to_vec();
+        let args = |config: &RunConfig| -> Vec<String> {
+            let roles = roles(config, &folder).into_iter();
+            let engines = roles.filter(|role| matches!(role.kind, Kind::Engine));
+            engines
+                .map(|role| format!("{} {}", role.label, role.args[2..].join(" ")))
+                .collect()
+        };
+        assert_eq!(args(&config), ["a.engine1 --agent a --listen 127.0.0.1:8102"]);
+        config.agents.get_mut(&name).unwrap().engine.devices = vec![DeviceName::Cuda(2), DeviceName::Cuda(3)];
+        assert_eq!(
+            args(&config),
+            ["a.engine1 --agent a --listen 127.0.0.1:8102 --device cuda:3"]
+        );
     }
 
     #[test]

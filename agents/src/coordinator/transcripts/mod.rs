@@ -5,7 +5,8 @@ pub mod compared;
 pub(crate) mod prompts;
 pub(super) mod traced;
 
-use broker::ids::GroupId;
+use broker::ids::{GroupId, TurnKey, conversation_seed};
+use broker::protocol::turn::Generation;
 use configs::{RunConfig, TranscriptPolicy};
 use rollout::group::{Assembled, MemberEnd};
 
@@ -52,9 +53,23 @@ pub fn of_group(
             eval: !open.trains(),
             ..Transcript::default()
         };
-        builder.build(about, member as u16, end)
+        let mut transcript = builder.build(about, member as u16, end);
+        let seed = conversation_seed(config.run.seed, &open.task_id, member as u16);
+        let workflow = specs.workflow(open.purpose);
+        prompts::add(&mut transcript, workflow, (&open.task, seed), turns_of(end), true);
+        // The task's prompt has these images.
+        let read = transcript.turns.iter_mut().flat_map(|turn| &mut turn.reads);
+        read.for_each(|message| message.images.retain(|image| !image.url.starts_with("data:")));
+        transcript
     };
     members.iter().take(wanted).enumerate().map(one).collect()
+}
+
+/// The committed turns of a conversation.
+fn turns_of(end: &MemberEnd) -> &[(TurnKey, Generation)] {
+    match end {
+        MemberEnd::Ended { turns, .. } | MemberEnd::Failed { turns, .. } => turns,
+    }
 }
 
 /// Compares the seats of a decided group; a group that does not train has nothing to compare.

@@ -6,7 +6,7 @@ use configs::{AgentName, ModelConfig};
 use rollout::group::{Assembled, MemberEnd};
 
 use super::builder::TranscriptBuilder;
-use super::{Open, Transcript, comparisons, prompts};
+use super::{Open, Transcript, comparisons, prompts, turns_of};
 use crate::coordinator::specs::GroupSpecs;
 use crate::participant::TOOL;
 use crate::traces::{AgentRequest, AskedOf, EndedConversation, Traces};
@@ -44,9 +44,10 @@ pub(crate) fn send_group(
             ..Transcript::default()
         };
         let mut transcript = builder.build(about, member, end);
-        let (turns, failure) = match end {
-            MemberEnd::Ended { turns, .. } => (turns, None),
-            MemberEnd::Failed { turns, failure } => (turns, Some(failure.code.name())),
+        let turns = turns_of(end);
+        let failure = match end {
+            MemberEnd::Ended { .. } => None,
+            MemberEnd::Failed { failure, .. } => Some(failure.code.name()),
         };
         if traces.sends_texts() {
             let seed = conversation_seed(config.run.seed, &open.task_id, member);

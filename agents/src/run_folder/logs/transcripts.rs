@@ -55,8 +55,8 @@ pub struct TranscriptTurn {
     #[serde(default)]
     pub turn: u16,
     pub agent: String,
-    /// The messages read before this turn, from `dyad workflow test`: rejected calls, and with
-    /// `--prompts` all new messages.
+    /// The messages that its agent read since its last turn. From `dyad workflow test` without
+    /// `--prompts` only rejected calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<Message>,
     pub text: String,

@@ -92,6 +92,11 @@ fn weights_are_fetched_at_an_address_that_can_be_asked() {
         &format!("{urls}, weights_url = \"agent-a\""),
         &[("agents.a.engine.weights_url", "http://")],
     );
+    engine(&format!("{urls}, devices = [\"cuda:2\"]"), &[]);
+    engine(
+        &format!("{urls}, devices = [\"cuda:2\", \"cuda:3\"]"),
+        &[("agents.a.engine.devices", "2 devices for 1 engines")],
+    );
     engine(
         &format!("{urls}, replicas = 2"),
         &[("agents.a.engine.replicas", "engine.urls")],
@@ -118,6 +123,7 @@ fn keys_of_engine_processes_are_not_taken_for_others() {
     for kind in ["embedded", "scripted"] {
         for (key, value) in [
             ("urls", r#"["http://127.0.0.1:1"]"#),
+            ("devices", r#"["cpu"]"#),
             ("weights_listen", r#""127.0.0.1:8100""#),
             ("weights_url", r#""http://127.0.0.1:8100""#),
         ] {

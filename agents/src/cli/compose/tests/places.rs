@@ -145,8 +145,7 @@ fn warm_start_of_the_hub_gets_its_cache() {
 fn paths_below_runs_are_in_the_volume() {
     let own = "runs/first/models/solver";
     let vllm = "lora = { rank = 8 }\nengine = { kind = \"vllm\", urls = [\"http://vllm-a:8000\"], weights_folder = \"runs/w\" }";
-    let dyad = "engine = { kind = \"dyad\", urls = [\"http://127.0.0.1:8101\"] }";
-    let text = ASTRAFLOW.replace(dyad, vllm).replace("Qwen/Qwen3-8B", own);
+    let text = ASTRAFLOW.replace(ENGINES[0], vllm).replace("Qwen/Qwen3-8B", own);
     let services = services(&text, true);
     let command = words(&services["vllm-a"]);
     assert!(command.starts_with(&format!("/var/lib/dyad/{own} --port")), "{command}");
