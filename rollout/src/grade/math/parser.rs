@@ -18,9 +18,42 @@ const FUNCTIONS: [&str; 16] = [
 ];
 
 /// Commands that stand between formulas, never inside one.
-const BETWEEN: [&str; 20] = [
-    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\", "over", "choose", "approx",
-    "implies", "mid", "setminus", "reals", "notin",
+const BETWEEN: [&str; 35] = [
+    "<=",
+    ">=",
+    "<",
+    ">",
+    "ne",
+    "in",
+    "cup",
+    "cap",
+    "pm",
+    "mp",
+    "emptyset",
+    "\\",
+    "over",
+    "choose",
+    "approx",
+    "implies",
+    "mid",
+    "setminus",
+    "reals",
+    "notin",
+    "ni",
+    "subset",
+    "supset",
+    "subseteq",
+    "supseteq",
+    "subsetneq",
+    "supsetneq",
+    "prec",
+    "succ",
+    "preceq",
+    "succeq",
+    "ll",
+    "gg",
+    "mapsto",
+    "gets",
 ];
 
 impl Expr {
