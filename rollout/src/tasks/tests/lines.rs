@@ -36,7 +36,7 @@ fn labels_that_floats_round_are_texts() {
         let (folder, source) = file(&text);
         let path = folder.path().join("rows.json");
         std::fs::write(&path, &text).unwrap();
-        let listed = format!("source = {:?}\n", path.display().to_string());
+        let listed = format!("source = {:?}\n", format!("jsonl:{}", path.display()));
         let source = if text.starts_with('[') { listed } else { source };
         let tasks = take(
             &mut open(&format!("{source}label = \"answer.value\"\nepochs = 1"), 0),
