@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import random
-import resource
 import subprocess
 import sys
 
@@ -74,12 +73,6 @@ def of_references(args, rows, versions):
     return done, missing
 
 
-def processor():
-    """Returns the processor time of ended child processes."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def of_dyad(args, rows):
     """Returns dyad's (name, row's place, verdict, problem, seconds), with its reasons by place."""
     found, reasons = [], {}
@@ -89,16 +82,14 @@ def of_dyad(args, rows):
     file = args.pairs.with_name("class.jsonl")
     for name, places in classes.items():
         file.write_text("".join(json.dumps(rows[i], ensure_ascii=False) + "\n" for i in places), encoding="utf-8")
-        began = processor()
         run = subprocess.run([args.dyad, "grade", str(file), "--json"], capture_output=True, text=True)
-        seconds = (processor() - began) / len(places)
         lines = [json.loads(line) for line in run.stdout.splitlines()]
         if run.returncode not in (0, 1) or len(lines) != len(places) + 1:
             sys.exit(f"dyad grade of the class {name!r} ended with {run.returncode} after {len(lines)} lines: {run.stderr.strip()[-400:]}")
         for i, line in zip(places, lines):
             # A refused label has no reading.
             problem = "refused" if line.get("label") is None and line["score"] == 0 else None
-            found.append(["dyad", i, line["score"] >= 0.5, problem, line.get("seconds", seconds)])
+            found.append(["dyad", i, line["score"] >= 0.5, problem, line["seconds"]])
             reasons[i] = line
         if lines[-1]["summary"]["refused"] == 0:
             found[-len(places) :] = [[*one[:3], None, one[4]] for one in found[-len(places) :]]
@@ -108,7 +99,7 @@ def of_dyad(args, rows):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("pairs", type=pathlib.Path)
-    parser.add_argument("--dyad", default="target/debug/dyad", help="the binary; '' leaves dyad out")
+    parser.add_argument("--dyad", default="target/debug/dyad", help="the binary, for times of a release build; '' leaves dyad out")
     parser.add_argument("--rllm", help="a checkout of %s at %s" % references.RLLM[:2])
     parser.add_argument("--limit", type=float, default=5, help="processor seconds for a grade of a reference")
     parser.add_argument("--kept-only", action="store_true", help="the verdicts of an interrupted run, without new ones")

@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::Context;
+use broker::codec::{explain_json, parse_exact_json, strict_json};
 use clap::Args;
 use rollout::grade::{Grader, Verdict};
 use serde::{Deserialize, Serialize};
@@ -22,7 +24,7 @@ const CLOSE: f32 = 1e-6;
 #[derive(Debug, Args)]
 pub struct GradeArgs {
     /// The answer; without --kind a file of JSON lines, or - for standard input
-    #[arg(value_name = "TEXT or FILE")]
+    #[arg(allow_hyphen_values = true, value_name = "TEXT or FILE")]
     pub what: String,
     /// Grader, such as math, gsm8k or choice
     #[arg(long, requires = "label", value_name = "KIND")]
@@ -45,6 +47,16 @@ struct Row {
     want: Option<Value>,
 }
 
+impl Row {
+    /// Reads a line as Python writes it, with all digits of the label.
+    fn read(line: &str) -> serde_json::Result<Self> {
+        let parsed = parse_exact_json(strict_json(line).as_bytes())?;
+        let label = parsed.exact().get("label").cloned().unwrap_or_default();
+        let row: Self = serde_json::from_value(parsed.value)?;
+        Ok(Self { label, ..row })
+    }
+}
+
 /// A graded row, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Graded {
@@ -54,6 +66,8 @@ struct Graded {
     label: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     want: Option<Value>,
+    /// The time of the grade alone, without the check of the label and the reasons.
+    seconds: f64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -136,7 +150,8 @@ fn grade(
         summary.refused += usize::from(refused);
         total += f64::from(verdict.score);
         if args.json {
-            writeln!(out, "{}", serde_json::to_string(&graded(verdict, row.want))?)?;
+            let seconds = seconds(grader, &row);
+            writeln!(out, "{}", serde_json::to_string(&graded(verdict, row.want, seconds))?)?;
         } else {
             write!(
                 out,
@@ -153,8 +168,16 @@ fn grade(
     Ok(summary)
 }
 
-fn graded(verdict: Verdict, want: Option<Value>) -> Graded {
+/// Returns the time of one grade.
+fn seconds(grader: Grader, row: &Row) -> f64 {
+    let began = Instant::now();
+    let _ = grader.grade(&row.text, &row.label);
+    began.elapsed().as_secs_f64()
+}
+
+fn graded(verdict: Verdict, want: Option<Value>, seconds: f64) -> Graded {
     Graded {
+        seconds,
         score: verdict.score,
         why: verdict.why,
         answer: verdict.answer,
@@ -196,20 +219,12 @@ fn wanted(want: &Value) -> Result<f32, String> {
     score.ok_or_else(|| format!("want is {want}: write true, false or a number from 0 to 1"))
 }
 
-/// Reads a label of the command line: a number or a list of JSON, else a text.
+/// Reads a label of the command line: a number or a list of texts in JSON, else a text.
 fn read_label(label: &str) -> Value {
-    match serde_json::from_str(label) {
-        Ok(value @ (Value::Number(_) | Value::Array(_))) if !is_text(label, &value) => value,
+    match parse_exact_json(label.as_bytes()).map(|parsed| parsed.exact().clone()) {
+        Ok(number @ Value::Number(_)) => number,
+        Ok(Value::Array(list)) if list.iter().all(Value::is_string) => Value::Array(list),
         _ => Value::String(label.to_owned()),
-    }
-}
-
-/// Returns true if a label is exact only as a text, such as a number of 30 digits or `[1,2]`.
-fn is_text(label: &str, value: &Value) -> bool {
-    match value {
-        Value::Number(number) => number.to_string() != label,
-        Value::Array(list) => !list.iter().all(Value::is_string),
-        _ => true,
     }
 }
 
@@ -229,8 +244,9 @@ fn read(path: &Path) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Row>>
     let filled = lines.filter(|(_, line)| line.as_ref().map_or(true, |line| !line.trim().is_empty()));
     Ok(filled.map(move |(number, line)| {
         let line = line.with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_str(&line).map_err(|error| {
-            Usage::new(format!("{}, line {number}: {error}", path.display()))
+        Row::read(&line).map_err(|error| {
+            let why = explain_json(line.as_bytes(), &error);
+            Usage::new(format!("{}, line {number}: {why}", path.display()))
                 .hint("a row is {\"kind\": \"math\", \"text\": \"...\", \"label\": \"...\", \"want\": true}; want may be left out")
                 .into()
         })
@@ -305,6 +321,37 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_read_as_python_writes_them() {
+        let rows = [
+            r#"{"kind": "math", "text": "cut \ud83d \\boxed{5}", "label": 5, "want": 1}"#,
+            r#"{"kind": "math", "text": "\\boxed{5}", "label": NaN, "want": 0}"#,
+            r#"{"kind": "exact", "text": "18446744073709551616", "label": 18446744073709551616, "want": 1}"#,
+            r#"{"kind": "exact", "text": "12.50", "label": 12.50, "want": 1}"#,
+        ];
+        let (text, summary) = graded(&rows, false).unwrap();
+        assert_eq!((summary.differ, summary.refused), (0, 1), "{text}");
+        let (json, _) = graded(&rows, true).unwrap();
+        let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        assert!(first["seconds"].as_f64().unwrap() > 0.0);
+    }
+
+    #[test]
+    fn an_answer_may_be_negative() {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: GradeArgs,
+        }
+        for given in [
+            ["grade", "--kind", "math", "--label", "5", "-5"],
+            ["grade", "-5", "--kind", "math", "--label", "5"],
+        ] {
+            let args = <Command as clap::Parser>::try_parse_from(given).unwrap().args;
+            assert_eq!((args.what.as_str(), args.kind.as_deref()), ("-5", Some("math")));
+        }
+    }
+
+    #[test]
     fn bad_rows_are_wrong_usage() {
         let is_usage = |error: &anyhow::Error| error.is::<Usage>();
         for (row, why) in [
@@ -324,7 +371,7 @@ mod tests {
         for (label, value) in [
             ("72", serde_json::json!(72)),
             ("18446744073709551616", serde_json::json!("18446744073709551616")),
-            ("1.50", serde_json::json!("1.50")),
+            ("1.50", serde_json::json!(1.5)),
             ("[1,2]", serde_json::json!("[1,2]")),
             ("[\"a\", \"b\"]", serde_json::json!(["a", "b"])),
             ("x^2", serde_json::json!("x^2")),

@@ -5,6 +5,7 @@
 //! left over.
 
 pub(crate) mod bulk;
+mod decimal;
 mod excerpt;
 mod python_json;
 
@@ -13,8 +14,9 @@ use bincode::{Decode, Encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use decimal::Decimal;
 pub use excerpt::excerpt;
-pub use python_json::{explain_json, parse_python_json};
+pub use python_json::{Parsed, explain_json, parse_exact_json, parse_python_json, strict_json};
 
 /// The schema version of this build.
 pub const SCHEMA: u16 = 13;

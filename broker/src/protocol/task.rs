@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::turn::{Image, Message, MessageFault};
-use crate::codec::{excerpt, explain_json};
+use crate::codec::{Parsed, excerpt, explain_json, parse_exact_json};
 
 /// Longest task id, in bytes.
 pub const MAX_TASK_ID: usize = 200;
@@ -144,7 +144,8 @@ pub struct Task {
     pub workflow: Option<String>,
     /// The subject of the conversation: a text, or messages, which may contain images.
     pub prompt: Prompt,
-    /// The reference for the graders; its type depends on the workflow.
+    /// The reference for the graders; its type depends on the workflow. A number that a float would
+    /// round becomes a text with all digits.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub label: Value,
     /// More input for prompts, tools and rewards: facts, rubrics, references. It reaches programs
@@ -208,9 +209,11 @@ impl Task {
                 limit,
             });
         }
-        let text = std::str::from_utf8(body).map_err(|_| TaskError::NotUtf8)?;
-        let read = || serde_json::from_str(text).map_err(|e| TaskError::Json(explain_json(body, &e)));
-        let mut value: Value = read()?;
+        std::str::from_utf8(body).map_err(|_| TaskError::NotUtf8)?;
+        let read = || parse_exact_json(body).map_err(|e| TaskError::Json(explain_json(body, &e)));
+        let parsed: Parsed = read()?;
+        let exact = parsed.exact().get("label").cloned();
+        let mut value = parsed.value;
         if !value.is_object() {
             let found = excerpt(&value);
             return Err(TaskError::Json(format!("it is {found}: write an object with a prompt")));
@@ -218,10 +221,13 @@ impl Task {
         // Rows of tables have every key, with null where it does not apply.
         if let Some(fields) = value.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
+            if let (Some(label), Some(exact)) = (fields.get_mut("label"), exact) {
+                *label = exact;
+            }
         }
         let task: Task = match serde_path_to_error::deserialize(value) {
             Ok(task) => task,
-            Err(error) => return Err(TaskError::Json(fault(&read()?, &error))),
+            Err(error) => return Err(TaskError::Json(fault(&read()?.value, &error))),
         };
         match &task.id {
             Some(id) if id.len() > MAX_TASK_ID => Err(TaskError::LongId(id.len())),
@@ -310,6 +316,25 @@ mod tests {
         let all = Message::ROLES.map(|role| format!(r#"{{"role":"{role}","content":"x"}}"#));
         let line = format!(r#"{{"prompt":[{}]}}"#, all.join(","));
         assert!(Task::parse(line.as_bytes(), 1000).is_ok());
+    }
+
+    #[test]
+    fn label_keeps_the_digits_of_its_numbers() {
+        for (label, kept) in [
+            ("12.50", serde_json::json!(12.5)),
+            ("911041647744.8803", serde_json::json!("911041647744.8803")),
+            ("71875638520892.62", serde_json::json!(71_875_638_520_892.62)),
+            ("18446744073709551616", serde_json::json!("18446744073709551616")),
+            ("[1, 1e400]", serde_json::json!([1, "1e400"])),
+        ] {
+            let line = format!(r#"{{"prompt":"x","label":{label},"metadata":{{"a":0.10000000000000000555}}}}"#);
+            let task = Task::parse(line.as_bytes(), 1000).unwrap();
+            assert_eq!(task.label, kept);
+            let again = Task::parse(&crate::codec::encode_json(&task), 1000).unwrap();
+            assert_eq!(again, task);
+        }
+        let task = Task::parse(br#"{"prompt":"x","metadata":{"a":0.10000000000000000555}}"#, 1000).unwrap();
+        assert_eq!(task.metadata["a"], 0.1);
     }
 
     #[test]

@@ -53,10 +53,6 @@ pub(super) fn check(grader: Grader, label: &Value) -> Result<(), Doubt> {
     if grader == Grader::Format {
         return Ok(());
     }
-    if is_inexact(label) {
-        let why = "digits of a number beyond 2^53 are lost in JSON: write it as a text";
-        return Err(Doubt::new(label, why));
-    }
     let kind = grader.kind();
     if grader == Grader::Gsm8k && gsm8k::is_ambiguous(label) {
         let why = "it holds several numbers and no mark: write the right one alone, or behind ####";
@@ -71,7 +67,7 @@ pub(super) fn check(grader: Grader, label: &Value) -> Result<(), Doubt> {
     {
         return Err(Doubt::new(label, why));
     }
-    if says(grader, label).any(|text| grader.grade(&text, label) > 0.0) {
+    if is_repeated(grader, label) {
         return Ok(());
     }
     let why = format!(
@@ -94,43 +90,44 @@ fn missing(text: &str) -> Option<&'static str> {
     math::divides_by_zero(text).then_some("it has no value: write what is right, such as \\text{undefined}")
 }
 
-fn is_inexact(label: &Value) -> bool {
-    match label {
-        Value::Array(list) => list.iter().any(label::is_inexact),
-        one => label::is_inexact(one),
-    }
-}
-
-/// Returns answers that say the label: what is read of it, and letter for letter; boxed, announced
-/// and plain.
-fn says(grader: Grader, label: &Value) -> impl Iterator<Item = String> {
-    let read = read_label(grader, label).into_iter();
-    read.chain(label::texts(label)).flat_map(|said| {
-        [
+/// Returns true if an answer earns that says the label: what is read of it, or letter for letter. A
+/// number must earn in all spellings that its file may have, unless a table made it of a rounder
+/// one.
+fn is_repeated(grader: Grader, label: &Value) -> bool {
+    let earns = |said: &String| {
+        let said = [
             format!("\\boxed{{{said}}}"),
             said.clone(),
             format!("The answer is {said}."),
-        ]
-    })
+        ];
+        said.iter().any(|text| grader.grade(text, label) > 0.0)
+    };
+    match label {
+        Value::Number(number) if label::rounded(&number.to_string()).is_none() => {
+            label::spellings(number).iter().all(earns)
+        }
+        _ => {
+            let read = read_label(grader, label).into_iter();
+            read.chain(label::texts(label)).any(|said| earns(&said))
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use broker::codec::parse_exact_json;
     use serde_json::json;
 
     use super::*;
 
     #[test]
     fn labels_that_no_answer_can_earn_are_refused() {
-        let large: Value = serde_json::from_str("18446744073709551616").unwrap();
         for (kind, label, why) in [
-            ("math", large.clone(), "write it as a text"),
-            ("gsm8k", large.clone(), "write it as a text"),
-            ("match", json!([1, 1e20]), "write it as a text"),
             ("math", json!("[\"1\", \"2\"]"), "math compares with"),
             ("math", json!("word ".repeat(60)), "math compares with"),
             ("math", json!(["34"]), "math compares with"),
             ("integer", json!(1.5), "whole number"),
+            ("integer", json!(1.5e-7), "whole number"),
             ("choice", json!(2), "a letter from A to J"),
             ("choice", json!("A, C"), "a letter from A to J"),
             ("gsm8k", json!("none"), "gsm8k compares with"),
@@ -155,6 +152,62 @@ mod tests {
         ] {
             let doubt = Grader::new(kind).unwrap().check_label(&label).unwrap_err().to_string();
             assert!(doubt.contains(why), "{kind}: {doubt}");
+        }
+    }
+
+    /// Each label is written here as its file spells it.
+    #[test]
+    fn numbers_earn_as_their_file_spells_them() {
+        for spelled in [
+            "12.50",
+            "0.10",
+            "911041647744.8803",
+            "4503599627370497.5",
+            "71875638520892.62",
+            "-1.50",
+            "1995.0",
+            "1e20",
+            "1.50E+3",
+            "1.5e-7",
+            "2.2250738585072014e-308",
+            "18446744073709551616",
+            "-9223372036854775809",
+            "9007199254740993.0",
+            "3.14159265358979323846264338327950288",
+            "123456789012345678901234567890.125",
+        ] {
+            let parsed = parse_exact_json(format!("[{spelled}]").as_bytes()).unwrap();
+            let label = &parsed.exact()[0];
+            for kind in ["exact", "match", "math", "gsm8k", "f1", "integer"] {
+                let grader = Grader::new(kind).unwrap();
+                if kind == "integer" && !grader.reads_label(label) {
+                    continue;
+                }
+                assert_eq!(grader.check_label(label), Ok(()), "{kind}: {spelled}");
+                let said = ["math", "gsm8k", "integer"].contains(&kind);
+                let said = if said {
+                    format!("\\boxed{{{spelled}}}")
+                } else {
+                    spelled.to_owned()
+                };
+                assert_eq!(grader.grade(&said, label), 1.0, "{kind}: {spelled}");
+            }
+        }
+        for (kind, label, answer, grade) in [
+            ("exact", json!(12.5), "12.50", 1.0),
+            ("exact", json!(12.5), "12.51", 0.0),
+            ("exact", json!("12.5"), "12.50", 0.0),
+            ("match", json!(12.5), "The answer: $12.50", 0.0),
+            ("match", json!(12.5), "$12.50.", 1.0),
+            ("match", json!([3, 12.5]), "12.50", 1.0),
+            ("match", json!(1e-7), "1e7", 0.0),
+            ("match", json!("1e-7"), "1e7", 0.0),
+            ("f1", json!(12.5), "12.50", 1.0),
+            ("exact", json!("18446744073709551616"), "18446744073709551617", 0.0),
+            ("math", json!("18446744073709551616"), "18446744073709551617", 0.0),
+        ] {
+            let grader = Grader::new(kind).unwrap();
+            assert_eq!(grader.grade(answer, &label), grade, "{kind}: {answer} against {label}");
         }
     }
 

@@ -1,55 +1,58 @@
 //! Reads labels: the known answers that graders compare with.
 
+use std::slice;
+
+use broker::codec::Decimal;
 use serde_json::{Number, Value};
 
 use super::answer::{Place, marks};
 use super::normal::wide::narrow_numbers;
 
-/// Above this, a float does not hold every whole number: digits of the label may be lost.
-const EXACT: f64 = (1u64 << 53) as f64;
-
-/// Returns the label as text, if it is a text or a number with all digits known.
+/// Returns the label as text, if it is a text or a number.
 pub(super) fn text(label: &Value) -> Option<String> {
     match label {
         Value::String(text) => Some(text.clone()),
-        Value::Number(number) => spelled(number),
+        Value::Number(number) => Some(digits(number)),
         _ => None,
     }
 }
 
-/// Spells a number in digits. A table may have made floats of whole numbers, so `1995.0` is `1995`.
-fn spelled(number: &Number) -> Option<String> {
-    if number.is_i64() || number.is_u64() {
-        return Some(number.to_string());
+/// Spells a number in digits, without an exponent. A table may have made floats of whole numbers,
+/// so `1995.0` is `1995`.
+fn digits(number: &Number) -> String {
+    let float = number.as_f64().filter(|_| number.is_f64());
+    float.map_or_else(|| number.to_string(), |value| value.to_string())
+}
+
+/// Returns the parts of a label: those of a list, or the whole label.
+fn parts(label: &Value) -> &[Value] {
+    match label {
+        Value::Array(list) => list,
+        one => slice::from_ref(one),
     }
-    let value = number
-        .as_f64()
-        .filter(|value| value.is_finite() && value.abs() < EXACT)?;
-    Some(value.to_string())
-}
-
-/// Returns true for a number that may have lost digits when the label was read.
-pub(super) fn is_inexact(label: &Value) -> bool {
-    matches!(label, Value::Number(number) if spelled(number).is_none())
-}
-
-/// Returns the spellings of one label: `1995.0` of a table also is `1995`.
-fn spellings(label: &Value) -> Vec<String> {
-    let written = match label {
-        Value::Number(number) if number.is_f64() && !is_inexact(label) => Some(number.to_string()),
-        _ => None,
-    };
-    let plain = text(label);
-    let more = written.filter(|written| plain.as_ref() != Some(written));
-    plain.into_iter().chain(more).collect()
 }
 
 /// Returns the texts that a label accepts: one text, or a list of them.
 pub(super) fn texts(label: &Value) -> Vec<String> {
-    match label {
-        Value::Array(list) => list.iter().flat_map(spellings).collect(),
-        one => spellings(one),
+    parts(label).iter().filter_map(text).collect()
+}
+
+/// Returns the spellings that the file of a number may have: with an exponent, with more zeros.
+pub(super) fn spellings(number: &Number) -> Vec<String> {
+    let mut spellings = vec![digits(number), number.to_string()];
+    if let Some(value) = number.as_f64().filter(|_| number.is_f64()) {
+        let zero = if value.fract() == 0.0 { ".0" } else { "0" };
+        spellings.extend([format!("{value}{zero}"), format!("{value:e}")]);
     }
+    spellings
+}
+
+/// Returns true if a text spells a number of the label: `12.50` for 12.5. Texts in a label are
+/// compared as texts.
+pub(super) fn spells_number(text: &str, label: &Value) -> bool {
+    let numbers = parts(label).iter().filter(|part| part.is_number());
+    let mut known = numbers.filter_map(|number| Decimal::read(&number.to_string()));
+    Decimal::read(text.trim()).is_some_and(|found| known.any(|known| known == found))
 }
 
 /// Returns the texts of a label. A text that is a list of texts counts as that list. `1995.0`,

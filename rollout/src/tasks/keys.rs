@@ -1,7 +1,7 @@
 //! Turns a row of a data set into a task. The configuration names the keys of prompt, label, id,
 //! images and tools. An object under `metadata` goes with the task.
 
-use broker::codec::excerpt;
+use broker::codec::{Parsed, excerpt};
 use broker::protocol::task::{MAX_TASK_ID, Prompt, Task, TaskTool, id_of};
 use configs::TasksConfig;
 use serde_json::{Map, Value};
@@ -81,13 +81,14 @@ impl Keys {
     }
 
     /// Returns the task in this row. The error says what is wrong with the row.
-    pub(super) fn task(&self, row: &Value) -> Result<Task, String> {
+    pub(super) fn task(&self, row: &Parsed) -> Result<Task, String> {
+        let (row, exact) = (&row.value, row.exact());
         let given = |setting: &str, key: &str| lookup(row, key).ok_or_else(|| self.unset(row, setting, key));
         let mut prompt =
             Prompt::read(given("prompt", &self.prompt)?).map_err(|fault| fault.within(&self.prompt).to_string())?;
         // A null makes a task without a label: published tasks may have no label. The workflow
         // decides whether it can grade the task.
-        let label = at(row, &self.label).ok_or_else(|| self.unlabelled(row))?.clone();
+        let label = at(exact, &self.label).ok_or_else(|| self.unlabelled(row))?.clone();
         let id = match &self.id {
             None => None,
             Some(key) => {

@@ -104,11 +104,13 @@ impl Table {
         rows::read(&files.shards, &range, &mut |row| {
             seen += 1;
             let bad = |message| rows::bad(row.path, row.place, message);
-            let wanted = filter.as_ref().map_or(Ok(true), |filter| filter.takes(&row.value));
+            let wanted = filter
+                .as_ref()
+                .map_or(Ok(true), |filter| filter.takes(&row.parsed.value));
             if !wanted.map_err(bad)? {
                 return Ok(());
             }
-            let task = keys.task(&row.value).map_err(bad)?;
+            let task = keys.task(&row.parsed).map_err(bad)?;
             if !rates.as_mut().is_none_or(|rates| rates.takes(&task)) {
                 return Ok(());
             }

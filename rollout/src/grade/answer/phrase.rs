@@ -46,9 +46,16 @@ const MOST: usize = 12;
 /// Returns an answer without the phrase behind it. Numbers in the phrase do not count. Returns
 /// `None` if there is no phrase, or if it may go on to another answer.
 pub(super) fn before_phrase(line: &str) -> Option<&str> {
+    // The value before the phrase has a digit. A phrase is looked for in one pass.
+    let digit = |c: char| c.is_ascii_digit();
+    let (first, last) = (line.find(digit)?, line.rfind(digit)?);
     let parts = |at: usize| (&line[..at], &line[at + 1..]);
-    let begins = |(before, behind): &(&str, &str)| is_phrase(before, behind) || is_assignment(before, behind);
-    let (before, phrase) = line.match_indices(' ').map(|(at, _)| parts(at)).find(begins)?;
+    let begins = |at: &usize| {
+        let (before, behind) = parts(*at);
+        is_phrase(before, behind, *at < last) || is_assignment(before, behind)
+    };
+    let mut spaces = line[first..].match_indices(' ').map(|(at, _)| first + at);
+    let (before, phrase) = parts(spaces.find(begins)?);
     let harmless = || is_rounding(phrase) || is_means(phrase) || !counts(phrase);
     let alone = is_assignment(before, phrase) || (!goes_on(phrase) && harmless());
     (is_outside(before) && alone).then(|| before.trim_end_matches(['*', ' ', ',']))
@@ -72,27 +79,31 @@ fn is_assignment(before: &str, behind: &str) -> bool {
     let Some((word, rest)) = behind.split_once(' ') else {
         return false;
     };
-    let rest = rest.trim_matches(|c: char| c.is_whitespace() || "$.*\\()".contains(c));
-    let Some((name, value)) = rest.split_once('=') else {
+    let around = |c: char| c.is_whitespace() || "$.*\\()".contains(c);
+    let Some(behind) = rest
+        .trim_start_matches(around)
+        .strip_prefix(|c: char| c.is_ascii_alphabetic())
+    else {
         return false;
     };
-    let name = name.trim();
-    let letter = name.len() == 1 && name.bytes().all(|byte| byte.is_ascii_alphabetic());
-    let number = value.trim().trim_start_matches('-');
+    let Some(value) = behind.trim_start().strip_prefix('=') else {
+        return false;
+    };
+    let number = value.trim_matches(around).trim_start_matches('-');
     let number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let value = before.contains(|c: char| c.is_ascii_digit()) && !before.contains('=');
-    ["when", "for", "at", "where"].contains(&word) && letter && number && value
+    ["when", "for", "at", "where"].contains(&word) && number && !before.contains('=')
 }
 
-/// Returns true if a phrase begins between a value and these words.
-fn is_phrase(before: &str, behind: &str) -> bool {
+/// Returns true if a phrase begins between a value and these words. `counted` is true if a digit
+/// stands behind.
+fn is_phrase(before: &str, behind: &str, counted: bool) -> bool {
     let mut words = behind.split([' ', '*']).filter(|word| !word.is_empty());
     let (Some(first), second) = (words.next(), words.next().unwrap_or_default()) else {
         return false;
     };
     let behind_number = before.trim_end_matches(['*', '$', ')', '.', ',']);
     let behind_number = behind_number.ends_with(|c: char| c.is_ascii_digit() || c == '}');
-    let begins = match first.trim_end_matches([',', '.']) {
+    match first.trim_end_matches([',', '.']) {
         // `1 over the number 4` divides.
         "over" if behind_number && behind.split(' ').next_back().is_some_and(is_number) => false,
         "altogether" => true,
@@ -102,15 +113,14 @@ fn is_phrase(before: &str, behind: &str) -> bool {
         "to" if is_rounding(behind) => true,
         // `10 days to finish` says for what, and `10 to 20` is a range.
         "to" => !behind_number && is_verb(second),
-        "of" => DETERMINERS.contains(&second) && !behind.contains(|c: char| c.is_ascii_digit()),
+        "of" => DETERMINERS.contains(&second) && !counted,
         // `18 years old in 5 years` and `$15 for 3 books`; `1 in 6` is a ratio.
         _ if second.starts_with(|c: char| c.is_ascii_digit()) => {
             let amount = ["for", "over", "in", "after", "from"].contains(&first) && words.next().is_some_and(is_verb);
             amount && (!behind_number || (first == "for" && before.starts_with(['$', '\\'])))
         }
         preposition => PREPOSITIONS.contains(&preposition) && DETERMINERS.contains(&second),
-    };
-    begins && before.contains(|c: char| c.is_ascii_digit())
+    }
 }
 
 /// Returns true if a phrase says by doing what: `by selling 9 eggs`.

@@ -211,15 +211,13 @@ fn depends(value: &str, subject: &str) -> bool {
 /// Returns true if a sentence goes on to another value: `15 apples, so she ended with 20`, `8 hours
 /// and earns 96 dollars`.
 fn goes_on(value: &str) -> bool {
-    let verb = |rest: &str| {
-        let word = rest.split(' ').next().unwrap_or_default();
-        is_verb(word) && rest.contains(|c: char| c.is_ascii_digit())
+    let last = value.rfind(|c: char| c.is_ascii_digit()).unwrap_or(0);
+    let verb = |behind: usize| {
+        let word = value[behind..].split(' ').next().unwrap_or_default();
+        is_verb(word) && behind < last
     };
     let begins = [" so ", " then ", "; "].iter().any(|word| value.contains(word));
-    begins
-        || value
-            .match_indices(" and ")
-            .any(|(at, and)| verb(&value[at + and.len()..]))
+    begins || value.match_indices(" and ").any(|(at, and)| verb(at + and.len()))
 }
 
 /// Returns true for a verb that may stand before a value.

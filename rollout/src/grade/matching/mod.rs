@@ -9,9 +9,15 @@ use super::{answer, label};
 
 /// Returns true if the answer has the normal form of one of the label's texts.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
-    let found = form(&answer::marked(text));
+    let marked = answer::marked(text);
+    let found = form(&marked);
     let is = |label: &String| form(label) == found || form(&answer::marked(label)) == found;
-    !found.is_empty() && label::listed(label).iter().any(is)
+    let is_number = || {
+        [&*marked, found.as_str()]
+            .iter()
+            .any(|text| label::spells_number(text, label))
+    };
+    !found.is_empty() && (label::listed(label).iter().any(is) || is_number())
 }
 
 /// Returns true if the answers in both texts have the same normal form, and it is not empty.

@@ -51,7 +51,8 @@ fn sign(chars: &[char], at: usize) -> Option<char> {
         c if STROKES.contains(&c) => return (before_digit && behind_digit).then_some('/'),
         c if DASHES.contains(&c) => {
             let minus = begins && begins_number(&chars[at + 1..]);
-            return (minus || (before_digit && behind_digit)).then_some('-');
+            let exponent = before == Some('e') && before_digit && digit(at.checked_sub(2).and_then(|at| chars.get(at)));
+            return (minus || exponent || (before_digit && behind_digit)).then_some('-');
         }
         c if OF_NAMES.contains(&c) => of_name(chars, at),
         _ => false,
@@ -136,6 +137,8 @@ mod tests {
             ("3/4", "3/4"),
             ("3\u{2044}4", "3/4"),
             ("and/or", "andor"),
+            ("1E-7", "1e-7"),
+            ("type-7", "type7"),
             ("1,000", "1000"),
             ("1,234,567.8", "1234567.8"),
             ("1,5", "1,5"),

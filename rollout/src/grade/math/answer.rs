@@ -19,8 +19,6 @@ use super::system;
 use super::words::{in_words, letters, with_equals_signs, with_joined_relations};
 use crate::grade::answer::last_row;
 use crate::grade::normal::lexer::tokens as lexed;
-use crate::grade::normal::minus;
-use crate::grade::normal::numeral;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::token::Token;
 use crate::grade::normal::unit::stripped;
@@ -136,30 +134,6 @@ fn of_congruence(found: Congruence, side: Side) -> Answer {
     }
 }
 
-/// Returns true if words hold a single number, with its sign and its currency.
-fn is_one_number(words: &str) -> bool {
-    let words = words.trim().trim_start_matches(minus::is_sign);
-    let Some(start) = words.find(|c: char| c.is_ascii_digit()) else {
-        return false;
-    };
-    let Some(found) = numeral::read(&words[start..]) else {
-        return false;
-    };
-    let mut rest = &words[start + found.length..];
-    while let Some(group) = rest
-        .strip_prefix(',')
-        .filter(|group| group.bytes().take_while(u8::is_ascii_digit).count() == 3)
-    {
-        rest = &group[3..];
-    }
-    let below = rest
-        .strip_prefix('/')
-        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    let rest = below.map_or(rest, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
-    let plain = |c: char| !(c.is_ascii_digit() || "+*/=^_<>()[]".contains(c) || minus::is_sign(c));
-    words[..start].chars().all(plain) && rest.chars().all(plain)
-}
-
 pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     if context.depth > DEEPEST {
         return None;
@@ -169,10 +143,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         if let Some(letters) = letters(words).filter(|_| context.depth == 0) {
             return Some(Answer::Set(letters.into_iter().map(Answer::Words).collect()));
         }
-        return Some(match is_one_number(words) && context.depth == 0 {
-            true => Answer::parse(words, context.side),
-            false => Answer::Words(plain_words(words)),
-        });
+        return Some(Answer::Words(plain_words(words)));
     }
     let changed = european(tokens)
         .or_else(|| in_proportion(tokens))

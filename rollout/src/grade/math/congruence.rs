@@ -38,13 +38,18 @@ pub(super) fn congruence(text: &str) -> Option<Congruence> {
     let plain = plain.trim_end_matches('.');
     let marks = ["(mod", "\\pmod", "(\\bmod", "(\\mod", "(modulo"];
     let (before, behind) = marks.iter().find_map(|mark| plain.rsplit_once(mark))?;
-    let modulus = behind.strip_suffix(')').unwrap_or(behind).parse().ok()?;
+    let modulus: u64 = behind.strip_suffix(')').unwrap_or(behind).parse().ok()?;
     let (first, last) = before.rsplit_once("\\equiv").unwrap_or(("", before));
-    let remainder = last.parse().ok()?;
     let of_variable = first
         .replace("\\cdot", "")
         .replace("\\times", "")
         .contains(char::is_alphabetic);
+    let remainder = if of_variable {
+        // All numbers of one class are the same remainder.
+        u64::try_from(last.parse::<i128>().ok()?.checked_rem_euclid(i128::from(modulus))?).ok()?
+    } else {
+        last.parse().ok()?
+    };
     (remainder < modulus).then_some(Congruence {
         remainder,
         modulus,
@@ -66,6 +71,9 @@ mod tests {
             ("1204 \\equiv 204 \\pmod{1000}", Some((204, 1000))),
             ("x ≡ 3 (mod 5)", Some((3, 5))),
             ("23 \\pmod{20}", None),
+            ("n \\equiv 10 \\pmod 7", Some((3, 7))),
+            ("n \\equiv -4 \\pmod{7}", Some((3, 7))),
+            ("n \\equiv 3 \\pmod 0", None),
             ("17 \\bmod 5", None),
             ("x \\equiv y \\pmod{5}", None),
             ("17", None),

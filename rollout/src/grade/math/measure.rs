@@ -1,5 +1,7 @@
 //! Reads the measure behind a number, to tell metres from kilometres where both sides name one.
 
+use crate::grade::normal::words::COMMANDS;
+
 /// Spellings of units, each list with the common spelling at its beginning.
 const UNITS: [&[&str]; 46] = [
     &["m", "meter", "meters", "metre", "metres"],
@@ -91,10 +93,10 @@ fn plain(text: &str) -> String {
     } else {
         last.replace('$', "")
     };
+    for command in COMMANDS {
+        plain = plain.replace(command, "");
+    }
     for (look, with) in [
-        ("\\text", ""),
-        ("\\mathrm", ""),
-        ("\\mbox", ""),
         ("\\times", "*"),
         ("\\cdot", "*"),
         ("^\\circ", "°"),

@@ -3,6 +3,7 @@
 
 use super::expr::Expr;
 use super::number::{MOST_DEGREE, Number};
+use super::op::BETWEEN;
 use crate::grade::normal::token::Token;
 
 /// Deepest nesting of brackets and commands together.
@@ -15,12 +16,6 @@ pub(super) const MOST_TOKENS: usize = 256;
 const FUNCTIONS: [&str; 16] = [
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "exp", "log",
     "lg",
-];
-
-/// Commands that stand between formulas, never inside one.
-const BETWEEN: [&str; 20] = [
-    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\", "over", "choose", "approx",
-    "implies", "mid", "setminus", "reals", "notin",
 ];
 
 impl Expr {

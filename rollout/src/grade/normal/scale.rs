@@ -170,6 +170,9 @@ pub(super) fn is_percent(word: &str) -> bool {
     PERCENT.contains(&word.to_lowercase().as_str())
 }
 
+/// Bytes in which the words of a rounding stand.
+const NEAR: usize = 64;
+
 /// Returns true for words that say how a number is rounded: `to 2 decimal places`.
 pub(crate) fn is_rounding(words: &str) -> bool {
     let words = words.trim().trim_start_matches('(');
@@ -184,6 +187,7 @@ pub(crate) fn is_rounding(words: &str) -> bool {
         "d.p.",
         "s.f.",
     ];
+    let words = &words[..words.floor_char_boundary(NEAR)];
     words.starts_with("to ") && (words.starts_with("to the nearest ") || places.iter().any(|word| words.contains(word)))
 }
 

@@ -63,9 +63,21 @@ pub(crate) fn without_closing(mut text: &str) -> (&str, bool) {
     }
 }
 
+/// Replaces the ties and the commands of white space in words with spaces.
+pub(crate) fn with_spaces(words: &str) -> String {
+    if !words.contains(['\\', '~', '\u{a0}']) {
+        return words.to_owned();
+    }
+    let spaces = ["\\ ", "\\,", "\\;", "\\:", "\\quad", "~", "\u{a0}"];
+    spaces
+        .iter()
+        .fold(words.to_owned(), |words, space| words.replace(space, " "))
+}
+
 /// Removes delimiters of a formula and marks of bold type around the whole text.
 pub(crate) fn undelimited(text: &str) -> &str {
-    const AROUND: [(&str, &str); 11] = [
+    const AROUND: [(&str, &str); 12] = [
+        ("```", "```"),
         ("$$", "$$"),
         ("$", "$"),
         ("**", "**"),

@@ -92,6 +92,15 @@ fn logic(c: char) -> Option<&'static str> {
         'ℓ' => "\\ell ",
         'ħ' | 'ℏ' => "\\hbar ",
         '≔' => "=",
+        '⊂' => "\\subset ",
+        '⊃' => "\\supset ",
+        '⊆' => "\\subseteq ",
+        '⊇' => "\\supseteq ",
+        '≺' => "\\prec ",
+        '≻' => "\\succ ",
+        '≪' => "\\ll ",
+        '≫' => "\\gg ",
+        '↦' => "\\mapsto ",
         _ => return None,
     };
     Some(found)

@@ -152,6 +152,14 @@ fn behind(out: &mut Vec<Token>, rest: &[Token]) -> usize {
             text(out, words, rest)
         }
         [Token::Symbol(c), ..] if is_han(*c) && matches!(out.last(), Some(Token::Number(..))) => han(out, rest),
+        [Token::Symbol('-'), Token::Text(words), ..]
+            if begins_with_scale(words) && matches!(out.last(), Some(Token::Number(..))) =>
+        {
+            match text(out, words, &rest[1..]) {
+                0 => 0,
+                used => used + 1,
+            }
+        }
         [Token::Symbol('/' | '*'), Token::Text(words), ..] if is_unit(words) => run(rest),
         [Token::Symbol('(' | '['), ..] => bracketed(rest),
         [Token::Letter('M' | 'R' | 'L'), Token::Symbol('_'), sun @ ..]
@@ -178,12 +186,15 @@ fn behind(out: &mut Vec<Token>, rest: &[Token]) -> usize {
 /// Reads words behind mathematics: scale and percent first, then a unit.
 fn text(out: &mut Vec<Token>, words: &str, rest: &[Token]) -> usize {
     let mut left = words.trim();
-    while let Some(word) = left.split([' ', '~']).next().filter(|word| !word.is_empty()) {
+    // `2-million`
+    let compound = left.strip_prefix('-').filter(|rest| begins_with_scale(rest));
+    left = compound.unwrap_or(left);
+    while let Some(word) = left.split(' ').next().filter(|word| !word.is_empty()) {
         let Some(tokens) = scale::tokens(word.trim_matches(['.', ',', '(', ')'])) else {
             break;
         };
         out.extend(tokens);
-        left = left[word.len()..].trim_start_matches([' ', '~']);
+        left = left[word.len()..].trim_start();
     }
     if left.is_empty() || ["points", "point"].contains(&left) {
         return 1;
@@ -195,6 +206,10 @@ fn text(out: &mut Vec<Token>, words: &str, rest: &[Token]) -> usize {
     let used = used + joined(&rest[used..]);
     // A unit between two numbers, as in `2 hours 30 minutes`, is not dropped.
     if begins_operand(&rest[used..]) { 0 } else { used }
+}
+
+fn begins_with_scale(words: &str) -> bool {
+    words.split(' ').next().is_some_and(scale::is_factor)
 }
 
 fn begins_operand(tokens: &[Token]) -> bool {

@@ -24,7 +24,7 @@ const FRACTIONS: [(char, &str); 19] = [
 
 /// Returns true if the character is a fraction.
 pub(crate) fn is_fraction(c: char) -> bool {
-    spelling(c).is_some()
+    !c.is_ascii() && spelling(c).is_some()
 }
 
 /// Returns the LaTeX of such a fraction.

@@ -1,17 +1,14 @@
 //! Separates words and names from products of variables.
 
 use super::names::{PLAIN, is_mathematics};
+use super::setting::with_spaces;
 
-/// Short words that answer a question.
-const SHORT: [&str; 66] = [
-    "yes", "no", "on", "off", "up", "odd", "dne", "nan", "all", "any", "one", "two", "six", "ten", "red", "cat", "dog",
-    "man", "men", "boy", "tie", "win", "old", "new", "big", "far", "low", "hot", "dry", "wet", "bad", "top", "nil",
-    "out", "son", "mom", "dad", "her", "his", "him", "she", "mon", "tue", "wed", "thu", "fri", "sat", "sun", "jan",
-    "feb", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "oui", "non", "ja", "nein", "bob", "ann",
-    "sam",
+/// Short words that could be products by the order of their letters.
+const SHORT: [&str; 16] = [
+    "no", "on", "up", "ja", "all", "any", "ann", "apr", "boy", "dry", "hot", "low", "nov", "six", "now", "how",
 ];
-/// Commands that set words.
-const COMMANDS: [&str; 12] = [
+/// Commands that set words. One that begins as another stands before it.
+pub(crate) const COMMANDS: [&str; 12] = [
     "\\textbf",
     "\\textit",
     "\\textrm",
@@ -59,7 +56,20 @@ fn is_word(word: &str) -> bool {
     let tail_is_small = lower.chars().skip(1).eq(word.chars().skip(1));
     let titled = word.starts_with(char::is_uppercase) && letters == 3 && vowel && tail_is_small;
     let long = letters >= 4 && !is_product_of_functions(&lower);
-    word.contains(char::is_alphabetic) && (capitals || titled || long || SHORT.contains(&lower.as_str()))
+    let short = SHORT.contains(&lower.as_str()) || (tail_is_small && is_short(&lower));
+    word.contains(char::is_alphabetic) && (capitals || titled || long || short)
+}
+
+/// Returns true for three letters that read as a word. The factors of a product stand in the order
+/// of the alphabet, are neighbours in it, or have an x or z among them.
+fn is_short(word: &str) -> bool {
+    let mut letters: Vec<char> = word.chars().collect();
+    let vowel = word.contains(['a', 'e', 'i', 'o', 'u']);
+    let ordered = letters.is_sorted();
+    letters.sort_unstable();
+    let next = |pair: &[char]| u32::from(pair[1]) == u32::from(pair[0]) + 1;
+    let neighbours = letters.windows(2).all(next);
+    letters.len() == 3 && vowel && !ordered && !neighbours && !word.contains(['x', 'z'])
 }
 
 /// Returns true for `xsinx`: functions with at most two other letters.
@@ -118,10 +128,10 @@ fn without_ordinal(text: &str) -> &str {
 /// `(B)` becomes `b`.
 pub(crate) fn plain_words(text: &str) -> String {
     let mut text = text.replace('$', "").replace(['’', '‘'], "'");
-    for command in COMMANDS {
-        text = text.replace(command, "");
+    if text.contains('\\') {
+        text = COMMANDS.iter().fold(text, |text, command| text.replace(command, ""));
     }
-    let text = text.replace("\\ ", " ").replace(['~', '\u{a0}'], " ");
+    let text = with_spaces(&text);
     let text: String = text.chars().filter(|c| !['{', '}', '\\'].contains(c)).collect();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     let text = text.trim_end_matches(['.', ',', ';', '!']).trim().trim_matches('*');
@@ -155,11 +165,16 @@ mod tests {
             "AB",
             "Été",
             "Ñoy",
+            "was",
+            "saw",
+            "Tea",
+            "how",
         ] {
             assert!(is_words(words), "{words}");
         }
         for formula in [
-            "ab", "abc", "a b c", "xyz", "x", "A", "sin x", "xsinx", "alpha", "x and y", "Rt", "n!", "2x", "", "A, B",
+            "ab", "abc", "bca", "xya", "nRa", "lwh", "a b c", "xyz", "x", "A", "sin x", "xsinx", "alpha", "x and y",
+            "Rt", "n!", "2x", "", "A, B",
         ] {
             assert!(!is_words(formula), "{formula}");
         }

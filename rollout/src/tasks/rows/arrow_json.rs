@@ -11,7 +11,9 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Fields, TimeUnit};
 use serde_json::{Map, Value};
 
-use super::values::{MILLIS_OF_DAY, bytes, decimal, float, of_day};
+use super::values::{MILLIS_OF_DAY, bytes, decimal, float, of_day, short_float};
+
+type F16 = <Float16Type as ArrowPrimitiveType>::Native;
 
 /// Returns the row of this number in the batch. The error names the column.
 pub(super) fn row(batch: &RecordBatch, row: usize) -> Result<Value, String> {
@@ -98,8 +100,14 @@ fn number(array: &dyn Array, row: usize) -> Result<Value, String> {
         DataType::UInt16 => of::<UInt16Type>(array, row).into(),
         DataType::UInt32 => of::<UInt32Type>(array, row).into(),
         DataType::UInt64 => of::<UInt64Type>(array, row).into(),
-        DataType::Float16 => float(of::<Float16Type>(array, row).to_f64()),
-        DataType::Float32 => float(f64::from(of::<Float32Type>(array, row))),
+        DataType::Float16 => {
+            let value = of::<Float16Type>(array, row);
+            short_float(value.to_f64(), |short| F16::from_f64(short) == value)
+        }
+        DataType::Float32 => {
+            let value = of::<Float32Type>(array, row);
+            short_float(value.into(), |short| short as f32 == value)
+        }
         DataType::Float64 => float(of::<Float64Type>(array, row)),
         DataType::Decimal32(_, scale) => digits(i128::from(of::<Decimal32Type>(array, row)), *scale),
         DataType::Decimal64(_, scale) => digits(i128::from(of::<Decimal64Type>(array, row)), *scale),

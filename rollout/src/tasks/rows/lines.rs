@@ -5,8 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use broker::codec::explain_json;
-use serde_json::Value;
+use broker::codec::{Parsed, explain_json, parse_exact_json};
 
 use super::row::{Packing, Row, RowPlace, Sink, bad, unreadable};
 use crate::tasks::{MARK, TasksError};
@@ -96,16 +95,16 @@ pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut
     scan(path, packing, |number, offset, line| {
         if range.contains(&rows) {
             let place = RowPlace::Line(number);
-            let value = parse(line);
-            if rows == 0 && begins_a_list(line, value.as_ref().ok()) {
+            let parsed = parse(line);
+            if rows == 0 && begins_a_list(line, parsed.as_ref().ok()) {
                 return Err(bad(path, place, LIST.into()));
             }
-            let value = value.map_err(|message| bad(path, place, named(path, message)))?;
+            let parsed = parsed.map_err(|message| bad(path, place, named(path, message)))?;
             sink(Row {
                 path,
                 place,
                 offset,
-                value,
+                parsed,
             })?;
         }
         rows += 1;
@@ -117,9 +116,9 @@ pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut
 const LIST: &str = "the file is one JSON list: name it .json, or write an object per line";
 
 /// Returns true if the first line is a whole list, or the beginning of one over several lines.
-fn begins_a_list(line: &[u8], value: Option<&Value>) -> bool {
-    match value {
-        Some(value) => value.is_array(),
+fn begins_a_list(line: &[u8], parsed: Option<&Parsed>) -> bool {
+    match parsed {
+        Some(parsed) => parsed.value.is_array(),
         None => [&b"["[..], b"[{"].contains(&line.trim_ascii()),
     }
 }
@@ -139,8 +138,8 @@ fn unmarked(text: &[u8]) -> &[u8] {
 }
 
 /// Parses a line as JSON.
-pub(crate) fn parse(line: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(line).map_err(|error| match line {
+pub(crate) fn parse(line: &[u8]) -> Result<Parsed, String> {
+    parse_exact_json(line).map_err(|error| match line {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it begins as UTF-16 does: write the file as UTF-8".to_owned(),
         [0x1f, 0x8b, ..] => "it is gzip: name the file .gz".to_owned(),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is Zstandard: name the file .zst".to_owned(),
@@ -149,7 +148,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Value, String> {
 }
 
 /// Reads a whole list, which is in memory while it is read.
-pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksError> {
+pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Parsed>, TasksError> {
     let mut text = Vec::new();
     open(path, packing)
         .and_then(|file| file.take(LONGEST_LIST + 1).read_to_end(&mut text))
@@ -160,14 +159,15 @@ pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksErr
             message: format!("is one list of more than {LONGEST_LIST} bytes: write an object per line (.jsonl)"),
         });
     }
-    serde_json::from_slice(unmarked(&text)).map_err(|error| {
+    let parsed = parse_exact_json(unmarked(&text)).map_err(|error| {
         let place = RowPlace::Line(error.line() as u64);
         bad(
             path,
             place,
             format!("not a list of JSON objects: {}", explain_json(&text, &error)),
         )
-    })
+    })?;
+    Ok(parsed.into_list())
 }
 
 pub(super) fn read_list(
@@ -178,12 +178,12 @@ pub(super) fn read_list(
 ) -> Result<u64, TasksError> {
     let rows = list(path, packing)?;
     let all = rows.len() as u64;
-    for (row, value) in (0..).zip(rows).filter(|(row, _)| range.contains(row)) {
+    for (row, parsed) in (0..).zip(rows).filter(|(row, _)| range.contains(row)) {
         sink(Row {
             path,
             place: RowPlace::Row(row),
             offset: 0,
-            value,
+            parsed,
         })?;
     }
     Ok(all)

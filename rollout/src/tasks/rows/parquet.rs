@@ -67,7 +67,7 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
                 path,
                 place,
                 offset: 0,
-                value,
+                parsed: value.into(),
             })?;
         }
     }

@@ -9,7 +9,9 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::SchemaDescriptor;
 use serde_json::{Map, Value};
 
-use super::values::{MILLIS_OF_DAY, bytes, decimal, float, of_day};
+use super::values::{MILLIS_OF_DAY, bytes, decimal, float, of_day, short_float};
+
+type F16 = <arrow_array::types::Float16Type as arrow_array::types::ArrowPrimitiveType>::Native;
 
 /// Columns of nanoseconds, which the reader gives as bare numbers.
 pub(super) struct Nanos(BTreeMap<String, Clock>);
@@ -63,8 +65,8 @@ fn value(field: &Field) -> Result<Value, String> {
         Field::UShort(value) => (*value).into(),
         Field::UInt(value) => (*value).into(),
         Field::ULong(value) => (*value).into(),
-        Field::Float16(value) => float(value.to_f64()),
-        Field::Float(value) => float(f64::from(*value)),
+        Field::Float16(value) => short_float(value.to_f64(), |short| F16::from_f64(short) == *value),
+        Field::Float(value) => short_float((*value).into(), |short| short as f32 == *value),
         Field::Double(value) => float(*value),
         Field::Decimal(value) => Value::String(digits(value)?),
         Field::Str(value) => value.as_str().into(),

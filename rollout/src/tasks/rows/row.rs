@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use serde_json::Value;
+use broker::codec::Parsed;
 
 use crate::tasks::error::TasksError;
 
@@ -63,7 +63,7 @@ pub(crate) struct Row<'a> {
     pub(crate) place: RowPlace,
     /// The byte offset of its line in a plain file.
     pub(crate) offset: u64,
-    pub(crate) value: Value,
+    pub(crate) parsed: Parsed,
 }
 
 /// The receiver of rows, one after the other.

@@ -22,7 +22,7 @@ fn shard(path: PathBuf) -> Shard {
 pub(super) fn values(shards: &[Shard], range: Range<u64>) -> Result<Vec<Value>, TasksError> {
     let mut found = Vec::new();
     read(shards, &range, &mut |row| {
-        found.push(row.value);
+        found.push(row.parsed.value);
         Ok(())
     })?;
     Ok(found)

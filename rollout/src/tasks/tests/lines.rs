@@ -22,6 +22,32 @@ fn a_dapo_style_line_loads_as_it_is() {
     );
 }
 
+/// A plain file is read again where its rows stand; a list goes through the spool.
+#[test]
+fn labels_that_floats_round_are_texts() {
+    let row = |label: &str| format!("{{\"prompt\": \"x\", \"answer\": {{\"value\": {label}}}}}");
+    let rows = [
+        row("18446744073709551616"),
+        row("12.50"),
+        row("1e400"),
+        row("[0.1, 0.10000000000000000555]"),
+    ];
+    for text in [rows.join("\n"), format!("[{}]", rows.join(","))] {
+        let (folder, source) = file(&text);
+        let path = folder.path().join("rows.json");
+        std::fs::write(&path, &text).unwrap();
+        let listed = format!("source = {:?}\n", format!("jsonl:{}", path.display()));
+        let source = if text.starts_with('[') { listed } else { source };
+        let tasks = take(
+            &mut open(&format!("{source}label = \"answer.value\"\nepochs = 1"), 0),
+            100,
+        );
+        let labels: Vec<_> = tasks.into_iter().map(|(_, task)| task.label).collect();
+        let kept = json!(["18446744073709551616", 12.5, "1e400", [0.1, "0.10000000000000000555"]]);
+        assert_eq!(json!(labels), kept);
+    }
+}
+
 /// Rows of one plain file are read again where they stand.
 #[test]
 fn a_byte_order_mark_is_no_part_of_the_first_line() {

@@ -112,7 +112,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Returns true if the last token ends an operand.
-    fn behind_operand(&self) -> bool {
+    pub(super) fn behind_operand(&self) -> bool {
         match self.out.last() {
             Some(Token::Number(..) | Token::Letter(_) | Token::Text(_) | Token::Set('}')) => true,
             Some(Token::Symbol(c)) => [')', ']', '}', '!', '%', '\''].contains(c),

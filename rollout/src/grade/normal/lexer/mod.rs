@@ -3,7 +3,9 @@
 
 mod letters;
 mod period;
+mod set_words;
 
+use super::setting::with_spaces;
 use super::token::Token;
 use super::{commands, currency, numeral, signs};
 
@@ -138,7 +140,7 @@ impl<'a> Lexer<'a> {
                 Token::Command("ne".into())
             }
             // Behind words it ends a sentence: `18. Well done!`.
-            '!' if matches!(self.out.last(), Some(Token::Text(_))) => return,
+            '!' if self.behind_words() => return,
             '<' | '>' if self.rest.starts_with('=') => {
                 self.skip(1);
                 Token::Command(format!("{c}="))
@@ -175,7 +177,7 @@ impl<'a> Lexer<'a> {
         if commands::is_word(name)
             && let Some(content) = self.group()
         {
-            self.push(Token::Text(content.to_owned()));
+            self.words(&with_spaces(content));
             return Some(());
         }
         if commands::has_group_for_looks(name) {
