@@ -1,12 +1,12 @@
 //! `dyad dashboard`: shows runs in the browser.
 
 mod changes;
+mod listening;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use broker::bus::Bus;
@@ -17,8 +17,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::ended::{self, Over};
-use super::status::listener::Listener;
-use super::{audit, compare, select, status, tasks};
+use super::{audit, compare, select, tasks};
 use crate::base::log_scope;
 use crate::base::signals::Signals;
 use crate::dashboard::{
@@ -26,11 +25,9 @@ use crate::dashboard::{
     serve,
 };
 use crate::report::task_accounts::BrokerCounts;
-use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry::{self, Telemetry};
-
-/// The time for which a status is repeated: several pages ask at once.
-const KEPT: Duration = Duration::from_secs(1);
+use crate::run_folder::{KnownConfigs, RunFolder};
+use listening::Listening;
 
 /// Show runs in the browser
 ///
@@ -145,14 +142,8 @@ struct Answers {
     /// The same broker with the publisher's and the operator's user.
     publisher: Option<String>,
     operator: Option<String>,
+    configs: Arc<KnownConfigs>,
     listening: Mutex<HashMap<RunId, Arc<Mutex<Listening>>>>,
-}
-
-/// A run's messages, and its last status.
-#[derive(Default)]
-struct Listening {
-    live: Option<(Arc<dyn Bus>, Listener)>,
-    last: Option<(Instant, Value)>,
 }
 
 impl Answers {
@@ -168,8 +159,12 @@ impl Answers {
 
     /// Returns how the run is over, if it is, as `dyad status` does. Reads files.
     async fn ended_or_stopped(&self, folder: &RunFolder) -> anyhow::Result<Option<Over>> {
-        let folder = folder.clone();
-        let over = log_scope::spawn_blocking(move || ended::over(&folder)).await??;
+        let (folder, configs) = (folder.clone(), self.configs.clone());
+        let over = log_scope::spawn_blocking(move || {
+            let config = configs.of(&folder)?;
+            ended::over_with(&folder, &config)
+        });
+        let over = over.await??;
         Ok(over.filter(|over| over.is_final() || self.broker.is_none()))
     }
 
@@ -188,63 +183,12 @@ impl Answers {
     }
 }
 
-impl Listening {
-    /// Listens to the run, from now on or already.
-    async fn open(&mut self, answers: &Answers, folder: &RunFolder) -> anyhow::Result<&mut (Arc<dyn Bus>, Listener)> {
-        let live = match self.live.take() {
-            Some(live) => live,
-            None => {
-                let bus = answers.connect(folder).await?;
-                let listener = Listener::open(bus.clone(), folder, &folder.config()?).await?;
-                (bus, listener)
-            }
-        };
-        Ok(self.live.insert(live))
-    }
-
-    /// Ends the connection to a run that is over.
-    async fn leave(&mut self, answers: &Answers, folder: &RunFolder) {
-        if let Some((bus, _)) = self.live.take()
-            && answers.own(folder).is_none()
-        {
-            bus.close().await;
-        }
-    }
-}
-
 #[async_trait]
 impl CommandAnswers for Answers {
     async fn status(&self, folder: &RunFolder) -> anyhow::Result<Value> {
         let listening = self.listening(folder).await;
         let mut listening = listening.lock().await;
-        if let Some((at, status)) = &listening.last
-            && at.elapsed() < KEPT
-        {
-            return Ok(status.clone());
-        }
-        let over = self.ended_or_stopped(folder).await?;
-        let beats = match &over {
-            Some(over) => {
-                listening.leave(self, folder).await;
-                Err(anyhow::anyhow!("{}", over.text()))
-            }
-            None => match listening.open(self, folder).await {
-                Ok((_, listener)) => Ok(listener.listen().await),
-                Err(error) => Err(error),
-            },
-        };
-        let (live, offline) = match beats {
-            Ok(live) => (Some(live), None),
-            Err(error) => (None, Some(format!("{error:#}"))),
-        };
-        let folder = folder.clone();
-        let status = log_scope::spawn_blocking(move || {
-            let status = status::assemble(&folder, &folder.config()?, over.as_ref(), live, offline)?;
-            anyhow::Ok(serde_json::to_value(status)?)
-        });
-        let status = status.await??;
-        listening.last = Some((Instant::now(), status.clone()));
-        Ok(status)
+        listening.status(self, folder).await
     }
 
     async fn over(&self, folder: &RunFolder) -> anyhow::Result<Option<String>> {
@@ -291,8 +235,7 @@ impl CommandAnswers for Answers {
         if let Some(over) = self.over(folder).await? {
             anyhow::bail!(over);
         }
-        let (bus, _) = listening.open(self, folder).await?;
-        Ok(bus.clone())
+        listening.bus(self, folder).await
     }
 
     async fn change(&self, folder: &RunFolder, change: PageChange) -> Result<Value, ChangeRefused> {
