@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::Context;
 use async_trait::async_trait;
-use broker::bus::Bus;
+use broker::bus::{Bus, BusHealth};
 use broker::ids::RunId;
 use broker::topology::Topology;
 use clap::Args;
@@ -175,11 +176,40 @@ impl Answers {
         }
     }
 
+    /// Returns a connection that may read dead letters, and true if it is kept. That of a run that
+    /// is over is for one look.
+    async fn letters_bus(&self, folder: &RunFolder) -> anyhow::Result<(Arc<dyn Bus>, bool)> {
+        if let Some(bus) = self.own(folder) {
+            return Ok((bus, true));
+        }
+        if self.ended_or_stopped(folder).await?.is_some() {
+            return Ok((self.connect_as(self.operator.as_ref(), folder).await?, false));
+        }
+        let listening = self.listening(folder).await;
+        let bus = listening.lock().await.letters_bus(self, folder).await?;
+        // A look would wait until it is connected again.
+        match bus.health() {
+            BusHealth::Down(reason) => anyhow::bail!("cannot reach RabbitMQ: {reason}"),
+            BusHealth::Up | BusHealth::Blocked(_) => Ok((bus, true)),
+        }
+    }
+
     /// Connects to a run's broker, with the given user's URL if there is one.
     async fn connect_as(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
-        let given = user.or(self.broker.as_ref()).map(String::as_str);
-        let url = select::broker_url(given, Some(folder))?;
+        let url = self.url_of(user, folder)?;
         select::connect_within(&url, "dashboard", select::PATIENCE).await
+    }
+
+    /// Connects like [`Self::connect_as`] for one change, which sends and receives only messages of
+    /// dyad.
+    async fn connect_for_change(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
+        let url = self.url_of(user, folder)?;
+        select::connect_small(&url, "dashboard", select::PATIENCE).await
+    }
+
+    fn url_of(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<String> {
+        let given = user.or(self.broker.as_ref()).map(String::as_str);
+        select::broker_url(given, Some(folder))
     }
 }
 
@@ -197,10 +227,18 @@ impl CommandAnswers for Answers {
     }
 
     async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts> {
-        match self.own(folder) {
-            Some(bus) => audit::counts(&bus, folder).await.ok(),
-            None => audit::ask(self.broker.as_deref(), folder).await,
-        }
+        let counted = async {
+            let (bus, is_kept) = self.letters_bus(folder).await?;
+            let counts = in_time(audit::counts(&bus, folder)).await;
+            if !is_kept {
+                bus.close().await;
+            }
+            counts
+        };
+        let counted: anyhow::Result<BrokerCounts> = counted.await;
+        counted
+            .inspect_err(|error| tracing::debug!(%error, "the dead letters were not counted"))
+            .ok()
     }
 
     async fn letters(&self, folder: &RunFolder, page: &mut LetterPage) -> anyhow::Result<u64> {
@@ -217,9 +255,9 @@ impl CommandAnswers for Answers {
             }
         }
         let topology = Topology::new(folder.run().clone());
-        let (bus, is_own) = self.letters_bus(folder).await?;
-        let total = tasks::look(&bus, &topology, |letter| page.see(&shown(letter))).await;
-        if !is_own {
+        let (bus, is_kept) = self.letters_bus(folder).await?;
+        let total = in_time(tasks::look(&bus, &topology, |letter| page.see(&shown(letter)))).await;
+        if !is_kept {
             bus.close().await;
         }
         total
@@ -251,6 +289,12 @@ impl CommandAnswers for Answers {
             Err(error) => Err(changes::refused(&error)),
         }
     }
+}
+
+/// Gives up a look at dead letters that takes too long.
+async fn in_time<T>(look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let looked = tokio::time::timeout(audit::COUNTING, look).await;
+    looked.context("the broker did not show its dead letters in time")?
 }
 
 fn shown(letter: &tasks::Letter) -> DeadLetter {

@@ -52,7 +52,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
             None => select::broker_url(args.broker.as_deref(), Some(&folder)),
         };
         let bus = match url {
-            Ok(url) => select::connect_within(&url, "status", select::PATIENCE).await,
+            Ok(url) => select::connect_small(&url, "status", select::PATIENCE).await,
             Err(error) => Err(error),
         };
         let (mut live, offline) = match bus {

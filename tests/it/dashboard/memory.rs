@@ -1,18 +1,39 @@
 //! The memory of the page's process.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use super::{Pages, config, id, serve};
+use serde_json::json;
+use tests::program::{json_lines, wait_for, wait_until};
+
+use super::{PATIENCE, Pages, config, id, printed, serve};
 use crate::program;
 
 /// The budget of a page's process, in KiB.
 const BUDGET: u64 = 64 << 10;
+/// The time for which the overview is open, and the time between two of its requests.
+const OPEN: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(1200);
+/// Clock ticks of a second in `/proc`.
+const TICKS: f64 = 100.0;
 
-/// The largest resident memory of a process so far, in KiB.
-pub(super) fn peak(process: u32) -> u64 {
-    let status = std::fs::read_to_string(PathBuf::from(format!("/proc/{process}/status"))).unwrap();
+/// Checks the largest resident memory of a process so far.
+pub(super) fn stays_in_its_budget(process: u32) {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+    let peak: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    println!("the dashboard took {peak} KiB at most");
+    assert!(peak <= BUDGET, "{peak} KiB");
+}
+
+/// Returns the processor time of a process in seconds.
+fn processor_time(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    let ticks = rest.split(' ').skip(11).take(2);
+    ticks.map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / TICKS
 }
 
 #[test]
@@ -31,6 +52,76 @@ fn page_takes_at_most_64_mib() {
     for id in ids {
         pages.json(&format!("/api/runs/{run}/conversations/{id}"));
     }
-    let peak = peak(running.pid());
-    assert!(peak <= BUDGET, "{peak} KiB");
+    stays_in_its_budget(running.pid());
+}
+
+#[test]
+fn page_of_a_live_run_takes_at_most_64_mib() {
+    let program = program();
+    let endless = config().set("run.train_steps", 1_000_000).without("eval");
+    let _up = program.launch("up", &endless.save(&program), &[]);
+    let run = id(&program.run_folder());
+    let running = serve(&program, "latest", &[]);
+    let pages = Pages::of(&running);
+    let api = |path: &str| pages.json(&format!("/api/runs/{run}/{path}"));
+    wait_for("both agents", PATIENCE, || {
+        let agents = api("status")["live"]["agents"].as_object()?.len();
+        (agents == 2).then_some(())
+    });
+    let (since, before) = (Instant::now(), processor_time(running.pid()));
+    while since.elapsed() < OPEN {
+        api("status");
+        api("series?points=300&name=train:reward/mean,eval:success");
+        std::thread::sleep(POLL);
+    }
+    let share = (processor_time(running.pid()) - before) / since.elapsed().as_secs_f64();
+    println!("the dashboard took {:.1}% of a core", share * 100.0);
+    api("letters");
+    api("audit");
+    stays_in_its_budget(running.pid());
+}
+
+/// Adds steps of both agents to the metrics of a run, each with the figures of a real one.
+fn lengthen(folder: &Path, steps: u64) {
+    for agent in ["a", "b"] {
+        let path = folder.join(format!("metrics/{agent}.jsonl"));
+        let mut line = json_lines(&path)
+            .into_iter()
+            .rfind(|line| line["kind"] == "train")
+            .unwrap();
+        let first = line["step"].as_u64().unwrap() + 1;
+        let file = File::options().append(true).open(&path).unwrap();
+        let mut file = BufWriter::new(file);
+        for step in first..first + steps {
+            line["step"] = json!(step);
+            writeln!(file, "{line}").unwrap();
+        }
+        file.flush().unwrap();
+    }
+}
+
+#[test]
+fn page_of_a_long_run_takes_at_most_64_mib() {
+    const STEPS: u64 = 10_000;
+    let program = program();
+    let folder = program.play("run", &config().save(&program), &[]);
+    lengthen(&folder, STEPS);
+    let run = id(&folder);
+    let running = serve(&program, "latest", &[]);
+    let pages = Pages::of(&running);
+    let api = |path: &str| pages.json(&format!("/api/runs/{run}/{path}"));
+    for _ in 0..3 {
+        let status = printed(&program, &["status"]).remove(0);
+        let newest = &status["metrics"]["train"]["b"]["step"];
+        assert!(newest.as_u64() >= Some(STEPS), "{newest}");
+        // The page repeats a status for a second.
+        wait_until("the command's status", PATIENCE, || api("status") == status);
+        let curves = api("series?points=100&name=*");
+        for curve in curves["series"].as_array().unwrap() {
+            let is_long = curve["kind"] == "train" && curve["name"] == "reward/mean";
+            assert!(!is_long || curve["count"].as_u64() >= Some(STEPS), "{curve}");
+        }
+        lengthen(&folder, 1);
+    }
+    stays_in_its_budget(running.pid());
 }

@@ -20,6 +20,8 @@ const KEPT: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Listening {
     live: Option<(Arc<dyn Bus>, Listener)>,
+    /// The operator's connection, if the dashboard has that user.
+    operator: Option<Arc<dyn Bus>>,
     metrics: MetricsReader,
     last: Option<(Instant, Value)>,
 }
@@ -64,6 +66,18 @@ impl Listening {
         Ok(bus.clone())
     }
 
+    /// Returns a connection that may read dead letters. It is kept: a new one takes some MiB.
+    pub(super) async fn letters_bus(&mut self, answers: &Answers, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
+        let Some(user) = &answers.operator else {
+            return self.bus(answers, folder).await;
+        };
+        let bus = match self.operator.take() {
+            Some(bus) => bus,
+            None => answers.connect_as(Some(user), folder).await?,
+        };
+        Ok(self.operator.insert(bus).clone())
+    }
+
     /// Listens to the run, from now on or already.
     async fn open(&mut self, answers: &Answers, folder: &RunFolder) -> anyhow::Result<&mut (Arc<dyn Bus>, Listener)> {
         let live = match self.live.take() {
@@ -78,11 +92,14 @@ impl Listening {
         Ok(self.live.insert(live))
     }
 
-    /// Ends the connection to a run that is over.
+    /// Ends the connections to a run that is over.
     async fn leave(&mut self, answers: &Answers, folder: &RunFolder) {
         if let Some((bus, _)) = self.live.take()
             && answers.own(folder).is_none()
         {
+            bus.close().await;
+        }
+        if let Some(bus) = self.operator.take() {
             bus.close().await;
         }
     }
