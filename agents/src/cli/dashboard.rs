@@ -101,29 +101,29 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<()> {
 }
 
 impl DashboardOption {
-    /// Checks that the address is free, before a run begins.
+    /// Checks the token, and that the address is free, before a run begins.
     ///
     /// # Errors
-    /// The address cannot be listened on. The hint names an address that works.
+    /// The token is weak, or the address cannot be listened on. The hint says what works.
     pub fn check(&self) -> anyhow::Result<()> {
         let Some(address) = self.dashboard else { return Ok(()) };
+        Plan::new(address, true, Vec::new())?;
         match std::net::TcpListener::bind(address) {
             Ok(_) => Ok(()),
             Err(error) => Err(cannot_listen(address, &error).into()),
         }
     }
 
-    /// Serves the pages of one run and prints their URL. `bus` holds the messages of a run in this
-    /// process.
+    /// Serves the pages of a run in this process and prints their URL. `bus` holds its messages.
     ///
     /// # Errors
     /// The token is weak, or the address cannot be listened on.
-    pub fn serve(&self, folder: &RunFolder, bus: Option<Arc<dyn Bus>>) -> anyhow::Result<Option<Served>> {
+    pub fn serve(&self, folder: &RunFolder, bus: Arc<dyn Bus>) -> anyhow::Result<Option<Served>> {
         let Some(address) = self.dashboard else {
             return Ok(None);
         };
         let answers = Answers {
-            own: bus.map(|bus| (folder.run().clone(), bus)),
+            own: Some((folder.run().clone(), bus)),
             ..Answers::default()
         };
         let plan = Plan::new(address, true, Vec::new())?;

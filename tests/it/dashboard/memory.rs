@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tests::program::{json_lines, wait_for, wait_until};
+use tests::program::{Program, Running, json_lines, metrics, signal, wait_for, wait_until};
 
 use super::{PATIENCE, Pages, config, id, printed, serve};
 use crate::program;
@@ -124,4 +124,70 @@ fn page_of_a_long_run_takes_at_most_64_mib() {
         lengthen(&folder, 1);
     }
     stays_in_its_budget(running.pid());
+}
+
+/// Starts an endless run of one process each, with pages that the program of users serves.
+fn up_with_pages(program: &Program) -> (Running, Pages, u32) {
+    let runs = program.runs();
+    let endless = config().set("run.train_steps", 1_000_000).without("eval");
+    let args = ["up", &endless.save(program), "--folder", runs.to_str().unwrap()];
+    let args = [&args[..], &["--dashboard=127.0.0.1:0"]].concat();
+    let up = program.start_with(&args, &[("DYAD_LAUNCHER", crate::LIGHT)]);
+    let pages = Pages::of(&up);
+    let threads = std::fs::read_dir(format!("/proc/{}/task", up.pid())).unwrap().flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let children = children.collect::<Vec<_>>().join(" ");
+    let serves = |pid: &&str| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split('\0').nth(1) == Some("dashboard")
+    };
+    let process = children.split_whitespace().find(serves);
+    let process = process.expect("a process that serves the pages").parse().unwrap();
+    (up, pages, process)
+}
+
+#[test]
+fn pages_of_up_take_at_most_64_mib_and_end_with_the_run() {
+    let program = program();
+    let (mut up, pages, process) = up_with_pages(&program);
+    let folder = program.run_folder();
+    let run = id(&folder);
+    let api = |path: &str| pages.json(&format!("/api/runs/{run}/{path}"));
+    wait_for("both agents", PATIENCE, || {
+        let agents = api("status")["live"]["agents"].as_object()?.len();
+        (agents == 2).then_some(())
+    });
+    for path in ["facts", "letters", "audit", "logs", "series?name=train:*"] {
+        api(path);
+    }
+    stays_in_its_budget(process);
+    let tokens = || {
+        let names = std::fs::read_dir(&folder).unwrap().flatten();
+        let names = names.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("dashboard-")).count()
+    };
+    assert_eq!(tokens(), 1);
+    signal("TERM", up.pid());
+    up.end(PATIENCE).expect("a run that was stopped ends");
+    assert!(!Path::new(&format!("/proc/{process}")).exists());
+    assert_eq!(tokens(), 0);
+}
+
+#[test]
+fn run_goes_on_without_pages_that_failed() {
+    let program = program();
+    let (mut up, _pages, process) = up_with_pages(&program);
+    let steps = |up: &mut Running| {
+        assert!(up.running(), "{}", up.log());
+        metrics(&program.run_folder(), "train").len()
+    };
+    wait_for("a batch", PATIENCE, || (steps(&mut up) > 0).then_some(()));
+    signal("KILL", process);
+    wait_for("its line", PATIENCE, || {
+        let lines = up.supervised();
+        let is_said = |(label, text): &(String, String)| label == "dashboard" && text.contains("the run goes on");
+        lines.iter().any(is_said).then_some(())
+    });
+    let before = steps(&mut up);
+    wait_for("more batches", PATIENCE, || (steps(&mut up) > before + 2).then_some(()));
 }
