@@ -17,8 +17,8 @@ use crate::report::task_accounts::BrokerCounts;
 use crate::report::{audit, repair};
 use crate::run_folder::RunFolder;
 
-/// The longest time in which the broker counts dead letters.
-const COUNTING: Duration = Duration::from_secs(30);
+/// The longest time of a look at all dead letters.
+pub(super) const COUNTING: Duration = Duration::from_secs(30);
 
 /// Check the ledgers: no task lost, none counted twice
 ///
@@ -86,14 +86,16 @@ pub(super) async fn ask(broker: Option<&str>, folder: &RunFolder) -> Option<Brok
 /// Counts dead letters and waiting tasks. The letters stay where they are.
 pub(super) async fn counts(bus: &Arc<dyn Bus>, folder: &RunFolder) -> anyhow::Result<BrokerCounts> {
     let topology = Topology::new(folder.run().clone());
-    let letters = tasks::handle(bus, &topology, &tasks::Order::List(Vec::new())).await?;
+    let mut dead = Vec::new();
+    tasks::look(bus, &topology, |letter| {
+        if is_task(letter) {
+            dead.push(letter.facts.id.clone());
+        }
+    })
+    .await?;
     let queued = bus.depth(&topology.tasks()).await;
     Ok(BrokerCounts {
-        dead: letters
-            .into_iter()
-            .filter(is_task)
-            .map(|letter| letter.facts.id)
-            .collect(),
+        dead,
         queued: queued.context("the tasks queue was not counted")?,
     })
 }

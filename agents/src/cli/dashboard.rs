@@ -1,15 +1,16 @@
 //! `dyad dashboard`: shows runs in the browser.
 
 mod changes;
+mod listening;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use async_trait::async_trait;
-use broker::bus::Bus;
+use broker::bus::{Bus, BusHealth};
 use broker::ids::RunId;
 use broker::topology::Topology;
 use clap::Args;
@@ -17,8 +18,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::ended::{self, Over};
-use super::status::listener::Listener;
-use super::{audit, compare, select, status, tasks};
+use super::{audit, compare, select, tasks};
 use crate::base::log_scope;
 use crate::base::signals::Signals;
 use crate::dashboard::{
@@ -26,11 +26,9 @@ use crate::dashboard::{
     serve,
 };
 use crate::report::task_accounts::BrokerCounts;
-use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry::{self, Telemetry};
-
-/// The time for which a status is repeated: several pages ask at once.
-const KEPT: Duration = Duration::from_secs(1);
+use crate::run_folder::{KnownConfigs, RunFolder};
+use listening::Listening;
 
 /// Show runs in the browser
 ///
@@ -103,29 +101,29 @@ pub fn run(args: &DashboardArgs) -> anyhow::Result<()> {
 }
 
 impl DashboardOption {
-    /// Checks that the address is free, before a run begins.
+    /// Checks the token, and that the address is free, before a run begins.
     ///
     /// # Errors
-    /// The address cannot be listened on. The hint names an address that works.
+    /// The token is weak, or the address cannot be listened on. The hint says what works.
     pub fn check(&self) -> anyhow::Result<()> {
         let Some(address) = self.dashboard else { return Ok(()) };
+        Plan::new(address, true, Vec::new())?;
         match std::net::TcpListener::bind(address) {
             Ok(_) => Ok(()),
             Err(error) => Err(cannot_listen(address, &error).into()),
         }
     }
 
-    /// Serves the pages of one run and prints their URL. `bus` holds the messages of a run in this
-    /// process.
+    /// Serves the pages of a run in this process and prints their URL. `bus` holds its messages.
     ///
     /// # Errors
     /// The token is weak, or the address cannot be listened on.
-    pub fn serve(&self, folder: &RunFolder, bus: Option<Arc<dyn Bus>>) -> anyhow::Result<Option<Served>> {
+    pub fn serve(&self, folder: &RunFolder, bus: Arc<dyn Bus>) -> anyhow::Result<Option<Served>> {
         let Some(address) = self.dashboard else {
             return Ok(None);
         };
         let answers = Answers {
-            own: bus.map(|bus| (folder.run().clone(), bus)),
+            own: Some((folder.run().clone(), bus)),
             ..Answers::default()
         };
         let plan = Plan::new(address, true, Vec::new())?;
@@ -145,14 +143,8 @@ struct Answers {
     /// The same broker with the publisher's and the operator's user.
     publisher: Option<String>,
     operator: Option<String>,
+    configs: Arc<KnownConfigs>,
     listening: Mutex<HashMap<RunId, Arc<Mutex<Listening>>>>,
-}
-
-/// A run's messages, and its last status.
-#[derive(Default)]
-struct Listening {
-    live: Option<(Arc<dyn Bus>, Listener)>,
-    last: Option<(Instant, Value)>,
 }
 
 impl Answers {
@@ -168,8 +160,12 @@ impl Answers {
 
     /// Returns how the run is over, if it is, as `dyad status` does. Reads files.
     async fn ended_or_stopped(&self, folder: &RunFolder) -> anyhow::Result<Option<Over>> {
-        let folder = folder.clone();
-        let over = log_scope::spawn_blocking(move || ended::over(&folder)).await??;
+        let (folder, configs) = (folder.clone(), self.configs.clone());
+        let over = log_scope::spawn_blocking(move || {
+            let config = configs.of(&folder)?;
+            ended::over_with(&folder, &config)
+        });
+        let over = over.await??;
         Ok(over.filter(|over| over.is_final() || self.broker.is_none()))
     }
 
@@ -180,35 +176,40 @@ impl Answers {
         }
     }
 
+    /// Returns a connection that may read dead letters, and true if it is kept. That of a run that
+    /// is over is for one look.
+    async fn letters_bus(&self, folder: &RunFolder) -> anyhow::Result<(Arc<dyn Bus>, bool)> {
+        if let Some(bus) = self.own(folder) {
+            return Ok((bus, true));
+        }
+        if self.ended_or_stopped(folder).await?.is_some() {
+            return Ok((self.connect_as(self.operator.as_ref(), folder).await?, false));
+        }
+        let listening = self.listening(folder).await;
+        let bus = listening.lock().await.letters_bus(self, folder).await?;
+        // A look would wait until it is connected again.
+        match bus.health() {
+            BusHealth::Down(reason) => anyhow::bail!("cannot reach RabbitMQ: {reason}"),
+            BusHealth::Up | BusHealth::Blocked(_) => Ok((bus, true)),
+        }
+    }
+
     /// Connects to a run's broker, with the given user's URL if there is one.
     async fn connect_as(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
-        let given = user.or(self.broker.as_ref()).map(String::as_str);
-        let url = select::broker_url(given, Some(folder))?;
+        let url = self.url_of(user, folder)?;
         select::connect_within(&url, "dashboard", select::PATIENCE).await
     }
-}
 
-impl Listening {
-    /// Listens to the run, from now on or already.
-    async fn open(&mut self, answers: &Answers, folder: &RunFolder) -> anyhow::Result<&mut (Arc<dyn Bus>, Listener)> {
-        let live = match self.live.take() {
-            Some(live) => live,
-            None => {
-                let bus = answers.connect(folder).await?;
-                let listener = Listener::open(bus.clone(), folder, &folder.config()?).await?;
-                (bus, listener)
-            }
-        };
-        Ok(self.live.insert(live))
+    /// Connects like [`Self::connect_as`] for one change, which sends and receives only messages of
+    /// dyad.
+    async fn connect_for_change(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
+        let url = self.url_of(user, folder)?;
+        select::connect_small(&url, "dashboard", select::PATIENCE).await
     }
 
-    /// Ends the connection to a run that is over.
-    async fn leave(&mut self, answers: &Answers, folder: &RunFolder) {
-        if let Some((bus, _)) = self.live.take()
-            && answers.own(folder).is_none()
-        {
-            bus.close().await;
-        }
+    fn url_of(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<String> {
+        let given = user.or(self.broker.as_ref()).map(String::as_str);
+        select::broker_url(given, Some(folder))
     }
 }
 
@@ -217,34 +218,7 @@ impl CommandAnswers for Answers {
     async fn status(&self, folder: &RunFolder) -> anyhow::Result<Value> {
         let listening = self.listening(folder).await;
         let mut listening = listening.lock().await;
-        if let Some((at, status)) = &listening.last
-            && at.elapsed() < KEPT
-        {
-            return Ok(status.clone());
-        }
-        let over = self.ended_or_stopped(folder).await?;
-        let beats = match &over {
-            Some(over) => {
-                listening.leave(self, folder).await;
-                Err(anyhow::anyhow!("{}", over.text()))
-            }
-            None => match listening.open(self, folder).await {
-                Ok((_, listener)) => Ok(listener.listen().await),
-                Err(error) => Err(error),
-            },
-        };
-        let (live, offline) = match beats {
-            Ok(live) => (Some(live), None),
-            Err(error) => (None, Some(format!("{error:#}"))),
-        };
-        let folder = folder.clone();
-        let status = log_scope::spawn_blocking(move || {
-            let status = status::assemble(&folder, &folder.config()?, over.as_ref(), live, offline)?;
-            anyhow::Ok(serde_json::to_value(status)?)
-        });
-        let status = status.await??;
-        listening.last = Some((Instant::now(), status.clone()));
-        Ok(status)
+        listening.status(self, folder).await
     }
 
     async fn over(&self, folder: &RunFolder) -> anyhow::Result<Option<String>> {
@@ -253,10 +227,18 @@ impl CommandAnswers for Answers {
     }
 
     async fn counts(&self, folder: &RunFolder) -> Option<BrokerCounts> {
-        match self.own(folder) {
-            Some(bus) => audit::counts(&bus, folder).await.ok(),
-            None => audit::ask(self.broker.as_deref(), folder).await,
-        }
+        let counted = async {
+            let (bus, is_kept) = self.letters_bus(folder).await?;
+            let counts = in_time(audit::counts(&bus, folder)).await;
+            if !is_kept {
+                bus.close().await;
+            }
+            counts
+        };
+        let counted: anyhow::Result<BrokerCounts> = counted.await;
+        counted
+            .inspect_err(|error| tracing::debug!(%error, "the dead letters were not counted"))
+            .ok()
     }
 
     async fn letters(&self, folder: &RunFolder, page: &mut LetterPage) -> anyhow::Result<u64> {
@@ -273,9 +255,9 @@ impl CommandAnswers for Answers {
             }
         }
         let topology = Topology::new(folder.run().clone());
-        let (bus, is_own) = self.letters_bus(folder).await?;
-        let total = tasks::look(&bus, &topology, |letter| page.see(&shown(letter))).await;
-        if !is_own {
+        let (bus, is_kept) = self.letters_bus(folder).await?;
+        let total = in_time(tasks::look(&bus, &topology, |letter| page.see(&shown(letter)))).await;
+        if !is_kept {
             bus.close().await;
         }
         total
@@ -291,8 +273,7 @@ impl CommandAnswers for Answers {
         if let Some(over) = self.over(folder).await? {
             anyhow::bail!(over);
         }
-        let (bus, _) = listening.open(self, folder).await?;
-        Ok(bus.clone())
+        listening.bus(self, folder).await
     }
 
     async fn change(&self, folder: &RunFolder, change: PageChange) -> Result<Value, ChangeRefused> {
@@ -308,6 +289,12 @@ impl CommandAnswers for Answers {
             Err(error) => Err(changes::refused(&error)),
         }
     }
+}
+
+/// Gives up a look at dead letters that takes too long.
+async fn in_time<T>(look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let looked = tokio::time::timeout(audit::COUNTING, look).await;
+    looked.context("the broker did not show its dead letters in time")?
 }
 
 fn shown(letter: &tasks::Letter) -> DeadLetter {

@@ -83,7 +83,7 @@ pub(super) async fn with_pages(
     let observer = metering.observer.clone();
     let bus = observer.watch_bus(connect::bus(&urls.broker).await?);
     // In-process: other processes cannot reach messages in memory.
-    let pages = pages.serve(&folder, Some(bus.clone()))?;
+    let pages = pages.serve(&folder, bus.clone())?;
     let store = connect::store(&urls.state, &run).await?;
     let topology = Topology::new(run.clone());
     let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)

@@ -48,9 +48,14 @@ impl Over {
 
 /// Returns how and why the run is over, or `None` if it may be live.
 pub(super) fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
+    over_with(folder, &folder.config()?)
+}
+
+/// Returns the same as [`over`] for a caller that has the run's configuration.
+pub(super) fn over_with(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<Option<Over>> {
     let end = folder.run_end()?;
     let run = folder.run();
-    if completion::all(folder, &folder.config()?.participants()) {
+    if completion::all(folder, &config.participants()) {
         let why = end.ended.map(|end| format!(" at {}: {}", end.time(), end.reason));
         return Ok(Some(Over::Ended(format!("run {run} ended{}", why.unwrap_or_default()))));
     }
@@ -68,7 +73,7 @@ pub(super) fn over(folder: &RunFolder) -> anyhow::Result<Option<Over>> {
             stop.reason
         ))));
     }
-    let killed = is_private(&folder.config()?) && folder.connection()?.is_some() && !folder.is_held();
+    let killed = is_private(config) && folder.connection()?.is_some() && !folder.is_held();
     Ok(killed.then(|| {
         Over::Stopped(format!(
             "run {run} has no process any more, and no end was recorded: it was killed, or its machine went down; \

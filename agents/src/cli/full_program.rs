@@ -14,6 +14,8 @@ use crate::base::fault::Usage;
 
 /// The file name of the full program.
 const FULL: &str = "dyad-full";
+/// Environment variable with the path of the program that became the full program.
+const LAUNCHER: &str = "DYAD_LAUNCHER";
 /// The releases of torch with the interface that dyad was compiled for.
 const SERIES: &str = "2.11.";
 const INSTALL: &str = "install it where dyad is installed: pip install torch==2.11.0";
@@ -31,8 +33,20 @@ pub fn exec() -> anyhow::Result<()> {
     let mut args = std::env::args_os();
     // Usage lines show the name by which the user called the launcher.
     command.arg0(args.next().unwrap_or_else(|| "dyad".into())).args(args);
+    command.env(LAUNCHER, &own);
     let error = command.exec();
     Err(anyhow::Error::from(error).context(format!("cannot start {}", command.get_program().display())))
+}
+
+/// Returns the program for commands that compute nothing: the launcher of this process. A full
+/// program that was started without one serves them too.
+///
+/// # Errors
+/// The path of this program is not known.
+pub fn light() -> std::io::Result<PathBuf> {
+    let launcher = std::env::var_os(LAUNCHER).map(PathBuf::from);
+    let launcher = launcher.filter(|path| path.is_file());
+    launcher.map_or_else(std::env::current_exe, Ok)
 }
 
 /// Returns the command that starts the full program for a launcher in `folder`.

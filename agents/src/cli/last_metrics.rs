@@ -1,15 +1,17 @@
 //! The newest lines of a run's metrics files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::run_folder::RunFolder;
-use crate::run_folder::logs::read_json_lines;
+use crate::run_folder::logs::Growing;
 
 /// The newest lines of the metrics files.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LastMetrics {
     pub train: BTreeMap<String, Map<String, Value>>,
     pub eval: Option<Map<String, Value>>,
@@ -33,48 +35,228 @@ pub struct CoordinatorRates {
 /// Lines of totals that a rate is over; a coordinator writes one each second.
 const RATE_LINES: usize = 10;
 
-/// Reads the newest `train` line of each agent, the newest `eval` line, and why the run stopped.
+/// Reads the metrics files of one run as they grow, and keeps a few lines of each.
+#[derive(Debug, Default)]
+pub struct MetricsReader {
+    files: BTreeMap<PathBuf, (Growing, NewestLines)>,
+}
+
+/// The newest lines of one file.
+#[derive(Debug, Default)]
+struct NewestLines {
+    train: BTreeMap<String, Map<String, Value>>,
+    eval: Option<Map<String, Value>>,
+    stalled: Option<Map<String, Value>>,
+    left: u64,
+    /// The newest lines of a coordinator.
+    totals: VecDeque<Map<String, Value>>,
+}
+
+/// Reads the newest lines once.
 pub fn last_metrics(folder: &RunFolder) -> anyhow::Result<LastMetrics> {
-    let step = |line: &Map<String, Value>| line.get("step").and_then(Value::as_u64);
-    let mut last = LastMetrics::default();
-    for path in folder.files("metrics")? {
-        let mut totals = Vec::new();
-        for line in read_json_lines::<Map<String, Value>>(&path)? {
-            match line.get("kind").and_then(Value::as_str) {
-                Some("train") => {
-                    let agent = line.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
-                    last.train.insert(agent, line);
-                }
-                Some("eval") if last.eval.as_ref().is_none_or(|eval| step(eval) <= step(&line)) => {
-                    last.eval = Some(line)
-                }
-                Some("stalled") if last.stalled.as_ref().is_none_or(|stalled| step(stalled) <= step(&line)) => {
-                    last.stalled = Some(line);
-                }
-                Some("discarded") => last.left += line.get("discarded/run_ended").and_then(Value::as_u64).unwrap_or(0),
-                Some("coordinator") => totals.push(line),
-                _ => {}
+    MetricsReader::default().last(folder)
+}
+
+impl MetricsReader {
+    /// Returns the newest `train` line of each agent, the newest `eval` line, and why the run
+    /// stopped. Reads only what was written since the last call.
+    pub fn last(&mut self, folder: &RunFolder) -> anyhow::Result<LastMetrics> {
+        let paths = folder.files("metrics")?;
+        self.files.retain(|path, _| paths.contains(path));
+        let mut last = LastMetrics::default();
+        for path in paths {
+            let process = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let (read, newest) = self.files.entry(path.clone()).or_default();
+            newest.extend(read, &path)?;
+            last.train.extend(newest.train.clone());
+            keep_later(&mut last.eval, newest.eval.clone());
+            keep_later(&mut last.stalled, newest.stalled.clone());
+            last.left += newest.left;
+            if let Some((name, rates)) = process.strip_prefix("coordinator-").zip(rates(&newest.totals)) {
+                last.rates.insert(name.to_owned(), rates);
             }
         }
-        let process = path.file_stem().unwrap_or_default().to_string_lossy();
-        let newest = &totals[totals.len().saturating_sub(RATE_LINES)..];
-        if let Some((name, rates)) = process.strip_prefix("coordinator-").zip(rates(newest)) {
-            last.rates.insert(name.to_owned(), rates);
+        // A line of step N was trained from the weights of step N.
+        let trained = last.train.values().filter_map(step).max().map(|step| step + 1);
+        last.stalled = last.stalled.filter(|stalled| step(stalled) >= trained);
+        Ok(last)
+    }
+}
+
+impl NewestLines {
+    fn extend(&mut self, read: &mut Growing, path: &Path) -> io::Result<()> {
+        let Some(mut lines) = read.open(path)? else {
+            (*self, *read) = Default::default();
+            return self.extend(read, path);
+        };
+        while let Some(line) = lines.next_line()? {
+            if let Ok(line) = serde_json::from_slice(line) {
+                self.add(line);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, line: Map<String, Value>) {
+        match line.get("kind").and_then(Value::as_str) {
+            Some("train") => {
+                let agent = line.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
+                self.train.insert(agent, line);
+            }
+            Some("eval") => keep_later(&mut self.eval, Some(line)),
+            Some("stalled") => keep_later(&mut self.stalled, Some(line)),
+            Some("discarded") => self.left += line.get("discarded/run_ended").and_then(Value::as_u64).unwrap_or(0),
+            Some("coordinator") => {
+                if self.totals.len() == RATE_LINES {
+                    self.totals.pop_front();
+                }
+                self.totals.push_back(line);
+            }
+            _ => {}
         }
     }
-    // A line of step N was trained from the weights of step N.
-    let trained = last.train.values().filter_map(step).max().map(|step| step + 1);
-    last.stalled = last.stalled.filter(|stalled| step(stalled) >= trained);
-    Ok(last)
+}
+
+fn step(line: &Map<String, Value>) -> Option<u64> {
+    line.get("step").and_then(Value::as_u64)
+}
+
+/// Keeps the line of the later step, or the newer line of the same step.
+fn keep_later(newest: &mut Option<Map<String, Value>>, line: Option<Map<String, Value>>) {
+    if let Some(line) = line
+        && newest.as_ref().is_none_or(|newest| step(newest) <= step(&line))
+    {
+        *newest = Some(line);
+    }
 }
 
 /// Returns the rates between the first and the last line.
-fn rates(totals: &[Map<String, Value>]) -> Option<CoordinatorRates> {
-    let (first, last) = (totals.first()?, totals.last()?);
+fn rates(totals: &VecDeque<Map<String, Value>>) -> Option<CoordinatorRates> {
+    let (first, last) = (totals.front()?, totals.back()?);
     let grown = |name: &str| Some(last.get(name)?.as_f64()? - first.get(name)?.as_f64()?);
     let seconds = grown("time/elapsed_s").filter(|seconds| *seconds > 0.0)?;
     Some(CoordinatorRates {
         turns: grown("turns")? / seconds,
         conversations: grown("conversations")? / seconds,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::io::Write;
+
+    use super::*;
+    use crate::run_folder::tests::config_in;
+
+    fn append(path: &Path, text: &str) {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        file.unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn train(step: u64) -> String {
+        format!("{{\"kind\":\"train\",\"agent\":\"a\",\"step\":{step},\"loss\":0.{step}}}\n")
+    }
+
+    fn totals(second: u64) -> String {
+        let turns = second * second;
+        format!(
+            "{{\"kind\":\"coordinator\",\"time/elapsed_s\":{second},\"turns\":{turns},\"conversations\":{second}}}\n"
+        )
+    }
+
+    /// Returns the bytes that this thread has read so far.
+    fn bytes_read() -> u64 {
+        let counts = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let line = counts.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn values_follow_every_change_of_the_files() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let (agent, coordinator) = (folder.metrics("a"), folder.metrics("coordinator-c1"));
+        let mut reader = MetricsReader::default();
+        // Files that were read as they grew give what they give at once.
+        let mut look = || {
+            let last = reader.last(&folder).unwrap();
+            assert_eq!(last, last_metrics(&folder).unwrap());
+            last
+        };
+        assert_eq!(look(), LastMetrics::default());
+        append(&agent, &(train(1) + &train(2)));
+        append(&coordinator, &(1..=30).map(totals).collect::<String>());
+        append(
+            &folder.metrics("coordinator"),
+            "{\"kind\":\"eval\",\"step\":2,\"success\":0.5}\n",
+        );
+        let last = look();
+        assert_eq!(last.train["a"]["step"], 2);
+        // Between seconds 21 and 30.
+        assert_eq!((last.rates["c1"].turns, last.rates["c1"].conversations), (51.0, 1.0));
+        assert_eq!(last.eval.unwrap()["success"], 0.5);
+        let (begin, end) = (train(3), train(4));
+        append(&agent, &(begin + &end[..9]));
+        assert_eq!(look().train["a"]["step"], 3, "the last line is still being written");
+        append(&agent, &end[9..]);
+        append(
+            &agent,
+            "{\"kind\":\"discarded\",\"discarded/run_ended\":7}\n{\"kind\":\"stalled\",\"step\":5}\n",
+        );
+        append(&coordinator, &(31..=33).map(totals).collect::<String>());
+        let last = look();
+        assert_eq!(
+            (&last.train["a"]["step"], last.left, last.stalled.is_some()),
+            (&4.into(), 7, true)
+        );
+        assert_eq!(last.rates["c1"].turns, 57.0);
+        std::fs::write(&agent, train(1)).unwrap();
+        let last = look();
+        assert_eq!((&last.train["a"]["step"], last.left), (&1.into(), 0), "shorter");
+        let new = base.path().join("new");
+        append(&new, &(train(8) + &train(9) + &train(6)));
+        std::fs::rename(&new, &agent).unwrap();
+        assert_eq!(look().train["a"]["step"], 6, "replaced");
+        std::fs::remove_file(&coordinator).unwrap();
+        assert!(look().rates.is_empty(), "removed");
+    }
+
+    #[test]
+    fn second_look_reads_only_what_was_added() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let path = folder.metrics("coordinator-c1");
+        append(&path, &(0..20_000).map(totals).collect::<String>());
+        let length = File::open(&path).unwrap().metadata().unwrap().len();
+        let mut reader = MetricsReader::default();
+        let mut look = || {
+            let before = bytes_read();
+            let turns = reader.last(&folder).unwrap().rates["c1"].turns;
+            (turns, bytes_read() - before)
+        };
+        let (_, first) = look();
+        assert!(first >= length, "{first} of {length} bytes");
+        append(&path, &totals(20_000));
+        let (turns, second) = look();
+        assert_eq!(turns, 39_991.0);
+        assert!(second < 16 << 10, "{second} bytes");
+    }
+
+    #[test]
+    fn few_lines_of_a_long_file_are_kept() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let path = folder.metrics("coordinator-c1");
+        append(
+            &path,
+            &(0..1000)
+                .map(|second| totals(second) + &train(second))
+                .collect::<String>(),
+        );
+        let mut reader = MetricsReader::default();
+        reader.last(&folder).unwrap();
+        let (_, newest) = &reader.files[&path];
+        assert_eq!((newest.totals.len(), newest.train.len()), (RATE_LINES, 1));
+    }
 }

@@ -76,6 +76,9 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
     }
 }
 
+/// The size of small frames in bytes. An AMQP URL names it as `frame_max`.
+const SMALL_FRAME: u32 = 16 << 10;
+
 /// The longest wait of a command for a connection.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -113,6 +116,13 @@ pub async fn connect_within(url: &str, purpose: &str, patience: Duration) -> any
         ..bus_options(url)?
     };
     Ok(AmqpBus::connect(url, options).await?)
+}
+
+/// Connects like [`connect_within`], for messages without foreign headers. Smaller frames make the
+/// buffers of the connections smaller, but the headers of a message must fit into one.
+pub async fn connect_small(url: &str, purpose: &str, patience: Duration) -> anyhow::Result<Arc<dyn Bus>> {
+    let begin = if url.contains('?') { '&' } else { '?' };
+    connect_within(&format!("{url}{begin}frame_max={SMALL_FRAME}"), purpose, patience).await
 }
 
 /// Runs a command's IO.

@@ -9,7 +9,7 @@ use clap::Args;
 use configs::RunConfig;
 
 use super::ended::{self, Over};
-use super::last_metrics::last_metrics;
+use super::last_metrics::{LastMetrics, MetricsReader};
 use super::render;
 use super::select::{self, RunArg};
 use crate::run_folder::RunFolder;
@@ -44,7 +44,7 @@ pub struct StatusArgs {
 pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
     let folder = args.run.folder()?;
     let config = folder.config()?;
-    let over = ended::over(&folder)?.filter(|over| over.is_final() || args.broker.is_none());
+    let over = ended::over_with(&folder, &config)?.filter(|over| over.is_final() || args.broker.is_none());
     select::block_on(async {
         let url = match &over {
             // Its processes are gone: a broker would only be silent.
@@ -52,19 +52,21 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
             None => select::broker_url(args.broker.as_deref(), Some(&folder)),
         };
         let bus = match url {
-            Ok(url) => select::connect_within(&url, "status", select::PATIENCE).await,
+            Ok(url) => select::connect_small(&url, "status", select::PATIENCE).await,
             Err(error) => Err(error),
         };
         let (mut live, offline) = match bus {
             Ok(bus) => (Some(Listener::open(bus, &folder, &config).await?), None),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
+        let mut reader = MetricsReader::default();
         loop {
             let beats = match &mut live {
                 Some(live) => Some(live.listen().await),
                 None => None,
             };
-            let status = assemble(&folder, &config, over.as_ref(), beats, offline.clone())?;
+            let metrics = reader.last(&folder)?;
+            let status = assemble(&folder, &config, over.as_ref(), beats, offline.clone(), metrics);
             if args.json {
                 println!("{}", serde_json::to_string_pretty(&status)?);
                 return Ok(());
@@ -92,19 +94,19 @@ pub(super) fn assemble(
     over: Option<&Over>,
     mut received: Option<LiveState>,
     offline: Option<String>,
-) -> anyhow::Result<Status> {
-    let metrics = last_metrics(folder)?;
+    metrics: LastMetrics,
+) -> Status {
     if let Some(received) = &mut received {
         received.take_rates(&metrics.rates);
     }
-    Ok(Status {
+    Status {
         run: folder.run().to_string(),
         waits: received.as_ref().map_or_else(Vec::new, |live| waits(live, config)),
         live: received,
         over: over.map(|over| over.text().to_owned()),
         offline,
         metrics,
-    })
+    }
 }
 
 #[cfg(test)]

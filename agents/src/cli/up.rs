@@ -9,6 +9,8 @@ use super::dashboard::DashboardOption;
 use super::ended;
 use super::host_check;
 use super::overrides::{Overrides, Resume};
+use super::supervise::pages::Pages;
+use super::supervise::supervise;
 use crate::observe::{MetricsPlan, one_port_for_many};
 use crate::policy::memory::Processes;
 use crate::traces::TracesPlan;
@@ -57,10 +59,13 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let outcome = runtime.block_on(async {
-        let dashboard = args.dashboard.serve(&folder, None)?;
-        let outcome = crate::cli::supervise::supervise(&config, &folder).await;
-        if let Some(dashboard) = dashboard {
-            dashboard.close().await;
+        let pages = match args.dashboard.dashboard {
+            Some(address) => Pages::show(address, &folder).await,
+            None => None,
+        };
+        let outcome = supervise(&config, &folder).await;
+        if let Some(pages) = pages {
+            pages.close().await;
         }
         outcome
     });

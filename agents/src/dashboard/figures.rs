@@ -1,4 +1,7 @@
-//! The figures of metrics files as columns, read by offset as the files grow.
+//! The figures of metrics files as columns, read as the files grow. The points of a long run are
+//! merged, so that its figures take a few MiB however long it is.
+
+mod table;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -8,14 +11,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::run_folder::logs::lines;
+use crate::run_folder::logs::Growing;
 use crate::run_folder::{FolderError, RunFolder};
+use table::{Cell, Row, Table};
 
 /// The number of runs with figures in memory.
-const KEPT: usize = 3;
-/// The most points of a coordinator's figure. It writes a line each second, so 86,400 in a day;
-/// every second point is given up when they are too many.
-const MOST: usize = 16_384;
+const KEPT: usize = 2;
+/// The most cells of a run; a cell has 32 bytes. When there are more, neighbours are merged.
+const MOST: usize = 100_000;
 
 /// The kind of a line, the agent or process that it is about, and the name of the figure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -25,48 +28,56 @@ pub(crate) struct Key {
     pub(crate) name: String,
 }
 
-/// One value of a figure.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Point {
-    pub(crate) step: u64,
-    pub(crate) seconds: Option<f64>,
-    pub(crate) value: f64,
-}
-
 /// All figures of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
-    offsets: HashMap<PathBuf, u64>,
-    pub(crate) series: BTreeMap<Key, Vec<Point>>,
+    files: HashMap<PathBuf, Growing>,
+    /// By kind, and by agent or process.
+    tables: BTreeMap<(String, String), Table>,
+}
+
+/// One figure, in points.
+#[derive(Debug)]
+pub(crate) struct Curve<'a> {
+    pub(crate) key: Key,
+    rows: &'a [Row],
+    cells: &'a [Cell],
 }
 
 impl Figures {
     /// Reads what was written since the last call.
     fn extend(&mut self, folder: &RunFolder) -> Result<(), FolderError> {
-        for path in folder.files("metrics")? {
-            let process = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            if process != "summary" {
-                // A file that cannot be read now is read at the next call.
-                let _ = self.read(&path, &process);
+        let mut files = folder.files("metrics")?;
+        files.retain(|path| path.file_stem().is_some_and(|name| name != "summary"));
+        // A file that cannot be read now is read at the next call.
+        if !files.iter().all(|path| self.read(path).unwrap_or(true)) {
+            *self = Self::default();
+            for path in &files {
+                let _ = self.read(path);
             }
         }
         Ok(())
     }
 
-    fn read(&mut self, path: &Path, process: &str) -> std::io::Result<()> {
-        loop {
-            let before = self.offsets.get(path).copied().unwrap_or(0);
-            let (found, end) = lines::forward(path, before)?;
-            for (_, line) in &found {
-                if let Ok(line) = serde_json::from_slice(line) {
-                    self.add(process, &line);
-                }
-            }
-            self.offsets.insert(path.to_owned(), end);
-            if found.is_empty() {
-                return Ok(());
+    /// Reads the new lines of a file. Returns false if the file was replaced or became shorter.
+    fn read(&mut self, path: &Path) -> std::io::Result<bool> {
+        let process = path.file_stem().unwrap_or_default().to_string_lossy();
+        let mut file = self.files.remove(path).unwrap_or_default();
+        let read = self.read_from(&mut file, path, &process);
+        self.files.insert(path.to_owned(), file);
+        read
+    }
+
+    fn read_from(&mut self, file: &mut Growing, path: &Path, process: &str) -> std::io::Result<bool> {
+        let Some(mut lines) = file.open(path)? else {
+            return Ok(false);
+        };
+        while let Some(line) = lines.next_line()? {
+            if let Ok(line) = serde_json::from_slice(line) {
+                self.add(process, &line);
             }
         }
+        Ok(true)
     }
 
     fn add(&mut self, process: &str, line: &Map<String, Value>) {
@@ -77,35 +88,40 @@ impl Figures {
             "coordinator" => process,
             _ => "",
         };
-        let seconds = line.get("time/elapsed_s").and_then(Value::as_f64);
-        for (name, value) in line.iter().filter(|(name, _)| *name != "step") {
-            let (Some(value), Some(step)) = (value.as_f64(), step) else {
-                continue;
-            };
-            let key = Key {
-                kind: kind.to_owned(),
-                of: of.to_owned(),
-                name: name.clone(),
-            };
-            let points = self.series.entry(key).or_default();
-            let point = Point { step, seconds, value };
-            // A step that was trained again after a restart has its last value. A coordinator
-            // writes many lines in a step.
-            match points.binary_search_by_key(&step, |point| point.step) {
-                Ok(at) if kind != "coordinator" => points[at] = point,
-                Err(at) if kind != "coordinator" => points.insert(at, point),
-                _ => {
-                    points.push(point);
-                    if points.len() == MOST {
-                        let mut place = 0;
-                        points.retain(|_| {
-                            place += 1;
-                            place % 2 == 0
-                        });
-                    }
-                }
+        let Some(step) = step else { return };
+        let table = self.tables.entry((kind.to_owned(), of.to_owned())).or_default();
+        // A coordinator writes a line each second, and many in a step.
+        let place = if kind == "coordinator" { table.lines } else { step };
+        table.lines += 1;
+        table.add(place, step, line);
+        while self.tables.values().map(Table::size).sum::<usize>() > MOST {
+            let tables = self.tables.values_mut();
+            let can_shrink = tables.filter(|table| table.can_shrink());
+            match can_shrink.max_by_key(|table| table.size()) {
+                Some(table) => table.widen(),
+                None => return,
             }
         }
+    }
+
+    /// Returns the keys of all figures.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let tables = self.tables.iter();
+        tables.flat_map(|((kind, of), table)| table.columns.keys().map(move |name| (&**kind, &**of, &**name)))
+    }
+
+    /// Returns a figure.
+    pub(crate) fn curve(&self, (kind, of, name): (&str, &str, &str)) -> Option<Curve<'_>> {
+        let table = self.tables.get(&(kind.to_owned(), of.to_owned()))?;
+        Some(Curve {
+            key: Key {
+                kind: kind.to_owned(),
+                of: of.to_owned(),
+                name: name.to_owned(),
+            },
+            rows: &table.rows,
+            cells: table.columns.get(name)?,
+        })
     }
 }
 
@@ -143,8 +159,8 @@ impl Cache {
 pub(crate) struct Thinned {
     #[serde(flatten)]
     pub(crate) key: Key,
-    /// The number of points before merging; of a long run's coordinator, only some are counted.
-    pub(crate) count: usize,
+    /// The number of points before merging.
+    pub(crate) count: u64,
     pub(crate) x: Vec<u64>,
     /// Seconds since the process started.
     pub(crate) t: Vec<Option<f64>>,
@@ -155,91 +171,28 @@ pub(crate) struct Thinned {
     pub(crate) max: Option<Vec<f64>>,
 }
 
-/// Merges neighbours until at most `most` points are left.
-pub(crate) fn thin(key: &Key, points: &[Point], most: usize) -> Thinned {
-    let share = points.len().div_ceil(most.max(1)).max(1);
-    let parts = || points.chunks(share);
-    let last = |part: &[Point]| part.last().copied();
-    let fold = |join: fn(f64, f64) -> f64| -> Vec<f64> {
-        let values = |part: &[Point]| part.iter().map(|point| point.value).reduce(join);
-        parts().filter_map(values).collect()
-    };
-    let sums = fold(|a, b| a + b);
-    let mean = sums.iter().zip(parts()).map(|(sum, part)| sum / part.len() as f64);
-    Thinned {
-        key: key.clone(),
-        count: points.len(),
-        x: parts().filter_map(last).map(|point| point.step).collect(),
-        t: parts().filter_map(last).map(|point| point.seconds).collect(),
-        mean: mean.collect(),
-        min: (share > 1).then(|| fold(f64::min)),
-        max: (share > 1).then(|| fold(f64::max)),
+impl Curve<'_> {
+    /// Merges neighbours until at most `most` points are left.
+    pub(crate) fn thin(self, most: usize) -> Thinned {
+        let filled = self.rows.iter().zip(self.cells).filter(|(_, cell)| cell.count > 0);
+        let points: Vec<(Row, Cell)> = filled.map(|(row, cell)| (*row, *cell)).collect();
+        let share = points.len().div_ceil(most.max(1)).max(1);
+        let join = |a: (Row, Cell), b: (Row, Cell)| (b.0, a.1.and(b.1));
+        let parts = points.chunks(share);
+        let joined: Vec<(Row, Cell)> = parts.filter_map(|part| part.iter().copied().reduce(join)).collect();
+        let is_merged = joined.iter().any(|(_, cell)| cell.count > 1);
+        let values = |of: fn(&Cell) -> f64| joined.iter().map(|(_, cell)| of(cell)).collect();
+        Thinned {
+            key: self.key,
+            count: joined.iter().map(|(_, cell)| cell.count).sum(),
+            x: joined.iter().map(|(row, _)| row.step).collect(),
+            t: joined.iter().map(|(row, _)| row.seconds).collect(),
+            mean: values(|cell| cell.sum / cell.count as f64),
+            min: is_merged.then(|| values(|cell| cell.min)),
+            max: is_merged.then(|| values(|cell| cell.max)),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run_folder::tests::config_in;
-
-    fn key(kind: &str, of: &str, name: &str) -> Key {
-        Key {
-            kind: kind.into(),
-            of: of.into(),
-            name: name.into(),
-        }
-    }
-
-    #[test]
-    fn files_are_read_as_they_grow_and_a_repeated_step_counts_once() {
-        let base = tempfile::tempdir().unwrap();
-        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
-        let cache = Cache::default();
-        let values = || {
-            let of = key("train", "a", "loss");
-            let read = |figures: &Figures| figures.series.get(&of).cloned().unwrap_or_default();
-            let points = cache.with(&folder, read).unwrap();
-            points.iter().map(|point| (point.step, point.value)).collect::<Vec<_>>()
-        };
-        assert!(values().is_empty());
-        let line =
-            |step: u64, loss: f64| format!("{{\"kind\":\"train\",\"agent\":\"a\",\"step\":{step},\"loss\":{loss}}}\n");
-        let mut text = line(1, 0.5) + &line(2, 0.25);
-        std::fs::write(folder.metrics("a"), &text).unwrap();
-        assert_eq!(values(), [(1, 0.5), (2, 0.25)]);
-        text += &(line(2, 0.75) + &line(3, 0.125));
-        std::fs::write(folder.metrics("a"), &text).unwrap();
-        assert_eq!(values(), [(1, 0.5), (2, 0.75), (3, 0.125)]);
-    }
-
-    #[test]
-    fn figures_of_a_long_run_stay_small_and_end_with_the_newest() {
-        let mut figures = Figures::default();
-        let of = key("coordinator", "coordinator", "groups");
-        for second in 0..100_001_u64 {
-            let line = serde_json::json!({"kind": "coordinator", "step": second / 100, "groups": second});
-            figures.add("coordinator", line.as_object().unwrap());
-        }
-        let points = &figures.series[&of];
-        assert!((MOST / 2..MOST).contains(&points.len()), "{}", points.len());
-        assert_eq!(points.last().unwrap().value, 100_000.0);
-        assert!(points.is_sorted_by_key(|point| point.step));
-    }
-
-    #[test]
-    fn merged_points_keep_their_spikes() {
-        let point = |step: u64| Point {
-            step,
-            seconds: None,
-            value: if step == 3 { 9.0 } else { 1.0 },
-        };
-        let points: Vec<Point> = (0..5).map(point).collect();
-        let whole = thin(&key("train", "a", "x"), &points, 5);
-        assert_eq!((whole.min, whole.mean.len()), (None, 5));
-        let thinned = thin(&key("train", "a", "x"), &points, 3);
-        assert_eq!(thinned.x, [1, 3, 4]);
-        assert_eq!(thinned.mean, [1.0, 5.0, 1.0]);
-        assert_eq!(thinned.max, Some(vec![1.0, 9.0, 1.0]));
-        assert_eq!(thinned.count, 5);
-    }
-}
+mod tests;

@@ -18,6 +18,7 @@ mod connection;
 pub mod crash_marks;
 mod held;
 pub mod input_digests;
+mod known_config;
 pub mod logs;
 pub mod metrics;
 pub mod models;
@@ -41,6 +42,7 @@ use run_info::{git_commit, new_run_id, read_info};
 
 pub use connection::Connection;
 pub use held::Held;
+pub use known_config::KnownConfigs;
 pub use run_end::{EndReason, RunEnd};
 pub use run_info::RunInfo;
 

@@ -11,7 +11,7 @@ use tests::letters::{broker_of, connect, message, topology};
 use tests::program::{Program, json_lines, signal, wait_until};
 use tests::small::Small;
 
-use super::memory::peak;
+use super::memory::stays_in_its_budget;
 use super::{PATIENCE, Pages, id, serve};
 use crate::program;
 
@@ -157,7 +157,7 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         (Some(false), true)
     );
     assert!(one["body"].as_str().unwrap().contains(&"x".repeat(BODY)));
-    println!("the dashboard took {} KiB at most", peak(running.pid()));
+    stays_in_its_budget(running.pid());
     let (status, answer) = post("letters/drop", json!({"ids": ["bad-1"]}));
     assert_eq!(status, 409, "not confirmed: {answer}");
     let (status, answer) = post("letters/drop", json!({"ids": ["bad-1"], "confirm": name}));

@@ -60,7 +60,7 @@ impl Answers {
         let topology = Topology::new(folder.run().clone());
         let (bus, is_own) = match self.own(folder) {
             Some(bus) => (bus, true),
-            None => (self.connect_as(self.publisher.as_ref(), folder).await?, false),
+            None => (self.connect_for_change(self.publisher.as_ref(), folder).await?, false),
         };
         let hidden = |_| ProgressBar::hidden();
         let sent = send(bus.clone(), &topology, checked, Some(&manifest), hidden).await;
@@ -78,28 +78,19 @@ impl Answers {
         Ok(fates(&letters, &missing))
     }
 
-    /// Changes dead letters. Letters that stay return to their queue when the connection that read
-    /// them ends.
+    /// Changes dead letters. Letters that stay return to their queue when their consumer ends.
     async fn handle_letters(
         &self,
         folder: &RunFolder,
         topology: &Topology,
         order: &tasks::Order,
     ) -> anyhow::Result<Vec<tasks::Letter>> {
-        let (bus, is_own) = self.letters_bus(folder).await?;
+        let (bus, is_kept) = self.letters_bus(folder).await?;
         let letters = tasks::handle(&bus, topology, order).await;
-        if !is_own {
+        if !is_kept {
             bus.close().await;
         }
         letters
-    }
-
-    /// Returns a connection that may read dead letters, and true if it is the run's own.
-    pub(super) async fn letters_bus(&self, folder: &RunFolder) -> anyhow::Result<(Arc<dyn Bus>, bool)> {
-        match self.own(folder) {
-            Some(bus) => Ok((bus, true)),
-            None => Ok((self.connect_as(self.operator.as_ref(), folder).await?, false)),
-        }
     }
 
     async fn order(&self, folder: &RunFolder, order: PhaseOrder) -> anyhow::Result<Value> {
@@ -127,7 +118,7 @@ impl Answers {
                 .hint("Ctrl-C stops it and `--resume` goes on; `dyad up` starts a run that takes orders")
                 .into());
         }
-        self.connect_as(self.operator.as_ref(), folder).await
+        self.connect_for_change(self.operator.as_ref(), folder).await
     }
 }
 

@@ -80,7 +80,7 @@ async fn live_run_is_shown() {
         };
         bus.publish(message).await.unwrap();
     }
-    let metrics = last_metrics(&folder).unwrap();
+    let metrics = MetricsReader::default().last(&folder).unwrap();
     let mut state = live.listen().await;
     state.take_rates(&metrics.rates);
     let mut status = Status {

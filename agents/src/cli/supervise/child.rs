@@ -1,12 +1,13 @@
 //! One child process: started, its lines forwarded, and stopped in order.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
 use crate::base::signals::SUPERVISED;
@@ -42,7 +43,7 @@ impl Line {
     }
 
     /// Prints the lines of a stream. Returns a command's last error in one line, without its hint.
-    fn forward(&self, stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<Option<String>> {
+    pub(crate) fn forward(&self, stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<Option<String>> {
         let line = self.clone();
         tokio::spawn(async move {
             let (mut error, mut goes_on) = (None::<String>, false);
@@ -68,6 +69,8 @@ impl Line {
 /// child stops.
 pub(crate) struct Held {
     pub(crate) child: Child,
+    /// Its standard output, unless it is forwarded.
+    pub(crate) lines: Option<ChildStdout>,
     /// Its lines of standard error.
     errors: Option<JoinHandle<Option<String>>>,
     _leash: Option<ChildStdin>,
@@ -82,13 +85,25 @@ impl Held {
     }
 }
 
-/// Starts this program with other arguments. The child is killed when the result is dropped.
+/// Starts this program with other arguments, and prints its lines. The child is killed when the
+/// result is dropped.
 pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
     let program = std::env::current_exe().context("finding this program")?;
+    let mut held = spawn(&program, args, line)?;
+    if let Some(lines) = held.lines.take() {
+        line.forward(lines);
+    }
+    Ok(held)
+}
+
+/// Starts a program like [`start`]. The caller reads its standard output.
+pub(crate) fn spawn(program: &Path, args: &[String], line: &Line) -> anyhow::Result<Held> {
     let mut child = Command::new(program)
         .args(args)
         // They would outrank the run folder, which has what `dyad up` made of them.
         .env_remove("DYAD_BROKER")
+        .env_remove("DYAD_BROKER_PUBLISHER")
+        .env_remove("DYAD_BROKER_OPERATOR")
         .env_remove("DYAD_STATE")
         .env_remove("DYAD_CONFIG")
         .stdin(Stdio::piped())
@@ -101,15 +116,11 @@ pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("starting {}", line.label))?;
-    if let Some(lines) = child.stdout.take() {
-        line.forward(lines);
-    }
-    let errors = child.stderr.take().map(|lines| line.forward(lines));
-    let leash = child.stdin.take();
     Ok(Held {
+        lines: child.stdout.take(),
+        errors: child.stderr.take().map(|lines| line.forward(lines)),
+        _leash: child.stdin.take(),
         child,
-        errors,
-        _leash: leash,
     })
 }
 

@@ -9,6 +9,7 @@
 //! done. An engine is never done: it ends with the others.
 
 mod child;
+pub(crate) mod pages;
 
 use std::net::SocketAddr;
 use std::process::ExitStatus;

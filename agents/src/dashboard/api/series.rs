@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::dashboard::figures::{Figures, Key, Thinned, thin};
+use crate::dashboard::figures::{Figures, Key, Thinned};
 
 /// The most curves of an answer.
 const MOST: usize = 400;
@@ -63,24 +63,22 @@ pub(crate) struct Names {
 /// `KIND:NAME`, and one `*` in it stands for any text.
 pub(crate) fn select(figures: &Figures, patterns: &str, points: usize) -> Curves {
     let wanted: Vec<&str> = patterns.split(',').filter(|pattern| !pattern.is_empty()).collect();
-    let fits = |key: &Key| {
-        let name = format!("{}:{}", key.kind, key.name);
+    let fits = |(kind, _, name): &(&str, &str, &str)| {
+        let name = format!("{kind}:{name}");
         wanted.iter().any(|pattern| fits(pattern, &name))
     };
-    let found = figures.series.iter().filter(|(key, _)| fits(key)).take(MOST);
+    let found = figures.keys().filter(fits).take(MOST);
+    let curves = found.filter_map(|key| figures.curve(key));
     Curves {
-        series: found
-            .map(|(key, values)| thin(key, values, points.clamp(2, POINTS)))
-            .collect(),
+        series: curves.map(|curve| curve.thin(points.clamp(2, POINTS))).collect(),
     }
 }
 
 /// Returns the names of all figures.
 pub(crate) fn names(figures: &Figures) -> Names {
     let mut names: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
-    for key in figures.series.keys() {
-        let of = names.entry((&key.kind, &key.name)).or_default();
-        of.push(key.of.clone());
+    for (kind, of, name) in figures.keys() {
+        names.entry((kind, name)).or_default().push(of.to_owned());
     }
     let named = |((kind, name), of): ((&str, &str), Vec<String>)| Named {
         kind: kind.into(),
@@ -104,21 +102,28 @@ fn fits(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dashboard::figures::Point;
 
     #[test]
     fn csv_has_the_points_of_the_answer_below_a_header() {
-        let key = |name: &str| Key {
-            kind: "train".into(),
-            of: "a".into(),
-            name: name.into(),
+        let curve = |name: &str, x: &[u64], t: &[Option<f64>], mean: &[f64]| Thinned {
+            key: Key {
+                kind: "train".into(),
+                of: "a".into(),
+                name: name.into(),
+            },
+            count: 9,
+            x: x.to_vec(),
+            t: t.to_vec(),
+            mean: mean.to_vec(),
+            min: None,
+            max: None,
         };
-        let point = |step: u64, seconds, value| Point { step, seconds, value };
-        let points = [point(1, Some(0.5), 2.0), point(2, None, 0.25), point(3, None, 1.0)];
-        let series = vec![
-            thin(&key("part/x,\"y\""), &points[..2], 9),
-            thin(&key("loss"), &points, 2),
-        ];
+        let merged = Thinned {
+            min: Some(vec![0.25, 1.0]),
+            max: Some(vec![2.0, 1.0]),
+            ..curve("loss", &[2, 3], &[None, None], &[1.125, 1.0])
+        };
+        let series = vec![curve("part/x,\"y\"", &[1, 2], &[Some(0.5), None], &[2.0, 0.25]), merged];
         let csv = Curves { series }.csv();
         let lines: Vec<&str> = csv.lines().collect();
         let wanted = [

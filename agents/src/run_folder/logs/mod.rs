@@ -2,6 +2,7 @@
 
 mod appender;
 mod earned;
+mod growing;
 pub(crate) mod lines;
 mod newest;
 mod numbers;
@@ -16,6 +17,7 @@ mod view;
 
 pub use appender::Appender;
 pub use earned::{Compared, Credited, Earned, EarnedPart};
+pub(crate) use growing::Growing;
 pub(crate) use newest::Newest;
 pub(crate) use oldest::Oldest;
 pub use printable::{one_line, printable};

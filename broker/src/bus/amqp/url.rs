@@ -7,6 +7,13 @@ use crate::tls::refuse_plaintext;
 
 /// Seconds between heartbeats; two missed ones end a connection.
 const HEARTBEAT: u16 = 10;
+/// The largest frame in bytes, which is RabbitMQ's default too. The headers of a message are one
+/// frame, so with a smaller one a foreign message could break the connection.
+///
+/// lapin has two buffers of 32 frames for a connection. It writes zeros to all of both if it learns
+/// the size from the broker. If it knows the size before, a page of a buffer costs memory only once
+/// it is used.
+const FRAME: u32 = 128 << 10;
 
 /// A URL that may be connected to.
 #[derive(Clone)]
@@ -41,6 +48,7 @@ impl BrokerUrl {
             return Err(refuse(reason));
         }
         uri.query.heartbeat = Some(HEARTBEAT);
+        uri.query.frame_max.get_or_insert(FRAME);
         Ok(Self {
             uri,
             shown: redact(url),

@@ -1,0 +1,107 @@
+//! A file that is read while it grows, each line once.
+
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// How far a file was read.
+#[derive(Debug, Default)]
+pub(crate) struct Growing {
+    /// The device and the number of the file.
+    file: Option<(u64, u64)>,
+    /// The end of the last line that was read.
+    offset: u64,
+}
+
+/// The lines that were not read yet.
+#[derive(Debug)]
+pub(crate) struct NewLines<'a> {
+    file: BufReader<File>,
+    read: &'a mut Growing,
+    line: Vec<u8>,
+}
+
+impl Growing {
+    /// Opens the file after the last line that was read. Returns `None` if the file was replaced or
+    /// became shorter. What was read of it no longer counts: begin with a new [`Growing`].
+    pub(crate) fn open(&mut self, path: &Path) -> io::Result<Option<NewLines<'_>>> {
+        let mut file = File::open(path)?;
+        let data = file.metadata()?;
+        let known = *self.file.get_or_insert(identity(&data));
+        if known != identity(&data) || data.len() < self.offset {
+            return Ok(None);
+        }
+        file.seek(SeekFrom::Start(self.offset))?;
+        Ok(Some(NewLines {
+            file: BufReader::new(file),
+            read: self,
+            line: Vec::new(),
+        }))
+    }
+}
+
+fn identity(data: &Metadata) -> (u64, u64) {
+    (data.dev(), data.ino())
+}
+
+impl NewLines<'_> {
+    /// Returns the next line. A line without its newline is still being written, and comes later.
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
+        self.line.clear();
+        let length = self.file.read_until(b'\n', &mut self.line)?;
+        if self.line.pop_if(|last| *last == b'\n').is_none() {
+            return Ok(None);
+        }
+        self.read.offset += length as u64;
+        Ok(Some(&self.line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the new lines, or `None` if the file was replaced or became shorter.
+    fn new(read: &mut Growing, path: &Path) -> Option<Vec<String>> {
+        let mut lines = read.open(path).unwrap()?;
+        let mut found = Vec::new();
+        while let Some(line) = lines.next_line().unwrap() {
+            found.push(String::from_utf8(line.to_vec()).unwrap());
+        }
+        Some(found)
+    }
+
+    fn some(lines: &[&str]) -> Option<Vec<String>> {
+        Some(lines.iter().map(|line| (*line).to_owned()).collect())
+    }
+
+    #[test]
+    fn each_line_comes_once_and_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let mut read = Growing::default();
+        std::fs::write(&path, "one\n\ntw").unwrap();
+        assert_eq!(new(&mut read, &path), some(&["one", ""]));
+        assert_eq!(new(&mut read, &path), some(&[]));
+        std::fs::write(&path, "one\n\ntwo\nthree\n").unwrap();
+        assert_eq!(new(&mut read, &path), some(&["two", "three"]));
+    }
+
+    #[test]
+    fn replaced_or_shorter_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, "one\ntwo\n").unwrap();
+        let mut read = Growing::default();
+        assert_eq!(new(&mut read, &path), some(&["one", "two"]));
+        std::fs::write(&path, "1\n").unwrap();
+        assert_eq!(new(&mut read, &path), None, "shorter");
+        let mut read = Growing::default();
+        assert_eq!(new(&mut read, &path), some(&["1"]));
+        let other = folder.path().join("y");
+        std::fs::write(&other, "a longer file\n").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert_eq!(new(&mut read, &path), None, "replaced");
+    }
+}
