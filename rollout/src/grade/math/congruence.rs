@@ -40,10 +40,12 @@ pub(super) fn congruence(text: &str) -> Option<Congruence> {
     let (before, behind) = marks.iter().find_map(|mark| plain.rsplit_once(mark))?;
     let modulus: u64 = behind.strip_suffix(')').unwrap_or(behind).parse().ok()?;
     let (first, last) = before.rsplit_once("\\equiv").unwrap_or(("", before));
-    let of_variable = first
-        .replace("\\cdot", "")
-        .replace("\\times", "")
-        .contains(char::is_alphabetic);
+    let of_variable = match first.replace("\\cdot", "").replace("\\times", "") {
+        numbers if !numbers.contains(char::is_alphabetic) => false,
+        variable if variable.chars().count() == 1 => true,
+        // `2x`, `x \not`, or several congruences.
+        _ => return None,
+    };
     let remainder = if of_variable {
         // All numbers of one class are the same remainder.
         u64::try_from(last.parse::<i128>().ok()?.checked_rem_euclid(i128::from(modulus))?).ok()?

@@ -3,7 +3,7 @@
 use crate::grade::normal::words::COMMANDS;
 
 /// Spellings of units, each list with the common spelling at its beginning.
-const UNITS: [&[&str]; 46] = [
+const UNITS: [&[&str]; 50] = [
     &["m", "meter", "meters", "metre", "metres"],
     &["cm", "centimeter", "centimeters", "centimetre", "centimetres"],
     &["mm", "millimeter", "millimeters", "millimetre", "millimetres"],
@@ -21,7 +21,7 @@ const UNITS: [&[&str]; 46] = [
     &["s", "sec", "secs", "second", "seconds"],
     &["min", "mins", "minute", "minutes"],
     &["h", "hr", "hrs", "hour", "hours"],
-    &["day", "days"],
+    &["day", "days", "d"],
     &["week", "weeks"],
     &["month", "months"],
     &["year", "years"],
@@ -43,6 +43,10 @@ const UNITS: [&[&str]; 46] = [
     &["kW"],
     &["MW"],
     &["V", "volt", "volts"],
+    &["A", "amp", "amps", "ampere", "amperes"],
+    &["K", "kelvin", "kelvins"],
+    &["T", "tesla", "teslas"],
+    &["mol", "mole", "moles"],
     &["mV"],
     &["kV"],
     &["Hz"],

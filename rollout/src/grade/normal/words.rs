@@ -3,9 +3,10 @@
 use super::names::{PLAIN, is_mathematics};
 use super::setting::with_spaces;
 
-/// Short words that could be products by the order of their letters.
-const SHORT: [&str; 16] = [
-    "no", "on", "up", "ja", "all", "any", "ann", "apr", "boy", "dry", "hot", "low", "nov", "six", "now", "how",
+/// Short words that could be products by their letters.
+const SHORT: [&str; 21] = [
+    "no", "on", "up", "ja", "all", "any", "ann", "apr", "boy", "dry", "hot", "low", "nov", "six", "now", "how", "mom",
+    "dad", "bob", "non", "nan",
 ];
 /// Commands that set words. One that begins as another stands before it.
 pub(crate) const COMMANDS: [&str; 12] = [
@@ -61,15 +62,16 @@ fn is_word(word: &str) -> bool {
 }
 
 /// Returns true for three letters that read as a word. The factors of a product stand in the order
-/// of the alphabet, are neighbours in it, or have an x or z among them.
+/// of the alphabet, are neighbours in it, repeat a letter, or have an x or z among them.
 fn is_short(word: &str) -> bool {
     let mut letters: Vec<char> = word.chars().collect();
     let vowel = word.contains(['a', 'e', 'i', 'o', 'u']);
     let ordered = letters.is_sorted();
     letters.sort_unstable();
-    let next = |pair: &[char]| u32::from(pair[1]) == u32::from(pair[0]) + 1;
+    let next = |pair: &[char]| u32::from(pair[1]) <= u32::from(pair[0]) + 1;
     let neighbours = letters.windows(2).all(next);
-    letters.len() == 3 && vowel && !ordered && !neighbours && !word.contains(['x', 'z'])
+    let repeated = letters.windows(2).any(|pair| pair[0] == pair[1]);
+    letters.len() == 3 && vowel && !ordered && !neighbours && !repeated && !word.contains(['x', 'z'])
 }
 
 /// Returns true for `xsinx`: functions with at most two other letters.
@@ -173,8 +175,8 @@ mod tests {
             assert!(is_words(words), "{words}");
         }
         for formula in [
-            "ab", "abc", "bca", "xya", "nRa", "lwh", "a b c", "xyz", "x", "A", "sin x", "xsinx", "alpha", "x and y",
-            "Rt", "n!", "2x", "", "A, B",
+            "ab", "abc", "bca", "xya", "aba", "bab", "nRa", "lwh", "a b c", "xyz", "x", "A", "sin x", "xsinx", "alpha",
+            "x and y", "Rt", "n!", "2x", "", "A, B",
         ] {
             assert!(!is_words(formula), "{formula}");
         }

@@ -9,9 +9,14 @@ impl Lexer<'_> {
     /// Pushes the words of a text command. A number with its unit is read as outside of it, and a
     /// letter behind the number is a unit.
     pub(super) fn words(&mut self, words: &str) {
-        let alone = self.out.is_empty() && self.rest.trim_matches(['.', '$', ' ']).is_empty();
-        let found = number(words).filter(|before| !self.behind_operand() && (before.is_empty() || alone));
+        let last = self.rest.trim_matches(['.', '$', ' ', '!']).is_empty();
+        let alone = self.out.is_empty() && last;
+        // In a list, an argument or a subscript the unit may be all that differs.
+        let has_place = last && !matches!(self.out.last(), Some(Token::Symbol('_' | '(' | ',' | '{')));
         let amount = without_unit(words).unwrap_or(words);
+        let bare = !words.contains(char::is_alphabetic);
+        let allowed = |before: &str| if before.is_empty() { has_place || bare } else { alone };
+        let found = number(words).filter(|before| !self.behind_operand() && allowed(before));
         match found.and_then(|_| tokens(amount)) {
             Some(found) => {
                 found.into_iter().for_each(|token| self.push(token));
