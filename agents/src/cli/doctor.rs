@@ -44,7 +44,8 @@ const DEVICE: &str = "device";
 /// The check of models and data sets.
 const DATA: &str = "data";
 
-/// Oldest driver that runs the CUDA 13 libraries: https://docs.nvidia.com/deploy/cuda-compatibility.
+/// Oldest driver that runs the CUDA 13 libraries
+/// (https://docs.nvidia.com/deploy/cuda-compatibility).
 const LEAST_DRIVER: u32 = 580;
 
 /// The result of one check.

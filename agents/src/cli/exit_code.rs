@@ -262,7 +262,8 @@ const LOOKING: [&str; 11] = [
 ];
 
 /// Returns the hint for a run in containers, which keep its folder in a volume: the same command in
-/// a new container, because the coordinator's ends with the run. Options for this host's servers and folder are left out.
+/// a new container, because the coordinator's ends with the run. Options for this host's servers
+/// and folder are left out.
 fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
     let mut kept = Vec::new();
     let mut is_value = false;
