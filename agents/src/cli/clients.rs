@@ -171,7 +171,7 @@ mod tests {
         let [one, each] = [Processes::One, Processes::Each].map(|processes| needed(&config, processes).unwrap());
         assert_eq!(each - one, 2 * base, "with its order for the engine");
         let adapter = Layout::of_adapter(&shape, &lora_shape(a.lora.as_ref().unwrap())).numel() as u64;
-        // Trained: 16 bytes. Served: two copies, of which one is reordered, and the next one.
+        // Trained: 20 bytes, with the gradient twice. Served: the copy in use and the next one.
         assert_eq!(one, 2 * base + 2 * adapter * 28);
     }
 
