@@ -1,4 +1,4 @@
-//! What the dashboard keeps of a run: its messages, its metrics, and its last status.
+//! A run that the dashboard watches: its messages, its metrics, and its last status.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

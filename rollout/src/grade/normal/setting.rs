@@ -68,10 +68,22 @@ pub(crate) fn with_spaces(words: &str) -> String {
     if !words.contains(['\\', '~', '\u{a0}']) {
         return words.to_owned();
     }
-    let spaces = ["\\ ", "\\,", "\\;", "\\:", "\\quad", "~", "\u{a0}"];
+    let spaces = ["\\ ", "\\;", "\\:", "\\quad", "~", "\u{a0}"];
     spaces
         .iter()
-        .fold(words.to_owned(), |words, space| words.replace(space, " "))
+        .fold(with_thin_spaces(words), |words, space| words.replace(space, " "))
+}
+
+/// Replaces thin spaces, except between the groups of a number: `1\,000`.
+fn with_thin_spaces(words: &str) -> String {
+    let mut parts = words.split("\\,");
+    let mut made = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let in_number = made.ends_with(|c: char| c.is_ascii_digit()) && part.starts_with(|c: char| c.is_ascii_digit());
+        made.push_str(if in_number { "\\," } else { " " });
+        made.push_str(part);
+    }
+    made
 }
 
 /// Removes delimiters of a formula and marks of bold type around the whole text.
