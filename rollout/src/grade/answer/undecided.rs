@@ -175,7 +175,7 @@ fn is_digit(c: char) -> bool {
 }
 
 /// Returns true if `or` joins the last number of a text to another value: `It is 18 or maybe 20`.
-fn is_alternative(text: &str) -> bool {
+pub(crate) fn is_alternative(text: &str) -> bool {
     let signs = |c: char| " $*_(\\,".contains(c);
     let other = || {
         let number = last::number(text)?;

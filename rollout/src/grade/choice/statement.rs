@@ -10,8 +10,9 @@ pub(super) const NEAR: usize = 48;
 /// Most letters that are looked at, from the end.
 const MOST: usize = 256;
 
-const CHOOSING: [&str; 25] = [
+const CHOOSING: [&str; 26] = [
     "choose",
+    "mark",
     "pick",
     "select",
     "go with",

@@ -45,16 +45,24 @@ fn plain(answer: &str, label: &str, budget: &Budget) -> bool {
     same(&a, &b, budget) || signs() || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
 }
 
-/// Removes white space, which has no meaning in a formula that is not read.
-fn unspaced(mut tokens: Vec<Token>) -> Vec<Token> {
-    for token in &mut tokens {
-        match token {
+/// Removes white space and the braces around one token, which have no meaning in a formula that is
+/// not read.
+fn unspaced(tokens: Vec<Token>) -> Vec<Token> {
+    let mut out = Vec::with_capacity(tokens.len());
+    for mut token in tokens {
+        match &mut token {
             Token::Number(_, spaced) => *spaced = false,
             Token::Text(words) => *words = plain_words(words),
             _ => {}
         }
+        out.push(token);
+        if let [.., Token::Symbol('{'), inside, Token::Symbol('}')] = out.as_slice() {
+            let inside = inside.clone();
+            out.truncate(out.len() - 3);
+            out.push(inside);
+        }
     }
-    tokens
+    out
 }
 
 /// Compares a choice with its value, `\textbf{(B)}\ 24`, with the value, the letter, or both.

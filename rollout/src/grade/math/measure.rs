@@ -3,7 +3,7 @@
 use crate::grade::normal::words::COMMANDS;
 
 /// Spellings of units, each list with the common spelling at its beginning.
-const UNITS: [&[&str]; 50] = [
+const UNITS: [&[&str]; 52] = [
     &["m", "meter", "meters", "metre", "metres"],
     &["cm", "centimeter", "centimeters", "centimetre", "centimetres"],
     &["mm", "millimeter", "millimeters", "millimetre", "millimetres"],
@@ -34,6 +34,8 @@ const UNITS: [&[&str]; 50] = [
     &["euro", "euros", "EUR", "€"],
     &["deg", "degree", "degrees", "°"],
     &["rad", "radian", "radians"],
+    &["C", "°C", "° C", "celsius", "Celsius", "degrees Celsius"],
+    &["F", "°F", "° F", "fahrenheit", "Fahrenheit", "degrees Fahrenheit"],
     &["N", "newton", "newtons"],
     &["kN"],
     &["J", "joule", "joules"],
@@ -177,6 +179,9 @@ mod tests {
             ("$9.11 \\times 10^{-31}$ kg", Some("kg")),
             ("45^\\circ", Some("deg")),
             ("45°", Some("deg")),
+            ("45^\\circ\\text{C}", Some("C")),
+            ("45^{\\circ} \\mathrm{F}", Some("F")),
+            ("45 degrees Celsius", Some("C")),
             ("7 apples", None),
             ("5x", None),
             ("$5$", None),

@@ -152,7 +152,10 @@ fn last_values(text: &str) -> Vec<&str> {
         return value.into_iter().collect();
     }
     let list = listed(text);
-    let alone = list.as_ref().is_none_or(|list| !list.whole);
+    let alone = match &list {
+        Some(list) => !list.whole,
+        None => !undecided::is_alternative(text),
+    };
     let value = last::value(text)
         .filter(|_| alone)
         .map(|value| last::whole_number(text, value));

@@ -3,7 +3,7 @@
 
 use super::expr::Expr;
 use super::number::{MOST_DEGREE, Number};
-use super::op::BETWEEN;
+use super::op::is_between;
 use crate::grade::normal::token::Token;
 
 /// Deepest nesting of brackets and commands together.
@@ -128,9 +128,7 @@ impl<'a> Parser<'a> {
         match self.peek() {
             Some(Token::Letter(_)) => true,
             Some(Token::Command(name)) => {
-                !BETWEEN.contains(&name.as_str())
-                    && !name.contains(' ')
-                    && !["rfloor", "rceil", "circ"].contains(&&**name)
+                !is_between(name) && !name.contains(' ') && !["rfloor", "rceil", "circ"].contains(&&**name)
             }
             Some(Token::Symbol('|')) => self.bars == 0,
             Some(Token::Symbol(c)) => ['(', '{'].contains(c),
@@ -251,7 +249,7 @@ impl<'a> Parser<'a> {
                 closed.then(|| Expr::Function(name.into(), boxed(inside)))
             }
             name if FUNCTIONS.contains(&name) => self.function(name),
-            name if BETWEEN.contains(&name) || name.contains(' ') => None,
+            name if is_between(name) || name.contains(' ') => None,
             name if !name.starts_with(|c: char| c.is_ascii_alphabetic()) => None,
             "rfloor" | "rceil" | "circ" | "overline" => None,
             name => Some(self.variable(name.to_owned())),

@@ -31,6 +31,9 @@ const LARGEST: usize = 64;
 /// A decimal with at least this many places also stands for the numbers that it rounds or
 /// truncates.
 const ROUNDED: usize = 6;
+/// The least size of such a decimal, in units of its last place. `0.000001` is no rounded value of
+/// `0.0000013`.
+const LEAST: f64 = 1000.0;
 const DEEPEST: usize = 8;
 
 /// Returns true if two answers are the same. Returns false if the budget runs out first.
@@ -212,11 +215,12 @@ fn equal(a: &Expr, b: &Expr, budget: &Budget) -> bool {
 /// Returns true if the decimal number `x` is `y`, rounded or truncated to the places of `x`.
 fn rounds(written: &Expr, x: &Number, y: &Number) -> bool {
     let places = written.places();
-    let rounded = places >= ROUNDED && y.exact.as_ref().is_none_or(|y| !y.is_integer());
+    let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300));
+    let precise = places >= ROUNDED && x.approx.modulus() >= LEAST * unit;
+    let rounded = precise && y.exact.as_ref().is_none_or(|y| !y.is_integer());
     if let (Some(x), Some(y)) = (&x.exact, &y.exact) {
         return rounded && u32::try_from(places).is_ok_and(|places| exact::rounds(x, y, places));
     }
-    let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300));
     rounded && y.error <= unit && Number::distance(x, y) <= unit
 }
 
