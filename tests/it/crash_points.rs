@@ -45,8 +45,22 @@ impl std::fmt::Display for Row {
 
 struct Matrix {
     servers: Servers,
+    config: fn() -> Small,
     clean: [String; 2],
     rows: Vec<Row>,
+}
+
+fn small() -> Small {
+    Small::new().set("run.train_steps", STEPS as i64)
+}
+
+/// Two ranks of agent a split all of its state.
+fn with_ranks() -> Small {
+    small()
+        .set("agents.a.train.devices", vec!["cpu", "cpu"])
+        .set("agents.a.train.shard", "full")
+        .set("agents.a.train.checkpoint_activations", true)
+        .set("agents.a.train.micro_batch_tokens", 1024)
 }
 
 fn digests(run: &Path) -> [String; 2] {
@@ -54,12 +68,12 @@ fn digests(run: &Path) -> [String; 2] {
 }
 
 impl Matrix {
-    fn new() -> Self {
+    fn new(config: fn() -> Small) -> Self {
         let program = program();
-        let config = Small::new().set("run.train_steps", STEPS as i64);
-        let run = program.play("run", &config.save(&program), &[]);
+        let run = program.play("run", &config().save(&program), &[]);
         Self {
             servers: Servers::start(),
+            config,
             clean: digests(&run),
             rows: Vec::new(),
         }
@@ -69,8 +83,7 @@ impl Matrix {
     fn crash(&mut self, point: &'static str, terms: &str) {
         let program = program().with_configured_broker();
         let began = Instant::now();
-        let config = Small::new()
-            .set("run.train_steps", STEPS as i64)
+        let config = (self.config)()
             .set("run.broker", self.servers.rabbit.url())
             .set("run.state", self.servers.redis.url())
             .save(&program);
@@ -87,7 +100,7 @@ impl Matrix {
         let mut problems = Vec::new();
         problems.extend(running.ends_well(PATIENCE).err());
         let run = program.run_folder();
-        if !once.join(point).exists() {
+        if !once.join(point.replace('/', "_")).exists() {
             problems.push("the point was never reached".into());
         }
         let again = running.supervised().into_iter();
@@ -137,7 +150,7 @@ impl Matrix {
 
 #[test]
 fn crash_points_of_an_agent() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(small);
     for (point, terms) in [
         ("lineage.begun", "kill"),
         ("reserve.stored", "2*off->kill"),
@@ -161,7 +174,7 @@ fn crash_points_of_an_agent() {
 /// The second checkpoint: the first is that of step 0.
 #[test]
 fn crash_points_of_a_checkpoint() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(small);
     for (point, terms) in [
         ("checkpoint.config.json", "1*off->kill"),
         ("checkpoint.model.safetensors", "1*off->kill"),
@@ -180,7 +193,7 @@ fn crash_points_of_a_checkpoint() {
 
 #[test]
 fn crash_points_of_a_coordinator() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(small);
     for (point, terms) in [
         ("task.in-custody", "5*off->kill"),
         ("group.claimed", "5*off->kill"),
@@ -189,6 +202,26 @@ fn crash_points_of_a_coordinator() {
         ("group.decided", "5*off->kill"),
         ("bundle.part-sent", "9*off->kill"),
         ("bundle.sent", "5*off->kill"),
+    ] {
+        matrix.crash(point, terms);
+    }
+    matrix.end();
+}
+
+/// Each exchange of the ranks, in the agent's own process (0) and in that of rank 1. The agent
+/// starts again with both.
+#[test]
+fn crash_points_of_ranks() {
+    let mut matrix = Matrix::new(with_ranks);
+    for (point, terms) in [
+        ("exchange.begun/AllGather.0", "60*off->kill"),
+        ("exchange.done/AllGather.1", "90*off->kill"),
+        ("exchange.begun/ReduceScatter.1", "10*off->kill"),
+        ("exchange.done/ReduceScatter.0", "10*off->kill"),
+        ("exchange.begun/Broadcast.1", "20*off->kill"),
+        ("exchange.done/Broadcast.0", "20*off->kill"),
+        ("exchange.begun/AllReduce.0", "3*off->kill"),
+        ("exchange.done/AllReduce.1", "3*off->kill"),
     ] {
         matrix.crash(point, terms);
     }

@@ -18,12 +18,12 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::ended::{self, Over};
-use super::{audit, compare, select, tasks};
+use super::{audit, compare, select, task_fate, tasks};
 use crate::base::log_scope;
 use crate::base::signals::Signals;
 use crate::dashboard::{
-    ADDRESS, ChangeRefused, CommandAnswers, DeadLetter, LetterPage, PageChange, Plan, Runs, Served, cannot_listen,
-    serve,
+    ADDRESS, ChangeRefused, CommandAnswers, DeadLetter, LetterPage, PageChange, Plan, Runs, Served, TaskOutcome,
+    cannot_listen, serve,
 };
 use crate::report::task_accounts::BrokerCounts;
 use crate::run_folder::telemetry::{self, Telemetry};
@@ -261,6 +261,18 @@ impl CommandAnswers for Answers {
             bus.close().await;
         }
         total
+    }
+
+    fn outcome(&self, folder: &RunFolder, task: &str) -> anyhow::Result<Option<TaskOutcome>> {
+        let Some(fate) = task_fate::of_tasks(folder, &[task.to_owned()])?.pop() else {
+            return Ok(None);
+        };
+        let printed = serde_json::to_value(&fate)?;
+        Ok(Some(TaskOutcome {
+            outcome: printed["outcome"].as_str().unwrap_or_default().to_owned(),
+            text: fate.outcome.text(),
+            is_final: fate.outcome.is_final(),
+        }))
     }
 
     fn compare(&self, a: &RunFolder, b: &RunFolder) -> anyhow::Result<Value> {

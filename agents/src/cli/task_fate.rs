@@ -104,18 +104,15 @@ pub(super) fn of_tasks(folder: &RunFolder, tasks: &[String]) -> anyhow::Result<V
     Ok(tasks.iter().filter_map(fate).collect())
 }
 
-/// Returns the rows of these tasks in all ledgers on this machine.
+/// Returns the rows of these tasks' groups in all ledgers on this machine.
 fn rows(folder: &RunFolder, config: &RunConfig, tasks: &BTreeSet<&str>) -> anyhow::Result<Vec<GroupRow>> {
     let mut rows = Vec::new();
     for name in config.participants() {
         let trains = config.agents.get(&name).is_some_and(|agent| agent.train.enabled);
         if trains && let Some(ledger) = Inspector::find(&folder.ledger(&name))? {
-            rows.extend(
-                ledger
-                    .groups()?
-                    .into_iter()
-                    .filter(|row| tasks.contains(row.task.as_str())),
-            );
+            for task in tasks {
+                rows.extend(ledger.group(GroupId::new(folder.run(), task))?);
+            }
         }
     }
     Ok(rows)

@@ -52,6 +52,7 @@ pub(crate) const ASSETS: &[Asset] = &[
     module!("server"),
     module!("tabs"),
     module!("talks"),
+    module!("task"),
     module!("tokens"),
 ];
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use broker::bus::Bus;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::letter_page::LetterPage;
@@ -22,12 +24,24 @@ pub trait CommandAnswers: Send + Sync {
     /// Shows the letters of `dyad tasks dead` to the page. They stay in their queue. Returns how
     /// many there are.
     async fn letters(&self, folder: &RunFolder, page: &mut LetterPage) -> anyhow::Result<u64>;
+    /// Returns the outcome of a task, or `None` if the run does not know it. Blocks the thread.
+    fn outcome(&self, folder: &RunFolder, task: &str) -> anyhow::Result<Option<TaskOutcome>>;
     /// Returns the output of `dyad compare --json`. Blocks the thread.
     fn compare(&self, a: &RunFolder, b: &RunFolder) -> anyhow::Result<Value>;
     /// Connects to the messages of a live run.
     async fn bus(&self, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>>;
     /// Makes a change as its command does. Returns the command's result.
     async fn change(&self, folder: &RunFolder, change: PageChange) -> Result<Value, ChangeRefused>;
+}
+
+/// The outcome of a task, in the words of `dyad conversation`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TaskOutcome {
+    /// `played`, `empty`, `dead`, `rejected`, `open` or `queued`.
+    pub outcome: String,
+    pub text: String,
+    /// True if nothing more will happen to the task.
+    pub is_final: bool,
 }
 
 /// A change that a page asks for.

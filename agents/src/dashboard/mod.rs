@@ -44,7 +44,7 @@ use crate::base::fault::Usage;
 use crate::base::log_scope;
 use crate::base::secret::{Token, secret_in};
 use crate::observe::metrics_token;
-pub use command_answers::{ChangeRefused, CommandAnswers, PageChange};
+pub use command_answers::{ChangeRefused, CommandAnswers, PageChange, TaskOutcome};
 use guard::Guard;
 pub use letter_page::{DeadLetter, LetterFacts, LetterPage};
 pub use runs::Runs;

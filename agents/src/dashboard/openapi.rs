@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Failed;
 use super::api::runs::{self, Card};
-use super::api::{compare, conversations, evaluations, facts, logs, series};
+use super::api::{compare, conversations, evaluations, facts, logs, series, tasks};
 use super::changes;
 use super::letter_page::{Letters, LettersQuery};
 use super::shapes::{AuditAnswer, CompareQuery, ConfigAnswer, EvaluationsQuery, SeriesQuery, StreamQuery};
@@ -145,6 +145,10 @@ fn document() -> Value {
     all.get::<Nothing, conversations::Whole>(&member(""), "One conversation and its verdicts");
     all.get::<Nothing, conversations::Tokens>(&member("/tokens"), "Its recorded tokens");
     all.get::<Nothing, conversations::Group>(&run("groups/{group}"), "The members of a group");
+    all.get::<Nothing, tasks::TaskLife>(
+        &run("tasks/{task}"),
+        "The outcome of a task, and its group in the ledgers",
+    );
     all.get::<EvaluationsQuery, evaluations::Evaluations>(&run("evaluations"), "Evaluations and their changes");
     all.get::<Nothing, logs::Processes>(&run("logs"), "The logs of a run");
     all.get::<logs::Query, logs::Lines>(&run("logs/{process}"), "Lines of a log by offset");

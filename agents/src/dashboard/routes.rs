@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
 use super::answer::{Answer, ApiError, blocking, blocking_csv, json, whole};
-use super::api::{compare, conversations, evaluations, facts, logs, runs, series};
+use super::api::{compare, conversations, evaluations, facts, logs, runs, series, tasks};
 use super::guard::is_change;
 use super::letter_page::LettersQuery;
 use super::redact::redacted;
@@ -43,6 +43,7 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
                 .route("/conversations/{group}/{member}", web::get().to(conversation))
                 .route("/conversations/{group}/{member}/tokens", web::get().to(tokens))
                 .route("/groups/{group}", web::get().to(group))
+                .route("/tasks/{task}", web::get().to(task))
                 .route("/evaluations", web::get().to(all_evaluations))
                 .route("/logs", web::get().to(log_names))
                 .route("/logs/{process}", web::get().to(log_lines))
@@ -136,6 +137,13 @@ async fn group(server: Data<Server>, path: Path<(String, String)>) -> Answer {
     let (run, group) = path.into_inner();
     let folder = server.runs.find(&run)?;
     blocking(move || conversations::group(&folder, &group)).await
+}
+
+async fn task(server: Data<Server>, path: Path<(String, String)>) -> Answer {
+    let (run, task) = path.into_inner();
+    let folder = server.runs.find(&run)?;
+    let commands = server.commands.clone();
+    blocking(move || tasks::read(commands.as_ref(), &folder, &task)).await
 }
 
 async fn all_evaluations(server: Data<Server>, run: Path<String>, query: Query<EvaluationsQuery>) -> Answer {

@@ -37,7 +37,8 @@ pub struct Memory {
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
     /// Host memory: the f32 weights, their average and the moments, if they are offloaded. If the
-    /// ranks split the weights, the first rank also collects the model here to publish it.
+    /// ranks split the weights, the first rank also collects the model here to publish it. A rank
+    /// on a GPU reads the whole model in f32 at its start.
     pub host: u64,
     /// The gradient.
     pub gradient: u64,
@@ -143,6 +144,9 @@ impl Memory {
             // Only the published weights are counted: the memory of the program is not known.
             self.host += own * width(agent.dtype);
             return self;
+        }
+        if agent.device != DeviceName::Cpu {
+            self.host += own * F32;
         }
         let (width, layout) = (width(agent.dtype), Split::of(agent, ranks));
         // The reference policy of the KL.

@@ -54,6 +54,15 @@ fn finished_run_is_shown_as_its_commands_print_it() {
     );
     let group = api(&format!("groups/{}", conversation.split('/').next().unwrap()));
     assert_eq!(group["members"].as_array().unwrap().len(), 8);
+    let task = group["task"].as_str().unwrap();
+    let life = api(&format!("tasks/{}", task.replace('/', "%2F")));
+    let fate = &printed(&program, &["conversation", task])[0];
+    for field in ["task", "group", "outcome"] {
+        assert_eq!(life[field], fate[field], "{life}");
+    }
+    assert_eq!(life["custody"], shown["custody"], "{life}");
+    let reply = pages.get(&format!("/api/runs/{run}/tasks/unknown"));
+    assert_eq!(reply.status, 404, "{}", reply.body);
     let rest = api("conversations?limit=3");
     let next = api(&format!(
         "conversations?limit=3&cursor={}",

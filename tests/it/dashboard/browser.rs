@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tests::program::{json_folder, json_lines, signal, wait_until};
@@ -52,7 +53,8 @@ pub(super) fn hostile(canary: &TcpListener) -> Vec<String> {
     texts.collect()
 }
 
-/// Puts a conversation and a log line of hostile texts into a run.
+/// Puts hostile texts into a run: a conversation, a log line, figures, an evaluation, a comment of
+/// the configuration.
 fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     let mut first = json_folder(&folder.join("transcripts")).remove(0);
     let texts = hostile(canary);
@@ -75,6 +77,19 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     std::fs::write(folder.join("transcripts/z.jsonl"), format!("{first}\n")).unwrap();
     let line = json!({"time": text, "level": text, "message": text, text.as_str(): text});
     std::fs::write(folder.join("logs/z.jsonl"), format!("{line}\n")).unwrap();
+    let mut figures = json!({"kind": "train", "agent": "a", "step": 3});
+    for text in &texts {
+        figures[text] = json!(0.5);
+    }
+    std::fs::write(folder.join("metrics/z.jsonl"), format!("{figures}\n")).unwrap();
+    let mut evaluation = json_folder(&folder.join("evals")).remove(0);
+    evaluation["step"] = 1_000_000.into();
+    evaluation["values"][&text] = json!({text.as_str(): 1.0});
+    std::fs::write(folder.join("evals/z.jsonl"), format!("{evaluation}\n")).unwrap();
+    let config = folder.join("config.toml");
+    let comment: String = text.chars().filter(|c| !c.is_control()).collect();
+    let toml = std::fs::read_to_string(&config).unwrap() + &format!("\n# {comment}\n");
+    std::fs::write(config, toml).unwrap();
     let turn = &first["turns"][0];
     let head = format!("{{\"conversation\":\"{group}/0\",");
     let rest = json!({"role": turn["role"], "seat": 0, "turn": 0, "ids": [7], "pieces": [text],
@@ -116,6 +131,9 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     };
     let folder = program.play("run", &config().save(&program), &[]);
     let run = id(&folder);
+    let transcripts = json_folder(&folder.join("transcripts"));
+    let trained = transcripts.iter().find(|one| one["eval"] == false).unwrap();
+    let task = trained["task"].as_str().unwrap().replace('/', "%2F");
     let group = "ab010000000000000000000000000000";
     let canary = TcpListener::bind("127.0.0.1:0").unwrap();
     plant(&folder, group, &canary);
@@ -130,13 +148,15 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         ("", "entropy, nats per token"),
         (&*format!("c/{group}/0"), "tok p3 clipped"),
         (&*format!("g/{group}"), "&lt;img src=http"),
+        (&*format!("t/{task}"), "8 samples trained at step"),
         ("conversations", "&lt;img src=http"),
         ("charts/learning", "Reward in training"),
+        ("charts/learning?q=onerror", "onerror="),
         ("evaluations", "95% interval"),
         ("logs/z", "\\u202e"),
         ("audit", "Nothing lost, nothing counted twice."),
         ("letters", "No dead letters."),
-        ("config", "train_steps"),
+        ("config", "&lt;img src=http"),
         ("live", "No live turns"),
         ("publish", "Nothing can be published: run"),
         ("orders", "The run takes no orders: run"),
@@ -265,29 +285,36 @@ fn live_pages_show_turns_and_silent_agents() {
         .set("run.train_steps", 1_000_000)
         .without("eval")
         .save(&program);
-    let up = program.launch("up", &endless, &[("RUST_LOG", "debug")]);
-    let run = program.run_folder();
-    let running = serve(&program, &id(&run), &["--write"]);
-    let pages = Pages::of(&running);
-    let open = |path: &str| format!("http://{}/#token={}&/r/{}/{path}", pages.address, pages.token, id(&run));
     browser.look(1280, "light");
-    for (path, expected) in [
-        ("publish", "checked by this run's workflow signal"),
-        ("orders", "Then the run ends."),
-    ] {
-        browser.open(&open(path));
-        browser.wait_for(expected);
-    }
-    browser.open(&open("live"));
+    let since = Instant::now();
+    let up = program.start_with(
+        &[
+            "up",
+            &endless,
+            "--folder",
+            program.runs().to_str().unwrap(),
+            "--dashboard=127.0.0.1:0",
+        ],
+        &[("RUST_LOG", "debug"), ("DYAD_LAUNCHER", crate::LIGHT)],
+    );
+    let shown = Pages::of(&up);
+    let run = program.run_folder();
+    let open =
+        |pages: &Pages, path: &str| format!("http://{}/#token={}&/r/{}/{path}", pages.address, pages.token, id(&run));
+    browser.open(&open(&shown, "live"));
     browser.wait_for("<h1>Live conversations");
     browser.value(WATCH);
-    wait_until("turns in the page", PATIENCE, || {
-        browser.value("seen.length").as_u64() > Some(200)
-    });
+    let turns = || browser.value("seen.length").as_u64();
+    wait_until("a turn in the page", PATIENCE, || turns() > Some(0));
+    println!(
+        "from `dyad up --dashboard` to the first turn: {:.1} s",
+        since.elapsed().as_secs_f32()
+    );
+    wait_until("turns in the page", PATIENCE, || turns() > Some(200));
     let seen = browser.value("seen");
     let halted = up.pids("b")[0];
     signal("STOP", halted);
-    browser.open(&open(""));
+    browser.open(&open(&shown, ""));
     for text in [
         ">silent<",
         "no heartbeat: it loads its model, or it is gone",
@@ -296,6 +323,15 @@ fn live_pages_show_turns_and_silent_agents() {
         browser.wait_for(text);
     }
     signal("CONT", halted);
+    let running = serve(&program, &id(&run), &["--write"]);
+    let pages = Pages::of(&running);
+    for (path, expected) in [
+        ("publish", "checked by this run's workflow signal"),
+        ("orders", "Then the run ends."),
+    ] {
+        browser.open(&open(&pages, path));
+        browser.wait_for(expected);
+    }
     drop(up);
     let lines = ["a", "b"].map(|agent| json_lines(&run.join(format!("logs/{agent}.jsonl"))));
     let is_made = |line: &Value| line["message"] == "a turn was generated";

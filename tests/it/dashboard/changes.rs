@@ -113,6 +113,12 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         reply.status == 200 && reply.body.contains("mine-0")
     });
 
+    wait_until("its task to have an outcome", PATIENCE, || {
+        let life = pages.json(&api("tasks/mine-0"));
+        assert_eq!(life["group"], group.as_str(), "{life}");
+        life["outcome"] == "played" && life["is_final"] == true
+    });
+
     // A halted agent is silent, and the page says which process waits for it.
     let [halted] = up.pids("b")[..] else {
         panic!("{:?}", up.pids("b"))
@@ -140,6 +146,11 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         post("letters/requeue", json!({"ids": ["no-such-letter"]}));
         letters() == LETTERS
     });
+    let life = pages.json(&api("tasks/bad-0"));
+    assert!(
+        life["outcome"] == "rejected" && life["text"].as_str().unwrap().contains("o99"),
+        "{life}"
+    );
     let since = Instant::now();
     let first = every_letter(&pages, &api("letters"));
     assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), LETTERS);

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use broker::fail::point_of;
 use tch::{Device, TchError, Tensor};
 
 use super::error::{CollectiveError, Operation};
@@ -101,9 +102,11 @@ impl C10d {
             Patience::Step => self.timeout,
             Patience::Idle => IDLE,
         };
-        let begun = Instant::now();
+        let (rank, world_size, begun) = (self.rank, self.world_size, Instant::now());
+        point_of("exchange.begun", &format_args!("{operation:?}.{rank}"));
         let done = self.group.run(operation, out, input, root, timeout);
-        let (rank, world_size, waited) = (self.rank, self.world_size, begun.elapsed());
+        point_of("exchange.done", &format_args!("{operation:?}.{rank}"));
+        let waited = begun.elapsed();
         done.map_err(|reason| {
             if waited >= timeout {
                 CollectiveError::TimedOut {

@@ -9,3 +9,4 @@ pub(super) mod letters;
 pub(super) mod logs;
 pub(super) mod runs;
 pub(super) mod series;
+pub(super) mod tasks;

@@ -20,6 +20,7 @@ import { facts, stateChip } from "./parts.js";
 import { publishPage } from "./publish.js";
 import { runsPage } from "./runs.js";
 import { keepToken } from "./server.js";
+import { taskPage } from "./task.js";
 
 const [nav, bar, frame, help] = ["nav", "bar", "frame", "help"].map((id) => document.getElementById(id));
 
@@ -32,7 +33,7 @@ const PAGES = [
   ["config", "Configuration", "f", configPage],
 ];
 const WRITING = [["publish", "Publish", "b", publishPage], ["orders", "Orders", "x", ordersPage]];
-const INNER = [["c", "", "", conversationPage], ["g", "", "", groupPage]];
+const INNER = [["c", "", "", conversationPage], ["g", "", "", groupPage], ["t", "", "", taskPage]];
 
 /** Returns the pages of the open run: a run that has ended takes no tasks and no orders. */
 const pages = () => PAGES.concat(open.writes && !open.over ? WRITING : []);
@@ -78,7 +79,7 @@ async function route() {
   try {
     if (first === "r" && run) {
       if (open.run !== run) await enter(run, signal);
-      page.current = { c: "conversations", g: "conversations" }[name] ?? name;
+      page.current = { c: "conversations", g: "conversations", t: "conversations" }[name] ?? name;
       document.title = `${run} · dyad`;
       drawBar();
       const found = [...PAGES, ...INNER, ...(open.writes ? WRITING : [])].find(([known]) => known === name);

@@ -6,7 +6,7 @@ import { count, figure, num, real } from "./numbers.js";
 import { chip, colour, statusChip, who } from "./parts.js";
 import { get } from "./server.js";
 import {
-  agentOf, groupSize, promptTurn, seatName, seats, strip, textOf, verdictChip, verdictOf,
+  agentOf, groupSize, promptTurn, seatName, seats, strip, taskLink, textOf, verdictChip, verdictOf,
 } from "./talks.js";
 import { tokensOf } from "./tokens.js";
 
@@ -26,7 +26,7 @@ export async function conversationPage([group, member], _options, signal) {
     h("span.grow"), h("span.facts", step(-1, "← previous", "p"),
       h("a", { href: to("g", group), title: "key u" }, groupSize(transcript, members)),
       step(1, "next →", "n"))],
-  h("div.facts", fact("task", transcript.task), fact("step", figure(transcript.step)),
+  h("div.facts", fact("task", taskLink(transcript)), fact("step", figure(transcript.step)),
     Object.entries(transcript.metrics ?? {}).map(([name, value]) =>
       h("span", name, " ", h("b", num(value))))),
   h("div.dialogue", h("div.turns", promptTurn(transcript), turns(transcript, tokens)),

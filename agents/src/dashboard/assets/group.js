@@ -6,12 +6,12 @@ import { count, figure, num, real, signed } from "./numbers.js";
 import { chip, colour, facts, opens, statusChip, table, who } from "./parts.js";
 import { get } from "./server.js";
 import {
-  agentOf, groupSize, memberOf, promptTurn, seatName, seats, strip, verdictChip, verdictOf,
+  agentOf, groupSize, memberOf, promptTurn, seatName, seats, strip, taskLink, verdictChip, verdictOf,
 } from "./talks.js";
 
 export async function groupPage([group], _options, signal) {
   reading("Reading the group");
-  const { task, members, custody } = await get(api("groups", group), signal);
+  const { members, custody } = await get(api("groups", group), signal);
   const [first] = members;
   const size = groupSize(first, members);
   const view = { members, custody, names: [...new Set(members.flatMap(seats))], by: "member", isDown: false,
@@ -21,7 +21,7 @@ export async function groupPage([group], _options, signal) {
   const ledgers = Object.entries(custody.agents).map(([name, ledger]) => h("span", who(name), " ", books(ledger)));
   show([["Group ", h("code", group.slice(0, 12))], first.eval ? chip("evaluation, never trained") : null,
     soft(size, size.includes("written") ? '; run.transcripts = "all" writes every member' : "")],
-  h("div.facts", h("span", "task ", h("b", task)), first.eval ? null : ledgers), promptTurn(first),
+  h("div.facts", h("span", "task ", h("b", taskLink(first))), first.eval ? null : ledgers), promptTurn(first),
   h("h2", "Rewards"), h("div.cards", view.names.map((seat) => spread(members, seat))),
   h("h2", "Members"), view.box, h("p.soft", "Tick two members to compare their texts."), view.compared);
   page.keys.n = () => (location.hash = conversationLink(first.conversation));

@@ -42,7 +42,7 @@ export async function publishPage(_rest, _options, signal) {
     replace(result, h("p.soft", "Waiting for the broker's confirms ..."));
     const { confirmed, tasks } = await post(api("tasks"), { lines: text }, signal);
     replace(result, message("good", `${count(confirmed, "task")} confirmed by the broker`),
-      h("ul", tasks.map((task) => h("li", h("a", { href: to("g", task.group) }, "watch ", task.id)))));
+      h("ul", tasks.map((task) => h("li", h("a", { href: to("t", task.id) }, "watch ", task.id)))));
     replace(verdict);
     lines.value = "";
   }).then(() => (send.disabled = !lines.value)));

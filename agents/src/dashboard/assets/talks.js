@@ -1,7 +1,7 @@
 // Parts that the pages of a conversation and a group share: seats, verdicts, rewards as dots.
 
 import { h, svg } from "./dom.js";
-import { open } from "./frame.js";
+import { open, to } from "./frame.js";
 import { figure } from "./numbers.js";
 import { chip } from "./parts.js";
 
@@ -33,6 +33,9 @@ export function agentOf(transcript, seat) {
   const turn = transcript.turns.find((one) => seatName(one) === seat);
   return turn ? turn.agent : open.config.roles[seat.split("/")[0]] ?? "";
 }
+
+/** Returns the task with a link to its life. Evaluations play a task again and again. */
+export const taskLink = ({ task, eval: isEval }) => (isEval ? task : h("a", { href: to("t", task) }, task));
 
 /** Returns the number of written members, and of compared ones if they are more. */
 export function groupSize(transcript, members) {
