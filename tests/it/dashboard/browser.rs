@@ -304,13 +304,16 @@ fn live_pages_show_turns_and_silent_agents() {
     browser.open(&open(&shown, "live"));
     browser.wait_for("<h1>Live conversations");
     browser.value(WATCH);
-    let turns = || browser.value("seen.length").as_u64();
-    wait_until("a turn in the page", PATIENCE, || turns() > Some(0));
+    wait_until("a turn in the page", PATIENCE, || {
+        browser.value("seen.length").as_u64() > Some(0)
+    });
     println!(
         "from `dyad up --dashboard` to the first turn: {:.1} s",
         since.elapsed().as_secs_f32()
     );
-    wait_until("turns in the page", PATIENCE, || turns() > Some(200));
+    wait_until("turns in the page", PATIENCE, || {
+        browser.value("seen.length").as_u64() > Some(200)
+    });
     let seen = browser.value("seen");
     let halted = up.pids("b")[0];
     signal("STOP", halted);

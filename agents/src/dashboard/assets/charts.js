@@ -62,8 +62,8 @@ function fits(pattern, name) {
 async function searched(wish, signal) {
   const { names } = await get(api("series", "names"), signal);
   const words = wish.toLowerCase().split(/\s+/).filter(Boolean);
-  const fits = (one) => words.every((word) => `${one.kind}:${one.name}`.toLowerCase().includes(word));
-  const found = names.filter(fits);
+  const isFound = (one) => words.every((word) => `${one.kind}:${one.name}`.toLowerCase().includes(word));
+  const found = names.filter(isFound);
   return found.slice(0, 24).map((one) => ({ title: plain(one.name), names: [`${one.kind}:${one.name}`],
     about: one.kind === "train" ? undefined : one.kind }));
 }

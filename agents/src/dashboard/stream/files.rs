@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use actix_web::web::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
+use super::outbox::Outbox;
 use crate::base::log_scope;
 use crate::dashboard::answer::ApiError;
 use crate::dashboard::api::conversations;
@@ -148,8 +148,8 @@ impl FileTail {
     }
 
     /// Sends new lines until the client disconnects. A slow client delays lines; it misses none.
-    pub(super) async fn forward(mut self, send: mpsc::Sender<Bytes>) {
-        if send.send(self.begin()).await.is_err() {
+    pub(super) async fn forward(mut self, send: Outbox) {
+        if !send.send(self.begin()).await {
             return;
         }
         loop {
@@ -157,7 +157,7 @@ impl FileTail {
             let Ok((events, rest)) = read else { return };
             self = rest;
             for event in events {
-                if send.send(event).await.is_err() {
+                if !send.send(event).await {
                     return;
                 }
             }

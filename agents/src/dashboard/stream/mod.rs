@@ -4,6 +4,7 @@
 //! client that reconnects with its last id gets every later line exactly once.
 
 mod files;
+mod outbox;
 mod topics;
 mod turns;
 
@@ -26,12 +27,15 @@ use super::offsets::Offsets;
 use crate::base::log_scope;
 use crate::run_folder::RunFolder;
 use files::FileTail;
+use outbox::{Outbox, Waiting};
 pub(crate) use topics::Topics;
 
 /// The largest number of open streams.
 const STREAMS: usize = 16;
-/// The number of events that may wait for a slow page. Further turns are dropped and counted.
+/// The number of events, and their bytes, that may wait for a slow page. Further turns are dropped
+/// and counted.
 const WAITING: usize = 1024;
+const WAITING_BYTES: usize = 1 << 20;
 /// The time between two `rate` events, and between two `beats` events.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -81,7 +85,7 @@ pub(crate) async fn open(
 ) -> Answer {
     let place = places.take()?;
     let last = last.map(Offsets::parse).transpose()?;
-    let (send, receive) = mpsc::channel(WAITING);
+    let (send, receive) = Outbox::new(WAITING, WAITING_BYTES);
     if topics.turns {
         let topology = Topology::new(folder.run().clone());
         let (asked, answers) = (folder.clone(), commands.clone());
@@ -103,7 +107,7 @@ pub(crate) async fn open(
 }
 
 /// Sends the run's state every second until the page is gone.
-async fn beats(commands: Arc<dyn CommandAnswers>, folder: RunFolder, send: mpsc::Sender<Bytes>) {
+async fn beats(commands: Arc<dyn CommandAnswers>, folder: RunFolder, send: Outbox) {
     let mut tick = tokio::time::interval(TICK);
     loop {
         tokio::select! {
@@ -112,7 +116,7 @@ async fn beats(commands: Arc<dyn CommandAnswers>, folder: RunFolder, send: mpsc:
         }
         match commands.status(&folder).await {
             Ok(status) => {
-                if send.send(event("beats", &status)).await.is_err() {
+                if !send.send(event("beats", &status)).await {
                     return;
                 }
             }
@@ -121,10 +125,10 @@ async fn beats(commands: Arc<dyn CommandAnswers>, folder: RunFolder, send: mpsc:
     }
 }
 
-fn events(receive: mpsc::Receiver<Bytes>, place: Place) -> impl Stream<Item = Result<Bytes, Infallible>> {
+fn events(receive: mpsc::Receiver<Waiting>, place: Place) -> impl Stream<Item = Result<Bytes, Infallible>> {
     unfold((receive, place), |(mut receive, place)| async move {
-        let bytes = receive.recv().await?;
-        Some((Ok(bytes), (receive, place)))
+        let waiting = receive.recv().await?;
+        Some((Ok(waiting.event), (receive, place)))
     })
 }
 

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use actix_web::web::Bytes;
 use broker::bus::{Bus, Consumer, Delivery};
 use broker::codec;
 use broker::protocol::inference::SharedTurn;
 use broker::topology::Topology;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
+use super::outbox::Outbox;
 use super::{TICK, event};
 use crate::base::log_scope;
 use crate::dashboard::answer::ApiError;
@@ -25,7 +24,7 @@ const LONGEST: usize = 64 << 10;
 ///
 /// # Errors
 /// The broker rejects the queue.
-pub(super) async fn begin(bus: Arc<dyn Bus>, topology: &Topology, send: mpsc::Sender<Bytes>) -> Result<(), ApiError> {
+pub(super) async fn begin(bus: Arc<dyn Bus>, topology: &Topology, send: Outbox) -> Result<(), ApiError> {
     /// Makes queues of one process differ.
     static OPENED: AtomicU64 = AtomicU64::new(0);
     let number = OPENED.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +40,7 @@ pub(super) async fn begin(bus: Arc<dyn Bus>, topology: &Topology, send: mpsc::Se
 }
 
 /// Sends turns until the page or the bus is gone.
-async fn forward(mut consumer: Box<dyn Consumer>, send: mpsc::Sender<Bytes>) {
+async fn forward(mut consumer: Box<dyn Consumer>, send: Outbox) {
     let mut sampler = Sampler::default();
     let mut dropped = 0u64;
     let mut tick = tokio::time::interval(TICK);
@@ -52,7 +51,7 @@ async fn forward(mut consumer: Box<dyn Consumer>, send: mpsc::Sender<Bytes>) {
                 delivery.ack().await;
                 for turn in read(&delivery) {
                     if sampler.keeps(turn.group, turn.member) {
-                        dropped += u64::from(send.try_send(event("turn", &shown(turn))).is_err());
+                        dropped += u64::from(!send.try_send(event("turn", &shown(turn))));
                     }
                 }
             }
@@ -61,7 +60,7 @@ async fn forward(mut consumer: Box<dyn Consumer>, send: mpsc::Sender<Bytes>) {
                 let rate = json!({"turns_per_s": turns_per_s, "one_of": one_of});
                 // A full queue has the newest rate among its last events.
                 let _ = send.try_send(event("rate", &rate));
-                if dropped > 0 && send.try_send(event("dropped", &json!({"n": dropped}))).is_ok() {
+                if dropped > 0 && send.try_send(event("dropped", &json!({"n": dropped}))) {
                     dropped = 0;
                 }
             }
@@ -129,11 +128,11 @@ mod tests {
     #[tokio::test]
     async fn committed_turns_reach_the_page_as_json() {
         let (_bus, consumer) = sent(&[turn(3, "<script>\n")]).await;
-        let (send, mut receive) = mpsc::channel(8);
+        let (send, mut receive) = Outbox::new(8, 1 << 20);
         let forwarding = tokio::spawn(forward(consumer, send));
         let mut found = String::new();
         while !found.contains("event: turn") {
-            found = String::from_utf8(receive.recv().await.unwrap().to_vec()).unwrap();
+            found = String::from_utf8(receive.recv().await.unwrap().event.to_vec()).unwrap();
         }
         let data = found.strip_prefix("event: turn\ndata: ").unwrap().trim_end();
         let shown: SharedTurn = serde_json::from_str(data).unwrap();
@@ -146,13 +145,13 @@ mod tests {
     async fn slow_page_learns_how_many_turns_were_left_out() {
         let turns: Vec<SharedTurn> = (0..30).map(|member| turn(member, "x")).collect();
         let (_bus, consumer) = sent(&turns).await;
-        let (send, mut receive) = mpsc::channel(4);
+        let (send, mut receive) = Outbox::new(4, 1 << 20);
         let forwarding = tokio::spawn(forward(consumer, send));
         // The receiver waits until all turns were forwarded or dropped.
         tokio::time::sleep(TICK / 2).await;
         let (mut shown, mut dropped) = (0, 0);
         while dropped == 0 {
-            let event = String::from_utf8(receive.recv().await.unwrap().to_vec()).unwrap();
+            let event = String::from_utf8(receive.recv().await.unwrap().event.to_vec()).unwrap();
             shown += usize::from(event.starts_with("event: turn"));
             if let Some(count) = event.strip_prefix("event: dropped\ndata: {\"n\":") {
                 dropped = count.trim_end().trim_end_matches('}').parse().unwrap();
