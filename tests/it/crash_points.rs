@@ -220,8 +220,6 @@ fn crash_points_of_ranks() {
         ("exchange.done/ReduceScatter.0", "10*off->kill"),
         ("exchange.begun/Broadcast.1", "20*off->kill"),
         ("exchange.done/Broadcast.0", "20*off->kill"),
-        ("exchange.begun/AllReduce.0", "3*off->kill"),
-        ("exchange.done/AllReduce.1", "3*off->kill"),
     ] {
         matrix.crash(point, terms);
     }

@@ -132,7 +132,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     let folder = program.play("run", &config().save(&program), &[]);
     let run = id(&folder);
     let transcripts = json_folder(&folder.join("transcripts"));
-    let trained = transcripts.iter().find(|one| one["eval"] == false).unwrap();
+    let trained = transcripts.iter().find(|one| one["eval"] != true).unwrap();
     let task = trained["task"].as_str().unwrap().replace('/', "%2F");
     let group = "ab010000000000000000000000000000";
     let canary = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -295,7 +295,7 @@ fn live_pages_show_turns_and_silent_agents() {
             program.runs().to_str().unwrap(),
             "--dashboard=127.0.0.1:0",
         ],
-        &[("RUST_LOG", "debug"), ("DYAD_LAUNCHER", crate::LIGHT)],
+        &[("RUST_LOG", "agents=debug"), ("DYAD_LAUNCHER", crate::LIGHT)],
     );
     let shown = Pages::of(&up);
     let run = program.run_folder();
