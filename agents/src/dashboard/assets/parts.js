@@ -1,6 +1,6 @@
 // Parts that several pages have: names, chips, tables, fields.
 
-import { h, svg } from "./dom.js";
+import { h, plain, svg } from "./dom.js";
 import { open, page } from "./frame.js";
 
 /** Returns the CSS class of an agent: its place in the run gives a colour and a shape. */
@@ -66,7 +66,7 @@ export function opens(row, link) {
 
 export function picker(label, values, name, chosen) {
   return h("select", { "aria-label": label }, values.map((value) =>
-    h("option", { value, selected: value === chosen }, name ? name(value) : value)));
+    h("option", { value: plain(value), selected: value === chosen }, name ? name(value) : value)));
 }
 
 const KINDS = { "": "training and evaluation", train: "training", eval: "evaluation" };
