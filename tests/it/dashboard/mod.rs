@@ -36,11 +36,13 @@ struct Reply {
 }
 
 impl Pages {
-    /// Waits for the URL, which is the first line that the program prints.
+    /// Waits for the URL, which is the first line that the program prints. On standard error it
+    /// may say before that a busy server is slow.
     fn of(running: &Running) -> Self {
+        const NOTE: &str = "waiting for the message broker and the state store to answer\n";
         let url = wait_for("the dashboard's URL", PATIENCE, || {
             let log = running.log();
-            let (first, _) = log.split_once('\n')?;
+            let (first, _) = log.strip_prefix(NOTE).unwrap_or(&log).split_once('\n')?;
             Some(first.to_owned())
         });
         let rest = url.strip_prefix("http://").unwrap_or_else(|| panic!("{url}"));
