@@ -188,11 +188,24 @@ pub(crate) fn is_alternative(text: &str) -> bool {
         let before = before.strip_suffix("or")?;
         let before = Some(before.trim_end_matches(signs)).filter(|left| left.len() < before.len())?;
         let other = last::number(before).filter(|other| before.ends_with(other))?;
-        Some([value(other)?, value(number)?])
+        let rounded = is_rounded(other, number) || is_rounded(number, other);
+        Some([value(other)?, value(number)?]).filter(|_| !rounded)
     };
     // In `3.5 or 5` the grader `integer` can use only one number.
     let alike = |values: &[f64; 2]| (values[0].fract() == 0.0) == (values[1].fract() == 0.0);
     other().is_some_and(|values| alike(&values) && differ(&values))
+}
+
+/// Returns true if a decimal is a fraction, rounded or truncated to two places or more: `0.67 (or
+/// 2/3)`.
+fn is_rounded(decimal: &str, fraction: &str) -> bool {
+    let places = decimal.split_once('.').map_or(0, |(_, places)| places.len());
+    let unit = 10f64.powi(-i32::try_from(places).unwrap_or(i32::MAX));
+    let (Some(rounded), Some(exact)) = (value(decimal), value(fraction)) else {
+        return false;
+    };
+    let cut = (exact - rounded) * exact.signum();
+    places >= 2 && fraction.contains('/') && !decimal.contains('/') && cut >= -0.5 * unit && cut < unit
 }
 
 fn differ(values: &[f64]) -> bool {

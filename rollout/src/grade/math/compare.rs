@@ -89,9 +89,13 @@ fn is_same_time(answer: &str, label: &str) -> bool {
 fn by_unit(answer: &str, label: &str, budget: &Budget) -> bool {
     let numbers = [answer, label].map(|text| without_unit(text).unwrap_or(text));
     let same_unit = measure::of(answer).is_some_and(|unit| Some(unit) == measure::of(label));
-    same_unit
-        && (numbers[0].len() < answer.len() || numbers[1].len() < label.len())
-        && plain(numbers[0], numbers[1], budget)
+    if !same_unit {
+        return false;
+    }
+    let shorter = numbers[0].len() < answer.len() || numbers[1].len() < label.len();
+    // The letter of `20 deg C` could be a variable.
+    let degrees = || Some(plain(&measure::degrees(answer)?, &measure::degrees(label)?, budget));
+    (shorter && plain(numbers[0], numbers[1], budget)) || degrees() == Some(true)
 }
 
 #[cfg(test)]

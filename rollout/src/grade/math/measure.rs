@@ -34,8 +34,28 @@ const UNITS: [&[&str]; 52] = [
     &["euro", "euros", "EUR", "€"],
     &["deg", "degree", "degrees", "°"],
     &["rad", "radian", "radians"],
-    &["C", "°C", "° C", "celsius", "Celsius", "degrees Celsius"],
-    &["F", "°F", "° F", "fahrenheit", "Fahrenheit", "degrees Fahrenheit"],
+    &[
+        "C",
+        "°C",
+        "° C",
+        "celsius",
+        "Celsius",
+        "degrees Celsius",
+        "° Celsius",
+        "degrees C",
+        "deg C",
+    ],
+    &[
+        "F",
+        "°F",
+        "° F",
+        "fahrenheit",
+        "Fahrenheit",
+        "degrees Fahrenheit",
+        "° Fahrenheit",
+        "degrees F",
+        "deg F",
+    ],
     &["N", "newton", "newtons"],
     &["kN"],
     &["J", "joule", "joules"],
@@ -64,23 +84,43 @@ const LONGEST: usize = 96;
 
 /// Returns true if both texts are numbers with known units, and the units are not the same.
 pub(super) fn differ(a: &str, b: &str) -> bool {
-    of(a).is_some_and(|a| of(b).is_some_and(|b| a != b))
+    of(a).is_some_and(|a| of(b).is_some_and(|b| a != b && !is_short_for(&a, &b) && !is_short_for(&b, &a)))
+}
+
+/// Returns true for degrees without the scale of their temperature: `20°` may be `20°C`.
+fn is_short_for(one: &str, other: &str) -> bool {
+    let behind = one.strip_prefix("deg");
+    behind.is_some_and(|behind| ["C", "F"].iter().any(|scale| other.strip_prefix(scale) == Some(behind)))
 }
 
 /// Returns the unit of a number in its common spelling: `cm^2`, `km/h`. Returns `None` for anything
 /// else.
 pub(super) fn of(text: &str) -> Option<String> {
-    if text.len() > LONGEST || !text.contains(|c: char| c.is_alphabetic() || c == '$' || c == '°' || c == '¢') {
+    parts(text).map(|(_, unit)| unit)
+}
+
+/// Returns the number of a temperature, `20` of `20 deg C`, and `None` for any other text.
+pub(super) fn degrees(text: &str) -> Option<String> {
+    let temperature = |unit: &String| ["C", "F"].contains(&unit.as_str()) && !text.contains('=');
+    parts(text)
+        .filter(|(_, unit)| temperature(unit))
+        .map(|(number, _)| number)
+}
+
+/// Returns a number and its unit.
+fn parts(text: &str) -> Option<(String, String)> {
+    if text.len() > LONGEST || !text.contains(|c: char| c.is_alphabetic() || c == '$' || "°¢℃℉".contains(c)) {
         return None;
     }
     let plain = plain(text);
     let amount = |rest: &str| rest.contains(|c: char| c.is_ascii_digit()) && rest.chars().all(is_of_number);
     if let Some(rest) = plain.strip_prefix('$') {
-        return amount(rest).then(|| "dollar".to_owned());
+        return amount(rest).then(|| (rest.to_owned(), "dollar".to_owned()));
     }
     let start = plain.find(|c: char| c.is_alphabetic() || c == '°' || c == '¢')?;
     let (number, unit) = plain.split_at(start);
-    amount(number).then(|| named(unit)).flatten()
+    let unit = named(unit).filter(|_| amount(number))?;
+    Some((number.to_owned(), unit))
 }
 
 fn is_of_number(c: char) -> bool {
@@ -107,6 +147,9 @@ fn plain(text: &str) -> String {
         ("\\cdot", "*"),
         ("^\\circ", "°"),
         ("^{\\circ}", "°"),
+        ("\\degree", "°"),
+        ("℃", "°C"),
+        ("℉", "°F"),
         ("\\,", " "),
         ("\\;", " "),
         ("\\ ", " "),
@@ -117,6 +160,7 @@ fn plain(text: &str) -> String {
         ("²", "^2"),
         ("³", "^3"),
         ("×", "*"),
+        ("  ", " "),
     ] {
         plain = plain.replace(look, with);
     }
@@ -193,6 +237,7 @@ mod tests {
             assert_eq!(of(text).as_deref(), unit, "{text}");
         }
         assert!(differ("5 km", "5\\text{ m}") && differ("8\\text{ dollars}", "8\\text{ cents}"));
+        assert!(differ("5 ℃", "5 ℉") && !differ("5°", "5°C") && differ("5°/s", "5°C/h") && differ("5 rad", "5°C"));
         assert!(!differ("5 meters", "5\\text{ m}") && !differ("5", "5\\text{ m}") && !differ("5 apples", "5 m"));
     }
 }

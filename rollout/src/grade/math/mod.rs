@@ -152,13 +152,18 @@ fn last_values(text: &str) -> Vec<&str> {
         return value.into_iter().collect();
     }
     let list = listed(text);
-    let alone = match &list {
-        Some(list) => !list.whole,
-        None => !undecided::is_alternative(text),
+    let value = last::value(text).map(|value| (value, last::whole_number(text, value)));
+    // In `1 or 2, so $\pi$` the last number is not the value, and `24 (or 2 dozen)` names it twice.
+    let alternative = |value: &str, whole: &str| {
+        value.contains(|c: char| c.is_ascii_digit()) && value == whole && undecided::is_alternative(text)
     };
-    let value = last::value(text)
-        .filter(|_| alone)
-        .map(|value| last::whole_number(text, value));
+    let alone = |value: &str, whole: &str| match &list {
+        Some(list) => !list.whole,
+        None => !alternative(value, whole),
+    };
+    let value = value
+        .filter(|(value, whole)| alone(value, whole))
+        .map(|(_, whole)| whole);
     let counted = value.and_then(|value| counted(text, value));
     let values = list.map(|list| list.text).into_iter().chain(value);
     values.chain(counted).collect()

@@ -33,16 +33,20 @@ pub(super) fn op(token: &Token) -> Option<(Op, bool)> {
 /// Returns true for a command that stands between formulas, never inside one. Its sides may not
 /// change places.
 pub(super) fn is_between(name: &str) -> bool {
-    let arrow = name.ends_with("arrow") || name.contains("harpoon");
+    let arrow = name.contains("arrow") || name.contains("harpoon");
     let both_ways = name.to_ascii_lowercase().contains("leftright");
-    (arrow && !both_ways) || BETWEEN.contains(&name) || ORDERED.split(' ').any(|known| known == name)
+    // `\overrightarrow{AB}` is a vector.
+    let accent = name.starts_with("over") || name.starts_with("under");
+    (arrow && !both_ways && !accent) || BETWEEN.contains(&name) || ORDERED.split(' ').any(|known| known == name)
 }
 
 /// More commands whose sides may not change places.
 const ORDERED: &str = "nmid models vdash dashv Vdash vDash Vvdash nvdash nvDash nsubset nsupset nsubseteq nsupseteq \
     sqsubset sqsupset sqsubseteq sqsupseteq subseteqq supseteqq subsetneqq supsetneqq lesssim gtrsim lessgtr \
     precsim succsim nprec nsucc npreceq nsucceq nless ngtr nleq ngeq lll ggg owns lhd rhd unlhd unrhd \
-    triangleleft triangleright trianglelefteq trianglerighteq ltimes rtimes longmapsto leadsto";
+    triangleleft triangleright trianglelefteq trianglerighteq ltimes rtimes longmapsto leadsto \
+    impliedby xmapsto multimap vartriangleleft vartriangleright lessapprox gtrapprox eqslantless eqslantgtr lnsim \
+    gnsim wr";
 
 const BETWEEN: [&str; 35] = [
     "<=",

@@ -97,7 +97,7 @@ impl<'a> Lexer<'a> {
                 && unit_names::is_denominator(run);
             return whole.filter(|_| (prose && begins && ends) || denominator);
         }
-        if self.out.last().is_some_and(|last| last.is_command("circ")) && ["C", "F"].contains(&run) {
+        if self.is_behind_degrees() && ["C", "F"].contains(&run) {
             return whole;
         }
         let ordinal = !self.spaced && ["st", "nd", "rd", "th"].contains(&run);
@@ -109,6 +109,14 @@ impl<'a> Lexer<'a> {
         let short = text && (stops::is_short(run) || (run.len() > 1 && scale::changes(run)) || scale::is_percent(run));
         let spaced = self.spaced && (prose || known || short || scale::factor(run).is_some());
         whole.filter(|_| ends && (glued || spaced))
+    }
+
+    /// Returns true behind `20^\circ` and `20^{\circ}`.
+    fn is_behind_degrees(&self) -> bool {
+        match self.out.as_slice() {
+            [.., circ, Token::Symbol('}')] | [.., circ] => circ.is_command("circ"),
+            [] => false,
+        }
     }
 
     /// Returns true if the last token ends an operand.
