@@ -37,32 +37,6 @@ const CHOOSING: [&str; 25] = [
     "best guess is",
     "confident that it's",
 ];
-/// Words before `mark B` with which a sentence chooses.
-const ADVISING: [&str; 23] = [
-    "so",
-    "thus",
-    "hence",
-    "therefore",
-    "i",
-    "i'd",
-    "i'll",
-    "i will",
-    "i would",
-    "we",
-    "we'd",
-    "we'll",
-    "we will",
-    "we should",
-    "you should",
-    "you must",
-    "let me",
-    "let's",
-    "then",
-    "please",
-    "i must",
-    "i have to",
-    "i'm going to",
-];
 /// Verbs that also report steps on the way: a letter that stands alone comes first.
 const REMAINING: [&str; 16] = [
     "would say",
@@ -365,29 +339,12 @@ fn is_named(before: &str, after: &str) -> bool {
 
 /// `I choose C.`, `I'd go with option (C) because ..`.
 fn is_choosing(before: &str, after: &str) -> bool {
-    let marks = || named(before).strip_suffix("mark").is_some_and(is_advice);
-    is_chosen_by(&CHOOSING, before, after) || (marks() && is_chosen_by(&["mark"], before, after))
+    is_chosen_by(&CHOOSING, before, after)
 }
 
 /// `That leaves C.`, `This matches option C.`
 fn is_remaining(before: &str, after: &str) -> bool {
     is_chosen_by(&REMAINING, before, after)
-}
-
-/// Returns true for words after which `mark B` is a choice: none, `So`, `I will`. It is none in
-/// `Students often mark B`, `a benchmark B`.
-fn is_advice(subject: &str) -> bool {
-    let sentence = subject
-        .rsplit(['.', '\n', '!', '?', ':', ';', '*'])
-        .next()
-        .unwrap_or(subject);
-    let words = sentence.trim_matches([' ', '-']).trim_end_matches(',');
-    let apart = subject.is_empty() || !subject.ends_with(char::is_alphanumeric);
-    let last = |known: &&str| {
-        let before = words.strip_suffix(*known);
-        before.is_some_and(|before| before.is_empty() || before.ends_with([' ', ',']))
-    };
-    apart && (words.is_empty() || ADVISING.iter().any(last))
 }
 
 fn is_chosen_by(verbs: &[&str], before: &str, after: &str) -> bool {

@@ -18,6 +18,18 @@ const FUNCTIONS: [&str; 16] = [
     "lg",
 ];
 
+/// Accents of letters. The letters of a vector have an order.
+const ACCENTS: [&str; 8] = [
+    "vec",
+    "overrightarrow",
+    "overleftarrow",
+    "hat",
+    "widehat",
+    "bar",
+    "tilde",
+    "dot",
+];
+
 impl Expr {
     /// Reads all tokens as one formula. Returns `None` if they are not a formula, too many, or
     /// nested too deep.
@@ -252,6 +264,7 @@ impl<'a> Parser<'a> {
             name if is_between(name) || name.contains(' ') => None,
             name if !name.starts_with(|c: char| c.is_ascii_alphabetic()) => None,
             "rfloor" | "rceil" | "circ" | "overline" => None,
+            name if ACCENTS.contains(&name) => Some(self.accented(name)),
             name => Some(self.variable(name.to_owned())),
         }
     }
@@ -347,6 +360,30 @@ impl<'a> Parser<'a> {
             expr = Expr::Product(boxed(expr), boxed(self.power()?));
         }
         Some(expr)
+    }
+
+    /// Reads an accent with its letters as one variable: `\vec a`, `\overrightarrow{AB}`.
+    fn accented(&mut self, name: &str) -> Expr {
+        let group = match self.rest {
+            [Token::Letter(_), ..] => 0..1,
+            [Token::Symbol('{'), inside @ ..] => {
+                let letters = inside.iter().take_while(|token| matches!(token, Token::Letter(_)));
+                1..1 + letters.count()
+            }
+            _ => 0..0,
+        };
+        let end = group.end + group.start;
+        let closed = group.start == 0 || self.rest.get(group.end) == Some(&Token::Symbol('}'));
+        if !closed {
+            return self.variable(name.to_owned());
+        }
+        let letters = self.rest[group].iter().filter_map(|token| match token {
+            Token::Letter(letter) => Some(*letter),
+            _ => None,
+        });
+        let name = format!("{name} {}", letters.collect::<String>());
+        self.rest = &self.rest[end..];
+        self.variable(name)
     }
 
     /// Reads the subscripts and primes of a variable.

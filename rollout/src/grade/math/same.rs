@@ -33,7 +33,7 @@ const LARGEST: usize = 64;
 const ROUNDED: usize = 6;
 /// The least size of such a decimal, in units of its last place. `0.000001` is no rounded value of
 /// `0.0000013`.
-const LEAST: f64 = 999.5;
+const LEAST: f64 = 99.5;
 const DEEPEST: usize = 8;
 
 /// Returns true if two answers are the same. Returns false if the budget runs out first.
