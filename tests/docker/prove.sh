@@ -190,7 +190,17 @@ chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
 } >"$work/longer.yaml"
 
 dyad=${DYAD_BINARY:-$root/target/debug/dyad}
-[ -z "$override" ] || "$dyad" compose "$work/configs/signal.toml" >"$work/compose.override.yaml" || fail "dyad compose"
+if [ -n "$override" ]; then
+    "$dyad" compose "$work/configs/signal.toml" >"$work/compose.override.yaml" || fail "dyad compose"
+    # docker-compose 1.29 has no labels for SELinux in the long form.
+    [ "${compose[0]}" != docker-compose ] || sed -i 's/selinux: z,* *//' "$work/compose.override.yaml"
+    # The README's way, without a dyad on the host.
+    (cd "$root" && "$dyad" compose configs/signal.toml --gpus) >"$work/host.yaml" || fail "dyad compose on the host"
+    docker run --rm -v "$root/configs:/var/lib/dyad/configs:z" dyad:cpu compose configs/signal.toml --gpus \
+        >"$work/inside.yaml" || fail "dyad compose in a container"
+    diff "$work/host.yaml" "$work/inside.yaml" >&2 || fail "dyad compose says something else in a container"
+    say "dyad compose says the same in a container"
+fi
 if [ -n "$users" ]; then
     # shellcheck source=/dev/null
     . "$work/env"
