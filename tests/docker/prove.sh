@@ -195,8 +195,8 @@ if [ -n "$override" ]; then
     # docker-compose 1.29 has no labels for SELinux in the long form.
     [ "${compose[0]}" != docker-compose ] || sed -i 's/selinux: z,* *//' "$work/compose.override.yaml"
     # The README's way, without a dyad on the host.
-    (cd "$root" && "$dyad" compose configs/signal.toml --gpus) >"$work/host.yaml" || fail "dyad compose on the host"
-    docker run --rm -v "$root/configs:/var/lib/dyad/configs:z" dyad:cpu compose configs/signal.toml --gpus \
+    (cd "$root" && "$dyad" compose configs/guess-number-4b.toml --gpus) >"$work/host.yaml" || fail "dyad compose on the host"
+    docker run --rm -v "$root/configs:/var/lib/dyad/configs:z" dyad:cpu compose configs/guess-number-4b.toml --gpus \
         >"$work/inside.yaml" || fail "dyad compose in a container"
     diff "$work/host.yaml" "$work/inside.yaml" >&2 || fail "dyad compose says something else in a container"
     say "dyad compose says the same in a container"
