@@ -3,7 +3,7 @@
 import { h, replace } from "./dom.js";
 import { api, every, show, to } from "./frame.js";
 import { count } from "./numbers.js";
-import { chip, facts, right, section, table, who } from "./parts.js";
+import { chip, right, section, table, who } from "./parts.js";
 import { get } from "./server.js";
 
 const KINDS = { played: "good", empty: "warn", dead: "bad", rejected: "bad" };
@@ -17,12 +17,13 @@ export async function taskPage([id]) {
 function draw(body, life) {
   const isPlayed = life.outcome === "played" || life.outcome === "empty";
   const isLetter = life.outcome === "dead" || life.outcome === "rejected";
+  const group = h("code", life.group.slice(0, 12));
   const ledgers = Object.entries(life.custody.agents);
-  replace(body, facts([
-    ["outcome", [chip(life.outcome, KINDS[life.outcome] ?? ""), " ", life.text]],
-    ["group", isPlayed ? h("a", { href: to("g", life.group) }, h("code", life.group)) : h("code", life.group)],
-    ...(isLetter ? [["letter", h("a", { href: to("letters") }, "dead letters")]] : []),
-  ]), section("Ledgers", table(["Agent", "group", right("samples"), "verdicts"],
+  replace(body, h("div.facts", chip(life.outcome, KINDS[life.outcome] ?? ""),
+    h("span", "group ", isPlayed ? h("a", { href: to("g", life.group) }, group) : group),
+    isLetter ? h("a", { href: to("letters") }, "dead letters") : null),
+  life.text === life.outcome ? null : h("p", life.text),
+  section("Ledgers", table(["Agent", "group", right("samples"), "verdicts"],
     ledgers.map(([name, ledger]) => [who(name), ...books(ledger)]), "Ledgers")));
 }
 
