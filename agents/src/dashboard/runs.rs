@@ -112,14 +112,17 @@ fn state_of(end: &RunEnd, age: Option<Duration>, is_complete: bool) -> (State, O
     }
 }
 
-/// Returns when a file of metrics or logs last changed. The summary is written after the end.
+/// Returns when a file of metrics or logs last changed, or when the folder was made. The summary is
+/// written after the end.
 fn last_written(folder: &RunFolder) -> Option<SystemTime> {
     let files = ["metrics", "logs"].map(|part| folder.files(part).unwrap_or_default());
     let is_summary = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == "summary");
     let changed = |path: PathBuf| fs::metadata(path).and_then(|data| data.modified()).ok();
+    let made = folder.path().join("run.json");
     files
         .into_iter()
         .flatten()
+        .chain([made])
         .filter(|path| !is_summary(path))
         .filter_map(changed)
         .max()
@@ -195,6 +198,13 @@ mod tests {
             assert!(runs.find(&path).is_err(), "{path:?}");
         }
         assert_eq!(runs.find(inside.run().as_str()).unwrap(), inside);
+    }
+
+    #[test]
+    fn new_run_is_live_before_its_first_line() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        assert_eq!(state(&folder).unwrap(), (State::Live, None));
     }
 
     #[test]

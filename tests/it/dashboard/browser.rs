@@ -315,6 +315,7 @@ fn live_pages_show_turns_and_silent_agents() {
         browser.value("seen.length").as_u64() > Some(200)
     });
     let seen = browser.value("seen");
+    browser.wait_for(">live<");
     browser.keep_picture("live");
     let halted = up.pids("b")[0];
     signal("STOP", halted);

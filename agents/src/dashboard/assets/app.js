@@ -9,7 +9,7 @@ import { conversationPage } from "./conversation.js";
 import { conversationsPage } from "./conversations.js";
 import { h, replace } from "./dom.js";
 import { evaluationsPage } from "./evaluations.js";
-import { close, empty, enter, failed, main, open, page, to } from "./frame.js";
+import { api, close, empty, enter, failed, main, open, page, to } from "./frame.js";
 import { groupPage } from "./group.js";
 import { lettersPage } from "./letters.js";
 import { livePage } from "./live.js";
@@ -19,7 +19,7 @@ import { overviewPage } from "./overview.js";
 import { facts, stateChip } from "./parts.js";
 import { publishPage } from "./publish.js";
 import { runsPage } from "./runs.js";
-import { keepToken } from "./server.js";
+import { get, keepToken, pause } from "./server.js";
 import { taskPage } from "./task.js";
 
 const [nav, bar, frame, help] = ["nav", "bar", "frame", "help"].map((id) => document.getElementById(id));
@@ -63,6 +63,17 @@ function setTheme(name) {
   for (const redraw of page.themed) redraw();
 }
 
+/** Keeps the state in the bar up to date. The overview does so by itself. */
+async function watchState(signal) {
+  while (!signal.aborted && !open.over) {
+    await pause(5000, signal);
+    const found = await get(api("facts"), signal).catch(() => null);
+    if (!found || (found.state === open.state && found.over === open.over)) continue;
+    Object.assign(open, { state: found.state, over: found.over });
+    drawBar();
+  }
+}
+
 async function route() {
   const secret = /^#token=([^&]+)&?(.*)/.exec(location.hash);
   if (secret) {
@@ -83,6 +94,7 @@ async function route() {
       document.title = `${run} · dyad`;
       drawBar();
       const found = [...PAGES, ...INNER, ...(open.writes ? WRITING : [])].find(([known]) => known === name);
+      if (name) watchState(signal);
       if (found) await found[3](rest, new URLSearchParams(options ?? ""), signal);
       else replace(main, empty("There is no such page."));
     } else {
