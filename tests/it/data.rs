@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -271,5 +272,33 @@ fn graded_file_ends_with_1_if_a_score_is_not_the_wanted_one() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains("2 answers, mean 0.500"), "{said}");
+    }
+}
+
+/// 24,940 answers in two draws; `make agreement` compares other graders on the first.
+#[test]
+fn pairs_of_known_verdict_are_graded_right() {
+    let program = program();
+    let pairs = Program::root().join("rollout/agreement/pairs.py");
+    for seed in ["1", "7"] {
+        let file = program.home().join("pairs.jsonl");
+        let made = Command::new("python3")
+            .arg(&pairs)
+            .arg(&file)
+            .args(["--seed", seed])
+            .status();
+        assert!(made.unwrap().success());
+        let output = program.output(&["grade", file.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        let wrong: Vec<&str> = said
+            .lines()
+            .filter(|line| line.ends_with("WANTED 0") || line.ends_with("WANTED 1"))
+            .collect();
+        assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n"));
+        assert!(
+            said.contains("0 of 24940 wanted scores differ"),
+            "{}",
+            said.lines().last().unwrap()
+        );
     }
 }

@@ -4,9 +4,9 @@ use super::names::{PLAIN, is_mathematics};
 use super::setting::with_spaces;
 
 /// Short words that could be products by their letters.
-const SHORT: [&str; 21] = [
+const SHORT: [&str; 30] = [
     "no", "on", "up", "ja", "all", "any", "ann", "apr", "boy", "dry", "hot", "low", "nov", "six", "now", "how", "mom",
-    "dad", "bob", "non", "nan",
+    "dad", "bob", "non", "nan", "odd", "off", "eve", "eye", "ava", "lee", "egg", "bee", "zoo",
 ];
 /// Commands that set words. One that begins as another stands before it.
 pub(crate) const COMMANDS: [&str; 12] = [
