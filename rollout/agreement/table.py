@@ -127,9 +127,9 @@ def page(rows, found, versions, missing):
         "",
         *([missing, ""] if missing else []),
         "Cells: false positives + false negatives / pairs; `!`: timeouts, crashes, refused labels.",
-        "Times of single grades: of dyad by the clock (a release build), of the others in processor time.",
+        "Times: dyad's by the clock (release build), the others' in processor time.",
         "",
-        "| grader | given | errors | classes with errors | ms a grade: p50, p99 |",
+        "| grader | given | errors | classes with errors | ms: p50, p99 |",
         "|---|---|---|---|---|",
     ]
     for name in names:
