@@ -225,7 +225,7 @@ done
 
 [ "$(docker exec "$(container "$first")" id -u)" != 0 ] || fail "$first runs as root"
 # `grep -q` ends at the first match, and pipefail would take the writer's end for a failure.
-users_there=$(docker exec "$(container rabbitmq)" rabbitmqctl -q list_users)
+users_there=$(docker exec "$(container rabbitmq)" rabbitmqctl -q list_users) || fail "RabbitMQ lists no users"
 case $'\n'$users_there in *$'\n'guest*) fail "RabbitMQ has the user guest" ;; esac
 published=$(docker port "$(container rabbitmq)" 5672)
 case $published in 127.0.0.1:*) ;; *) fail "RabbitMQ is published on $published" ;; esac
@@ -300,7 +300,7 @@ if [ -z "$override" ]; then
     sleep 5
     state=$(docker inspect -f '{{.State.Status}} {{.RestartCount}}' "$(container "$first")")
     [ "$state" = "exited 0" ] || fail "$first is started again: $state"
-    said=$(compose logs --no-color "$first")
+    said=$(compose logs --no-color "$first") || fail "no log of $first"
     case $said in *missing.toml*) ;; *) fail "$first does not say what is wrong" ;; esac
     say "$first stays down and says why"
 fi

@@ -208,8 +208,8 @@ fn crash_points_of_a_coordinator() {
     matrix.end();
 }
 
-/// Each exchange of the ranks, in the agent's own process (0) and in that of rank 1. The agent
-/// starts again with both.
+/// The exchanges of ranks that split everything, in the agent's own process (0) and in that of rank
+/// 1. The agent starts again with both.
 #[test]
 fn crash_points_of_ranks() {
     let mut matrix = Matrix::new(with_ranks);

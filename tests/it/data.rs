@@ -296,7 +296,7 @@ fn pairs_of_known_verdict_are_graded_right() {
             .collect();
         assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n"));
         assert!(
-            said.contains("0 of 24940 wanted scores differ"),
+            said.contains("; 0 of 24940 wanted scores differ"),
             "{}",
             said.lines().last().unwrap()
         );

@@ -71,22 +71,15 @@ struct Noted {
 pub(super) fn of_tasks(folder: &RunFolder, tasks: &[String]) -> anyhow::Result<Vec<TaskFate>> {
     let wanted: BTreeSet<&str> = tasks.iter().map(String::as_str).collect();
     let rows = rows(folder, &folder.config()?, &wanted)?;
-    let mut reasons = BTreeMap::new();
-    for path in folder.files("refused")? {
-        for Noted { id, task, reason } in read_json_lines(&path)? {
-            // The newest rejection counts.
-            reasons.extend([Some(id), task].into_iter().flatten().map(|id| (id, reason.clone())));
-        }
-    }
-    let published = match folder.published() {
-        path if path.is_file() => read_json_lines::<Noted>(&path)?,
-        _ => Vec::new(),
-    };
-    let published: BTreeSet<&str> = published.iter().map(|noted| noted.id.as_str()).collect();
     let mut by_task: BTreeMap<&str, Vec<&GroupRow>> = BTreeMap::new();
     for row in &rows {
         by_task.entry(&row.task).or_default().push(row);
     }
+    let is_in_ledgers = wanted.iter().all(|task| by_task.contains_key(task));
+    let (reasons, published) = match is_in_ledgers {
+        true => (BTreeMap::new(), BTreeSet::new()),
+        false => (rejections(folder)?, published(folder)?),
+    };
     let fate = |task: &String| {
         let own = by_task.get(task.as_str()).map(Vec::as_slice).unwrap_or_default();
         let outcome = match reasons.get(task) {
@@ -102,6 +95,26 @@ pub(super) fn of_tasks(folder: &RunFolder, tasks: &[String]) -> anyhow::Result<V
         })
     };
     Ok(tasks.iter().filter_map(fate).collect())
+}
+
+/// Returns the reasons of rejected tasks. The newest counts.
+fn rejections(folder: &RunFolder) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut reasons = BTreeMap::new();
+    for path in folder.files("refused")? {
+        for Noted { id, task, reason } in read_json_lines(&path)? {
+            reasons.extend([Some(id), task].into_iter().flatten().map(|id| (id, reason.clone())));
+        }
+    }
+    Ok(reasons)
+}
+
+/// Returns the ids of the tasks that were published from this machine.
+fn published(folder: &RunFolder) -> anyhow::Result<BTreeSet<String>> {
+    let published = match folder.published() {
+        path if path.is_file() => read_json_lines::<Noted>(&path)?,
+        _ => Vec::new(),
+    };
+    Ok(published.into_iter().map(|noted| noted.id).collect())
 }
 
 /// Returns the rows of these tasks' groups in all ledgers on this machine.

@@ -37,8 +37,8 @@ pub struct Memory {
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
     /// Host memory: the f32 weights, their average and the moments, if they are offloaded. If the
-    /// ranks split the weights, the first rank also collects the model here to publish it. A rank
-    /// on a GPU reads the whole model in f32 at its start.
+    /// ranks split the weights, the first rank also collects the model here to publish it. Before,
+    /// each rank on a GPU reads the weights that it trains here, in f32.
     pub host: u64,
     /// The gradient.
     pub gradient: u64,
@@ -75,7 +75,9 @@ impl Memory {
             ..Self::default()
         };
         let mut memory = memory.serving(agent, shape, own).training(agent, shape, own, ranks);
-        if agent.train.enabled && !agent.train.is_external() && Split::of(agent, ranks).weights {
+        // On a GPU the weights were read into as much memory before.
+        let collects = agent.device == DeviceName::Cpu && Split::of(agent, ranks).weights;
+        if agent.train.enabled && !agent.train.is_external() && collects {
             memory.host += own * width(agent.dtype);
         }
         memory

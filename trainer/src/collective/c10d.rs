@@ -102,11 +102,12 @@ impl C10d {
             Patience::Step => self.timeout,
             Patience::Idle => IDLE,
         };
-        let (rank, world_size, begun) = (self.rank, self.world_size, Instant::now());
+        let (rank, world_size) = (self.rank, self.world_size);
         point_of("exchange.begun", &format_args!("{operation:?}.{rank}"));
+        let begun = Instant::now();
         let done = self.group.run(operation, out, input, root, timeout);
-        point_of("exchange.done", &format_args!("{operation:?}.{rank}"));
         let waited = begun.elapsed();
+        point_of("exchange.done", &format_args!("{operation:?}.{rank}"));
         done.map_err(|reason| {
             if waited >= timeout {
                 CollectiveError::TimedOut {

@@ -22,7 +22,8 @@ pub(crate) struct TaskLife {
 /// Reads a task's life from ledgers and files. It reads no transcript, so pages may ask often.
 pub(crate) fn read(commands: &dyn CommandAnswers, folder: &RunFolder, task: &str) -> Result<TaskLife, ApiError> {
     let outcome = commands.outcome(folder, task)?;
-    let outcome = outcome.ok_or_else(|| ApiError::missing("the run knows no task with this id"))?;
+    let outcome =
+        outcome.ok_or_else(|| ApiError::missing("no ledger on this machine and no rejection names this task"))?;
     let group = GroupId::new(folder.run(), task);
     Ok(TaskLife {
         task: task.to_owned(),

@@ -63,12 +63,13 @@ function setTheme(name) {
   for (const redraw of page.themed) redraw();
 }
 
-/** Keeps the state in the bar up to date. The overview does so by itself. */
+/** Keeps the state in the bar up to date until the run has ended. */
 async function watchState(signal) {
-  while (!signal.aborted && !open.over) {
+  while (!signal.aborted && (!open.over || open.state === "live")) {
     await pause(5000, signal);
+    if (signal.aborted || document.hidden) continue;
     const found = await get(api("facts"), signal).catch(() => null);
-    if (!found || (found.state === open.state && found.over === open.over)) continue;
+    if (signal.aborted || !found || (found.state === open.state && found.over === open.over)) continue;
     Object.assign(open, { state: found.state, over: found.over });
     drawBar();
   }
@@ -94,7 +95,7 @@ async function route() {
       document.title = `${run} · dyad`;
       drawBar();
       const found = [...PAGES, ...INNER, ...(open.writes ? WRITING : [])].find(([known]) => known === name);
-      if (name) watchState(signal);
+      watchState(signal);
       if (found) await found[3](rest, new URLSearchParams(options ?? ""), signal);
       else replace(main, empty("There is no such page."));
     } else {

@@ -26,7 +26,7 @@ export async function conversationPage([group, member], _options, signal) {
     h("span.grow"), h("span.facts", step(-1, "← previous", "p"),
       h("a", { href: to("g", group), title: "key u" }, groupSize(transcript, members)),
       step(1, "next →", "n"))],
-  h("div.facts", fact("task", taskLink(transcript)), fact("step", figure(transcript.step)),
+  h("div.facts", fact("task", taskLink(transcript, custody)), fact("step", figure(transcript.step)),
     Object.entries(transcript.metrics ?? {}).map(([name, value]) =>
       h("span", name, " ", h("b", num(value))))),
   h("div.dialogue", h("div.turns", promptTurn(transcript), turns(transcript, tokens)),

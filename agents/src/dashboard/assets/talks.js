@@ -34,8 +34,11 @@ export function agentOf(transcript, seat) {
   return turn ? turn.agent : open.config.roles[seat.split("/")[0]] ?? "";
 }
 
-/** Returns the task with a link to its life. Evaluations play a task again and again. */
-export const taskLink = ({ task, eval: isEval }) => (isEval ? task : h("a", { href: to("t", task) }, task));
+/** Returns the task, with a link to its life if a ledger on this machine has its group. */
+export function taskLink({ task }, custody) {
+  const isKnown = Object.values(custody?.agents ?? {}).some((ledger) => ledger?.row);
+  return isKnown ? h("a", { href: to("t", task) }, task) : task;
+}
 
 /** Returns the number of written members, and of compared ones if they are more. */
 export function groupSize(transcript, members) {

@@ -11,7 +11,7 @@ const KINDS = { played: "good", empty: "warn", dead: "bad", rejected: "bad" };
 export async function taskPage([id]) {
   const body = h("div", h("p.soft", "Reading the ledgers ..."));
   show([["Task ", h("code", id)]], body);
-  every(1500, async (signal) => draw(body, await get(api("tasks", id), signal)));
+  every(2000, async (signal) => draw(body, await get(api("tasks", id), signal)));
 }
 
 function draw(body, life) {

@@ -58,7 +58,7 @@ async fn forward(mut consumer: Box<dyn Consumer>, send: Outbox) {
             _ = tick.tick() => {
                 let (turns_per_s, one_of) = sampler.tick();
                 let rate = json!({"turns_per_s": turns_per_s, "one_of": one_of});
-                // A full queue has the newest rate among its last events.
+                // If there is no room, the page gets the rate of a later second.
                 let _ = send.try_send(event("rate", &rate));
                 if dropped > 0 && send.try_send(event("dropped", &json!({"n": dropped}))) {
                     dropped = 0;

@@ -205,7 +205,7 @@ fn is_rounded(decimal: &str, fraction: &str) -> bool {
         return false;
     };
     let cut = (exact - rounded) * exact.signum();
-    places >= 2 && fraction.contains('/') && !decimal.contains('/') && cut >= -0.5 * unit && cut < unit
+    places >= 2 && fraction.contains('/') && !decimal.contains('/') && cut >= -0.5 * unit * (1.0 + 1e-9) && cut < unit
 }
 
 fn differ(values: &[f64]) -> bool {

@@ -101,7 +101,7 @@ pub(super) fn of(text: &str) -> Option<String> {
 
 /// Returns the number of a temperature, `20` of `20 deg C`, and `None` for any other text.
 pub(super) fn degrees(text: &str) -> Option<String> {
-    let temperature = |unit: &String| ["C", "F"].contains(&unit.as_str()) && !text.contains('=');
+    let temperature = |unit: &String| ["C", "F"].contains(&unit.as_str()) && !text.contains(['=', '≈']);
     parts(text)
         .filter(|(_, unit)| temperature(unit))
         .map(|(number, _)| number)

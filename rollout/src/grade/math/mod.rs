@@ -5,6 +5,7 @@
 //! Sets, tuples, intervals and their unions, matrices, equations and inequalities are compared part
 //! by part. Units are ignored.
 
+mod accents;
 mod answer;
 mod base;
 mod brackets;

@@ -30,58 +30,22 @@ pub(super) fn op(token: &Token) -> Option<(Op, bool)> {
     }
 }
 
-/// Returns true for a command that stands between formulas, never inside one. Its sides may not
-/// change places.
+/// Commands that stand between formulas, never inside one. The parser would multiply what stands
+/// on both sides of an unknown command, and products may change places.
+const BETWEEN: &str = "<= >= < > ne in cup cap pm mp emptyset \\ over choose approx implies mid setminus reals notin ni subset \
+    supset subseteq supseteq subsetneq supsetneq prec succ preceq succeq ll gg mapsto gets nmid models vdash \
+    dashv Vdash vDash Vvdash nvdash nvDash nsubset nsupset nsubseteq nsupseteq sqsubset sqsupset sqsubseteq \
+    sqsupseteq subseteqq supseteqq subsetneqq supsetneqq lesssim gtrsim lessgtr precsim succsim nprec nsucc \
+    npreceq nsucceq nless ngtr nleq ngeq lll ggg owns lhd rhd unlhd unrhd triangleleft triangleright \
+    trianglelefteq trianglerighteq ltimes rtimes longmapsto leadsto impliedby xmapsto multimap vartriangleleft \
+    vartriangleright lessapprox gtrapprox eqslantless eqslantgtr lnsim gnsim wr preccurlyeq succcurlyeq Subset \
+    Supset lneq gneq lesseqgtr";
+
+/// Returns true for a command that stands between formulas.
 pub(super) fn is_between(name: &str) -> bool {
     let arrow = name.contains("arrow") || name.contains("harpoon");
     let both_ways = name.to_ascii_lowercase().contains("leftright");
-    // `\overrightarrow{AB}` is a vector.
+    // `\overleftarrow{AB}` is a vector.
     let accent = name.starts_with("over") || name.starts_with("under");
-    (arrow && !both_ways && !accent) || BETWEEN.contains(&name) || ORDERED.split(' ').any(|known| known == name)
+    (arrow && !both_ways && !accent) || BETWEEN.split(' ').any(|known| known == name)
 }
-
-/// More commands whose sides may not change places.
-const ORDERED: &str = "nmid models vdash dashv Vdash vDash Vvdash nvdash nvDash nsubset nsupset nsubseteq nsupseteq \
-    sqsubset sqsupset sqsubseteq sqsupseteq subseteqq supseteqq subsetneqq supsetneqq lesssim gtrsim lessgtr \
-    precsim succsim nprec nsucc npreceq nsucceq nless ngtr nleq ngeq lll ggg owns lhd rhd unlhd unrhd \
-    triangleleft triangleright trianglelefteq trianglerighteq ltimes rtimes longmapsto leadsto \
-    impliedby xmapsto multimap vartriangleleft vartriangleright lessapprox gtrapprox eqslantless eqslantgtr lnsim \
-    gnsim wr";
-
-const BETWEEN: [&str; 35] = [
-    "<=",
-    ">=",
-    "<",
-    ">",
-    "ne",
-    "in",
-    "cup",
-    "cap",
-    "pm",
-    "mp",
-    "emptyset",
-    "\\",
-    "over",
-    "choose",
-    "approx",
-    "implies",
-    "mid",
-    "setminus",
-    "reals",
-    "notin",
-    "ni",
-    "subset",
-    "supset",
-    "subseteq",
-    "supseteq",
-    "subsetneq",
-    "supsetneq",
-    "prec",
-    "succ",
-    "preceq",
-    "succeq",
-    "ll",
-    "gg",
-    "mapsto",
-    "gets",
-];

@@ -1,6 +1,7 @@
 //! Parses tokens into a formula, by recursive descent with precedence. [`super::numerals`] reads
 //! numbers.
 
+use super::accents;
 use super::expr::Expr;
 use super::number::{MOST_DEGREE, Number};
 use super::op::is_between;
@@ -16,18 +17,6 @@ pub(super) const MOST_TOKENS: usize = 256;
 const FUNCTIONS: [&str; 16] = [
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "exp", "log",
     "lg",
-];
-
-/// Accents of letters. The letters of a vector have an order.
-const ACCENTS: [&str; 8] = [
-    "vec",
-    "overrightarrow",
-    "overleftarrow",
-    "hat",
-    "widehat",
-    "bar",
-    "tilde",
-    "dot",
 ];
 
 impl Expr {
@@ -264,7 +253,7 @@ impl<'a> Parser<'a> {
             name if is_between(name) || name.contains(' ') => None,
             name if !name.starts_with(|c: char| c.is_ascii_alphabetic()) => None,
             "rfloor" | "rceil" | "circ" | "overline" => None,
-            name if ACCENTS.contains(&name) => Some(self.accented(name)),
+            name if accents::is_accent(name) => Some(self.accented(name)),
             name => Some(self.variable(name.to_owned())),
         }
     }
@@ -362,32 +351,8 @@ impl<'a> Parser<'a> {
         Some(expr)
     }
 
-    /// Reads an accent with its letters as one variable: `\vec a`, `\overrightarrow{AB}`.
-    fn accented(&mut self, name: &str) -> Expr {
-        let group = match self.rest {
-            [Token::Letter(_), ..] => 0..1,
-            [Token::Symbol('{'), inside @ ..] => {
-                let letters = inside.iter().take_while(|token| matches!(token, Token::Letter(_)));
-                1..1 + letters.count()
-            }
-            _ => 0..0,
-        };
-        let end = group.end + group.start;
-        let closed = group.start == 0 || self.rest.get(group.end) == Some(&Token::Symbol('}'));
-        if !closed {
-            return self.variable(name.to_owned());
-        }
-        let letters = self.rest[group].iter().filter_map(|token| match token {
-            Token::Letter(letter) => Some(*letter),
-            _ => None,
-        });
-        let name = format!("{name} {}", letters.collect::<String>());
-        self.rest = &self.rest[end..];
-        self.variable(name)
-    }
-
     /// Reads the subscripts and primes of a variable.
-    fn variable(&mut self, mut name: String) -> Expr {
+    pub(super) fn variable(&mut self, mut name: String) -> Expr {
         loop {
             if self.eat('\'') {
                 name.push('\'');
@@ -407,13 +372,7 @@ impl<'a> Parser<'a> {
             Token::Symbol('{') => 1 + self.rest.iter().skip(1).position(|t| *t == Token::Symbol('}'))?,
             _ => 1,
         };
-        let text = self.rest[1..=end].iter().map(|token| match token {
-            Token::Number(text, _) | Token::Command(text) | Token::Text(text) => text.clone(),
-            Token::Letter(c) => c.to_string(),
-            Token::Symbol('{' | '}') => String::new(),
-            Token::Symbol(c) | Token::Set(c) => c.to_string(),
-        });
-        let text = text.collect();
+        let text = accents::text(&self.rest[1..=end]);
         self.rest = &self.rest[end + 1..];
         Some(text)
     }

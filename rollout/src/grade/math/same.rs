@@ -31,8 +31,8 @@ const LARGEST: usize = 64;
 /// A decimal with at least this many places also stands for the numbers that it rounds or
 /// truncates.
 const ROUNDED: usize = 6;
-/// The least size of such a decimal, in units of its last place. `0.000001` is no rounded value of
-/// `0.0000013`.
+/// The least size of such a decimal, in units of its last place: three digits, less the error of
+/// floating-point numbers. `0.000001` is no rounded value of `0.0000013`.
 const LEAST: f64 = 99.5;
 const DEEPEST: usize = 8;
 

@@ -86,12 +86,13 @@ const DEGREES: [&str; 4] = ["degree", "textdegree", "degrees", "deg"];
 const QUANTITIES: [&str; 3] = ["SI", "qty", "SIrange"];
 
 /// Names with the same meaning, each with the name that replaces it.
-const ALIASES: [(&str, &str); 68] = [
+const ALIASES: [(&str, &str); 69] = [
     ("dfrac", "frac"),
     ("tfrac", "frac"),
     ("cfrac", "frac"),
     ("nicefrac", "frac"),
     ("sfrac", "frac"),
+    ("overrightarrow", "vec"),
     ("dots", "ldots"),
     ("cdots", "ldots"),
     ("dotsc", "ldots"),
