@@ -98,8 +98,8 @@ pub(crate) fn state(folder: &RunFolder) -> Result<(State, Option<String>), Folde
     Ok(state_of(&end, age, is_complete))
 }
 
-/// `age` counts from the last line of a process, or from the folder's creation. `is_complete` is true once every agent has written
-/// its last checkpoint.
+/// `age` counts from the last line of a process, or from the folder's creation. `is_complete` is
+/// true once every agent has written its last checkpoint.
 fn state_of(end: &RunEnd, age: Option<Duration>, is_complete: bool) -> (State, Option<String>) {
     if let Some(stopped) = end.stopped.as_ref().or(end.failed.as_ref()) {
         return (State::Stopped, Some(stopped.reason.clone()));
