@@ -21,7 +21,8 @@ export async function groupPage([group], _options, signal) {
   const ledgers = Object.entries(custody.agents).map(([name, ledger]) => h("span", who(name), " ", books(ledger)));
   show([["Group ", h("code", group.slice(0, 12))], first.eval ? chip("evaluation, never trained") : null,
     soft(size, size.includes("written") ? '; run.transcripts = "all" writes every member' : "")],
-  h("div.facts", h("span", "task ", h("b", taskLink(first, custody))), first.eval ? null : ledgers), promptTurn(first),
+  h("div.facts", h("span", "task ", h("b", taskLink(first, custody))), first.eval ? null : ledgers),
+  promptTurn(first),
   h("h2", "Rewards"), h("div.cards", view.names.map((seat) => spread(members, seat))),
   h("h2", "Members"), view.box, h("p.soft", "Tick two members to compare their texts."), view.compared);
   page.keys.n = () => (location.hash = conversationLink(first.conversation));
