@@ -1,4 +1,4 @@
-//! Reads accents of letters: `\\vec a`, `\\hat{\\theta}`, `\\overrightarrow{AB}`.
+//! Reads accents of letters: `\vec a`, `\hat{\theta}`, `\overrightarrow{AB}`.
 
 use super::expr::Expr;
 use super::parser::Parser;

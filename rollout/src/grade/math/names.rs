@@ -1,5 +1,6 @@
 //! Separates the name of a value from a formula: `f(x)`, `S_{10}`, `\angle ABC`, `P(X=2)`.
 
+use super::accents;
 use super::pieces::is_command;
 use crate::grade::normal::token::Token;
 
@@ -65,17 +66,18 @@ fn is_application(tokens: &[Token]) -> bool {
     FUNCTIONS.contains(c) && (bracket('(', ')') || bracket('[', ']'))
 }
 
-/// Returns true for a letter with a mark: `\vec{v}`, `\hat p`.
+/// Returns true for letters with an accent: `\vec{v}`, `\hat p`, `\overrightarrow{AB}`.
 fn is_marked_letter(tokens: &[Token]) -> bool {
-    let mark = |token: &Token| {
-        ["vec", "hat", "bar", "tilde", "widehat"]
-            .iter()
-            .any(|mark| is_command(token, mark))
+    let [Token::Command(accent), on @ ..] = tokens else {
+        return false;
     };
-    match tokens {
-        [first, Token::Letter(_)] | [first, Token::Symbol('{'), Token::Letter(_), Token::Symbol('}')] => mark(first),
+    let letter = |token: &Token| matches!(token, Token::Letter(_));
+    let marked = match on {
+        [one] => letter(one),
+        [Token::Symbol('{'), inside @ .., Token::Symbol('}')] => !inside.is_empty() && inside.iter().all(letter),
         _ => false,
-    }
+    };
+    marked && accents::is_accent(accent)
 }
 
 /// Returns true for `\frac{dy}{dx}`.
