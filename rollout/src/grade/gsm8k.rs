@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::label;
 use super::math::Quantity;
+use super::normal::setting::plain_text;
 use super::normal::unit_names::without_unit;
-use super::normal::wide::narrow_numbers;
 
 /// Returns true if the answer's number has the value of the label's number.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn is_same(a: &str, b: &str) -> bool {
 }
 
 fn value(text: &str) -> Option<Quantity> {
-    number(&narrow_numbers(text)).and_then(|found| Quantity::read(&found.text))
+    number(&plain_text(text)).and_then(|found| Quantity::read(&found.text))
 }
 
 pub(super) fn is_label(label: &Value) -> bool {
@@ -39,7 +39,7 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
     });
     marked.or_else(|| {
         let text = label::text(label)?;
-        let text = &*narrow_numbers(&text);
+        let text = &*plain_text(&text);
         let found =
             number(text).filter(|found| found.place != Place::Last || text.contains('=') || !has_several(text))?;
         Some(found.text.into_owned())
@@ -50,7 +50,7 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
 /// `6 apples and 7 pears`.
 pub(super) fn is_ambiguous(label: &Value) -> bool {
     let text = label::text(label).filter(|_| read_label(label).is_none());
-    text.is_some_and(|text| has_several(&narrow_numbers(&text)))
+    text.is_some_and(|text| has_several(&plain_text(&text)))
 }
 
 /// Returns true if a text has different numbers.

@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
 use super::normal::minus;
+use super::normal::setting::plain_text;
 use super::normal::unit_names::without_unit;
-use super::normal::wide::narrow_numbers;
 use super::{label, math};
 
 /// Formats a whole number in its shortest form: no plus sign, no sign for zero, no leading zeros,
@@ -65,7 +65,7 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
 /// Returns the number that is marked, else the last whole number of the text; or, with
 /// [`Take::First`], its first number.
 pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
-    let text = &*narrow_numbers(text);
+    let text = &*plain_text(text);
     if take == Take::First {
         return first_integer(text).map(|number| (Place::Last, number));
     }

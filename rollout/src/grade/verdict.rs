@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::answer::{self, Place};
 use super::grader::Grader;
-use super::normal::wide::narrow_numbers;
+use super::normal::setting::plain_text;
 use super::{choice, gsm8k, integer, label, math};
 
 /// A grade with its reason.
@@ -57,13 +57,13 @@ fn named(place: Place) -> String {
 /// Returns the part of a text that the grader takes for the answer.
 pub(super) fn read_answer(grader: Grader, text: &str) -> Option<(Place, String)> {
     let owned = |candidate: answer::Candidate<'_>| (candidate.place, candidate.text.into_owned());
-    let narrow = narrow_numbers(text);
+    let plain = plain_text(text);
     match grader {
         Grader::Exact | Grader::Format | Grader::Own(_) => Some((Place::Last, text.trim().to_owned())),
         Grader::Match | Grader::F1 => Some((Place::Last, answer::marked(text).into_owned())),
         Grader::Integer(take) => integer::answer(text, take),
-        Grader::Gsm8k => gsm8k::number(&narrow).map(owned),
-        Grader::Math => math::readings(&narrow).into_iter().next().map(owned),
+        Grader::Gsm8k => gsm8k::number(&plain).map(owned),
+        Grader::Math => math::readings(&plain).into_iter().next().map(owned),
         Grader::Choice => choice::answer(text).map(|(place, letter)| (place, letter.to_string())),
     }
     .filter(|(_, text)| !text.is_empty())

@@ -176,24 +176,51 @@ fn is_digit(c: char) -> bool {
 
 /// Returns true if `or` joins the last number of a text to another value: `It is 18 or maybe 20`.
 pub(crate) fn is_alternative(text: &str) -> bool {
-    let signs = |c: char| " $*_(\\,".contains(c);
-    let other = || {
-        let number = last::number(text)?;
-        let at = number.as_ptr().addr() - text.as_ptr().addr();
-        let mut before = text[..at].trim_end_matches(signs);
-        before = DOUBTS
-            .iter()
-            .find_map(|word| before.strip_suffix(word))
-            .map_or(before, |before| before.trim_end_matches(signs));
-        let before = before.strip_suffix("or")?;
-        let before = Some(before.trim_end_matches(signs)).filter(|left| left.len() < before.len())?;
-        let other = last::number(before).filter(|other| before.ends_with(other))?;
-        let rounded = is_rounded(other, number) || is_rounded(number, other);
-        Some([value(other)?, value(number)?]).filter(|_| !rounded)
-    };
     // In `3.5 or 5` the grader `integer` can use only one number.
     let alike = |values: &[f64; 2]| (values[0].fract() == 0.0) == (values[1].fract() == 0.0);
-    other().is_some_and(|values| alike(&values) && differ(&values))
+    joined(text).is_some_and(|joined| !joined.are_one && alike(&joined.values))
+}
+
+/// Returns true if `or` joins the last number of a text to the same value: `It is 0.667 or 2/3`.
+pub(crate) fn is_named_twice(text: &str) -> bool {
+    joined(text).is_some_and(|joined| joined.are_one)
+}
+
+/// Two numbers that `or` joins at the end of a text.
+struct Joined {
+    values: [f64; 2],
+    /// True if they are equal, or one is the other, rounded.
+    are_one: bool,
+}
+
+fn joined(text: &str) -> Option<Joined> {
+    let signs = |c: char| " $*_(\\,".contains(c);
+    let number = last::number(text)?;
+    let at = number.as_ptr().addr() - text.as_ptr().addr();
+    let mut before = unnamed(&text[..at]).trim_end_matches(signs);
+    before = DOUBTS
+        .iter()
+        .find_map(|word| before.strip_suffix(word))
+        .map_or(before, |before| before.trim_end_matches(signs));
+    let before = before.strip_suffix("or")?;
+    let before = Some(before.trim_end_matches(signs)).filter(|left| left.len() < before.len())?;
+    let other = last::number(before).filter(|other| before.ends_with(other))?;
+    let values = [value(other)?, value(number)?];
+    let rounded = is_rounded(other, number) || is_rounded(number, other);
+    Some(Joined {
+        values,
+        are_one: rounded || !differ(&values),
+    })
+}
+
+/// Removes the letter and the sign of equality at the end of a text: `18 or x =`.
+fn unnamed(text: &str) -> &str {
+    let named = || {
+        let name = text.trim_end_matches([' ', '$', '*']).strip_suffix('=')?.trim_end();
+        let before = name.strip_suffix(|c: char| c.is_ascii_alphabetic())?;
+        Some(before).filter(|before| !before.ends_with(|c: char| c.is_alphanumeric() || "\\_^".contains(c)))
+    };
+    named().unwrap_or(text)
 }
 
 /// Returns true if a decimal is a fraction, rounded or truncated to two places or more: `0.67 (or
@@ -309,6 +336,9 @@ mod tests {
             "It is $18 or maybe $20",
             "18 (or 20 dollars)",
             "18, or 20",
+            "So x = 18 or x = 20.",
+            "So **x = 18** or $x=20$",
+            "Either a=18 or b = **20**",
         ] {
             assert!(is_alternative(text), "{text}");
         }
@@ -318,6 +348,8 @@ mod tests {
             "90 minutes or 1.5 hours",
             "18 or 20, so 5",
             "3.5 or 5",
+            "It is 18, so x = 20",
+            "x = 18 or max = 20",
             "20",
             "",
         ] {

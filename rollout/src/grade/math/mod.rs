@@ -57,8 +57,8 @@ use super::answer::{Candidate, Place, announced, aside, denied, last, marks, pro
 use super::gsm8k::exclaimed;
 use super::label;
 use super::normal::number_words;
+use super::normal::setting::plain_text;
 use super::normal::unit_names::{is_next_to_number, without_unit};
-use super::normal::wide::narrow_numbers;
 use super::normal::words::is_words;
 
 /// Most words of a label. A longer text is a solution, which no answer repeats.
@@ -71,7 +71,7 @@ const FEW_WORDS: usize = 2;
 /// Returns true if the answer in `text` equals the label.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let Some(label) = read_label(label) else { return false };
-    let text = narrow_numbers(text);
+    let text = plain_text(text);
     let rounded = label::rounded(&label);
     let is_label = |answer: &str| equal(answer, &label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
     readings(&text).iter().any(|answer| is_label(&answer.text))
@@ -79,7 +79,7 @@ pub(super) fn is_right(text: &str, label: &Value) -> bool {
 
 /// Returns true if both texts have an answer and the answers are equal.
 pub(super) fn is_same(a: &str, b: &str) -> bool {
-    let (a, b) = (narrow_numbers(a), narrow_numbers(b));
+    let (a, b) = (plain_text(a), plain_text(b));
     let (a, b) = (readings(&a), readings(&b));
     a.iter().any(|a| b.iter().any(|b| equal(&a.text, &b.text)))
 }
@@ -152,7 +152,7 @@ fn last_values(text: &str) -> Vec<&str> {
     if let Some(value) = unmarked::value(text) {
         return value.into_iter().collect();
     }
-    let list = listed(text);
+    let list = listed(text).filter(|_| !undecided::is_named_twice(text));
     let value = last::value(text).map(|value| (value, last::whole_number(text, value)));
     // In `1 or 2, so $\pi$` the last number is not the value, and `24 (or 2 dozen)` names it twice.
     let alternative = |value: &str, whole: &str| {

@@ -1,7 +1,12 @@
 //! Reads through the typesetting around an answer.
 
-use super::commands::{is_look, is_word};
+use std::borrow::Cow;
 
+use super::commands::{is_look, is_word};
+use super::wide::narrow_numbers;
+
+/// The mark of bold type on either side.
+const STARS: &str = "**";
 /// Tags of bold and slanted type.
 const TAGS: [(&str, &str); 4] = [
     ("<b>", "</b>"),
@@ -27,6 +32,45 @@ pub(crate) fn unset(mut text: &str) -> &str {
         }
         text = rest;
     }
+}
+
+/// Returns a text with plain digits and letters, and without bold type.
+pub(crate) fn plain_text(text: &str) -> Cow<'_, str> {
+    match narrow_numbers(text) {
+        Cow::Borrowed(text) => without_bold(text),
+        Cow::Owned(text) => Cow::Owned(without_bold(&text).into_owned()),
+    }
+}
+
+/// Removes the stars around words in bold type: `**18** or **20**`. Those of a power stay: `2**10`.
+fn without_bold(text: &str) -> Cow<'_, str> {
+    let mut made = String::new();
+    let (mut kept, mut at) = (0, 0);
+    while let Some(open) = text[at..].find(STARS).map(|found| at + found) {
+        at = open + STARS.len();
+        let Some(close) = text[at..].find(STARS).map(|found| at + found) else {
+            break;
+        };
+        let (before, behind) = (&text[..open], &text[close + STARS.len()..]);
+        let inside = &text[at..close];
+        let operand = |c: char| c.is_alphanumeric() || "*)]}".contains(c);
+        let bold = !inside.is_empty()
+            && !inside.contains('\n')
+            && inside.trim() == inside
+            && !before.ends_with(operand)
+            && !behind.starts_with(|c: char| c.is_alphanumeric() || "*(".contains(c));
+        if bold {
+            made.push_str(&text[kept..open]);
+            made.push_str(inside);
+            kept = close + STARS.len();
+            at = kept;
+        }
+    }
+    if kept == 0 {
+        return Cow::Borrowed(text);
+    }
+    made.push_str(&text[kept..]);
+    Cow::Owned(made)
 }
 
 /// Removes one typesetting command, formula sign or space command at the beginning of a text.
@@ -123,4 +167,27 @@ pub(crate) fn unwrapped(text: &str) -> &str {
         (set && !inside.contains(['{', '}'])).then_some(inside)
     });
     inner.map_or(text, str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_bold;
+
+    #[test]
+    fn stars_of_bold_type_go_and_those_of_a_power_stay() {
+        for (text, plain) in [
+            ("So x = **18** or x = **20**.", "So x = 18 or x = 20."),
+            ("**x = 2 and x = 3**", "x = 2 and x = 3"),
+            ("2**10 or 3**2", "2**10 or 3**2"),
+            ("(1+2)**3 and **9**", "(1+2)**3 and 9"),
+            ("**a** **b", "a **b"),
+            ("a ** b ** c", "a ** b ** c"),
+            ("**one\ntwo**", "**one\ntwo**"),
+            ("***5***, **", "***5***, **"),
+            ("****", "****"),
+            ("**é**é **ü**", "**é**é ü"),
+        ] {
+            assert_eq!(without_bold(text), plain, "{text}");
+        }
+    }
 }
