@@ -37,8 +37,8 @@ pub struct Memory {
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
     /// Host memory: the f32 weights, their average and the moments, if they are offloaded. If the
-    /// ranks split the weights, the first rank also collects the model here to publish it. Before,
-    /// each rank on a GPU reads the weights that it trains here, in f32.
+    /// ranks split the weights, the first rank also collects the model here to publish it. Each
+    /// rank on a GPU first reads the weights that it trains here, in f32.
     pub host: u64,
     /// The gradient.
     pub gradient: u64,
@@ -147,9 +147,6 @@ impl Memory {
             self.host += own * width(agent.dtype);
             return self;
         }
-        if agent.device != DeviceName::Cpu {
-            self.host += own * F32;
-        }
         let (width, layout) = (width(agent.dtype), Split::of(agent, ranks));
         // The reference policy of the KL.
         if train.kl.coef > 0.0 {
@@ -164,9 +161,17 @@ impl Memory {
             self.weights += layout.weights(shape, own, F32);
         }
         let (buffer, average) = (layout.share(own * F32), u64::from(train.ema.is_some()));
-        if train.offload == Offload::Optimizer {
-            self.host += (3 + average) * pinned(agent, buffer);
-        } else {
+        let offloaded = match train.offload {
+            Offload::Optimizer => pinned(agent, buffer),
+            Offload::None => 0,
+        };
+        // On a GPU, what was read is freed before the moments are allocated.
+        let read = match agent.device {
+            DeviceName::Cpu => 0,
+            DeviceName::Cuda(_) => own * F32 + offloaded,
+        };
+        self.host += read.max((3 + average) * offloaded);
+        if offloaded == 0 {
             self.masters += (average + u64::from(layout.apart)) * buffer;
             self.optimizer += 2 * buffer;
         }

@@ -49,14 +49,15 @@ impl Held {
         let parts = parts_of(&layout, &found, options, ranks);
         let place = place(&layout, &parts, options);
         let (weights, computing, owned) = if options.shard == Shard::Full && !parts.is_whole() {
-            let owned = Owned::apart(&weights, &parts, place, options)?;
+            let masters = Owned::masters_apart(&weights, &parts, place, options)?;
             let kind = kind_of(options.dtype);
             let window = Window::new(&layout, shape.layers, &parts, (kind, device))?;
             let own = parts.zeros(kind, device)?;
             window.fill(weights.flat())?;
             parts.take(weights.flat(), &own)?;
-            // Frees the whole weights before the gradient is allocated.
+            // Frees the whole weights before moments and gradient are allocated.
             drop(weights);
+            let owned = Owned::new(&layout, masters, &parts, place, options)?;
             (window.weights.share(), Computing::Window { window, own }, owned)
         } else {
             let (weights, room, owned) = lay_out(weights, &parts, place, options)?;
@@ -144,20 +145,23 @@ fn lay_out(
         Place::Within if parts.is_whole() => {
             let weights = moved(weights, options.device)?;
             let flat = weights.flat().shallow_clone();
-            let owned = Owned::within(&weights, flat.shallow_clone(), parts, options)?;
+            let owned = Owned::new(weights.layout(), flat.shallow_clone(), parts, place, options)?;
             Ok((weights, flat, owned))
         }
         Place::Within => {
             let room = room(Kind::Float)?;
             let within = parts.view(&room)?.unwrap_or_else(|| room.shallow_clone());
             let weights = weights.moved_into(&room)?;
-            let owned = Owned::within(&weights, within, parts, options)?;
+            let owned = Owned::new(weights.layout(), within, parts, place, options)?;
             Ok((weights, room, owned))
         }
         Place::Device | Place::Host => {
             let room = room(kind(weights.layout(), options))?;
-            let owned = Owned::apart(&weights, parts, place, options)?;
-            Ok((weights.moved_into(&room)?, room, owned))
+            let masters = Owned::masters_apart(&weights, parts, place, options)?;
+            // Frees the whole weights before the moments are allocated.
+            let weights = weights.moved_into(&room)?;
+            let owned = Owned::new(weights.layout(), masters, parts, place, options)?;
+            Ok((weights, room, owned))
         }
     }
 }

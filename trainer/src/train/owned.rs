@@ -7,7 +7,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::ema::EmaOptions;
 use super::options::TrainerOptions;
 use super::ranks::Parts;
-use crate::model::{ModelError, Weights};
+use crate::model::{Layout, ModelError, Weights};
 use crate::optim::{self, AdamW};
 
 /// The state that this rank owns. All buffers are `[Parts::length]`.
@@ -36,30 +36,22 @@ pub(super) enum Place {
 }
 
 impl Owned {
-    /// Uses `masters`, this rank's part of the computing weights, without a copy.
-    pub(super) fn within(
-        weights: &Weights,
-        masters: Tensor,
-        parts: &Parts,
-        options: &TrainerOptions,
-    ) -> Result<Self, ModelError> {
-        Self::of(weights, masters, parts, Place::Within, options)
-    }
-
-    /// Copies this rank's pieces of `weights` (f32, `[P]`) to `place`.
-    pub(super) fn apart(
+    /// Copies this rank's pieces of `weights` (f32, `[P]`) to masters at `place`, not
+    /// [within](Place::Within) the weights.
+    pub(super) fn masters_apart(
         weights: &Weights,
         parts: &Parts,
         place: Place,
         options: &TrainerOptions,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Tensor, ModelError> {
         let masters = zeros(parts, place, options.device)?;
         parts.take(weights.flat(), &masters)?;
-        Self::of(weights, masters, parts, place, options)
+        Ok(masters)
     }
 
-    fn of(
-        weights: &Weights,
+    /// The state of `masters` at `place`, with new moments.
+    pub(super) fn new(
+        layout: &Layout,
         masters: Tensor,
         parts: &Parts,
         place: Place,
@@ -74,7 +66,7 @@ impl Owned {
             }
             None => None,
         };
-        let stretches = parts.stretches(&optim::ranges(weights.params()));
+        let stretches = parts.stretches(&optim::ranges(layout.params()));
         Ok(Self {
             masters,
             optimizer: AdamW::new(zeros()?, zeros()?, stretches, options.device),
