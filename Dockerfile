@@ -14,7 +14,8 @@ RUN apt-get update \
 WORKDIR /src
 # First what changes least: libtorch is fetched once, however often the sources change.
 COPY trainer/libtorch trainer/libtorch
-COPY trainer/src/shim/guarded.hpp trainer/src/shim/nccl.cpp trainer/src/shim/graph.cpp trainer/src/shim/flash.cpp trainer/src/shim/
+COPY trainer/src/shim/guarded.hpp trainer/src/shim/nccl.cpp trainer/src/shim/graph.cpp trainer/src/shim/flash.cpp \
+    trainer/src/shim/memory.cpp trainer/src/shim/
 RUN if [ "$VARIANT" = cuda ]; then trainer/libtorch/setup.py --gpu; else trainer/libtorch/setup.py; fi
 COPY . .
 # The commit that `dyad_build_info` shows: the sources come without git.

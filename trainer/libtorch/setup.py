@@ -38,7 +38,7 @@ LOCK = HERE / "wheels.lock"
 # dyad's own CUDA library, compiled with the CUDA headers of the wheels, next to libtorch_cuda.so.
 # device/cuda.rs opens it.
 SHIM = HERE.parent / "src/shim"
-OWN_SOURCES = [SHIM / "nccl.cpp", SHIM / "graph.cpp", SHIM / "flash.cpp"]
+OWN_SOURCES = [SHIM / "nccl.cpp", SHIM / "graph.cpp", SHIM / "flash.cpp", SHIM / "memory.cpp"]
 OWN_HEADER = SHIM / "guarded.hpp"
 OWN_LIBRARY = "libdyad_cuda.so"
 

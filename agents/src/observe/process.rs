@@ -1,6 +1,9 @@
-//! Reads from Linux, at each scrape, what this process uses.
+//! Reads, at each scrape, what this process uses: from Linux, and from the allocator of GPUs.
 
 use std::fs;
+
+use configs::DeviceName;
+use trainer::device::memory_of_gpus;
 
 use super::series::process::ProcessSeries;
 use super::table::set_total;
@@ -22,6 +25,17 @@ pub(super) fn read(series: &ProcessSeries) {
     }
     if let Ok(entries) = fs::read_dir("/proc/self/fd") {
         series.descriptors.of([]).set(entries.count() as f64);
+    }
+    for (gpu, memory) in memory_of_gpus() {
+        let device = DeviceName::Cuda(gpu).to_string();
+        let kinds = [
+            ("allocated", memory.allocated),
+            ("reserved", memory.reserved),
+            ("total", memory.total),
+        ];
+        for (kind, bytes) in kinds {
+            series.device_memory.of([&device, kind]).set(bytes as f64);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ const LIBRARY: &str = "libtorch_cuda.so";
 /// dyad's own library: groups over NCCL, graphs and flash attention (`shim/guarded.hpp`).
 const OWN: &str = "libdyad_cuda.so";
 /// The number of the interface that this program calls: see `shim/guarded.hpp`.
-const INTERFACE: i32 = 1;
+const INTERFACE: i32 = 2;
 /// Libraries in the same folder that libtorch opens by bare name when it needs them: kernels
 /// compiled at run time, and solvers. libtorch_cpu looks in its own folder only.
 const LAZY: [&str; 2] = ["libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so"];

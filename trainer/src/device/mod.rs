@@ -14,6 +14,8 @@ pub use tch::Device;
 
 pub use error::{DeviceError, LIBRARY_VARIABLE};
 
+use crate::shim;
+
 /// The requested device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Want {
@@ -68,6 +70,40 @@ pub fn init(want: Want) -> Result<Device, DeviceError> {
 pub fn open_own() -> Result<(), DeviceError> {
     static OWN: OnceLock<Result<(), DeviceError>> = OnceLock::new();
     OWN.get_or_init(cuda::open_own).clone()
+}
+
+/// The memory of a GPU that this process uses, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuMemory {
+    /// In tensors.
+    pub allocated: u64,
+    /// The most that tensors have taken so far.
+    pub peak: u64,
+    /// Taken from the GPU by libtorch's allocator, which keeps it for later tensors.
+    pub reserved: u64,
+    /// All that the GPU has.
+    pub total: u64,
+}
+
+/// Returns the memory of each GPU that this process has tensors on, by its index. Empty without a
+/// GPU, or without dyad's CUDA library.
+#[must_use]
+pub fn memory_of_gpus() -> Vec<(usize, GpuMemory)> {
+    if !matches!(CUDA.get(), Some(Ok(true))) {
+        return Vec::new();
+    }
+    let count = usize::try_from(tch::Cuda::device_count()).unwrap_or(0);
+    let used = (0..count).filter_map(|index| {
+        let [allocated, peak, reserved, total] = shim::memory::of_gpu(index)?;
+        let memory = GpuMemory {
+            allocated,
+            peak,
+            reserved,
+            total,
+        };
+        (reserved > 0).then_some((index, memory))
+    });
+    used.collect()
 }
 
 /// Returns the CUDA half of libtorch that [`init`] would open, or `None` if it is not installed.

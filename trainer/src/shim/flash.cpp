@@ -10,7 +10,7 @@
 
 // The number of this library's interface: see `guarded.hpp`.
 DYAD_EXPORT int dyad_cuda_interface() noexcept {
-  return 1;
+  return 2;
 }
 
 // Returns 1 if the kernels of flash attention run on this GPU: they need compute capability 8.

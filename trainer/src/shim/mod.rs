@@ -10,6 +10,7 @@ pub(crate) mod graph;
 pub(crate) mod group;
 mod library;
 mod mapped;
+pub(crate) mod memory;
 mod message;
 pub(crate) mod onednn;
 

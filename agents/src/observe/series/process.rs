@@ -15,6 +15,7 @@ pub(crate) struct ProcessSeries {
     pub(crate) resident: Labelled<Level, 0>,
     pub(crate) started: Labelled<Level, 0>,
     pub(crate) descriptors: Labelled<Level, 0>,
+    pub(crate) device_memory: Labelled<Level, 2>,
 }
 
 impl ProcessSeries {
@@ -30,6 +31,11 @@ impl ProcessSeries {
             resident: table.gauge("process_resident_memory_bytes", [], "memory in use"),
             started: table.gauge("process_start_time_seconds", [], "start, seconds since 1970"),
             descriptors: table.gauge("process_open_fds", [], "open files and sockets"),
+            device_memory: table.gauge(
+                "dyad_device_memory_bytes",
+                ["device", "kind"],
+                "a GPU's memory: `allocated` for tensors, `reserved` by this process, `total`",
+            ),
         }
     }
 
