@@ -169,7 +169,7 @@ bench-gpu: build ## parity and speed beside PyTorch eager, on a GPU (GPU=1); ARG
 	$(phase) "workers" "first time about a minute, then seconds" cargo build --workspace --example engine_work --example train_work
 	$(phase) "bench" "some minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/gpu.py target/debug/examples $(ARGS)
 
-gpu-pack: build ## target/gpu: programs, tests and a script that checks them on a GPU host (6 minutes there)
+gpu-pack: build ## target/gpu: programs, tests and a script that checks them on a GPU host (4 minutes there)
 	$(phase) "CUDA libraries" "2 GB once, then nothing" python3 trainer/libtorch/setup.py --gpu
 	$(phase) "programs" "first time about a minute, then seconds" cargo build --workspace --bin dyad-full --example engine_work \
 	    --example train_work

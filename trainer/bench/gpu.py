@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """The engine and the trainer on a GPU, compared with PyTorch eager.
 
-    python gpu.py WORKERS [--device cuda:0] [--repeats 3] [--only parity|decode|train] [--tiny]
+    python gpu.py WORKERS [--device cuda:0] [--repeats 3] [--only parity|decode|train] [--shape 0.6b|1.7b|4b|8b] [--tiny]
+    python gpu.py WORKERS --shape 8b --write FOLDER
 
-WORKERS is target/debug/examples (`make bench-gpu`).
+WORKERS is target/debug/examples (`make bench-gpu`). --write only writes a random model with a tokenizer
+to FOLDER; --folder FOLDER measures it instead of a new one.
 
 Parity, in f32 and bf16: log-probs of the fixture's row, and in f32 its greedy text, by both sides on
 this device, against transformers' results on a CPU in f32. Our gap may be at most 4 times
 theirs plus 1e-4; otherwise the script ends with 1.
 
-Then decoding and training: a random model of Qwen3-0.6B's shape (596 million parameters) in bf16,
-with the same files on both sides.
+Then decoding and training: a random model of the shape of Qwen3-0.6B, or of --shape, in bf16, with the
+same files on both sides.
 
 Decoding: prompts of 128 tokens, 128 new ones each, against generate(). "unlike": rows of 32 to 512
 new tokens on our side only, twice as many as slots.
@@ -20,7 +22,9 @@ transfer of the weights to the engine), 8 prompts of 128 with 8 answers of 128 e
 forward, backward and AdamW of the same rows under autocast with trained weights in f32, attention
 sdpa, nothing compiled. Both sides compute 16 rows per pass, then only ours 64: PyTorch's logits of
 64 rows did not fit next to our process in 80 GB. Our side computes a group's prompt once and so does
-less work; tokens per second count the prompt for each row on both sides. The two sides take turns.
+less work; tokens per second count the prompt for each row on both sides. The two sides take turns. From
+4B on only ours runs: 64 rows per pass, layers computed again in the backward pass, and at 8B the
+optimizer's state in host memory.
 Wall-clock seconds, each taken when the device has finished its work: medians where both sides are
 timed, else the shortest.
 
@@ -42,16 +46,29 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, Qwen3Config
 from transformers.utils import logging
 
 FIXTURE = pathlib.Path(__file__).resolve().parent.parent / "fixtures/models/qwen3"
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-# Qwen3-0.6B's settings, from its config.json.
-FULL = dict(vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
-            num_key_value_heads=8, head_dim=128)
+
+
+def qwen3(hidden, intermediate, layers, heads, tied=True):
+    """The settings of a Qwen3 model, from its config.json."""
+    return dict(vocab_size=151936, hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
+                num_attention_heads=heads, num_key_value_heads=8, head_dim=128, tie_word_embeddings=tied)
+
+
+SHAPES = {"0.6b": qwen3(1024, 3072, 28, 16), "1.7b": qwen3(2048, 6144, 28, 16), "4b": qwen3(2560, 9728, 36, 32),
+          "8b": qwen3(4096, 12288, 36, 32, tied=False)}
+# Models that PyTorch trains next to ours in 80 GB.
+BESIDE = ("0.6b", "1.7b")
 TINY = dict(vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=16)
+            num_key_value_heads=2, head_dim=16, tie_word_embeddings=True)
 
 
 def arguments():
@@ -60,6 +77,9 @@ def arguments():
     parser.add_argument("--device", default="cuda:0", help="cpu, or cuda:N")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", choices=["parity", "decode", "train"])
+    parser.add_argument("--shape", choices=SHAPES, default="0.6b", help="the model of decoding and training")
+    parser.add_argument("--write", type=pathlib.Path, help="only write the model to this folder")
+    parser.add_argument("--folder", type=pathlib.Path, help="the model that --write wrote")
     parser.add_argument("--tiny", action="store_true", help="a tiny model and little work: does the script itself work?")
     given = parser.parse_args()
     if torch.device(given.device).type == "cuda" and not torch.cuda.is_available():
@@ -92,9 +112,9 @@ class Bench:
     def __init__(self, given):
         self.given, self.device = given, given.device
 
-    def worker(self, name, *rest, dtype):
-        """`rest`: folder, and slots or tokens of a micro-batch."""
-        return Worker(self.given.workers / name, *rest, self.device, dtype)
+    def worker(self, name, *rest, dtype, saves=()):
+        """`rest`: folder, and slots or tokens of a micro-batch; `saves`: what saves memory in training."""
+        return Worker(self.given.workers / name, *rest, self.device, dtype, *saves)
 
     def net(self, folder, dtype, attention="sdpa"):
         return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).to(self.device)
@@ -136,16 +156,35 @@ def parity(bench):
     return good
 
 
-def save_model(folder, tiny, device):
-    """Writes random weights in the trained dtype; no token ends a text."""
+def save_model(folder, given):
+    """Writes random weights; no token ends a text. Up to 1.7B they are in the trained dtype, f32."""
     torch.manual_seed(1)
-    config = Qwen3Config(**(TINY if tiny else FULL), max_position_embeddings=2048, tie_word_embeddings=True, rms_norm_eps=1e-6,
+    shape = TINY if given.tiny else SHAPES[given.shape]
+    config = Qwen3Config(**shape, max_position_embeddings=2048, rms_norm_eps=1e-6,
                          rope_parameters={"rope_type": "default", "rope_theta": 1e6},
                          bos_token_id=None, eos_token_id=None, pad_token_id=None)
-    with torch.device(device):
-        net = AutoModelForCausalLM.from_config(config)
-    net.float().save_pretrained(folder)
-    return config.vocab_size
+    small = given.tiny or given.shape in BESIDE
+    with torch.device(given.device):
+        net = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if small else torch.bfloat16)
+    net.save_pretrained(folder)
+
+
+def save_tokenizer(folder, vocab):
+    """Writes a tokenizer with a token for each id: bytes, then pairs and triples of them."""
+    alphabet, specials = sorted(ByteLevel.alphabet()), ["<|im_start|>", "<|im_end|>"]
+    words, merges = list(alphabet), []
+    for at in range(vocab - len(specials) - len(alphabet)):
+        left, right = words[at // len(alphabet)], alphabet[at % len(alphabet)]
+        merges.append((left, right))
+        words.append(left + right)
+    tokenizer = Tokenizer(BPE({word: at for at, word in enumerate(words)}, merges))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    tokenizer.add_special_tokens(specials)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    template = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+                "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    (folder / "tokenizer_config.json").write_text(json.dumps(dict(eos_token="<|im_end|>", chat_template=template)))
 
 
 def prompts(count, length, vocab):
@@ -191,21 +230,35 @@ def decode(bench, folder, vocab, dtype, batches, length, new):
     print(f"{'decode unlike':24} dyad {here:8.3f} s {sum(lengths) / here:9.0f} tokens/s", flush=True)
 
 
-def train(bench, folder, vocab, dtype, groups, samples, length, new, at_once, beside):
+def train(bench, folder, vocab, dtype, groups, samples, length, new, at_once, beside, saves=()):
     rows, tokens, parts = groups * samples, groups * samples * (length + new), []
-    trainer = bench.worker("train_work", folder, at_once * (length + new), dtype=dtype)
+    trainer = bench.worker("train_work", folder, at_once * (length + new), dtype=dtype, saves=saves)
     work = dict(prompts=prompts(groups, length, vocab).tolist(), samples=samples, new=new)
+
+    def ours():
+        told = trainer.ask(**work)
+        parts.append([told[f"{part}_seconds"] for part in ("sample", "gradient", "optimizer", "publish")] + [told["device_mib"]])
+        return told["seconds"] - told["sample_seconds"]
+
+    name = f"train {rows} rows by {at_once}"
+    if beside:
+        compare(name, bench.given.repeats, ours, step_of_pytorch(bench, folder, vocab, dtype, rows, length, new, at_once), tokens)
+    else:
+        here = min(ours() for _ in range(1 + bench.given.repeats))
+        print(f"{name:24} dyad {here:8.3f} s {tokens / here:9.0f} tokens/s", flush=True)
+    trainer.end()
+    sample, *rest, most = (statistics.median(part) for part in zip(*parts[1:]))
+    print(f"{'':24} dyad: gradient {rest[0]:.3f} s, optimizer {rest[1]:.3f} s, publishing {rest[2]:.3f} s; "
+          f"before that sampling {rows * new / sample:.0f} tokens/s; {most / 1024:.1f} GiB of the device", flush=True)
+
+
+def step_of_pytorch(bench, folder, vocab, dtype, rows, length, new, at_once):
     net = bench.net(folder, torch.float32).train()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-5, weight_decay=0.0)
     ids = prompts(rows, length + new, vocab).to(bench.device)
     advantages = torch.linspace(-1, 1, rows, device=bench.device)
 
-    def ours():
-        told = trainer.ask(**work)
-        parts.append([told[f"{part}_seconds"] for part in ("sample", "gradient", "optimizer", "publish")])
-        return told["seconds"] - told["sample_seconds"]
-
-    def theirs():
+    def step():
         begun = bench.clock()
         for part, advantage in zip(ids.split(at_once), advantages.split(at_once)):
             with torch.autocast(torch.device(bench.device).type, dtype=torch.bfloat16, enabled=dtype == "bf16"):
@@ -218,15 +271,7 @@ def train(bench, folder, vocab, dtype, groups, samples, length, new, at_once, be
         optimizer.zero_grad()
         return bench.clock() - begun
 
-    if beside:
-        compare(f"train {rows} rows by {at_once}", bench.given.repeats, ours, theirs, tokens)
-    else:
-        here = min(ours() for _ in range(1 + bench.given.repeats))
-        print(f"{f'train {rows} rows by {at_once}':24} dyad {here:8.3f} s {tokens / here:9.0f} tokens/s", flush=True)
-    trainer.end()
-    sample, *rest = (statistics.median(part) for part in zip(*parts[1:]))
-    print(f"{'':24} dyad: gradient {rest[0]:.3f} s, optimizer {rest[1]:.3f} s, publishing {rest[2]:.3f} s; "
-          f"before that sampling {rows * new / sample:.0f} tokens/s", flush=True)
+    return step
 
 
 def main():
@@ -237,17 +282,36 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     name = "cpu" if given.device == "cpu" else torch.cuda.get_device_name(given.device)
     print(f"{name}; torch {torch.__version__}{', tiny: the figures say nothing' if given.tiny else ''}")
+    if given.write:
+        save_model(given.write, given)
+        return save_tokenizer(given.write, vocab_of(given))
     only = [given.only] if given.only else ["parity", "decode", "train"]
     good = "parity" not in only or parity(bench)
-    with tempfile.TemporaryDirectory() as folder:
-        vocab = save_model(folder, given.tiny, bench.device)
-        dtype, length = ("f32", 16) if given.tiny else ("bf16", 128)
-        if "decode" in only:
-            decode(bench, folder, vocab, dtype, [1, 4] if given.tiny else [1, 8, 64, 256], length, length)
-        groups, samples = (2, 4) if given.tiny else (8, 8)
-        for at_once in [groups * samples // 4, groups * samples] if "train" in only else []:
-            train(bench, folder, vocab, dtype, groups, samples, length, length, at_once, at_once < groups * samples)
+    with tempfile.TemporaryDirectory() as own:
+        folder = given.folder or own
+        if not given.folder:
+            save_model(folder, given)
+        measure(bench, folder, only)
     sys.exit(0 if good else "the fixture's numbers are not met on this device")
+
+
+def vocab_of(given):
+    return (TINY if given.tiny else SHAPES[given.shape])["vocab_size"]
+
+
+def measure(bench, folder, only):
+    given, vocab = bench.given, vocab_of(bench.given)
+    dtype, length = ("f32", 16) if given.tiny else ("bf16", 128)
+    if "decode" in only:
+        batches = [1, 4] if given.tiny else [1, 64] if given.shape == "8b" else [1, 8, 64, 256]
+        decode(bench, folder, vocab, dtype, batches, length, length)
+    groups, samples = (2, 4) if given.tiny else (8, 8)
+    if "train" not in only:
+        return
+    if given.shape in BESIDE:
+        train(bench, folder, vocab, dtype, groups, samples, length, length, groups * samples // 4, True)
+    saves = [] if given.shape in BESIDE else ["recompute", "offload"] if given.shape == "8b" else ["recompute"]
+    train(bench, folder, vocab, dtype, groups, samples, length, length, groups * samples, False, saves)
 
 
 if __name__ == "__main__":

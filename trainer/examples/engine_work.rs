@@ -5,8 +5,9 @@
 //! for this number of tokens. Every prompt has equally many requests: of 8 requests for 2 prompts,
 //! the first 4 belong to the first prompt. All are submitted together, at temperature 1.
 //!
-//! The answer is one line of stdout: `{"seconds": 1.5, "tokens": 512}`. Seconds are this thread's
-//! processor time, or wall-clock time on a GPU. With `"greedy": true` the most likely tokens are
+//! The answer is one line of stdout: `{"seconds": 1.5, "tokens": 512, "device_mib": 0}`. Seconds
+//! are this thread's processor time, or wall-clock time on a GPU; `device_mib` is the most memory
+//! that tensors have taken on the GPU so far. With `"greedy": true` the most likely tokens are
 //! taken, and `"ids"` lists them for each request.
 
 #[path = "common/clock.rs"]
@@ -99,7 +100,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             on_processor()? - began_processor
         };
         let tokens: usize = answers.iter().map(|done| done.output_ids.len()).sum();
-        let mut figures = serde_json::json!({"seconds": seconds.as_secs_f64(), "tokens": tokens});
+        let mut figures = serde_json::json!({
+            "seconds": seconds.as_secs_f64(),
+            "tokens": tokens,
+            "device_mib": place.peak_mib(),
+        });
         if work.greedy {
             answers.sort_by_key(|done| u128::from_le_bytes(done.id.0));
             let ids: Vec<&[u32]> = answers.iter().map(|done| done.output_ids.as_slice()).collect();

@@ -1,17 +1,18 @@
 //! The engine and the trainer as a worker for `bench/train.py`: runs one GRPO step per line of
 //! stdin and writes its figures to a line of stdout.
 //!
-//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE [offload]]]`, then lines of
+//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE [offload] [recompute]]]`, then lines of
 //! `{"prompts": [[1, 2], ...], "samples": 16, "new": 64}`. Each step samples this many answers to
 //! each prompt at temperature 1. The reward of an answer is the share of its ids below half the
 //! vocabulary. The answers are trained in one optimizer step, and the weights go back to the
-//! engine. With `offload` the optimizer's state stays in host memory.
+//! engine. With `offload` the optimizer's state stays in host memory, with `recompute` layers are
+//! computed again in the backward pass.
 //!
 //! Seconds are the process's processor time, or wall-clock time on a GPU; `sample_seconds`,
 //! `gradient_seconds`, `optimizer_seconds` and `publish_seconds` are its parts. Memory is the peak
-//! above the process's memory with the model loaded once, without GPU memory. A line of
-//! `{"score": [[1, 2, ...], ...]}` is answered with the trainer's log-probs of all ids of each row
-//! except the first, `{"logprobs": [[...], ...]}`.
+//! above the process's memory with the model loaded once; `device_mib` is the most that tensors
+//! have taken on the GPU so far. A line of `{"score": [[1, 2, ...], ...]}` is answered with the
+//! trainer's log-probs of all ids of each row except the first, `{"logprobs": [[...], ...]}`.
 
 #[path = "common/memory.rs"]
 mod memory;
@@ -68,13 +69,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(
-        shape: &ModelShape,
-        weights: Weights,
-        micro_batch_tokens: usize,
-        place: Place,
-        offload: Offload,
-    ) -> Result<Self> {
+    /// Takes what saves memory from `saved`.
+    fn new(shape: &ModelShape, weights: Weights, place: Place, saved: TrainerOptions) -> Result<Self> {
         let options = EngineOptions {
             slots: 64,
             prefill_tokens: 4096,
@@ -90,10 +86,8 @@ impl Worker {
         let engine = Engine::new(shape, sink.copy(&weights, WeightVersion::default())?, options)?;
         let options = TrainerOptions {
             device: place.device,
-            micro_batch_tokens,
             dtype: place.dtype,
-            offload,
-            ..TrainerOptions::default()
+            ..saved
         };
         let mut trainer = Trainer::new(shape.clone(), weights, options)?;
         trainer.add_sink(Box::new(sink));
@@ -276,21 +270,25 @@ fn on_processor() -> Result<f64> {
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, folder, micro_batch_tokens, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE [offload]]]".into());
+        return Err("usage: train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE [offload] [recompute]]]".into());
     };
     let place = Place::new(rest)?;
     let folder = std::path::Path::new(folder);
     let shape = ModelShape::load(folder)?;
-    let (home, offload) = match rest.get(2).map(String::as_str) {
-        None => (place.device, Offload::None),
-        Some("offload") => (Device::Cpu, Offload::Optimizer),
-        Some(other) => return Err(format!("{other:?}: write offload, or nothing").into()),
-    };
+    let (mut home, mut saved) = (place.device, TrainerOptions::default());
+    for word in rest.iter().skip(2) {
+        match word.as_str() {
+            "offload" => (home, saved.offload) = (Device::Cpu, Offload::Optimizer),
+            "recompute" => saved.checkpoint_activations = true,
+            other => return Err(format!("{other:?}: write offload or recompute, or nothing").into()),
+        }
+    }
     let weights = Weights::load_as(&shape, folder, home, Dtype::F32)?;
     let loaded = memory("VmRSS")?;
     // Resets the peak.
     begin_peak()?;
-    let mut worker = Worker::new(&shape, weights, micro_batch_tokens.parse()?, place, offload)?;
+    saved.micro_batch_tokens = micro_batch_tokens.parse()?;
+    let mut worker = Worker::new(&shape, weights, place, saved)?;
     for work in std::io::stdin().lock().lines() {
         let work: Work = serde_json::from_str(&work?)?;
         if !work.score.is_empty() {
@@ -309,6 +307,7 @@ fn main() -> Result<()> {
             "optimizer_seconds": optimizer,
             "publish_seconds": publish,
             "peak_mib": peak,
+            "device_mib": place.peak_mib(),
         });
         println!("{figures}");
         std::io::stdout().flush()?;

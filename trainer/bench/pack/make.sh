@@ -4,7 +4,7 @@
 #   trainer/bench/pack/make.sh PROGRAMS FOLDER       PROGRAMS: target/debug
 #
 # The pack has the programs and the trainer's tests (stripped), dyad's CUDA library, the bench, the
-# fixtures and two configurations. It brings no libtorch: there.sh uses the one of the machine's
+# fixtures and three configurations. It brings no libtorch: there.sh uses the one of the machine's
 # Python.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -12,7 +12,7 @@ programs=$1 folder=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-mkdir -p "$folder" "$work/bin" "$work/trainer/bench" "$work/configs"
+mkdir -p "$folder" "$work/bin" "$work/trainer/bench/pack" "$work/configs"
 for program in dyad-full examples/engine_work examples/train_work; do
     strip -o "$work/bin/$(basename "$program")" "$programs/$program"
 done
@@ -24,6 +24,7 @@ own=$root/.libtorch/gpu/torch/lib/libdyad_cuda.so
 [ -f "$own" ] || { echo "$own is missing: make setup GPU=1 compiles it" >&2; exit 1; }
 cp "$own" "$work/bin/"
 cp "$root"/trainer/bench/gpu.py "$work/trainer/bench/"
+cp "$root"/trainer/bench/pack/{share.py,large.toml} "$work/trainer/bench/pack/"
 mkdir "$work/trainer/fixtures"
 cp -r "$root"/trainer/fixtures/{models,tied,untied} "$root"/trainer/fixtures/*.json "$work/trainer/fixtures/"
 cp "$root/configs/signal.toml" "$work/configs/cpu.toml"

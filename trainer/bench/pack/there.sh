@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
-# Checks dyad on a machine with a GPU, in about six minutes.
+# Checks dyad on a machine with a GPU, in four minutes; the large parts take more than eight.
 #
 #   bash there.sh RESULTS             next to pack.tar.xz; Python needs torch 2.11 and transformers
+#   bash there.sh RESULTS PART...     only these parts
 #   DEVICE=cpu bash there.sh RESULTS  tries the script itself, without a GPU
 #
-# Nothing is fetched. Each part has a limit and a log of its own in RESULTS. A failed part does not
-# stop the next one. The table is RESULTS/table.txt. It ends with the figures of an H100, to compare
-# with.
+# The large parts run only if they are named: write-8b, then decode-8b, train-8b and lora-8b, which
+# need 90 GB of the GPU, 110 GB of host memory and 17 GB of disk, and train-1.7b and train-4b.
+#
+# Nothing is fetched. Each part has a limit and a log of its own in RESULTS, written as it runs. A
+# failed part does not stop the next one. The table is RESULTS/table.txt, with the most memory of
+# the GPU in use. It ends with the figures of an H100 and an H200, and with estimates for the large
+# parts.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mkdir -p "${1:?name a folder for the results}" && cd "$1" && pwd) || exit 2
-device=${DEVICE:-cuda:0}
+shift
+wanted=" $* " device=${DEVICE:-cuda:0}
 pack=$(mktemp -d) || exit 2
 trap 'rm -rf "$pack"; kill $(jobs -p) 2>/dev/null' EXIT
 python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$here/pack.tar.xz" "$pack" || exit 2
@@ -23,19 +29,28 @@ export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export OMP_NUM_THREADS=1 PYTORCH_ALLOC_CONF=expandable_segments:True
 dyad=$pack/bin/dyad-full
 if [ "$device" = cpu ]; then config=cpu.toml tiny=--tiny; else config=gpu.toml tiny=; fi
+model=$pack/model
 
+: >"$results/gpu.csv"
 nvidia-smi --query-gpu=timestamp,utilization.gpu,memory.used,power.draw --format=csv,noheader -lms 500 \
-    >"$results/gpu.csv" 2>/dev/null &
+    >>"$results/gpu.csv" 2>/dev/null &
 
 table=$results/table.txt
-printf '%-16s %5s %8s  %s\n' part code seconds 'last line of its log' >"$table"
+printf '%-14s %5s %8s %7s  %s\n' part code seconds MiB 'last line of its log' >"$table"
 part() { # part NAME LIMIT COMMAND...
-    local name=$1 limit=$2 log=$results/$1.log begun=$SECONDS code
+    case $wanted in *" $1 "*) ;; *[a-z]*) return ;; esac
+    local name=$1 limit=$2 log=$results/$1.log begun=$SECONDS code memory
     shift 2
     echo "== $name (at most $limit s)" >&2
+    local seen; seen=$(wc -l <"$results/gpu.csv")
     timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1
     code=$?
-    printf '%-16s %5d %8d  %s\n' "$name" "$code" $((SECONDS - begun)) "$(grep -v '^ *$' "$log" | tail -1 | cut -c1-120)" | tee -a "$table" >&2
+    memory=$(tail -n "+$((seen + 1))" "$results/gpu.csv" | awk -F', *' '$3 + 0 > most { most = $3 + 0 } END { print most + 0 }')
+    printf '%-14s %5d %8d %7d  %s\n' "$name" "$code" $((SECONDS - begun)) "$memory" \
+        "$(grep -v '^ *$' "$log" | tail -1 | cut -c1-120)" | tee -a "$table" >&2
+}
+large() { # large NAME LIMIT COMMAND...: a part that runs only if it is named
+    case $wanted in *" $1 "*) part "$@" ;; esac
 }
 
 machine() {
@@ -72,12 +87,12 @@ opens() {
         | "$pack/bin/engine_work" "$pack/trainer/fixtures/models/qwen3" 8 "$device" f32
 }
 steps() { # steps CONFIG FOLDER N
-    (cd "$pack" && "$dyad" run "configs/$1" --steps "$3" --folder "$results/runs/$2" --seed 1)
+    (cd "$pack" && "$dyad" run "configs/$1" --steps "$3" --folder "$pack/runs/$2" --seed 1)
 }
 # The weights' digest after the last step, of each agent.
 digests() {
     for run in one two; do steps "$config" "$run" 20 >/dev/null || return; done
-    python3 - "$results/runs" <<'END'
+    python3 - "$pack/runs" <<'END'
 import json, pathlib, sys
 found = {}
 for run in ("one", "two"):
@@ -108,8 +123,24 @@ unit() {
         printf 'FAILED %s\n%s\n' "$1" "$said"
     fi
 }
-export -f machine ceilings opens steps digests units unit
-export results pack device dyad config
+bench() { # bench ARGUMENT...
+    python3 "$pack/trainer/bench/gpu.py" "$pack/bin" --device "$device" --repeats 2 ${tiny:+"$tiny"} "$@"
+}
+write() { # write SHAPE
+    mkdir -p "$model" && bench --shape "$1" --write "$model" && du -sh "$model"
+}
+# Two adapters of rank 64 learn over the model, in one process.
+adapters() {
+    cd "$pack" || return
+    sed "s|MODEL|$model|" trainer/bench/pack/large.toml >configs/large.toml
+    [ "$device" != cpu ] || sed -i 's/^device = .*/device = "cpu"/; s/"bf16"/"f32"/; s/= 128/= 8/' configs/large.toml
+    "$dyad" doctor configs/large.toml
+    "$dyad" run configs/large.toml --folder "$pack/runs/large" || return
+    grep -aoh '"agent":"[ab]","step":.*' "$pack"/runs/large/*/logs/[ab].jsonl
+    du -sh "$pack/runs/large" && echo "both adapters took their steps"
+}
+export -f machine ceilings opens steps digests units unit bench write adapters
+export results pack device dyad config tiny model
 
 part machine 20 bash -c machine
 part doctor 30 "$dyad" doctor "$pack/configs/$config"
@@ -119,11 +150,18 @@ part signal-cpu 60 bash -c 'steps cpu.toml cpu 60'
 part signal 60 bash -c 'steps "$config" device 60'
 part same-seed 60 bash -c digests
 part units 120 bash -c units
-part beside-pytorch 240 python3 "$pack/trainer/bench/gpu.py" "$pack/bin" --device "$device" --repeats 2 ${tiny:+"$tiny"}
+part beside-pytorch 240 bash -c bench
+large write-8b 90 bash -c 'write 8b'
+large decode-8b 120 bash -c 'bench --only decode --shape 8b --folder "$model"'
+large train-8b 300 bash -c 'bench --only train --shape 8b --folder "$model"'
+large lora-8b 180 bash -c adapters
+large train-1.7b 120 bash -c 'bench --only train --shape 1.7b'
+large train-4b 120 bash -c 'bench --only train --shape 4b'
 
 {
-    echo
-    cat "$results/ceilings.log" "$results/beside-pytorch.log"
+    for log in ceilings beside-pytorch decode-8b train-8b lora-8b train-1.7b train-4b; do
+        [ ! -f "$results/$log.log" ] || { echo; cat "$results/$log.log"; }
+    done
     cat <<'END'
 
 An H100 (80 GB), November 2026, dev build:
@@ -131,7 +169,19 @@ An H100 (80 GB), November 2026, dev build:
   train tokens/s     16 rows at once 34000 to 38000; PyTorch 27000 to 29000
   parity             log-probs off by 3e-6 in f32, 9e-2 in bf16; PyTorch's by 5e-6 and 1e-1
   same seed          by the tests, other weights: some backward kernels add atomically
+
+An H200 (141 GB), November 2026, dev build:
+  copy 4185 GB/s; f32 51, TF32 399, bf16 759 TFLOP/s
+  decode tokens/s    1 row 450, 8 rows 2900, 64 rows 15700, 256 rows 29200; PyTorch 30, 270, 1870, 8600
+  train tokens/s     16 rows at once 36900, 64 rows 63300; PyTorch 24000 of 16
+  device memory      28 GiB of 16 rows, 39 GiB of 64 rows
+
+Estimates for one H200, not measured yet:
+  8B decode tokens/s   1 row 180 (at most 262: 16.4 GB read a token), 64 rows 7000; PyTorch 32, 1700
+  8B train, offloaded  gradient of 16,384 tokens 2.5 s; optimizer 4 s (98 GB to the card and back over PCIe);
+                       publishing 0.02 s; 92 GiB of the device, 97 GiB of host memory
+  8B, two adapters     20 GiB and the cache; a batch of 64 conversations of 512 tokens 15 s
+  1.7B, 4B train       tokens/s 40000 and 18000, of 64 rows at once
 END
 } >>"$table"
-rm -rf "${results:?}/runs"
 cat "$table"

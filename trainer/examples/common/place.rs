@@ -32,6 +32,13 @@ impl Place {
         }
     }
 
+    /// The most that tensors have taken on the GPU so far, in MiB; 0 on a CPU.
+    pub(crate) fn peak_mib(self) -> u64 {
+        let gpus = device::memory_of_gpus();
+        let own = gpus.iter().find(|(gpu, _)| self.device == Device::Cuda(*gpu));
+        own.map_or(0, |(_, memory)| memory.peak >> 20)
+    }
+
     pub(crate) fn is_gpu(self) -> bool {
         self.device != Device::Cpu
     }

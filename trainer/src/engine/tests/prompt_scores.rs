@@ -239,7 +239,9 @@ fn nothing_that_was_kept_is_begun_with() {
     };
     run(&mut engine, &[said]);
     let plain = run(&mut engine, &[request(2, &long, 2)]).remove(0);
-    assert!(plain.reused > 0, "it is there");
+    // A GPU reuses longer prefixes only.
+    let is_cpu = of_tests() == tch::Device::Cpu;
+    assert_eq!(plain.reused > 0, is_cpu, "it is there");
     let with = run(&mut engine, &[scored(3, &long, 2, 0)]).remove(0);
     assert_eq!(with.reused, 0);
     let wanted = trained(&test_shape(), (&weights(1)).into(), &long);

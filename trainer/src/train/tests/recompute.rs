@@ -72,24 +72,40 @@ fn check(make: impl Fn(TrainerOptions) -> Trainer) {
             let (plain, stats) = gradient(&make, budget, &loss, false);
             let (again, measured) = gradient(&make, budget, &loss, true);
             assert!(plain.iter().any(|g| *g != 0.0));
-            assert_eq!(plain, again, "of {loss:?} in micro-batches of {budget}");
-            assert_eq!(stats, measured);
+            let at = format!("of {loss:?} in micro-batches of {budget}");
+            if of_tests() == tch::Device::Cpu {
+                assert_eq!(plain, again, "{at}");
+                assert_eq!(stats, measured);
+            } else {
+                // Some backward kernels of a GPU add in any order.
+                let gap = gap(&plain, &again);
+                assert!(gap < 1e-6, "{at}: {gap}");
+                assert_eq!(stats.tokens, measured.tokens);
+            }
         }
     }
+}
+
+fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
+}
+
+/// The norm of the difference, as a share of the first gradient's norm.
+fn gap(one: &[f32], other: &[f32]) -> f64 {
+    let gap: Vec<f32> = one.iter().zip(other).map(|(a, b)| a - b).collect();
+    norm(&gap) / norm(one)
 }
 
 /// The number of rows computed at once decides how many share a beginning. It changes the gradient
 /// only by rounding.
 fn same_in_micro_batches(make: impl Fn(TrainerOptions) -> Trainer) {
     tch::set_num_threads(1);
-    let norm = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
     let (alone, stats) = gradient(&make, 1, &POLICY, false);
     assert!(norm(&alone) > 0.0);
     for budget in [30, 4096] {
         let (shared, measured) = gradient(&make, budget, &POLICY, false);
         assert_ne!(alone, shared, "a row by itself was computed otherwise");
-        let gap: Vec<f32> = alone.iter().zip(&shared).map(|(a, b)| a - b).collect();
-        let gap = norm(&gap) / norm(&alone);
+        let gap = gap(&alone, &shared);
         assert!(gap < 1e-6, "in micro-batches of {budget}: {gap}");
         assert_eq!(stats.tokens, measured.tokens);
         assert!((stats.loss - measured.loss).abs() < 1e-6, "{stats:?}, {measured:?}");
