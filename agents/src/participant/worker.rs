@@ -1,7 +1,7 @@
 //! One copy of a program: started, asked one question at a time, ended when it misbehaves, started
 //! again.
 
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +92,10 @@ impl Worker {
             // A dropped receiver means that its conversation is over.
             let _ = reply.send(answer);
         }
-        self.stop("the run is over").await;
+        if let Some(mut running) = self.running.take() {
+            let ended = running.kill().await;
+            tracing::debug!(program = self.file, status = ?ended, "ended a program: the run is over");
+        }
     }
 
     async fn answer(&mut self, line: &str) -> Result<String, Unanswered> {
@@ -133,16 +136,7 @@ impl Worker {
             self.rest();
             return None;
         };
-        // Kill the group before the wait. Until the wait the id cannot be reused, and children of a
-        // program that ended by itself still run.
-        if let Some(group) = running
-            .child
-            .id()
-            .and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()))
-        {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-        let ended = running.child.wait().await.ok();
+        let ended = running.kill().await;
         tracing::warn!(program = self.file, reason, status = ?ended, "ended a program");
         self.rest();
         // A child of its own may still hold the pipe.
@@ -157,6 +151,20 @@ impl Worker {
 }
 
 impl Running {
+    /// Kills the program and its children, and waits for its end.
+    async fn kill(&mut self) -> Option<ExitStatus> {
+        // Kill the group before the wait. Until the wait the id cannot be reused, and children of a
+        // program that ended by itself still run.
+        let group = self
+            .child
+            .id()
+            .and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+        if let Some(group) = group {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        self.child.wait().await.ok()
+    }
+
     /// Sends a question and reads its answer, which must have its id.
     async fn exchange(&mut self, line: &str, id: u64) -> Result<String, Unanswered> {
         let question = format!("{}\n", with_id(line, id).map_err(Unanswered::ByMachine)?);
