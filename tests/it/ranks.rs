@@ -163,6 +163,104 @@ fn torchrun_starts_ranks_that_train_the_same() {
     assert_eq!(digests(&run), digests(&undisturbed(&clean, "optimizer")));
 }
 
+/// A second host: a network namespace with a cable to this one.
+struct Host {
+    name: String,
+    /// The end of the cable in the namespace.
+    far: String,
+    /// The address of this end.
+    address: String,
+}
+
+impl Host {
+    /// Needs root.
+    fn new() -> Option<Self> {
+        let id = std::process::id();
+        let (name, near, far) = (format!("dyad-{id}"), format!("dn{id}"), format!("df{id}"));
+        let net = format!("10.77.{}", id % 250);
+        if !ip(&format!("netns add {name}")) {
+            return None;
+        }
+        let host = Self {
+            address: format!("{net}.1"),
+            name,
+            far,
+        };
+        let Self { name, far, address } = &host;
+        let is_up = [
+            format!("link add {near} type veth peer name {far} netns {name}"),
+            format!("addr add {address}/24 dev {near}"),
+            format!("link set {near} up"),
+            format!("-n {name} addr add {net}.2/24 dev {far}"),
+            format!("-n {name} link set lo up"),
+            format!("-n {name} link set {far} up"),
+        ];
+        is_up.iter().all(|command| ip(command)).then_some(host)
+    }
+
+    fn cut(&self, is_cut: bool) {
+        let state = if is_cut { "down" } else { "up" };
+        assert!(ip(&format!("-n {} link set {} {state}", self.name, self.far)));
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        ip(&format!("netns del {}", self.name));
+    }
+}
+
+/// Runs `ip`. Returns false if it fails or is missing.
+fn ip(command: &str) -> bool {
+    let ended = std::process::Command::new("ip").args(command.split(' ')).status();
+    ended.is_ok_and(|status| status.success())
+}
+
+#[test]
+#[ignore = "needs root, for a second host's network: `make test-long`"]
+fn ranks_on_two_hosts_lose_a_rank_and_the_network_and_no_bit() {
+    let Some(host) = Host::new() else {
+        println!("skipped: `ip netns add` needs root and iproute2");
+        return;
+    };
+    let (program, clean, servers) = (program(), program(), Servers::start());
+    let (path, port) = (launched(&program, &servers), quiet_port().to_string());
+    let which = ["--config", &path, "--run", RUN];
+    let dyad = program.command(&[]).get_program().to_str().unwrap().to_owned();
+    let far = ["netns", "exec", &host.name, &dyad];
+    let there = program.with_binary("ip");
+    let ranks = |restart: &str| {
+        let start = |rank: &'static str, program: &Program, before: &[&str]| {
+            let of_host = [("MASTER_ADDR", &host.address[..]), ("LOCAL_RANK", "0")];
+            let mut all = variables(rank, &port).to_vec();
+            all.extend(of_host.map(|(name, value)| (name, value.to_owned())));
+            all.push(("TORCHELASTIC_RESTART_COUNT", restart.to_owned()));
+            let all: Vec<(&str, &str)> = all.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            program.start_with(&[before, &["agent", "--name", "a"], &which].concat(), &all)
+        };
+        [start("0", &program, &[]), start("1", &there, &far)]
+    };
+    let others = [&["coordinator"][..], &["agent", "--name", "b"][..]];
+    let mut others = others.map(|args| program.start(&[args, &which[..]].concat()));
+    let [mut first, mut second] = ranks("0");
+    let run = program.runs().join(RUN);
+    second.kill_when("agent a to train 5 batches", PATIENCE, || batches(&run, "a") >= 5);
+    let ended = first.end(PATIENCE).and_then(|status| status.code());
+    assert_eq!(ended, Some(70), "{}", first.log());
+
+    let mut again = ranks("1");
+    wait_until("agent a to train 10 batches", PATIENCE, || batches(&run, "a") >= 10);
+    host.cut(true);
+    let before = batches(&run, "a");
+    std::thread::sleep(Duration::from_secs(2));
+    let within = batches(&run, "a") - before;
+    assert!(within <= 1, "{within} batches without the other host");
+    host.cut(false);
+    others.iter_mut().chain(&mut again).for_each(|one| one.finish(PATIENCE));
+    trained_all(&run);
+    assert_eq!(digests(&run), digests(&undisturbed(&clean, "optimizer")));
+}
+
 #[test]
 fn half_set_variables_of_a_launcher_are_refused() {
     let program = program();
