@@ -181,19 +181,37 @@ pub(crate) fn is_alternative(text: &str) -> bool {
     joined(text).is_some_and(|joined| !joined.are_one && alike(&joined.values))
 }
 
-/// Returns true if `or` joins the last number of a text to the same value: `It is 0.667 or 2/3`.
-pub(crate) fn is_named_twice(text: &str) -> bool {
-    joined(text).is_some_and(|joined| joined.are_one)
+/// Returns a text that names its last value once, if `or` names it twice: `It is 2/3` for
+/// `It is 0.667 or 2/3`. A rounded value goes.
+pub(crate) fn named_once(text: &str) -> Option<String> {
+    let joined = joined(text).filter(|joined| joined.are_one)?;
+    let Joined {
+        before, other, number, ..
+    } = joined;
+    let (first, behind) = before.split_at(before.rfind(other)?);
+    // All are values of one list: `1, 0.667 or 2/3`.
+    let earlier = first.trim_end_matches([' ', '$', '*']).strip_suffix(',');
+    if earlier.is_some_and(|earlier| earlier.ends_with(|c: char| c.is_ascii_digit() || "$)}".contains(c))) {
+        return None;
+    }
+    if !is_rounded(other, number) {
+        return Some(before.to_owned());
+    }
+    Some(format!("{first}{number}{}", &behind[other.len()..]))
 }
 
 /// Two numbers that `or` joins at the end of a text.
-struct Joined {
+struct Joined<'a> {
+    /// The text before `or`, and the number at its end.
+    before: &'a str,
+    other: &'a str,
+    number: &'a str,
     values: [f64; 2],
     /// True if they are equal, or one is the other, rounded.
     are_one: bool,
 }
 
-fn joined(text: &str) -> Option<Joined> {
+fn joined(text: &str) -> Option<Joined<'_>> {
     let signs = |c: char| " $*_(\\,".contains(c);
     let number = last::number(text)?;
     let at = number.as_ptr().addr() - text.as_ptr().addr();
@@ -203,11 +221,14 @@ fn joined(text: &str) -> Option<Joined> {
         .find_map(|word| before.strip_suffix(word))
         .map_or(before, |before| before.trim_end_matches(signs));
     let before = before.strip_suffix("or")?;
-    let before = Some(before.trim_end_matches(signs)).filter(|left| left.len() < before.len())?;
-    let other = last::number(before).filter(|other| before.ends_with(other))?;
+    let left = Some(before.trim_end_matches(signs)).filter(|left| left.len() < before.len())?;
+    let other = last::number(left).filter(|other| left.ends_with(other))?;
     let values = [value(other)?, value(number)?];
     let rounded = is_rounded(other, number) || is_rounded(number, other);
     Some(Joined {
+        before: before.trim_end_matches([' ', '(', ',']),
+        other,
+        number,
         values,
         are_one: rounded || !differ(&values),
     })

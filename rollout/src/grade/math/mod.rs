@@ -132,27 +132,37 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     }
     let text = last::before_step(last::before_closing(text));
     let line = last::line(text).filter(|line| is_answer_line(line));
-    let mut values = line.map_or_else(|| last_values(text), |line| vec![last_row(line)]);
+    let mut values = line.map_or_else(|| last_values(text), |line| vec![Cow::Borrowed(last_row(line))]);
     // A date is an answer in words.
     let words = |line: &&str| line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && !is_formula(line);
-    values.extend(last::line(text).filter(words));
-    let values = values.into_iter().map(|value| Candidate {
+    values.extend(last::line(text).filter(words).map(Cow::Borrowed));
+    let values = values.into_iter().map(|text| Candidate {
         place: Place::Last,
-        text: Cow::Borrowed(value),
+        text,
     });
     let found = values.chain(other);
     found.filter(|candidate| is_usable(&candidate.text)).collect()
 }
 
 /// Returns the list with which a text ends, the last value, or both.
-fn last_values(text: &str) -> Vec<&str> {
+fn last_values(text: &str) -> Vec<Cow<'_, str>> {
     let Some(text) = denied::undenied(aside::without_reason(text)) else {
         return Vec::new();
     };
+    match undecided::named_once(text) {
+        Some(once) => values_at_end(&once)
+            .into_iter()
+            .map(|value| Cow::Owned(value.to_owned()))
+            .collect(),
+        None => values_at_end(text).into_iter().map(Cow::Borrowed).collect(),
+    }
+}
+
+fn values_at_end(text: &str) -> Vec<&str> {
     if let Some(value) = unmarked::value(text) {
         return value.into_iter().collect();
     }
-    let list = listed(text).filter(|_| !undecided::is_named_twice(text));
+    let list = listed(text);
     let value = last::value(text).map(|value| (value, last::whole_number(text, value)));
     // In `1 or 2, so $\pi$` the last number is not the value, and `24 (or 2 dozen)` names it twice.
     let alternative = |value: &str, whole: &str| {
