@@ -74,13 +74,7 @@ impl Memory {
             base: base * copies(agent) * width(agent.dtype),
             ..Self::default()
         };
-        let mut memory = memory.serving(agent, shape, own).training(agent, shape, own, ranks);
-        // On a GPU the weights were read into as much memory before.
-        let collects = agent.device == DeviceName::Cpu && Split::of(agent, ranks).weights;
-        if agent.train.enabled && !agent.train.is_external() && collects {
-            memory.host += own * width(agent.dtype);
-        }
-        memory
+        memory.serving(agent, shape, own).training(agent, shape, own, ranks)
     }
 
     /// Returns the bytes of a later rank of the agent's trainer, in a process of its own.
@@ -170,7 +164,12 @@ impl Memory {
             DeviceName::Cpu => 0,
             DeviceName::Cuda(_) => own * F32 + offloaded,
         };
-        self.host += read.max((3 + average) * offloaded);
+        let collected = if self.rank == 0 && layout.weights {
+            own * width
+        } else {
+            0
+        };
+        self.host += read.max((3 + average) * offloaded + collected);
         if offloaded == 0 {
             self.masters += (average + u64::from(layout.apart)) * buffer;
             self.optimizer += 2 * buffer;

@@ -184,6 +184,10 @@ fn offload_moves_12_bytes_to_the_host() {
         4 * own + (1 << 33),
         "the model as it is read, and a part of its masters"
     );
+    agent.train.shard = Shard::Full;
+    let first = Memory::of(&agent, &shape, 2);
+    assert_eq!(first.host, (3 << 34) + 2 * own, "it collects the model to publish it");
+    agent.train.shard = Shard::Optimizer;
     agent.dtype = Dtype::F32;
     let memory = Memory::of_rank(&agent, &shape, 1, 2);
     assert_eq!((memory.least(), memory.host), (8 * own, 3 << 34));
