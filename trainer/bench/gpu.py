@@ -247,7 +247,8 @@ def train(bench, folder, vocab, dtype, groups, samples, length, new, at_once, be
         here = min(ours() for _ in range(1 + bench.given.repeats))
         print(f"{name:24} dyad {here:8.3f} s {tokens / here:9.0f} tokens/s", flush=True)
     trainer.end()
-    sample, *rest, most = (statistics.median(part) for part in zip(*parts[1:]))
+    sample, *rest, _ = (statistics.median(part) for part in zip(*parts[1:]))
+    most = parts[-1][-1]
     print(f"{'':24} dyad: gradient {rest[0]:.3f} s, optimizer {rest[1]:.3f} s, publishing {rest[2]:.3f} s; "
           f"before that sampling {rows * new / sample:.0f} tokens/s; {most / 1024:.1f} GiB of the device", flush=True)
 

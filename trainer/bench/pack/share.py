@@ -1,4 +1,4 @@
-"""Two agents take turns; each earns the share of ASCII letters in what it said. For random models."""
+"""Two agents take turns; each earns the share of ASCII characters in its texts. For random models."""
 import json
 import sys
 

@@ -5,8 +5,8 @@
 #   bash there.sh RESULTS PART...     only these parts
 #   DEVICE=cpu bash there.sh RESULTS  tries the script itself, without a GPU
 #
-# The large parts run only if they are named: write-8b, then decode-8b, train-8b and lora-8b, which
-# need 90 GB of the GPU, 110 GB of host memory and 17 GB of disk, and train-1.7b and train-4b.
+# The large parts run only if they are named: write-8b with decode-8b, train-8b or lora-8b in the
+# same call (100 GB of the GPU, 110 GB of host memory, 17 GB of disk), train-1.7b and train-4b.
 #
 # Nothing is fetched. Each part has a limit and a log of its own in RESULTS, written as it runs. A
 # failed part does not stop the next one. The table is RESULTS/table.txt, with the most memory of
@@ -177,7 +177,7 @@ An H200 (141 GB), November 2026, dev build:
   device memory      28 GiB of 16 rows, 39 GiB of 64 rows
 
 Estimates for one H200, not measured yet:
-  8B decode tokens/s   1 row 180 (at most 262: 16.4 GB read a token), 64 rows 7000; PyTorch 32, 1700
+  8B decode tokens/s   1 row 180, 64 rows 7000; PyTorch 32, 1700
   8B train, offloaded  gradient of 16,384 tokens 2.5 s; optimizer 4 s (98 GB to the card and back over PCIe);
                        publishing 0.02 s; 92 GiB of the device, 97 GiB of host memory
   8B, two adapters     20 GiB and the cache; a batch of 64 conversations of 512 tokens 15 s

@@ -6,7 +6,7 @@ use super::error::{DeviceError, LIBRARY_VARIABLE};
 use crate::shim;
 
 const LIBRARY: &str = "libtorch_cuda.so";
-/// dyad's own library: groups over NCCL, graphs and flash attention (`shim/guarded.hpp`).
+/// dyad's own library: groups over NCCL, graphs, flash attention and memory (`shim/guarded.hpp`).
 const OWN: &str = "libdyad_cuda.so";
 /// The number of the interface that this program calls: see `shim/guarded.hpp`.
 const INTERFACE: i32 = 2;

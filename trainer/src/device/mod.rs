@@ -85,7 +85,7 @@ pub struct GpuMemory {
     pub total: u64,
 }
 
-/// Returns the memory of each GPU that this process has tensors on, by its index. Empty without a
+/// Returns the memory of each GPU that this process has had tensors on, by its index. Empty without a
 /// GPU, or without dyad's CUDA library.
 #[must_use]
 pub fn memory_of_gpus() -> Vec<(usize, GpuMemory)> {
@@ -101,7 +101,7 @@ pub fn memory_of_gpus() -> Vec<(usize, GpuMemory)> {
             reserved,
             total,
         };
-        (reserved > 0).then_some((index, memory))
+        (peak > 0).then_some((index, memory))
     });
     used.collect()
 }
