@@ -85,8 +85,8 @@ pub struct GpuMemory {
     pub total: u64,
 }
 
-/// Returns the memory of each GPU that this process has had tensors on, by its index. Empty without a
-/// GPU, or without dyad's CUDA library.
+/// Returns the memory of each GPU that this process has had tensors on, by its index. Empty without
+/// a GPU, or without dyad's CUDA library.
 #[must_use]
 pub fn memory_of_gpus() -> Vec<(usize, GpuMemory)> {
     if !matches!(CUDA.get(), Some(Ok(true))) {
