@@ -3,8 +3,8 @@
 use std::fs::{File, TryLockError};
 use std::time::Duration;
 
-/// The number of retries of a lock and the pause between them: a tenth of a second in all.
-const TRIES: u32 = 20;
+/// The number of retries of a lock and the pause between them: half a second in all.
+const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Locks a file, or reports after a moment that another process holds the lock. A child that was
