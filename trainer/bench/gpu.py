@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """The engine and the trainer on a GPU, compared with PyTorch eager.
 
-    python gpu.py WORKERS [--device cuda:0] [--repeats 3] [--only parity|decode|train] [--shape 0.6b|1.7b|4b|8b] [--tiny]
+    python gpu.py WORKERS [--device cuda:0] [--repeats 3] [--only parity|decode|train]
+                          [--shape 0.6b|1.7b|4b|8b] [--folder FOLDER] [--tiny]
     python gpu.py WORKERS --shape 8b --write FOLDER
 
-WORKERS is target/debug/examples (`make bench-gpu`). --write only writes a random model with a tokenizer
-to FOLDER; --folder FOLDER measures it instead of a new one.
+WORKERS is target/debug/examples (`make bench-gpu`). --write only writes a random model with a
+tokenizer to FOLDER; --folder measures that model instead of a new one.
 
-Parity, in f32 and bf16: log-probs of the fixture's row, and in f32 its greedy text, by both sides on
-this device, against transformers' results on a CPU in f32. Our gap may be at most 4 times
-theirs plus 1e-4; otherwise the script ends with 1.
+Parity, in f32 and bf16: log-probs of the fixture's row, and in f32 its greedy text, by both sides
+on this device, against transformers' results on a CPU in f32. Our gap may be at most 4 times theirs
+plus 1e-4; otherwise the script ends with 1.
 
-Then decoding and training: a random model of the shape of Qwen3-0.6B, or of --shape, in bf16, with the
-same files on both sides.
+Then decoding and training: a random model of the shape of Qwen3-0.6B, or of --shape, in bf16, with
+the same files on both sides.
 
 Decoding: prompts of 128 tokens, 128 new ones each, against generate(). "unlike": rows of 32 to 512
 new tokens on our side only, twice as many as slots.
@@ -21,12 +22,12 @@ Training: the part of a GRPO step after sampling (forward, backward, AdamW, and 
 transfer of the weights to the engine), 8 prompts of 128 with 8 answers of 128 each. PyTorch runs
 forward, backward and AdamW of the same rows under autocast with trained weights in f32, attention
 sdpa, nothing compiled. Both sides compute 16 rows per pass, then only ours 64: PyTorch's logits of
-64 rows did not fit next to our process in 80 GB. Our side computes a group's prompt once and so does
-less work; tokens per second count the prompt for each row on both sides. The two sides take turns. From
-4B on only ours runs: 64 rows per pass, layers computed again in the backward pass, and at 8B the
-optimizer's state in host memory.
-Wall-clock seconds, each taken when the device has finished its work: medians where both sides are
-timed, else the shortest.
+64 rows did not fit next to our process in 80 GB. Our side computes a group's prompt once and so
+does less work; tokens per second count the prompt for each row on both sides. The two sides take
+turns. From 4B on only ours runs: 64 rows per pass, layers computed again in the backward pass, and
+at 8B the optimizer's state in host memory. Wall-clock seconds, each taken when the device has
+finished its work: medians where both sides are timed, else the shortest. GiB of the device are the
+most that our tensors took.
 
 Without a CUDA device the script ends with 1. `--device cpu --tiny` (a model of 2 layers of 64, f32,
 few tokens) shows that the script itself works; its figures have no meaning.
@@ -65,8 +66,8 @@ def qwen3(hidden, intermediate, layers, heads, tied=True):
 
 SHAPES = {"0.6b": qwen3(1024, 3072, 28, 16), "1.7b": qwen3(2048, 6144, 28, 16), "4b": qwen3(2560, 9728, 36, 32),
           "8b": qwen3(4096, 12288, 36, 32, tied=False)}
-# Models that PyTorch trains next to ours in 80 GB.
-BESIDE = ("0.6b", "1.7b")
+# Models that PyTorch trains too, next to ours on the same GPU.
+BOTH = ("0.6b", "1.7b")
 TINY = dict(vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, head_dim=16, tie_word_embeddings=True)
 
@@ -163,7 +164,7 @@ def save_model(folder, given):
     config = Qwen3Config(**shape, max_position_embeddings=2048, rms_norm_eps=1e-6,
                          rope_parameters={"rope_type": "default", "rope_theta": 1e6},
                          bos_token_id=None, eos_token_id=None, pad_token_id=None)
-    small = given.tiny or given.shape in BESIDE
+    small = given.tiny or given.shape in BOTH
     with torch.device(given.device):
         net = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if small else torch.bfloat16)
     net.save_pretrained(folder)
@@ -230,7 +231,7 @@ def decode(bench, folder, vocab, dtype, batches, length, new):
     print(f"{'decode unlike':24} dyad {here:8.3f} s {sum(lengths) / here:9.0f} tokens/s", flush=True)
 
 
-def train(bench, folder, vocab, dtype, groups, samples, length, new, at_once, beside, saves=()):
+def train(bench, folder, vocab, dtype, groups, samples, length, new, at_once, both, saves=()):
     rows, tokens, parts = groups * samples, groups * samples * (length + new), []
     trainer = bench.worker("train_work", folder, at_once * (length + new), dtype=dtype, saves=saves)
     work = dict(prompts=prompts(groups, length, vocab).tolist(), samples=samples, new=new)
@@ -241,7 +242,7 @@ def train(bench, folder, vocab, dtype, groups, samples, length, new, at_once, be
         return told["seconds"] - told["sample_seconds"]
 
     name = f"train {rows} rows by {at_once}"
-    if beside:
+    if both:
         compare(name, bench.given.repeats, ours, step_of_pytorch(bench, folder, vocab, dtype, rows, length, new, at_once), tokens)
     else:
         here = min(ours() for _ in range(1 + bench.given.repeats))
@@ -309,9 +310,9 @@ def measure(bench, folder, only):
     groups, samples = (2, 4) if given.tiny else (8, 8)
     if "train" not in only:
         return
-    if given.shape in BESIDE:
+    if given.shape in BOTH:
         train(bench, folder, vocab, dtype, groups, samples, length, length, groups * samples // 4, True)
-    saves = [] if given.shape in BESIDE else ["recompute", "offload"] if given.shape == "8b" else ["recompute"]
+    saves = [] if given.shape in BOTH else ["recompute", "offload"] if given.shape == "8b" else ["recompute"]
     train(bench, folder, vocab, dtype, groups, samples, length, length, groups * samples, False, saves)
 
 

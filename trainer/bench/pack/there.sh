@@ -5,8 +5,8 @@
 #   bash there.sh RESULTS PART...     only these parts
 #   DEVICE=cpu bash there.sh RESULTS  tries the script itself, without a GPU
 #
-# The large parts run only if they are named: write-8b with decode-8b, train-8b or lora-8b in the
-# same call (100 GB of the GPU, 110 GB of host memory, 17 GB of disk), train-1.7b and train-4b.
+# The large parts run only if they are named: decode-8b, train-8b, lora-8b (17 GB of disk, up to
+# 100 GB of the GPU and 110 GB of host memory), train-1.7b, train-4b.
 #
 # Nothing is fetched. Each part has a limit and a log of its own in RESULTS, written as it runs. A
 # failed part does not stop the next one. The table is RESULTS/table.txt, with the most memory of
@@ -16,6 +16,15 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mkdir -p "${1:?name a folder for the results}" && cd "$1" && pwd) || exit 2
 shift
+small=(machine doctor opens ceilings signal-cpu signal same-seed units beside-pytorch)
+large=(decode-8b train-8b lora-8b train-1.7b train-4b)
+for name in "$@"; do
+    case " ${small[*]} ${large[*]} " in
+    *" $name "*) ;;
+    *) echo "$name is no part; the parts are ${small[*]} ${large[*]}" >&2; exit 2 ;;
+    esac
+done
+[ $# -gt 0 ] || set -- "${small[@]}"
 wanted=" $* " device=${DEVICE:-cuda:0}
 pack=$(mktemp -d) || exit 2
 trap 'rm -rf "$pack"; kill $(jobs -p) 2>/dev/null' EXIT
@@ -38,7 +47,7 @@ nvidia-smi --query-gpu=timestamp,utilization.gpu,memory.used,power.draw --format
 table=$results/table.txt
 printf '%-14s %5s %8s %7s  %s\n' part code seconds MiB 'last line of its log' >"$table"
 part() { # part NAME LIMIT COMMAND...
-    case $wanted in *" $1 "*) ;; *[a-z]*) return ;; esac
+    case $wanted in *" $1 "*) ;; *) return ;; esac
     local name=$1 limit=$2 log=$results/$1.log begun=$SECONDS code memory
     shift 2
     echo "== $name (at most $limit s)" >&2
@@ -48,9 +57,6 @@ part() { # part NAME LIMIT COMMAND...
     memory=$(tail -n "+$((seen + 1))" "$results/gpu.csv" | awk -F', *' '$3 + 0 > most { most = $3 + 0 } END { print most + 0 }')
     printf '%-14s %5d %8d %7d  %s\n' "$name" "$code" $((SECONDS - begun)) "$memory" \
         "$(grep -v '^ *$' "$log" | tail -1 | cut -c1-120)" | tee -a "$table" >&2
-}
-large() { # large NAME LIMIT COMMAND...: a part that runs only if it is named
-    case $wanted in *" $1 "*) part "$@" ;; esac
 }
 
 machine() {
@@ -126,12 +132,16 @@ unit() {
 bench() { # bench ARGUMENT...
     python3 "$pack/trainer/bench/gpu.py" "$pack/bin" --device "$device" --repeats 2 ${tiny:+"$tiny"} "$@"
 }
-write() { # write SHAPE
-    mkdir -p "$model" && bench --shape "$1" --write "$model" && du -sh "$model"
+# Runs the bench over one model of 8B, which the first part writes.
+bench-8b() { # bench-8b ARGUMENT...
+    write-8b && bench --shape 8b --folder "$model" "$@"
+}
+write-8b() {
+    [ -f "$model/tokenizer_config.json" ] || { mkdir -p "$model" && bench --shape 8b --write "$model"; }
 }
 # Two adapters of rank 64 learn over the model, in one process.
 adapters() {
-    cd "$pack" || return
+    write-8b && cd "$pack" || return
     sed "s|MODEL|$model|" trainer/bench/pack/large.toml >configs/large.toml
     [ "$device" != cpu ] || sed -i 's/^device = .*/device = "cpu"/; s/"bf16"/"f32"/; s/= 128/= 8/' configs/large.toml
     "$dyad" doctor configs/large.toml
@@ -139,7 +149,7 @@ adapters() {
     grep -aoh '"agent":"[ab]","step":.*' "$pack"/runs/large/*/logs/[ab].jsonl
     du -sh "$pack/runs/large" && echo "both adapters took their steps"
 }
-export -f machine ceilings opens steps digests units unit bench write adapters
+export -f machine ceilings opens steps digests units unit bench bench-8b write-8b adapters
 export results pack device dyad config tiny model
 
 part machine 20 bash -c machine
@@ -151,16 +161,15 @@ part signal 60 bash -c 'steps "$config" device 60'
 part same-seed 60 bash -c digests
 part units 120 bash -c units
 part beside-pytorch 240 bash -c bench
-large write-8b 90 bash -c 'write 8b'
-large decode-8b 120 bash -c 'bench --only decode --shape 8b --folder "$model"'
-large train-8b 300 bash -c 'bench --only train --shape 8b --folder "$model"'
-large lora-8b 180 bash -c adapters
-large train-1.7b 120 bash -c 'bench --only train --shape 1.7b'
-large train-4b 120 bash -c 'bench --only train --shape 4b'
+part decode-8b 180 bash -c 'bench-8b --only decode'
+part train-8b 360 bash -c 'bench-8b --only train'
+part lora-8b 240 bash -c adapters
+part train-1.7b 120 bash -c 'bench --only train --shape 1.7b'
+part train-4b 120 bash -c 'bench --only train --shape 4b'
 
 {
-    for log in ceilings beside-pytorch decode-8b train-8b lora-8b train-1.7b train-4b; do
-        [ ! -f "$results/$log.log" ] || { echo; cat "$results/$log.log"; }
+    for name in ceilings beside-pytorch "${large[@]}"; do
+        case $wanted in *" $name "*) echo && cat "$results/$name.log" ;; esac
     done
     cat <<'END'
 
