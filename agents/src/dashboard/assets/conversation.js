@@ -2,7 +2,7 @@
 
 import { h, svg } from "./dom.js";
 import { LIST, api, conversationLink, copy, open, page, reading, show, soft, to } from "./frame.js";
-import { count, figure, num, real } from "./numbers.js";
+import { count, figure, fixed, num, real } from "./numbers.js";
 import { chip, colour, statusChip, who } from "./parts.js";
 import { get } from "./server.js";
 import {
@@ -71,7 +71,7 @@ function bubble(turn, isRight, tokens, end) {
       h("span.num", count(turn.tokens, "token")),
       chip(["weights ", h("code", turn.version)], "", "lineage.step of the newest weights"),
       h("span.num", { title: String(turn.mean_logprob) }, "mean log-prob ",
-        typeof turn.mean_logprob === "number" ? turn.mean_logprob.toFixed(3) : "–", of),
+        typeof turn.mean_logprob === "number" ? fixed(turn.mean_logprob) : "–", of),
       turn.finish === "stop" ? null : chip(turn.finish, "warn")),
     h("div.body", { class: turn.text ? "" : "none" }, turn.text ? turn.text : "empty"), tokens,
     turn.time ? timeBar(turn.time, end) : null);

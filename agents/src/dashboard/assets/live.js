@@ -2,7 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { api, conversationLink, empty, open, page, say, show, to } from "./frame.js";
-import { count, figure } from "./numbers.js";
+import { count, figure, fixed } from "./numbers.js";
 import { chip, colour, kindPicker, picker, rolePicker, who } from "./parts.js";
 import { listen } from "./server.js";
 import { seatName } from "./talks.js";
@@ -70,5 +70,5 @@ function turnLine(turn) {
     h("div.said", turn.text ? turn.text : h("i.soft", "empty")),
     h("div.after.num", `${turn.agent} · ${count(turn.tokens, "token")} · weights `,
       h("code", `${turn.version.lineage}.${turn.version.step}`),
-      ` · mean log-prob ${turn.mean_logprob.toFixed(3)}`, turn.finish === "stop" ? "" : ` · ${turn.finish}`));
+      ` · mean log-prob ${fixed(turn.mean_logprob)}`, turn.finish === "stop" ? "" : ` · ${turn.finish}`));
 }

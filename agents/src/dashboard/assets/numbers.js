@@ -2,13 +2,21 @@
 
 import { h } from "./dom.js";
 
-/** Formats a figure as the commands do: three decimals, or an exponent if it is tiny. */
+/** Rounds as the commands do: a value in the middle of two goes to the even digit. */
+export function fixed(value, digits = 3) {
+  // `toFixed` rounds such a value away from zero.
+  if ((Math.abs(value) * 2 ** (digits + 1)) % 2 !== 1) return value.toFixed(digits);
+  const scale = 10 ** digits;
+  return (Math.sign(value) * 2 * Math.round(Math.abs(value) * scale / 2) / scale).toFixed(digits);
+}
+
+/** Formats a figure: three decimals, or an exponent if it is tiny. */
 export function figure(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (Number.isInteger(value)) return value.toLocaleString("en", { useGrouping: value > 99999 });
   const size = Math.abs(value);
   if (size < 0.0005) return value.toExponential(1);
-  return size >= 10000 ? value.toFixed(0) : value.toFixed(3);
+  return size >= 10000 ? fixed(value, 0) : fixed(value);
 }
 
 /** Formats a mean or a reward: whole numbers have decimals too. */
