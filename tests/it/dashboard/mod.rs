@@ -7,6 +7,7 @@ mod changes;
 mod chromium;
 mod hostile;
 mod memory;
+mod numbers;
 mod openapi;
 mod streams;
 mod tokens;

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { every, message, query, reading, show, soft } from "./frame.js";
-import { num, real, signed } from "./numbers.js";
+import { figure, num, signed } from "./numbers.js";
 import { chip, right, section, table } from "./parts.js";
 import { chartBoard } from "./plot.js";
 import { get } from "./server.js";
@@ -39,6 +39,6 @@ function lastEvaluations(found) {
       difference.low > 0 || difference.high < 0 ? chip("excludes 0", "good") : null] : "–", HOW[how]]);
   const [a, b] = found.trained_tokens;
   return section("Last evaluations", table(["Figure", right("A"), right("B"), "B − A, 95% interval", "over"],
-    [...rows, ["trained tokens", real(a), real(b), "", ""]], "Last evaluations"),
+    [...rows, ["trained tokens", figure(a), figure(b), "", ""]], "Last evaluations"),
   found.apart.length ? h("p.soft", "on one side only: ", found.apart.join(", ")) : null);
 }

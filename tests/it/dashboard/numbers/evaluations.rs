@@ -1,0 +1,92 @@
+//! Numbers of the evaluations. `dyad status` prints the last one, and the end of a run its gains.
+//! Earlier ones are printed by no command: they are computed here from the stored tasks.
+
+use agents::stats::over_tasks;
+use serde_json::{Value, json};
+use tests::program::{json_folder, json_lines};
+
+use super::Drawn;
+use super::rounding::{figure, real, same, signed};
+
+pub(super) fn evaluations(drawn: &mut Drawn<'_>) {
+    let mut stored = json_folder(&drawn.folder.join("evals"));
+    stored.sort_by_key(|one| one["step"].as_u64());
+    drawn.open("evaluations", "All evaluations");
+    every_evaluation(drawn, &stored);
+    gains(drawn);
+    tasks(drawn, &stored[0], &stored[stored.len() - 1]);
+}
+
+fn every_evaluation(drawn: &mut Drawn<'_>, stored: &[Value]) {
+    let status = drawn.command(&["status"]).remove(0);
+    let rows = drawn.table("Evaluations");
+    assert_eq!(rows.len(), stored.len(), "{rows:?}");
+    for (row, one) in rows.iter().zip(stored.iter().rev()) {
+        let place = |what: &str| format!("evaluation at step {}, {what}", one["step"]);
+        let values = one["values"]["success"].as_object().unwrap().values();
+        let values: Vec<f64> = values.map(|value| value.as_f64().unwrap()).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let end = if one["last"] == true { " (last)" } else { "" };
+        assert_eq!(row[0]["text"], format!("{}{end}", one["step"]));
+        same(&place("mean"), &row[1], &json!(mean), real);
+        if one["last"] == true {
+            same(
+                "the last evaluation",
+                &row[1],
+                &status["metrics"]["eval"]["success"],
+                real,
+            );
+        }
+        let interval = over_tasks(&values).unwrap();
+        let interval = format!("{} to {}", real(interval.low), real(interval.high));
+        assert_eq!(row[2]["text"], interval, "{}", place("interval"));
+        same(&place("tasks"), &row[3], &json!(values.len()), figure);
+        let versions = one["versions"].as_object().unwrap().iter();
+        let versions = versions.map(|(agent, list)| {
+            let of_one = |one: &Value| format!("{}.{}", one["lineage"], one["step"]);
+            let list: Vec<String> = list.as_array().unwrap().iter().map(of_one).collect();
+            format!("{agent}{}", list.join(", "))
+        });
+        assert_eq!(row[4]["text"], versions.collect::<String>(), "{}", place("weights"));
+    }
+}
+
+/// Compares the gains with the line that `dyad run` writes at its end.
+fn gains(drawn: &mut Drawn<'_>) {
+    let summary = json_lines(&drawn.folder.join("metrics/summary.jsonl")).remove(0);
+    let names = summary.as_object().unwrap().keys();
+    let names: Vec<&str> = names.filter_map(|name| name.strip_suffix("/before")).collect();
+    let rows = drawn.table("Changes");
+    assert_eq!(rows.len(), names.len(), "{rows:?}");
+    let mut differ = 0;
+    for (row, name) in rows.iter().zip(names) {
+        let of = |part: &str| summary[format!("{name}/{part}").as_str()].clone();
+        let place = |what: &str| format!("change of {name}, {what}");
+        assert_eq!(row[0]["text"], name);
+        same(&place("before"), &row[1], &of("before"), real);
+        same(&place("after"), &row[2], &of("after"), real);
+        same(&place("gain"), &row[3], &of("gain"), signed);
+        let [low, high] = ["gain_low", "gain_high"].map(|part| signed(of(part).as_f64().unwrap()));
+        assert_eq!(row[4]["text"], format!("{low} to {high}"), "{}", place("interval"));
+        same(&place("tasks"), &row[5], &of("tasks"), figure);
+        differ += usize::from(of("before") != of("after"));
+    }
+    assert!(differ > 0, "no figure changed: {summary}");
+}
+
+fn tasks(drawn: &mut Drawn<'_>, first: &Value, last: &Value) {
+    let [before, after] = [first, last].map(|one| one["values"]["success"].as_object().unwrap());
+    let rows = drawn.table("Tasks");
+    assert_eq!(rows.len(), after.len(), "{rows:?}");
+    let mut changed = 0;
+    for row in &rows {
+        let task = row[0]["text"].as_str().unwrap();
+        same(&format!("task {task}, first"), &row[1], &before[task], real);
+        same(&format!("task {task}, last"), &row[2], &after[task], real);
+        changed += usize::from(before[task] != after[task]);
+    }
+    drawn.browser.wait_for(&format!("{changed} of {} changed", after.len()));
+    let (first, last) = (&first["step"], &last["step"]);
+    let title = format!("Tasks: success, step {first} and step {last}");
+    drawn.browser.wait_for(&title);
+}

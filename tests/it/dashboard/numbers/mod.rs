@@ -1,0 +1,132 @@
+//! Numbers as a browser draws them: each equals that of its command, rounded as the commands round.
+
+mod curves;
+mod evaluations;
+mod group;
+mod overview;
+mod rounding;
+mod runs;
+mod talks;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tests::program::Program;
+use tests::small::Small;
+
+use super::chromium::Browser;
+use super::{Pages, config, id, printed, serve};
+use crate::program;
+
+/// The last step of a run.
+const STEPS: u64 = 12;
+
+/// A function that reads an element: its text, and its own title or the first one in it.
+const READ: &str = "const read = (one) => ({ text: one.textContent,
+  title: one.title || one.querySelector('[title]')?.title || '' });";
+
+/// A finished run, and the browser that draws its pages.
+struct Drawn<'a> {
+    program: &'a Program,
+    run: String,
+    folder: PathBuf,
+    /// The URL of the pages, with the token.
+    url: String,
+    browser: Browser,
+}
+
+impl Drawn<'_> {
+    /// Opens a page of the run, and waits until it has the text.
+    fn open(&mut self, path: &str, text: &str) {
+        let path = format!("r/{}/{path}", self.run);
+        self.open_page(&path, text);
+    }
+
+    /// Opens any page, and waits until it has the text.
+    fn open_page(&mut self, path: &str, text: &str) {
+        self.browser.open(&format!("{}&/{path}", self.url));
+        self.browser.wait_for(text);
+    }
+
+    /// Returns the rows of the table with this name.
+    fn table(&mut self, name: &str) -> Vec<Vec<Value>> {
+        self.rows(&format!("table[aria-label=\"{name}\"] tbody tr"))
+    }
+
+    /// Returns the children of each element that the selector finds, each with text and title.
+    fn rows(&mut self, selector: &str) -> Vec<Vec<Value>> {
+        let found = self.browser.value(&format!(
+            "(() => {{ {READ} return [...document.querySelectorAll('{selector}')].map((row) =>
+               [...row.children].map(read)); }})()"
+        ));
+        let rows = found.as_array().unwrap().iter();
+        rows.map(|row| row.as_array().unwrap().clone()).collect()
+    }
+
+    /// Returns what a command prints of the run with `--json`.
+    fn command(&self, args: &[&str]) -> Vec<Value> {
+        printed(self.program, &[args, &["--run", self.run.as_str()]].concat())
+    }
+}
+
+/// Makes a run with rewards of several values, and evaluations that differ.
+fn varied(seed: i64) -> Small {
+    let words = vec!["o0", "o1", "o2", "o3", "s0", "s1", "s2", "s3"];
+    config()
+        .set("run.seed", seed)
+        .set("run.train_steps", i64::try_from(STEPS).unwrap())
+        .set("tasks.params.objects", 4)
+        .set("eval.params.objects", 4)
+        .set("eval.every", 4)
+        .set("workflow.params.symbols", 4)
+        .set("workflow.params.lambda", 0.15)
+        .set("defaults.agent.train.optimizer.lr", 0.01)
+        .set("defaults.agent.model.random.tokenizer.words", words)
+}
+
+/// Plays two runs with other seeds and costs of a message. Returns the folder of each.
+fn two_runs(program: &Program) -> [PathBuf; 2] {
+    let first = program.play("run", &varied(4).save(program), &[]);
+    let (other, runs) = (varied(1).set("workflow.params.lambda", 0.4), program.runs());
+    program.succeed(&["run", &other.save(program), "--folder", runs.to_str().unwrap()]);
+    let mut folders = std::fs::read_dir(runs).unwrap().map(|entry| entry.unwrap().path());
+    let second = folders.find(|path| *path != first && path.join("run.json").is_file());
+    let second = second.expect("a second run");
+    [first, second]
+}
+
+#[test]
+fn numbers_in_pages_equal_those_of_the_commands() {
+    let program = program();
+    let Some(browser) = Browser::start(&program.home().join("browser")) else {
+        return;
+    };
+    let [first, second] = two_runs(&program);
+    let running = serve(&program, "", &[]);
+    let pages = Pages::of(&running);
+    let mut drawn = Drawn {
+        program: &program,
+        run: id(&first),
+        folder: first,
+        url: format!("http://{}/#token={}", pages.address, pages.token),
+        browser,
+    };
+    drawn.browser.look(1280, "light");
+    overview::overview(&mut drawn);
+    overview::audit(&mut drawn);
+    curves::curves(&mut drawn);
+    evaluations::evaluations(&mut drawn);
+    let stored = talks::list(&mut drawn);
+    let reward = |one: &&Value| one["rewards"]["speaker"]["total"].as_f64().unwrap();
+    let trained = stored.iter().filter(|one| one["eval"] != true);
+    let best = trained.max_by(|a, b| reward(a).total_cmp(&reward(b))).unwrap();
+    assert!(reward(&best) > 0.0, "every conversation has the same rewards");
+    let evaluated = stored.iter().find(|one| one["eval"] == true).unwrap();
+    for one in [best, evaluated] {
+        talks::conversation(&mut drawn, one["conversation"].as_str().unwrap());
+    }
+    let (group, _) = best["conversation"].as_str().unwrap().split_once('/').unwrap();
+    group::group(&mut drawn, group);
+    runs::table(&mut drawn, &second);
+    runs::comparison(&mut drawn, &id(&second));
+}
