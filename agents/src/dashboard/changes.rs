@@ -160,8 +160,16 @@ async fn make(server: Data<Server>, request: &HttpRequest, run: &str, change: Pa
         let made = server.commands.change(&folder, change).await;
         server.letters.forget(folder.path()).await;
         let refused = made.as_ref().err().map(|refused| refused.message.as_str());
-        // Every change of a run can be found in a log.
-        tracing::info!(run, change = name, letters, from, refused, "a page asked for a change");
+        // Every change of a run can be found in a log. Standard error leaves out `run`, which names
+        // the run of a process.
+        tracing::info!(
+            run_id = run,
+            change = name,
+            letters,
+            from,
+            refused,
+            "a page asked for a change"
+        );
         made
     });
     json(&made.await??)

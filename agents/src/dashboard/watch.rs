@@ -175,7 +175,7 @@ async fn audit_soon(server: Data<Server>, folder: RunFolder) {
         Ok(audit) => Some(audit.violations().len()),
         Err(error) => {
             tracing::warn!(
-                run,
+                run_id = run,
                 error = format!("{error:#}"),
                 "a run could not be audited for /metrics"
             );
@@ -202,7 +202,7 @@ pub(crate) async fn metrics(server: Data<Server>) -> Result<HttpResponse, ApiErr
         for (folder, found) in runs.iter().zip(found) {
             let shown = found.and_then(|found| series.show(folder, &found, &server.watched));
             if let Err(error) = shown {
-                tracing::warn!(run = %folder.run(), error = format!("{error:#}"), "a run is left out of /metrics");
+                tracing::warn!(run_id = %folder.run(), error = format!("{error:#}"), "a run is left out of /metrics");
             }
         }
         table.page()
