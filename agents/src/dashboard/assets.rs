@@ -112,6 +112,23 @@ mod tests {
         assert_eq!(handlers.count(), 0);
     }
 
+    /// A cookie would be sent by other sites too, and a file of the browser outlives the page.
+    #[test]
+    fn token_is_kept_in_session_storage_alone() {
+        let scripts_with = |word: &str| -> Vec<&'static str> {
+            let found = modules().filter(|(_, text)| text.contains(word));
+            found.map(|(path, _)| path).collect()
+        };
+        for word in ["sessionStorage", "Bearer", "Authorization"] {
+            assert_eq!(scripts_with(word), ["/server.js"], "{word}");
+        }
+        assert_eq!(scripts_with("keepToken"), ["/app.js", "/server.js"]);
+        assert!(!text("/server.js").contains("localStorage"));
+        for word in ["cookie", "credentials", "indexedDB"] {
+            assert!(scripts_with(word).is_empty(), "{word}");
+        }
+    }
+
     #[test]
     fn front_end_names_no_other_address() {
         let pages = ["/", "/app.css"].map(|path| (path, text(path)));

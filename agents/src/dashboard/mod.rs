@@ -194,6 +194,7 @@ mod tests {
     #[test]
     fn address_that_others_reach_needs_a_token_of_its_own() {
         let plan = |address: &str, with_token| Plan::new(address.parse().unwrap(), with_token, vec![]);
+        assert!(plan(ADDRESS, false).is_ok(), "the address without --listen is private");
         let private = plan("127.0.0.1:0", true).unwrap();
         assert!(private.secret.is_some_and(|secret| secret.len() == 64));
         assert!(plan("[::1]:0", false).unwrap().secret.is_none());

@@ -135,10 +135,25 @@ pub(crate) fn now_ms() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::iter::repeat_with;
+
     use super::*;
     use crate::run_folder::EndReason;
     use crate::run_folder::tests::config_in;
+
+    /// Makes paths of up to six parts without end, of `names` and of parts that could lead out of a
+    /// folder. They are the same each time.
+    pub(crate) fn odd_paths(names: &[&str]) -> impl Iterator<Item = String> + use<> {
+        let parts = ["..", ".", "/", "\\", "%2e", "%2f", "\0", "\u{202e}", " ", "//"];
+        let parts: Vec<String> = parts.iter().chain(names).map(|part| (*part).to_owned()).collect();
+        let mut seed = 7_u64;
+        let mut next = move |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        repeat_with(move || (0..=next(6)).map(|_| parts[next(parts.len())].as_str()).collect())
+    }
 
     #[test]
     fn only_ids_of_runs_lead_to_folders() {
@@ -174,27 +189,7 @@ mod tests {
         let inside = RunFolder::create(&shown, &config_in(base.path()), None).unwrap();
         let outside = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         let runs = Runs::below(&shown);
-        let parts = [
-            "..",
-            ".",
-            "/",
-            "\\",
-            "%2e",
-            "%2f",
-            "\0",
-            "\u{202e}",
-            outside.run().as_str(),
-            "a",
-            " ",
-            "//",
-        ];
-        let mut seed = 7_u64;
-        let mut next = |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) as usize % below
-        };
-        for _ in 0..100_000 {
-            let path: String = (0..=next(6)).map(|_| parts[next(parts.len())]).collect();
+        for path in odd_paths(&["a", outside.run().as_str()]).take(100_000) {
             assert!(runs.find(&path).is_err(), "{path:?}");
         }
         assert_eq!(runs.find(inside.run().as_str()).unwrap(), inside);

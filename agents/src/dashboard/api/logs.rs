@@ -207,6 +207,7 @@ fn newer(path: &Path, after: u64, wanted: &Wanted) -> std::io::Result<Lines> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dashboard::runs::tests::odd_paths;
     use crate::run_folder::tests::config_in;
 
     fn line(number: usize, level: &str) -> String {
@@ -281,6 +282,21 @@ mod tests {
                 404,
                 "{wrong}"
             );
+        }
+    }
+
+    #[test]
+    fn ten_thousand_names_lead_to_no_other_log() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        std::fs::write(folder.log("a"), line(1, "INFO")).unwrap();
+        for outside in [folder.path().join("notes.jsonl"), base.path().join("notes.jsonl")] {
+            std::fs::write(outside, line(2, "INFO")).unwrap();
+        }
+        let names = odd_paths(&["a", "notes", ".jsonl", "logs"]).filter(|name| name != "a");
+        for name in names.take(10_000) {
+            let found = read(&folder, &name, &Query::default());
+            assert_eq!(found.err().map(|error| error.status), Some(404), "{name:?}");
         }
     }
 }

@@ -174,6 +174,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::dashboard::runs::tests::odd_paths;
     use crate::run_folder::tests::config_in;
 
     fn append(path: &Path, text: &str) {
@@ -240,5 +241,20 @@ mod tests {
             .data("a", "x".repeat(LONGEST + 1).as_bytes())
             .unwrap();
         assert_eq!(data["cut"], LONGEST + 1);
+    }
+
+    #[test]
+    fn ten_thousand_topics_lead_to_no_other_log() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        for path in [folder.log("a"), folder.path().join("notes.jsonl")] {
+            append(&path, &line(0));
+        }
+        let found = |name: &str| FileTopic::Log(name.into()).files(&folder).unwrap();
+        assert_eq!(found("a").len(), 1);
+        let names = odd_paths(&["a", "notes", ".jsonl", "logs"]).filter(|name| name != "a");
+        for name in names.take(10_000) {
+            assert!(found(&name).is_empty(), "{name:?}");
+        }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::dashboard::runs::tests::odd_paths;
 use crate::run_folder::logs::Transcripts;
 use crate::run_folder::tests::config_in;
 
@@ -133,5 +134,25 @@ fn conversation_has_its_group_and_its_ledgers() {
     assert_eq!(group(&folder, GROUP).unwrap().members.len(), 2);
     for (id, member) in [(GROUP, "3"), (GROUP, "x"), ("ab01", "0"), ("../..", "0")] {
         assert_eq!(one(&folder, id, member).unwrap_err().status, 404, "{id}/{member}");
+    }
+}
+
+#[test]
+fn hundred_thousand_ids_lead_to_no_conversation() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = folder(base.path(), &[&[transcript(0, 1, 0.5)]]);
+    assert!(one(&folder, GROUP, "0").is_ok());
+    let status = |failed: Option<ApiError>| failed.map(|error| error.status);
+    // No six of these names make the 32 digits of an id.
+    for path in odd_paths(&["ab01", "0", "-", "transcripts"]).take(100_000) {
+        assert_eq!(status(one(&folder, &path, "0").err()), Some(404), "{path:?}");
+        assert_eq!(status(group(&folder, &path).err()), Some(404), "{path:?}");
+        assert_eq!(status(tokens(&folder, &path, "0").err()), Some(404), "{path:?}");
+    }
+    for member in odd_paths(&["7", "-", "x"])
+        .take(1000)
+        .filter(|path| path.parse::<u16>().is_err())
+    {
+        assert_eq!(status(one(&folder, GROUP, &member).err()), Some(404), "{member:?}");
     }
 }
