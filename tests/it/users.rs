@@ -6,6 +6,7 @@ use std::time::Duration;
 use broker::bus::Bus;
 use broker::protocol::Kind;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL, Seal};
+use serde_json::{Value, json};
 use tests::chaos::closed_groups;
 use tests::fleet::{Fleet, RUN};
 use tests::letters::{connect, message, topology};
@@ -13,14 +14,17 @@ use tests::program::{Program, fail, wait_for, wait_until};
 use tests::secured::Secured;
 use tests::trace::audit;
 
+use crate::dashboard::{Pages, serve};
 use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Two batches.
 const TASKS: u64 = 10;
+/// A third batch, which a page publishes.
+const TASKS_OF_A_PAGE: u64 = 5;
 
-/// Every process has its own user: tasks go in, both agents train them, orders are obeyed, and the
-/// audit passes.
+/// Every process has its own user: tasks go in, both agents train them, orders are obeyed, pages
+/// read and write, and the audit passes.
 #[test]
 fn a_run_passes_with_a_user_for_each_process() {
     let program = program();
@@ -75,12 +79,67 @@ fn a_run_passes_with_a_user_for_each_process() {
     ] {
         assert!(dead.contains(says), "{dead}");
     }
+    pages_act_with_the_rights_of_their_users(&program, &servers);
     program.succeed(&["drain", run, "--broker", &as_user("operator")]);
     fleet.finish(PATIENCE);
     let books = program.succeed(&["audit", "--json", "--run", run, "--broker", &as_user("operator")]);
     let books: serde_json::Value = serde_json::from_str(&books).unwrap();
-    assert_eq!(books["books"]["finished"].as_u64(), Some(TASKS), "{books:#}");
+    let finished = books["books"]["finished"].as_u64();
+    assert_eq!(finished, Some(TASKS + TASKS_OF_A_PAGE), "{books:#}");
     no_password_is_logged(&servers, &fleet);
+}
+
+/// Pages read as the onlooker, publish as the publisher, and change letters and the run as the
+/// operator. The onlooker itself may only read, so an act with the wrong user fails here.
+fn pages_act_with_the_rights_of_their_users(program: &Program, servers: &Secured) {
+    let [onlooker, publisher, operator] = ["onlooker", "publisher", "operator"].map(|name| servers.broker(name));
+    let more = [
+        "--write",
+        "--broker",
+        &onlooker,
+        "--publisher",
+        &publisher,
+        "--operator",
+        &operator,
+    ];
+    let running = serve(program, RUN, &more);
+    let pages = Pages::of(&running);
+    let api = |path: &str| format!("/api/runs/{RUN}/{path}");
+    wait_until("both agents in the page", PATIENCE, || {
+        let status = pages.json(&api("status"));
+        status["live"]["agents"]
+            .as_object()
+            .is_some_and(|agents| agents.len() == 2)
+    });
+    let letters = pages.json(&api("letters"));
+    assert_eq!(letters["total"], 1, "{letters}");
+    let line = |n: u64| json!({"id": format!("p{n}"), "prompt": format!("o{n}"), "label": format!("o{n}")});
+    let lines: Vec<String> = (0..TASKS_OF_A_PAGE).map(|n| line(n).to_string()).collect();
+    let (status, answer) = pages.post(&api("tasks"), &json!({"lines": lines.join("\n")}));
+    assert_eq!(
+        (status, &answer["confirmed"]),
+        (200, &json!(TASKS_OF_A_PAGE)),
+        "{answer}"
+    );
+    let (status, answer) = pages.post(&api("letters/requeue"), &json!({"ids": ["no-such-letter"]}));
+    assert_eq!(
+        (status, &answer["missing"]),
+        (200, &json!(["no-such-letter"])),
+        "{answer}"
+    );
+    for (order, phase) in [("pause", "paused"), ("resume", "running")] {
+        let (status, answer) = pages.post(&api("orders"), &json!({"order": order}));
+        assert_eq!(status, 200, "{answer}");
+        wait_until(phase, PATIENCE, || {
+            let status: Value = pages.json(&api("status"));
+            status["live"]["agents"]["a"]["run"]["phase"] == phase
+        });
+    }
+    for url in [onlooker, publisher, operator] {
+        let (user, _) = url.split_once('@').unwrap();
+        let password = user.rsplit(':').next().unwrap();
+        assert!(!running.log().contains(password), "the dashboard logs a password");
+    }
 }
 
 /// Hands back, as agent a, a task that no coordinator gave it.

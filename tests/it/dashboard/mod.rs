@@ -5,10 +5,15 @@ mod answers;
 mod browser;
 mod changes;
 mod chromium;
+mod escapes;
 mod hostile;
+mod limits;
 mod memory;
 mod numbers;
 mod openapi;
+mod origins;
+mod paths;
+mod secrets;
 mod streams;
 mod tokens;
 
@@ -17,14 +22,14 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::program::{Program, Running, wait_for};
 use tests::small::Small;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A dashboard's address and token.
-struct Pages {
+pub(crate) struct Pages {
     address: String,
     token: String,
 }
@@ -39,7 +44,7 @@ struct Reply {
 impl Pages {
     /// Waits for the URL, which is the first line that the program prints. On standard error it
     /// may say before that a busy server is slow.
-    fn of(running: &Running) -> Self {
+    pub(crate) fn of(running: &Running) -> Self {
         const NOTE: &str = "waiting for the message broker and the state store to answer\n";
         let url = wait_for("the dashboard's URL", PATIENCE, || {
             let log = running.log();
@@ -79,7 +84,7 @@ impl Pages {
         self.request("GET", path, &self.address, &self.token)
     }
 
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let (host, token, body) = (&self.address, &self.token, body.to_string());
         let reply = self.send(&format!(
             "POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
@@ -89,7 +94,7 @@ impl Pages {
         (reply.status, serde_json::from_str(&reply.body).unwrap())
     }
 
-    fn json(&self, path: &str) -> Value {
+    pub(crate) fn json(&self, path: &str) -> Value {
         let reply = self.get(path);
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
         assert!(reply.head.contains("content-type: application/json"), "{}", reply.head);
@@ -109,13 +114,33 @@ fn config() -> Small {
         .set("eval.params.objects", 16)
 }
 
+/// Makes the folder of a run that was stopped, without playing it. Returns the id.
+fn stopped_run(program: &Program) -> String {
+    let run = "stopped-00000000";
+    let folder = program.runs().join(run);
+    std::fs::create_dir_all(folder.join("logs")).unwrap();
+    let _ = config().write(&folder.join("config.toml"));
+    let line = json!({"level": "INFO", "message": "a line of agent a"});
+    let info = json!({"run": run, "name": "stopped", "seed": 1, "version": "1", "created_ms": 1});
+    let end = json!({"stopped": {"reason": "for a test", "at_ms": 1}});
+    for (file, content) in [("logs/a.jsonl", line), ("run.json", info), ("ended.json", end)] {
+        std::fs::write(folder.join(file), format!("{content}\n")).unwrap();
+    }
+    run.to_owned()
+}
+
 /// Shows a run, or all runs if it is empty, with the program that users start.
-fn serve(program: &Program, run: &str, more: &[&str]) -> Running {
+pub(crate) fn serve(program: &Program, run: &str, more: &[&str]) -> Running {
+    serve_with(program, run, more, &[])
+}
+
+/// Shows runs like [`serve`], with more environment.
+fn serve_with(program: &Program, run: &str, more: &[&str], environment: &[(&str, &str)]) -> Running {
     let runs = program.runs();
     let args = ["--listen", "127.0.0.1:0", "--runs", runs.to_str().unwrap()];
     let which: &[&str] = if run.is_empty() { &[] } else { &[run] };
     let args = [&["dashboard"], which, &args, more].concat();
-    program.with_binary(crate::LIGHT).start(&args)
+    program.with_binary(crate::LIGHT).start_with(&args, environment)
 }
 
 /// Returns what a command prints with `--json`.
