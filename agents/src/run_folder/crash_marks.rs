@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use broker::ids::GroupId;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,7 @@ pub struct Strikes {
     path: PathBuf,
     /// Locked for life: two processes of one name have separate files.
     marks: File,
+    _held: Held,
     written: u64,
     working: BTreeSet<GroupId>,
     records: BTreeMap<GroupId, Record>,
@@ -68,7 +70,7 @@ impl Strikes {
     pub fn open(folder: &RunFolder, process: &str) -> io::Result<Self> {
         let root = folder.path().join("strikes");
         fs::create_dir_all(&root)?;
-        let (path, mut marks) = own(&root, process)?;
+        let (path, mut marks, held) = own(&root, process)?;
         let mut bytes = Vec::new();
         marks.read_to_end(&mut bytes)?;
         let died_with = fold(&bytes);
@@ -76,6 +78,7 @@ impl Strikes {
             records: read_records(&path)?,
             path,
             marks,
+            _held: held,
             written: 0,
             working: BTreeSet::new(),
         };
@@ -180,15 +183,35 @@ impl Strikes {
     }
 }
 
+/// The records of the living [`Strikes`] of this process. Waiting does not free their locks.
+fn held() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An entry of [`held`].
+#[derive(Debug)]
+struct Held(PathBuf);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        held().remove(&self.0);
+    }
+}
+
 /// Returns the first files of this name that no living process holds: the path of the records, and
 /// the open marks.
-fn own(root: &Path, process: &str) -> io::Result<(PathBuf, File)> {
+fn own(root: &Path, process: &str) -> io::Result<(PathBuf, File, Held)> {
     for number in 1.. {
         let name = if number == 1 {
             process.to_owned()
         } else {
             format!("{process}.{number}")
         };
+        let path = root.join(format!("{name}.json"));
+        if held().contains(&path) {
+            continue;
+        }
         let marks = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -196,7 +219,10 @@ fn own(root: &Path, process: &str) -> io::Result<(PathBuf, File)> {
             .write(true)
             .open(root.join(format!("{name}.marks")))?;
         match lock_soon(&marks) {
-            Ok(()) => return Ok((root.join(format!("{name}.json")), marks)),
+            Ok(()) => {
+                held().insert(path.clone());
+                return Ok((path.clone(), marks, Held(path)));
+            }
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
