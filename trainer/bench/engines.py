@@ -5,7 +5,7 @@
 
 WORKER is target/debug/examples/engine_work, FOLDER the model (`make bench-engines`). Every batch has
 random prompts of 96 tokens and 64 new tokens for each, at temperature 1. Each side is a process of
-its own. After a first run, the sides take turns; the median of three runs is printed, in wall-clock
+its own; with two threads, dyad is two (`engine.replicas`). After a first run, the sides take turns; the median of three runs is printed, in wall-clock
 time: nothing else should run on the machine.
 """
 
@@ -26,25 +26,34 @@ SIDES = ["dyad", "vllm", "transformers", "llama.cpp"]
 
 class Side:
     def __init__(self, name, worker, folder, dtype, threads, batch):
+        # An engine of dyad has one thread; for more there are replicas, which share a batch.
+        self.replicas = min(threads, batch) if name == "dyad" else 1
         command = [sys.executable, HERE / "sides.py", name, folder, dtype, batch]
         if name == "dyad":
-            command = [worker, folder, batch, "cpu", dtype]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        self.process = subprocess.Popen(list(map(str, command)), env=environment, text=True, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+            command = [worker, folder, -(-batch // self.replicas), "cpu", dtype]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1" if name == "dyad" else str(threads)}
+        self.processes = [
+            subprocess.Popen(list(map(str, command)), env=environment, text=True, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            for _ in range(self.replicas)
+        ]  # fmt: skip
 
     def run(self, prompts):
         """Returns the wall-clock seconds of a batch."""
+        parts = [prompts[start :: self.replicas] for start in range(self.replicas)]
         begun = time.monotonic()
-        self.process.stdin.write(json.dumps({"prompts": prompts, "new": [NEW] * len(prompts)}) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        assert answer["tokens"] == NEW * len(prompts), answer
+        for process, part in zip(self.processes, parts):
+            process.stdin.write(json.dumps({"prompts": part, "new": [NEW] * len(part)}) + "\n")
+            process.stdin.flush()
+        for process, part in zip(self.processes, parts):
+            answer = json.loads(process.stdout.readline())
+            assert answer["tokens"] == NEW * len(part), answer
         return time.monotonic() - begun
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+        for process in self.processes:
+            process.stdin.close()
+            process.wait()
 
 
 def compare(names, arguments, dtype, threads, batch):
