@@ -1,7 +1,6 @@
 //! The trainer's own thread. It executes commands and replies to them in the order of arrival.
 
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 use broker::protocol::train::{TrainCommand, TrainReply};
 use tokio::sync::oneshot;
@@ -16,7 +15,7 @@ type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
 pub struct TrainerThread {
     commands: mpsc::Sender<(TrainCommand, Answer)>,
     pulse: Pulse,
-    thread: JoinHandle<()>,
+    ended: oneshot::Receiver<()>,
 }
 
 impl TrainerThread {
@@ -24,7 +23,8 @@ impl TrainerThread {
     pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>, pulse: Pulse) -> std::io::Result<Self> {
         let done = pulse.clone();
         let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
-        let thread = std::thread::Builder::new()
+        let (end, ended) = oneshot::channel();
+        std::thread::Builder::new()
             .name(format!("trainer-{name}"))
             .spawn(log_scope::inherit(move || {
                 for (command, answer) in inbox {
@@ -33,23 +33,22 @@ impl TrainerThread {
                     done.done(1);
                 }
                 trainer.close();
+                drop(trainer);
+                // The handle may be gone.
+                let _ = end.send(());
             }))?;
-        Ok(Self {
-            commands,
-            pulse,
-            thread,
-        })
+        Ok(Self { commands, pulse, ended })
     }
 
-    /// Ends the thread after all earlier commands. Blocks until the trainer is freed.
+    /// Ends the trainer after all earlier commands. Returns when its ranks have met for the last
+    /// time and its memory is freed.
     ///
     /// # Errors
     /// Fails if the thread panicked.
-    pub fn end(self) -> anyhow::Result<()> {
+    pub async fn end(self) -> anyhow::Result<()> {
         drop(self.commands);
-        self.thread
-            .join()
-            .map_err(|_| anyhow::anyhow!("the trainer's thread panicked as it ended"))
+        let panicked = |_| anyhow::anyhow!("the trainer's thread panicked as it ended");
+        self.ended.await.map_err(panicked)
     }
 
     /// Runs one command after all earlier ones.
@@ -85,13 +84,13 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_trainer_is_freed_when_its_thread_has_ended() {
+    #[tokio::test]
+    async fn the_trainer_is_freed_when_its_thread_has_ended() {
         let memory = Arc::new(());
         let trainer = Slow(Some(memory.clone()));
         let worker = TrainerThread::start("a", Box::new(trainer), Pulse::default()).unwrap();
         assert_eq!(Arc::strong_count(&memory), 2);
-        worker.end().unwrap();
+        worker.end().await.unwrap();
         assert_eq!(Arc::strong_count(&memory), 1);
     }
 }

@@ -21,7 +21,10 @@ impl Trainer {
                 Err(stop) => return Err(self.stopped(self.log.next(), stop)),
             };
             let (seq, outcome) = match order {
-                Order::End => return Ok(()),
+                Order::End => {
+                    self.ranks.meet_at_end();
+                    return Ok(());
+                }
                 Order::Command(command) => (seq(&command), self.follow(command)),
                 Order::Custom(batch, reference) => (0, self.follow_custom(&batch, reference)),
                 Order::TakeReference => (0, self.reference_in_step()),
@@ -44,7 +47,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Tells the other ranks that the run ends. Call it on rank 0, after the last command.
+    /// Tells the other ranks that the run ends, and waits until they know. Call it on rank 0, after
+    /// the last command.
     ///
     /// # Errors
     /// [`TrainError::Ended`] when another rank is lost.

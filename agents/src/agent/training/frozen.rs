@@ -9,7 +9,6 @@ use trainer::model::{Weights, peft};
 
 use super::Training;
 use super::build::trainer;
-use crate::base::log_scope;
 use crate::policy::{Prepared, warn_of_other_base};
 
 impl Training {
@@ -33,7 +32,7 @@ impl Training {
             self.keep_warm(&kept).await?;
             if let Some(worker) = self.worker.take() {
                 // Frees the trainer's memory before an engine allocates its own.
-                log_scope::spawn_blocking(move || worker.end()).await??;
+                worker.end().await?;
             }
         }
         let verified = checkpoint::sound(&kept).context("reading the warm start's model")?;

@@ -29,7 +29,7 @@ pub(super) mod step_times;
 mod traced;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use broker::ids::WeightVersion;
@@ -48,6 +48,9 @@ use crate::run_folder::metrics::{Metrics, MetricsWriter};
 use former::BatchFormer;
 use refused::Refused;
 use step_times::{StepPart, StepTimes};
+
+/// The patience with a trainer that ends.
+const ENDING: Duration = Duration::from_secs(30);
 
 /// The training side of an agent.
 pub struct Training {
@@ -141,10 +144,25 @@ impl Training {
             while self.step().await? {}
             self.last_batch().await?;
             self.end().await?;
+            self.end_trainer().await?;
         } else {
             self.stand_by().await?;
         }
         self.agent.close(self.version).await
+    }
+
+    /// Ends the trainer. A process that ended at once would be a lost rank to those on other hosts.
+    async fn end_trainer(&mut self) -> anyhow::Result<()> {
+        let Some(worker) = self.worker.take() else {
+            return Ok(());
+        };
+        match tokio::time::timeout(ENDING, worker.end()).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                tracing::warn!("the trainer did not end within {ENDING:?}: its other ranks may report a lost one");
+                Ok(())
+            }
+        }
     }
 
     /// Trains batches until none is ready or none may begin, then keeps the holds that coordinators

@@ -4,7 +4,7 @@ use broker::codec;
 use broker::protocol::train::{TrainBatch, TrainCommand};
 
 use super::Ranks;
-use crate::collective::{CollectiveError, Patience, broadcast_bytes};
+use crate::collective::{Collective, CollectiveError, Patience, broadcast_bytes};
 use crate::train::stop::Stop;
 
 /// An order of rank 0 to the others.
@@ -50,8 +50,22 @@ impl Ranks {
         self.send(REFERENCE, Vec::new)
     }
 
+    /// Returns when the other ranks have received it.
     pub(in crate::train) fn order_end(&self) -> Result<(), CollectiveError> {
-        self.send(END, Vec::new)
+        self.send(END, Vec::new)?;
+        self.meet_at_end();
+        Ok(())
+    }
+
+    /// Waits for the other ranks after [`Order::End`]: a connection that closes at once may lose on
+    /// its way to another host what was sent last. A rank that was faster may be gone.
+    pub(in crate::train) fn meet_at_end(&self) {
+        if self.is_alone() {
+            return;
+        }
+        if let Err(error) = self.group().barrier() {
+            tracing::debug!(%error, "another rank left first");
+        }
     }
 
     /// Waits for rank 0's next order, however long it takes.
