@@ -37,8 +37,7 @@ pub struct Memory {
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
     /// Host memory: the f32 weights, their average and the moments, if they are offloaded. If the
-    /// ranks split the weights, the first rank also collects the model here to publish it. Each
-    /// rank on a GPU first reads the weights that it trains here, in f32.
+    /// ranks split the weights, the first rank also collects the model here to publish it.
     pub host: u64,
     /// The gradient.
     pub gradient: u64,
@@ -159,17 +158,10 @@ impl Memory {
             Offload::Optimizer => pinned(agent, buffer),
             Offload::None => 0,
         };
-        // On a GPU, what was read is freed before the moments are allocated.
-        let read = match agent.device {
-            DeviceName::Cpu => 0,
-            DeviceName::Cuda(_) => own * F32 + offloaded,
-        };
-        let collected = if self.rank == 0 && layout.weights {
-            own * width
-        } else {
-            0
-        };
-        self.host += read.max((3 + average) * offloaded + collected);
+        if self.rank == 0 && layout.weights {
+            self.host += own * width;
+        }
+        self.host += (3 + average) * offloaded;
         if offloaded == 0 {
             self.masters += (average + u64::from(layout.apart)) * buffer;
             self.optimizer += 2 * buffer;

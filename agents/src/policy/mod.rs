@@ -7,14 +7,15 @@ pub mod warm_start;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use broker::AgentName;
 use configs::{AgentConfig, Dtype, EngineKind, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::checkpoint;
 use trainer::device::{self, Device};
-use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, has_weights, kind_of, peft};
+use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, StoredParams, Weights, has_weights, kind_of, peft};
+use trainer::train::Source;
 use trainer::transfer::Form;
 
 use crate::base::fault::Usage;
@@ -26,14 +27,9 @@ use crate::run_folder::{RunFolder, input_digests};
 pub struct Prepared {
     pub folder: PathBuf,
     pub shape: ModelShape,
-    /// The weights that are trained and served: the model, or an adapter of `base`. They are f32 on
-    /// the CPU. An agent that does not train has them in the served dtype on its device, or on the
-    /// CPU if engines elsewhere serve them. None if only servers have them ([`Reads::NoWeights`]);
-    /// an adapter for those servers is here.
-    weights: Option<Weights>,
-    /// True once a trainer has taken `weights`.
-    handed: bool,
-    /// The frozen model below an adapter, as it computes, on its device (like `weights`). Agents
+    /// The weights that are trained and served: the model, or an adapter of `base`.
+    own: Own,
+    /// The frozen model below an adapter, as it computes, on its device. Agents
     /// that name the same folder share it. None if only servers have it.
     pub base: Option<Weights>,
     pub text: Arc<TextCodec>,
@@ -42,12 +38,28 @@ pub struct Prepared {
     pub settings: AgentConfig,
 }
 
+/// The first weights of an agent.
+enum Own {
+    /// An adapter or a warm start's result, in f32 on the CPU; or a model that is not trained, in
+    /// the served dtype, on the agent's device, or on the CPU if engines elsewhere serve it.
+    Memory(Weights),
+    /// A model that is trained. Trainer and engine read what they hold.
+    Files(StoredParams),
+    /// A trainer has taken them.
+    Handed,
+    /// Only servers have them ([`Reads::NoWeights`]).
+    Elsewhere,
+}
+
 impl Prepared {
     /// Returns the weights that an engine serves first: a copy, or the storage itself if it never
     /// changes.
     pub(crate) fn served(&self) -> anyhow::Result<Weights> {
-        let weights = self.weights()?;
         let (device, dtype) = (self.device, self.settings.dtype);
+        if let Own::Files(files) = &self.own {
+            return Ok(files.copied(device, kind_of(dtype))?);
+        }
+        let weights = self.weights()?;
         let as_is = weights.device() == device && weights.kind() == kind_of(dtype);
         if as_is && !self.settings.train.enabled {
             return Ok(weights.share());
@@ -55,43 +67,55 @@ impl Prepared {
         Ok(weights.copied_to(device, dtype)?)
     }
 
-    /// Hands the weights (f32, on the CPU) to a trainer, which changes them. They must not be read
-    /// here afterwards: the trainer uses their memory, or frees it once a GPU has a copy.
+    /// Hands the weights (f32) to a trainer, which changes them. They must not be read here
+    /// afterwards.
     ///
     /// # Errors
     /// A trainer already has them.
-    pub(crate) fn trained(&mut self) -> anyhow::Result<Weights> {
-        let own = self.weights()?.share();
-        (self.weights, self.handed) = (None, true);
-        Ok(own)
+    pub(crate) fn trained(&mut self) -> anyhow::Result<Source> {
+        match std::mem::replace(&mut self.own, Own::Handed) {
+            Own::Memory(weights) => Ok(weights.into()),
+            Own::Files(files) => Ok(files.into()),
+            other => {
+                self.own = other;
+                Err(self.no_weights())
+            }
+        }
     }
 
     /// Continues with other weights of the same layout, which no other code moves.
     pub(crate) fn renew(&mut self, weights: Weights) {
-        (self.weights, self.handed) = (Some(weights), false);
+        self.own = Own::Memory(weights);
     }
 
-    /// Returns the weights that are trained and served.
+    /// Returns the weights of an adapter, or of a model that is not trained.
     ///
     /// # Errors
-    /// A trainer already has the storage, or only servers have the weights.
+    /// They are not in this process's memory.
     pub(crate) fn weights(&self) -> anyhow::Result<&Weights> {
-        ensure!(
-            !self.handed,
-            "the first weights of {} were requested after the trainer took them: this is a bug, engines start before their trainer",
-            self.folder.display()
-        );
-        self.weights.as_ref().with_context(|| {
-            format!(
-                "the weights in {} were requested, but only the agent's servers have them: this is a bug",
-                self.folder.display()
-            )
-        })
+        match &self.own {
+            Own::Memory(weights) => Ok(weights),
+            _ => Err(self.no_weights()),
+        }
+    }
+
+    fn no_weights(&self) -> anyhow::Error {
+        let folder = self.folder.display();
+        let reason = match &self.own {
+            Own::Memory(_) | Own::Files(_) => "they stay in their files, because they are trained",
+            Own::Handed => "a trainer has taken them, and engines start before it",
+            Own::Elsewhere => "only the agent's servers have them",
+        };
+        anyhow::anyhow!("the first weights of {folder} were requested, but {reason}: this is a bug")
     }
 
     /// Returns the form that engines in other processes compare its weights with.
     pub fn form(&self) -> anyhow::Result<Form> {
-        form(self.weights()?.layout(), self.settings.dtype, self.base.as_ref())
+        let layout = match &self.own {
+            Own::Files(files) => files.layout(),
+            _ => self.weights()?.layout(),
+        };
+        form(layout, self.settings.dtype, self.base.as_ref())
     }
 }
 
@@ -189,14 +213,13 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
              reach there to allow them, and the original as original_max_position_embeddings next to yarn's factor if it is missing"
         );
     }
-    let (weights, base) = load(&shape, &folder, &settings, device, seed)?;
+    let (own, base) = load(&shape, &folder, &settings, device, seed)?;
     let text = Arc::new(TextCodec::open_for(&folder, &settings)?);
     check_tokens(&folder, &shape, &text)?;
     Ok(Prepared {
         folder,
         shape,
-        weights,
-        handed: false,
+        own,
         base,
         text,
         device,
@@ -222,15 +245,15 @@ pub(crate) fn check_tokens(folder: &Path, shape: &ModelShape, text: &TextCodec) 
     .into())
 }
 
-/// Returns the weights that are trained and served, and the frozen model below an adapter. Both
-/// models are None if only servers have them.
+/// Returns the weights that are trained and served, and the frozen model below an adapter, unless
+/// only servers have it.
 fn load(
     shape: &ModelShape,
     folder: &Path,
     settings: &AgentConfig,
     device: Device,
     seed: u64,
-) -> anyhow::Result<(Option<Weights>, Option<Weights>)> {
+) -> anyhow::Result<(Own, Option<Weights>)> {
     let (at, dtype) = (frozen_at(settings, device), settings.dtype);
     let here = Reads::of(settings) == Reads::Whole;
     if !here {
@@ -242,19 +265,18 @@ fn load(
         if let (Some(path), Some(base)) = (&lora.path, &base) {
             warn_of_other_base(path, shape, base, folder)?;
         }
-        return Ok((Some(adapter), base));
-    }
-    if !here {
-        return Ok((None, None));
+        return Ok((Own::Memory(adapter), base));
     }
     // An agent that plays with another agent's past is not warmed.
     let warmed = settings.train.warm_start.is_some() && settings.past.is_none();
-    let weights = if settings.train.enabled || warmed {
-        Weights::load(shape, folder)?
+    let own = if !here {
+        Own::Elsewhere
+    } else if settings.train.enabled || warmed {
+        Own::Files(StoredParams::of_model(shape, folder)?)
     } else {
-        Weights::load_as(shape, folder, at, dtype)?
+        Own::Memory(Weights::load_as(shape, folder, at, dtype)?)
     };
-    Ok((Some(weights), None))
+    Ok((own, None))
 }
 
 /// Logs a warning if an adapter was trained over another base. An adapter fits every base of its

@@ -56,7 +56,7 @@ fn the_first_weights_are_readable_until_a_trainer_has_them() {
     let mut prepared = opened(folder.path());
     let other = Weights::load(&prepared.shape, &prepared.folder).unwrap();
     assert!(prepared.served().is_ok() && prepared.form().is_ok());
-    assert_eq!(prepared.trained().unwrap().kind(), kind_of(Dtype::F32));
+    assert!(matches!(prepared.trained(), Ok(Source::Files(_))));
     assert!(prepared.served().is_err() && prepared.form().is_err() && prepared.trained().is_err());
     prepared.renew(other);
     assert!(prepared.served().is_ok() && prepared.form().is_ok());

@@ -22,8 +22,8 @@ pub(crate) use cache::{
     Budget, KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, Slots, StepGraphs, lay_out, room_of,
 };
 pub use error::{ModelError, Result};
-pub use files::{Checked, SHARD_BYTES, check_folder, has_weights};
-pub(crate) use files::{StoredParams, save_model};
+pub(crate) use files::save_model;
+pub use files::{Checked, SHARD_BYTES, StoredParams, check_folder, has_weights};
 pub use forward::{Decoder, Leaf, Parts, RowBatch};
 pub(crate) use forward::{LEAST_SHARED, Scored, common, is_head, part_of};
 pub(crate) use param_source::{ParamSource, digest as param_digest};

@@ -12,7 +12,7 @@ use crate::model::error::{ModelError, Result};
 use crate::model::param_source;
 use crate::model::shape::{Layout, LoraShape, ModelShape, ParamKind, ParamSpec};
 use crate::rng;
-pub(super) use finite::is_finite;
+pub(super) use finite::bytes_are_finite;
 
 /// Standard deviations of random weights. Norms begin at 1, biases at 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -214,17 +214,6 @@ impl Weights {
         }
         tch::no_grad(|| self.flat.f_copy_(&source.flat.f_detach()?))?;
         Ok(())
-    }
-
-    /// Copies the weights to the beginning of `room`, which becomes their storage and decides the
-    /// kind.
-    ///
-    /// # Errors
-    /// [`ModelError::Torch`] when `room` is too small.
-    pub(crate) fn moved_into(self, room: &Tensor) -> Result<Self> {
-        let moved = Self::at_start_of(room, Arc::clone(&self.layout))?;
-        tch::no_grad(|| moved.flat.shallow_clone().f_copy_(&self.flat.f_detach()?))?;
-        Ok(moved)
     }
 
     /// The weights that the beginning of `room` holds.

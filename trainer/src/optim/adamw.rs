@@ -73,12 +73,9 @@ impl AdamW {
         (&self.first, &self.second)
     }
 
-    /// Restores saved moments.
-    pub fn restore(&mut self, first: &Tensor, second: &Tensor, steps: u64) -> Result<(), TchError> {
-        self.first.f_copy_(first)?;
-        self.second.f_copy_(second)?;
+    /// Sets the number of steps after which overwritten [`Self::moments`] were saved.
+    pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
-        Ok(())
     }
 
     /// Takes a step: `w <- w (1 - lr wd)` on the decaying stretches, then

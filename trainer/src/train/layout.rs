@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use configs::{Offload, Shard};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::gradient_store::GradientStore;
 use super::model_parts::{Stretch, Window, stretches};
 use super::options::TrainerOptions;
 use super::owned::{Owned, Place};
 use super::ranks::{Parts, Ranks};
+use super::source::Source;
 use super::split_pass::SplitPass;
 use crate::model::{Layout, ModelError, ModelShape, Weights, kind_of};
 
@@ -35,32 +36,32 @@ pub(super) enum Computing {
 }
 
 impl Held {
-    /// Lays out `weights` (f32, `[P]`). They may be on the CPU: ranks that split the state move no
-    /// more than their own parts to the device.
+    /// Lays out the weights of `source`. Ranks that split the state copy no more than their own
+    /// parts.
     pub(super) fn new(
         shape: &ModelShape,
-        weights: Weights,
+        source: Source,
         options: &TrainerOptions,
         ranks: &Ranks,
     ) -> Result<Self, ModelError> {
-        check(weights.layout(), options)?;
-        let (layout, device) = (Arc::clone(weights.layout()), options.device);
+        check(source.layout(), options)?;
+        let (layout, device) = (Arc::clone(source.layout()), options.device);
         let found = stretches(&layout, shape.layers);
         let parts = parts_of(&layout, &found, options, ranks);
         let place = place(&layout, &parts, options);
         let (weights, computing, owned) = if options.shard == Shard::Full && !parts.is_whole() {
-            let masters = Owned::masters_apart(&weights, &parts, place, options)?;
+            let masters = Owned::masters_apart(&source, &parts, place, options)?;
             let kind = kind_of(options.dtype);
             let window = Window::new(&layout, shape.layers, &parts, (kind, device))?;
             let own = parts.zeros(kind, device)?;
-            window.fill(weights.flat())?;
-            parts.take(weights.flat(), &own)?;
-            // Frees the whole weights before moments and gradient are allocated.
-            drop(weights);
+            window.fill(&source)?;
+            own.shallow_clone().f_copy_(&masters)?;
+            // Frees weights in memory before moments and gradient are allocated.
+            drop(source);
             let owned = Owned::new(&layout, masters, &parts, place, options)?;
             (window.weights.share(), Computing::Window { window, own }, owned)
         } else {
-            let (weights, room, owned) = lay_out(weights, &parts, place, options)?;
+            let (weights, room, owned) = lay_out(source, &parts, place, options)?;
             (weights, Computing::Whole(room), owned)
         };
         let gradient = if splits_gradient(options) && !parts.is_whole() {
@@ -135,7 +136,7 @@ fn place(layout: &Layout, parts: &Parts, options: &TrainerOptions) -> Place {
 /// Lays out weights that all ranks have: the weights, the buffer that begins with them, and the
 /// state that this rank owns.
 fn lay_out(
-    weights: Weights,
+    source: Source,
     parts: &Parts,
     place: Place,
     options: &TrainerOptions,
@@ -143,7 +144,7 @@ fn lay_out(
     let room = |kind: Kind| Tensor::f_zeros([parts.room()], (kind, options.device));
     match place {
         Place::Within if parts.is_whole() => {
-            let weights = moved(weights, options.device)?;
+            let weights = source.moved(options.device)?;
             let flat = weights.flat().shallow_clone();
             let owned = Owned::new(weights.layout(), flat.shallow_clone(), parts, place, options)?;
             Ok((weights, flat, owned))
@@ -151,24 +152,20 @@ fn lay_out(
         Place::Within => {
             let room = room(Kind::Float)?;
             let within = parts.view(&room)?.unwrap_or_else(|| room.shallow_clone());
-            let weights = weights.moved_into(&room)?;
+            let weights = source.copied_into(&room)?;
+            // Frees weights in memory before the moments are allocated.
+            drop(source);
             let owned = Owned::new(weights.layout(), within, parts, place, options)?;
             Ok((weights, room, owned))
         }
         Place::Device | Place::Host => {
-            let room = room(kind(weights.layout(), options))?;
-            let masters = Owned::masters_apart(&weights, parts, place, options)?;
-            // Frees the whole weights before the moments are allocated.
-            let weights = weights.moved_into(&room)?;
+            let room = room(kind(source.layout(), options))?;
+            let masters = Owned::masters_apart(&source, parts, place, options)?;
+            let weights = source.copied_into(&room)?;
+            // Frees weights in memory before the moments are allocated.
+            drop(source);
             let owned = Owned::new(weights.layout(), masters, parts, place, options)?;
             Ok((weights, room, owned))
         }
     }
-}
-
-fn moved(weights: Weights, device: Device) -> Result<Weights, ModelError> {
-    if weights.device() == device {
-        return Ok(weights);
-    }
-    weights.copied(device, Kind::Float)
 }

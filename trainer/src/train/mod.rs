@@ -26,6 +26,7 @@ mod reference;
 mod rows;
 mod sample;
 mod serve;
+mod source;
 mod split_pass;
 mod state;
 mod stop;
@@ -39,6 +40,7 @@ pub use error::{Refusal, TrainError};
 pub use external::External;
 pub use options::TrainerOptions;
 pub use rows::{BatchError, Limits, Row, Trained, flatten};
+pub use source::Source;
 pub use trainer::Trainer;
 pub use warm::{WarmStep, warm_start};
 

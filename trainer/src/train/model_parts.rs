@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::ranks::{Cut, Parts};
+use super::source::Source;
 use crate::model::{Layout, ModelError, Weights, part_of};
 
 /// A part of the model with trained parameters, which are neighbours in the flat buffer.
@@ -98,13 +99,11 @@ impl Window {
         self.stretches.iter().zip(&self.rooms)
     }
 
-    /// Copies what is always there from whole weights in host memory.
-    pub(super) fn fill(&self, flat: &Tensor) -> Result<(), TchError> {
-        let flat = flat.f_detach()?;
+    /// Copies the parts that are always there.
+    pub(super) fn fill(&self, source: &Source) -> Result<(), ModelError> {
         for (stretch, room) in self.rooms().filter(|(stretch, _)| !stretch.is_layer(self.layers)) {
-            let (start, length) = (stretch.range.start, stretch.range.end - stretch.range.start);
-            room.f_narrow(0, 0, length)?
-                .f_copy_(&flat.f_narrow(0, start, length)?)?;
+            let range = &stretch.range;
+            source.copy(range, &room.f_narrow(0, 0, range.end - range.start)?)?;
         }
         Ok(())
     }

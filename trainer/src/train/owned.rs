@@ -7,7 +7,8 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::ema::EmaOptions;
 use super::options::TrainerOptions;
 use super::ranks::Parts;
-use crate::model::{Layout, ModelError, Weights};
+use super::source::Source;
+use crate::model::{Layout, ModelError};
 use crate::optim::{self, AdamW};
 
 /// The state that this rank owns. All buffers are `[Parts::length]`.
@@ -36,16 +37,16 @@ pub(super) enum Place {
 }
 
 impl Owned {
-    /// Copies this rank's pieces of `weights` (f32, `[P]`) to masters at `place`, not
+    /// Copies this rank's pieces of the weights to masters at `place`, not
     /// [within](Place::Within) the weights.
     pub(super) fn masters_apart(
-        weights: &Weights,
+        source: &Source,
         parts: &Parts,
         place: Place,
         options: &TrainerOptions,
     ) -> Result<Tensor, ModelError> {
         let masters = zeros(parts, place, options.device)?;
-        parts.take(weights.flat(), &masters)?;
+        parts.take(&masters, |range, part| source.copy(range, part))?;
         Ok(masters)
     }
 

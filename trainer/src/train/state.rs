@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
-use tch::{Device, Kind, TchError, Tensor};
+use tch::Tensor;
 
 use super::error::Refusal;
 use super::layout::Computing;
@@ -14,26 +14,27 @@ use super::model_files::{self, ModelFiles};
 use super::pieces::{Buffer, Pieces};
 use super::ranks::Fault;
 use super::reference::Reference;
+use super::source::Source;
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::checkpoint::state::{STATE, dtype_name, state_digest};
 use crate::checkpoint::{AdaptedBase, CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments};
 use crate::collective::Patience;
-use crate::model::{ModelError, ParamSource, Weights, peft};
+use crate::model::{ModelError, ParamSource, StoredParams, kind_of, peft};
 
 pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
 pub(super) const REFERENCE: &str = "reference";
 /// A complete Hugging Face or PEFT folder that other tools can load.
 const AVERAGE: &str = "ema";
 
-/// A verified checkpoint in memory.
+/// A verified checkpoint, open for reading.
 struct Read {
     state: TrainerState,
-    weights: Weights,
-    /// First and second, of this rank's part.
-    moments: [Tensor; 2],
-    reference: Option<Weights>,
-    average: Option<Weights>,
+    weights: Source,
+    /// First and second.
+    moments: [StoredParams; 2],
+    reference: Option<Source>,
+    average: Option<Source>,
 }
 
 impl Trainer {
@@ -108,7 +109,7 @@ impl Trainer {
     }
 
     /// Loads the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes until
-    /// all ranks have read and verified it.
+    /// all ranks have verified it. Each then copies its parts from the files to their places.
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
         let folder = self.find(path)?;
         let read = self.read(&folder);
@@ -154,14 +155,11 @@ impl Trainer {
         self.check_base(folder, &state)?;
         let weights = self.read_model(folder)?;
         self.model.pulse().mark();
-        // On the CPU: a GPU would hold both the old and the read moments.
-        let zeros = || self.parts.zeros(Kind::Float, Device::Cpu);
-        let fresh = || zeros().map_err(|error| Stop::Failed(error.to_string()));
-        let (first, second) = (fresh()?, fresh()?);
-        let both = [&first, &second];
-        let (params, pieces) = (self.layout.params(), self.parts.pieces());
-        moments::read(&folder.join(OPTIMIZER), params, &pieces, both)?;
-        self.model.pulse().mark();
+        let moments = moments::open(&folder.join(OPTIMIZER), &self.layout)?;
+        let moments = moments.map(|moment| {
+            let pulse = self.model.pulse().clone();
+            moment.on_read(move || pulse.mark())
+        });
         let reference = if state.reference {
             Some(self.read_model(&folder.join(REFERENCE))?)
         } else {
@@ -175,7 +173,7 @@ impl Trainer {
         Ok(Read {
             state,
             weights,
-            moments: [first, second],
+            moments,
             reference,
             average,
         })
@@ -199,36 +197,39 @@ impl Trainer {
 
     /// Takes this rank's part of a checkpoint. Returns its reference policy.
     fn take_state(&mut self, read: &Read) -> Result<Option<Reference>, Stop> {
+        self.weights_move();
         let (state, weights) = (&read.state, &read.weights);
-        let torch = |error: TchError| Stop::from(ModelError::from(error));
+        let take = |source: &Source, own: &Tensor| self.parts.take(own, |range, part| source.copy(range, part));
         let reference = match &read.reference {
-            Some(weights) => {
-                let weights = weights.copied_to(self.weights.device(), self.options.dtype)?;
+            Some(source) => {
+                let weights = source.copied(self.weights.device(), kind_of(self.options.dtype))?;
                 Some(self.reference_of_copy(weights)?)
             }
             None => None,
         };
-        self.weights_move();
+        if self.owned.is_apart() {
+            take(weights, &self.owned.masters)?;
+        }
         match &self.computing {
-            Computing::Whole(_) => self.weights.copy_from(weights)?,
+            Computing::Whole(room) => drop(weights.copied_into(room)?),
             Computing::Window { window, own } => {
-                window.fill(weights.flat()).map_err(torch)?;
-                self.parts.take(weights.flat(), own).map_err(torch)?;
+                window.fill(weights)?;
+                let masters = self.owned.masters.f_detach().map_err(ModelError::from)?;
+                let mut own = own.f_detach().map_err(ModelError::from)?;
+                own.f_copy_(&masters).map_err(ModelError::from)?;
             }
         }
-        if self.owned.is_apart() {
-            self.parts.take(weights.flat(), &self.owned.masters).map_err(torch)?;
-        }
-        self.model.follow(&self.weights)?;
-        let [first, second] = &read.moments;
-        let restored = self.owned.optimizer.restore(first, second, state.optimizer_steps);
-        restored.map_err(torch)?;
-        self.model.clear()?;
         if let Some(average) = &self.owned.average {
             // A run that begins to average continues from the current weights.
-            let from = read.average.as_ref().unwrap_or(weights);
-            self.parts.take(from.flat(), average).map_err(torch)?;
+            take(read.average.as_ref().unwrap_or(weights), average)?;
         }
+        let (first, second) = self.owned.optimizer.moments();
+        for (stored, own) in read.moments.iter().zip([first, second]) {
+            self.parts.take(own, |range, part| stored.copy(range, part))?;
+        }
+        self.owned.optimizer.set_steps(state.optimizer_steps);
+        self.model.follow(&self.weights)?;
+        self.model.clear()?;
         Ok(reference)
     }
 
@@ -254,7 +255,7 @@ impl Trainer {
         }
     }
 
-    fn read_model(&self, folder: &Path) -> Result<Weights, CheckpointError> {
+    fn read_model(&self, folder: &Path) -> Result<Source, CheckpointError> {
         let other = |reason: String| CheckpointError::OtherModel {
             path: folder.to_path_buf(),
             reason,
@@ -264,9 +265,12 @@ impl Trainer {
             if found != *lora {
                 return Err(other(format!("it is {found:?}, this trainer has {lora:?}")));
             }
-            return Ok(adapter);
+            return Ok(adapter.into());
         }
         model_files::check_shape(folder, &self.shape)?;
-        Weights::load(&self.shape, folder).map_err(|error| CheckpointError::content(folder, error.to_string()))
+        let files = StoredParams::of_model(&self.shape, folder)
+            .map_err(|error| CheckpointError::content(folder, error.to_string()))?;
+        let pulse = self.model.pulse().clone();
+        Ok(files.on_read(move || pulse.mark()).into())
     }
 }

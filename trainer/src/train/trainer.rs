@@ -17,6 +17,7 @@ use super::options::TrainerOptions;
 use super::owned::Owned;
 use super::ranks::{self, Ranks};
 use super::reference::Reference;
+use super::source::Source;
 use super::stop::Stop;
 use crate::checkpoint::Gate;
 use crate::collective::Collective;
@@ -57,13 +58,13 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Builds a trainer of `weights` (f32), which it owns from here on. Weights on the CPU are
-    /// moved to [`TrainerOptions::device`].
+    /// Builds a trainer of `weights` (f32, in memory or in files), which it owns from here on. It
+    /// copies them to [`TrainerOptions::device`], or keeps their memory there.
     ///
     /// # Errors
     /// [`ModelError`] when memory is short, or the weights do not have this shape or are not f32.
-    pub fn new(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, ModelError> {
-        Self::build(Ranks::alone(), shape, None, weights, options)
+    pub fn new(shape: ModelShape, weights: impl Into<Source>, options: TrainerOptions) -> Result<Self, ModelError> {
+        Self::build(Ranks::alone(), shape, None, weights.into(), options)
     }
 
     /// Builds a trainer of `adapter` (f32) over `base`. The base has the kind
@@ -75,10 +76,10 @@ impl Trainer {
     pub fn with_base(
         shape: ModelShape,
         base: Weights,
-        adapter: Weights,
+        adapter: impl Into<Source>,
         options: TrainerOptions,
     ) -> Result<Self, ModelError> {
-        Self::build(Ranks::alone(), shape, Some(base), adapter, options)
+        Self::build(Ranks::alone(), shape, Some(base), adapter.into(), options)
     }
 
     /// Builds one rank of a trainer. All ranks have the same shape, base, weights and options; only
@@ -90,17 +91,17 @@ impl Trainer {
         group: Box<dyn Collective>,
         shape: ModelShape,
         base: Option<Weights>,
-        weights: Weights,
+        weights: impl Into<Source>,
         options: TrainerOptions,
     ) -> Result<Self, ModelError> {
-        Self::build(Ranks::new(group), shape, base, weights, options)
+        Self::build(Ranks::new(group), shape, base, weights.into(), options)
     }
 
     fn build(
         ranks: Ranks,
         shape: ModelShape,
         base: Option<Weights>,
-        weights: Weights,
+        source: Source,
         options: TrainerOptions,
     ) -> Result<Self, ModelError> {
         if let Some(base) = base.as_ref().filter(|base| base.kind() != kind_of(options.dtype)) {
@@ -108,12 +109,12 @@ impl Trainer {
             let reason = format!("the base is {found:?}, the adapter is trained in {wanted:?}");
             return Err(ModelError::Shape { reason });
         }
-        if base.is_some() != weights.layout().lora().is_some() {
+        if base.is_some() != source.layout().lora().is_some() {
             let reason = "an adapter needs its base, and a whole model takes none".into();
             return Err(ModelError::Shape { reason });
         }
-        if weights.kind() != Kind::Float {
-            let reason = format!("weights are trained in f32, these are {:?}", weights.kind());
+        if source.kind() != Kind::Float {
+            let reason = format!("weights are trained in f32, these are {:?}", source.kind());
             return Err(ModelError::Shape { reason });
         }
         let Held {
@@ -123,7 +124,7 @@ impl Trainer {
             computing,
             owned,
             gradient,
-        } = Held::new(&shape, weights, &options, &ranks)?;
+        } = Held::new(&shape, source, &options, &ranks)?;
         let model = Trainable::new(
             &shape,
             &layout,

@@ -27,7 +27,7 @@ use crate::agent::past_opponent::Renewing;
 use crate::agent::trainer_thread::TrainerThread;
 use crate::agent::{Agent, broken};
 use crate::base::fault::Usage;
-use crate::base::startup;
+use crate::base::{log_scope, startup};
 use crate::engine::EngineClient;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::process::client;
@@ -69,7 +69,7 @@ impl Training {
             if past.is_none() {
                 training.warm_frozen(&mut prepared).await?;
             }
-            let (engine, sinks) = training.engines(&prepared).await?;
+            let (prepared, engine, sinks) = training.engines(prepared).await?;
             training.refused = training.refusals(&*engine);
             if let Some(past) = past {
                 training.renewing = past_opponent::start(agent, past, &prepared, engine.clone(), sinks).await?;
@@ -80,7 +80,7 @@ impl Training {
         Ok((training, engine))
     }
 
-    async fn begin(&mut self, mut prepared: Prepared) -> anyhow::Result<Arc<dyn EngineClient>> {
+    async fn begin(&mut self, prepared: Prepared) -> anyhow::Result<Arc<dyn EngineClient>> {
         let folder = self.agent.folder.checkpoints(&self.agent.name);
         std::fs::create_dir_all(&folder)?;
         let found = match checkpoint::find(&folder, true) {
@@ -89,18 +89,18 @@ impl Training {
             Err(error) => return Err(error).context("looking for a checkpoint"),
         };
         // The engines copy the first weights before the trainer moves them.
-        let (engine, sinks) = self.engines(&prepared).await?;
+        let (mut prepared, engine, sinks) = self.engines(prepared).await?;
         self.refused = self.refusals(&*engine);
         self.engine = Some(engine.clone());
         self.enter("starting the trainer");
         let (trainer, pulse) = if self.settings.train.is_external() {
-            let started = external::start(&self.agent, &prepared, sinks).await?;
-            // The program reads the model from its folder; this copy is as large as the model.
-            drop(prepared.trained()?);
-            started
+            external::start(&self.agent, &prepared, sinks).await?
         } else {
             let group = ranks::start(&self.agent, &self.settings).await?;
-            let mut trainer = trainer(&mut prepared, group)?;
+            let built = move || (trainer(&mut prepared, group), prepared);
+            let (built, unused) = log_scope::spawn_blocking(built).await?;
+            prepared = unused;
+            let mut trainer = built?;
             sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
             let pulse = trainer.pulse();
             (Box::new(trainer) as Box<dyn TrainerClient>, pulse)
@@ -146,8 +146,9 @@ impl Training {
         Refused::new(engine.refusals(), engines)
     }
 
-    /// The agent's engines behind one client, and the sinks that carry published weights to them.
-    async fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
+    /// The policy again, the agent's engines behind one client, and the sinks that carry published
+    /// weights to them.
+    async fn engines(&self, prepared: Prepared) -> anyhow::Result<(Prepared, Arc<dyn EngineClient>, Vec<Sink>)> {
         let packs = self.settings.engine.kind == EngineKind::Embedded && self.settings.engine.prepack;
         let packing = if packs { ": prepacking weights" } else { "" };
         self.enter(format!("starting the engine{packing}"));
@@ -158,36 +159,50 @@ impl Training {
                 waves: self.agent.config.run.mode == configs::Mode::Sync,
                 sent: series.map(|series| series.training.sent_weights(self.agent.name.as_str())),
             };
-            let (engine, sink) = client::start(&self.agent.name, &self.agent.run, prepared, work)?;
-            return Ok((engine, vec![sink]));
+            let (engine, sink) = client::start(&self.agent.name, &self.agent.run, &prepared, work)?;
+            return Ok((prepared, engine, vec![sink]));
         }
         if self.settings.engine.kind.is_foreign() {
-            let (engine, sink) = self.foreign(prepared).await?;
-            return Ok((engine, vec![sink]));
+            let (engine, sink) = self.foreign(&prepared).await?;
+            return Ok((prepared, engine, vec![sink]));
         }
-        let (mut engines, mut sinks) = (Vec::new(), Vec::new());
-        for replica in 0..self.settings.engine.replicas {
-            let (engine, sink) = self.engine(prepared, replica)?;
-            engines.push(engine);
-            sinks.push(sink);
-        }
+        let (prepared, parts) = if self.settings.engine.kind == EngineKind::Scripted {
+            let scripted = (0..self.settings.engine.replicas).map(|_| {
+                let engine = ScriptedEngine::new(words(&prepared.text), self.version);
+                let sink = engine.sink();
+                (engine as Arc<dyn EngineClient>, sink)
+            });
+            let scripted: Vec<_> = scripted.collect();
+            (prepared, scripted)
+        } else {
+            self.embedded(prepared).await?
+        };
+        let (engines, sinks): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
         let engine = match engines.as_slice() {
             [alone] => alone.clone(),
             _ => Replicas::start(engines),
         };
-        Ok((engine, sinks))
+        Ok((prepared, engine, sinks))
     }
 
-    fn engine(&self, prepared: &Prepared, replica: usize) -> anyhow::Result<(Arc<dyn EngineClient>, Sink)> {
-        if self.settings.engine.kind == EngineKind::Scripted {
-            let engine = ScriptedEngine::new(words(&prepared.text), self.version);
-            let sink = engine.sink();
-            return Ok((engine, sink));
-        }
-        let engine = EmbeddedEngine::of(prepared, &format!("{}.{replica}", self.agent.name), self.version)?;
-        self.watch(format!("engine {replica}"), engine.pulse());
-        let sink = engine.sink(prepared.device, prepared.settings.dtype);
-        Ok((engine, sink))
+    /// The embedded engines. They read and prepack weights, so they start on another thread.
+    async fn embedded(&self, prepared: Prepared) -> anyhow::Result<(Prepared, Vec<(Arc<dyn EngineClient>, Sink)>)> {
+        let name = |replica| format!("{}.{replica}", self.agent.name);
+        let names: Vec<String> = (0..self.settings.engine.replicas).map(name).collect();
+        let version = self.version;
+        let start = move || -> (Prepared, anyhow::Result<Vec<_>>) {
+            let engines = names.iter().map(|name| EmbeddedEngine::of(&prepared, name, version));
+            let engines = engines.collect();
+            (prepared, engines)
+        };
+        let (prepared, engines) = log_scope::spawn_blocking(start).await?;
+        let part = |(replica, engine): (usize, Arc<EmbeddedEngine>)| {
+            self.watch(format!("engine {replica}"), engine.pulse());
+            let sink = engine.sink(prepared.device, prepared.settings.dtype);
+            (engine as Arc<dyn EngineClient>, sink)
+        };
+        let parts = engines?.into_iter().enumerate().map(part).collect();
+        Ok((prepared, parts))
     }
 
     fn watch(&self, thread: String, pulse: Pulse) {

@@ -94,13 +94,7 @@ impl Weights {
     /// or is not a float, or when the file of a tied model has a different head.
     /// [`ModelError::NotFinite`].
     pub fn load_as(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> Result<Self> {
-        let layout = Arc::new(Layout::of(shape));
-        let mut files = files_of(folder)?;
-        // Checked before memory is allocated: config.json may contain any size.
-        agree(&layout, &files, folder)?;
-        if shape.tied {
-            tied_head::agree(shape, &mut files, folder)?;
-        }
+        let (layout, mut files) = checked(shape, folder)?;
         let weights = Self::of_layout(layout, device, kind_of(dtype))?;
         for file in &mut files {
             for spec in weights.params() {
@@ -109,6 +103,18 @@ impl Weights {
         }
         Ok(weights)
     }
+}
+
+/// Opens the files of a folder's weights and checks that they are those of a model of this shape.
+/// Call it before memory is allocated: config.json may contain any size.
+pub(super) fn checked(shape: &ModelShape, folder: &Path) -> Result<(Arc<Layout>, Vec<TensorFile>)> {
+    let layout = Arc::new(Layout::of(shape));
+    let mut files = files_of(folder)?;
+    agree(&layout, &files, folder)?;
+    if shape.tied {
+        tied_head::agree(shape, &mut files, folder)?;
+    }
+    Ok((layout, files))
 }
 
 /// Opens the files of a folder's weights.

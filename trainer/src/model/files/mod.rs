@@ -19,5 +19,5 @@ pub use load::has_weights;
 pub use save::SHARD_BYTES;
 pub(crate) use save::save_model;
 pub(super) use save::write_tensors;
-pub(crate) use stored::StoredParams;
+pub use stored::StoredParams;
 pub(super) use tensor_file::TensorFile;

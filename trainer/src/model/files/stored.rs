@@ -1,33 +1,62 @@
-//! Parameters that are read from a safetensors file one at a time.
+//! Parameters that are read from safetensors files: one at a time, or in stretches of their flat
+//! buffer.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 
+use super::load::checked;
 use super::tensor_file::TensorFile;
 use crate::model::error::{ModelError, Result};
 use crate::model::param_source::ParamSource;
-use crate::model::shape::{Layout, ParamSpec};
+use crate::model::shape::{Layout, ModelShape, ParamSpec};
+use crate::model::weights::Weights;
 
-/// The tensors of one file. Each has the name of a parameter, after a prefix.
-pub(crate) struct StoredParams {
-    file: RefCell<TensorFile>,
+/// Parameters in files. Memory holds only the values that are read. The files stay open: on a local
+/// disk they may be removed or replaced in the meantime, but not overwritten in place.
+pub struct StoredParams {
+    files: RefCell<Vec<TensorFile>>,
     layout: Arc<Layout>,
+    /// Each tensor has the name of a parameter, after this prefix.
     prefix: &'static str,
     kind: Kind,
-    read: Box<dyn Fn()>,
+    read: Box<dyn Fn() + Send>,
 }
 
 impl StoredParams {
-    /// Opens a file for parameters of `layout`, stored as `kind`.
+    /// Opens a model of this shape. Its files are checked as [`Weights::load_as`] checks them, and
+    /// every value is looked at once.
+    ///
+    /// # Errors
+    /// The errors of [`Weights::load_as`].
+    pub fn of_model(shape: &ModelShape, folder: &Path) -> Result<Self> {
+        let (layout, mut files) = checked(shape, folder)?;
+        for file in &mut files {
+            for spec in layout.params() {
+                if file.check_finite(&spec.name, &spec.shape, Kind::Float)? {
+                    file.release(&spec.name);
+                }
+            }
+        }
+        Ok(Self {
+            files: RefCell::new(files),
+            layout,
+            prefix: "",
+            kind: Kind::Float,
+            read: Box::new(|| {}),
+        })
+    }
+
+    /// Opens one file for parameters of `layout`, stored as `kind`.
     ///
     /// # Errors
     /// [`ModelError::Io`] and [`ModelError::Format`].
     pub(crate) fn open(path: &Path, layout: &Arc<Layout>, prefix: &'static str, kind: Kind) -> Result<Self> {
         Ok(Self {
-            file: RefCell::new(TensorFile::open(path)?),
+            files: RefCell::new(vec![TensorFile::open(path)?]),
             layout: Arc::clone(layout),
             prefix,
             kind,
@@ -37,10 +66,77 @@ impl StoredParams {
 
     /// Calls `read` for each parameter that is read.
     #[must_use]
-    pub(crate) fn on_read(mut self, read: impl Fn() + 'static) -> Self {
+    pub(crate) fn on_read(mut self, read: impl Fn() + Send + 'static) -> Self {
         self.read = Box::new(read);
         self
     }
+
+    /// Checks that every parameter is there in its shape and kind.
+    ///
+    /// # Errors
+    /// [`ModelError::Format`].
+    pub(crate) fn check_names(&self) -> Result<()> {
+        let files = self.files.borrow();
+        let required = |file: &TensorFile| {
+            let mut params = self.layout.params().iter();
+            params.try_for_each(|spec| file.require(&self.name(spec), &spec.shape, self.kind))
+        };
+        files.iter().try_for_each(required)
+    }
+
+    #[must_use]
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// Copies the elements `range` of the flat buffer to all of `target`, whatever its kind and
+    /// device.
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`], [`ModelError::Format`], and [`ModelError::Shape`] for a missing
+    /// parameter.
+    pub(crate) fn copy(&self, range: &Range<i64>, target: &Tensor) -> Result<()> {
+        let target = target.f_detach()?;
+        for spec in self.layout.params() {
+            let offset = spec.offset as i64;
+            let (from, to) = (offset.max(range.start), (offset + spec.numel as i64).min(range.end));
+            if from < to {
+                let mut part = target.f_narrow(0, from - range.start, to - from)?;
+                self.read_part(spec, (from - offset) as usize, &mut part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all parameters into new memory, as `kind` on `device`.
+    ///
+    /// # Errors
+    /// The errors of [`Self::copy`].
+    pub fn copied(&self, device: Device, kind: Kind) -> Result<Weights> {
+        let weights = Weights::of_layout(Arc::clone(&self.layout), device, kind)?;
+        self.copy(&(0..self.layout.numel() as i64), weights.flat())?;
+        Ok(weights)
+    }
+
+    fn name(&self, spec: &ParamSpec) -> String {
+        format!("{}{}", self.prefix, spec.name)
+    }
+
+    fn read_part(&self, spec: &ParamSpec, from: usize, target: &mut Tensor) -> Result<()> {
+        let name = self.name(spec);
+        // The last of several files with the same tensor counts, as for [`Weights::load_as`].
+        for file in self.files.borrow_mut().iter_mut().rev() {
+            if file.read_part(&name, &spec.shape, from, target)? {
+                (self.read)();
+                return Ok(());
+            }
+        }
+        Err(missing(&name))
+    }
+}
+
+fn missing(name: &str) -> ModelError {
+    ModelError::shape(format!("{name} is missing in the file"))
 }
 
 impl ParamSource for StoredParams {
@@ -53,14 +149,72 @@ impl ParamSource for StoredParams {
     }
 
     fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
-        let name = format!("{}{}", self.prefix, spec.name);
-        let mut values = Tensor::f_empty(spec.shape.as_slice(), (kind, Device::Cpu))?;
-        if !self.file.borrow_mut().read(&name, &mut values)? {
-            return Err(ModelError::shape(format!("{name} is missing in the file")));
+        let name = self.name(spec);
+        for file in self.files.borrow_mut().iter_mut() {
+            file.check_finite(&name, &spec.shape, kind)?;
         }
+        let mut values = Tensor::f_empty([spec.numel as i64], (kind, Device::Cpu))?;
+        self.read_part(spec, 0, &mut values)?;
         let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
         values.f_copy_data_u8(&mut bytes, spec.numel)?;
-        (self.read)();
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::shape::tiny;
+    use crate::model::weights::Init;
+
+    const INIT: Init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.2,
+    };
+
+    #[test]
+    fn stretches_are_those_of_the_whole_buffer() {
+        let folder = tempfile::tempdir().unwrap();
+        for (tied, kind, most) in [
+            (false, Kind::Float, u64::MAX),
+            (false, Kind::BFloat16, 6000),
+            (true, Kind::Float, 6000),
+        ] {
+            let shape = ModelShape { tied, ..tiny() };
+            let weights = Weights::random(&shape, INIT, 3).unwrap();
+            weights.save_as(&shape, folder.path(), kind, most).unwrap();
+            let whole = Weights::load(&shape, folder.path()).unwrap();
+            let stored = StoredParams::of_model(&shape, folder.path()).unwrap();
+            let numel = whole.layout().numel() as i64;
+            for (from, to) in [(0, numel), (1, numel - 1), (numel / 3, numel / 2), (7, 8), (5, 5)] {
+                for wanted in [Kind::Float, Kind::BFloat16] {
+                    let target = Tensor::full([to - from], f64::NAN, (wanted, Device::Cpu));
+                    stored.copy(&(from..to), &target).unwrap();
+                    let expected = whole.flat().narrow(0, from, to - from).to_kind(wanted);
+                    assert!(target.equal(&expected), "{from}..{to} of {kind:?} as {wanted:?}");
+                }
+            }
+            let copied = stored.copied(Device::Cpu, Kind::BFloat16).unwrap();
+            assert!(copied.flat().equal(&whole.flat().to_kind(Kind::BFloat16)));
+            std::fs::remove_dir_all(folder.path()).unwrap();
+            std::fs::create_dir(folder.path()).unwrap();
+            let left = stored.copied(Device::Cpu, Kind::Float).unwrap();
+            assert!(left.flat().equal(whole.flat()), "the files are open");
+        }
+    }
+
+    #[test]
+    fn damaged_models_are_refused_when_they_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let weights = Weights::random(&tiny(), INIT, 2).unwrap();
+        let spec = &weights.params()[3];
+        let _ = weights.flat().narrow(0, spec.offset as i64 + 5, 1).fill_(f64::NAN);
+        weights.save(&tiny(), folder.path()).unwrap();
+        let opened = || StoredParams::of_model(&tiny(), folder.path()).err().unwrap();
+        assert!(matches!(opened(), ModelError::NotFinite { tensor, .. } if tensor == spec.name));
+        let file = folder.path().join("model.safetensors");
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &bytes[..bytes.len() - 4]).unwrap();
+        assert!(matches!(opened(), ModelError::Format { .. }));
     }
 }

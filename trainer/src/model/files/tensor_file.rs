@@ -11,7 +11,7 @@ use super::atomic_write::io;
 use super::regular_file::require;
 use super::tensor_header::Header;
 use crate::model::error::{ModelError, Result};
-use crate::model::weights::is_finite;
+use crate::model::weights::bytes_are_finite;
 use crate::shim::MappedFile;
 
 /// One safetensors file.
@@ -49,19 +49,63 @@ impl TensorFile {
         Ok(self.find(name, wanted)?.is_some())
     }
 
+    /// Checks that the file has the tensor `name` in this shape and kind.
+    ///
+    /// # Errors
+    /// [`ModelError::Format`] if it does not.
+    pub(in crate::model) fn require(&self, name: &str, wanted: &[i64], kind: Kind) -> Result<()> {
+        let reason = match self.find(name, wanted)? {
+            Some((found, _)) if found == kind => return Ok(()),
+            Some((found, _)) => format!("{name} is stored as {found:?}; {kind:?} is asked for"),
+            None => format!("{name} is missing"),
+        };
+        Err(ModelError::Format {
+            path: self.path.clone(),
+            reason,
+        })
+    }
+
     /// Copies the tensor `name` to `target`, converting its kind. Returns `false` if the file does
     /// not have it.
     ///
     /// # Errors
     /// [`ModelError::Format`] for another shape or kind, and [`ModelError::NotFinite`].
     pub(in crate::model) fn read(&mut self, name: &str, target: &mut Tensor) -> Result<bool> {
-        let Some((kind, (start, end))) = self.find(name, &target.size())? else {
+        let dims = target.size();
+        Ok(self.check_finite(name, &dims, target.kind())? && self.read_part(name, &dims, 0, target)?)
+    }
+
+    /// Copies as many values of the tensor `name` as `target` has, beginning at value `from`.
+    /// Returns `false` if the file does not have a tensor of this name.
+    ///
+    /// # Errors
+    /// [`ModelError::Format`] for a shape other than `dims` or another kind; [`ModelError::Torch`].
+    pub(in crate::model) fn read_part(
+        &mut self,
+        name: &str,
+        dims: &[i64],
+        from: usize,
+        target: &mut Tensor,
+    ) -> Result<bool> {
+        let Some((kind, (start, _))) = self.find(name, dims)? else {
             return Ok(false);
         };
-        let (start, end) = (self.data + start, self.data + end);
+        let start = self.data + start + from * kind.elt_size_in_bytes();
         self.file.copy_into(start, kind, target)?;
-        self.file.release(start, end - start);
-        if !is_finite(target)? {
+        self.file.release(start, target.numel() * kind.elt_size_in_bytes());
+        Ok(true)
+    }
+
+    /// Checks the values of the tensor `name` as `target`. Returns `false` if the file does not have
+    /// it.
+    ///
+    /// # Errors
+    /// The same as for [`Self::read`].
+    pub(in crate::model) fn check_finite(&self, name: &str, dims: &[i64], target: Kind) -> Result<bool> {
+        let Some((kind, place)) = self.find(name, dims)? else {
+            return Ok(false);
+        };
+        if !bytes_are_finite(self.stored(place), kind, target) {
             return Err(ModelError::NotFinite {
                 path: self.path.clone(),
                 tensor: name.to_owned(),

@@ -9,9 +9,12 @@ use std::ops::Range;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::checkpoint::moments::Piece;
 use crate::collective::{Collective, CollectiveError, Operation};
+use crate::model::ModelError;
 use crate::optim::{self, Shard, Stretch};
+
+/// A stretch of the flat buffer, and its beginning in the buffers that receive it.
+type Piece = (Range<i64>, i64);
 
 /// A stretch of the flat buffer that the ranks split evenly.
 #[derive(Debug, Clone)]
@@ -141,13 +144,15 @@ impl Parts {
         Tensor::f_zeros([self.length()], (kind, device))
     }
 
-    /// Copies this rank's pieces of `flat` to `own`, whatever their kinds and devices.
-    pub(in crate::train) fn take(&self, flat: &Tensor, own: &Tensor) -> Result<(), TchError> {
-        let (flat, own) = (flat.f_detach()?, own.f_detach()?);
+    /// Fills this rank's pieces in `own`: `copy` writes a stretch of the flat buffer to a tensor.
+    pub(in crate::train) fn take(
+        &self,
+        own: &Tensor,
+        copy: impl Fn(&Range<i64>, &Tensor) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let own = own.f_detach()?;
         for (range, place) in self.pieces() {
-            let length = range.end - range.start;
-            own.f_narrow(0, place, length)?
-                .f_copy_(&flat.f_narrow(0, range.start, length)?)?;
+            copy(&range, &own.f_narrow(0, place, range.end - range.start)?)?;
         }
         Ok(())
     }
@@ -217,7 +222,11 @@ mod tests {
         let own: Vec<Tensor> = (0..3)
             .map(|rank| {
                 let own = parts(rank).zeros(Kind::Float, Device::Cpu).unwrap();
-                parts(rank).take(&flat, &own).unwrap();
+                let copy = |range: &Range<i64>, target: &Tensor| {
+                    let values = flat.narrow(0, range.start, range.end - range.start);
+                    Ok(target.shallow_clone().f_copy_(&values)?)
+                };
+                parts(rank).take(&own, copy).unwrap();
                 own
             })
             .collect();

@@ -29,7 +29,7 @@ use crate::base::log_scope;
 use crate::policy;
 use crate::run_folder::RunFolder;
 
-/// The time in which all ranks must have read their weights.
+/// The time in which all ranks must have checked their files.
 const START: Duration = Duration::from_secs(600);
 /// The patience between ranks if `engine.stuck_after` is off.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -133,11 +133,9 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
     let (end, ended) = oneshot::channel();
     // A thread of its own: a stop signal ends the process while it waits for orders.
     let serving = move || {
-        let serve = move || -> anyhow::Result<()> {
+        let mut serve = move || -> anyhow::Result<()> {
             let group = C10d::join(&meeting)?;
             let mut trainer = trainer(&mut prepared, Some(Box::new(group)))?;
-            // It holds all weights in f32, and the trainer has its own.
-            drop(prepared);
             tracing::info!(rank, "rank is serving");
             Ok(trainer.serve()?)
         };

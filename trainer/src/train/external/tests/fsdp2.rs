@@ -9,7 +9,7 @@ use broker::protocol::train::{ForwardWeights, Kl, Loss, Policy, Span, Surrogate,
 use configs::Dtype;
 use tch::{Kind, Tensor};
 
-use super::{Driver, External, LOSS, Layout, STEP, Seen, apart, options};
+use super::{Driver, External, LOSS, STEP, Seen, apart, options};
 use crate::checkpoint::moments;
 use crate::model::{ModelShape, Weights};
 use crate::train::{Trainer, TrainerClient, TrainerOptions};
@@ -114,14 +114,9 @@ fn gap(a: &Tensor, b: &Tensor) -> f64 {
 fn state(root: &Path, shape: &ModelShape) -> [Tensor; 2] {
     let folder = crate::checkpoint::find(root, false).unwrap().folder;
     let weights = Weights::load(shape, &folder).unwrap();
-    let layout = Layout::of(shape);
-    let numel = layout.numel() as i64;
-    let moments = [(); 2].map(|()| Tensor::zeros([numel], (Kind::Float, tch::Device::Cpu)));
-    let [first, second] = &moments;
-    let file = folder.join("optimizer.safetensors");
-    moments::read(&file, layout.params(), &[(0..numel, 0)], [first, second]).unwrap();
-    let [first, _] = moments;
-    [weights.flat().shallow_clone(), first]
+    let [first, _] = moments::open(&folder.join("optimizer.safetensors"), weights.layout()).unwrap();
+    let first = first.copied(tch::Device::Cpu, Kind::Float).unwrap();
+    [weights.flat().shallow_clone(), first.flat().shallow_clone()]
 }
 
 fn compare(python: &str, folder: &Path) {

@@ -1,8 +1,12 @@
 //! The memory that a rank takes when it begins.
 
+use broker::protocol::train::TrainCommand;
+use tch::{Device, Kind, Tensor};
+
 use super::*;
 use crate::collective::Collective;
-use crate::model::ModelShape;
+use crate::model::{ModelShape, StoredParams};
+use crate::train::TrainerClient;
 
 /// Returns a shape with 59 MB of layers, and little else.
 fn large() -> ModelShape {
@@ -22,6 +26,12 @@ fn megabytes(name: &str) -> u64 {
     line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap() >> 10
 }
 
+/// Resets the peak of this process's memory, `VmHWM`. Returns its megabytes now.
+fn reset_peak() -> u64 {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    megabytes("VmRSS")
+}
+
 /// Each of two ranks holds half of the masters, moments and weights: 112 MB. Its half of the
 /// gradient and one layer's gradient, 42 MB, must reuse the memory of the whole weights that it
 /// read.
@@ -34,9 +44,7 @@ fn whole_weights_are_gone_before_the_gradient_is_there() {
         );
     };
     let weights = Weights::random(&large(), INIT, 1).unwrap();
-    let before = megabytes("VmRSS");
-    // Resets the peak.
-    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    let before = reset_peak();
     let group = Box::new(member.join("group", TIMEOUT));
     let trainer = Trainer::in_group(group, large(), None, weights, fully()).unwrap();
     let more = megabytes("VmHWM") - before;
@@ -44,4 +52,47 @@ fn whole_weights_are_gone_before_the_gradient_is_there() {
     drop(trainer);
     // Waits for the other rank: one that ends at once would be lost before the other meets it.
     member.join("end", TIMEOUT).barrier().unwrap();
+}
+
+/// A quarter of the weights is 15 MB.
+#[test]
+fn quarter_of_a_stored_model_takes_a_quarter_of_its_memory() {
+    let Some(_) = Member::here() else {
+        let name = "train::tests::ranks::memory::quarter_of_a_stored_model_takes_a_quarter_of_its_memory";
+        return in_ranks(name, 1);
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let whole = Weights::random(&large(), INIT, 1).unwrap();
+    whole.save(&large(), folder.path()).unwrap();
+    let quarter = whole.layout().numel() as i64 / 4;
+    let own = Tensor::zeros([quarter], (Kind::Float, Device::Cpu));
+    let before = reset_peak();
+    let stored = StoredParams::of_model(&large(), folder.path()).unwrap();
+    stored.copy(&(quarter..2 * quarter), &own).unwrap();
+    let more = megabytes("VmHWM") - before;
+    assert!(more < 20, "{more} MB");
+    assert!(own.equal(&whole.flat().narrow(0, quarter, quarter)));
+}
+
+/// A checkpoint has 59 MB of weights and 118 MB of moments.
+#[test]
+fn loading_a_checkpoint_takes_no_second_state() {
+    let Some(_) = Member::here() else {
+        let name = "train::tests::ranks::memory::loading_a_checkpoint_takes_no_second_state";
+        return in_ranks(name, 1);
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let whole = Weights::random(&large(), INIT, 1).unwrap();
+    let mut trainer = Trainer::new(large(), whole, options(false)).unwrap();
+    let path = folder.path().display().to_string();
+    let mut run = |command| trainer.execute(command).unwrap();
+    run(TrainCommand::SaveState {
+        seq: 1,
+        path: path.clone(),
+        meta: "{}".into(),
+    });
+    let before = reset_peak();
+    run(TrainCommand::LoadState { seq: 2, path });
+    let more = megabytes("VmHWM") - before;
+    assert!(more < 20, "{more} MB");
 }

@@ -73,6 +73,9 @@ impl Scene {
         frozen: bool,
         shelf: Arc<Shelf>,
     ) -> (Arc<dyn EngineClient>, Box<dyn WeightSink>) {
+        if frozen {
+            self.prepared.renew(self.prepared.served().unwrap());
+        }
         self.prepared.settings.engine.urls = at.iter().map(|address| format!("http://{address}")).collect();
         let work = Work {
             frozen,
@@ -84,18 +87,13 @@ impl Scene {
 
     /// Returns a trainer's copy of the weights.
     fn trained(&self) -> trainer::model::Weights {
-        let weights = self.prepared.weights().unwrap();
+        let weights = self.prepared.served().unwrap();
         weights.copied_to(self.prepared.device, configs::Dtype::F32).unwrap()
     }
 
     fn embedded(&self) -> Arc<EmbeddedEngine> {
         let options = EngineOptions::from(&self.prepared.settings);
-        let weights = self
-            .prepared
-            .weights()
-            .unwrap()
-            .copied_to(self.prepared.device, self.prepared.settings.dtype)
-            .unwrap();
+        let weights = self.prepared.served().unwrap();
         let engine = Engine::new(&self.prepared.shape, Published::new(weights, version(1)), options).unwrap();
         EmbeddedEngine::start("test", engine, version(1), self.prepared.text.clone()).unwrap()
     }

@@ -14,7 +14,7 @@ async fn a_wave_has_the_same_bits_in_another_or_restarted_process() {
     // Asked before there are any weights: it waits.
     let (done, mut finished) = unbounded_channel();
     engine.submit(wave(), true, done.clone());
-    sink.publish(scene.prepared.weights().unwrap(), version(1)).unwrap();
+    sink.publish(&scene.prepared.served().unwrap(), version(1)).unwrap();
     assert_eq!(answers(&mut finished, 12).await, expected);
     serves(&*engine, version(1)).await;
     serving.close().await;
@@ -34,7 +34,7 @@ async fn a_request_that_is_too_large_fails_and_the_session_continues() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
-    sink.publish(scene.prepared.weights().unwrap(), version(1)).unwrap();
+    sink.publish(&scene.prepared.served().unwrap(), version(1)).unwrap();
     serves(&*engine, version(1)).await;
     let huge = GenerationJob {
         prompt_ids: vec![40; (broker::protocol::engine::LARGEST >> 2) + 1].into(),
@@ -82,7 +82,7 @@ async fn visits_stream_their_tokens_and_end_with_the_engine() {
     let mut early = visit(1, 3);
     let end = early.recv().await.unwrap().end.unwrap();
     assert!(end.unwrap_err().retry, "there are no weights yet");
-    sink.publish(scene.prepared.weights().unwrap(), version(1)).unwrap();
+    sink.publish(&scene.prepared.served().unwrap(), version(1)).unwrap();
     serves(&*engine, version(1)).await;
     let mut updated = visit(2, 4);
     let (mut ids, mut end) = (Vec::new(), None);

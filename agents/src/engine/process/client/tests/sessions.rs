@@ -7,7 +7,7 @@ async fn an_engine_serves_one_run_and_says_so() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (first, mut sink) = scene.agent("r-1", &[serving.address]);
-    sink.publish(scene.prepared.weights().unwrap(), version(9)).unwrap();
+    sink.publish(&scene.prepared.served().unwrap(), version(9)).unwrap();
     serves(&*first, version(9)).await;
     let facts = model_match::facts(&scene.prepared.shape, &scene.prepared.text);
     let hello = |run: &str, agent: &str| Hello {

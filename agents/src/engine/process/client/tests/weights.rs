@@ -88,7 +88,7 @@ async fn an_engine_with_the_announced_weights_is_asked_at_once() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (first, mut sink) = scene.agent("r-1", &[serving.address]);
-    sink.publish(scene.prepared.weights().unwrap(), version(4)).unwrap();
+    sink.publish(&scene.prepared.served().unwrap(), version(4)).unwrap();
     serves(&*first, version(4)).await;
     drop((first, sink));
     until(async || health(&serving).await["session"] == false).await;
@@ -96,7 +96,7 @@ async fn an_engine_with_the_announced_weights_is_asked_at_once() {
     let (again, mut sink) = scene.agent_with("r-1", &[serving.address], false, shelf.clone());
     // The session opens before the weights are there.
     until(async || health(&serving).await["session"] == true).await;
-    sink.publish(scene.prepared.weights().unwrap(), version(4)).unwrap();
+    sink.publish(&scene.prepared.served().unwrap(), version(4)).unwrap();
     assert_eq!(play(&*again, vec![job(1, 3)], false).await[0].3[0], version(4));
     assert_eq!(
         shelf.offer_counts(),
@@ -118,14 +118,14 @@ async fn an_engine_with_later_or_other_weights_loads_its_agents() {
         serves(&*first, held).await;
         drop((first, sink));
         let (again, mut sink) = scene.agent("r-1", &[serving.address]);
-        sink.publish(scene.prepared.weights().unwrap(), version(4)).unwrap();
+        sink.publish(&scene.prepared.served().unwrap(), version(4)).unwrap();
         let said = play(&*again, wave(), true).await;
         assert!(said.iter().all(|one| one.3.iter().all(|made| *made == version(4))));
         let bits = |said: Vec<Said>| said.into_iter().map(|one| (one.1, one.2)).collect::<Vec<_>>();
         assert_eq!(bits(said), bits(play(&*scene.embedded(), wave(), true).await));
         serves(&*again, version(4)).await;
         // And continues from there.
-        sink.publish(scene.prepared.weights().unwrap(), version(5)).unwrap();
+        sink.publish(&scene.prepared.served().unwrap(), version(5)).unwrap();
         serves(&*again, version(5)).await;
         serving.close().await;
     }
