@@ -121,7 +121,7 @@ fn browser_keeps_other_sites_from_the_api() {
     browser.wait_for("another site");
     assert_eq!(browser.value(&read), "blocked");
     assert_eq!(browser.value(&order("cors")), "blocked");
-    // Without an answer to OPTIONS a page can send forms only. They have no token, and another type.
+    // Without an answer to OPTIONS a page can send forms only: without a token, of another type.
     browser.value(&order("no-cors"));
     let form = format!(
         "document.body.innerHTML = '<form method=post enctype=text/plain action=http://{address}/api/runs/{run}/orders>\

@@ -96,8 +96,8 @@ impl TensorFile {
         Ok(true)
     }
 
-    /// Checks the values of the tensor `name` as `target`. Returns `false` if the file does not have
-    /// it.
+    /// Checks the values of the tensor `name`, converted to `target`. Returns `false` if the file
+    /// does not have it.
     ///
     /// # Errors
     /// The same as for [`Self::read`].
