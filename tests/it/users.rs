@@ -6,7 +6,7 @@ use std::time::Duration;
 use broker::bus::Bus;
 use broker::protocol::Kind;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL, Seal};
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::chaos::closed_groups;
 use tests::fleet::{Fleet, RUN};
 use tests::letters::{connect, message, topology};
@@ -127,14 +127,7 @@ fn pages_act_with_the_rights_of_their_users(program: &Program, servers: &Secured
         (200, &json!(["no-such-letter"])),
         "{answer}"
     );
-    for (order, phase) in [("pause", "paused"), ("resume", "running")] {
-        let (status, answer) = pages.post(&api("orders"), &json!({"order": order}));
-        assert_eq!(status, 200, "{answer}");
-        wait_until(phase, PATIENCE, || {
-            let status: Value = pages.json(&api("status"));
-            status["live"]["agents"]["a"]["run"]["phase"] == phase
-        });
-    }
+    pages.pause_and_resume(RUN);
     for url in [onlooker, publisher, operator] {
         let (user, _) = url.split_once('@').unwrap();
         let password = user.rsplit(':').next().unwrap();

@@ -5,7 +5,7 @@
 
 WORKER is target/debug/examples/engine_work, FOLDER the model (`make bench-engines`). Every batch has
 random prompts of 96 tokens and 64 new tokens for each, at temperature 1. Each side is a process of
-its own; with two threads, dyad is two (`engine.replicas`). After a first run, the sides take turns; the median of three runs is printed, in wall-clock
+its own. With two threads, dyad is two processes (`engine.replicas`). After a first run, the sides take turns; the median of three runs is printed, in wall-clock
 time: nothing else should run on the machine.
 """
 

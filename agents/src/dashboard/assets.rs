@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(handlers.count(), 0);
     }
 
-    /// A cookie would be sent by other sites too, and a file of the browser outlives the page.
+    /// Requests from other sites would carry a cookie, and local storage outlives the page.
     #[test]
     fn token_is_kept_in_session_storage_alone() {
         let scripts_with = |word: &str| -> Vec<&'static str> {

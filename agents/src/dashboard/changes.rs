@@ -160,8 +160,7 @@ async fn make(server: Data<Server>, request: &HttpRequest, run: &str, change: Pa
         let made = server.commands.change(&folder, change).await;
         server.letters.forget(folder.path()).await;
         let refused = made.as_ref().err().map(|refused| refused.message.as_str());
-        // Every change of a run can be found in a log. Standard error leaves out `run`, which names
-        // the run of a process.
+        // Each change is logged. The field is `run_id`, because standard error leaves out `run`.
         tracing::info!(
             run_id = run,
             change = name,

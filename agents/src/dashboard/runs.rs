@@ -142,8 +142,8 @@ pub(crate) mod tests {
     use crate::run_folder::EndReason;
     use crate::run_folder::tests::config_in;
 
-    /// Makes paths of up to six parts without end, of `names` and of parts that could lead out of a
-    /// folder. They are the same each time.
+    /// Makes an endless series of paths, the same each time. Each has up to six parts: some of
+    /// `names`, and parts that could lead out of a folder.
     pub(crate) fn odd_paths(names: &[&str]) -> impl Iterator<Item = String> + use<> {
         let parts = ["..", ".", "/", "\\", "%2e", "%2f", "\0", "\u{202e}", " ", "//"];
         let parts: Vec<String> = parts.iter().chain(names).map(|part| (*part).to_owned()).collect();

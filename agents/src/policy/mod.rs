@@ -2,6 +2,7 @@
 
 pub mod bases;
 pub mod memory;
+mod prepared;
 pub mod warm_start;
 
 use std::path::{Path, PathBuf};
@@ -14,110 +15,16 @@ use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::checkpoint;
 use trainer::device::{self, Device};
-use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, StoredParams, Weights, has_weights, kind_of, peft};
-use trainer::train::Source;
+use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, StoredParams, Weights, has_weights, peft};
 use trainer::transfer::Form;
 
 use crate::base::fault::Usage;
 use crate::base::{log_scope, startup};
 use crate::run_folder::models::{self, Reads};
 use crate::run_folder::{RunFolder, input_digests};
+use prepared::FirstWeights;
 
-/// A policy ready to serve and to train.
-pub struct Prepared {
-    pub folder: PathBuf,
-    pub shape: ModelShape,
-    /// The weights that are trained and served: the model, or an adapter of `base`.
-    own: Own,
-    /// The frozen model below an adapter, as it computes, on its device. Agents
-    /// that name the same folder share it. None if only servers have it.
-    pub base: Option<Weights>,
-    pub text: Arc<TextCodec>,
-    /// The device of its engine and its trainer.
-    pub device: Device,
-    pub settings: AgentConfig,
-}
-
-/// The first weights of an agent.
-enum Own {
-    /// An adapter or a warm start's result, in f32 on the CPU; or a model that is not trained, in
-    /// the served dtype, on the agent's device, or on the CPU if engines elsewhere serve it.
-    Memory(Weights),
-    /// A model that is trained. Trainer and engine read what they hold.
-    Files(StoredParams),
-    /// A trainer has taken them.
-    Handed,
-    /// Only servers have them ([`Reads::NoWeights`]).
-    Elsewhere,
-}
-
-impl Prepared {
-    /// Returns the weights that an engine serves first: a copy, or the storage itself if it never
-    /// changes.
-    pub(crate) fn served(&self) -> anyhow::Result<Weights> {
-        let (device, dtype) = (self.device, self.settings.dtype);
-        if let Own::Files(files) = &self.own {
-            return Ok(files.copied(device, kind_of(dtype))?);
-        }
-        let weights = self.weights()?;
-        let as_is = weights.device() == device && weights.kind() == kind_of(dtype);
-        if as_is && !self.settings.train.enabled {
-            return Ok(weights.share());
-        }
-        Ok(weights.copied_to(device, dtype)?)
-    }
-
-    /// Hands the weights (f32) to a trainer, which changes them. They must not be read here
-    /// afterwards.
-    ///
-    /// # Errors
-    /// A trainer already has them.
-    pub(crate) fn trained(&mut self) -> anyhow::Result<Source> {
-        match std::mem::replace(&mut self.own, Own::Handed) {
-            Own::Memory(weights) => Ok(weights.into()),
-            Own::Files(files) => Ok(files.into()),
-            other => {
-                self.own = other;
-                Err(self.no_weights())
-            }
-        }
-    }
-
-    /// Continues with other weights of the same layout, which no other code moves.
-    pub(crate) fn renew(&mut self, weights: Weights) {
-        self.own = Own::Memory(weights);
-    }
-
-    /// Returns the weights of an adapter, or of a model that is not trained.
-    ///
-    /// # Errors
-    /// They are not in this process's memory.
-    pub(crate) fn weights(&self) -> anyhow::Result<&Weights> {
-        match &self.own {
-            Own::Memory(weights) => Ok(weights),
-            _ => Err(self.no_weights()),
-        }
-    }
-
-    fn no_weights(&self) -> anyhow::Error {
-        let folder = self.folder.display();
-        let reason = match &self.own {
-            Own::Memory(_) | Own::Files(_) => "they stay in their files, because they are trained",
-            Own::Handed => "a trainer has taken them, and engines start before it",
-            Own::Elsewhere => "only the agent's servers have them",
-        };
-        anyhow::anyhow!("the first weights of {folder} were requested, but {reason}: this is a bug")
-    }
-
-    /// Returns the form that engines in other processes compare its weights with.
-    pub fn form(&self) -> anyhow::Result<Form> {
-        let layout = match &self.own {
-            Own::Files(files) => files.layout(),
-            _ => self.weights()?.layout(),
-        };
-        form(layout, self.settings.dtype, self.base.as_ref())
-    }
-}
+pub use prepared::Prepared;
 
 /// Returns the form that weights of `layout`, served in `dtype` over `base`, are compared with.
 pub(crate) fn form(layout: &Layout, dtype: Dtype, base: Option<&Weights>) -> anyhow::Result<Form> {
@@ -253,7 +160,7 @@ fn load(
     settings: &AgentConfig,
     device: Device,
     seed: u64,
-) -> anyhow::Result<(Own, Option<Weights>)> {
+) -> anyhow::Result<(FirstWeights, Option<Weights>)> {
     let (at, dtype) = (frozen_at(settings, device), settings.dtype);
     let here = Reads::of(settings) == Reads::Whole;
     if !here {
@@ -265,16 +172,16 @@ fn load(
         if let (Some(path), Some(base)) = (&lora.path, &base) {
             warn_of_other_base(path, shape, base, folder)?;
         }
-        return Ok((Own::Memory(adapter), base));
+        return Ok((FirstWeights::Memory(adapter), base));
     }
     // An agent that plays with another agent's past is not warmed.
     let warmed = settings.train.warm_start.is_some() && settings.past.is_none();
     let own = if !here {
-        Own::Elsewhere
+        FirstWeights::Elsewhere
     } else if settings.train.enabled || warmed {
-        Own::Files(StoredParams::of_model(shape, folder)?)
+        FirstWeights::Files(StoredParams::of_model(shape, folder)?)
     } else {
-        Own::Memory(Weights::load_as(shape, folder, at, dtype)?)
+        FirstWeights::Memory(Weights::load_as(shape, folder, at, dtype)?)
     };
     Ok((own, None))
 }

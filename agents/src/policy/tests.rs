@@ -1,6 +1,7 @@
 //! Tests of random models, the device of weights, and the rules for reading them.
 
 use configs::WarmStartConfig;
+use trainer::train::Source;
 
 use super::*;
 use crate::run_folder::tests::config_in;

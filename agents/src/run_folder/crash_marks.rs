@@ -183,7 +183,8 @@ impl Strikes {
     }
 }
 
-/// The records of the living [`Strikes`] of this process. Waiting does not free their locks.
+/// Returns the paths of records that [`Strikes`] of this process hold. Waiting for their locks is
+/// useless: only this process frees them.
 fn held() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
@@ -199,8 +200,8 @@ impl Drop for Held {
     }
 }
 
-/// Returns the first files of this name that no living process holds: the path of the records, and
-/// the open marks.
+/// Returns the first files of this name that no [`Strikes`] holds: the path of the records, the
+/// open marks, and the entry in [`held`].
 fn own(root: &Path, process: &str) -> io::Result<(PathBuf, File, Held)> {
     for number in 1.. {
         let name = if number == 1 {

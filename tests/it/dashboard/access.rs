@@ -116,7 +116,7 @@ fn other_users_of_the_machine_have_no_token() {
 }
 
 #[test]
-fn pages_without_a_token_only_read_and_are_asked_for() {
+fn dashboard_without_a_token_only_reads() {
     let program = program();
     let run = stopped_run(&program);
     let said = program.fail(2, &["dashboard", "--no-token", "--write", "--listen", "127.0.0.1:0"]);

@@ -200,14 +200,7 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
     assert_eq!(letters(), 1);
 
     // Orders.
-    for (order, phase) in [("pause", "paused"), ("resume", "running")] {
-        let (status, answer) = post("orders", json!({"order": order}));
-        assert_eq!(status, 200, "{answer}");
-        wait_until(phase, PATIENCE, || {
-            let status = pages.json(&api("status"));
-            status["live"]["agents"]["a"]["run"]["phase"] == phase
-        });
-    }
+    pages.pause_and_resume(&name);
     let (status, _) = post("orders", json!({"order": "drain"}));
     assert_eq!(status, 409, "not confirmed");
     let (status, answer) = post("orders", json!({"order": "drain", "confirm": name}));

@@ -71,8 +71,14 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method of the debugging protocol.
+    /// Calls a method of the debugging protocol, which must succeed.
     fn call(&mut self, method: &str, params: Value) -> Value {
+        self.try_call(method, params)
+            .unwrap_or_else(|answer| panic!("{method}: {answer}"))
+    }
+
+    /// Returns the result of a method, or the answer with its error.
+    fn try_call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.sent += 1;
         let mut message = json!({"id": self.sent, "method": method, "params": params});
         if let Some(session) = &self.session {
@@ -86,8 +92,10 @@ impl Browser {
             let answer: Value = serde_json::from_slice(answer).unwrap();
             // Events have no id.
             if answer["id"] == self.sent {
-                assert!(answer["error"].is_null(), "{method}: {answer}");
-                return answer["result"].clone();
+                return match answer["error"].is_null() {
+                    true => Ok(answer["result"].clone()),
+                    false => Err(answer),
+                };
             }
         }
     }
@@ -126,8 +134,10 @@ impl Browser {
     /// Waits until the page's HTML has the text. Returns the HTML.
     pub(super) fn wait_for(&mut self, text: &str) -> String {
         wait_for(&format!("{text:?} in the page"), PATIENCE, || {
-            let html = self.value("document.documentElement?.outerHTML ?? ''");
-            let html = html.as_str().unwrap_or_default();
+            let asked = json!({"expression": "document.documentElement?.outerHTML ?? ''", "returnByValue": true});
+            // A page that is being replaced answers with an error.
+            let answer = self.try_call("Runtime.evaluate", asked).ok()?;
+            let html = answer["result"]["value"].as_str().unwrap_or_default();
             html.contains(text).then(|| html.to_owned())
         })
     }

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::program::{Program, Running, wait_for};
+use tests::program::{Program, Running, wait_for, wait_until};
 use tests::small::Small;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -59,12 +59,17 @@ impl Pages {
         }
     }
 
-    fn send(&self, request: &str) -> Reply {
+    /// Connects and sends a request. Returns the connection.
+    fn begin(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    fn send(&self, request: &str) -> Reply {
         let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
+        self.begin(request).read_to_end(&mut bytes).unwrap();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text}"));
         Reply {
@@ -92,6 +97,18 @@ impl Pages {
             body.len()
         ));
         (reply.status, serde_json::from_str(&reply.body).unwrap())
+    }
+
+    /// Pauses and resumes a run, and waits for each phase of agent a.
+    pub(crate) fn pause_and_resume(&self, run: &str) {
+        let api = |path: &str| format!("/api/runs/{run}/{path}");
+        for (order, phase) in [("pause", "paused"), ("resume", "running")] {
+            let (status, answer) = self.post(&api("orders"), &json!({"order": order}));
+            assert_eq!(status, 200, "{answer}");
+            wait_until(phase, PATIENCE, || {
+                self.json(&api("status"))["live"]["agents"]["a"]["run"]["phase"] == phase
+            });
+        }
     }
 
     pub(crate) fn json(&self, path: &str) -> Value {

@@ -121,7 +121,8 @@ fn browser_keeps_other_sites_from_the_api() {
     browser.wait_for("another site");
     assert_eq!(browser.value(&read), "blocked");
     assert_eq!(browser.value(&order("cors")), "blocked");
-    // Without an answer to OPTIONS a page can send forms only: without a token, of another type.
+    // The dashboard does not answer OPTIONS, so another site can only send forms, which have no
+    // token and another type.
     browser.value(&order("no-cors"));
     let form = format!(
         "document.body.innerHTML = '<form method=post enctype=text/plain action=http://{address}/api/runs/{run}/orders>\

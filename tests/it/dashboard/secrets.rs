@@ -4,11 +4,12 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{Pages, config, id, serve, stopped_run};
+use super::{Pages, config, id, serve_with, stopped_run};
 use crate::program;
 
 const SECRET: &str = "hunter2-of-the-broker";
-/// The host of the servers. It stands in errors, and no connection to it is allowed.
+/// The host of the servers. Errors name it. No connection begins, because plaintext may not leave
+/// this machine.
 const HOST: &str = "192.0.2.1";
 
 /// Makes a run's servers those at `HOST`, with a password.
@@ -39,7 +40,7 @@ fn no_answer_shows_a_password_or_the_token() {
     std::fs::remove_file(silent_folder.join("ended.json")).unwrap();
     give_password(&silent_folder);
     let played = id(&folder);
-    let running = serve(&program, "", &["--write"]);
+    let running = serve_with(&program, "", &["--write"], &[("DYAD_ALLOW_PLAINTEXT", "0")]);
     let pages = Pages::of(&running);
     let keeps_secrets = |place: &str, text: &str| {
         assert!(!text.contains(SECRET), "{place} shows a password: {text}");

@@ -1,11 +1,10 @@
 //! Streams of a run's files, over connections that break.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read};
 
 use tests::program::json_lines;
 
-use super::{PATIENCE, Pages, config, id, serve};
+use super::{Pages, config, id, serve};
 use crate::program;
 
 /// An event: its id and its data.
@@ -13,14 +12,10 @@ type Event = (String, String);
 
 /// Reads `wanted` events after the event `last`, then breaks the connection.
 fn read(pages: &Pages, path: &str, last: &str, wanted: usize) -> Vec<Event> {
-    let mut stream = TcpStream::connect(&pages.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (host, token) = (&pages.address, &pages.token);
-    let request = format!(
+    let mut reader = BufReader::new(pages.begin(&format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nLast-Event-ID: {last}\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut reader = BufReader::new(stream);
+    )));
     let mut line = String::new();
     while line != "\r\n" {
         line.clear();

@@ -51,6 +51,10 @@ pub(crate) fn write(path: &Path, moments: [&dyn ParamSource; 2]) -> Result<(), C
 }
 
 /// Opens both moments of the parameters of `layout`, after a check of the file's header.
+///
+/// # Errors
+/// [`CheckpointError`] when the file cannot be read, or a parameter is missing or has another shape
+/// or kind.
 pub(crate) fn open(path: &Path, layout: &Arc<Layout>) -> Result<[StoredParams; 2], CheckpointError> {
     let open = |prefix| {
         let moment = StoredParams::open(path, layout, prefix, Kind::Float)?;

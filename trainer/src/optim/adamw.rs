@@ -73,7 +73,8 @@ impl AdamW {
         (&self.first, &self.second)
     }
 
-    /// Sets the number of steps after which overwritten [`Self::moments`] were saved.
+    /// Sets the number of steps taken. Call it after saved values were written to
+    /// [`Self::moments`].
     pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
     }

@@ -37,8 +37,8 @@ pub(super) enum Place {
 }
 
 impl Owned {
-    /// Copies this rank's pieces of the weights to masters at `place`, not
-    /// [within](Place::Within) the weights.
+    /// Copies this rank's pieces of the weights to masters at `place`, which is not
+    /// [`Place::Within`].
     pub(super) fn masters_apart(
         source: &Source,
         parts: &Parts,

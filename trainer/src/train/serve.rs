@@ -47,8 +47,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Tells the other ranks that the run ends, and waits until they know. Call it on rank 0, after
-    /// the last command.
+    /// Sends the other ranks the order to end, and waits until they have received it. Call it on
+    /// rank 0, after the last command.
     ///
     /// # Errors
     /// [`TrainError::Ended`] when another rank is lost.

@@ -44,6 +44,9 @@ impl Source {
 
     /// Copies the elements `range` of the flat buffer to all of `target`, whatever its kind and
     /// device.
+    ///
+    /// # Errors
+    /// [`ModelError`] when memory is short or a file cannot be read.
     pub(super) fn copy(&self, range: &Range<i64>, target: &Tensor) -> Result<(), ModelError> {
         match self {
             Self::Memory(weights) => {
@@ -56,6 +59,9 @@ impl Source {
     }
 
     /// Copies all weights to the beginning of `room`, which decides their kind and device.
+    ///
+    /// # Errors
+    /// [`ModelError`] when memory is short or a file cannot be read.
     pub(super) fn copied_into(&self, room: &Tensor) -> Result<Weights, ModelError> {
         let weights = Weights::at_start_of(room, Arc::clone(self.layout()))?;
         self.copy(&(0..self.layout().numel() as i64), weights.flat())?;
@@ -63,6 +69,9 @@ impl Source {
     }
 
     /// Copies all weights to new memory, as `kind` on `device`.
+    ///
+    /// # Errors
+    /// [`ModelError`] when memory is short or a file cannot be read.
     pub(super) fn copied(&self, device: Device, kind: Kind) -> Result<Weights, ModelError> {
         match self {
             Self::Memory(weights) => weights.copied(device, kind),
@@ -71,6 +80,9 @@ impl Source {
     }
 
     /// The weights in f32 on `device`, in their own memory if they are there.
+    ///
+    /// # Errors
+    /// [`ModelError`] when memory is short or a file cannot be read.
     pub(super) fn moved(self, device: Device) -> Result<Weights, ModelError> {
         match self {
             Self::Memory(weights) if weights.device() == device => Ok(weights),

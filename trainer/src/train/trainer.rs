@@ -58,11 +58,12 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Builds a trainer of `weights` (f32, in memory or in files), which it owns from here on. It
-    /// copies them to [`TrainerOptions::device`], or keeps their memory there.
+    /// Builds a trainer of `weights` (f32, in memory or in files), which it owns from here on.
+    /// Copies them to [`TrainerOptions::device`], or uses memory that is there already.
     ///
     /// # Errors
-    /// [`ModelError`] when memory is short, or the weights do not have this shape or are not f32.
+    /// [`ModelError`] when memory is short, a file cannot be read, or the weights do not have this
+    /// shape or are not f32.
     pub fn new(shape: ModelShape, weights: impl Into<Source>, options: TrainerOptions) -> Result<Self, ModelError> {
         Self::build(Ranks::alone(), shape, None, weights.into(), options)
     }

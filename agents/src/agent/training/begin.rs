@@ -98,8 +98,8 @@ impl Training {
         } else {
             let group = ranks::start(&self.agent, &self.settings).await?;
             let built = move || (trainer(&mut prepared, group), prepared);
-            let (built, unused) = log_scope::spawn_blocking(built).await?;
-            prepared = unused;
+            let (built, returned) = log_scope::spawn_blocking(built).await?;
+            prepared = returned;
             let mut trainer = built?;
             sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
             let pulse = trainer.pulse();
@@ -146,8 +146,8 @@ impl Training {
         Refused::new(engine.refusals(), engines)
     }
 
-    /// The policy again, the agent's engines behind one client, and the sinks that carry published
-    /// weights to them.
+    /// Starts the agent's engines. Returns the policy, the engines behind one client, and the sinks
+    /// that carry published weights to them.
     async fn engines(&self, prepared: Prepared) -> anyhow::Result<(Prepared, Arc<dyn EngineClient>, Vec<Sink>)> {
         let packs = self.settings.engine.kind == EngineKind::Embedded && self.settings.engine.prepack;
         let packing = if packs { ": prepacking weights" } else { "" };
@@ -185,7 +185,7 @@ impl Training {
         Ok((prepared, engine, sinks))
     }
 
-    /// The embedded engines. They read and prepack weights, so they start on another thread.
+    /// Starts the embedded engines on another thread, because they read and prepack weights.
     async fn embedded(&self, prepared: Prepared) -> anyhow::Result<(Prepared, Vec<(Arc<dyn EngineClient>, Sink)>)> {
         let name = |replica| format!("{}.{replica}", self.agent.name);
         let names: Vec<String> = (0..self.settings.engine.replicas).map(name).collect();

@@ -49,7 +49,7 @@ use former::BatchFormer;
 use refused::Refused;
 use step_times::{StepPart, StepTimes};
 
-/// The patience with a trainer that ends.
+/// The time in which a trainer must end.
 const ENDING: Duration = Duration::from_secs(30);
 
 /// The training side of an agent.
@@ -151,7 +151,8 @@ impl Training {
         self.agent.close(self.version).await
     }
 
-    /// Ends the trainer. A process that ended at once would be a lost rank to those on other hosts.
+    /// Ends the trainer, so that its ranks leave together. Ranks on other hosts would report this
+    /// process as lost if it ended first.
     async fn end_trainer(&mut self) -> anyhow::Result<()> {
         let Some(worker) = self.worker.take() else {
             return Ok(());
@@ -159,7 +160,9 @@ impl Training {
         match tokio::time::timeout(ENDING, worker.end()).await {
             Ok(ended) => ended,
             Err(_) => {
-                tracing::warn!("the trainer did not end within {ENDING:?}: its other ranks may report a lost one");
+                tracing::warn!(
+                    "the trainer did not end within {ENDING:?}: its other ranks may report this process as lost"
+                );
                 Ok(())
             }
         }

@@ -13,7 +13,7 @@ export function fixed(value, digits = 3) {
 /** Formats a figure: three decimals, or an exponent if it is tiny. */
 export function figure(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (Number.isInteger(value)) return value.toLocaleString("en", { useGrouping: value > 99999 });
+  if (Number.isInteger(value)) return (value + 0).toLocaleString("en", { useGrouping: value > 99999 });
   const size = Math.abs(value);
   if (size < 0.0005) return value.toExponential(1);
   return size >= 10000 ? fixed(value, 0) : fixed(value);

@@ -1,4 +1,4 @@
-//! The rules by which pages round: those of the commands' own text.
+//! The rules by which pages round. The commands round in the same way.
 
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ pub(super) fn same(place: &str, drawn: &Value, value: &Value, form: impl Fn(f64)
 }
 
 #[test]
-fn rules_round_as_the_commands_do() {
+fn rules_have_these_texts() {
     for (value, of_real, of_figure) in [
         (0.0625, "0.062", "0.062"),
         (-0.0, "0.000", "0"),

@@ -27,8 +27,8 @@ pub struct StoredParams {
 }
 
 impl StoredParams {
-    /// Opens a model of this shape. Its files are checked as [`Weights::load_as`] checks them, and
-    /// every value is looked at once.
+    /// Opens a model of this shape. Checks its files as [`Weights::load_as`] does, and that every
+    /// value is finite.
     ///
     /// # Errors
     /// The errors of [`Weights::load_as`].

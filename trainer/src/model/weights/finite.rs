@@ -18,8 +18,8 @@ fn is_finite(values: &Tensor) -> std::result::Result<bool, TchError> {
     Ok(least.f_double_value(&[])?.is_finite() && greatest.f_double_value(&[])?.is_finite())
 }
 
-/// Returns true if no stored value (`kind` is f32, bf16 or f16, little-endian) is NaN or infinite
-/// as `target`: the bits of its size are below those of infinity.
+/// Returns true if every stored value (`kind`: f32, bf16 or f16, little-endian) is finite as
+/// `target`. Compares the bits of each value's size with those of infinity.
 pub(in crate::model) fn bytes_are_finite(bytes: &[u8], kind: Kind, target: Kind) -> bool {
     let narrow = |infinity: u16| {
         let is_bad = |value: &[u8; 2]| u16::from_le_bytes(*value) & 0x7FFF >= infinity;
@@ -39,7 +39,8 @@ pub(in crate::model) fn bytes_are_finite(bytes: &[u8], kind: Kind, target: Kind)
     }
 }
 
-/// Without a branch for each value, so that the compiler computes several at once.
+/// Returns true if no value is bad. A branch for each value would keep the compiler from computing
+/// several at once.
 fn is_finite_by<const WIDTH: usize>(bytes: &[u8], is_bad: impl Fn(&[u8; WIDTH]) -> bool) -> bool {
     let (values, _) = bytes.as_chunks::<WIDTH>();
     values

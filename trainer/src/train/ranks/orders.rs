@@ -50,15 +50,16 @@ impl Ranks {
         self.send(REFERENCE, Vec::new)
     }
 
-    /// Returns when the other ranks have received it.
+    /// Sends the order to end. Returns when the other ranks have received it.
     pub(in crate::train) fn order_end(&self) -> Result<(), CollectiveError> {
         self.send(END, Vec::new)?;
         self.meet_at_end();
         Ok(())
     }
 
-    /// Waits for the other ranks after [`Order::End`]: a connection that closes at once may lose on
-    /// its way to another host what was sent last. A rank that was faster may be gone.
+    /// Waits for the other ranks after [`Order::End`]. If this process closed its connections at
+    /// once, the last message might not reach another host. An error is harmless: a faster rank has
+    /// left.
     pub(in crate::train) fn meet_at_end(&self) {
         if self.is_alone() {
             return;

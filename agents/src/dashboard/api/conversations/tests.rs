@@ -143,7 +143,7 @@ fn hundred_thousand_ids_lead_to_no_conversation() {
     let folder = folder(base.path(), &[&[transcript(0, 1, 0.5)]]);
     assert!(one(&folder, GROUP, "0").is_ok());
     let status = |failed: Option<ApiError>| failed.map(|error| error.status);
-    // No six of these names make the 32 digits of an id.
+    // Six of these names never make the 32 digits of an id.
     for path in odd_paths(&["ab01", "0", "-", "transcripts"]).take(100_000) {
         assert_eq!(status(one(&folder, &path, "0").err()), Some(404), "{path:?}");
         assert_eq!(status(group(&folder, &path).err()), Some(404), "{path:?}");
