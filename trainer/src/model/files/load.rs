@@ -160,7 +160,7 @@ fn refuse_unknown(layout: &Layout, file: &TensorFile, folder: &Path) -> Result<(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::shape::tiny;
     use crate::model::weights::Init;
@@ -170,7 +170,7 @@ mod tests {
     use std::fs;
     use tch::Kind;
 
-    const INIT: Init = Init {
+    pub(in super::super) const INIT: Init = Init {
         embedding_std: 1.0,
         matrix_std: 0.2,
     };

@@ -163,14 +163,9 @@ impl ParamSource for StoredParams {
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::tests::INIT;
     use super::*;
     use crate::model::shape::tiny;
-    use crate::model::weights::Init;
-
-    const INIT: Init = Init {
-        embedding_std: 1.0,
-        matrix_std: 0.2,
-    };
 
     #[test]
     fn stretches_are_those_of_the_whole_buffer() {

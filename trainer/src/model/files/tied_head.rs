@@ -44,15 +44,11 @@ mod tests {
     use serde_json::json;
     use tch::{Device, Kind, Tensor};
 
+    use super::super::load::tests::INIT;
     use super::super::load::{SHARDS, WEIGHTS};
     use super::*;
     use crate::model::shape::tiny;
-    use crate::model::weights::{Init, Weights};
-
-    const INIT: Init = Init {
-        embedding_std: 1.0,
-        matrix_std: 0.2,
-    };
+    use crate::model::weights::Weights;
 
     fn bytes(values: &Tensor, kind: Kind) -> Vec<u8> {
         let size = values.numel() * kind.elt_size_in_bytes();
