@@ -13,7 +13,7 @@ use broker::bus::{Bus, BusError, BusHealth, Outgoing, PublishError};
 use broker::ids::RunId;
 use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use broker::protocol::Kind;
-use broker::topology::{Speaker, Topology};
+use broker::topology::{Queue, Speaker, Topology};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -228,4 +228,64 @@ async fn an_alarmed_broker_is_blocked_and_still_serves_consumers() {
     );
     assert_eq!(bus.depth(&topology.tasks()).await, Some(0));
     within("the bus closes", bus.close()).await;
+}
+
+/// Leaves a queue as RabbitMQ 3.10 restores one that was declared in the second before a kill: with
+/// an empty log, and no election.
+fn lose_leader(rabbit: &PrivateRabbit, queue: &Queue) {
+    let script = format!(
+        r#"{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{}">>)),
+           {{Name, _}} = amqqueue:get_pid(Q),
+           ok = ra:force_delete_server(quorum_queues, {{Name, node()}}),
+           {{[_], []}} = rabbit_quorum_queue:recover(<<"/">>, [Q])."#,
+        queue.name
+    );
+    for args in [["eval", &script], ["close_all_connections", "a kill"]] {
+        let output = rabbit.ctl(&args).unwrap().output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// A queue of one incarnation is deleted and declared again: at a consumer's start, and later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_results_queue_without_a_leader_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let rabbit = PrivateRabbit::start(folder.path(), RabbitOptions::default())
+        .await
+        .unwrap();
+    let options = || AmqpOptions {
+        answer_timeout: Duration::from_secs(6),
+        ..AmqpOptions::default()
+    };
+    let bus = AmqpBus::connect(&rabbit.url(), options()).await.unwrap();
+    let topology = Topology::new(RunId::new("leader").unwrap());
+    bus.declare(&topology, &[]).await.unwrap();
+    let results = topology.results("c1");
+    bus.declare_queue(&results).await.unwrap();
+    lose_leader(&rabbit, &results);
+    let mut consumer = within("the consumer starts", bus.consume(&results, 1)).await.unwrap();
+    let sender = AmqpBus::connect(&rabbit.url(), AmqpOptions::default()).await.unwrap();
+    let arrives = async |consumer: &mut Box<dyn broker::bus::Consumer>, id: &str| {
+        let result = Outgoing {
+            to: topology.to_results("c1", "a"),
+            message_id: id.to_owned(),
+            ..message(&topology, 0)
+        };
+        let confirmed = within("the result is confirmed", async {
+            while sender.publish(result.clone()).await.is_err() {}
+        });
+        let received = within("the result arrives", async {
+            loop {
+                let delivery = consumer.next().await.unwrap();
+                assert!(delivery.acker.ack().await);
+                if delivery.message_id.as_deref() == Some(id) {
+                    return;
+                }
+            }
+        });
+        tokio::join!(confirmed, received);
+    };
+    arrives(&mut consumer, "first").await;
+    lose_leader(&rabbit, &results);
+    arrives(&mut consumer, "second").await;
 }

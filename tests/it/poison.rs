@@ -37,7 +37,7 @@ fn kills(label: &str, point: &str, says: &str, stage: &str, rows: u64) {
     let mut world = World::shaped(crate::DYAD, shape);
     world.publish(TASKS);
     let (books, passed) = world.end_after(TASKS - 1 + rows);
-    assert!(passed, "{books:#}\n{}", world.fleet.logs());
+    assert!(passed, "{books:#}\n{}", world.logs());
     let books = &books["books"];
     let figure = |name: &str| books[name].as_u64().unwrap();
     assert_eq!(

@@ -192,13 +192,11 @@ impl Fleet {
     /// Returns the last 40 log lines of every process.
     #[must_use]
     pub fn logs(&self) -> String {
-        let tail = |member: &Member| {
-            let text = std::fs::read_to_string(&member.shared.log).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().collect();
-            let from = lines.len().saturating_sub(40);
-            format!("--- {}\n{}\n", member.shared.label, lines[from..].join("\n"))
-        };
-        self.members.values().map(tail).collect()
+        let logs = self.members.values().map(|member| {
+            let Shared { label, log, .. } = &*member.shared;
+            format!("--- {label}\n{}\n", tail(log, 40))
+        });
+        logs.collect()
     }
 
     /// Returns the whole log of a process, over all its starts.
@@ -206,6 +204,14 @@ impl Fleet {
     pub fn log(&self, label: &str) -> String {
         std::fs::read_to_string(&self.members[label].shared.log).unwrap_or_default()
     }
+}
+
+/// Returns the last `count` lines of a file; empty if there is no file.
+pub(crate) fn tail(file: &Path, count: usize) -> String {
+    let text = std::fs::read(file).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 impl Member {

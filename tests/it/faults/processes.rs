@@ -58,12 +58,7 @@ fn a_task_outlives_the_coordinator_that_took_it() {
     let mut world = World::with(crate::DYAD, 1, &[("c1", points)]);
     world.publish(5);
     world.wait_closed(5);
-    assert_eq!(
-        world.fleet.starts("c1"),
-        2,
-        "it was killed once:\n{}",
-        world.fleet.logs()
-    );
+    assert_eq!(world.fleet.starts("c1"), 2, "it was killed once:\n{}", world.logs());
     world.end_well();
 }
 
@@ -85,11 +80,11 @@ fn an_agent_with_a_hanging_engine_ends_and_restarts() {
     world.publish(10);
     world.fleet.wait_for_log("a", "failpoint engine.step: Hang", PATIENCE);
     world.wait_closed(10);
-    assert_eq!(world.fleet.codes("a"), [Some(70)], "{}", world.fleet.logs());
+    assert_eq!(world.fleet.codes("a"), [Some(70)], "{}", world.logs());
     assert!(
         world.fleet.log("a").contains("agent a: engine 0 made no step"),
         "{}",
-        world.fleet.logs()
+        world.logs()
     );
     world.end_well();
 }

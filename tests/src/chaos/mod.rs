@@ -75,7 +75,7 @@ pub fn run(binary: &str, plan: Plan) -> Report {
         .map(|label| (label.clone(), world.fleet.starts(&label)))
         .collect();
     if !report.audit_passed || report.lost() + report.double() > 0 {
-        println!("{}", world.fleet.logs());
+        println!("{}", world.logs());
     }
     report
 }

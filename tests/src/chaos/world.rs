@@ -10,11 +10,11 @@ use broker::protocol::Kind;
 use broker::protocol::control::Command;
 use broker::topology::Speaker;
 
-use crate::fleet::{Fleet, RUN};
+use crate::fleet::{Fleet, RUN, tail};
 use crate::letters::{connect, message, topology};
 use crate::program::{Program, wait_until};
 use crate::proxy::Proxy;
-use crate::servers::Servers;
+use crate::servers::{Rabbit, Servers};
 use crate::small::Small;
 
 /// Conversations of one task.
@@ -245,11 +245,21 @@ impl World {
             assert!(
                 last.0.elapsed() < PATIENCE,
                 "{closed} of {groups} groups closed, and no other for {PATIENCE:?}\n{}",
-                self.fleet.logs()
+                self.logs()
             );
             std::thread::sleep(Duration::from_millis(20));
         }
         began.elapsed()
+    }
+
+    /// Returns the last log lines of every process, and of the broker if it is the run's own.
+    #[must_use]
+    pub fn logs(&self) -> String {
+        let broker = match &self.servers.rabbit {
+            Rabbit::Own(rabbit) => format!("--- RabbitMQ\n{}\n", tail(&rabbit.log_path(), 60)),
+            Rabbit::Shared(_) => String::new(),
+        };
+        self.fleet.logs() + &broker
     }
 
     /// Runs `rabbitmqctl` on the run's broker, which must be its own.
@@ -267,7 +277,7 @@ impl World {
     /// every published task.
     pub fn end_well(&self) -> serde_json::Value {
         let (audit, passed) = self.end();
-        assert!(passed, "{audit:#}\n{}", self.fleet.logs());
+        assert!(passed, "{audit:#}\n{}", self.logs());
         let books = &audit["books"];
         let figures = [&books["published"], &books["finished"]].map(|figure| figure.as_u64().unwrap());
         assert_eq!(figures, [self.published; 2], "{books:#}");
@@ -307,11 +317,7 @@ impl World {
             let bus = connect(&self.servers.rabbit.url()).await;
             let began = Instant::now();
             while !self.fleet.ended() {
-                assert!(
-                    began.elapsed() < PATIENCE,
-                    "the run does not end:\n{}",
-                    self.fleet.logs()
-                );
+                assert!(began.elapsed() < PATIENCE, "the run does not end:\n{}", self.logs());
                 let body = broker::codec::encode_json(&Command::Drain);
                 let mut order = message(control.clone(), Kind::Command, "drain", body);
                 order.durable = false;

@@ -65,17 +65,33 @@ impl AmqpConsumer {
             stream: None,
             pause: FIRST_PAUSE,
         };
+        let mut healed = false;
         loop {
             let link = shared.link().await.ok_or(BusError::Closed)?;
-            match consumer.open(&link).await {
+            let error = match consumer.open(&link).await {
                 Ok(stream) => {
                     consumer.stream = Some(stream);
                     return Ok(consumer);
                 }
-                Err(error) if shared.is_lost(&link, &error).await => {}
-                Err(error) => return Err(error),
+                Err(error) => error,
+            };
+            if shared.is_lost(&link, &error).await {
+                continue;
+            }
+            if healed || !consumer.delete_leaderless(&link, &error).await {
+                return Err(error);
+            }
+            healed = true;
+            match consumer.declare(&link).await {
+                Err(error) if !shared.is_lost(&link, &error).await => return Err(error),
+                _ => {}
             }
         }
+    }
+
+    async fn declare(&self, link: &Link) -> Result<(), BusError> {
+        let queue = std::slice::from_ref(&self.queue);
+        declare(&link.consume, &[], queue, self.shared.options.answer_timeout).await
     }
 
     async fn open(&self, link: &Link) -> Result<Stream, BusError> {
@@ -106,9 +122,7 @@ impl AmqpConsumer {
         let Some(link) = self.shared.link().await else {
             return false;
         };
-        let patience = self.shared.options.answer_timeout;
-        let queue = std::slice::from_ref(&self.queue);
-        let opened = match declare(&link.consume, &[], queue, patience).await {
+        let opened = match self.declare(&link).await {
             Ok(()) => self.open(&link).await,
             Err(error) => Err(error),
         };
@@ -120,7 +134,7 @@ impl AmqpConsumer {
             }
             Err(error) => {
                 tracing::warn!(queue = %self.name, %error, "cannot consume; trying again in {:?}", self.pause);
-                self.delete_leaderless(&link).await;
+                self.delete_leaderless(&link, &error).await;
                 if link.consume.status().connected() {
                     // On a lost link the supervisor sets the pace.
                     tokio::time::sleep(self.pause).await;
@@ -134,16 +148,17 @@ impl AmqpConsumer {
         true
     }
 
-    /// Deletes a results queue that has lost its leader.
+    /// Deletes a results queue that has lost its leader. Returns true if it is deleted.
     ///
     /// RabbitMQ 3.10 may restore a quorum queue without a leader if the broker was killed in the
     /// second after the queue's declaration. Such a queue is listed, but answers and confirms
     /// nothing, for ever. Deleting it takes 5 seconds and heals it. Results of one incarnation can
     /// be requested again, so their queue is deleted and declared again. Any other queue needs an
     /// operator.
-    async fn delete_leaderless(&self, link: &Link) {
-        if !link.consume.status().connected() {
-            return;
+    async fn delete_leaderless(&self, link: &Link, error: &BusError) -> bool {
+        let forbidden = matches!(error, BusError::Declare { forbidden: true, .. });
+        if forbidden || !link.consume.status().connected() {
+            return false;
         }
         let ours = matches!(
             self.queue.kind,
@@ -158,20 +173,22 @@ impl AmqpConsumer {
                 "the queue may have lost its leader. If this continues, delete it (rabbitmqctl delete_queue): it is declared again, and \
                  the ledgers resend its messages"
             );
-            return;
+            return false;
         }
         let patience = self.shared.options.answer_timeout;
         let Ok(channel) = answer(patience, link.consume.create_channel()).await else {
-            return;
+            return false;
         };
         let deleting = channel.queue_delete(wire::short(&self.queue.name), QueueDeleteOptions::default());
-        match answer(patience * 2, deleting).await {
+        let outcome = answer(patience * 2, deleting).await;
+        match &outcome {
             Ok(messages) => tracing::warn!(queue = %self.name, messages, "deleted a queue that did not answer"),
             Err(reason) => {
                 tracing::warn!(queue = %self.name, %reason, "a queue that does not answer cannot be deleted")
             }
         }
         let _ = answer(CLOSE_PATIENCE, channel.close(200, wire::short("done"))).await;
+        outcome.is_ok()
     }
 
     fn delivery(&self, mut delivery: lapin::message::Delivery, alive: Arc<AtomicBool>) -> Delivery {

@@ -68,7 +68,11 @@ impl Publisher {
                 Broken::Closed => break,
                 Broken::Refused(reason) => self.refuse(&reason),
                 Broken::Lost(reason) => {
-                    tracing::warn!(exchange = %self.exchange, %reason, unconfirmed = self.waiting.len(), "a publishing channel was lost");
+                    let oldest = self.waiting.front().map(|job| job.message.to.routing_key.as_str());
+                    tracing::warn!(
+                        exchange = %self.exchange, %reason, unconfirmed = self.waiting.len(), oldest,
+                        "a publishing channel was lost"
+                    );
                     tokio::time::sleep(PAUSE).await;
                 }
             }
