@@ -123,7 +123,7 @@ pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
 /// Returns the last formula that is a number, or the last number.
 fn last_number(text: &str) -> Option<Candidate<'_>> {
     let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
-    let computation = last::line(text).filter(|line| line.contains('='));
+    let computation = last::computation(text);
     if let Some(value) = unmarked::value(text) {
         let text = Cow::Borrowed(value?);
         let place = Place::Last;
@@ -133,7 +133,8 @@ fn last_number(text: &str) -> Option<Candidate<'_>> {
     let whole = number
         .map(|number| last::whole_number(text, number))
         .filter(|whole| Some(*whole) != number);
-    let found = [computation, whole, last::value(text), number];
+    let alone = number.filter(|number| last::around(text, number).is_none());
+    let found = [computation, whole, last::value(text), alone];
     let found = found
         .into_iter()
         .flatten()

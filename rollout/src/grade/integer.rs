@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
+use super::math::Quantity;
 use super::normal::minus;
 use super::normal::setting::plain_text;
 use super::normal::unit_names::without_unit;
@@ -127,8 +128,8 @@ fn first_integer(text: &str) -> Option<String> {
 /// not whole.
 fn last_integer(text: &str) -> Option<String> {
     let text = denied::undenied(aside::without_reason(text))?;
-    if let Some(number) = last::line(text).filter(|line| line.contains('=')).and_then(read) {
-        return Some(number);
+    if let Some(line) = last::computation(text).filter(|line| Quantity::read(line).is_some()) {
+        return read(line);
     }
     if let Some(value) = unmarked::value(text) {
         return read(value?);
@@ -140,9 +141,9 @@ fn last_integer(text: &str) -> Option<String> {
     if let Some(whole) = whole {
         return read(whole);
     }
-    let typeset = last::value(text).filter(|value| value.contains("frac"));
-    if let Some(fraction) = typeset.or_else(|| number.filter(|number| number.contains('/'))) {
-        return read(fraction);
+    let formula = number.and_then(|number| last::around(text, number));
+    if let Some(formula) = formula.or_else(|| number.filter(|number| number.contains('/'))) {
+        return read(formula);
     }
     let bytes = text.as_bytes();
     let mut end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;

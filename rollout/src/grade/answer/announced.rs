@@ -203,7 +203,7 @@ fn said(behind: &str) -> Option<Said<'_>> {
     }
 }
 
-/// Returns the first sentence of a line. `Rs. 500`, `i.e. 120` and `...` are no ends.
+/// Returns the first sentence of a line. `Rs. 500`, `i.e. 120`, `...` and `18. Or 20` go on.
 fn first_sentence(line: &str) -> &str {
     let abbreviated = |at: usize| {
         let word = line[..at].rsplit([' ', '(', ',']).next().unwrap_or_default();
@@ -212,7 +212,7 @@ fn first_sentence(line: &str) -> &str {
     let end = line
         .match_indices(". ")
         .map(|(at, _)| at)
-        .find(|at| !abbreviated(*at) && !line[..*at].ends_with(".."));
+        .find(|at| !abbreviated(*at) && !line[..*at].ends_with("..") && !line[*at..].starts_with(". Or "));
     &line[..end.unwrap_or(line.len())]
 }
 

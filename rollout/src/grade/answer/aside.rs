@@ -1,5 +1,6 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
+use super::alternative::ends_in_list;
 use super::last;
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
@@ -118,9 +119,7 @@ pub(crate) fn without_reason(text: &str) -> &str {
     // Behind a comma only: `60 meters as a warm-up` gives no reason.
     let because = line[before.len()..].starts_with(", as ");
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
-    let same = aside
-        .strip_prefix("or ")
-        .is_some_and(|other| says_the_same(before, other));
+    let same = says_the_same(before, aside.trim_end_matches(')'));
     let rejected = ["extraneous", "rejected", "discarded", "invalid"]
         .iter()
         .any(|word| aside.contains(word));
@@ -218,20 +217,38 @@ fn says_the_same(before: &str, content: &str) -> bool {
         .iter()
         .find_map(|word| content.strip_prefix(word))
         .unwrap_or(content);
-    let dollars = other.trim_start_matches('\\').strip_prefix('$');
-    let is_cents = ["cents", "cent", "¢"].iter().any(|unit| before.ends_with(unit));
-    if is_cents && dollars.is_some_and(|amount| amount.parse::<f64>().is_ok()) {
-        return true;
+    // The words before an amount have no part in it.
+    let amount = before.rsplit(' ').next().unwrap_or(before);
+    if let Some(cents) = cents(other) {
+        return dollars(amount).is_some_and(|dollars| (dollars * 100.0 - cents).abs() < 1e-6);
     }
+    if let (Some(dollars), Some(cents)) = (dollars(other), cents(before)) {
+        return (dollars * 100.0 - cents).abs() < 1e-6;
+    }
+    let other = other.replace(" squared", "^2").replace(" cubed", "^3");
     let value = Quantity::read(before).or_else(|| Quantity::read(last::value(before)?));
-    value.is_some_and(|value| Quantity::read(other).is_some_and(|other| value.is_same(&other)))
+    value.is_some_and(|value| Quantity::read(&other).is_some_and(|other| value.is_same(&other)))
+}
+
+/// Returns the number of an amount with the sign of the dollar.
+fn dollars(amount: &str) -> Option<f64> {
+    amount.trim_start_matches('\\').strip_prefix('$')?.parse().ok()
+}
+
+/// Returns the number of cents with which a text ends.
+fn cents(text: &str) -> Option<f64> {
+    let mut units = [" cents", " cent", "¢"].iter();
+    let number = units.find_map(|unit| text.strip_suffix(unit))?;
+    number.rsplit(' ').next()?.parse().ok()
 }
 
 /// Returns what stands before another spelling of the same value: `0.4 or 40%`.
 fn alternative(line: &str) -> Option<&str> {
     let (before, other) = line.rsplit_once(" or ")?;
     let before = before.trim_end_matches(',');
-    (is_outside(before) && says_the_same(before, other)).then_some(before)
+    let number = last::number(before)?;
+    let listed = ends_in_list(&before[..number.as_ptr().addr() - before.as_ptr().addr()]);
+    (!listed && is_outside(before) && says_the_same(before, other)).then_some(before)
 }
 
 fn is_harmless_text(text: &str) -> bool {

@@ -8,8 +8,8 @@ use super::denied;
 use super::text::tail;
 
 /// Words between boxes that together are one list.
-const JOINING: [&str; 17] = [
-    ",", ";", "and", "or", ",and", ",or", "&", "und", "oder", "y", "o", "et", "ou", "e", "和", "或", "以及",
+const JOINING: [&str; 18] = [
+    ",", ";", "and", "or", ".or", ",and", ",or", "&", "und", "oder", "y", "o", "et", "ou", "e", "和", "或", "以及",
 ];
 
 /// Most boxes that are joined to the last one.

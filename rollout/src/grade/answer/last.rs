@@ -23,15 +23,21 @@ pub(crate) fn value(text: &str) -> Option<&str> {
     }
 }
 
-/// Returns the last line without marks of bold type, unless it is a sum: of `10-7` the last number
-/// counts.
+/// Returns the last line without marks of bold type, unless it is a difference without spaces: of
+/// `10-7` the last number counts.
 pub(crate) fn line(text: &str) -> Option<&str> {
     let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
     let line = undelimited(line.trim().trim_start_matches(['#', '>', ' '])).trim_end_matches(['.', ' ']);
     let within = |c: char| c.is_ascii_digit() || " .,+*$".contains(c) || minus::is_sign(c);
-    let mut signs = line.chars().skip(1).filter(|c| "+*".contains(*c) || minus::is_sign(*c));
-    let sum = line.chars().all(within) && signs.next().is_some();
+    let spaced = |at: usize, sign: &str| line[..at].ends_with(' ') && line[at + sign.len()..].starts_with(' ');
+    let mut signs = line.match_indices(minus::is_sign).skip_while(|(at, _)| *at == 0);
+    let sum = line.chars().all(within) && signs.any(|(at, sign)| !spaced(at, sign));
     (!line.is_empty() && line.len() <= LONGEST_ANSWER && !sum).then_some(line)
+}
+
+/// Returns the last line if it may be a computation: `2 + 3 = 5`, `\sqrt 16`, `|-5|`.
+pub(crate) fn computation(text: &str) -> Option<&str> {
+    line(text).filter(|line| line.contains('=') || line.starts_with(['\\', '|']))
 }
 
 /// Words that multiply the number before them.
@@ -128,6 +134,14 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
     }
 }
 
+/// Returns the last value if the last number is only a part of it: the exponent of `2^{10}`, or an
+/// operand of `5 - 3`. Outside a formula a number counts, whatever stands in the same formula.
+pub(crate) fn around<'a>(text: &'a str, number: &str) -> Option<&'a str> {
+    let digit = text.rfind(|c: char| c.is_ascii_digit())?;
+    let part = unmarked(text, digit).is_some_and(|formula| formula != number);
+    value(text).filter(|_| part)
+}
+
 /// Returns true if a text ends with a bracket, a digit or a letter. After it, a minus is an
 /// operator.
 fn ends_with_operand(text: &str) -> bool {
@@ -162,7 +176,10 @@ fn bare(mut text: &str) -> &str {
     // Longer texts are never compared.
     while text.len() <= LONGEST_ANSWER {
         let inner = text.trim_start_matches(['*', '_', '`', '\'', '$', ':', ',', ';']);
-        let inner = inner.trim_end_matches(['*', '_', '`', '\'', '$', ':', ',', ';', '.', '!', '?']);
+        let inner = inner.trim_end_matches(['*', '_', '`', '\'', '$', ':', ',', ';', '.', '?']);
+        // `3! + 2!` is a sum, and `5!` is shouted.
+        let calm = inner.trim_end_matches('!');
+        let inner = if calm.contains('!') { inner } else { calm };
         let inner = matched(matched(inner, "([", ")]"), "{", "}");
         if inner.len() == text.len() {
             break;
@@ -185,20 +202,57 @@ fn matched<'a>(text: &'a str, opening: &str, closing: &str) -> &'a str {
     }
 }
 
+/// Returns true if stars between these texts raise to a power: `2**10`, `x**2`, `(1+x)**n`.
+fn is_power(before: &str, behind: &str) -> bool {
+    let base = before.chars().rev().take_while(char::is_ascii_alphabetic).count();
+    let raised = base == 1 || (base == 0 && before.ends_with(|c: char| c.is_ascii_digit() || c == ')'));
+    raised && behind.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '(' || minus::is_sign(c))
+}
+
+/// Returns true for `2*3`, `10+4`, `2*x` and `20!/18!`. Between numbers a minus may be a dash.
+fn is_computed(text: &str) -> bool {
+    let joins = |(at, sign): (usize, &str)| {
+        let (before, behind) = (&text[..at], &text[at + sign.len()..]);
+        let base = before.chars().rev().take_while(char::is_ascii_alphabetic).count();
+        let operand = |c: char| c.is_ascii_digit() || c == '!';
+        let operand = base == 1 || (base == 0 && before.ends_with(operand) && (sign != "/" || before.ends_with('!')));
+        let factor = behind.bytes().take_while(u8::is_ascii_alphabetic).count();
+        operand && (factor == 1 || behind.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    !text.contains('=') && text.match_indices(['+', '*', '×', '·', '÷', '/']).any(joins)
+}
+
+/// Returns true for `1e3` and `1.5E-3`.
+fn is_scientific(text: &str) -> bool {
+    let digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let power = text.split_once(['e', 'E']);
+    power.is_some_and(|(number, power)| {
+        digits(&number.replacen('.', "", 1)) && digits(power.trim_start_matches(['-', '+']))
+    })
+}
+
+/// Returns the numbers of a binomial as calculators write it: 5 and 2 of `5C2`.
+pub(crate) fn chosen(text: &str) -> Option<(&str, &str)> {
+    let plain = |digits: &str| (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('C').filter(|(from, few)| plain(from) && plain(few))
+}
+
 /// Returns true if signs next to the number change its value.
 fn is_formula(text: &str) -> bool {
     let mut names = text.split(|c: char| !c.is_ascii_alphabetic());
-    let power = text.match_indices("**").any(|(at, sign)| {
-        let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
-        digit(text[..at].chars().next_back()) && digit(text[at + sign.len()..].chars().next())
-    });
+    let power = text
+        .match_indices("**")
+        .any(|(at, sign)| is_power(&text[..at], &text[at + sign.len()..]));
     let coefficient = text
         .strip_suffix(VARIABLES)
         .is_some_and(|number| number.parse::<f64>().is_ok());
     power
         || coefficient
+        || is_computed(text)
+        || is_scientific(text)
+        || chosen(text).is_some()
         || text.contains(vulgar::is_fraction)
-        || text.contains(['\\', '^', '_', '{', '}', '√', '∛', 'π', 'θ'])
+        || text.contains(['\\', '^', '_', '{', '}', '√', '∛', 'π', 'θ', '±'])
         || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
         || names.any(|name| name.len() > 1 && PLAIN.contains(&name))
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::alternative::without_index;
 use super::boxed::joins;
 use super::text::tail;
 use super::{delimited, last};
@@ -65,8 +66,11 @@ fn of_formulas(text: &str, start: usize) -> Option<Listed<'_>> {
             whole: true,
         });
     }
-    let name = |formula: &Range<usize>| name(&text[formula.clone()]);
-    let first = name(&list[0]);
+    // `$x_1=2$ or $x_2=3$` names two values of one letter.
+    let or = joining.ends_with("or");
+    let letter = |name| if or { without_index(name) } else { name };
+    let name = |formula: &Range<usize>| name(&text[formula.clone()]).map(letter);
+    let first = name(&list[0]).or_else(|| list.iter().find_map(name).filter(|_| or));
     let same = list
         .iter()
         .all(|formula| name(formula).is_none_or(|name| Some(name) == first));

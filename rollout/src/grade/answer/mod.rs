@@ -3,6 +3,7 @@
 //! Each kind tries the candidates until it can use one. A candidate that a kind cannot use, such as
 //! a formula in a box for `choice`, hides no other mark.
 
+pub(super) mod alternative;
 pub(super) mod announced;
 pub(super) mod announcing;
 pub(super) mod aside;

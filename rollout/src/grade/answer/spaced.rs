@@ -6,7 +6,13 @@ use crate::grade::normal::minus;
 use crate::grade::normal::names::PLAIN;
 
 /// Signs between two operands.
-const OPERATORS: [&str; 13] = ["+", "*", "/", "=", "<", ">", "<=", ">=", "≤", "≥", "×", "·", "±"];
+const OPERATORS: [&str; 18] = [
+    "+", "*", "**", "/", "=", "<", ">", "<=", ">=", "≤", "≥", "×", "·", "÷", "±", "\\cdot", "\\times", "\\div",
+];
+/// Verbs before a computation that is the value.
+const VERBS: [&str; 11] = [
+    "is", "are", "was", "be", "equals", "gives", "has", "have", "had", "makes", "costs",
+];
 /// Signs of an inequality.
 const INEQUALITIES: [char; 4] = ['<', '>', '≤', '≥'];
 /// Usual variables that are no units.
@@ -50,7 +56,11 @@ pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
     let several = value.split_whitespace().any(is_operator) && letters(value);
     let variable = value.len() < formula.len() && value.trim_end_matches('.').ends_with(VARIABLES);
     let inequality = formula.contains(INEQUALITIES) && letters(formula);
-    (several || variable || inequality).then_some(formula)
+    // In `Room 5 - 18 dollars` a sign only sets two things apart.
+    let (_, verb) = last_word(&text[start..from]);
+    let whole = verb.is_empty() || verb.ends_with([':', '=']) || VERBS.contains(&verb) || value.len() < formula.len();
+    let computed = whole && value.split_whitespace().any(is_operator) && !formula.contains(INEQUALITIES);
+    (several || variable || inequality || computed).then_some(formula)
 }
 
 fn is_operator(word: &str) -> bool {
@@ -59,7 +69,7 @@ fn is_operator(word: &str) -> bool {
 
 /// Returns true for a piece of a formula without words: `f(x)`, `2x^2`, `sqrt(2)`.
 fn is_operand(word: &str) -> bool {
-    let sign = |c: char| c.is_ascii_alphanumeric() || "()[]{}^_/.|\\√∛π∞²³*+".contains(c) || minus::is_sign(c);
+    let sign = |c: char| c.is_ascii_alphanumeric() || "()[]{}^_/.|\\√∛π∞²³*+!".contains(c) || minus::is_sign(c);
     let mut names = word.split(|c: char| !c.is_ascii_alphabetic());
     let short = names.all(|name| name.len() < 2 || PLAIN.contains(&name) || word.contains('\\'));
     word.contains(|c: char| c.is_alphanumeric() || c == '∞') && word.chars().all(sign) && short && !word.ends_with('.')
@@ -93,7 +103,9 @@ mod tests {
             ("We get y = 2x.", "2x.", Some("y = 2x.")),
             ("so x = sqrt(2)", "sqrt(2)", None),
             ("so x = 5", "5", None),
-            ("It is 12 - 3.", "3.", None),
+            ("It is 12 - 3.", "3.", Some("12 - 3.")),
+            ("12 - 3", "3", Some("12 - 3")),
+            ("Room 12 - 3 dollars", "3", None),
             ("He earns 4 x 3 dollars", "3", None),
             ("3 m + 2 m", "2", None),
             ("Group A - 5", "5", None),

@@ -1,6 +1,7 @@
-//! Finds announced answers that are no number, and numbers of which none is chosen: `18 or 20`.
+//! Finds announced answers that are no number: `12x`, `18 or 20`.
 
-use super::{Candidate, Place, last};
+use super::alternative::{differ, is_alternative, value};
+use super::{Candidate, Place, aside, last};
 use crate::grade::normal::minus;
 use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::scale::changes;
@@ -45,22 +46,11 @@ const OPERATIONS: [&str; 12] = [
 ];
 /// Signs with which a value begins that is no number.
 const SIGNS: &str = "±√∛<>≤≥\\";
-/// Words between `or` and its number.
-const DOUBTS: [&str; 7] = [
-    "maybe",
-    "perhaps",
-    "possibly",
-    "even",
-    "it could be",
-    "it might be",
-    "it may be",
-];
-
 /// Returns true if the last number of a text does not count: an announcement holds it that is
 /// another value, or it is an alternative to another number. The caller could read no announcement
 /// as a number.
 pub(crate) fn ends_undecided(text: &str, candidates: &[Candidate<'_>]) -> bool {
-    is_alternative(text) || announces_another(text, candidates)
+    is_alternative(aside::without_reason(text)) || announces_another(text, candidates)
 }
 
 /// Returns true if a text in words says that its last number is a value: the only number, or one
@@ -89,7 +79,7 @@ pub(crate) fn is_decided(text: &str) -> bool {
     let mut divisor = behind.strip_prefix('/').unwrap_or_default().chars();
     let divided = divisor.next().is_some_and(char::is_alphabetic) && !divisor.next().is_some_and(char::is_alphabetic);
     let factor = divided || behind.starts_with(|c: char| c.is_ascii_alphabetic() || "√\\^".contains(c));
-    (!several || result) && !operand.ends_with(sign) && !factor && !changed
+    (!several || (result && !is_alternative(text))) && !operand.ends_with(sign) && !factor && !changed
 }
 
 /// Returns true if an announcement that is another value holds the last number of a text.
@@ -174,104 +164,9 @@ fn is_digit(c: char) -> bool {
     c.is_ascii_digit() || ".,/".contains(c)
 }
 
-/// Returns true if `or` joins the last number of a text to another value: `It is 18 or maybe 20`.
-pub(crate) fn is_alternative(text: &str) -> bool {
-    // In `3.5 or 5` the grader `integer` can use only one number.
-    let alike = |values: &[f64; 2]| (values[0].fract() == 0.0) == (values[1].fract() == 0.0);
-    joined(text).is_some_and(|joined| !joined.are_one && alike(&joined.values))
-}
-
-/// Returns a text that names its last value once, if `or` names it twice: `It is 2/3` for
-/// `It is 0.667 or 2/3`. A rounded value goes.
-pub(crate) fn named_once(text: &str) -> Option<String> {
-    let joined = joined(text).filter(|joined| joined.are_one)?;
-    let Joined {
-        before, other, number, ..
-    } = joined;
-    let (first, behind) = before.split_at(before.rfind(other)?);
-    // All are values of one list: `1, 0.667 or 2/3`.
-    let earlier = first.trim_end_matches([' ', '$', '*']).strip_suffix(',');
-    if earlier.is_some_and(|earlier| earlier.ends_with(|c: char| c.is_ascii_digit() || "$)}".contains(c))) {
-        return None;
-    }
-    if !is_rounded(other, number) {
-        return Some(before.to_owned());
-    }
-    Some(format!("{first}{number}{}", &behind[other.len()..]))
-}
-
-/// Two numbers that `or` joins at the end of a text.
-struct Joined<'a> {
-    /// The text before `or`, and the number at its end.
-    before: &'a str,
-    other: &'a str,
-    number: &'a str,
-    values: [f64; 2],
-    /// True if they are equal, or one is the other, rounded.
-    are_one: bool,
-}
-
-fn joined(text: &str) -> Option<Joined<'_>> {
-    let signs = |c: char| " $*_(\\,".contains(c);
-    let number = last::number(text)?;
-    let at = number.as_ptr().addr() - text.as_ptr().addr();
-    let mut before = unnamed(&text[..at]).trim_end_matches(signs);
-    before = DOUBTS
-        .iter()
-        .find_map(|word| before.strip_suffix(word))
-        .map_or(before, |before| before.trim_end_matches(signs));
-    let before = before.strip_suffix("or")?;
-    let left = Some(before.trim_end_matches(signs)).filter(|left| left.len() < before.len())?;
-    let other = last::number(left).filter(|other| left.ends_with(other))?;
-    let values = [value(other)?, value(number)?];
-    let rounded = is_rounded(other, number) || is_rounded(number, other);
-    Some(Joined {
-        before: before.trim_end_matches([' ', '(', ',']),
-        other,
-        number,
-        values,
-        are_one: rounded || !differ(&values),
-    })
-}
-
-/// Removes the letter and the sign of equality at the end of a text: `18 or x =`.
-fn unnamed(text: &str) -> &str {
-    let named = || {
-        let name = text.trim_end_matches([' ', '$', '*']).strip_suffix('=')?.trim_end();
-        let before = name.strip_suffix(|c: char| c.is_ascii_alphabetic())?;
-        Some(before).filter(|before| !before.ends_with(|c: char| c.is_alphanumeric() || "\\_^".contains(c)))
-    };
-    named().unwrap_or(text)
-}
-
-/// Returns true if a decimal is a fraction, rounded or truncated to two places or more: `0.67 (or
-/// 2/3)`.
-fn is_rounded(decimal: &str, fraction: &str) -> bool {
-    let places = decimal.split_once('.').map_or(0, |(_, places)| places.len());
-    let unit = 10f64.powi(-i32::try_from(places).unwrap_or(i32::MAX));
-    let (Some(rounded), Some(exact)) = (value(decimal), value(fraction)) else {
-        return false;
-    };
-    let cut = (exact - rounded) * exact.signum();
-    places >= 2 && fraction.contains('/') && !decimal.contains('/') && cut >= -0.5 * unit * (1.0 + 1e-9) && cut < unit
-}
-
-fn differ(values: &[f64]) -> bool {
-    values.windows(2).any(|pair| (pair[0] - pair[1]).abs() > 1e-9)
-}
-
-/// Returns the value of a number or a fraction in digits.
-fn value(number: &str) -> Option<f64> {
-    let number = number.trim_matches([',', '.', '/']).replace(',', "");
-    match number.split_once('/') {
-        Some((above, below)) => Some(above.parse::<f64>().ok()? / below.parse::<f64>().ok()?),
-        None => number.parse().ok(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{is_alternative, is_decided, is_other};
+    use super::{is_decided, is_other};
 
     #[test]
     fn words_may_decide_for_their_last_number() {
@@ -347,34 +242,6 @@ mod tests {
             "",
         ] {
             assert!(!is_other(text), "{text}");
-        }
-    }
-
-    #[test]
-    fn an_alternative_to_another_number_is_no_answer() {
-        for text in [
-            "It is 18 or 20.",
-            "It is $18 or maybe $20",
-            "18 (or 20 dollars)",
-            "18, or 20",
-            "So x = 18 or x = 20.",
-            "So **x = 18** or $x=20$",
-            "Either a=18 or b = **20**",
-        ] {
-            assert!(is_alternative(text), "{text}");
-        }
-        for text in [
-            "It is 3/4 or 0.75.",
-            "For 20",
-            "90 minutes or 1.5 hours",
-            "18 or 20, so 5",
-            "3.5 or 5",
-            "It is 18, so x = 20",
-            "x = 18 or max = 20",
-            "20",
-            "",
-        ] {
-            assert!(!is_alternative(text), "{text}");
         }
     }
 }

@@ -5,8 +5,9 @@ use super::brackets::european;
 use super::budget::LONGEST;
 use super::clock::Clock;
 use super::collection::{collection, without};
+use super::computation::spelled_twice;
 use super::condition;
-use super::congruence::{Congruence, congruence};
+use super::congruence::{Congruence, congruence, congruences};
 use super::digits;
 use super::expr::Expr;
 use super::groups::{all_merged, merged};
@@ -113,6 +114,9 @@ impl Answer {
         if let Some(found) = congruence(text) {
             return of_congruence(found, side);
         }
+        if let Some(several) = congruences(text) {
+            return Self::Set(several.into_iter().map(|found| of_congruence(found, side)).collect());
+        }
         let text = meaning(text).unwrap_or(text);
         if is_words(text) {
             return words();
@@ -166,7 +170,8 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
             return read(formula, context.deeper());
         }
         let all = elements(&pieces, context)?;
-        return Some(together(tokens, &all).unwrap_or(Answer::Set(all)));
+        let twice = || spelled_twice(&all).filter(|_| top_level(tokens, |token| is_word(token, "or")).is_some());
+        return Some(together(tokens, &all).or_else(twice).unwrap_or(Answer::Set(all)));
     }
     if let Some(last) = concluded(tokens) {
         return read(last, context.deeper());
@@ -235,10 +240,14 @@ fn with_grouped_digits(tokens: &[Token], context: Context) -> Option<Answer> {
     }
 }
 
+/// Returns true for a word between the elements of a list.
+fn is_word(token: &Token, wanted: &str) -> bool {
+    matches!(token, Token::Text(word) if word.trim().trim_matches(',').trim() == wanted)
+}
+
 /// Returns the chain of inequalities that all must hold: `x > 1 and x < 3`.
 fn together(tokens: &[Token], all: &[Answer]) -> Option<Answer> {
-    let is_and = |token: &Token| matches!(token, Token::Text(word) if word.trim().trim_matches(',').trim() == "and");
-    if top_level(tokens, |token| is_separator(token) && !is_and(token)).is_some() {
+    if top_level(tokens, |token| is_separator(token) && !is_word(token, "and")).is_some() {
         return None;
     }
     let chain = |one: &Answer| match one {

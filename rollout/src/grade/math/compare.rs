@@ -8,6 +8,7 @@ use super::measure;
 use super::same::same;
 use crate::grade::normal::lexer::tokens as lexed;
 use crate::grade::normal::option::option;
+use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::token::Token;
 use crate::grade::normal::unit_names::without_unit;
 use crate::grade::normal::words::plain_words;
@@ -41,7 +42,8 @@ fn plain(answer: &str, label: &str, budget: &Budget) -> bool {
         let amounts = words.contains(|c: char| c.is_ascii_digit());
         Some(if amounts { words.replace(" and ", " ") } else { words })
     };
-    let signs = || words && lexed(answer).is_some_and(|tokens| Some(unspaced(tokens)) == lexed(label).map(unspaced));
+    let tokens = |text| lexed(undelimited(text)).map(unspaced);
+    let signs = || words && tokens(answer).is_some_and(|answer| Some(answer) == tokens(label));
     same(&a, &b, budget) || signs() || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
 }
 
@@ -88,8 +90,7 @@ fn is_same_time(answer: &str, label: &str) -> bool {
 /// Compares `5 m` with `5\text{ m}`. On its own `5 m` may be a product.
 fn by_unit(answer: &str, label: &str, budget: &Budget) -> bool {
     let numbers = [answer, label].map(|text| without_unit(text).unwrap_or(text));
-    let same_unit = measure::of(answer).is_some_and(|unit| Some(unit) == measure::of(label));
-    if !same_unit {
+    if measure::are_same(answer, label) != Some(true) {
         return false;
     }
     let shorter = numbers[0].len() < answer.len() || numbers[1].len() < label.len();

@@ -51,6 +51,32 @@ pub(super) fn read(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Con
     Some(Answer::Same(kept))
 }
 
+/// Returns one value for an exact value and its rounding, of which `or` makes a list:
+/// `0.667 or 2/3`. Rounded to one place it may be another value.
+pub(super) fn spelled_twice(all: &[Answer]) -> Option<Answer> {
+    let term = |one: &Answer| match one {
+        Answer::Value(expr, percent) => {
+            let mut names = std::collections::BTreeSet::new();
+            expr.variables(&mut names);
+            let value = expr.number().filter(|_| names.is_empty())?;
+            Some((expr.clone(), value, *percent))
+        }
+        _ => None,
+    };
+    let [one, other] = all else { return None };
+    let (a, b) = (term(named_value(one))?, term(named_value(other))?);
+    let is_rounding = |exact, term: &(Expr, Number, bool)| term.0.places() >= 2 && rounds(exact, term, false);
+    (is_rounding(&a, &b) || is_rounding(&b, &a)).then(|| Answer::Same(all.to_vec()))
+}
+
+/// Returns the value of a name, or a value without a name.
+fn named_value(answer: &Answer) -> &Answer {
+    match answer {
+        Answer::Named(named) if named.stands => &named.value,
+        other => other,
+    }
+}
+
 /// Returns true if two terms are the same angle: 90 degrees are half of pi.
 fn is_same_angle(a: &(Expr, Number, bool), b: &(Expr, Number, bool)) -> bool {
     let radians = |(expr, value, _): &(Expr, Number, bool)| match expr {

@@ -59,9 +59,41 @@ pub(super) fn congruence(text: &str) -> Option<Congruence> {
     })
 }
 
+/// Returns the remainders of several congruences of one variable. Those that `or` joins have one
+/// modulus.
+pub(super) fn congruences(text: &str) -> Option<Vec<Congruence>> {
+    if text.len() > LONGEST || text.matches("mod").count() < 2 {
+        return None;
+    }
+    let mut plain = text.replace([',', ';'], ",").replace(" and ", ",");
+    let either = plain.contains(" or ");
+    plain = plain.replace(" or ", ",").replace("\\text{,}", ",");
+    let pieces = plain.split(',').map(str::trim).filter(|piece| !piece.is_empty());
+    let variable = |piece: &str| piece.chars().find(char::is_ascii_alphabetic);
+    let first = variable(&plain);
+    let of_first = |piece| congruence(piece).filter(|found| found.of_variable && variable(piece) == first);
+    let found: Vec<Congruence> = pieces.map(of_first).collect::<Option<_>>()?;
+    let one = found.windows(2).all(|pair| pair[0].modulus == pair[1].modulus);
+    (found.len() > 1 && (one || !either)).then_some(found)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::congruence;
+    use super::{congruence, congruences};
+
+    #[test]
+    fn several_congruences_are_a_set() {
+        for (text, count) in [
+            ("x \\equiv 1 \\pmod{2}, x \\equiv 2 \\pmod 3", Some(2)),
+            ("x \\equiv 1 \\pmod 5 \\text{ or } x \\equiv 4 \\pmod 5", Some(2)),
+            ("x \\equiv 1 \\pmod 2 \\text{ or } x \\equiv 4 \\pmod 5", None),
+            ("x \\equiv 1 \\pmod 5, y \\equiv 4 \\pmod 5", None),
+            ("x \\equiv 1 \\pmod 5", None),
+            ("x \\not\\equiv 1 \\pmod 5, x \\equiv 2 \\pmod 5", None),
+        ] {
+            assert_eq!(congruences(text).map(|found| found.len()), count, "{text}");
+        }
+    }
 
     #[test]
     fn a_remainder_is_smaller_than_its_modulus() {

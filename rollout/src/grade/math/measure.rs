@@ -3,7 +3,7 @@
 use crate::grade::normal::words::COMMANDS;
 
 /// Spellings of units, each list with the common spelling at its beginning.
-const UNITS: [&[&str]; 52] = [
+const UNITS: [&[&str]; 56] = [
     &["m", "meter", "meters", "metre", "metres"],
     &["cm", "centimeter", "centimeters", "centimetre", "centimetres"],
     &["mm", "millimeter", "millimeters", "millimetre", "millimetres"],
@@ -34,8 +34,10 @@ const UNITS: [&[&str]; 52] = [
     &["euro", "euros", "EUR", "€"],
     &["deg", "degree", "degrees", "°"],
     &["rad", "radian", "radians"],
+    &["C"],
+    &["coulomb", "coulombs"],
+    &["farad", "farads"],
     &[
-        "C",
         "°C",
         "° C",
         "celsius",
@@ -45,8 +47,8 @@ const UNITS: [&[&str]; 52] = [
         "degrees C",
         "deg C",
     ],
+    &["F"],
     &[
-        "F",
         "°F",
         "° F",
         "fahrenheit",
@@ -79,18 +81,37 @@ const UNITS: [&[&str]; 52] = [
 ];
 /// Units that are quotients.
 const QUOTIENTS: [(&str, &str); 3] = [("mph", "mi/h"), ("kph", "km/h"), ("kmh", "km/h")];
+/// Spellings that leave something out, each with a unit that it may mean.
+const SHORT: [(&str, &str); 8] = [
+    ("deg", "°C"),
+    ("deg", "°F"),
+    ("deg", "C"),
+    ("deg", "F"),
+    ("C", "°C"),
+    ("F", "°F"),
+    ("C", "coulomb"),
+    ("F", "farad"),
+];
 /// Longest text that may be a number with its unit, in bytes.
 const LONGEST: usize = 96;
 
 /// Returns true if both texts are numbers with known units, and the units are not the same.
 pub(super) fn differ(a: &str, b: &str) -> bool {
-    of(a).is_some_and(|a| of(b).is_some_and(|b| a != b && !is_short_for(&a, &b) && !is_short_for(&b, &a)))
+    are_same(a, b) == Some(false)
 }
 
-/// Returns true for degrees without the scale of their temperature: `20°` may be `20°C`.
+/// Returns true if two numbers have the same unit, and `None` if a unit is not known.
+pub(super) fn are_same(a: &str, b: &str) -> Option<bool> {
+    let (a, b) = (of(a)?, of(b)?);
+    Some(a == b || is_short_for(&a, &b) || is_short_for(&b, &a))
+}
+
+/// Returns true for a unit that leaves something out: `20°` may be `20°C`, and `5 F` farads.
 fn is_short_for(one: &str, other: &str) -> bool {
-    let behind = one.strip_prefix("deg");
-    behind.is_some_and(|behind| ["C", "F"].iter().any(|scale| other.strip_prefix(scale) == Some(behind)))
+    let behind = |text: &'_ str, unit: &str| text.strip_prefix(unit).map(str::to_owned);
+    SHORT
+        .iter()
+        .any(|(short, long)| behind(one, short).is_some_and(|rest| Some(rest) == behind(other, long)))
 }
 
 /// Returns the unit of a number in its common spelling: `cm^2`, `km/h`. Returns `None` for anything
@@ -101,7 +122,7 @@ pub(super) fn of(text: &str) -> Option<String> {
 
 /// Returns the number of a temperature, `20` of `20 deg C`, and `None` for any other text.
 pub(super) fn degrees(text: &str) -> Option<String> {
-    let temperature = |unit: &String| ["C", "F"].contains(&unit.as_str()) && !text.contains(['=', '≈']);
+    let temperature = |unit: &String| ["C", "F", "°C", "°F"].contains(&unit.as_str()) && !text.contains(['=', '≈']);
     parts(text)
         .filter(|(_, unit)| temperature(unit))
         .map(|(number, _)| number)
@@ -129,9 +150,10 @@ fn is_of_number(c: char) -> bool {
 
 /// Removes the typesetting of a number and its unit, and the sides before the last one.
 fn plain(text: &str) -> String {
-    let last = text.rsplit(['=', '≈']).next().unwrap_or(text);
+    let text = text.replace("\\approx", "≈");
+    let last = text.rsplit(['=', '≈']).next().unwrap_or_default();
     // A dollar sign that has no other is money, else it delimits formulas.
-    let signs = last.matches('$').count();
+    let signs = text.matches('$').count();
     let mut plain = if last.contains("\\$") {
         last.replace("\\$", "¤").replace('$', "").replace('¤', "$")
     } else if signs == 1 {
@@ -150,6 +172,8 @@ fn plain(text: &str) -> String {
         ("\\degree", "°"),
         ("℃", "°C"),
         ("℉", "°F"),
+        ("\\(", ""),
+        ("\\)", ""),
         ("\\,", " "),
         ("\\;", " "),
         ("\\ ", " "),
@@ -223,9 +247,11 @@ mod tests {
             ("$9.11 \\times 10^{-31}$ kg", Some("kg")),
             ("45^\\circ", Some("deg")),
             ("45°", Some("deg")),
-            ("45^\\circ\\text{C}", Some("C")),
-            ("45^{\\circ} \\mathrm{F}", Some("F")),
-            ("45 degrees Celsius", Some("C")),
+            ("45^\\circ\\text{C}", Some("°C")),
+            ("$T=45^{\\circ}C$", Some("°C")),
+            ("45^{\\circ} \\mathrm{F}", Some("°F")),
+            ("45 degrees Celsius", Some("°C")),
+            ("45 C", Some("C")),
             ("7 apples", None),
             ("5x", None),
             ("$5$", None),
@@ -238,6 +264,7 @@ mod tests {
         }
         assert!(differ("5 km", "5\\text{ m}") && differ("8\\text{ dollars}", "8\\text{ cents}"));
         assert!(differ("5 ℃", "5 ℉") && !differ("5°", "5°C") && differ("5°/s", "5°C/h") && differ("5 rad", "5°C"));
+        assert!(differ("5 farads", "5 coulombs") && !differ("5 farads", "5 F") && !differ("5 °F", "5 F"));
         assert!(!differ("5 meters", "5\\text{ m}") && !differ("5", "5\\text{ m}") && !differ("5 apples", "5 m"));
     }
 }

@@ -53,11 +53,13 @@ use self::expr::Expr;
 pub(super) use self::quantity::{Quantity, whole};
 use super::answer::last_row;
 use super::answer::listed::listed;
-use super::answer::{Candidate, Place, announced, aside, denied, last, marks, prose, undecided, unmarked};
+use super::answer::{Candidate, Place, alternative, announced, aside, denied, last, marks, prose, undecided, unmarked};
 use super::gsm8k::exclaimed;
 use super::label;
+use super::normal::lexer::tokens;
 use super::normal::number_words;
 use super::normal::setting::plain_text;
+use super::normal::token::Token;
 use super::normal::unit_names::{is_next_to_number, without_unit};
 use super::normal::words::is_words;
 
@@ -74,7 +76,10 @@ pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let text = plain_text(text);
     let rounded = label::rounded(&label);
     let is_label = |answer: &str| equal(answer, &label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
-    readings(&text).iter().any(|answer| is_label(&answer.text))
+    let found = readings(&text);
+    // Another reading of `5 C` leaves the unit out.
+    let other_unit = found.iter().any(|answer| measure::differ(&answer.text, &label));
+    !other_unit && found.iter().any(|answer| is_label(&answer.text))
 }
 
 /// Returns true if both texts have an answer and the answers are equal.
@@ -149,7 +154,7 @@ fn last_values(text: &str) -> Vec<Cow<'_, str>> {
     let Some(text) = denied::undenied(aside::without_reason(text)) else {
         return Vec::new();
     };
-    match undecided::named_once(text) {
+    match alternative::named_once(text) {
         Some(once) => values_at_end(&once)
             .into_iter()
             .map(|value| Cow::Owned(value.to_owned()))
@@ -166,7 +171,7 @@ fn values_at_end(text: &str) -> Vec<&str> {
     let value = last::value(text).map(|value| (value, last::whole_number(text, value)));
     // In `1 or 2, so $\pi$` the last number is not the value, and `24 (or 2 dozen)` names it twice.
     let alternative = |value: &str, whole: &str| {
-        value.contains(|c: char| c.is_ascii_digit()) && value == whole && undecided::is_alternative(text)
+        value.contains(|c: char| c.is_ascii_digit()) && value == whole && alternative::is_alternative(text)
     };
     let alone = |value: &str, whole: &str| match &list {
         Some(list) => !list.whole,
@@ -176,8 +181,17 @@ fn values_at_end(text: &str) -> Vec<&str> {
         .filter(|(value, whole)| alone(value, whole))
         .map(|(_, whole)| whole);
     let counted = value.and_then(|value| counted(text, value));
-    let values = list.map(|list| list.text).into_iter().chain(value);
-    values.chain(counted).collect()
+    let measured = value.and_then(|value| measured(text, value));
+    let values = list.map(|list| list.text).into_iter().chain(measured);
+    values.chain(value).chain(counted).collect()
+}
+
+/// Returns the number of `It is 5 kilometers.` with the unit at the end of the text.
+fn measured<'a>(text: &'a str, value: &str) -> Option<&'a str> {
+    let amount = text[value.as_ptr().addr() - text.as_ptr().addr()..].trim_end_matches(['.', ' ', '\n', '*']);
+    measure::of(amount)
+        .map(|_| amount)
+        .filter(|amount| amount.len() > value.len())
 }
 
 /// Returns the number of `There are 7 values of $n$`, where the last formula is only a letter.
@@ -192,7 +206,16 @@ fn counted<'a>(text: &'a str, value: &str) -> Option<&'a str> {
 /// Returns true for a line that is a formula, or a word, and nothing else.
 fn is_answer_line(line: &str) -> bool {
     let word = line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && is_words(line) && announced::reads(line);
-    word || (is_formula(line) && !has_prose(line))
+    word || ((is_formula(line) || is_statement(line)) && !has_prose(line))
+}
+
+/// Returns true for a statement that is compared sign by sign: `x \mapsto x^2`, `p \land q`.
+fn is_statement(line: &str) -> bool {
+    const SIGNS: [&str; 9] = [
+        "mapsto", "land", "lor", "neg", "equiv", "forall", "exists", "perp", "parallel",
+    ];
+    let sign = |token: &Token| SIGNS.iter().any(|sign| token.is_command(sign));
+    is_usable(line) && tokens(line).is_some_and(|tokens| tokens.iter().any(sign))
 }
 
 /// Returns true if a line has words that are neither units nor names of mathematics.

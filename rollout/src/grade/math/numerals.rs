@@ -25,6 +25,10 @@ impl Parser<'_> {
         if let Some(expr) = self.scientific(digits) {
             return Some(expr);
         }
+        if let [Token::Letter('C'), Token::Number(few, false), ..] = self.rest {
+            self.rest = &self.rest[2..];
+            return Some(Expr::Binomial(boxed(decimal(digits)?), boxed(decimal(few)?)));
+        }
         let expr = decimal(digits)?;
         if digits.contains('.') {
             return Some(expr);

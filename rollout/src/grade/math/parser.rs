@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
         loop {
             if self.eat('!') {
                 base = Expr::Factorial(boxed(base));
-            } else if self.eat_command("circ") {
+            } else if !matches!(base, Expr::Variable(_)) && self.eat_command("circ") {
                 base = Expr::Degrees(boxed(base));
             } else if self.eat('^') {
                 if self.eat_circle() {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::commands::{is_look, is_word};
+use super::unit_names::is_denominator;
 use super::wide::narrow_numbers;
 
 /// The mark of bold type on either side.
@@ -54,23 +55,53 @@ fn without_bold(text: &str) -> Cow<'_, str> {
         let (before, behind) = (&text[..open], &text[close + STARS.len()..]);
         let inside = &text[at..close];
         let operand = |c: char| c.is_alphanumeric() || "*)]}".contains(c);
+        let unit = unit_behind(inside, behind);
         let bold = !inside.is_empty()
             && !inside.contains('\n')
             && inside.trim() == inside
             && !before.ends_with(operand)
-            && !behind.starts_with(|c: char| c.is_alphanumeric() || "*(".contains(c));
+            && (unit > 0 || !behind.starts_with(|c: char| c.is_alphanumeric() || "*(".contains(c)));
         if bold {
-            made.push_str(&text[kept..open]);
-            made.push_str(inside);
-            kept = close + STARS.len();
+            push_apart(&mut made, &text[kept..open]);
+            push_apart(&mut made, inside);
+            kept = close + STARS.len() + unit;
+            if unit > 0 {
+                made.push_str(&format!("\\text{{{}}}", &behind[..unit]));
+            }
             at = kept;
         }
     }
     if kept == 0 {
         return Cow::Borrowed(text);
     }
-    made.push_str(&text[kept..]);
+    push_apart(&mut made, &text[kept..]);
     Cow::Owned(made)
+}
+
+/// Returns the length of the unit right behind a number in bold type: `**5**m`. The stars show that
+/// the letters are no variable.
+fn unit_behind(number: &str, behind: &str) -> usize {
+    let letters = behind.bytes().take_while(u8::is_ascii_alphabetic).count();
+    let digits = number.ends_with(|c: char| c.is_ascii_digit()) && !number.contains(char::is_alphabetic);
+    let ends = !behind[letters..].starts_with(|c: char| c.is_alphanumeric() || "*(^/".contains(c));
+    if digits && ends && is_denominator(&behind[..letters]) {
+        letters
+    } else {
+        0
+    }
+}
+
+/// Adds a text. Digits in bold type and those next to them are two numbers: `**1** **234**`.
+fn push_apart(made: &mut String, text: &str) {
+    let digits = text.trim_start().bytes().take_while(u8::is_ascii_digit).count();
+    let spaced = made.ends_with(' ') || text.starts_with(' ');
+    if digits == 3 && spaced && made.trim_end().ends_with(|c: char| c.is_ascii_digit()) {
+        made.truncate(made.trim_end().len());
+        made.push_str(", ");
+        made.push_str(text.trim_start());
+    } else {
+        made.push_str(text);
+    }
 }
 
 /// Removes one typesetting command, formula sign or space command at the beginning of a text.
@@ -182,6 +213,9 @@ mod tests {
             ("(1+2)**3 and **9**", "(1+2)**3 and 9"),
             ("**a** **b", "a **b"),
             ("a ** b ** c", "a ** b ** c"),
+            ("**5**m and **6**x", "5\\text{m} and **6**x"),
+            ("**1** **234**, **1** 234", "1, 234, 1, 234"),
+            ("**2** **1/2**", "2 1/2"),
             ("**one\ntwo**", "**one\ntwo**"),
             ("***5***, **", "***5***, **"),
             ("****", "****"),

@@ -152,14 +152,6 @@ fn behind(out: &mut Vec<Token>, rest: &[Token]) -> usize {
             text(out, words, rest)
         }
         [Token::Symbol(c), ..] if is_han(*c) && matches!(out.last(), Some(Token::Number(..))) => han(out, rest),
-        [Token::Symbol('-'), Token::Text(words), ..]
-            if begins_with_scale(words) && matches!(out.last(), Some(Token::Number(..))) =>
-        {
-            match text(out, words, &rest[1..]) {
-                0 => 0,
-                used => used + 1,
-            }
-        }
         [Token::Symbol('/' | '*'), Token::Text(words), ..] if is_unit(words) => run(rest),
         [Token::Symbol('(' | '['), ..] => bracketed(rest),
         [Token::Letter('M' | 'R' | 'L'), Token::Symbol('_'), sun @ ..]

@@ -23,9 +23,10 @@ impl<'a> Lexer<'a> {
         if self.foreign_word() {
             return;
         }
-        if ["and", "or"].contains(&run) && self.spaced && after.starts_with([' ', '\n', '\t', '\\', '~']) {
+        let joining = ["and", "or"].iter().find(|word| word.eq_ignore_ascii_case(run));
+        if let Some(word) = joining.filter(|_| self.spaced && after.starts_with([' ', '\n', '\t', '\\', '~'])) {
             self.skip(length);
-            return self.push(Token::Text(run.to_owned()));
+            return self.push(Token::Text((*word).to_owned()));
         }
         if let Some((words, length)) = self.unit(run, after) {
             self.skip(length);

@@ -7,7 +7,7 @@ mod set_words;
 
 use super::setting::with_spaces;
 use super::token::Token;
-use super::{commands, currency, numeral, signs};
+use super::{commands, currency, numeral, scale, signs};
 
 /// Returns the tokens of a text, or `None` if a command is incomplete (`\begin` without a name). A
 /// backslash at the end is dropped.
@@ -131,6 +131,8 @@ impl<'a> Lexer<'a> {
                 }
             }
             ':' if self.rest.starts_with('=') => return,
+            // `2-million`
+            '-' if self.joins_scale() => return,
             '-' if self.rest.starts_with('>') => {
                 self.skip(1);
                 Token::Command("implies".into())
@@ -205,11 +207,39 @@ impl<'a> Lexer<'a> {
             self.push(Token::Text(unit.replace('\\', " ")));
             return Some(());
         }
+        if name == "not" && self.rest.trim_start().starts_with('=') {
+            self.rest = self.rest.trim_start().trim_start_matches('=');
+            self.push(Token::Command("ne".into()));
+            return Some(());
+        }
+        if name == "times" && self.is_before_vector() {
+            self.push(Token::Command(name.to_owned()));
+            return Some(());
+        }
         if name == "begin" || name == "end" {
             return self.environment(name);
         }
         self.push(commands::token(name)?);
         Some(())
+    }
+
+    /// Returns true between a number and the word of scale that a hyphen joins to it.
+    fn joins_scale(&self) -> bool {
+        let letters = self.rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let number = self.out.last().is_some_and(Token::is_number);
+        number && !self.spaced && scale::is_factor(&self.rest[..letters])
+    }
+
+    /// Returns true between two vectors. Their product depends on their order.
+    fn is_before_vector(&self) -> bool {
+        let next = self.rest.trim_start_matches([' ', '{', '(']);
+        let vector = ["\\vec", "\\overrightarrow", "\\hat", "\\mathbf", "\\boldsymbol", "\\bm"];
+        let on = vector.iter().find_map(|command| next.strip_prefix(command));
+        let digit = |on: &str| {
+            on.trim_start_matches([' ', '{'])
+                .starts_with(|c: char| c.is_ascii_digit())
+        };
+        on.is_some_and(|on| !digit(on)) && !self.out.last().is_some_and(Token::is_number)
     }
 
     /// Reads a sign behind a backslash.
