@@ -99,8 +99,7 @@ pub struct EngineConfig {
     pub cache_mib: usize,
     /// Gives a request the same bits (tokens and log-probs) in any batch. Slower; CPU only.
     pub deterministic: bool,
-    /// Keeps a second, reordered copy of f32 matrices on a CPU (bf16: only the output matrix):
-    /// several times faster.
+    /// Keeps a second, reordered copy of the matrices on a CPU: several times faster.
     pub prepack: bool,
     /// Time without a step after which a busy engine's process exits; 0 turns this off, else 1s or
     /// more.

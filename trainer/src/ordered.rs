@@ -1,5 +1,5 @@
 //! An engine's weights in the order that its own products need (`kernels`), in addition to the
-//! matrices themselves: f32 on a CPU.
+//! matrices themselves: f32 or bf16 on a CPU.
 //!
 //! Ordered weights must not change any more: published weights, or a frozen base. All engines of a
 //! process with the same base share its order.
@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use half::bf16;
 use kernels::Packed;
-use tch::{TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 use crate::shim::floats;
 
@@ -18,7 +19,13 @@ pub(crate) struct Ordered {
     /// Declared before the matrix, so that it is dropped first: see [`FROZEN`].
     packed: Arc<OnceLock<Packed>>,
     matrix: Tensor,
+    /// Products of [`MANY`] rows and more are libtorch's, with results in bf16.
+    many_by_libtorch: bool,
 }
+
+/// The number of rows from which libtorch's products in bf16 are faster, on processors that
+/// multiply bf16 numbers. On others they are slower with any number of rows.
+const MANY: i64 = 16;
 
 /// Keyed by a matrix's address, its number of elements and its number of inputs.
 type Known = HashMap<[usize; 3], Weak<OnceLock<Packed>>>;
@@ -31,17 +38,31 @@ impl Ordered {
     /// Returns `None` where libtorch's own products are used: other devices, other kinds,
     /// processors without wide vectors.
     pub(crate) fn of(weight: &Tensor, frozen: bool) -> Option<Self> {
+        let many_by_libtorch = weight.kind() == Kind::BFloat16 && multiplies_bf16();
+        let exact = Self::exact(weight, frozen)?;
+        Some(Self {
+            many_by_libtorch,
+            ..exact
+        })
+    }
+
+    /// Returns an order like [`Self::of`], with results in f32 for any number of rows.
+    pub(crate) fn exact(weight: &Tensor, frozen: bool) -> Option<Self> {
         let (&[_, inputs], true) = (weight.size().as_slice(), kernels::pays()) else {
             return None;
         };
-        let numbers = floats::read::<f32>(weight).filter(|numbers| !numbers.is_empty())?;
+        let readable = floats::read::<f32>(weight).is_some() || floats::read::<bf16>(weight).is_some();
+        if !readable || weight.numel() == 0 {
+            return None;
+        }
         let ordered = Self {
             packed: if frozen {
-                known([numbers.as_ptr() as usize, numbers.len(), inputs as usize])
+                known([weight.data_ptr() as usize, weight.numel(), inputs as usize])
             } else {
                 Arc::default()
             },
             matrix: weight.shallow_clone(),
+            many_by_libtorch: false,
         };
         let _ = ordered.packed();
         Some(ordered)
@@ -51,12 +72,24 @@ impl Ordered {
     fn packed(&self) -> &Packed {
         self.packed.get_or_init(|| {
             let inputs = self.matrix.size().last().map_or(1, |inputs| *inputs as usize);
-            Packed::new(floats::read(&self.matrix).unwrap_or_default(), inputs)
+            match floats::read(&self.matrix) {
+                Some(halves) => Packed::of_bf16(halves, inputs),
+                None => Packed::new(floats::read(&self.matrix).unwrap_or_default(), inputs),
+            }
         })
+    }
+
+    /// Returns true if a row's numbers do not depend on the other rows, or on their number.
+    pub(crate) fn keeps_rows_apart(&self) -> bool {
+        !self.many_by_libtorch
     }
 
     /// Computes `x W^T`: `x` is `[n, in]` of f32 on the CPU. Records no gradient.
     pub(crate) fn times(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        if self.many_by_libtorch && x.size2()?.0 >= MANY {
+            let narrow = x.f_to_kind(Kind::BFloat16)?;
+            return narrow.f_matmul(&self.matrix.f_tr()?)?.f_to_kind(Kind::Float);
+        }
         let (rows, dense, packed) = (x.size2()?.0, x.f_contiguous()?, self.packed());
         let numbers = floats::read(&dense)
             .filter(|numbers| numbers.len() == rows as usize * packed.inputs())
@@ -77,8 +110,18 @@ impl Clone for Ordered {
         Self {
             packed: Arc::clone(&self.packed),
             matrix: self.matrix.shallow_clone(),
+            many_by_libtorch: self.many_by_libtorch,
         }
     }
+}
+
+/// Returns true if this processor multiplies bf16 numbers.
+fn multiplies_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let multiplies = std::is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    let multiplies = false;
+    multiplies
 }
 
 /// The order of the frozen matrix at this address, empty if it has none yet.
@@ -104,7 +147,7 @@ impl Ordered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tch::{Device, Kind};
+    use tch::Device;
 
     fn values(size: &[i64]) -> Tensor {
         let count: i64 = size.iter().product();
@@ -125,7 +168,36 @@ mod tests {
             assert_eq!(ordered.times(&x.narrow(0, 0, 0)).unwrap().size(), [0, 70]);
             assert!(ordered.times(&values(&[3, 47])).is_err() && ordered.times(&x.to_kind(Kind::Double)).is_err());
         }
-        assert!(Ordered::of(&weight.to_kind(Kind::BFloat16), false).is_none());
+        assert!(Ordered::of(&weight.to_kind(Kind::Double), false).is_none());
+    }
+
+    #[test]
+    fn products_in_bf16_are_those_of_the_widened_matrix() {
+        let weight = values(&[70, 48]).to_kind(Kind::BFloat16);
+        let (Some(ordered), Some(exact)) = (Ordered::of(&weight, false), Ordered::exact(&weight, false)) else {
+            return;
+        };
+        assert!(exact.keeps_rows_apart());
+        let wide = weight.to_kind(Kind::Float);
+        for rows in [1, MANY - 1, MANY, 3 * MANY] {
+            let x = values(&[rows, 48]);
+            let beyond = |found: Tensor, x: &Tensor, relative: f64| {
+                let wanted = x.matmul(&wide.tr());
+                let gap = (found - &wanted).abs() - wanted.abs() * relative;
+                gap.max().double_value(&[])
+            };
+            let found = beyond(exact.times(&x).unwrap(), &x, 0.0);
+            assert!(found < 1e-5, "{rows}: {found}");
+            let rounds = !ordered.keeps_rows_apart() && rows >= MANY;
+            let (x, relative) = if rounds {
+                // Half of the distance between neighbours, 2^-8 at most.
+                (x.to_kind(Kind::BFloat16).to_kind(Kind::Float), 0.5f64.powi(8))
+            } else {
+                (x, 0.0)
+            };
+            let found = beyond(ordered.times(&x).unwrap(), &x, relative);
+            assert!(found < 1e-5, "{rows}: {found}");
+        }
     }
 
     #[test]

@@ -325,10 +325,10 @@ fn copies(agent: &AgentConfig) -> u64 {
     }
 }
 
-/// Returns how many copies of a model an engine computes with. In f32 on a CPU it keeps a second,
+/// Returns how many copies of a model an engine computes with. On a CPU it keeps a second,
 /// reordered copy (`engine.prepack`).
 fn computing(agent: &AgentConfig, device: DeviceName) -> u64 {
-    let is_prepacked = agent.engine.prepack && agent.dtype == Dtype::F32 && device == DeviceName::Cpu;
+    let is_prepacked = agent.engine.prepack && device == DeviceName::Cpu;
     1 + u64::from(is_prepacked)
 }
 

@@ -29,6 +29,10 @@ pub trait Element: Copy {
 
     /// The numbers in f32: unchanged, or written to `wide`, which is resized to their length.
     fn widened<'a>(numbers: &'a [Self], wide: &'a mut Vec<f32>) -> &'a [f32];
+
+    /// Computes the work. A generic function would be compiled in the crate of its caller, at that
+    /// crate's level of optimisation.
+    fn compute(work: Attend<'_, Self>);
 }
 
 impl Element for f32 {
@@ -40,6 +44,11 @@ impl Element for f32 {
     #[inline(always)]
     fn widened<'a>(numbers: &'a [Self], _: &'a mut Vec<f32>) -> &'a [f32] {
         numbers
+    }
+
+    #[inline(never)]
+    fn compute(work: Attend<'_, Self>) {
+        work.on(Arch::new());
     }
 }
 
@@ -56,6 +65,11 @@ impl Element for bf16 {
             *wide = f32::from_bits(u32::from(number.to_bits()) << 16);
         }
         wide
+    }
+
+    #[inline(never)]
+    fn compute(work: Attend<'_, Self>) {
+        work.on(Arch::new());
     }
 }
 
@@ -74,18 +88,18 @@ pub fn attend<E: Element>(
     out: &mut [f32],
     lse: &mut [f32],
 ) {
-    let work = Attend {
+    E::compute(Attend {
         shape,
         q,
         cache,
         lengths,
         out,
         lse,
-    };
-    work.on(Arch::new());
+    });
 }
 
-struct Attend<'a, E> {
+/// The arguments of [`attend`].
+pub struct Attend<'a, E> {
     shape: Shape,
     q: &'a [f32],
     cache: Cache<'a, E>,

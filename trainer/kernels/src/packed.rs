@@ -1,6 +1,13 @@
 //! Products with an ordered matrix of weights: panels of columns, each as wide as two vectors.
 
+mod panels;
+#[cfg(test)]
+mod tests;
+
+use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
+
+use panels::{Word, panels, turn};
 
 /// The number of vectors across a panel.
 const ACROSS: usize = 2;
@@ -8,11 +15,18 @@ const ACROSS: usize = 2;
 /// The weights of a linear layer, ordered for [`Self::multiply`]: as large as the matrix itself,
 /// with its outputs rounded up to panels.
 pub struct Packed {
-    /// `[panels, inputs, width]`; columns after the last output are 0.
-    panels: Vec<f32>,
+    panels: Panels,
     width: usize,
     outputs: usize,
     inputs: usize,
+}
+
+/// `[panels, inputs, width]`; columns after the last output are 0.
+enum Panels {
+    F32(Vec<f32>),
+    /// Each word has one number of the panel's first vector, in the lower half, and one of the
+    /// second.
+    Bf16(Vec<u32>),
 }
 
 impl Packed {
@@ -25,20 +39,38 @@ impl Packed {
         Self::new_on(Arch::new(), weight, inputs)
     }
 
+    /// The same as [`Self::new`]. Numbers are widened when they are multiplied, so products and
+    /// sums are those of f32.
+    ///
+    /// # Panics
+    /// As for [`Self::new`].
+    #[must_use]
+    pub fn of_bf16(weight: &[bf16], inputs: usize) -> Self {
+        Self::of_bf16_on(Arch::new(), weight, inputs)
+    }
+
     /// For tests of lesser processors than this one.
     fn new_on(arch: Arch, weight: &[f32], inputs: usize) -> Self {
+        Self::with(arch, weight, inputs, |width| {
+            Panels::F32(panels(weight, inputs, [width, width], |place, _, value| *place = value))
+        })
+    }
+
+    fn of_bf16_on(arch: Arch, weight: &[bf16], inputs: usize) -> Self {
+        Self::with(arch, weight, inputs, |width| {
+            let words = width / ACROSS;
+            Panels::Bf16(panels(weight, inputs, [width, words], |word, column, value| {
+                *word |= u32::from(value.to_bits()) << (16 * (column / words));
+            }))
+        })
+    }
+
+    fn with<E>(arch: Arch, weight: &[E], inputs: usize, panels: impl FnOnce(usize) -> Panels) -> Self {
         let outputs = weight.len() / inputs;
         assert_eq!(weight.len(), outputs * inputs, "rows of {inputs}");
         let width = arch.dispatch(Width);
-        let mut panels = vec![0.0; outputs.div_ceil(width) * width * inputs];
-        for (panel, rows) in panels
-            .chunks_exact_mut(width * inputs)
-            .zip(weight.chunks(width * inputs))
-        {
-            turn(rows, inputs, panel, width);
-        }
         Self {
-            panels,
+            panels: panels(width),
             width,
             outputs,
             inputs,
@@ -72,7 +104,20 @@ impl Packed {
             (rows * self.inputs, rows * self.outputs),
             "x and y of one number of rows"
         );
-        arch.dispatch(Multiply { packed: self, x, y });
+        match &self.panels {
+            Panels::F32(panels) => arch.dispatch(Multiply {
+                packed: self,
+                panels,
+                x,
+                y,
+            }),
+            Panels::Bf16(panels) => arch.dispatch(Multiply {
+                packed: self,
+                panels,
+                x,
+                y,
+            }),
+        }
     }
 }
 
@@ -100,29 +145,14 @@ impl WithSimd for Width {
     }
 }
 
-/// The number of inputs that are transposed before the next row, so that the destination is still
-/// in the nearest cache.
-const TURNED: usize = 64;
-
-/// Writes rows as columns: row `r` of `rows` (`[_, inputs]`) to `to[k * width + r]`.
-fn turn(rows: &[f32], inputs: usize, to: &mut [f32], width: usize) {
-    for (block, to) in to.chunks_mut(TURNED * width).enumerate() {
-        for (column, row) in rows.chunks_exact(inputs).enumerate() {
-            let row = &row[block * TURNED..];
-            for (place, value) in to.iter_mut().skip(column).step_by(width).zip(row) {
-                *place = *value;
-            }
-        }
-    }
-}
-
-struct Multiply<'a> {
+struct Multiply<'a, W> {
     packed: &'a Packed,
+    panels: &'a [W],
     x: &'a [f32],
     y: &'a mut [f32],
 }
 
-impl WithSimd for Multiply<'_> {
+impl<W: Word> WithSimd for Multiply<'_, W> {
     type Output = ();
 
     #[inline(always)]
@@ -137,40 +167,52 @@ impl WithSimd for Multiply<'_> {
     }
 }
 
-impl Multiply<'_> {
-    /// A panel stays in the cache while all rows pass it, at most `MOST` (1 to 8) at a time.
+/// The most rows that pass a panel before the next panel, a multiple of 8. They stay in the
+/// nearer caches, with their results.
+const BLOCK: usize = 96;
+
+impl<W: Word> Multiply<'_, W> {
     #[inline(always)]
     fn tiles<S: Simd, const MOST: usize>(self, simd: S) {
-        let Packed {
-            panels,
-            width,
-            outputs,
-            inputs,
-        } = self.packed;
-        let mut turned = vec![0.0; self.x.len()];
+        let Packed { outputs, inputs, .. } = self.packed;
+        let mut turned = vec![0.0; self.x.len().min(BLOCK * inputs)];
         // Tiles of similar size: a last tile of a single row would wait for its own sums.
         let rows = self.x.len() / inputs;
         let tall = rows.div_ceil(rows.div_ceil(MOST).max(1)).max(1);
-        for (rows, to) in self.x.chunks(tall * inputs).zip(turned.chunks_mut(tall * inputs)) {
-            turn(rows, *inputs, to, rows.len() / inputs);
+        let block = BLOCK / tall * tall;
+        for (x, y) in self.x.chunks(block * inputs).zip(self.y.chunks_mut(block * outputs)) {
+            let turned = &mut turned[..x.len()];
+            for (rows, to) in x.chunks(tall * inputs).zip(turned.chunks_mut(tall * inputs)) {
+                turn(rows, *inputs, to, rows.len() / inputs, |place, _, value| *place = value);
+            }
+            self.packed.block::<S, W>(simd, self.panels, turned, tall, y);
         }
-        for (panel, weights) in panels.chunks_exact(width * inputs).enumerate() {
-            let column = panel * width;
-            for (rows, y) in turned.chunks(tall * inputs).zip(self.y.chunks_mut(tall * outputs)) {
+    }
+}
+
+impl Packed {
+    /// A panel stays in the cache while all rows of a block pass it, at most `tall` (1 to 8) at a
+    /// time. `turned` has `[inputs, tall]` after `[inputs, tall]`.
+    #[inline(always)]
+    fn block<S: Simd, W: Word>(&self, simd: S, panels: &[W], turned: &[f32], tall: usize, y: &mut [f32]) {
+        let words = panels.len() / self.outputs.div_ceil(self.width).max(1);
+        for (panel, weights) in panels.chunks_exact(words.max(1)).enumerate() {
+            let column = panel * self.width;
+            for (rows, y) in turned.chunks(tall * self.inputs).zip(y.chunks_mut(tall * self.outputs)) {
                 let y = Columns {
                     y,
-                    outputs: *outputs,
+                    outputs: self.outputs,
                     column,
                 };
-                match rows.len() / inputs {
-                    1 => tile::<S, 1>(simd, weights, rows, y),
-                    2 => tile::<S, 2>(simd, weights, rows, y),
-                    3 => tile::<S, 3>(simd, weights, rows, y),
-                    4 => tile::<S, 4>(simd, weights, rows, y),
-                    5 => tile::<S, 5>(simd, weights, rows, y),
-                    6 => tile::<S, 6>(simd, weights, rows, y),
-                    7 => tile::<S, 7>(simd, weights, rows, y),
-                    _ => tile::<S, 8>(simd, weights, rows, y),
+                match rows.len() / self.inputs {
+                    1 => tile::<S, W, 1>(simd, weights, rows, y),
+                    2 => tile::<S, W, 2>(simd, weights, rows, y),
+                    3 => tile::<S, W, 3>(simd, weights, rows, y),
+                    4 => tile::<S, W, 4>(simd, weights, rows, y),
+                    5 => tile::<S, W, 5>(simd, weights, rows, y),
+                    6 => tile::<S, W, 6>(simd, weights, rows, y),
+                    7 => tile::<S, W, 7>(simd, weights, rows, y),
+                    _ => tile::<S, W, 8>(simd, weights, rows, y),
                 }
             }
         }
@@ -190,13 +232,12 @@ const SUMMED: usize = 512;
 
 /// Multiplies `M` transposed rows (`[inputs, M]`) by one panel (`[inputs, width]`).
 #[inline(always)]
-fn tile<S: Simd, const M: usize>(simd: S, panel: &[f32], rows: &[f32], to: Columns<'_>) {
+fn tile<S: Simd, W: Word, const M: usize>(simd: S, panel: &[W], rows: &[f32], to: Columns<'_>) {
     let mut sums = [[simd.splat_f32s(0.0); ACROSS]; M];
-    let (weights, _) = S::as_simd_f32s(panel);
-    let (weights, _) = weights.as_chunks::<ACROSS>();
+    let weights = W::across::<S>(panel);
     let (values, _) = rows.as_chunks::<M>();
     for (values, weights) in values.chunks(SUMMED).zip(weights.chunks(SUMMED)) {
-        let some = products::<S, M>(simd, values, weights);
+        let some = products::<S, W, M>(simd, values, weights);
         for i in 0..M {
             for j in 0..ACROSS {
                 sums[i][j] = simd.add_f32s(sums[i][j], some[i][j]);
@@ -217,65 +258,20 @@ fn tile<S: Simd, const M: usize>(simd: S, panel: &[f32], rows: &[f32], to: Colum
 
 /// Sums of products of some inputs.
 #[inline(always)]
-fn products<S: Simd, const M: usize>(
+fn products<S: Simd, W: Word, const M: usize>(
     simd: S,
     values: &[[f32; M]],
-    weights: &[[S::f32s; ACROSS]],
+    weights: &[W::Across<S>],
 ) -> [[S::f32s; ACROSS]; M] {
     let mut sums = [[simd.splat_f32s(0.0); ACROSS]; M];
     for (values, weights) in values.iter().zip(weights) {
+        let weights = W::wide(simd, *weights);
         for (sums, value) in sums.iter_mut().zip(values) {
             let value = simd.splat_f32s(*value);
-            for (sum, weight) in sums.iter_mut().zip(weights) {
+            for (sum, weight) in sums.iter_mut().zip(&weights) {
                 *sum = simd.mul_add_e_f32s(value, *weight, *sum);
             }
         }
     }
     sums
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::processors::each;
-    use proptest::prelude::*;
-
-    fn values(count: usize, salt: f32) -> Vec<f32> {
-        (0..count).map(|i| (i as f32 * 0.73 + salt).sin()).collect()
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn products_are_those_of_f64_and_the_same_bits_alone(rows in 1usize..20, outputs in 1usize..80, inputs in prop_oneof![1usize..90, Just(1300)]) {
-            let (x, weight) = (values(rows * inputs, 0.1), values(outputs * inputs, 0.2));
-            for arch in each() {
-            let packed = Packed::new_on(arch, &weight, inputs);
-            prop_assert_eq!((packed.outputs(), packed.inputs()), (outputs, inputs));
-            let mut y = vec![f32::NAN; rows * outputs];
-            packed.multiply_on(arch, &x, &mut y);
-            for (row, got) in x.chunks_exact(inputs).zip(y.chunks_exact(outputs)) {
-                for (weights, got) in weight.chunks_exact(inputs).zip(got) {
-                    let products = row.iter().zip(weights).map(|(a, b)| f64::from(*a) * f64::from(*b));
-                    let (wanted, size): (f64, f64) = (products.clone().sum(), products.map(f64::abs).sum());
-                    prop_assert!((f64::from(*got) - wanted).abs() < 1e-6 * (1.0 + size), "{got} for {wanted}");
-                }
-                let mut alone = vec![f32::NAN; outputs];
-                packed.multiply_on(arch, row, &mut alone);
-                prop_assert_eq!(alone.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), got.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
-            }
-            }
-        }
-    }
-
-    #[test]
-    fn nothing_is_no_row() {
-        Packed::new(&[1.0, 2.0], 2).multiply(&[], &mut []);
-    }
-
-    #[test]
-    #[should_panic(expected = "x and y of one number of rows")]
-    fn rows_of_another_length_are_refused() {
-        Packed::new(&[1.0; 6], 3).multiply(&[1.0; 6], &mut [0.0; 3]);
-    }
 }

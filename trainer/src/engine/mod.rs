@@ -83,9 +83,9 @@ pub struct EngineOptions {
     /// Gives a request the same bits whatever is computed with it. Slower, and available on a CPU
     /// only.
     pub deterministic: bool,
-    /// Keeps a second copy of the matrices in the order that the engine's own products need: all
-    /// matrices in f32 on a CPU, only the output matrix in bf16. Faster, at twice the memory.
-    /// Without it, and on other devices, libtorch computes with the one copy.
+    /// Keeps a second copy of the matrices in the order that the engine's own products need, on a
+    /// CPU. Faster, at twice the memory. Without it, and on other devices, libtorch computes with
+    /// the one copy.
     pub prepack: bool,
 }
 
@@ -177,7 +177,7 @@ impl Engine {
         let parts = Parts::over(base.as_ref(), weights.weights()?);
         let mut decoder = Decoder::new(shape, parts)?;
         if options.prepack {
-            decoder.put_in_order();
+            decoder.put_in_order()?;
         }
         if options.deterministic {
             can_be_deterministic(&decoder)?;

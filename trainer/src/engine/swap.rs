@@ -76,7 +76,7 @@ impl Engine {
         // is freed before the next one is made.
         let before = self.base.is_some().then_some(before);
         if self.options.prepack {
-            self.decoder.put_in_order();
+            self.decoder.put_in_order()?;
         }
         drop(before);
         self.served = weights;

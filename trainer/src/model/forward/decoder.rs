@@ -14,7 +14,6 @@ use super::trunk::Fetch;
 use crate::loss::head::HeadAdapter;
 use crate::model::error::Result;
 use crate::model::shape::ModelShape;
-use crate::ordered::Ordered;
 
 /// A model bound to a buffer of weights. Its tensors are views, so changing the buffer changes the
 /// model.
@@ -80,19 +79,25 @@ impl Decoder {
 
     /// Reorders the matrices for the engine's own products, if they exist for this processor,
     /// device and kind. Afterwards the weights must not change, and results carry no gradient.
-    pub(crate) fn put_in_order(&mut self) {
+    ///
+    /// # Errors
+    /// [`crate::model::ModelError::Torch`].
+    pub(crate) fn put_in_order(&mut self) -> Result<()> {
         let frozen = self.head.is_frozen();
         for layer in &mut self.layers {
-            for linear in [&mut layer.qkv, &mut layer.output, &mut layer.gate_up, &mut layer.down] {
-                linear.ordered = Ordered::of(&linear.weight, frozen);
-            }
+            layer.put_in_order(frozen)?;
         }
         self.head.put_in_order();
+        if self.head.is_in_order() {
+            self.norm = self.norm.f_to_kind(Kind::Float)?;
+            self.rope = self.rope.of_kind(Kind::Float)?;
+        }
+        Ok(())
     }
 
     /// The ordered matrix of the first product.
     #[cfg(test)]
-    pub(crate) fn first_ordered(&self) -> Option<Ordered> {
+    pub(crate) fn first_ordered(&self) -> Option<crate::ordered::Ordered> {
         self.layers.first()?.qkv.ordered.clone()
     }
 
@@ -236,7 +241,7 @@ impl Decoder {
 
     /// Logits, `[n, vocab]` in f32, of states `[n, hidden]` before the final norm.
     pub(in crate::model) fn next_logits(&self, states: &Tensor) -> Result<Tensor> {
-        let normed = if self.head.is_in_order() && states.kind() == Kind::Float {
+        let normed = if self.head.is_in_order() {
             norm_by_kernels(states, &self.norm, self.shape.rms_eps)?
         } else {
             rms_norm(states, &self.norm, self.shape.rms_eps)?

@@ -5,6 +5,7 @@ use tch::{Device, Kind, Tensor};
 use super::decoder::Decoder;
 use super::layer::{Layer, Linear};
 use crate::model::error::Result;
+use crate::ordered::Ordered;
 
 /// The number of rows in every product.
 pub(super) const BLOCK: usize = 64;
@@ -22,7 +23,8 @@ impl Decoder {
     /// The number of rows in every product of `count` tokens: [`BLOCK`], or all of them if the rows
     /// of each product are independent.
     pub(in crate::model) fn block(&self, count: usize) -> usize {
-        let apart = |linear: &Linear| linear.ordered.is_some() && linear.delta.is_none();
+        let apart =
+            |linear: &Linear| linear.ordered.as_ref().is_some_and(Ordered::keeps_rows_apart) && linear.delta.is_none();
         let layer = |layer: &Layer| {
             [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]
                 .into_iter()
@@ -41,7 +43,7 @@ impl Decoder {
     /// times.
     pub(crate) fn try_fixed(&self) -> Result<bool> {
         for tried in self.trials()? {
-            let (width, kind) = (tried.weight.size2()?.1, tried.weight.kind());
+            let (width, kind) = (tried.weight.size2()?.1, tried.kind());
             if !indifferent(width, kind, self.device(), |x| tried.forward(x))? {
                 return Ok(false);
             }
@@ -132,7 +134,7 @@ mod tests {
             let adapter = Weights::adapter(&shape, &lora, 2).unwrap();
             let decoder = Decoder::new(&shape, Parts::over(Some(&base), &adapter)).unwrap();
             let changed = |tried: &Linear| {
-                let options = (tried.weight.kind(), tried.weight.device());
+                let options = (tried.kind(), tried.weight.device());
                 let x = Tensor::ones([2, tried.weight.size()[1]], options);
                 let plain = Linear {
                     delta: None,

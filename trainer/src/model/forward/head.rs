@@ -98,8 +98,12 @@ impl Head {
         self.ordered.is_some()
     }
 
+    /// Orders the matrix itself, so that an f32 copy is not needed.
     pub(super) fn put_in_order(&mut self) {
-        self.ordered = Ordered::of(self.matrix(), self.frozen);
+        self.ordered = Ordered::exact(&self.matrix, self.frozen);
+        if let (Some(_), Some(wide)) = (&self.ordered, &mut self.wide) {
+            wide.matrix = None;
+        }
     }
 
     /// Logits, `[n, vocab]`, of `[n, hidden]`, in f32.

@@ -1,8 +1,9 @@
 //! A layer of an engine with ordered weights ([`crate::ordered`]). The kernels compute everything
 //! between the products on slices of numbers, in one pass each. The formulas are those of
-//! [`super::layer`], where libtorch needs several passes.
+//! [`super::layer`], where libtorch needs several passes. All of it is in f32. Only attention is in
+//! the weights' kind, which is also the cache's.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::layer::{Heads, Layer};
 use super::rope_table::RopeRows;
@@ -38,12 +39,17 @@ impl Layer {
                 kernels::turn_heads(of, all, parts);
             },
         )?;
-        Ok(Heads { q, k, v })
+        let kind = self.qkv.weight.kind();
+        Ok(Heads {
+            q: q.f_to_kind(kind)?,
+            k: k.f_to_kind(kind)?,
+            v: v.f_to_kind(kind)?,
+        })
     }
 
     /// The same as [`Layer::rest`].
     pub(super) fn rest_by_kernels(&self, shape: &ModelShape, x: &Tensor, attended: &Tensor) -> Result<Tensor> {
-        let x = self.output.forward(attended)?.f_add_(x)?;
+        let x = self.output.forward(&attended.f_to_kind(Kind::Float)?)?.f_add_(x)?;
         let both = self
             .gate_up
             .forward(&norm_by_kernels(&x, &self.mlp_norm, shape.rms_eps)?)?;
@@ -58,7 +64,7 @@ impl Layer {
 
 /// The same as [`super::layer::rms_norm`].
 pub(super) fn norm_by_kernels(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
-    let x = x.f_contiguous()?;
+    let x = x.f_to_kind(Kind::Float)?.f_contiguous()?;
     let (numbers, weight) = (numbers(&x)?, numbers(weight)?);
     Ok(floats::made(&x.size(), |out| {
         kernels::rms_norm(numbers, weight, eps as f32, out);

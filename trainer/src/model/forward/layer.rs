@@ -1,6 +1,6 @@
 //! One decoder layer, except for the attention over keys, which the caller supplies.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::rope_table::RopeRows;
 use crate::linear::linear;
@@ -45,6 +45,21 @@ impl Linear {
         }
     }
 
+    /// Orders the matrix for the engine's own products, which compute in f32 with any kind of
+    /// weights.
+    pub(super) fn put_in_order(&mut self, frozen: bool) -> Result<()> {
+        self.ordered = Ordered::of(&self.weight, frozen);
+        if let (Some(_), Some(delta)) = (&self.ordered, &mut self.delta) {
+            *delta = delta.to_kind(Kind::Float)?;
+        }
+        Ok(())
+    }
+
+    /// The kind that [`Self::forward`] reads and returns.
+    pub(super) fn kind(&self) -> Kind {
+        self.ordered.as_ref().map_or(self.weight.kind(), |_| Kind::Float)
+    }
+
     /// The same layer with an adapter that adds numbers other than 0 ([`Delta::for_trial`]).
     pub(in crate::model) fn for_trial(&self) -> Result<Self> {
         Ok(Self {
@@ -66,6 +81,20 @@ pub(crate) struct Heads {
 }
 
 impl Layer {
+    /// Orders the matrices, and widens the norms for the kernels.
+    pub(super) fn put_in_order(&mut self, frozen: bool) -> Result<()> {
+        for linear in [&mut self.qkv, &mut self.output, &mut self.gate_up, &mut self.down] {
+            linear.put_in_order(frozen)?;
+        }
+        if self.qkv.ordered.is_some() {
+            let norms = [&mut self.input_norm, &mut self.mlp_norm];
+            for norm in norms.into_iter().chain(self.head_norms.iter_mut().flatten()) {
+                *norm = norm.f_to_kind(Kind::Float)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Computes the layer. `x` and the result are `[tokens, hidden]`; `attend` maps heads to
     /// `[tokens, heads * head_dim]`.
     pub(crate) fn forward(

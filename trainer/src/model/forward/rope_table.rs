@@ -76,6 +76,17 @@ impl RopeTable {
         Ok(())
     }
 
+    /// The same table, with another kind of numbers.
+    pub(crate) fn of_kind(&self, kind: Kind) -> Result<Self> {
+        let mut other = self.shallow_clone();
+        if kind != self.kind {
+            let have = other.made.get_mut().cos.size()[0] as usize;
+            other.kind = kind;
+            other.made = RefCell::new(make(&self.frequencies, self.amplitude, have, self.device, kind)?);
+        }
+        Ok(other)
+    }
+
     pub(crate) fn shallow_clone(&self) -> Self {
         let made = self.made.borrow();
         Self {
