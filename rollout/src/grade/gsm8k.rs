@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
-use super::label;
 use super::math::Quantity;
 use super::normal::setting::plain_text;
 use super::normal::unit_names::without_unit;
+use super::{label, math};
 
 /// Returns true if the answer's number has the value of the label's number.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
@@ -83,7 +83,7 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
         _ => None,
     };
     let plain = plain
-        .or_else(|| exclaimed(candidate))
+        .or_else(|| candidate.exclaimed())
         .filter(|text| Quantity::read(text).is_some());
     if plain.is_none() && Quantity::read(&candidate.text).is_some() {
         return Some(candidate.clone());
@@ -107,19 +107,6 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     })
 }
 
-/// Returns an announced number or amount without the exclamation marks of its sentence.
-pub(super) fn exclaimed<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
-    let number = candidate
-        .text
-        .strip_suffix('!')
-        .filter(|_| candidate.place == Place::Announced)?
-        .trim_end_matches(['!', '*']);
-    let number = number.trim_start_matches('*');
-    let digits = number.trim_start_matches(['\\', '$', '€', '£', '₹']);
-    let plain = |byte: u8| byte.is_ascii_digit() || (digits.len() < number.len() && [b',', b'.'].contains(&byte));
-    (digits.starts_with(|c: char| c.is_ascii_digit()) && digits.bytes().all(plain)).then_some(number)
-}
-
 /// Returns the last formula that is a number, or the last number.
 fn last_number(text: &str) -> Option<Candidate<'_>> {
     let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
@@ -133,7 +120,7 @@ fn last_number(text: &str) -> Option<Candidate<'_>> {
     let whole = number
         .map(|number| last::whole_number(text, number))
         .filter(|whole| Some(*whole) != number);
-    let alone = number.filter(|number| last::around(text, number).is_none());
+    let alone = number.filter(|number| last::around(text, number, math::is_formula).is_none());
     let found = [computation, whole, last::value(text), alone];
     let found = found
         .into_iter()

@@ -4,7 +4,6 @@ use configs::Take;
 use serde_json::Value;
 
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
-use super::gsm8k::exclaimed;
 use super::math::Quantity;
 use super::normal::minus;
 use super::normal::setting::plain_text;
@@ -88,7 +87,7 @@ fn number_of(candidate: &Candidate<'_>) -> Option<String> {
         Place::Announced | Place::Hashes => aside::without_aside(&candidate.text),
         _ => None,
     };
-    let plain = plain.or_else(|| exclaimed(candidate)).and_then(read);
+    let plain = plain.or_else(|| candidate.exclaimed()).and_then(read);
     plain
         .or_else(|| read(&candidate.text))
         .or_else(|| match candidate.place {
@@ -141,7 +140,7 @@ fn last_integer(text: &str) -> Option<String> {
     if let Some(whole) = whole {
         return read(whole);
     }
-    let formula = number.and_then(|number| last::around(text, number));
+    let formula = number.and_then(|number| last::around(text, number, math::is_formula));
     if let Some(formula) = formula.or_else(|| number.filter(|number| number.contains('/'))) {
         return read(formula);
     }
@@ -196,7 +195,7 @@ mod tests {
             ("it is -5.", "-5"),
             ("-5", "-5"),
             ("= -5", "-5"),
-            ("10 - 5", "5"),
+            ("10 - 7", "3"),
             ("10 -5", "5"),
             ("(7)-5", "5"),
             ("x-5", "5"),
@@ -207,7 +206,7 @@ mod tests {
             ("答案是－5", "-5"),
             ("答案是-5", "-5"),
             ("10−5", "5"),
-            ("10 − 5", "5"),
+            ("10 − 7", "3"),
             ("x−5", "5"),
             ("pages 3–5", "5"),
             ("pages 3 –5", "5"),

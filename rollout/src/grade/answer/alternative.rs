@@ -1,7 +1,8 @@
-//! Finds numbers of which none is chosen, `18 or 20`, and values that are said twice:
+//! Finds numbers of which none is chosen, `18 or 20`, and one value in two spellings:
 //! `0.667 or 2/3`.
 
 use super::last;
+use crate::grade::normal::minus;
 
 /// Words between two alternatives.
 const OR: [&str; 6] = ["or else", "or", "oder", "ou", "或者", "或"];
@@ -30,7 +31,7 @@ pub(crate) fn is_alternative(text: &str) -> bool {
 }
 
 /// Returns a text that names its last value once, if `or` names it twice: `It is 2/3` for
-/// `It is 0.667 or 2/3`. A rounded value goes.
+/// `It is 0.667 or 2/3`. It keeps the exact value and drops the rounded one.
 pub(crate) fn named_once(text: &str) -> Option<String> {
     let joined = joined(text).filter(|joined| joined.are_one && !joined.is_listed())?;
     let Joined {
@@ -71,7 +72,8 @@ pub(super) fn ends_in_list(text: &str) -> bool {
 fn joined(text: &str) -> Option<Joined<'_>> {
     let number = last::number(text)?;
     let at = number.as_ptr().addr() - text.as_ptr().addr();
-    let mut before = unsigned(unnamed(&text[..at]));
+    let (before, name) = unnamed(&text[..at]);
+    let mut before = unsigned(before);
     while let Some(rest) = DOUBTS.iter().find_map(|word| before.strip_suffix(word)) {
         before = unsigned(rest);
     }
@@ -85,7 +87,9 @@ fn joined(text: &str) -> Option<Joined<'_>> {
     let behind = text[at + number.len()..].trim_start();
     let named = unit.is_empty() || behind.starts_with(unit.trim()) || !behind.starts_with(char::is_alphabetic);
     let values = Some([value(other)?, value(number)?]).filter(|_| named && few)?;
-    let rounded = is_rounded(other, number) || is_rounded(number, other);
+    let (_, other_name) = unnamed(&left[..left.len() - other.len()]);
+    let one_name = name.is_none() || other_name.is_none() || name == other_name;
+    let rounded = one_name && (is_rounded(other, number) || is_rounded(number, other));
     Some(Joined {
         before: before.trim_end_matches([' ', '(', ',']),
         other,
@@ -109,30 +113,32 @@ fn without_or(text: &str) -> Option<&str> {
     Some(set.and_then(|set| set.strip_suffix("\\text")).unwrap_or(before))
 }
 
-/// Removes white space and signs from the end of a text that say nothing about the number there.
+/// Removes white space, brackets and formula signs from the end of a text.
 fn unsigned(text: &str) -> &str {
     text.trim_end_matches(|c: char| " $*_(\\,[])".contains(c) || c == '.')
 }
 
 /// Removes the letter and the sign of equality at the end of a text: `18 or x =`, `18 or x_2 =`.
-fn unnamed(text: &str) -> &str {
+/// Returns the name too.
+fn unnamed(text: &str) -> (&str, Option<&str>) {
     let named = || {
         let name = text.trim_end_matches([' ', '$', '*']).strip_suffix('=')?.trim_end();
         let before = without_index(name).strip_suffix(|c: char| c.is_ascii_alphabetic())?;
-        Some(before).filter(|before| !before.ends_with(|c: char| c.is_alphanumeric() || "\\_^".contains(c)))
+        let alone = !before.ends_with(|c: char| c.is_alphanumeric() || "\\_^".contains(c));
+        alone.then(|| (before, Some(&name[before.len()..])))
     };
-    named().unwrap_or(text)
+    named().unwrap_or((text, None))
 }
 
-/// Removes the index of a letter: `x` of `x_1` and `x_{1}`.
+/// Removes the index of a letter: `x` of `x_1`, `x_{1}`, `x₁` and `x1`.
 pub(super) fn without_index(name: &str) -> &str {
     let index = |c: char| c.is_ascii_digit() || "{}₀₁₂₃₄₅₆₇₈₉".contains(c);
     let letter = name.trim_end_matches(index);
-    let bare = letter.strip_suffix('_').unwrap_or(letter);
-    if letter.ends_with('_') || name[letter.len()..].starts_with(|c: char| !c.is_ascii()) {
-        bare
-    } else {
-        name
+    let glued = letter.ends_with(char::is_alphabetic) && !name[letter.len()..].contains(['{', '}']);
+    match letter.strip_suffix('_') {
+        Some(bare) => bare,
+        None if glued => letter,
+        None => name,
     }
 }
 
@@ -155,6 +161,7 @@ pub(super) fn differ(values: &[f64]) -> bool {
 /// Returns the value of a number or a fraction in digits.
 pub(super) fn value(number: &str) -> Option<f64> {
     let number = number.trim_matches([',', '.', '/']).replace(',', "");
+    let number = number.replace(minus::is_sign, "-");
     match number.split_once('/') {
         Some((above, below)) => Some(above.parse::<f64>().ok()? / below.parse::<f64>().ok()?),
         None => number.parse().ok(),
@@ -177,6 +184,9 @@ mod tests {
             "Either a=18 or b = **20**",
             "x_1 = 18 or x_{2} = 20",
             "x₁ = 18 or x₂ = 20",
+            "x1 = 18 or x2 = 20",
+            "12 or −12",
+            "x = 2/3 or y = 0.667",
             "x = 18 dollars or x = 20 dollars",
             "18 OR 20",
             "\\(x=18\\) or \\(x=20\\)",

@@ -187,7 +187,10 @@ fn clause(line: &str) -> Option<&str> {
     let (at, length) = CLAUSES.iter().filter_map(begins).min()?;
     let (before, aside) = (&line[..at], &line[at + length..]);
     let words = aside.starts_with(|c: char| c.is_alphanumeric() || ['$', '\\'].contains(&c));
-    let list = line[at..].starts_with(';') && !aside.starts_with(|c: char| c.is_alphabetic());
+    // `3x = 54; x = 18` goes on to its result.
+    let letter = aside.split_once('=').map(|(letter, _)| letter.trim_end());
+    let solved = letter.is_some_and(|letter| letter.chars().count() == 1 && before.contains(letter));
+    let list = line[at..].starts_with(';') && (solved || !aside.starts_with(|c: char| c.is_alphabetic()));
     (words && !list && is_outside(before) && is_harmless_text(aside)).then_some(before)
 }
 
@@ -217,7 +220,7 @@ fn says_the_same(before: &str, content: &str) -> bool {
         .iter()
         .find_map(|word| content.strip_prefix(word))
         .unwrap_or(content);
-    // The words before an amount have no part in it.
+    // Only the last word is the amount.
     let amount = before.rsplit(' ').next().unwrap_or(before);
     if let Some(cents) = cents(other) {
         return dollars(amount).is_some_and(|dollars| (dollars * 100.0 - cents).abs() < 1e-6);

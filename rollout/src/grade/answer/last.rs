@@ -13,8 +13,7 @@ const SIGNS: &str = "√∛πθ∞×·⋅÷±°≤≥⁰¹²³⁴⁵⁶⁷⁸⁹
 /// Most lines that begin steps without ending them.
 const MOST_STEPS: usize = 8;
 
-/// Returns the last delimited formula, or the last number after it. A number inside a formula does
-/// not count.
+/// Returns the last delimited formula, or the last number behind all of them.
 pub(crate) fn value(text: &str) -> Option<&str> {
     let digit = text.rfind(|c: char| c.is_ascii_digit() || vulgar::is_fraction(c));
     match delimited::last(text) {
@@ -135,11 +134,18 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
 }
 
 /// Returns the last value if the last number is only a part of it: the exponent of `2^{10}`, or an
-/// operand of `5 - 3`. Outside a formula a number counts, whatever stands in the same formula.
-pub(crate) fn around<'a>(text: &'a str, number: &str) -> Option<&'a str> {
+/// operand of `5 - 3`. Returns `None` if the number stands outside every formula: then it counts
+/// itself.
+pub(crate) fn around<'a>(text: &'a str, number: &str, is_formula: impl Fn(&str) -> bool) -> Option<&'a str> {
     let digit = text.rfind(|c: char| c.is_ascii_digit())?;
-    let part = unmarked(text, digit).is_some_and(|formula| formula != number);
-    value(text).filter(|_| part)
+    let part = unmarked(text, digit).filter(|part| *part != number)?;
+    value(text).filter(|formula| {
+        // The set `\{18\}` holds the number alone, and `18_{dollars}` names its unit.
+        let alone = formula.trim_matches(['\\', '{', '}']) == number;
+        let unit = formula.strip_prefix(number).is_some_and(|unit| unit.starts_with('_'));
+        let read = is_formula(formula) || formula.ends_with('^');
+        *formula != part || (read && !alone && !unit)
+    })
 }
 
 /// Returns true if a text ends with a bracket, a digit or a letter. After it, a minus is an
@@ -180,13 +186,21 @@ fn bare(mut text: &str) -> &str {
         // `3! + 2!` is a sum, and `5!` is shouted.
         let calm = inner.trim_end_matches('!');
         let inner = if calm.contains('!') { inner } else { calm };
-        let inner = matched(matched(inner, "([", ")]"), "{", "}");
+        let inner = matched(matched(without_open_command(inner), "([", ")]"), "{", "}");
         if inner.len() == text.len() {
             break;
         }
         text = inner;
     }
     text
+}
+
+/// Removes a command at the end whose group goes on behind white space: `18\text{`.
+fn without_open_command(text: &str) -> &str {
+    let named = text
+        .strip_suffix('{')
+        .map(|name| name.trim_end_matches(|c: char| c.is_ascii_alphabetic()));
+    named.and_then(|before| before.strip_suffix('\\')).unwrap_or(text)
 }
 
 /// Removes the first bracket if one too many is open, or the last if one too many is closed.

@@ -68,6 +68,21 @@ pub(super) struct Candidate<'a> {
     pub(super) text: Cow<'a, str>,
 }
 
+impl Candidate<'_> {
+    /// Returns an announced number or amount without the exclamation marks of its sentence.
+    pub(super) fn exclaimed(&self) -> Option<&str> {
+        let number = self
+            .text
+            .strip_suffix('!')
+            .filter(|_| self.place == Place::Announced)?
+            .trim_end_matches(['!', '*']);
+        let number = number.trim_start_matches('*');
+        let digits = number.trim_start_matches(['\\', '$', '€', '£', '₹']);
+        let plain = |byte: u8| byte.is_ascii_digit() || (digits.len() < number.len() && [b',', b'.'].contains(&byte));
+        (digits.starts_with(|c: char| c.is_ascii_digit()) && digits.bytes().all(plain)).then_some(number)
+    }
+}
+
 /// The marked answers of a text.
 #[derive(Debug, Default)]
 pub(super) struct Marks<'a> {

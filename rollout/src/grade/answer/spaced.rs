@@ -21,8 +21,8 @@ pub(super) const VARIABLES: [char; 5] = ['x', 'y', 'z', 'n', 'k'];
 const MOST: usize = 16;
 
 /// Returns the whole formula around one of its operands, if the operand alone would say something
-/// else: the formula holds a variable or a function behind its name. Of `12 - 3` and `x = 5` the
-/// last number counts.
+/// else: the formula is a computation, or holds a variable or a function behind its name. In
+/// `x = 5` the last number counts.
 pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
     let start = text[..operand.start].rfind('\n').map_or(0, |at| at + 1);
     let end = text[operand.end..].find('\n').map_or(text.len(), |at| operand.end + at);

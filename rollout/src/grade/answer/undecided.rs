@@ -46,6 +46,7 @@ const OPERATIONS: [&str; 12] = [
 ];
 /// Signs with which a value begins that is no number.
 const SIGNS: &str = "±√∛<>≤≥\\";
+
 /// Returns true if the last number of a text does not count: an announcement holds it that is
 /// another value, or it is an alternative to another number. The caller could read no announcement
 /// as a number.

@@ -1,7 +1,9 @@
-//! Reads accents of letters: `\vec a`, `\hat{\theta}`, `\overrightarrow{AB}`.
+//! Reads accents of letters, `\vec a`, `\hat{\theta}`, `\overrightarrow{AB}`, and products of
+//! vectors.
 
 use super::expr::Expr;
-use super::parser::Parser;
+use super::number::Number;
+use super::parser::{Parser, boxed};
 use crate::grade::normal::greek;
 use crate::grade::normal::token::Token;
 
@@ -45,6 +47,20 @@ impl Parser<'_> {
         self.rest = rest;
         self.variable(format!("{accent} {}", text(on)))
     }
+}
+
+/// Returns the product of the last factor with a vector. Its value changes its sign when the two
+/// change places. No formula without such a product has the same variable.
+pub(super) fn vector_product(factors: Expr, right: Expr) -> Option<Expr> {
+    if let Expr::Product(others, left) = factors {
+        return Some(Expr::Product(others, boxed(vector_product(*left, right)?)));
+    }
+    let cube = |expr| Some(Expr::Power(boxed(expr), boxed(Expr::Number(Number::whole(3)?, 0))));
+    let difference = Expr::Sum(boxed(cube(factors)?), boxed(Expr::Negative(boxed(cube(right)?))));
+    Some(Expr::Product(
+        boxed(Expr::Variable("times".to_owned())),
+        boxed(cube(difference)?),
+    ))
 }
 
 /// Returns the length of the group in braces with which tokens begin, or 0 if it has no end.

@@ -64,16 +64,20 @@ pub(super) fn spelled_twice(all: &[Answer]) -> Option<Answer> {
         _ => None,
     };
     let [one, other] = all else { return None };
-    let (a, b) = (term(named_value(one))?, term(named_value(other))?);
+    let ((name, one), (other_name, other)) = (named_value(one), named_value(other));
+    if name.is_some() && other_name.is_some() && name != other_name {
+        return None;
+    }
+    let (a, b) = (term(one)?, term(other)?);
     let is_rounding = |exact, term: &(Expr, Number, bool)| term.0.places() >= 2 && rounds(exact, term, false);
     (is_rounding(&a, &b) || is_rounding(&b, &a)).then(|| Answer::Same(all.to_vec()))
 }
 
-/// Returns the value of a name, or a value without a name.
-fn named_value(answer: &Answer) -> &Answer {
+/// Returns a name and its value, or a value without a name.
+fn named_value(answer: &Answer) -> (Option<&[Token]>, &Answer) {
     match answer {
-        Answer::Named(named) if named.stands => &named.value,
-        other => other,
+        Answer::Named(named) if named.stands => (Some(&named.name), &named.value),
+        other => (None, other),
     }
 }
 

@@ -36,7 +36,9 @@ pub(super) fn congruence(text: &str) -> Option<Congruence> {
     }
     let plain: String = plain.chars().filter(|c| !c.is_whitespace()).collect();
     let plain = plain.trim_end_matches('.');
-    let marks = ["(mod", "\\pmod", "(\\bmod", "(\\mod", "(modulo"];
+    let marks = [
+        "(mod", "\\pmod", "(\\bmod", "(\\mod", "(modulo", "\\bmod", "\\mod", "mod",
+    ];
     let (before, behind) = marks.iter().find_map(|mark| plain.rsplit_once(mark))?;
     let modulus: u64 = behind.strip_suffix(')').unwrap_or(behind).parse().ok()?;
     let (first, last) = before.rsplit_once("\\equiv").unwrap_or(("", before));
@@ -59,13 +61,13 @@ pub(super) fn congruence(text: &str) -> Option<Congruence> {
     })
 }
 
-/// Returns the remainders of several congruences of one variable. Those that `or` joins have one
-/// modulus.
+/// Returns the remainders of several congruences of one variable. Congruences that `or` joins must
+/// have one modulus.
 pub(super) fn congruences(text: &str) -> Option<Vec<Congruence>> {
     if text.len() > LONGEST || text.matches("mod").count() < 2 {
         return None;
     }
-    let mut plain = text.replace([',', ';'], ",").replace(" and ", ",");
+    let mut plain = text.replace(';', ",").replace(" and ", ",");
     let either = plain.contains(" or ");
     plain = plain.replace(" or ", ",").replace("\\text{,}", ",");
     let pieces = plain.split(',').map(str::trim).filter(|piece| !piece.is_empty());

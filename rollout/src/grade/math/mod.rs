@@ -54,7 +54,6 @@ pub(super) use self::quantity::{Quantity, whole};
 use super::answer::last_row;
 use super::answer::listed::listed;
 use super::answer::{Candidate, Place, alternative, announced, aside, denied, last, marks, prose, undecided, unmarked};
-use super::gsm8k::exclaimed;
 use super::label;
 use super::normal::lexer::tokens;
 use super::normal::number_words;
@@ -77,7 +76,7 @@ pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let rounded = label::rounded(&label);
     let is_label = |answer: &str| equal(answer, &label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
     let found = readings(&text);
-    // Another reading of `5 C` leaves the unit out.
+    // A reading without the unit must not hide a wrong unit: `5 C` is read as 5 too.
     let other_unit = found.iter().any(|answer| measure::differ(&answer.text, &label));
     !other_unit && found.iter().any(|answer| is_label(&answer.text))
 }
@@ -141,6 +140,9 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     // A date is an answer in words.
     let words = |line: &&str| line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && !is_formula(line);
     values.extend(last::line(text).filter(words).map(Cow::Borrowed));
+    // A square is rather one of meters than of a variable: `24 m²`.
+    let raised = |line: &&str| line.ends_with(['²', '³']);
+    values.extend(line.filter(raised).and_then(without_unit).map(Cow::Borrowed));
     let values = values.into_iter().map(|text| Candidate {
         place: Place::Last,
         text,
@@ -170,8 +172,12 @@ fn values_at_end(text: &str) -> Vec<&str> {
     let list = listed(text);
     let value = last::value(text).map(|value| (value, last::whole_number(text, value)));
     // In `1 or 2, so $\pi$` the last number is not the value, and `24 (or 2 dozen)` names it twice.
+    // A formula that holds all alternatives is their list.
     let alternative = |value: &str, whole: &str| {
-        value.contains(|c: char| c.is_ascii_digit()) && value == whole && alternative::is_alternative(text)
+        value.contains(|c: char| c.is_ascii_digit())
+            && value == whole
+            && alternative::is_alternative(text)
+            && !alternative::is_alternative(value)
     };
     let alone = |value: &str, whole: &str| match &list {
         Some(list) => !list.whole,
@@ -251,7 +257,7 @@ fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
         place: candidate.place,
         text: Cow::Owned(amount.to_owned()),
     });
-    let exclaimed = exclaimed(&candidate).map(|number| Candidate {
+    let exclaimed = candidate.exclaimed().map(|number| Candidate {
         place: candidate.place,
         text: Cow::Owned(number.to_owned()),
     });
@@ -289,6 +295,7 @@ fn is_usable(answer: &str) -> bool {
     !answer.trim().is_empty() && (answer.len() <= LONGEST || digits::long(answer).is_some())
 }
 
-fn is_formula(text: &str) -> bool {
+/// Returns true for a text that is read as more than words.
+pub(super) fn is_formula(text: &str) -> bool {
     is_usable(text) && !matches!(Answer::parse(text, Side::Answer), Answer::Words(_))
 }

@@ -11,8 +11,9 @@ const NAMED: [&str; 11] = [
     "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "lg", "det", "gcd",
 ];
 /// Commands that are not understood and may have a value.
-const OPAQUE: [&str; 10] = [
-    "lim", "sum", "int", "prod", "iint", "overline", "max", "min", "mathbb", "ldots",
+const OPAQUE: [&str; 18] = [
+    "lim", "sum", "int", "prod", "iint", "overline", "max", "min", "mathbb", "ldots", "bmod", "mod", "oplus", "ominus",
+    "otimes", "odot", "star", "diamond",
 ];
 const LONGEST: usize = 14;
 

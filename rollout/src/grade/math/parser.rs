@@ -109,6 +109,8 @@ impl<'a> Parser<'a> {
                 Expr::Product(boxed(expr), boxed(self.signed()?))
             } else if self.eat('/') {
                 Expr::Quotient(boxed(expr), boxed(self.signed()?))
+            } else if self.eat_command("times") {
+                accents::vector_product(expr, self.signed()?)?
             } else if self.starts_factor() {
                 Expr::Product(boxed(expr), boxed(self.power()?))
             } else {
@@ -129,7 +131,7 @@ impl<'a> Parser<'a> {
         match self.peek() {
             Some(Token::Letter(_)) => true,
             Some(Token::Command(name)) => {
-                !is_between(name) && !name.contains(' ') && !["rfloor", "rceil", "circ"].contains(&&**name)
+                !is_between(name) && !name.contains(' ') && !["rfloor", "rceil", "circ", "times"].contains(&&**name)
             }
             Some(Token::Symbol('|')) => self.bars == 0,
             Some(Token::Symbol(c)) => ['(', '{'].contains(c),
@@ -252,7 +254,7 @@ impl<'a> Parser<'a> {
             name if FUNCTIONS.contains(&name) => self.function(name),
             name if is_between(name) || name.contains(' ') => None,
             name if !name.starts_with(|c: char| c.is_ascii_alphabetic()) => None,
-            "rfloor" | "rceil" | "circ" | "overline" => None,
+            "rfloor" | "rceil" | "circ" | "overline" | "times" => None,
             name if accents::is_accent(name) => Some(self.accented(name)),
             name => Some(self.variable(name.to_owned())),
         }

@@ -4,7 +4,7 @@
 use super::token::Token;
 
 /// Commands that change only the look of a formula.
-const LOOKS: [&str; 54] = [
+const LOOKS: [&str; 55] = [
     "left",
     "right",
     "big",
@@ -36,6 +36,7 @@ const LOOKS: [&str; 54] = [
     "bm",
     "boxed",
     "fbox",
+    "framebox",
     "hline",
     "thinspace",
     "medspace",

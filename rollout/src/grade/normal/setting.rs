@@ -35,11 +35,12 @@ pub(crate) fn unset(mut text: &str) -> &str {
     }
 }
 
-/// Returns a text with plain digits and letters, and without bold type.
+/// Returns a text with plain digits and letters, without bold type, and with `24 cm²` for
+/// `24 cm^2`: the exponent of a unit is no number of the text.
 pub(crate) fn plain_text(text: &str) -> Cow<'_, str> {
     match narrow_numbers(text) {
-        Cow::Borrowed(text) => without_bold(text),
-        Cow::Owned(text) => Cow::Owned(without_bold(&text).into_owned()),
+        Cow::Borrowed(text) => with_raised_units(without_bold(text)),
+        Cow::Owned(text) => Cow::Owned(with_raised_units(without_bold(&text)).into_owned()),
     }
 }
 
@@ -76,6 +77,38 @@ fn without_bold(text: &str) -> Cow<'_, str> {
     }
     push_apart(&mut made, &text[kept..]);
     Cow::Owned(made)
+}
+
+/// Raises the exponents of units behind numbers.
+fn with_raised_units(text: Cow<'_, str>) -> Cow<'_, str> {
+    const POWERS: [(&str, &str); 4] = [("^2", "²"), ("^3", "³"), ("^{2}", "²"), ("^{3}", "³")];
+    let (mut made, mut kept) = (String::new(), 0);
+    for (at, _) in text.match_indices('^') {
+        let power = POWERS.iter().find(|(power, _)| text[at..].starts_with(power));
+        let Some((power, raised)) = power.filter(|_| ends_with_measure(&text[..at])) else {
+            continue;
+        };
+        let behind = &text[at + power.len()..];
+        if !behind.starts_with(|c: char| c.is_alphanumeric() || "({}$\\^_/".contains(c)) {
+            made.push_str(&text[kept..at]);
+            made.push_str(raised);
+            kept = at + power.len();
+        }
+    }
+    if kept == 0 {
+        return text;
+    }
+    made.push_str(&text[kept..]);
+    Cow::Owned(made)
+}
+
+/// Returns true if a text ends with a number and a unit: `24 cm`, `$4$ m/s`.
+fn ends_with_measure(text: &str) -> bool {
+    let before = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '/');
+    let unit = text[before.len()..].rsplit('/').next().unwrap_or_default();
+    let number = before.trim_end_matches([' ', '$']);
+    let known = is_denominator(unit) || ["unit", "units"].contains(&unit);
+    known && number.len() < before.len() && number.ends_with(|c: char| c.is_ascii_digit())
 }
 
 /// Returns the length of the unit right behind a number in bold type: `**5**m`. The stars show that
@@ -202,7 +235,7 @@ pub(crate) fn unwrapped(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::without_bold;
+    use super::{plain_text, without_bold};
 
     #[test]
     fn stars_of_bold_type_go_and_those_of_a_power_stay() {
@@ -222,6 +255,18 @@ mod tests {
             ("**é**é **ü**", "**é**é ü"),
         ] {
             assert_eq!(without_bold(text), plain, "{text}");
+        }
+    }
+
+    #[test]
+    fn exponents_of_units_behind_numbers_are_raised() {
+        for (text, plain) in [
+            ("It is **24 cm^2**, $4$ m/s^{2}.", "It is 24 cm², $4$ m/s²."),
+            ("24 units^3", "24 units³"),
+            ("24 x^2, 24 m^25, m^2, 24 m^2n", "24 x^2, 24 m^25, m^2, 24 m^2n"),
+            ("$24 m^2$, \\text{5 m^2}", "$24 m^2$, \\text{5 m^2}"),
+        ] {
+            assert_eq!(plain_text(text), plain, "{text}");
         }
     }
 }

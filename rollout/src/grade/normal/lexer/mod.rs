@@ -223,14 +223,15 @@ impl<'a> Lexer<'a> {
         Some(())
     }
 
-    /// Returns true between a number and the word of scale that a hyphen joins to it.
+    /// Returns true if a hyphen here joins a number to a word of scale.
     fn joins_scale(&self) -> bool {
         let letters = self.rest.bytes().take_while(u8::is_ascii_alphabetic).count();
         let number = self.out.last().is_some_and(Token::is_number);
         number && !self.spaced && scale::is_factor(&self.rest[..letters])
     }
 
-    /// Returns true between two vectors. Their product depends on their order.
+    /// Returns true before a vector, unless a number stands before the sign: the order of the
+    /// factors matters.
     fn is_before_vector(&self) -> bool {
         let next = self.rest.trim_start_matches([' ', '{', '(']);
         let vector = ["\\vec", "\\overrightarrow", "\\hat", "\\mathbf", "\\boldsymbol", "\\bm"];
