@@ -272,7 +272,9 @@ async fn a_results_queue_without_a_leader_is_made_again() {
             ..message(&topology, 0)
         };
         let confirmed = within("the result is confirmed", async {
-            while sender.publish(result.clone()).await.is_err() {}
+            while sender.publish(result.clone()).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         });
         let received = within("the result arrives", async {
             loop {

@@ -19,7 +19,7 @@ pub(crate) struct Ordered {
     /// Declared before the matrix, so that it is dropped first: see [`FROZEN`].
     packed: Arc<OnceLock<Packed>>,
     matrix: Tensor,
-    /// Products of [`MANY`] rows and more are libtorch's, with results in bf16.
+    /// Products of [`MANY`] rows and more are libtorch's. Their results are rounded to bf16.
     many_by_libtorch: bool,
 }
 
@@ -46,7 +46,7 @@ impl Ordered {
         })
     }
 
-    /// Returns an order like [`Self::of`], with results in f32 for any number of rows.
+    /// Returns an order whose products are never rounded to bf16, whatever the number of rows.
     pub(crate) fn exact(weight: &Tensor, frozen: bool) -> Option<Self> {
         let (&[_, inputs], true) = (weight.size().as_slice(), kernels::pays()) else {
             return None;

@@ -1,5 +1,5 @@
-//! The computation of an engine's steps on a CPU, in f32: products of few rows with weights, and
-//! attention of single tokens (over keys and values in f32 or bf16).
+//! The computation of an engine's steps on a CPU: products of few rows with weights, and attention
+//! of single tokens. Weights, keys and values are f32 or bf16, sums are f32.
 //!
 //! libtorch has both for large shapes. With one row, or thirty rows of different lengths, its
 //! libraries spend most of the time on other work than the sums. They reorder the weights at each

@@ -21,11 +21,12 @@ pub struct Packed {
     inputs: usize,
 }
 
-/// `[panels, inputs, width]`; columns after the last output are 0.
+/// Columns after the last output are 0.
 enum Panels {
+    /// `[panels, inputs, width]`.
     F32(Vec<f32>),
-    /// Each word has one number of the panel's first vector, in the lower half, and one of the
-    /// second.
+    /// `[panels, inputs, width / 2]`. The lower half of a word is a number of the panel's first
+    /// vector, the upper half one of the second.
     Bf16(Vec<u32>),
 }
 
@@ -43,7 +44,7 @@ impl Packed {
     /// sums are those of f32.
     ///
     /// # Panics
-    /// As for [`Self::new`].
+    /// The same as for [`Self::new`].
     #[must_use]
     pub fn of_bf16(weight: &[bf16], inputs: usize) -> Self {
         Self::of_bf16_on(Arch::new(), weight, inputs)
@@ -180,7 +181,11 @@ impl<W: Word> Multiply<'_, W> {
         let rows = self.x.len() / inputs;
         let tall = rows.div_ceil(rows.div_ceil(MOST).max(1)).max(1);
         let block = BLOCK / tall * tall;
-        for (x, y) in self.x.chunks(block * inputs).zip(self.y.chunks_mut(block * outputs)) {
+        for (x, y) in self
+            .x
+            .chunks(block * inputs)
+            .zip(self.y.chunks_mut((block * outputs).max(1)))
+        {
             let turned = &mut turned[..x.len()];
             for (rows, to) in x.chunks(tall * inputs).zip(turned.chunks_mut(tall * inputs)) {
                 turn(rows, *inputs, to, rows.len() / inputs, |place, _, value| *place = value);
@@ -191,8 +196,8 @@ impl<W: Word> Multiply<'_, W> {
 }
 
 impl Packed {
-    /// A panel stays in the cache while all rows of a block pass it, at most `tall` (1 to 8) at a
-    /// time. `turned` has `[inputs, tall]` after `[inputs, tall]`.
+    /// Multiplies a block of rows. A panel stays in the cache while all rows pass it, at most
+    /// `tall` (1 to 8) at a time. `turned` holds one `[inputs, tall]` tile after the other.
     #[inline(always)]
     fn block<S: Simd, W: Word>(&self, simd: S, panels: &[W], turned: &[f32], tall: usize, y: &mut [f32]) {
         let words = panels.len() / self.outputs.div_ceil(self.width).max(1);

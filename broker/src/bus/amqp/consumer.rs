@@ -20,6 +20,9 @@ use crate::bus::{Acker, BusError, Consumer, Delivery};
 use crate::topology::{Queue, QueueKind};
 
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+/// Most deletions of a queue without a leader at a consumer's start. The broker may be killed
+/// again.
+const MOST_DELETIONS: usize = 3;
 
 pub(super) struct AmqpConsumer {
     shared: Arc<Shared>,
@@ -38,6 +41,13 @@ struct Stream {
     /// False once the channel is abandoned: a later ack proves nothing.
     alive: Arc<AtomicBool>,
     runtime: Handle,
+}
+
+/// The reason why a consumer could not be opened.
+struct NotOpened {
+    error: BusError,
+    /// True if the broker did not answer. A broker that refuses has answered.
+    silent: bool,
 }
 
 impl Drop for Stream {
@@ -65,23 +75,23 @@ impl AmqpConsumer {
             stream: None,
             pause: FIRST_PAUSE,
         };
-        let mut healed = false;
+        let mut deletions = 0;
         loop {
             let link = shared.link().await.ok_or(BusError::Closed)?;
-            let error = match consumer.open(&link).await {
+            let NotOpened { error, silent } = match consumer.open(&link).await {
                 Ok(stream) => {
                     consumer.stream = Some(stream);
                     return Ok(consumer);
                 }
-                Err(error) => error,
+                Err(failure) => failure,
             };
             if shared.is_lost(&link, &error).await {
                 continue;
             }
-            if healed || !consumer.delete_leaderless(&link, &error).await {
+            if !silent || deletions == MOST_DELETIONS || !consumer.delete_leaderless(&link).await {
                 return Err(error);
             }
-            healed = true;
+            deletions += 1;
             match consumer.declare(&link).await {
                 Err(error) if !shared.is_lost(&link, &error).await => return Err(error),
                 _ => {}
@@ -94,8 +104,11 @@ impl AmqpConsumer {
         declare(&link.consume, &[], queue, self.shared.options.answer_timeout).await
     }
 
-    async fn open(&self, link: &Link) -> Result<Stream, BusError> {
-        let failed = |refusal: NotDone| refusal.declare(format!("a consumer of {}", self.queue.name));
+    async fn open(&self, link: &Link) -> Result<Stream, NotOpened> {
+        let failed = |refusal: NotDone| NotOpened {
+            silent: refusal.silent,
+            error: refusal.declare(format!("a consumer of {}", self.queue.name)),
+        };
         let patience = self.shared.options.answer_timeout;
         let channel = answer(patience, link.consume.create_channel()).await.map_err(failed)?;
         let per_consumer = BasicQosOptions { global: false };
@@ -124,7 +137,7 @@ impl AmqpConsumer {
         };
         let opened = match self.declare(&link).await {
             Ok(()) => self.open(&link).await,
-            Err(error) => Err(error),
+            Err(error) => Err(NotOpened { error, silent: false }),
         };
         match opened {
             Ok(stream) => {
@@ -132,9 +145,11 @@ impl AmqpConsumer {
                 self.pause = FIRST_PAUSE;
                 tracing::info!(queue = %self.name, "consuming again");
             }
-            Err(error) => {
+            Err(NotOpened { error, silent }) => {
                 tracing::warn!(queue = %self.name, %error, "cannot consume; trying again in {:?}", self.pause);
-                self.delete_leaderless(&link, &error).await;
+                if silent {
+                    self.delete_leaderless(&link).await;
+                }
                 if link.consume.status().connected() {
                     // On a lost link the supervisor sets the pace.
                     tokio::time::sleep(self.pause).await;
@@ -148,16 +163,15 @@ impl AmqpConsumer {
         true
     }
 
-    /// Deletes a results queue that has lost its leader. Returns true if it is deleted.
+    /// Deletes a queue of one incarnation that has lost its leader. Returns true if it is deleted.
     ///
     /// RabbitMQ 3.10 may restore a quorum queue without a leader if the broker was killed in the
     /// second after the queue's declaration. Such a queue is listed, but answers and confirms
-    /// nothing, for ever. Deleting it takes 5 seconds and heals it. Results of one incarnation can
-    /// be requested again, so their queue is deleted and declared again. Any other queue needs an
-    /// operator.
-    async fn delete_leaderless(&self, link: &Link, error: &BusError) -> bool {
-        let forbidden = matches!(error, BusError::Declare { forbidden: true, .. });
-        if forbidden || !link.consume.status().connected() {
+    /// nothing, for ever. Deleting it takes 5 seconds and heals it. Results and answers for one
+    /// incarnation can be requested again, so their queue is deleted and declared again. Any other
+    /// queue needs an operator.
+    async fn delete_leaderless(&self, link: &Link) -> bool {
+        if !link.consume.status().connected() {
             return false;
         }
         let ours = matches!(

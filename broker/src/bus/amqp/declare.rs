@@ -19,6 +19,8 @@ pub(super) struct NotDone {
     pub(super) reason: String,
     /// True if this user may not make the request.
     pub(super) forbidden: bool,
+    /// True if no answer came in time.
+    pub(super) silent: bool,
 }
 
 impl NotDone {
@@ -43,6 +45,7 @@ impl From<lapin::Error> for NotDone {
         Self {
             reason: error.to_string(),
             forbidden: is_forbidden(&error),
+            silent: false,
         }
     }
 }
@@ -54,6 +57,7 @@ pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = la
         Err(_) => Err(NotDone {
             reason: format!("no answer within {patience:?}"),
             forbidden: false,
+            silent: true,
         }),
     }
 }

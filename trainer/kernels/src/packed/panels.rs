@@ -26,8 +26,8 @@ pub(super) fn panels<E: Copy, W: Copy + Default>(
 /// in the nearest cache.
 const TURNED: usize = 64;
 
-/// Writes rows as columns: `put` receives row `r` of `rows` (`[_, inputs]`) with the places
-/// `to[k * width + r % width]`.
+/// Transposes `rows` (`[_, inputs]`): calls `put(place, r, number)` for number `k` of row `r`, with
+/// the place `to[k * width + r % width]`.
 pub(super) fn turn<E: Copy, W>(rows: &[E], inputs: usize, to: &mut [W], width: usize, put: impl Fn(&mut W, usize, E)) {
     for (block, to) in to.chunks_mut(TURNED * width).enumerate() {
         for (column, row) in rows.chunks_exact(inputs).enumerate() {

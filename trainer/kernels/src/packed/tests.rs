@@ -61,7 +61,7 @@ fn bf16_numbers_are_all_read_as_they_are() {
         let packed = Packed::of_bf16_on(arch, &all, 1);
         let mut y = vec![f32::NAN; all.len()];
         packed.multiply_on(arch, &[1.0], &mut y);
-        // A sum begins with 0, which has no sign.
+        // A sum begins with +0, so -0 becomes +0, and == accepts both.
         assert!(y.iter().zip(&all).all(|(y, x)| *y == f32::from(*x)), "{arch:?}");
     }
 }

@@ -77,30 +77,6 @@ impl Decoder {
         }
     }
 
-    /// Reorders the matrices for the engine's own products, if they exist for this processor,
-    /// device and kind. Afterwards the weights must not change, and results carry no gradient.
-    ///
-    /// # Errors
-    /// [`crate::model::ModelError::Torch`].
-    pub(crate) fn put_in_order(&mut self) -> Result<()> {
-        let frozen = self.head.is_frozen();
-        for layer in &mut self.layers {
-            layer.put_in_order(frozen)?;
-        }
-        self.head.put_in_order();
-        if self.head.is_in_order() {
-            self.norm = self.norm.f_to_kind(Kind::Float)?;
-            self.rope = self.rope.of_kind(Kind::Float)?;
-        }
-        Ok(())
-    }
-
-    /// The ordered matrix of the first product.
-    #[cfg(test)]
-    pub(crate) fn first_ordered(&self) -> Option<crate::ordered::Ordered> {
-        self.layers.first()?.qkv.ordered.clone()
-    }
-
     #[must_use]
     pub fn shape(&self) -> &ModelShape {
         &self.shape
@@ -111,14 +87,15 @@ impl Decoder {
         self.embedding.device()
     }
 
-    /// The kind that the layers compute in.
+    /// The kind of the weights, of attention and of the cache.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.embedding.kind()
     }
 
-    /// The head's matrix, `[vocab, hidden]`, without an adapter's change. It is f32, or bf16 on a
-    /// GPU that multiplies it with f32 sums. It is the embedding when tied.
+    /// The head's matrix, `[vocab, hidden]`, without an adapter's change. It is f32, or bf16 if no
+    /// f32 copy is needed: on a GPU that multiplies with f32 sums, and in an engine's order. It is
+    /// the embedding when tied.
     pub fn head_weight(&self) -> &Tensor {
         self.head.matrix()
     }

@@ -24,7 +24,8 @@ pub(in crate::model) struct Head {
 
 #[derive(Debug)]
 pub(super) struct WideHead {
-    /// `None` if the device multiplies bf16 matrices with f32 sums: it needs no copy.
+    /// `None` if no f32 copy is needed: the device multiplies bf16 matrices with f32 sums, or the
+    /// matrix is in order.
     matrix: Option<Tensor>,
     delta: Option<Delta>,
 }
@@ -47,6 +48,13 @@ impl Head {
         if let Some(matrix) = before.and_then(|before| before.wide_of(&head)) {
             head.wide = Some(WideHead {
                 matrix: Some(matrix),
+                delta: None,
+            });
+        }
+        if before.is_some_and(Self::is_in_order) && head.matrix.kind() != Kind::Float {
+            // This head will be put in order too.
+            head.wide = Some(WideHead {
+                matrix: None,
                 delta: None,
             });
         }
@@ -98,7 +106,7 @@ impl Head {
         self.ordered.is_some()
     }
 
-    /// Orders the matrix itself, so that an f32 copy is not needed.
+    /// Orders the matrix in its own kind and drops the f32 copy.
     pub(super) fn put_in_order(&mut self) {
         self.ordered = Ordered::exact(&self.matrix, self.frozen);
         if let (Some(_), Some(wide)) = (&self.ordered, &mut self.wide) {
@@ -129,7 +137,7 @@ impl Head {
         })
     }
 
-    /// Returns the matrix in f32, or in bf16 if the device needs no f32 copy.
+    /// Returns the matrix in f32, or in bf16 if no f32 copy is needed.
     pub(super) fn matrix(&self) -> &Tensor {
         let copy = self.wide.as_ref().and_then(|wide| wide.matrix.as_ref());
         copy.unwrap_or(&self.matrix)

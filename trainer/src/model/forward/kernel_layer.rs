@@ -1,15 +1,42 @@
 //! A layer of an engine with ordered weights ([`crate::ordered`]). The kernels compute everything
 //! between the products on slices of numbers, in one pass each. The formulas are those of
-//! [`super::layer`], where libtorch needs several passes. All of it is in f32. Only attention is in
-//! the weights' kind, which is also the cache's.
+//! [`super::layer`], where libtorch needs several passes. Numbers between the products are f32.
+//! Attention is in the weights' kind, which is also the cache's.
 
 use tch::{Kind, Tensor};
 
+use super::decoder::Decoder;
 use super::layer::{Heads, Layer};
 use super::rope_table::RopeRows;
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::ModelShape;
 use crate::shim::floats;
+
+impl Decoder {
+    /// Reorders the matrices for the engine's own products, if they exist for this processor,
+    /// device and kind. Afterwards the weights must not change, and results carry no gradient.
+    ///
+    /// # Errors
+    /// [`crate::model::ModelError::Torch`].
+    pub(crate) fn put_in_order(&mut self) -> Result<()> {
+        let frozen = self.head.is_frozen();
+        for layer in &mut self.layers {
+            layer.put_in_order(frozen)?;
+        }
+        self.head.put_in_order();
+        if self.head.is_in_order() {
+            self.norm = self.norm.f_to_kind(Kind::Float)?;
+            self.rope = self.rope.of_kind(Kind::Float)?;
+        }
+        Ok(())
+    }
+
+    /// The ordered matrix of the first product.
+    #[cfg(test)]
+    pub(crate) fn first_ordered(&self) -> Option<crate::ordered::Ordered> {
+        self.layers.first()?.qkv.ordered.clone()
+    }
+}
 
 impl Layer {
     /// The same as [`Layer::heads`].

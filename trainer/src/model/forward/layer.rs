@@ -45,8 +45,8 @@ impl Linear {
         }
     }
 
-    /// Orders the matrix for the engine's own products, which compute in f32 with any kind of
-    /// weights.
+    /// Orders the matrix. From then on [`Self::forward`] reads and returns f32, whatever the kind
+    /// of the weights.
     pub(super) fn put_in_order(&mut self, frozen: bool) -> Result<()> {
         self.ordered = Ordered::of(&self.weight, frozen);
         if let (Some(_), Some(delta)) = (&self.ordered, &mut self.delta) {

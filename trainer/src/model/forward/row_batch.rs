@@ -99,8 +99,7 @@ impl RowBatch {
         Self::of(shape, rows, &forest, &[together], device, Kind::Float)
     }
 
-    /// Packs rows and computes common beginnings once. `kind` is the kind that the model computes
-    /// in.
+    /// Packs rows and computes common beginnings once. `kind` is the kind of attention.
     ///
     /// # Errors
     /// The same as for [`RowBatch::new`].

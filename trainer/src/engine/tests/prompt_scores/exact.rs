@@ -59,7 +59,7 @@ fn deterministic_prompt_log_probs_depend_on_no_other_request() {
 }
 
 #[test]
-fn adapters_and_bf16_have_log_probs_of_prompts_too() {
+fn adapters_and_bf16_have_log_probs_of_prompts_too_after_a_swap_as_well() {
     let shape = test_shape();
     let lora = LoraShape {
         rank: 2,
@@ -67,27 +67,36 @@ fn adapters_and_bf16_have_log_probs_of_prompts_too() {
         targets: Module::ALL.into_iter().collect(),
     };
     let long = prompt(4, 70);
-    for (dtype, most) in [(Dtype::F32, 1e-4), (Dtype::Bf16, 0.5)] {
-        let adapter = Weights::adapter(&shape, &lora, 5).unwrap();
-        // B begins at 0, which would add nothing.
+    let gap = |one: &[f32], other: &[f32]| one.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+    for (dtype, most) in [(Dtype::F32, 1e-4), (Dtype::Bf16, 0.1)] {
         let _guard = tch::no_grad_guard();
-        let _ = adapter.flat().shallow_clone().f_add_scalar_(0.05).unwrap();
-        let copied = |weights: &Weights| weights.copied_to(of_tests(), dtype).unwrap();
-        let (base, adapter) = (copied(&weights(1)), copied(&adapter));
-        let wanted = trained(&shape, Parts::over(Some(&base), &adapter), &long);
-        let plain = trained(&shape, (&base).into(), &long);
-        let apart = wanted
-            .iter()
-            .zip(&plain)
-            .map(|(a, b)| (a - b).abs())
-            .fold(0f32, f32::max);
-        assert!(apart > 1e-2, "the adapter changes something: {apart}");
-        let mut engine = Engine::with_base(&shape, base, Published::new(adapter, version(1)), OPTIONS).unwrap();
-        let finished = run(&mut engine, &[scored(1, &long, 0, 3)]).remove(0);
-        let scores = finished.prompt.unwrap();
-        assert_eq!(scores.logprobs.len(), wanted.len());
-        for (said, wanted) in scores.logprobs.iter().zip(&wanted) {
-            assert!((said - wanted).abs() < most, "{dtype:?}: {said} {wanted}");
+        let copied = |weights: &Weights, dtype| weights.copied_to(of_tests(), dtype).unwrap();
+        let base = copied(&weights(1), dtype);
+        let adapter = |by: f64| {
+            let adapter = Weights::adapter(&shape, &lora, 5).unwrap();
+            // B begins at 0, which would add nothing.
+            let _ = adapter.flat().shallow_clone().f_add_scalar_(by).unwrap();
+            copied(&adapter, dtype)
+        };
+        // Numbers of the same weights in f32.
+        let wide = |weights: &Weights| copied(weights, Dtype::F32);
+        let wanted = |by: f64| trained(&shape, Parts::over(Some(&wide(&base)), &wide(&adapter(by))), &long);
+        let plain = trained(&shape, (&wide(&base)).into(), &long);
+        let versions = [(1, 0.05), (2, 0.3)].map(|(step, by)| (step, by, wanted(by)));
+        assert!(
+            gap(&plain, &versions[0].2) > 2.0 * most,
+            "the adapter changes something"
+        );
+        assert!(gap(&versions[0].2, &versions[1].2) > 2.0 * most, "so does the next one");
+        let first = Published::new(adapter(0.05), version(1));
+        let mut engine = Engine::with_base(&shape, base.share(), first, OPTIONS).unwrap();
+        for (step, by, wanted) in versions {
+            engine.swap(Published::new(adapter(by), version(step))).unwrap();
+            let finished = run(&mut engine, &[scored(step, &long, 0, 3)]).remove(0);
+            let scores = finished.prompt.unwrap();
+            assert_eq!(scores.logprobs.len(), wanted.len());
+            let found = gap(&scores.logprobs, &wanted);
+            assert!(found < most, "{dtype:?}, version {step}: {found}");
         }
     }
 }
