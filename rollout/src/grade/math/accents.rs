@@ -49,8 +49,8 @@ impl Parser<'_> {
     }
 }
 
-/// Returns the product of the last factor with a vector. Its value changes its sign when the two
-/// change places. No formula without such a product has the same variable.
+/// Returns the product of the last factor with a vector, as `times (a^3 - b^3)^3`: it changes its
+/// sign when the two change places. No other formula has the variable `times`.
 pub(super) fn vector_product(factors: Expr, right: Expr) -> Option<Expr> {
     if let Expr::Product(others, left) = factors {
         return Some(Expr::Product(others, boxed(vector_product(*left, right)?)));

@@ -83,11 +83,11 @@ fn adapters_and_bf16_have_log_probs_of_prompts_too_after_a_swap_as_well() {
         let wanted = |by: f64| trained(&shape, Parts::over(Some(&wide(&base)), &wide(&adapter(by))), &long);
         let plain = trained(&shape, (&wide(&base)).into(), &long);
         let versions = [(1, 0.05), (2, 0.3)].map(|(step, by)| (step, by, wanted(by)));
+        let apart = [gap(&plain, &versions[0].2), gap(&versions[0].2, &versions[1].2)];
         assert!(
-            gap(&plain, &versions[0].2) > 2.0 * most,
-            "the adapter changes something"
+            apart.iter().all(|apart| *apart > f32::max(2.0 * most, 1e-2)),
+            "each adapter changes something: {apart:?}"
         );
-        assert!(gap(&versions[0].2, &versions[1].2) > 2.0 * most, "so does the next one");
         let first = Published::new(adapter(0.05), version(1));
         let mut engine = Engine::with_base(&shape, base.share(), first, OPTIONS).unwrap();
         for (step, by, wanted) in versions {
@@ -95,8 +95,12 @@ fn adapters_and_bf16_have_log_probs_of_prompts_too_after_a_swap_as_well() {
             let finished = run(&mut engine, &[scored(step, &long, 0, 3)]).remove(0);
             let scores = finished.prompt.unwrap();
             assert_eq!(scores.logprobs.len(), wanted.len());
-            let found = gap(&scores.logprobs, &wanted);
-            assert!(found < most, "{dtype:?}, version {step}: {found}");
+            for (said, wanted) in scores.logprobs.iter().zip(&wanted) {
+                assert!(
+                    (said - wanted).abs() < most,
+                    "{dtype:?}, version {step}: {said} {wanted}"
+                );
+            }
         }
     }
 }
