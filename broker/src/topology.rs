@@ -8,7 +8,7 @@
 //! | turns | `R.A.turns` | `R.A.turns.v1` | `<run>.A.turn.requested` |
 //! | samples | `R.A.samples` | `R.A.samples.v1` | `<run>.A.samples.bundle` |
 //! | results | `R.results` (topic) | `R.I.results.v1` (expires) | `<run>.I.A.turn.finished` |
-//! | inference | `R.inference` (topic) | each onlooker's own | `<run>.A.<role>.turn` |
+//! | inference | `R.inference` (topic) | each onlooker's own | `<run>.A.<role>.turn`, `<run>.ended` |
 //! | questions | `R.P.questions` | `R.P.questions.v1` | `<run>.P.question.asked` |
 //! | answers | `R.results` (topic) | `R.I.answers.v1` (expires) | `<run>.I.P.question.answered` |
 //! | control | `R.control` (topic) | exclusive | `<run>.all.<from>.<subject>.<event>` |
@@ -289,7 +289,7 @@ impl Topology {
         queue
     }
 
-    /// Returns the queue of all shared turns of the run, for an onlooker.
+    /// Returns the queue of all shared turns and ends of the run, for an onlooker.
     #[must_use]
     pub fn inference(&self, listener: &str) -> Queue {
         let mut queue = self.queue(Plane::Inference, Some(listener), QueueKind::Exclusive, 16 * MIB);
@@ -315,6 +315,15 @@ impl Topology {
         Address {
             exchange: self.exchange(Plane::Inference, None).name,
             routing_key: format!("{}.{agent}.{role}.turn", self.run),
+        }
+    }
+
+    /// Returns the address of ended conversations.
+    #[must_use]
+    pub fn to_ended(&self) -> Address {
+        Address {
+            exchange: self.exchange(Plane::Inference, None).name,
+            routing_key: format!("{}.ended", self.run),
         }
     }
 

@@ -23,6 +23,11 @@ impl Sampler {
     /// Counts a turn. Returns true if its conversation is shown.
     pub(crate) fn keeps(&mut self, group: GroupId, member: u16) -> bool {
         self.seen += 1;
+        self.shows(group, member)
+    }
+
+    /// Returns true if this conversation is shown.
+    pub(crate) fn shows(&self, group: GroupId, member: u16) -> bool {
         // The id is a hash, so its bytes are even. A larger share contains every smaller one.
         let mut place = u64::from(member).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for byte in group.0.iter().take(8) {

@@ -51,7 +51,7 @@ fn place(kind: Kind) -> usize {
         Kind::TurnRequest => 2,
         Kind::TurnResult => 3,
         Kind::Bundle => 4,
-        Kind::Inference => 5,
+        Kind::Inference | Kind::Ended => 5,
         Kind::Heartbeat | Kind::Command => 6,
         Kind::Question => 7,
     }
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn each_kind_has_the_plane_of_its_queue() {
         let planes = Kind::ALL.map(|kind| PLANES[place(kind)].as_str());
-        assert_eq!((planes[0], planes[3], planes[9]), ("tasks", "turns", "questions"));
+        assert_eq!((planes[0], planes[3], planes[10]), ("tasks", "turns", "questions"));
         let run = RunId::new("off").unwrap();
         assert!(Observer::default().series().is_none() && Observer::new(&run).series().is_some());
     }

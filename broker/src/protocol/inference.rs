@@ -1,5 +1,7 @@
-//! The shared inference result: the public part of a committed turn. It is for onlookers only; no
-//! prompt is built from it.
+//! The shared inference result: the public part of a committed turn, and of a conversation's end. It
+//! is for onlookers only; no prompt is built from it.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,18 @@ pub struct SharedTurn {
     pub logprobs_of: LogProbs,
     /// The weights of the last token.
     pub version: WeightVersion,
+}
+
+/// The end of a conversation, sent when its group is decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharedEnd {
+    pub group: GroupId,
+    pub member: u16,
+    /// `completed`, `truncated`, or `failed: ` with the reason.
+    pub status: String,
+    /// The weighted sum of the reward's parts, by role, or by `role/seat` if a role has several
+    /// seats. Empty if it failed.
+    pub rewards: BTreeMap<String, f64>,
 }
 
 fn sampled() -> LogProbs {

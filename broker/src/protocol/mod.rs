@@ -31,13 +31,14 @@ pub enum Kind {
     TurnResult,
     Bundle,
     Inference,
+    Ended,
     Heartbeat,
     Command,
     Question,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Task,
         Kind::Reserve,
         Kind::ReserveAnswer,
@@ -45,6 +46,7 @@ impl Kind {
         Kind::TurnResult,
         Kind::Bundle,
         Kind::Inference,
+        Kind::Ended,
         Kind::Heartbeat,
         Kind::Command,
         Kind::Question,
@@ -61,6 +63,7 @@ impl Kind {
             Kind::TurnResult => "turn.finished.v1",
             Kind::Bundle => "samples.bundle.v1",
             Kind::Inference => "inference.shared.v1",
+            Kind::Ended => "conversation.ended.v1",
             Kind::Heartbeat => "agent.heartbeat.v1",
             Kind::Command => "run.command.v1",
             Kind::Question => "question.asked.v1",
@@ -77,7 +80,7 @@ impl Kind {
     pub fn is_json(self) -> bool {
         matches!(
             self,
-            Kind::Task | Kind::Inference | Kind::Heartbeat | Kind::Command | Kind::Question
+            Kind::Task | Kind::Inference | Kind::Ended | Kind::Heartbeat | Kind::Command | Kind::Question
         )
     }
 }

@@ -14,7 +14,7 @@ use broker::codec;
 use broker::ids::{self, Digest, GroupId, RequestId, RunId, TurnKey};
 use broker::protocol::bundle::Bundle;
 use broker::protocol::control::{Beat, Command};
-use broker::protocol::inference::SharedTurn;
+use broker::protocol::inference::{SharedEnd, SharedTurn};
 use broker::protocol::task::Task;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -89,6 +89,10 @@ fn json_messages_keep_their_bytes() {
         "shared-turn",
         r#"{"group":"11111111111111111111111111111111","task":"t-1","member":3,"role":"solver","seat":1,"turn":2,"agent":"a",
             "text":"4","finish":"length","tokens":3,"mean_logprob":-0.5,"version":{"lineage":2,"step":40}}"#,
+    );
+    json::<SharedEnd>(
+        "shared-end",
+        r#"{"group":"11111111111111111111111111111111","member":3,"status":"completed","rewards":{"solver":0.5,"verifier/1":-1.0}}"#,
     );
     json::<Beat>(
         "beat-agent",

@@ -177,7 +177,10 @@ fn live_run_prints_its_pages_first_and_streams_turns() {
     );
     stream.write_all(request.as_bytes()).unwrap();
     let (mut text, mut part) = (String::new(), [0; 4096]);
-    while !(text.contains("event: turn\n") && text.contains("event: rate\n")) {
+    while !["turn", "rate", "ended"]
+        .iter()
+        .all(|name| text.contains(&format!("event: {name}\n")))
+    {
         let read = stream.read(&mut part).unwrap();
         assert!(read > 0 && running.running(), "{text}{}", running.log());
         text += &String::from_utf8_lossy(&part[..read]);

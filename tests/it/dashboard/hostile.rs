@@ -19,21 +19,25 @@ use crate::program;
 const SHORT: &str = "<img src=x onerror=\"document.title='owned'\">";
 const SHOWN: &str = "&lt;img src=";
 
-/// Sends a turn as a coordinator shares it.
-fn share(run: &Path, turn: &Value) {
+/// Sends a turn and the end of its conversation as a coordinator shares them.
+fn share(run: &Path, turn: &Value, end: &Value) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
         let bus = connect(&broker_of(run).unwrap()).await;
-        let to = topology(&id(run)).to_inference(&AgentName::new("a").unwrap(), "speaker");
+        let topology = topology(&id(run));
+        let to = topology.to_inference(&AgentName::new("a").unwrap(), "speaker");
         let turns = message(to, Kind::Inference, "hostile", json!([turn]).to_string());
-        let onlookers = Outgoing {
-            durable: false,
-            ..turns
-        };
-        bus.publish(onlookers).await.unwrap();
+        let ends = message(topology.to_ended(), Kind::Ended, "hostile", json!([end]).to_string());
+        for message in [turns, ends] {
+            let onlookers = Outgoing {
+                durable: false,
+                ..message
+            };
+            bus.publish(onlookers).await.unwrap();
+        }
         // It is sent by a task of the bus, which has no confirm.
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         bus.close().await;
@@ -57,13 +61,17 @@ fn hostile_live_turns_and_answers_of_the_form_stay_text() {
         "agent": "a", "text": text, "finish": "stop", "tokens": 1, "mean_logprob": -0.5,
         "version": {"lineage": 1, "step": 4},
     });
+    let end = json!({"group": turn["group"], "member": 0, "status": text, "rewards": {(text.as_str()): 1.0}});
     for (width, theme) in [(1280, "light"), (400, "dark")] {
         browser.look(width, theme);
         browser.open(&open("live"));
         browser.wait_for("all shown");
         wait_until("the turn in the page", PATIENCE, || {
-            share(&run, &turn);
-            browser.value("document.querySelectorAll('.said').length").as_u64() > Some(0)
+            share(&run, &turn, &end);
+            browser
+                .value("document.querySelectorAll('.ended .chip').length")
+                .as_u64()
+                > Some(0)
         });
         is_harmless("live", &browser.wait_for(SHOWN));
 

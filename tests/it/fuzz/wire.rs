@@ -3,7 +3,7 @@
 use broker::codec;
 use broker::protocol::bundle::Bundle;
 use broker::protocol::control::{Beat, Command};
-use broker::protocol::inference::SharedTurn;
+use broker::protocol::inference::{SharedEnd, SharedTurn};
 use broker::protocol::reserve::{ReserveAnswerFrame, ReserveFrame};
 use broker::protocol::task::Task;
 use broker::protocol::train::{TrainCommand, TrainReply};
@@ -56,12 +56,14 @@ fn control() {
         "beat-coordinator.json",
         "command.json",
         "shared-turn.json",
+        "shared-end.json",
     ]);
     fuzz("heartbeats, orders, shared turns", &seeds, |bytes| {
         let sound = [
             codec::decode_json::<Beat>(bytes).is_ok(),
             codec::decode_json::<Command>(bytes).is_ok(),
             codec::decode_json::<SharedTurn>(bytes).is_ok(),
+            codec::decode_json::<SharedEnd>(bytes).is_ok(),
         ];
         sound.contains(&true)
     });

@@ -11,7 +11,7 @@ use super::{Coordinator, mailbox};
 use crate::coordinator::admission::Admitting;
 use crate::coordinator::closing::{Decided, FinishedGroup, send_all};
 use crate::coordinator::figures::observed::GroupEnd;
-use crate::coordinator::transcripts::{self, traced};
+use crate::coordinator::transcripts::{self, shared, traced};
 use crate::ledger::PUBLISHED;
 
 /// The pause before the next attempt of a group that could not be closed: what refused it may
@@ -77,6 +77,7 @@ impl Coordinator {
             let written = transcripts::of_group(&self.specs, group, open, &members, step, Some(assembled));
             written.iter().for_each(|one| self.figures.write_transcript(one));
             traced::send_group(&self.env.traces, &self.specs, group, open, &members, Some(assembled));
+            shared::send_group(&self.env, self.specs.rules(), group, &members);
             let took = |number| open.times.conversation(number);
             self.figures.add_conversations(&members, self.specs.rules(), step, took);
         }

@@ -15,7 +15,7 @@ use crate::base::ids::random_bytes;
 use crate::coordinator::evaluation::precedence::{EvalTurn, turn_of, yields};
 use crate::coordinator::evaluation::{EvalGroup, EvalStep};
 use crate::coordinator::play::Open;
-use crate::coordinator::transcripts::{self, traced};
+use crate::coordinator::transcripts::{self, shared, traced};
 
 impl Coordinator {
     /// Begins an evaluation that is due, and releases a hold that is no longer needed.
@@ -176,6 +176,7 @@ impl Coordinator {
             transcripts::of_group(&self.specs, group, &open, &members, step, None)
         });
         traced::send_group(&self.env.traces, &self.specs, group, &open, &members, None);
+        shared::send_group(&self.env, self.specs.rules(), group, &members);
         let written = self.evals.add(&self.specs, &open, members, written, ours);
         written.iter().for_each(|one| self.figures.write_transcript(one));
         while let Some(step) = self.evals.next_step(&self.specs) {

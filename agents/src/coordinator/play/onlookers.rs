@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use broker::AgentName;
+use broker::bus::Outgoing;
 use broker::codec;
 use broker::ids::{GroupId, TurnKey};
 use broker::protocol::Kind;
@@ -53,12 +54,15 @@ pub(crate) fn share(env: &Env, turns: Vec<SharedTurn>) {
     for ((agent, role), turns) in by_place {
         let to = env.topology.to_inference(&agent, &role);
         let headers = [("run", env.run.to_string()), ("agent", agent.to_string())];
-        let message = outgoing::durable(to, Kind::Inference, codec::encode_json(&turns))
-            .with_headers(headers)
-            .transient();
-        let bus = env.bus.clone();
-        log_scope::spawn(async move {
-            let _ = bus.publish(message).await;
-        });
+        let message = outgoing::durable(to, Kind::Inference, codec::encode_json(&turns));
+        send(env, message.with_headers(headers));
     }
+}
+
+/// Publishes a message that may be lost.
+pub(crate) fn send(env: &Env, message: Outgoing) {
+    let (bus, message) = (env.bus.clone(), message.transient());
+    log_scope::spawn(async move {
+        let _ = bus.publish(message).await;
+    });
 }

@@ -31,14 +31,12 @@ impl TranscriptBuilder<'_> {
     /// conversation.
     #[must_use]
     pub fn build(&self, mut transcript: Transcript, member: u16, end: &MemberEnd) -> Transcript {
+        transcript.status = status(self.rules, end);
         match end {
-            MemberEnd::Failed { failure, turns } => {
-                transcript.status = format!("failed: {failure}");
+            MemberEnd::Failed { turns, .. } => {
                 transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
             }
             MemberEnd::Ended { outcome, turns } => {
-                let cut = turns.iter().any(|(key, made)| self.rules.is_cut(key, made));
-                transcript.status = if cut { "truncated" } else { "completed" }.into();
                 transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
                 transcript.metrics = outcome
                     .metrics
@@ -119,8 +117,17 @@ impl TranscriptBuilder<'_> {
     }
 }
 
+/// Returns how a conversation ended: `completed`, `truncated`, or `failed: ` with the reason.
+pub(crate) fn status(rules: &Rules, end: &MemberEnd) -> String {
+    match end {
+        MemberEnd::Failed { failure, .. } => format!("failed: {failure}"),
+        MemberEnd::Ended { turns, .. } if turns.iter().any(|(key, made)| rules.is_cut(key, made)) => "truncated".into(),
+        MemberEnd::Ended { .. } => "completed".into(),
+    }
+}
+
 /// Values by role, or by `role/seat` if a role has several seats.
-fn by_seat<T>(outcome: &Outcome, show: impl Fn(&SeatReward) -> T) -> BTreeMap<String, T> {
+pub(crate) fn by_seat<T>(outcome: &Outcome, show: impl Fn(&SeatReward) -> T) -> BTreeMap<String, T> {
     let seats = |role: &RoleName| outcome.rewards.iter().filter(|seat| seat.role == *role).count();
     let label = |seat: &SeatReward| match seats(&seat.role) {
         0 | 1 => seat.role.to_string(),

@@ -3,6 +3,7 @@
 pub mod builder;
 pub mod compared;
 pub(crate) mod prompts;
+pub(super) mod shared;
 pub(super) mod traced;
 
 use broker::ids::{GroupId, TurnKey, conversation_seed};

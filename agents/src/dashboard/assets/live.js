@@ -48,12 +48,16 @@ export async function livePage(_rest, _options, signal) {
     }
     replace(state);
   };
+  const end = ({ group, member, status, rewards }) => {
+    const talk = talks.get(`${group}/${member}`);
+    if (talk && !isPaused()) talk.lastChild.append(endLine(status, rewards));
+  };
   const showRate = ({ one_of, turns_per_s }) => replace(rate,
     one_of > 1 ? `1 of ${one_of} conversations shown` : "all shown", `, ${figure(turns_per_s)} turns/s`);
   const offline = ({ reason }) => talks.size === 0 && replace(state, empty(
     h("p", "No live turns: ", reason),
     h("a", { href: to("conversations") }, "Conversations that have ended")));
-  const events = { turn: take, rate: showRate, offline,
+  const events = { turn: take, ended: end, rate: showRate, offline,
     dropped: ({ n }) => say(`${n} turns were left out: the page is too slow`) };
   listen(api("stream") + "?topics=turns", signal, (name, data) => events[name]?.(data));
 }
@@ -71,4 +75,9 @@ function turnLine(turn) {
     h("div.after.num", `${turn.agent} · ${count(turn.tokens, "token")} · weights `,
       h("code", `${turn.version.lineage}.${turn.version.step}`),
       ` · mean log-prob ${fixed(turn.mean_logprob)}`, turn.finish === "stop" ? "" : ` · ${turn.finish}`));
+}
+
+function endLine(status, rewards) {
+  const earned = Object.entries(rewards).map(([seat, reward]) => chip(`${seat} ${figure(reward)}`));
+  return h("div.ended.num", status, earned.length ? " · rewards " : "", earned);
 }

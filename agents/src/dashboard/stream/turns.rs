@@ -1,12 +1,14 @@
-//! Committed turns as events, from the broker.
+//! Committed turns and ended conversations as events, from the broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use broker::bus::{Bus, Consumer, Delivery};
 use broker::codec;
-use broker::protocol::inference::SharedTurn;
+use broker::protocol::Kind;
+use broker::protocol::inference::{SharedEnd, SharedTurn};
 use broker::topology::Topology;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::outbox::Outbox;
@@ -20,7 +22,7 @@ const PREFETCH: u16 = 256;
 /// Characters of a turn that are sent.
 const LONGEST: usize = 64 << 10;
 
-/// Begins to send the turns that are committed from now on.
+/// Begins to send the turns that are committed from now on, and the ends of conversations.
 ///
 /// # Errors
 /// The broker rejects the queue.
@@ -49,11 +51,7 @@ async fn forward(mut consumer: Box<dyn Consumer>, send: Outbox) {
             delivery = consumer.next() => {
                 let Some(delivery) = delivery else { return };
                 delivery.ack().await;
-                for turn in read(&delivery) {
-                    if sampler.keeps(turn.group, turn.member) {
-                        dropped += u64::from(!send.try_send(event("turn", &shown(turn))));
-                    }
-                }
+                dropped += forward_message(&delivery, &mut sampler, &send);
             }
             _ = tick.tick() => {
                 let (turns_per_s, one_of) = sampler.tick();
@@ -69,8 +67,29 @@ async fn forward(mut consumer: Box<dyn Consumer>, send: Outbox) {
     }
 }
 
-/// Reads the turns of a message; none if it is no message of this kind.
-fn read(delivery: &Delivery) -> Vec<SharedTurn> {
+/// Sends the shown part of a message. Returns the number of turns for which there was no room.
+fn forward_message(delivery: &Delivery, sampler: &mut Sampler, send: &Outbox) -> u64 {
+    if delivery.kind == Some(Kind::Ended) {
+        for end in read::<SharedEnd>(delivery) {
+            if sampler.shows(end.group, end.member) {
+                let end = serde_json::to_value(end).unwrap_or_default();
+                // A page without room shows the conversation without its end.
+                let _ = send.try_send(event("ended", &end));
+            }
+        }
+        return 0;
+    }
+    let mut dropped = 0;
+    for turn in read::<SharedTurn>(delivery) {
+        if sampler.keeps(turn.group, turn.member) {
+            dropped += u64::from(!send.try_send(event("turn", &shown(turn))));
+        }
+    }
+    dropped
+}
+
+/// Reads the entries of a message; none if it is no message of this kind.
+fn read<T: DeserializeOwned>(delivery: &Delivery) -> Vec<T> {
     codec::decode_json(&delivery.body).unwrap_or_default()
 }
 
@@ -137,6 +156,30 @@ mod tests {
         let data = found.strip_prefix("event: turn\ndata: ").unwrap().trim_end();
         let shown: SharedTurn = serde_json::from_str(data).unwrap();
         assert_eq!(shown, turn(3, "<script>\n"), "one line, whatever the text");
+        drop(receive);
+        forwarding.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn ends_reach_the_page_with_their_rewards() {
+        let (bus, consumer) = sent(&[turn(3, "x")]).await;
+        let end = SharedEnd {
+            group: GroupId([7; 16]),
+            member: 3,
+            status: "completed".into(),
+            rewards: [("speaker".to_owned(), 0.5)].into(),
+        };
+        let to = Topology::new(RunId::new("r-1").unwrap()).to_ended();
+        let message = outgoing::durable(to, Kind::Ended, codec::encode_json(&[&end]));
+        bus.publish(message.transient()).await.unwrap();
+        let (send, mut receive) = Outbox::new(8, 1 << 20);
+        let forwarding = tokio::spawn(forward(consumer, send));
+        let mut found = String::new();
+        while !found.starts_with("event: ended") {
+            found = String::from_utf8(receive.recv().await.unwrap().event.to_vec()).unwrap();
+        }
+        let data = found.strip_prefix("event: ended\ndata: ").unwrap().trim_end();
+        assert_eq!(serde_json::from_str::<SharedEnd>(data).unwrap(), end);
         drop(receive);
         forwarding.await.unwrap();
     }
