@@ -75,6 +75,21 @@ pub(super) fn live(program: &Program) -> (tests::program::Running, std::path::Pa
     (running, run)
 }
 
+/// A letter of the page has the values that `dyad tasks dead --json` prints.
+fn equals_the_command(program: &Program, run: &Path, shown: &Value) {
+    let id = shown["id"].as_str().unwrap();
+    let printed = program.succeed(&["tasks", "dead", id, "--json", "--run", run.to_str().unwrap()]);
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    for (field, value) in printed.as_object().unwrap() {
+        // A letter that is only read has no fate in the page.
+        assert!(field == "fate" || shown[field] == *value, "{field}: {value} {shown}");
+    }
+    assert!(
+        printed["attempts"].is_u64() && printed["body"] == shown["body"],
+        "{printed}"
+    );
+}
+
 #[test]
 fn pages_publish_handle_dead_letters_and_give_orders() {
     let program = program();
@@ -164,6 +179,7 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
     let listed = pages.json(&api("letters?order=newest&limit=1"));
     assert_eq!(listed["letters"][0]["id"], *first.last().unwrap());
     let one = &pages.json(&api("letters?id=bad-7"))["letters"][0];
+    equals_the_command(&program, &run, one);
     assert_eq!(
         (one["cut"].as_bool(), one["bytes"].as_u64() > Some(BODY as u64)),
         (Some(false), true)

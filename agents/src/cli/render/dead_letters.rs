@@ -1,9 +1,9 @@
-//! Dead letters as text.
+//! Dead letters as text and as JSON.
 
 use std::fmt::Write;
 
 use crate::cli::tasks::letters::Letter;
-use crate::run_folder::logs::one_line;
+use crate::run_folder::logs::{one_line, printable};
 
 /// Formats a block for each letter, and the total.
 #[must_use]
@@ -20,6 +20,24 @@ pub fn render(letters: &[Letter], bodies: bool) -> String {
         count => writeln!(text, "{count} dead letters"),
     };
     text
+}
+
+/// Formats each letter as a line of JSON: the fields of the page's letters, and its fate.
+///
+/// # Errors
+/// Returns an error if a letter is no JSON.
+pub fn json_lines(letters: &[Letter], bodies: bool) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for letter in letters {
+        let mut line = serde_json::to_value(&letter.facts)?;
+        line["bytes"] = letter.body.len().into();
+        line["fate"] = letter.fate.as_str().into();
+        if bodies {
+            line["body"] = String::from_utf8_lossy(&letter.body).into();
+        }
+        let _ = writeln!(text, "{}", printable(&line.to_string()));
+    }
+    Ok(text)
 }
 
 fn block(text: &mut String, letter: &Letter, bodies: bool) {

@@ -12,7 +12,7 @@ use broker::topology::Topology;
 use clap::{Args, Subcommand};
 
 use super::ended::Over;
-use super::render::dead_letters::render;
+use super::render::dead_letters::{json_lines, render};
 use super::select::{self, RunArg};
 use super::{publish, task_rules};
 use crate::base::fault::Usage;
@@ -62,6 +62,9 @@ pub struct DeadArgs {
     /// Print the bodies as well
     #[arg(long)]
     pub bodies: bool,
+    /// Print each letter as a line of JSON
+    #[arg(long)]
+    pub json: bool,
     /// Broker URL, instead of the run's own
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
@@ -73,9 +76,12 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
     let TasksCommand::Dead(args) = &args.command;
     let folder = args.run.folder()?;
     let order = args.order(&folder)?;
-    let bodies = args.bodies || !args.ids.is_empty();
+    let show = |letters: &[Letter]| args.show(&order, letters);
     if let Some((letters, over)) = saved_letters(args, &folder, &order)? {
-        show(&order, &letters, bodies)?;
+        show(&letters)?;
+        if args.json {
+            return Ok(());
+        }
         println!("{}: these dead letters were saved at its end", printable(over.text()));
         if !letters.is_empty() {
             println!("to play them, {}", saved::advice(&folder, &over));
@@ -91,7 +97,7 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
         bus.close().await;
         letters
     })?;
-    show(&order, &letters, bodies)?;
+    show(&letters)?;
     let (named, _) = order.named_and_missing(&letters);
     let kept = letters.iter().filter(|letter| letter.kept).count();
     let ordered = !matches!(order, Order::List(_));
@@ -103,15 +109,6 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the letters, and returns an error if an id belongs to none.
-fn show(order: &Order, letters: &[Letter], bodies: bool) -> anyhow::Result<()> {
-    let (named, _) = order.named_and_missing(letters);
-    if !(named && letters.is_empty()) {
-        print!("{}", render(letters, bodies));
-    }
-    order.all_found(letters)
-}
-
 /// Returns the saved letters of a run that has ended with its own broker.
 fn saved_letters(args: &DeadArgs, folder: &RunFolder, order: &Order) -> anyhow::Result<Option<(Vec<Letter>, Over)>> {
     match args.broker {
@@ -121,6 +118,18 @@ fn saved_letters(args: &DeadArgs, folder: &RunFolder, order: &Order) -> anyhow::
 }
 
 impl DeadArgs {
+    /// Prints the letters, and returns an error if an id belongs to none.
+    fn show(&self, order: &Order, letters: &[Letter]) -> anyhow::Result<()> {
+        let bodies = self.bodies || !self.ids.is_empty();
+        let (named, _) = order.named_and_missing(letters);
+        if self.json {
+            print!("{}", json_lines(letters, bodies)?);
+        } else if !(named && letters.is_empty()) {
+            print!("{}", render(letters, bodies));
+        }
+        order.all_found(letters)
+    }
+
     fn order(&self, folder: &RunFolder) -> anyhow::Result<Order> {
         if self.edit.is_some() || self.as_id.is_some() {
             let [letter] = self.requeue.as_deref().unwrap_or_default() else {
