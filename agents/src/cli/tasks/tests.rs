@@ -385,6 +385,7 @@ fn all_letters_are_changed_with_all_alone() {
             drop: drop.map(ids),
             all,
             bodies: false,
+            json: false,
             broker: None,
             run: RunArg {
                 run: "latest".into(),
