@@ -117,12 +117,14 @@ fn doctor_names_users_who_may_not_use_their_server() {
     let url = servers.rabbit.url();
     let (server, _) = url.rsplit_once('/').unwrap();
     for path in ["", "/", "/%2f"] {
-        let mut doctor = program.command(&["doctor", "--state", &servers.redis.url()]);
-        let output = doctor.env("DYAD_BROKER", format!("{server}{path}")).output().unwrap();
+        let mut command = program.command(&["doctor", "--state", &servers.redis.url()]);
+        let output = command.env("DYAD_BROKER", format!("{server}{path}")).output().unwrap();
         let found = String::from_utf8(output.stdout).unwrap();
         let is_good = |line: &str| line.starts_with("ok   broker") && line.ends_with("/%2f answers");
         assert!(found.lines().any(is_good), "{path:?}: {found}");
     }
+    let found = doctor(&program, &["--broker", &format!("{server}/nowhere")]);
+    assert!(found.contains("FIX  broker") && found.contains("(%2f is /)"), "{found}");
 }
 
 /// Its private servers are still starting.
