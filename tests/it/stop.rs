@@ -352,3 +352,26 @@ fn refused_configuration_makes_no_folder_and_may_end_with_0() {
     }
     assert!(!program.runs().exists(), "no run was begun");
 }
+
+/// The run is in containers, which keep its folder in a volume: the host knows its name and its
+/// broker. The password of the broker is not repeated.
+#[test]
+fn commands_on_a_host_without_the_run_name_its_containers() {
+    let program = program();
+    let runs = program.runs();
+    let broker = ["--broker", "amqp://user:hunter2@127.0.0.1:5672/dyad"];
+    for (command, more) in [
+        ("status --run signal", &broker[..]),
+        ("pause --run signal", &broker),
+        ("tasks dead --run signal", &broker),
+        ("conversation 7 --run signal", &[]),
+        ("logs coordinator --run signal", &[]),
+        ("compare signal second", &[]),
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let said = program.fail(2, &[&words[..], more, &["--runs", runs.to_str().unwrap()]].concat());
+        let inside = format!("`docker compose run --rm --no-deps coordinator {command}`");
+        assert!(said.contains("hint: ") && said.contains(&inside), "{command}: {said}");
+        assert!(!said.contains("hunter2"), "{command}: {said}");
+    }
+}
