@@ -96,10 +96,16 @@ def of_dyad(args, rows):
     return found, reasons
 
 
+def build(dyad):
+    """Returns the kind of a binary's build by cargo's folder."""
+    kind = pathlib.Path(dyad).resolve().parent.name
+    return f"{kind if kind in ('debug', 'release') else 'other'} build" if dyad else "left out"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("pairs", type=pathlib.Path)
-    parser.add_argument("--dyad", default="target/debug/dyad", help="the binary, for times of a release build; '' leaves dyad out")
+    parser.add_argument("--dyad", default="target/debug/dyad", help="the binary, such as target/release/dyad for its times; '' leaves dyad out")
     parser.add_argument("--rllm", help="a checkout of %s at %s" % references.RLLM[:2])
     parser.add_argument("--limit", type=float, default=5, help="processor seconds for a grade of a reference")
     parser.add_argument("--kept-only", action="store_true", help="the verdicts of an interrupted run, without new ones")
@@ -114,7 +120,7 @@ def main():
         found = ours + found
     # Only a whole run makes the page.
     out = args.pairs.with_name("TABLE.md") if missing else pathlib.Path(__file__).with_name("README.md")
-    out.write_text(table.page(rows, found, versions, missing), encoding="utf-8")
+    out.write_text(table.page(rows, found, versions, missing, build(args.dyad)), encoding="utf-8")
     args.pairs.with_name("errors.md").write_text(table.errors(rows, found, reasons), encoding="utf-8")
     args.pairs.with_name("unanimous.md").write_text(table.unanimous(rows, found), encoding="utf-8")
     print(f"{out}; every grader's errors, and pairs on which all references differ from the truth: {args.pairs.parent}")

@@ -112,8 +112,8 @@ def typical(rows, found, name):
     return shown
 
 
-def page(rows, found, versions, missing):
-    """Returns the page with totals, classes and examples."""
+def page(rows, found, versions, missing, build):
+    """Returns the page with totals, classes and examples; `build` names the build of dyad."""
     table = counts(rows, found)
     names = [name for name in GIVEN if (name, None) in table]
     columns = [name for name in COLUMNS if name in names]
@@ -127,7 +127,7 @@ def page(rows, found, versions, missing):
         "",
         *([missing, ""] if missing else []),
         "Cells: false positives + false negatives / pairs; `!`: timeouts, crashes, refused labels.",
-        "Times: dyad's by the clock (release build), the others' in processor time.",
+        f"Times: dyad's by the clock ({build}), the others' in processor time.",
         "",
         "| grader | given | errors | classes with errors | ms: p50, p99 |",
         "|---|---|---|---|---|",

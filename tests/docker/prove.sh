@@ -192,8 +192,6 @@ chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
 dyad=${DYAD_BINARY:-$root/target/debug/dyad}
 if [ -n "$override" ]; then
     "$dyad" compose "$work/configs/signal.toml" >"$work/compose.override.yaml" || fail "dyad compose"
-    # docker-compose 1.29 has no labels for SELinux in the long form.
-    [ "${compose[0]}" != docker-compose ] || sed -i 's/selinux: z,* *//' "$work/compose.override.yaml"
     # The README's way, without a dyad on the host.
     (cd "$root" && "$dyad" compose configs/guess-number-4b.toml --gpus) >"$work/host.yaml" || fail "dyad compose on the host"
     docker run --rm -v "$root/configs:/var/lib/dyad/configs:z" dyad:cpu compose configs/guess-number-4b.toml --gpus \

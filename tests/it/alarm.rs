@@ -41,7 +41,10 @@ fn doctor(program: &Program, args: &[&str]) -> String {
 fn alarm_of_the_broker_is_named_by_status_publish_and_doctor() {
     let program = program();
     let servers = Servers::with(RabbitOptions::default());
-    let (broker, state) = (servers.rabbit.url(), servers.redis.url());
+    // RabbitMQ's operator for Kubernetes writes the vhost `/` as a URL that ends with `/`.
+    let broker = servers.rabbit.url().replace("/%2f", "/");
+    assert!(broker.ends_with('/'), "{broker}");
+    let state = servers.redis.url();
     let config = published(&program).save(&program);
     let at = ["--broker", &broker, "--state", &state];
     let running = program.start(&[&["up", &config][..], &at].concat());
@@ -110,6 +113,18 @@ fn doctor_names_users_who_may_not_use_their_server() {
         "{found}"
     );
     assert!(!found.contains("FIX  broker"), "{found}");
+
+    let url = servers.rabbit.url();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    for path in ["", "/", "/%2f"] {
+        let mut command = program.command(&["doctor", "--state", &servers.redis.url()]);
+        let output = command.env("DYAD_BROKER", format!("{server}{path}")).output().unwrap();
+        let found = String::from_utf8(output.stdout).unwrap();
+        let is_good = |line: &str| line.starts_with("ok   broker") && line.ends_with("/%2f answers");
+        assert!(found.lines().any(is_good), "{path:?}: {found}");
+    }
+    let found = doctor(&program, &["--broker", &format!("{server}/nowhere")]);
+    assert!(found.contains("FIX  broker") && found.contains("(%2f is /)"), "{found}");
 }
 
 /// Its private servers are still starting.

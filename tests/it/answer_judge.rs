@@ -1,8 +1,9 @@
 //! `configs/programs/answer_judge.py`: a large model behind an OpenAI-compatible server decides
 //! whether an answer means the same as the label. The server here is one with fixed words.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -295,4 +296,49 @@ fn a_judge_is_asked_through_the_proxy_of_the_environment() {
     );
     assert!(printed.contains("\"correct\":1"), "{printed}");
     assert_eq!(asked.iter().count(), 2);
+}
+
+/// Starts a server that refuses every request. Returns the first line of each; the line of a
+/// connection with TLS is not readable.
+fn refuse() -> (SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut bytes = [0; 1024];
+            let length = stream.read(&mut bytes).unwrap_or(0);
+            let text = String::from_utf8_lossy(&bytes[..length]);
+            let _ = sender.send(text.lines().next().unwrap_or_default().to_owned());
+            let _ = stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    (address, lines)
+}
+
+#[test]
+fn a_judge_with_tls_is_asked_through_a_tunnel_of_the_proxy() {
+    let ((proxy, tunnels), (judge, direct)) = (refuse(), refuse());
+    let proxy = format!("http://{proxy}");
+    // This address leads to this machine, but is no loopback address: a proxy may serve it.
+    let here = format!("0.0.0.0:{}", judge.port());
+    for (server, excepted, asked) in [
+        ("judge.example", "other.example", Some("judge.example:443")),
+        (&here, "other.example", Some(&*here)),
+        (&here, "other.example,0.0.0.0", None),
+    ] {
+        let environment = [
+            ("HTTPS_PROXY", proxy.as_str()),
+            ("https_proxy", &proxy),
+            ("NO_PROXY", excepted),
+            ("no_proxy", excepted),
+        ];
+        let printed = judged_at(&format!("https://{server}/v1"), &environment);
+        let made: BTreeSet<String> = tunnels.try_iter().collect();
+        let wanted = asked.map(|asked| format!("CONNECT {asked} HTTP/1.1"));
+        let wanted: BTreeSet<String> = wanted.into_iter().collect();
+        assert_eq!(made, wanted, "NO_PROXY={excepted}: {printed}");
+        let is_direct = direct.try_iter().count() > 0;
+        assert_eq!(is_direct, asked.is_none(), "NO_PROXY={excepted}: {printed}");
+    }
 }

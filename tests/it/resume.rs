@@ -58,6 +58,14 @@ fn a_finished_run_goes_on_for_more_steps() {
         let run = program.play(command, &config.save(&program), &[]);
         assert_eq!(batches(&run, "a"), 4);
         let folder = run.to_str().unwrap();
+        let tasks = program.file("tasks.jsonl", r#"{"prompt": "o1", "label": "o1"}"#);
+        for late in [&["pause"][..], &["publish", &tasks]] {
+            let refused = program.fail(2, &[late, &["--run", folder]].concat());
+            assert!(
+                refused.contains(" ended at ") && refused.contains(": run.train_steps reached at step 4"),
+                "{late:?}: {refused}"
+            );
+        }
         let fewer = program.fail(2, &[command, "--resume", folder, "--steps", "4"]);
         assert!(fewer.contains("has 4 steps already"), "{fewer}");
         let output = program.output(&[command, "--resume", folder, "--steps", "8"]);

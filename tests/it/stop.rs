@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tests::program::{Program, Running, fail, json_lines, signal, wait_until};
+use serde_json::Value;
+use tests::program::{Program, Running, fail, json_folder, json_lines, signal, wait_until};
 use tests::small::Small;
 use tests::trace::{audit, batches};
 
@@ -125,13 +126,37 @@ fn options_of_a_supervisor_outrank_variables_in_its_processes() {
     program.start_with(&args, &variables).finish(Duration::from_secs(120));
 }
 
-/// Scripts of Slurm and Kubernetes leave such variables set.
+/// Scripts of Slurm and Kubernetes leave `MASTER_PORT` set, which must change nothing. `RUST_LOG`
+/// reaches every process: each logs its part of a conversation.
 #[test]
-fn variable_of_a_launcher_changes_nothing_below_a_supervisor() {
+fn variables_of_a_launcher_reach_processes_below_a_supervisor() {
     let program = program();
-    let config = Small::new().set("run.train_steps", 1).save(&program);
-    let mut running = program.launch("up", &config, &[("MASTER_PORT", "29500")]);
+    let config = Small::new()
+        .set("run.train_steps", 1)
+        .set("run.transcripts", "first")
+        .save(&program);
+    let mut running = program.launch("up", &config, &[("MASTER_PORT", "29500"), ("RUST_LOG", "debug")]);
     running.finish(Duration::from_secs(120));
+    let run = program.run_folder();
+    let played = json_folder(&run.join("transcripts"));
+    let id = played[0]["conversation"].as_str().unwrap();
+    let (group, _) = id.split_once('/').unwrap();
+    for (process, message) in [
+        ("a", "a turn was generated"),
+        ("b", "a turn was generated"),
+        ("coordinator", "a conversation ended"),
+    ] {
+        let log = json_lines(&run.join(format!("logs/{process}.jsonl")));
+        let is_found = |line: &Value| line["conversation_id"] == id && line["message"] == message;
+        assert!(log.iter().any(is_found), "{process}: {id}");
+        let args = ["logs", process, "--conversation", id, "--run", run.to_str().unwrap()];
+        let shown = program.succeed(&args);
+        let is_about = |line: &str| line.contains(group);
+        assert!(
+            shown.contains(message) && shown.lines().all(is_about),
+            "{process}: {shown}"
+        );
+    }
 }
 
 #[test]
@@ -326,4 +351,27 @@ fn refused_configuration_makes_no_folder_and_may_end_with_0() {
         assert!(said.contains("no agent zzz; it has a, b"), "{said}");
     }
     assert!(!program.runs().exists(), "no run was begun");
+}
+
+/// The run is in containers, which keep its folder in a volume: the host knows its name and its
+/// broker. The password of the broker is not repeated.
+#[test]
+fn commands_on_a_host_without_the_run_name_its_containers() {
+    let program = program();
+    let runs = program.runs();
+    let broker = ["--broker", "amqp://user:hunter2@127.0.0.1:5672/dyad"];
+    for (command, more) in [
+        ("status --run signal", &broker[..]),
+        ("pause --run signal", &broker),
+        ("tasks dead --run signal", &broker),
+        ("conversation 7 --run signal", &[]),
+        ("logs coordinator --run signal", &[]),
+        ("compare signal second", &[]),
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let said = program.fail(2, &[&words[..], more, &["--runs", runs.to_str().unwrap()]].concat());
+        let inside = format!("`docker compose run --rm --no-deps coordinator {command}`");
+        assert!(said.contains("hint: ") && said.contains(&inside), "{command}: {said}");
+        assert!(!said.contains("hunter2"), "{command}: {said}");
+    }
 }

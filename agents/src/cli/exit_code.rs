@@ -246,10 +246,14 @@ fn of_full_disk(error: &anyhow::Error) -> Option<String> {
     found.then(|| hint.into())
 }
 
+/// The command whose option `--json` takes a file, which would stay in the container.
+const COMPARE: &str = "compare";
+
 /// Commands that only look at a run, or send it an order.
-const LOOKING: [&str; 11] = [
+const LOOKING: [&str; 12] = [
     "audit",
     "checkpoint",
+    COMPARE,
     "conversation",
     "conversations",
     "drain",
@@ -277,8 +281,9 @@ fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
         }
         is_value = is_option && !arg.contains('=');
     }
-    let looks = kept.first().is_some_and(|command| LOOKING.contains(&command.as_str()));
-    looks.then(|| {
+    let command = kept.first()?.as_str();
+    let writes = command == COMPARE && kept.iter().any(|arg| arg.starts_with("--json"));
+    (LOOKING.contains(&command) && !writes).then(|| {
         format!(
             "this command reads the run's folder, below --runs FOLDER; if the run is in containers: `docker compose run --rm --no-deps coordinator {}`",
             kept.join(" ")

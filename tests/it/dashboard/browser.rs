@@ -11,7 +11,7 @@ use tests::program::{json_folder, json_lines, signal, wait_until};
 
 use super::changes::{live, publish_unchecked};
 use super::chromium::Browser;
-use super::{PATIENCE, Pages, config, id, serve};
+use super::{PATIENCE, Pages, config, id, report, serve};
 use crate::program;
 
 /// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
@@ -130,6 +130,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         return;
     };
     let folder = program.play("run", &config().save(&program), &[]);
+    report::shows_the_values_at_the_pointer(&mut browser, &folder.join("report.html"));
     let run = id(&folder);
     let transcripts = json_folder(&folder.join("transcripts"));
     let trained = transcripts.iter().find(|one| one["eval"] != true).unwrap();

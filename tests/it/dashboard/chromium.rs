@@ -122,6 +122,12 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
+    /// Moves the pointer to a place in the window, in pixels.
+    pub(super) fn point_at(&mut self, x: f64, y: f64) {
+        let moved = json!({"type": "mouseMoved", "x": x, "y": y});
+        self.call("Input.dispatchMouseEvent", moved);
+    }
+
     /// Keeps a picture of the page, for people, in `target/tmp/pages`.
     pub(super) fn keep_picture(&mut self, name: &str) {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");

@@ -13,6 +13,7 @@ mod numbers;
 mod openapi;
 mod origins;
 mod paths;
+mod report;
 mod secrets;
 mod streams;
 mod tokens;

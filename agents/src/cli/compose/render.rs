@@ -1,6 +1,7 @@
 //! The services as lines of YAML.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use configs::RunConfig;
 
@@ -184,10 +185,17 @@ impl Service {
 }
 
 /// Returns the mount of a host's path, with a label that lets containers read it under SELinux; `z`
-/// has no effect elsewhere. The short form would split paths at `:`, and make a folder
-/// where a path is missing; only a folder to write is made.
+/// has no effect elsewhere. docker-compose 1.29, which Debian ships, has the label in the short
+/// form only. That form splits paths at `:` and makes a folder where a path is missing, so other
+/// paths have the long form; only a folder to write may be made.
 fn bound(source: &str, target: &str, read_only: bool) -> String {
-    let [source, target] = [source, target].map(|path| quoted(&literal(path)));
+    let is_short = !source.contains(':') && !target.contains(':') && (!read_only || Path::new(source).exists());
+    let [source, target] = [source, target].map(literal);
+    if is_short {
+        let rights = if read_only { "ro,z" } else { "z" };
+        return quoted(&format!("{source}:{target}:{rights}"));
+    }
+    let [source, target] = [source, target].map(|path| quoted(&path));
     let made = if read_only { "" } else { ", create_host_path: true" };
     format!("{{type: bind, source: {source}, target: {target}, read_only: {read_only}, bind: {{selinux: z{made}}}}}")
 }

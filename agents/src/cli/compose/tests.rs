@@ -46,18 +46,19 @@ fn words(service: &Yaml) -> String {
 /// Returns the paths that a service has from the host, and whether it may only read them.
 fn bound(service: &Yaml) -> Vec<(&str, bool)> {
     let volumes = service["volumes"].as_vec().unwrap().iter();
-    let bound = volumes.filter(|volume| volume["type"].as_str() == Some("bind"));
-    let path = |volume: &'_ Yaml| volume["source"] == volume["target"];
-    bound
-        .inspect(|volume| assert_eq!(volume["bind"]["selinux"].as_str(), Some("z"), "{volume:?}"))
-        .filter(|volume| path(volume))
-        .map(|volume| {
-            (
-                volume["source"].as_str().unwrap(),
-                volume["read_only"].as_bool().unwrap(),
-            )
-        })
-        .collect()
+    let bound = volumes.filter_map(|volume| {
+        let Some(short) = volume.as_str() else {
+            assert_eq!(volume["bind"]["selinux"].as_str(), Some("z"), "{volume:?}");
+            let (source, target) = (volume["source"].as_str()?, volume["target"].as_str()?);
+            return Some((source, target, volume["read_only"].as_bool()?));
+        };
+        // A volume of docker has no label.
+        let (paths, rights) = short.rsplit_once(':').filter(|(_, rights)| rights.ends_with('z'))?;
+        let (source, target) = paths.split_once(':')?;
+        Some((source, target, rights == "ro,z"))
+    });
+    let bound = bound.filter(|(source, target, _)| source == target);
+    bound.map(|(source, _, read_only)| (source, read_only)).collect()
 }
 
 fn refusal(text: &str, gpus: bool) -> String {

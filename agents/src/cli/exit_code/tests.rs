@@ -129,7 +129,18 @@ fn command_for_a_container_has_no_url_and_starts_no_run() {
     assert!(hint_of_tasks.unwrap().ends_with(command));
     let command = "coordinator conversations --reward '<0.5' --run=x`";
     assert!(hint("conversations --reward <0.5 --run=x").unwrap().ends_with(command));
-    assert_eq!(hint("run --resume x"), None);
+    assert!(
+        hint("compare one two")
+            .unwrap()
+            .ends_with("coordinator compare one two`")
+    );
+    for none in [
+        "run --resume x",
+        "compare one two --json file",
+        "compare --json=file one two",
+    ] {
+        assert_eq!(hint(none), None, "{none}");
+    }
 }
 
 #[test]

@@ -1,8 +1,14 @@
 //! Lines of a file: what they hold, and what is wrong with them.
 
+use std::sync::Arc;
+
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use serde_json::json;
 
 use super::*;
+use crate::grade::Grader;
 
 #[test]
 fn a_dapo_style_line_loads_as_it_is() {
@@ -45,6 +51,62 @@ fn labels_that_floats_round_are_texts() {
         let labels: Vec<_> = tasks.into_iter().map(|(_, task)| task.label).collect();
         let kept = json!(["18446744073709551616", 12.5, "1e400", [0.1, "0.10000000000000000555"]]);
         assert_eq!(json!(labels), kept);
+    }
+}
+
+/// Writes a Parquet table with a prompt in each row and a column of floats, which may be null.
+fn table_of_floats(path: &Path, labels: &[Option<f64>]) {
+    let columns = "message table { optional binary prompt (UTF8); optional double label; }";
+    let schema = Arc::new(parse_message_type(columns).unwrap());
+    let file = std::fs::File::create(path).unwrap();
+    let mut table = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+    let mut rows = table.next_row_group().unwrap();
+    let prompts = vec![ByteArray::from(b"Year?".to_vec()); labels.len()];
+    let levels = vec![1_i16; labels.len()];
+    let mut column = rows.next_column().unwrap().unwrap();
+    let writer = column.typed::<ByteArrayType>();
+    writer
+        .write_batch(prompts.as_slice(), Some(levels.as_slice()), None)
+        .unwrap();
+    column.close().unwrap();
+    // A level of 0 marks a null, which has no value.
+    let levels: Vec<i16> = labels.iter().map(|label| i16::from(label.is_some())).collect();
+    let present: Vec<f64> = labels.iter().flatten().copied().collect();
+    let mut column = rows.next_column().unwrap().unwrap();
+    let writer = column.typed::<DoubleType>();
+    writer
+        .write_batch(present.as_slice(), Some(levels.as_slice()), None)
+        .unwrap();
+    column.close().unwrap();
+    rows.close().unwrap();
+    table.close().unwrap();
+}
+
+/// Table programs turn a column of whole numbers into floats if one of its values is missing. They
+/// write the missing one as null or as NaN.
+#[test]
+fn labels_that_a_table_made_floats_are_graded_as_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("floats.parquet");
+    table_of_floats(&path, &[Some(72.0), None, Some(f64::NAN), Some(1995.0)]);
+    let text = format!("source = \"parquet:{}\"\nepochs = 1", path.display());
+    let tasks = take(&mut open(&text, 0), 100);
+    let labels: Vec<_> = tasks.into_iter().map(|(_, task)| task.label).collect();
+    assert_eq!(json!(labels), json!([72.0, null, null, 1995.0]));
+    for (kind, before, behind) in [
+        ("exact", "", ""),
+        ("match", "", ""),
+        ("integer", "\\boxed{", "}"),
+        ("gsm8k", "#### ", ""),
+        ("math", "\\boxed{", "}"),
+    ] {
+        let grader = Grader::new(kind).unwrap();
+        for (label, year) in [(&labels[0], 72), (&labels[3], 1995)] {
+            assert_eq!(grader.check_label(label), Ok(()), "{kind}: {label}");
+            let grade = |number: i32| grader.grade(&format!("{before}{number}{behind}"), label);
+            assert_eq!((grade(year), grade(year + 1)), (1.0, 0.0), "{kind}: {label}");
+        }
+        assert!(grader.check_label(&labels[1]).is_err(), "{kind}: a missing label");
     }
 }
 

@@ -79,8 +79,9 @@ fn paths_of_containers_and_paths_missing_here_get_no_mount() {
     let services = services_of(&config, false);
     assert!(bound(&services["coordinator"]).is_empty());
     assert_eq!(bound(&services["agent-a"]), [("/missing/weights", false)]);
-    let made = &services["agent-a"]["volumes"].as_vec().unwrap().last().unwrap()["bind"];
-    assert_eq!(made["create_host_path"].as_bool(), Some(true));
+    // docker compose makes the folder of a short mount.
+    let made = services["agent-a"]["volumes"].as_vec().unwrap().last().unwrap();
+    assert_eq!(made.as_str(), Some("/missing/weights:/missing/weights:z"));
     let text = file(&config, &place(), false).unwrap();
     let missing = "is not on this host: the image or a volume must have it";
     for note in [
@@ -266,6 +267,11 @@ fn dollars_and_colons_of_paths_stay_what_they_are() {
     let root = tempfile::tempdir().unwrap();
     let data = made(root.path(), "da$ta/a:b.jsonl");
     config.tasks.source = format!("jsonl:{data}");
+    let chat = made(root.path(), "da$ta/chat.jinja");
+    let weights = "/missing/w:0";
+    let a = config.agents.values_mut().next().unwrap();
+    a.chat_template = Some(chat.clone().into());
+    a.engine.weights_folder = Some(weights.into());
     let place = Place::of(
         Path::new("my $file.toml"),
         Path::new("/m$ine/my $file.toml"),
@@ -275,7 +281,14 @@ fn dollars_and_colons_of_paths_stay_what_they_are() {
     let shown = data.replace('$', "$$");
     let mount = format!("source: \"{shown}\", target: \"{shown}\"");
     assert!(text.contains(&mount), "{text}");
+    // A path that is missing must not be made, unless a container writes into it.
     assert!(text.contains("source: \"/m$$ine\", target: \"/configs\""), "{text}");
+    let made = format!(
+        "source: \"{weights}\", target: \"{weights}\", read_only: false, bind: {{selinux: z, create_host_path: true}}"
+    );
+    assert!(text.contains(&made), "{text}");
+    let chat = chat.replace('$', "$$");
+    assert!(text.contains(&format!("- \"{chat}:{chat}:ro,z\"")), "{text}");
     assert!(
         text.contains("\"--config\", \"/configs/my $$file.toml\", \"--run\", \"${DYAD_RUN:-signal}\""),
         "{text}"
