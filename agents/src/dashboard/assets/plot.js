@@ -4,6 +4,9 @@ import { h, replace } from "./dom.js";
 import { open, page } from "./frame.js";
 import { figure } from "./numbers.js";
 
+/** The largest number of lines of a chart. */
+const MOST = 12;
+
 /**
  * Returns a function that draws a chart for each `{title, about, series}` of `sections()` that has
  * series. Each call replaces the charts. They are removed when the page ends.
@@ -17,8 +20,9 @@ export function chartBoard(place, sections, options = () => ({ smooth: 0, across
     replace(place, found.length === 0 ? nothing?.() : null);
     for (const { title, about, series } of found) {
       const chart = h("div");
-      place.append(h("section.panel.chart", h("h3", title), about ? h("p.about", about) : null, chart));
-      plots.push(plotted(chart, series, options()));
+      const more = series.length > MOST ? h("p.about", `${MOST} of ${series.length} lines; search shows others`) : null;
+      place.append(h("section.panel.chart", h("h3", title), about ? h("p.about", about) : null, more, chart));
+      plots.push(plotted(chart, series.slice(0, MOST), options()));
     }
   };
   page.signal.addEventListener("abort", clear);
@@ -61,7 +65,7 @@ function plotted(place, series, { smooth, across }) {
   const lines = [{ label: across === "time" ? "seconds" : "step", value: (_plot, value) => value ?? "–" }];
   const bands = [];
   const used = new Map();
-  series.slice(0, 12).forEach((one, order) => {
+  series.forEach((one, order) => {
     const agent = open.agents.indexOf(one.of || /^reward\/([^/]+)$/.exec(one.name)?.[1]);
     const hue = (agent >= 0 ? agent : order) % 6;
     const nth = used.get(hue) ?? 0;

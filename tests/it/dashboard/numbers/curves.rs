@@ -23,7 +23,7 @@ const TRAINING: [(&str, &str); 7] = [
 const EVALUATIONS: [&str; 2] = ["Evaluated success", "Evaluated reward"];
 
 /// Moves the cursor over each chart, and returns each state of its legend: labels with values.
-const LEGENDS: &str = "[...document.querySelectorAll('.chart')].map((chart) => {
+pub(super) const LEGENDS: &str = "[...document.querySelectorAll('.chart')].map((chart) => {
   const over = chart.querySelector('.u-over');
   const { left, top, width, height } = over.getBoundingClientRect();
   const points = [];

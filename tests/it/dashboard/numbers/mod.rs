@@ -6,6 +6,7 @@ mod group;
 mod overview;
 mod rounding;
 mod runs;
+mod tabs;
 mod talks;
 
 use std::path::PathBuf;
@@ -139,6 +140,7 @@ fn numbers_in_pages_equal_those_of_the_commands() {
     rules(&mut drawn);
     overview::audit(&mut drawn);
     curves::curves(&mut drawn);
+    tabs::tabs(&mut drawn);
     evaluations::evaluations(&mut drawn);
     let stored = talks::list(&mut drawn);
     let reward = |one: &&Value| one["rewards"]["speaker"]["total"].as_f64().unwrap();
