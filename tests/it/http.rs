@@ -178,9 +178,11 @@ fn the_clients_that_people_have_talk_to_a_training_agent() {
         .set("defaults.agent.http.listen", "127.0.0.1:0");
     let _run = start(&program, &config, &[]);
     let python = std::env::var_os("DYAD_FIELD_PYTHON").unwrap_or_else(|| "tests/.venv-field/bin/python".into());
+    let tokenizer = program.run_folder().join("models/a");
     let output = Command::new(python)
         .arg("tests/python/field_clients.py")
         .args([&program.front("a"), "a", program.home().to_str().unwrap()])
+        .arg(tokenizer)
         .current_dir(Program::root())
         .output()
         .unwrap();

@@ -252,6 +252,7 @@ fn prometheus_has_a_value_for_every_expression_of_dashboard_and_alerts() {
     wait_until("20 steps of both agents", PATIENCE, || {
         ["a", "b"].iter().all(|agent| batches(&run, agent) >= STEPS)
     });
+    check_metrics(&promtool, &get(&pages(&running), "/metrics"));
     let components: Vec<String> = targets(&run).into_iter().map(|(name, _)| name).collect();
     assert_eq!(components, ["a", "b", "coordinator"]);
     for (_, address) in targets(&run) {

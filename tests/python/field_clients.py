@@ -1,12 +1,12 @@
 """Asks a training agent through the clients that people have, as they come: litellm, langchain-openai
-and lm-evaluation-harness. Usage: field_clients.py URL MODEL FOLDER
+and lm-evaluation-harness. Usage: field_clients.py URL MODEL FOLDER TOKENIZER
 """
 import json
 import os
 import pathlib
 import sys
 
-URL, MODEL, FOLDER = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+URL, MODEL, FOLDER, TOKENIZER = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4]
 os.environ.update(OPENAI_API_KEY="none", HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", LITELLM_LOCAL_MODEL_COST_MAP="True")
 ASKED = [{"role": "system", "content": "short"}, {"role": "user", "content": "2+2=", "name": "me"}]
 
@@ -42,12 +42,17 @@ dataset_path: json
 dataset_kwargs: {{data_files: {{test: {data}}}}}
 test_split: test
 doc_to_text: "{{{{question}}}}"
-output_type: generate_until
 metadata: {{version: 1}}
 """
-GENERATE = """doc_to_target: "{{answer}}"
+GENERATE = """output_type: generate_until
+doc_to_target: "{{answer}}"
 generation_kwargs: {until: ["\\n\\n"], max_gen_toks: 4, do_sample: false, temperature: 0}
 metric_list: [{metric: exact_match}]
+"""
+CHOOSE = """output_type: multiple_choice
+doc_to_choice: ["4", "17"]
+doc_to_target: 0
+metric_list: [{metric: acc}]
 """
 
 
@@ -57,9 +62,12 @@ def harness():
     (FOLDER / "sums.yaml").write_text(TASK.format(data=data) + GENERATE)
     evaluate("local-chat-completions", "chat/completions", apply_chat_template=True)
     evaluate("local-completions", "completions", ",tokenizer_backend=None,tokenized_requests=False")
+    # Log-likelihoods of answers: prompts are token ids of the run's own tokenizer.
+    (FOLDER / "sums.yaml").write_text(TASK.format(data=data) + CHOOSE)
+    evaluate("local-completions", "completions", f",tokenizer={TOKENIZER}", metric="acc,none")
 
 
-def evaluate(client, path, settings="", **more):
+def evaluate(client, path, settings="", metric="exact_match,none", **more):
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -67,7 +75,7 @@ def evaluate(client, path, settings="", **more):
     tasks = TaskManager(include_path=str(FOLDER), include_defaults=False)
     args = f"model={MODEL},base_url={URL}/{path},num_concurrent=2,max_retries=1{settings}"
     found = simple_evaluate(client, model_args=args, tasks=["sums"], task_manager=tasks, **more)
-    assert "exact_match,none" in found["results"]["sums"], found["results"]
+    assert metric in found["results"]["sums"], found["results"]
 
 
 for client in [litellm, langchain, harness]:

@@ -150,6 +150,10 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         (&*format!("c/{group}/0"), "tok p3 clipped"),
         (&*format!("g/{group}"), "&lt;img src=http"),
         (&*format!("t/{task}"), "8 samples trained at step"),
+        (
+            "t/%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'owned'%22%3E",
+            "&lt;img src=x onerror",
+        ),
         ("conversations", "&lt;img src=http"),
         ("charts/learning", "Reward in training"),
         ("charts/learning?q=onerror", "onerror="),
