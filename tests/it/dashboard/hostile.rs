@@ -13,6 +13,7 @@ use tests::program::wait_until;
 use super::browser::{hostile, is_harmless};
 use super::changes::live;
 use super::chromium::Browser;
+use super::numbers::live_overview;
 use super::{PATIENCE, Pages, id, serve};
 use crate::program;
 
@@ -97,6 +98,8 @@ fn hostile_live_turns_and_answers_of_the_form_stay_text() {
     }
     canary.set_nonblocking(true).unwrap();
     assert!(canary.accept().is_err(), "the page asked another server");
+    // The two tasks that the form published are played.
+    live_overview(&program, &run, &pages, browser, 2);
 }
 
 /// Types lines into the form, after what it said of earlier ones is gone.

@@ -3,13 +3,14 @@
 mod curves;
 mod evaluations;
 mod group;
+mod live;
 mod overview;
 mod rounding;
 mod runs;
 mod tabs;
 mod talks;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tests::program::Program;
@@ -117,6 +118,18 @@ fn rules(drawn: &mut Drawn<'_>) {
     );
     let expected = values.map(|value| [rounding::real(value), rounding::figure(value), rounding::signed(value)]);
     assert_eq!(drawn.browser.value(&script), json!(expected));
+}
+
+/// Compares the overview of a live run with `dyad status --json`, once `groups` groups were played.
+pub(super) fn live_overview(program: &Program, run: &Path, pages: &Pages, browser: Browser, groups: u64) {
+    let mut drawn = Drawn {
+        program,
+        run: id(run),
+        folder: run.to_owned(),
+        url: format!("http://{}/#token={}", pages.address, pages.token),
+        browser,
+    };
+    live::overview(&mut drawn, groups);
 }
 
 #[test]
