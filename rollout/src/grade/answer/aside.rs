@@ -121,6 +121,9 @@ pub(crate) fn without_reason(text: &str) -> &str {
     }
     let Some(before) = without_aside(line) else { return text };
     let aside = line[before.len()..].trim_start_matches([' ', ',', '(']);
+    if let Some(others) = before_rejected(before, aside) {
+        return &text[..start + others.len()];
+    }
     if GOING_ON.iter().any(|sign| aside.contains(sign)) {
         return text;
     }
@@ -129,15 +132,6 @@ pub(crate) fn without_reason(text: &str) -> &str {
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
     let same = says_the_same(before, aside.trim_end_matches(')'));
     let rejected = REJECTING.iter().any(|word| aside.contains(word));
-    // `x = 3 or x = -2 (rejected)`: the aside speaks of the last value.
-    let last = rejected && !aside.trim().contains(' ');
-    let others = [" or ", " and "]
-        .iter()
-        .find_map(|word| before.rsplit_once(word))
-        .filter(|_| last);
-    if let Some((others, _)) = others {
-        return &text[..start + others.len()];
-    }
     let rate = RATES.iter().any(|words| aside.contains(words));
     let aside = ["that is ", "i.e. "]
         .iter()
@@ -176,12 +170,29 @@ fn before_because(text: &str) -> Option<&str> {
     (valued && !goes_on && is_outside(before)).then(|| text[..start + at].trim_end_matches([' ', ',', '(', '，']))
 }
 
+/// Returns a list without its last value if the aside behind it rejects that value:
+/// `x = 3 or x = -2 (rejected)`.
+fn before_rejected<'a>(before: &'a str, aside: &str) -> Option<&'a str> {
+    let word = aside.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    let last = ["extraneous", "rejected", "discarded", "invalid"].contains(&word)
+        || (!aside.contains(' ') && REJECTING.iter().any(|known| word.starts_with(known)));
+    let others = [" or ", " and "].iter().find_map(|word| before.rsplit_once(word));
+    let others = others.or_else(|| before.rsplit_once(", ").filter(|(others, _)| others.contains('=')));
+    others.map(|(others, _)| others).filter(|_| last)
+}
+
 /// Returns what stands before words that say which numbers are counted: the `47 are` of
 /// `47 are divisible by 3 or 5`.
 fn before_multiples(line: &str) -> Option<&str> {
     let at = line.rfind("divisible by ").or_else(|| line.rfind("multiples of "))?;
-    let several = [" or ", " and "].iter().any(|word| line[at..].contains(word));
-    let counts = line[..at].contains(|c: char| c.is_ascii_digit());
+    let several = [" or ", " and ", " nor "].iter().any(|word| line[at..].contains(word));
+    let sentence = line[..at].rsplit(". ").next().unwrap_or_default();
+    let numbers = sentence
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|digits| !digits.is_empty());
+    let before = sentence.trim_end().strip_suffix(" are");
+    let counted = before.is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()));
+    let counts = counted || numbers.count() == 1;
     (several && counts && is_of_multiples(&line[at..])).then(|| line[..at].trim_end())
 }
 

@@ -107,12 +107,12 @@ fn name(formula: &str) -> Option<&str> {
 fn tuple<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
     let end = start + value.len();
     let behind = text[end..].trim_start();
-    let close = behind.chars().next().filter(|c| [')', ']'].contains(c))?;
+    let close = behind.chars().next().filter(|c| [')', ']', '⟩'].contains(c))?;
     let end = text.len() - behind.len() + close.len_utf8();
     let from = text.floor_char_boundary(start.saturating_sub(REACH));
-    let open = from + text[from..start].rfind(['(', '['])?;
+    let open = from + text[from..start].rfind(['(', '[', '⟨'])?;
     let before = text[..open].chars().next_back();
-    let inside = &text[open + 1..end - close.len_utf8()];
+    let inside = text[open..end - close.len_utf8()].trim_start_matches(['(', '[', '⟨']);
     let plain = |c: char| c.is_ascii_digit() || " .,;/√π∞^*+".contains(c) || minus::is_sign(c);
     let grouped = inside
         .split(',')

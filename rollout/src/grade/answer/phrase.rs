@@ -71,7 +71,7 @@ pub(super) fn is_of_multiples(phrase: &str) -> bool {
     let numbers = numbers.iter().find_map(|words| phrase.strip_prefix(words));
     let plain = |word: &str| {
         let word = word.trim_matches(['.', ',', '*', '$']);
-        ["both", "either", "or", "and", "by", "but", "not"].contains(&word)
+        ["both", "either", "neither", "or", "nor", "and", "by"].contains(&word)
             || word.bytes().all(|byte| byte.is_ascii_digit())
     };
     numbers.is_some_and(|numbers| numbers.starts_with(' ') && numbers.split_whitespace().all(plain))

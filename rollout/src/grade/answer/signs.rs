@@ -24,10 +24,10 @@ fn is_computed(text: &str) -> bool {
     !text.contains('=') && text.match_indices(['+', '*', '×', '·', '÷', '/']).any(joins)
 }
 
-/// Returns true for a product of two numbers: `3x6`.
+/// Returns true for a product or a choice of two numbers: `3x6`, `7P3`.
 pub(super) fn is_product(text: &str) -> bool {
     let plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    text.split_once('x')
+    text.split_once(['x', 'C', 'P'])
         .is_some_and(|(one, other)| plain(one) && plain(other))
 }
 

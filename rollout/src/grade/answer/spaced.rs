@@ -30,10 +30,8 @@ pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
     let start = text[..operand.start].rfind('\n').map_or(0, |at| at + 1);
     let end = text[operand.end..].find('\n').map_or(text.len(), |at| operand.end + at);
     let (name, behind) = first_word(&text[operand.end..end]);
-    let number = text[operand.clone()]
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let pi = number && ["pi", "π"].contains(&name.trim_end_matches(['.', ',', ';', ':', '!', '?', '*']));
+    let pi = is_number(&text[operand.clone()])
+        && ["pi", "π"].contains(&name.trim_end_matches(['.', ',', ';', ':', '!', '?', '*']));
     let (mut from, mut to) = (
         start + before_factors(&text[start..operand.start], &text[operand.clone()]).len(),
         if pi { end - behind.len() } else { operand.end },
@@ -49,7 +47,9 @@ pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
             break;
         }
         // `3 m + 2`, `Group A - 5`
-        let unit = left.len() == 1 && before.trim_end().ends_with(|c: char| c.is_ascii_digit());
+        let unit = left.len() == 1
+            && left.contains(char::is_alphabetic)
+            && before.trim_end().ends_with(|c: char| c.is_ascii_digit());
         let name = left.chars().all(|c| c.is_ascii_uppercase()) && sign.chars().all(minus::is_sign);
         if unit || name {
             return None;
@@ -82,21 +82,20 @@ pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
 /// Returns a text before an operand without the names and the numbers that white space multiplies
 /// to the operand: those of `3 ln 2`, `2 sqrt(3)`, `9 pi` and `± 3`.
 fn before_factors<'a>(before: &'a str, operand: &str) -> &'a str {
-    let number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let named = PLAIN.iter().any(|name| operand.starts_with(name)) || operand.starts_with(['√', 'π']);
     let (rest, name) = last_word(before);
     let (_, word) = last_word(rest);
     let base = name.strip_prefix("log_").unwrap_or_default();
-    let function = (PLAIN.contains(&name) && !["pi", "infinity", "infty"].contains(&name)) || number(base);
+    let function = (PLAIN.contains(&name) && !["pi", "infinity", "infty"].contains(&name)) || is_number(base);
     // `He cut the log 5 times.`
-    let value = is_verb(word) || is_operator(word) || number(word) || word.ends_with([':', '=']);
+    let value = is_verb(word) || is_operator(word) || is_number(word) || word.ends_with([':', '=']);
     let (function, before) = if function && value {
         (true, rest)
     } else {
         (false, before)
     };
     let (rest, factor) = last_word(before);
-    let before = if (function || named) && number(factor) {
+    let before = if (function || named) && is_number(factor) {
         rest
     } else {
         before
@@ -104,6 +103,15 @@ fn before_factors<'a>(before: &'a str, operand: &str) -> &'a str {
     let (rest, sign) = last_word(before);
     let single = ["±", "\\pm"].contains(&sign) && !is_operand(last_word(rest).1);
     if single { rest } else { before }
+}
+
+/// Returns true for the digits of a number or a fraction with its sign.
+fn is_number(word: &str) -> bool {
+    let digits = word.trim_start_matches(minus::is_sign);
+    !digits.is_empty()
+        && digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || b"./".contains(&byte))
 }
 
 /// Returns true for a verb before a value, and for no word.

@@ -87,9 +87,12 @@ fn remainder(line: &str) -> Option<&str> {
     let word = |text: &str| text.rfind([' ', '$', '(']).map_or(0, |at| at + 1);
     let start = word(before);
     let known = number(modulus) && number(before[start..].trim_start_matches(minus::is_sign));
-    let rest = before[..start].trim_end();
-    let whole = rest.strip_suffix("\\equiv").or_else(|| rest.strip_suffix('≡'));
-    let start = whole.map_or(start, |rest| word(rest.trim_end()));
+    // Several remainders may have one modulus: `x \equiv 2, 3 \pmod 7`.
+    let rest = &before[..start];
+    let whole = rest.rsplit_once("\\equiv").or_else(|| rest.rsplit_once('≡'));
+    let joins = |word: &str| word.is_empty() || number(word) || ["or", "and", "text", "pm"].contains(&word);
+    let whole = whole.filter(|(_, between)| between.split(|c: char| !c.is_alphanumeric()).all(joins));
+    let start = whole.map_or(start, |(rest, _)| word(rest.trim_end()));
     known.then(|| &line[start..])
 }
 

@@ -37,7 +37,7 @@ pub(super) fn congruence(text: &str) -> Option<Congruence> {
     let plain: String = plain.chars().filter(|c| !c.is_whitespace()).collect();
     let plain = plain.trim_end_matches('.');
     let marks = [
-        "(mod", "\\pmod", "(\\bmod", "(\\mod", "(modulo", "\\bmod", "\\mod", "mod",
+        "(mod", "\\pmod", "(\\bmod", "(\\mod", "(modulo", "modulo", "\\bmod", "\\mod", "mod",
     ];
     let (before, behind) = marks.iter().find_map(|mark| plain.rsplit_once(mark))?;
     let modulus: u64 = behind.strip_suffix(')').unwrap_or(behind).parse().ok()?;

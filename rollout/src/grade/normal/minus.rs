@@ -41,7 +41,21 @@ const MONEY: [char; 4] = ['$', '€', '£', '₹'];
 /// Words for a minus.
 const WORDS: [&str; 4] = ["minus ", "Minus ", "negative ", "Negative "];
 /// Words behind which `minus` is the sign of a number. Behind other words it subtracts.
-const VERBS: [&str; 7] = ["is", "was", "are", "be", "now", "equals", ""];
+const VERBS: [&str; 10] = [
+    "is",
+    "was",
+    "are",
+    "be",
+    "now",
+    "about",
+    "approximately",
+    "exactly",
+    "equals",
+    "",
+];
+
+/// Bytes before a word for a minus in which its verb is looked for.
+const NEAR: usize = 64;
 
 /// Returns a text with `-12` for `minus 12`, and with `$-7` for `-$7`.
 pub(crate) fn in_signs(text: Cow<'_, str>) -> Cow<'_, str> {
@@ -64,22 +78,30 @@ fn replaced(text: Cow<'_, str>, find: impl Fn(&str) -> Vec<(Range<usize>, String
     Cow::Owned(made)
 }
 
-/// Returns the words that are the sign of the number behind them.
+/// Returns the words that are the sign of the number behind them, or subtract it from a number.
 fn spelled(text: &str) -> Vec<(Range<usize>, String)> {
-    let is_word = |(at, word): &(usize, &str)| {
+    let sign = |(at, word): (usize, &str)| {
         let number = text[at + word.len()..].trim_start_matches(['$', '*', '\\', '(', ' ']);
-        let line = text[..*at].rsplit('\n').next().unwrap_or_default();
+        let near = &text[text.floor_char_boundary(at.saturating_sub(NEAR))..at];
+        let line = near.rsplit('\n').next().unwrap_or_default();
         let before = line.trim_end_matches([' ', '*', '_', '$', '(']);
         let last = before.rsplit(' ').next().unwrap_or_default();
-        let verb = last.ends_with(['=', ':', '≈']) || (VERBS.contains(&last) && (at == &0 || !before.is_empty()));
-        let apart = !text[..*at].ends_with(|c: char| c.is_alphanumeric() || is_sign(c));
-        let sign = verb || (word.ends_with("ative ") && !before.ends_with(" or"));
-        number.starts_with(|c: char| c.is_ascii_digit()) && apart && sign
+        let verb = last.ends_with(['=', ':', '≈']) || (VERBS.contains(&last) && (at == 0 || !before.is_empty()));
+        let negative = word.ends_with("ative ") && !before.ends_with(" or");
+        let operand = line
+            .strip_suffix(' ')
+            .is_some_and(|line| line.ends_with(|c: char| c.is_ascii_digit()));
+        let apart = !text[..at].ends_with(|c: char| c.is_alphanumeric() || is_sign(c));
+        let sign = match operand {
+            true => (word == "minus ").then_some("- "),
+            false => (verb || negative).then_some("-"),
+        };
+        let sign = sign.filter(|_| apart && number.starts_with(|c: char| c.is_ascii_digit()))?;
+        Some((at..at + word.len(), sign.to_owned()))
     };
     let mut found: Vec<(usize, &str)> = WORDS.iter().flat_map(|word| text.match_indices(*word)).collect();
     found.sort_unstable();
-    let places = found.into_iter().filter(is_word);
-    places.map(|(at, word)| (at..at + word.len(), "-".to_owned())).collect()
+    found.into_iter().filter_map(sign).collect()
 }
 
 /// Returns the signs of money with a minus before them. A letter behind the amount may be its
@@ -113,7 +135,8 @@ mod tests {
             ("\\boxed{−\\$7}", "\\boxed{\\$-7}"),
             ("x = -$7$", "x = $-7$"),
             ("a loss of -€1,234.50", "a loss of €-1,234.50"),
-            ("20 minus 12", "20 minus 12"),
+            ("It is 20 minus 12.", "It is 20 - 12."),
+            ("20 eggs minus 12", "20 eggs minus 12"),
             ("the sum minus 12", "the sum minus 12"),
             ("positive or negative 12", "positive or negative 12"),
             ("non-negative 12", "non-negative 12"),

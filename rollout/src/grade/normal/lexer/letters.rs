@@ -20,7 +20,7 @@ impl<'a> Lexer<'a> {
             self.skip(length);
             return self.push(Token::Symbol('*'));
         }
-        if run == "choose" && self.spaced && number && factor {
+        if ["choose", "mod"].contains(&run) && self.spaced && number && factor {
             self.skip(length);
             return self.push(Token::Command(run.to_owned()));
         }
