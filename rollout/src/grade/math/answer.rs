@@ -207,21 +207,23 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         .or_else(|| named_point(tokens, context))
 }
 
-/// Reads `P(3,-2)`. A point `C` may be a number of choices too.
+/// Reads `P(3,-2)`. A point `C` of an answer may be a number of choices too.
 fn named_point(tokens: &[Token], context: Context) -> Option<Answer> {
     let (name, coordinates) = condition::point(tokens)?;
     let value = read(coordinates, context.deeper()).filter(|value| matches!(value, Answer::Tuple(..)))?;
     let chosen = match &value {
-        Answer::Tuple('(', ')', pair) if name == Token::Letter('C') => match pair.as_slice() {
-            [
-                Answer::Value(n @ Expr::Number(..), false),
-                Answer::Value(k @ Expr::Number(..), false),
-            ] => {
-                let chosen = Expr::Binomial(Box::new(n.clone()), Box::new(k.clone()));
-                chosen.number().map(|_| Answer::Value(chosen, false))
+        Answer::Tuple('(', ')', pair) if name == Token::Letter('C') && context.side == Side::Answer => {
+            match pair.as_slice() {
+                [
+                    Answer::Value(n @ Expr::Number(..), false),
+                    Answer::Value(k @ Expr::Number(..), false),
+                ] => {
+                    let chosen = Expr::Binomial(Box::new(n.clone()), Box::new(k.clone()));
+                    chosen.number().map(|_| Answer::Value(chosen, false))
+                }
+                _ => None,
             }
-            _ => None,
-        },
+        }
         _ => None,
     };
     let point = Answer::Named(Named {
