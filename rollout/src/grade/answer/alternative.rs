@@ -5,9 +5,9 @@ use super::last;
 use crate::grade::normal::minus;
 
 /// Words between two alternatives.
-const OR: [&str; 6] = ["or else", "or", "oder", "ou", "或者", "或"];
+const OR: [&str; 9] = ["or else", "and/or", "or", "oder", "ou", "o", "или", "或者", "或"];
 /// Words between `or` and its number.
-const DOUBTS: [&str; 7] = [
+pub(super) const DOUBTS: [&str; 7] = [
     "maybe",
     "perhaps",
     "possibly",
@@ -86,7 +86,8 @@ fn joined(text: &str) -> Option<Joined<'_>> {
     // `18 dollars or 20 dollars`, but `90 minutes or 1.5 hours`.
     let behind = text[at + number.len()..].trim_start();
     let named = unit.is_empty() || behind.starts_with(unit.trim()) || !behind.starts_with(char::is_alphabetic);
-    let values = Some([value(other)?, value(number)?]).filter(|_| named && few)?;
+    let values = [value(other)?, value(number)?];
+    let values = Some(values).filter(|values| few && (named || !are_converted(values)))?;
     let (_, other_name) = unnamed(&left[..left.len() - other.len()]);
     let one_name = name.is_none() || other_name.is_none() || name == other_name;
     let rounded = one_name && (is_rounded(other, number) || is_rounded(number, other));
@@ -115,7 +116,7 @@ fn without_or(text: &str) -> Option<&str> {
 
 /// Removes white space, brackets and formula signs from the end of a text.
 fn unsigned(text: &str) -> &str {
-    text.trim_end_matches(|c: char| " $*_(\\,[])".contains(c) || c == '.')
+    text.trim_end_matches(|c: char| " $*_(\\,;[])".contains(c) || c == '.')
 }
 
 /// Removes the letter and the sign of equality at the end of a text: `18 or x =`, `18 or x_2 =`.
@@ -140,6 +141,15 @@ pub(super) fn without_index(name: &str) -> &str {
         None if glued => letter,
         None => name,
     }
+}
+
+/// Returns true if two amounts may be one in different units: `90 minutes or 1.5 hours`.
+fn are_converted([a, b]: &[f64; 2]) -> bool {
+    const FACTORS: [f64; 14] = [
+        3.0, 4.0, 7.0, 8.0, 10.0, 12.0, 16.0, 24.0, 36.0, 52.0, 60.0, 100.0, 1000.0, 3600.0,
+    ];
+    let ratio = (a / b).max(b / a);
+    FACTORS.iter().any(|factor| (ratio - factor).abs() < 0.01 * factor)
 }
 
 /// Returns true if a decimal is a fraction, rounded or truncated to two places or more: `0.67 (or
@@ -196,6 +206,9 @@ mod tests {
             "17 oder 18",
             "17或18",
             "17, or else even 18",
+            "17 and/or 18",
+            "17; or 18",
+            "18 apples or 20 oranges",
         ] {
             assert!(is_alternative(text), "{text}");
         }

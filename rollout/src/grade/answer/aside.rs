@@ -2,6 +2,7 @@
 
 use super::alternative::ends_in_list;
 use super::last;
+use super::phrase::is_of_multiples;
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
 use crate::grade::normal::number_words::spelled_out;
@@ -51,6 +52,10 @@ const REASONS: [&str; 13] = [
     "since ",
     "because ",
 ];
+/// Words that reject another value, or the last one.
+const REJECTING: [&str; 5] = ["extraneous", "reject", "discard", "invalid", "ignor"];
+/// Words of an aside that only says how much is in one of a kind: `3 (52 weeks in a year)`.
+const RATES: [&str; 5] = [" in a ", " in an ", " in one ", " in each ", " per "];
 /// Words before a reason.
 const BECAUSE: [&str; 10] = [
     " as ",
@@ -111,8 +116,14 @@ pub(crate) fn without_reason(text: &str) -> &str {
     }
     let start = text.rfind('\n').map_or(0, |at| at + 1);
     let line = &text[start..];
+    if let Some(counted) = before_multiples(line) {
+        return &text[..start + counted.len()];
+    }
     let Some(before) = without_aside(line) else { return text };
     let aside = line[before.len()..].trim_start_matches([' ', ',', '(']);
+    if let Some(others) = before_rejected(before, aside) {
+        return &text[..start + others.len()];
+    }
     if GOING_ON.iter().any(|sign| aside.contains(sign)) {
         return text;
     }
@@ -120,15 +131,14 @@ pub(crate) fn without_reason(text: &str) -> &str {
     let because = line[before.len()..].starts_with(", as ");
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
     let same = says_the_same(before, aside.trim_end_matches(')'));
-    let rejected = ["extraneous", "rejected", "discarded", "invalid"]
-        .iter()
-        .any(|word| aside.contains(word));
+    let rejected = REJECTING.iter().any(|word| aside.contains(word));
+    let rate = RATES.iter().any(|words| aside.contains(words));
     let aside = ["that is ", "i.e. "]
         .iter()
         .find_map(|words| aside.strip_prefix(words))
         .unwrap_or(aside);
     let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
-    if reason || same || rejected || computation {
+    if reason || same || rejected || rate || computation {
         &text[..start + before.len()]
     } else {
         text
@@ -160,6 +170,32 @@ fn before_because(text: &str) -> Option<&str> {
     (valued && !goes_on && is_outside(before)).then(|| text[..start + at].trim_end_matches([' ', ',', '(', '，']))
 }
 
+/// Returns a list without its last value if the aside behind it rejects that value:
+/// `x = 3 or x = -2 (rejected)`.
+fn before_rejected<'a>(before: &'a str, aside: &str) -> Option<&'a str> {
+    let word = aside.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    let last = ["extraneous", "rejected", "discarded", "invalid"].contains(&word)
+        || (!aside.contains(' ') && REJECTING.iter().any(|known| word.starts_with(known)));
+    let others = [" or ", " and "].iter().find_map(|word| before.rsplit_once(word));
+    let others = others.or_else(|| before.rsplit_once(", ").filter(|(others, _)| others.contains('=')));
+    others.map(|(others, _)| others).filter(|_| last)
+}
+
+/// Returns what stands before words that say which numbers are counted: the `47 are` of
+/// `47 are divisible by 3 or 5`.
+fn before_multiples(line: &str) -> Option<&str> {
+    let at = line.rfind("divisible by ").or_else(|| line.rfind("multiples of "))?;
+    let several = [" or ", " and ", " nor "].iter().any(|word| line[at..].contains(word));
+    let sentence = line[..at].rsplit(". ").next().unwrap_or_default();
+    let numbers = sentence
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|digits| !digits.is_empty());
+    let before = sentence.trim_end().strip_suffix(" are");
+    let counted = before.is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()));
+    let counts = counted || numbers.count() == 1;
+    (several && counts && is_of_multiples(&line[at..])).then(|| line[..at].trim_end())
+}
+
 /// Returns what stands before brackets at the end of a line.
 fn in_brackets(line: &str) -> Option<&str> {
     let inside = line.strip_suffix(')')?;
@@ -178,7 +214,8 @@ fn in_brackets(line: &str) -> Option<&str> {
     let rejects = content
         .strip_prefix("not ")
         .is_some_and(|other| Quantity::read(other).is_some());
-    (apart && (rejects || is_harmless(content) || says_the_same(before, content))).then_some(before)
+    let harmless = rejects || is_of_multiples(content) || is_harmless(content);
+    (apart && (harmless || says_the_same(before, content))).then_some(before)
 }
 
 /// Returns what stands before a clause that says the same in other words.

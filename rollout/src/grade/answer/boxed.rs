@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::alternative::DOUBTS;
 use super::correcting::takes_back;
 use super::denied;
 use super::text::tail;
 
 /// Words between boxes that together are one list.
-const JOINING: [&str; 18] = [
-    ",", ";", "and", "or", ".or", ",and", ",or", "&", "und", "oder", "y", "o", "et", "ou", "e", "和", "或", "以及",
+const JOINING: [&str; 22] = [
+    ",", ";", "and", "or", ".or", ",and", ",or", "&", "und", "oder", "y", "o", "et", "ou", "e", ";or", "and/or",
+    "andor", "или", "和", "或", "以及",
 ];
 
 /// Most boxes that are joined to the last one.
@@ -171,7 +173,7 @@ fn joined<'a>(text: &'a str, places: &[Place]) -> Cow<'a, str> {
         .map(|place| &text[place.content.clone()])
         .collect();
     match list.as_slice() {
-        [one] => Cow::Borrowed(one),
+        [one, others @ ..] if others.iter().all(|other| other == one) => Cow::Borrowed(one),
         several => Cow::Owned(several.join(", ")),
     }
 }
@@ -182,10 +184,19 @@ fn is_joining(between: Option<&str>, before: &str) -> bool {
     let Some(between) = between.filter(|between| between.len() <= NEAR && !between.contains("\n\n")) else {
         return false;
     };
-    let (words, before) = (bare(between), bare(before));
+    let (words, before) = (without_doubt(bare(between)), bare(before));
     let named = words.strip_suffix('=').and_then(|rest| rest.char_indices().next_back());
     let name = named.map(|(at, _)| &words[at..]).filter(|name| before.ends_with(name));
     JOINING.contains(&name.map_or(words.as_str(), |name| words.trim_end_matches(name)))
+}
+
+/// Returns the `or` of `or maybe`.
+fn without_doubt(words: String) -> String {
+    let doubts = DOUBTS.iter().map(|doubt| doubt.replace(' ', ""));
+    let or = doubts
+        .filter_map(|doubt| Some(words.strip_suffix(&doubt)?.to_owned()))
+        .find(|or| or.ends_with("or"));
+    or.unwrap_or(words)
 }
 
 /// Returns the word or the sign between two formulas, if it makes one list of them.

@@ -1,9 +1,9 @@
 //! Reads the last value of a text without an announcement.
 
-use super::spaced::{self, VARIABLES};
+use super::signs::{is_formula, is_product};
+use super::spaced::{self, is_verb};
 use super::text::LONGEST_ANSWER;
 use super::{delimited, steps};
-use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::setting::undelimited;
 use crate::grade::normal::{minus, vulgar};
 
@@ -119,6 +119,10 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
     }
     let whole = before.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ');
     let mixed = before[whole.len()..].trim_start();
+    let unsigned = minus::before(whole).unwrap_or(whole);
+    if is_grouped(unsigned, mixed, number) {
+        return &text[start - mixed.len() - (whole.len() - unsigned.len())..start + number.len()];
+    }
     let digits = mixed.trim_end();
     let free = whole.is_empty() || whole.ends_with(char::is_whitespace) || before[whole.len()..].starts_with(' ');
     let fraction = number
@@ -133,6 +137,21 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
     }
 }
 
+/// Returns true if groups of three digits stand behind a verb, a sign or no word at all: `It is
+/// 1 800`. Behind another word they may be two numbers: `In row 3 400 people`.
+fn is_grouped(before: &str, groups: &str, number: &str) -> bool {
+    let mut digits = groups.strip_suffix(' ').unwrap_or_default().split(' ');
+    let begins = digits
+        .next()
+        .is_some_and(|first| (1..=3).contains(&first.len()) && !first.starts_with('0'));
+    let last = number.split('.').next().unwrap_or_default();
+    let threes = digits.clone().all(|group| group.len() == 3) && last.len() == 3;
+    let before = before.trim_end_matches(' ');
+    let word = before.rsplit([' ', '\n']).next().unwrap_or_default();
+    let value = digits.next().is_some() || is_verb(word) || word.ends_with(['=', ':', '≈', '#', '$', '€', '£']);
+    begins && threes && last.bytes().all(|byte| byte.is_ascii_digit()) && value
+}
+
 /// Returns the last value if the last number is only a part of it: the exponent of `2^{10}`, or an
 /// operand of `5 - 3`. Returns `None` if the number stands outside every formula: then it counts
 /// itself.
@@ -143,7 +162,7 @@ pub(crate) fn around<'a>(text: &'a str, number: &str, is_formula: impl Fn(&str) 
         // The set `\{18\}` holds the number alone, and `18_{dollars}` names its unit.
         let alone = formula.trim_matches(['\\', '{', '}']) == number;
         let unit = formula.strip_prefix(number).is_some_and(|unit| unit.starts_with('_'));
-        let read = is_formula(formula) || formula.ends_with('^');
+        let read = is_formula(formula) || formula.ends_with(['^', ')', '!']) || is_product(formula);
         *formula != part || (read && !alone && !unit)
     })
 }
@@ -166,10 +185,16 @@ fn unmarked(text: &str, digit: usize) -> Option<&str> {
         .rfind(apart)
         .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
     let end = text[digit..].find(apart).map_or(text.len(), |length| digit + length);
+    // `5! ways` is a factorial, and `5!` at the end of a sentence is shouted.
+    let behind = text[end..].trim_start_matches(' ');
+    let shouted = !behind.starts_with(|c: char| c.is_lowercase());
     if let Some(formula) = spaced::formula(text, start..end) {
-        return Some(bare(formula));
+        return Some(bare(formula, shouted));
     }
-    let formula = bare(&text[start..end]);
+    if let Some(function) = applied(text, digit) {
+        return Some(function);
+    }
+    let formula = bare(&text[start..end], shouted);
     if is_formula(formula) {
         Some(formula)
     } else {
@@ -177,15 +202,28 @@ fn unmarked(text: &str, digit: usize) -> Option<&str> {
     }
 }
 
+/// Returns a function with its numbers if the last digit stands in its brackets: `C(6, 2)`, `f(2)`.
+fn applied(text: &str, digit: usize) -> Option<&str> {
+    let close = digit + text[digit..].find(')')?;
+    let open = text[..digit].rfind('(')?;
+    let name = text[..open].bytes().rev().take_while(u8::is_ascii_alphabetic).count();
+    let inside = &text[open + 1..close];
+    let numbers = inside
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || b" ,;.-".contains(&byte));
+    let named = name == 1 || (name > 1 && inside.contains([',', ';']));
+    (named && numbers && close - open <= LONGEST_ANSWER).then(|| &text[open - name..=close])
+}
+
 /// Removes what belongs to the sentence: full stops, marks of bold type, unmatched brackets.
-fn bare(mut text: &str) -> &str {
+fn bare(mut text: &str, shouted: bool) -> &str {
     // Longer texts are never compared.
     while text.len() <= LONGEST_ANSWER {
         let inner = text.trim_start_matches(['*', '_', '`', '\'', '$', ':', ',', ';']);
         let inner = inner.trim_end_matches(['*', '_', '`', '\'', '$', ':', ',', ';', '.', '?']);
         // `3! + 2!` is a sum, and `5!` is shouted.
         let calm = inner.trim_end_matches('!');
-        let inner = if calm.contains('!') { inner } else { calm };
+        let inner = if calm.contains('!') || !shouted { inner } else { calm };
         let inner = matched(matched(without_open_command(inner), "([", ")]"), "{", "}");
         if inner.len() == text.len() {
             break;
@@ -214,61 +252,6 @@ fn matched<'a>(text: &'a str, opening: &str, closing: &str) -> &'a str {
     } else {
         text
     }
-}
-
-/// Returns true if stars between these texts raise to a power: `2**10`, `x**2`, `(1+x)**n`.
-fn is_power(before: &str, behind: &str) -> bool {
-    let base = before.chars().rev().take_while(char::is_ascii_alphabetic).count();
-    let raised = base == 1 || (base == 0 && before.ends_with(|c: char| c.is_ascii_digit() || c == ')'));
-    raised && behind.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '(' || minus::is_sign(c))
-}
-
-/// Returns true for `2*3`, `10+4`, `2*x` and `20!/18!`. Between numbers a minus may be a dash.
-fn is_computed(text: &str) -> bool {
-    let joins = |(at, sign): (usize, &str)| {
-        let (before, behind) = (&text[..at], &text[at + sign.len()..]);
-        let base = before.chars().rev().take_while(char::is_ascii_alphabetic).count();
-        let operand = |c: char| c.is_ascii_digit() || c == '!';
-        let operand = base == 1 || (base == 0 && before.ends_with(operand) && (sign != "/" || before.ends_with('!')));
-        let factor = behind.bytes().take_while(u8::is_ascii_alphabetic).count();
-        operand && (factor == 1 || behind.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    !text.contains('=') && text.match_indices(['+', '*', '×', '·', '÷', '/']).any(joins)
-}
-
-/// Returns true for `1e3` and `1.5E-3`.
-fn is_scientific(text: &str) -> bool {
-    let digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let power = text.split_once(['e', 'E']);
-    power.is_some_and(|(number, power)| {
-        digits(&number.replacen('.', "", 1)) && digits(power.trim_start_matches(['-', '+']))
-    })
-}
-
-/// Returns the numbers of a binomial as calculators write it: 5 and 2 of `5C2`.
-pub(crate) fn chosen(text: &str) -> Option<(&str, &str)> {
-    let plain = |digits: &str| (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-    text.split_once('C').filter(|(from, few)| plain(from) && plain(few))
-}
-
-/// Returns true if signs next to the number change its value.
-fn is_formula(text: &str) -> bool {
-    let mut names = text.split(|c: char| !c.is_ascii_alphabetic());
-    let power = text
-        .match_indices("**")
-        .any(|(at, sign)| is_power(&text[..at], &text[at + sign.len()..]));
-    let coefficient = text
-        .strip_suffix(VARIABLES)
-        .is_some_and(|number| number.parse::<f64>().is_ok());
-    power
-        || coefficient
-        || is_computed(text)
-        || is_scientific(text)
-        || chosen(text).is_some()
-        || text.contains(vulgar::is_fraction)
-        || text.contains(['\\', '^', '_', '{', '}', '√', '∛', 'π', 'θ', '±'])
-        || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
-        || names.any(|name| name.len() > 1 && PLAIN.contains(&name))
 }
 
 #[cfg(test)]
@@ -322,6 +305,10 @@ mod tests {
             ("it takes 5h", "5"),
             ("so it is −√2", "−√2"),
             ("so it is ½.", "½"),
+            ("There are 4! ways.", "4!"),
+            ("There are 4! Good.", "4"),
+            ("There are C(6, 2) ways.", "C(6, 2)"),
+            ("There are 3x6 seats.", "3x6"),
             ("so it is −2½", "−2½"),
             ("一共是½。", "½"),
             ("so it is －\\sqrt{2}", "－\\sqrt{2}"),
@@ -337,6 +324,10 @@ mod tests {
             ("There are 5 million people.", "5 million"),
             ("It takes 2 1/2 hours.", "2 1/2"),
             ("There are 5 millions.", "5"),
+            ("The total is 1 800 dollars.", "1 800"),
+            ("It is −1 234 567.8", "−1 234 567.8"),
+            ("rows 3 400", "400"),
+            ("In 1999 250 came", "250"),
             ("It is 1/2.", "1/2"),
             ("on 3/4 and 1/2", "1/2"),
             ("It costs $5.", "5"),

@@ -107,12 +107,12 @@ fn name(formula: &str) -> Option<&str> {
 fn tuple<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
     let end = start + value.len();
     let behind = text[end..].trim_start();
-    let close = behind.chars().next().filter(|c| [')', ']'].contains(c))?;
+    let close = behind.chars().next().filter(|c| [')', ']', '⟩'].contains(c))?;
     let end = text.len() - behind.len() + close.len_utf8();
     let from = text.floor_char_boundary(start.saturating_sub(REACH));
-    let open = from + text[from..start].rfind(['(', '['])?;
+    let open = from + text[from..start].rfind(['(', '[', '⟨'])?;
     let before = text[..open].chars().next_back();
-    let inside = &text[open + 1..end - close.len_utf8()];
+    let inside = text[open..end - close.len_utf8()].trim_start_matches(['(', '[', '⟨']);
     let plain = |c: char| c.is_ascii_digit() || " .,;/√π∞^*+".contains(c) || minus::is_sign(c);
     let grouped = inside
         .split(',')
@@ -147,17 +147,17 @@ fn with_colon<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>
 /// Reads numbers in plain text that words join: `2 and 3`, `x = 2 or x = 3`.
 fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
     let end = start + value.len();
-    let mut first = None;
+    let (mut first, mut commas) = (None, true);
     let (mut names, mut rest) = (vec![name_at(&text[..start])], named(&text[..start]));
     for _ in 0..MOST {
-        let joining = [", and", ", or", "and", "or", ","];
+        let joining = [", and", ", or", "and", "oder", "or", "und", "ou", "o", "et", "или", ","];
         let trimmed = rest.trim_end();
         let found = joining
             .iter()
             .find_map(|word| Some((*word, trimmed.strip_suffix(word)?)));
         let Some((word, before)) = found else { break };
-        // A comma alone may separate clauses.
-        if (first.is_none() && word == ",") || !(word.starts_with(',') || before.ends_with(' ')) {
+        commas &= word == ",";
+        if !(word.starts_with(',') || before.ends_with(' ')) {
             break;
         }
         let before = before.trim_end();
@@ -174,8 +174,23 @@ fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
         names.push(name_at(&before[..at]));
         rest = named(&before[..at]);
         first = Some(rest.len());
+        if commas && names.iter().any(Option::is_some) {
+            break;
+        }
     }
     let first = first?;
+    // A comma alone may separate clauses, but not behind one name: `x = 2, 3`.
+    let word = text[..first]
+        .trim_end()
+        .rsplit(' ')
+        .next()
+        .unwrap_or_default()
+        .to_lowercase();
+    let condition = CONDITIONS.contains(&word.as_str());
+    let ends = text[end..].trim_matches(['.', '*', ' ', '\n']).is_empty();
+    if commas && (names[0].is_some() || names.iter().all(Option::is_none) || condition || !ends) {
+        return None;
+    }
     let compares = COMPARING.iter().any(|words| text[..first].trim_end().ends_with(words));
     (!compares).then(|| Listed {
         text: text[first..end].trim_start(),
@@ -229,6 +244,8 @@ mod tests {
             ("Thus, x = 2 or x = -3.", "x = 2 or x = -3", true),
             ("So, 2 and 3.", "2 and 3", true),
             ("Thus a = 2, b = 3, and c = 9.", "a = 2, b = 3, and c = 9", false),
+            ("So x = 2, -3.", "x = 2, -3", true),
+            ("Also x = 2 oder x = 3.", "x = 2 oder x = 3", true),
             ("It is at the point (2, -3).", "(2, -3)", true),
             ("The interval is [2, 3].", "[2, 3]", true),
             ("The time is 3:45 PM.", "3:45 PM", true),
@@ -244,6 +261,9 @@ mod tests {
             "It is the larger of 2 and 3.",
             "For $n=1$ and $n=2$ the sum is $3$.",
             "He has 12 left, 3",
+            "For n = 2, 3",
+            "n = 2, 3 people",
+            "n = 2, m = 3",
             "He earns $5 and $7",
             "It is (1,234).",
             "f(2, 3)",

@@ -19,6 +19,7 @@ pub(super) mod listed;
 mod phrase;
 pub(super) mod prose;
 mod sentence;
+mod signs;
 mod spaced;
 mod steps;
 mod tags;

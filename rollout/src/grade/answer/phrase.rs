@@ -52,13 +52,29 @@ pub(super) fn before_phrase(line: &str) -> Option<&str> {
     let parts = |at: usize| (&line[..at], &line[at + 1..]);
     let begins = |at: &usize| {
         let (before, behind) = parts(*at);
-        is_phrase(before, behind, *at < last) || is_assignment(before, behind)
+        is_phrase(before, behind, *at < last) || is_assignment(before, behind) || is_of_multiples(behind)
     };
     let mut spaces = line[first..].match_indices(' ').map(|(at, _)| first + at);
     let (before, phrase) = parts(spaces.find(begins)?);
     let harmless = || is_rounding(phrase) || is_means(phrase) || !counts(phrase);
-    let alone = is_assignment(before, phrase) || (!goes_on(phrase) && harmless());
+    let alone = is_assignment(before, phrase) || is_of_multiples(phrase) || (!goes_on(phrase) && harmless());
     (is_outside(before) && alone).then(|| before.trim_end_matches(['*', ' ', ',']))
+}
+
+/// Returns true for words that only say what numbers are counted: `divisible by 3 or 5`.
+pub(super) fn is_of_multiples(phrase: &str) -> bool {
+    let words = ["that ", "which ", "are ", "not ", "either ", "a "];
+    let phrase = words
+        .iter()
+        .fold(phrase, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
+    let numbers = ["divisible by", "multiples of", "multiple of"];
+    let numbers = numbers.iter().find_map(|words| phrase.strip_prefix(words));
+    let plain = |word: &str| {
+        let word = word.trim_matches(['.', ',', '*', '$']);
+        ["both", "either", "neither", "or", "nor", "and", "by"].contains(&word)
+            || word.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    numbers.is_some_and(|numbers| numbers.starts_with(' ') && numbers.split_whitespace().all(plain))
 }
 
 /// Returns an answer without the parts that make up its total: `15 in total: 5 for each`.

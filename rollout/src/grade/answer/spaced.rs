@@ -6,9 +6,12 @@ use crate::grade::normal::minus;
 use crate::grade::normal::names::PLAIN;
 
 /// Signs between two operands.
-const OPERATORS: [&str; 18] = [
-    "+", "*", "**", "/", "=", "<", ">", "<=", ">=", "≤", "≥", "×", "·", "÷", "±", "\\cdot", "\\times", "\\div",
+const OPERATORS: [&str; 21] = [
+    "+", "*", "**", "/", "=", "<", ">", "<=", ">=", "≤", "≥", "×", "·", "÷", "±", "≈", "\\approx", "choose", "\\cdot",
+    "\\times", "\\div",
 ];
+/// Operators with which numbers are one value, whatever stands before them.
+const JOINING: [&str; 3] = ["≈", "\\approx", "choose"];
 /// Verbs before a computation that is the value.
 const VERBS: [&str; 11] = [
     "is", "are", "was", "be", "equals", "gives", "has", "have", "had", "makes", "costs",
@@ -26,20 +29,32 @@ const MOST: usize = 16;
 pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
     let start = text[..operand.start].rfind('\n').map_or(0, |at| at + 1);
     let end = text[operand.end..].find('\n').map_or(text.len(), |at| operand.end + at);
-    let (mut from, mut to) = (operand.start, operand.end);
+    let (name, behind) = first_word(&text[operand.end..end]);
+    let pi = is_number(&text[operand.clone()])
+        && ["pi", "π"].contains(&name.trim_end_matches(['.', ',', ';', ':', '!', '?', '*']));
+    let (mut from, mut to) = (
+        start + before_factors(&text[start..operand.start], &text[operand.clone()]).len(),
+        if pi { end - behind.len() } else { operand.end },
+    );
+    let factors = from < operand.start || pi;
     for _ in 0..MOST {
         let (rest, sign) = last_word(&text[start..from]);
         let (before, left) = last_word(rest);
-        if !is_operator(sign) || !is_operand(left) {
+        let rounded = ["≈", "\\approx"].contains(&sign);
+        let operand = if rounded { left.trim_matches('$') } else { left };
+        let chooses = sign != "choose" || left.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_operator(sign) || !is_operand(operand) || !chooses {
             break;
         }
         // `3 m + 2`, `Group A - 5`
-        let unit = left.len() == 1 && before.trim_end().ends_with(|c: char| c.is_ascii_digit());
+        let unit = left.len() == 1
+            && left.contains(char::is_alphabetic)
+            && before.trim_end().ends_with(|c: char| c.is_ascii_digit());
         let name = left.chars().all(|c| c.is_ascii_uppercase()) && sign.chars().all(minus::is_sign);
         if unit || name {
             return None;
         }
-        from = start + before.len();
+        from = start + before_factors(before, left).len();
     }
     for _ in 0..MOST {
         let (sign, rest) = first_word(&text[to..end]);
@@ -58,9 +73,50 @@ pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
     let inequality = formula.contains(INEQUALITIES) && letters(formula);
     // In `Room 5 - 18 dollars` a sign only sets two things apart.
     let (_, verb) = last_word(&text[start..from]);
-    let whole = verb.is_empty() || verb.ends_with([':', '=']) || VERBS.contains(&verb) || value.len() < formula.len();
-    let computed = whole && value.split_whitespace().any(is_operator) && !formula.contains(INEQUALITIES);
-    (several || variable || inequality || computed).then_some(formula)
+    let whole = is_verb(verb) || verb.ends_with([':', '=']) || value.len() < formula.len();
+    let joined = value.split_whitespace().any(|word| JOINING.contains(&word));
+    let computed = (whole || joined) && value.split_whitespace().any(is_operator) && !formula.contains(INEQUALITIES);
+    (several || variable || inequality || computed || factors).then_some(formula)
+}
+
+/// Returns a text before an operand without the names and the numbers that white space multiplies
+/// to the operand: those of `3 ln 2`, `2 sqrt(3)`, `9 pi` and `± 3`.
+fn before_factors<'a>(before: &'a str, operand: &str) -> &'a str {
+    let named = PLAIN.iter().any(|name| operand.starts_with(name)) || operand.starts_with(['√', 'π']);
+    let (rest, name) = last_word(before);
+    let (_, word) = last_word(rest);
+    let base = name.strip_prefix("log_").unwrap_or_default();
+    let function = (PLAIN.contains(&name) && !["pi", "infinity", "infty"].contains(&name)) || is_number(base);
+    // `He cut the log 5 times.`
+    let value = is_verb(word) || is_operator(word) || is_number(word) || word.ends_with([':', '=']);
+    let (function, before) = if function && value {
+        (true, rest)
+    } else {
+        (false, before)
+    };
+    let (rest, factor) = last_word(before);
+    let before = if (function || named) && is_number(factor) {
+        rest
+    } else {
+        before
+    };
+    let (rest, sign) = last_word(before);
+    let single = ["±", "\\pm"].contains(&sign) && !is_operand(last_word(rest).1);
+    if single { rest } else { before }
+}
+
+/// Returns true for the digits of a number or a fraction with its sign.
+fn is_number(word: &str) -> bool {
+    let digits = word.trim_start_matches(minus::is_sign);
+    !digits.is_empty()
+        && digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || b"./".contains(&byte))
+}
+
+/// Returns true for a verb before a value, and for no word.
+pub(super) fn is_verb(word: &str) -> bool {
+    word.is_empty() || VERBS.contains(&word)
 }
 
 fn is_operator(word: &str) -> bool {
@@ -112,6 +168,17 @@ mod tests {
             ("5 m = 500 cm", "500", None),
             ("t = 5h", "5h", None),
             ("A total of 12", "12", None),
+            ("The volume is 36π ≈ 113.1.", "113.1.", Some("36π ≈ 113.1.")),
+            ("It is $\\frac{1}{3}$ ≈ 0.33", "0.33", Some("$\\frac{1}{3}$ ≈ 0.33")),
+            ("So I = 3 ln 2 ≈ 2.08", "2.08", Some("I = 3 ln 2 ≈ 2.08")),
+            ("The area is 9 pi square units.", "9", Some("9 pi")),
+            ("It is 1 + 2 sqrt(3).", "sqrt(3).", Some("1 + 2 sqrt(3).")),
+            ("So x = ± 12.", "12.", Some("x = ± 12.")),
+            ("It is 5 ± 2.", "2.", Some("5 ± 2.")),
+            ("We get 5 choose 2 ways", "2", Some("5 choose 2")),
+            ("I choose 2", "2", None),
+            ("He cut the log 5 times", "5", None),
+            ("They ate 4 pies", "4", None),
         ] {
             let at = text.find(operand).unwrap();
             assert_eq!(formula(text, at..at + operand.len()), found, "{text}");

@@ -6,6 +6,7 @@ use super::text::LONGEST_ANSWER;
 use super::{last, prose, sentence};
 use crate::grade::math::Quantity;
 use crate::grade::normal::minus;
+use crate::grade::normal::names::PLAIN;
 
 /// Words before the sentence.
 const LEADING: [&str; 20] = [
@@ -46,6 +47,9 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
         return None;
     }
     let line = without_leading(line);
+    if let Some(remainder) = remainder(line) {
+        return Some(Some(remainder));
+    }
     if let Some(value) = computed(line).or_else(|| counted(line)) {
         return Some(Some(value));
     }
@@ -57,10 +61,39 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     let last = first.rfind(|c: char| c.is_ascii_digit())?;
     // Words stand between the numbers: `2 and 3`, `(2, 3)` and `2^{10}` are one value.
     let mut words = first[..last].split(|c: char| !c.is_alphabetic());
-    let several = words.any(|word| word.chars().count() > 1 && !["and", "or"].contains(&word));
+    let several =
+        words.any(|word| word.chars().count() > 1 && !["and", "or"].contains(&word) && !PLAIN.contains(&word));
     let cut = prose::without_prose(value).filter(|cut| !cut.contains(['=', '<']));
     let plain = !value.contains(['=', '\\']) && !value.contains("$ ");
     (several && (plain || cut.is_some())).then_some(cut)
+}
+
+/// Returns the remainder with which a sentence ends, with its modulus and what has it: `3 (mod 7)`,
+/// `17 ≡ 3 \pmod 7`.
+fn remainder(line: &str) -> Option<&str> {
+    let line = line.trim_end_matches(['$', '.', ' ']);
+    let (before, behind) = line.rsplit_once("mod")?;
+    let modulus = behind
+        .trim_start_matches("ulo")
+        .trim_matches([' ', '{', '}', '(', ')', '$']);
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let before = before
+        .trim_end_matches(['p', 'b'])
+        .trim_end_matches([' ', '(', '{', '\\', '$']);
+    let before = before
+        .strip_suffix("\\text")
+        .unwrap_or(before)
+        .trim_end_matches([' ', '(', '{']);
+    let word = |text: &str| text.rfind([' ', '$', '(']).map_or(0, |at| at + 1);
+    let start = word(before);
+    let known = number(modulus) && number(before[start..].trim_start_matches(minus::is_sign));
+    // Several remainders may have one modulus: `x \equiv 2, 3 \pmod 7`.
+    let rest = &before[..start];
+    let whole = rest.rsplit_once("\\equiv").or_else(|| rest.rsplit_once('≡'));
+    let joins = |word: &str| word.is_empty() || number(word) || ["or", "and", "text", "pm"].contains(&word);
+    let whole = whole.filter(|(_, between)| between.split(|c: char| !c.is_alphanumeric()).all(joins));
+    let start = whole.map_or(start, |(rest, _)| word(rest.trim_end()));
+    known.then(|| &line[start..])
 }
 
 /// Removes words before a sentence: `So, in the end, `.

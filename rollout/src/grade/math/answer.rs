@@ -1,7 +1,7 @@
 //! Reads an answer: a value, a set, a tuple or interval, a union, a matrix, a relation, or words.
 
 use super::base::based;
-use super::brackets::european;
+use super::brackets::{european, with_brackets};
 use super::budget::LONGEST;
 use super::clock::Clock;
 use super::collection::{collection, without};
@@ -150,6 +150,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         return Some(Answer::Words(plain_words(words)));
     }
     let changed = european(tokens)
+        .or_else(|| with_brackets(tokens))
         .or_else(|| in_proportion(tokens))
         .or_else(|| with_alternative(tokens))
         .or_else(|| with_joined_relations(tokens))
@@ -166,7 +167,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     }
     let pieces = split(tokens, is_separator)?;
     if pieces.len() > 1 {
-        if let Some(formula) = condition::of_list(&pieces) {
+        if let Some(formula) = condition::of_list(&pieces).or_else(|| solved(&pieces)) {
             return read(formula, context.deeper());
         }
         let all = elements(&pieces, context)?;
@@ -182,7 +183,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
     let cleaned = stripped(tokens);
     let has_units = cleaned.len() < tokens.len();
     let tokens = trimmed(&cleaned);
-    if let Some(at) = top_level(tokens, |t| is_command(t, "in")) {
+    if let Some(at) = top_level(tokens, |t| is_command(t, "in")).filter(|at| is_member(&tokens[..*at])) {
         return read(&tokens[at + 1..], context.deeper());
     }
     let pieces = split(tokens, |t| is_command(t, "cup"))?;
@@ -206,16 +207,63 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         .or_else(|| named_point(tokens, context))
 }
 
-/// Reads `P(3,-2)`.
+/// Reads `P(3,-2)`. A point `C` of an answer may be a number of choices too.
 fn named_point(tokens: &[Token], context: Context) -> Option<Answer> {
     let (name, coordinates) = condition::point(tokens)?;
     let value = read(coordinates, context.deeper()).filter(|value| matches!(value, Answer::Tuple(..)))?;
-    Some(Answer::Named(Named {
+    let chosen = match &value {
+        Answer::Tuple('(', ')', pair) if name == Token::Letter('C') && context.side == Side::Answer => {
+            match pair.as_slice() {
+                [
+                    Answer::Value(n @ Expr::Number(..), false),
+                    Answer::Value(k @ Expr::Number(..), false),
+                ] => {
+                    let chosen = Expr::Binomial(Box::new(n.clone()), Box::new(k.clone()));
+                    chosen.number().map(|_| Answer::Value(chosen, false))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    let point = Answer::Named(Named {
         name: vec![name],
         value: Box::new(value),
         relation: None,
         stands: true,
-    }))
+    });
+    Some(match chosen {
+        Some(chosen) => Answer::Same(vec![point, chosen]),
+        None => point,
+    })
+}
+
+/// Returns the last equation of a list if it gives the value of the letter of all others, which are
+/// steps: `3x = 54; x = 18`.
+fn solved<'a>(pieces: &[&'a [Token]]) -> Option<&'a [Token]> {
+    let (last, steps) = pieces.split_last()?;
+    let [letter @ Token::Letter(_), Token::Symbol('='), value @ ..] = *last else {
+        return None;
+    };
+    let other = |token: &Token| matches!(token, Token::Letter(_)) && token != letter;
+    let step = |step: &&[Token]| {
+        let named = matches!(step, [first, Token::Symbol('='), ..] if first == letter);
+        step.contains(letter) && step.contains(&Token::Symbol('=')) && !named && !step.iter().any(other)
+    };
+    let solved = !value.is_empty() && !value.contains(letter) && !value.iter().any(other);
+    (solved && steps.iter().all(step)).then_some(last)
+}
+
+/// Returns true for the name of a member of a set: `x` of `x \in A`, but not `\forall x`.
+fn is_member(name: &[Token]) -> bool {
+    let quantifier = |token: &Token| match token {
+        Token::Command(name) => ["forall", "exists", "nexists", "neg", "not"].contains(&name.as_str()),
+        Token::Text(words) => words
+            .split(' ')
+            .any(|word| ["all", "every", "any", "each", "some"].contains(&word)),
+        _ => false,
+    };
+    !name.iter().any(quantifier)
 }
 
 /// Returns the computation `1,000 + 500 = 1,500`. Its commas group digits, since the sides are

@@ -1,4 +1,4 @@
-//! Brackets and commas as Europe writes them.
+//! Brackets and commas as Europe writes them, and the brackets of vectors.
 
 use crate::grade::normal::token::Token;
 
@@ -24,6 +24,40 @@ pub(super) fn european(tokens: &[Token]) -> Option<Vec<Token>> {
         next
     };
     Some(tokens.iter().map(turn).collect())
+}
+
+/// Returns `(1,2,3)` for `\langle 1,2,3\rangle` and `<1,2,3>`, and a matrix of one row for two
+/// elements, because `(1,2)` may be an interval. Without a comma the brackets mean something else.
+pub(super) fn with_brackets(tokens: &[Token]) -> Option<Vec<Token>> {
+    let start = tokens
+        .iter()
+        .rposition(|token| *token == Token::Symbol('='))
+        .map_or(0, |at| at + 1);
+    let [open, inside @ .., close] = &tokens[start..] else {
+        return None;
+    };
+    let pair = |one: &str, other: &str| open.is_command(one) && close.is_command(other);
+    let sign = |token: &Token| ["<", ">", "langle", "rangle"].iter().any(|sign| token.is_command(sign));
+    let vector = (pair("langle", "rangle") || pair("<", ">")) && !inside.iter().any(sign);
+    let is_comma = |token: &&Token| **token == Token::Symbol(',');
+    let count = inside.iter().filter(is_comma).count();
+    let command = |name: &str| Token::Command(name.to_owned());
+    let brackets = match count {
+        1 => [command("begin matrix"), command("end matrix")],
+        _ => [Token::Symbol('('), Token::Symbol(')')],
+    };
+    let comma = if count == 1 {
+        Token::Symbol('&')
+    } else {
+        Token::Symbol(',')
+    };
+    let put = |token: &Token| if is_comma(&token) { comma.clone() } else { token.clone() };
+    (vector && count > 0).then(|| {
+        let [open, close] = brackets;
+        let inside = inside.iter().map(put);
+        let vector = std::iter::once(open).chain(inside).chain([close]);
+        tokens[..start].iter().cloned().chain(vector).collect()
+    })
 }
 
 /// Returns `[0.5; 1.5]` for `[0,5; 1,5]`: between semicolons, commas begin decimals.

@@ -44,7 +44,37 @@ fn plain(answer: &str, label: &str, budget: &Budget) -> bool {
     };
     let tokens = |text| lexed(undelimited(text)).map(unspaced);
     let signs = || words && tokens(answer).is_some_and(|answer| Some(answer) == tokens(label));
-    same(&a, &b, budget) || signs() || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
+    let product = |word: &str, formula: &str, other: &Answer| {
+        let product = words.then(|| as_product(word, formula)).flatten();
+        product.is_some_and(|product| same(&Answer::parse(&product, Side::Answer), other, budget))
+    };
+    let products = || product(answer, label, &b) || product(label, answer, &a);
+    same(&a, &b, budget)
+        || products()
+        || signs()
+        || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
+}
+
+/// Returns the product that a word is next to a formula: `kab` next to `abk`, `3x6` next to 18.
+/// Three letters are no formula if they may be a word: `der` or `act`.
+fn as_product(word: &str, formula: &str) -> Option<String> {
+    const ENDINGS: [&str; 13] = [
+        "ch", "ck", "ct", "dz", "ft", "lm", "lp", "lt", "mp", "nt", "pt", "rt", "st",
+    ];
+    let (word, formula) = (undelimited(word), undelimited(formula));
+    let number = |digits: &str| (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((one, other)) = word.split_once('x') {
+        return (number(one) && number(other) && number(formula)).then(|| format!("{one}*{other}"));
+    }
+    let letters = |text: &str| text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_lowercase());
+    let vowel = |c: char| "aeiouy".contains(c);
+    let product = letters(formula)
+        && formula.starts_with(vowel)
+        && !formula[1..].contains(vowel)
+        && !formula.ends_with('s')
+        && !ENDINGS.contains(&&formula[1..]);
+    let signs = formula.contains(['\\', '*', '^', '/', '+', '(']);
+    (letters(word) && (product || signs)).then(|| word.chars().map(String::from).collect::<Vec<_>>().join("*"))
 }
 
 /// Removes white space and the braces around one token, which have no meaning in a formula that is

@@ -35,17 +35,15 @@ pub(super) fn read(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Con
     if has_degrees && rest.iter().all(|term| is_same_angle(first, term)) {
         return Some(Answer::Same(terms.iter().map(answer).collect()));
     }
-    if has_units || has_degrees {
-        // 5 cm are 0.05 m.
-        return terms.last().map(answer);
-    }
+    // 5 cm are 0.05 m.
+    let last = || terms.last().map(answer).filter(|_| has_units || has_degrees);
     let mut kept = vec![answer(first)];
     for (at, term) in rest.iter().enumerate() {
         let rough = ops[..=at].contains(&Op::Approx);
         if is_same(first, term) || rounds(first, term, rough) {
             kept.push(answer(term));
         } else if !(rough && is_near(&first.1, &term.1)) {
-            return None;
+            return last();
         }
     }
     Some(Answer::Same(kept))

@@ -37,7 +37,7 @@ pub(super) fn congruence(text: &str) -> Option<Congruence> {
     let plain: String = plain.chars().filter(|c| !c.is_whitespace()).collect();
     let plain = plain.trim_end_matches('.');
     let marks = [
-        "(mod", "\\pmod", "(\\bmod", "(\\mod", "(modulo", "\\bmod", "\\mod", "mod",
+        "(mod", "\\pmod", "(\\bmod", "(\\mod", "(modulo", "modulo", "\\bmod", "\\mod", "mod",
     ];
     let (before, behind) = marks.iter().find_map(|mark| plain.rsplit_once(mark))?;
     let modulus: u64 = behind.strip_suffix(')').unwrap_or(behind).parse().ok()?;
@@ -61,15 +61,16 @@ pub(super) fn congruence(text: &str) -> Option<Congruence> {
     })
 }
 
-/// Returns the remainders of several congruences of one variable. Congruences that `or` joins must
-/// have one modulus.
+/// Returns the remainders of several congruences of one variable, also with one modulus for all:
+/// `x \equiv 1, 4 \pmod 5`. Congruences that `or` joins must have one modulus.
 pub(super) fn congruences(text: &str) -> Option<Vec<Congruence>> {
-    if text.len() > LONGEST || text.matches("mod").count() < 2 {
+    if text.len() > LONGEST || !text.contains("mod") {
         return None;
     }
-    let mut plain = text.replace(';', ",").replace(" and ", ",");
+    let mut plain = text.replace(';', ",").replace(" and ", ",").replace('≡', "\\equiv ");
     let either = plain.contains(" or ");
     plain = plain.replace(" or ", ",").replace("\\text{,}", ",");
+    plain = with_own_modulus(&plain).unwrap_or(plain);
     let pieces = plain.split(',').map(str::trim).filter(|piece| !piece.is_empty());
     let variable = |piece: &str| piece.chars().find(char::is_ascii_alphabetic);
     let first = variable(&plain);
@@ -77,6 +78,27 @@ pub(super) fn congruences(text: &str) -> Option<Vec<Congruence>> {
     let found: Vec<Congruence> = pieces.map(of_first).collect::<Option<_>>()?;
     let one = found.windows(2).all(|pair| pair[0].modulus == pair[1].modulus);
     (found.len() > 1 && (one || !either)).then_some(found)
+}
+
+/// Returns several congruences for several remainders of one modulus.
+fn with_own_modulus(text: &str) -> Option<String> {
+    let (name, rest) = text.split_once("\\equiv")?;
+    let at = rest.find("mod")?;
+    let at = rest[..at]
+        .trim_end_matches(|c: char| c.is_alphabetic() || " ({\\".contains(c))
+        .len();
+    let (numbers, modulus) = rest.split_at(at);
+    let signs = numbers.replace("\\pm", "±");
+    let both = |number: &str| match number.trim().strip_prefix('±') {
+        Some(number) => vec![number.to_owned(), format!("-{number}")],
+        None => vec![number.to_owned()],
+    };
+    let all = signs
+        .split(',')
+        .flat_map(both)
+        .map(|number| format!("{name}\\equiv {number}{modulus}"));
+    (!name.contains(',') && !modulus.contains(',') && !rest.contains("equiv"))
+        .then(|| all.collect::<Vec<_>>().join(","))
 }
 
 #[cfg(test)]
@@ -89,6 +111,9 @@ mod tests {
             ("x \\equiv 1 \\pmod{2}, x \\equiv 2 \\pmod 3", Some(2)),
             ("x \\equiv 1 \\pmod 5 \\text{ or } x \\equiv 4 \\pmod 5", Some(2)),
             ("x \\equiv 1 \\pmod 2 \\text{ or } x \\equiv 4 \\pmod 5", None),
+            ("x \\equiv 1, 4 \\pmod 5", Some(2)),
+            ("x \\equiv \\pm 1 \\pmod{5}", Some(2)),
+            ("x ≡ 1 or 4 (mod 5)", Some(2)),
             ("x \\equiv 1 \\pmod 5, y \\equiv 4 \\pmod 5", None),
             ("x \\equiv 1 \\pmod 5", None),
             ("x \\not\\equiv 1 \\pmod 5, x \\equiv 2 \\pmod 5", None),

@@ -3,30 +3,22 @@
 use crate::grade::normal::words::COMMANDS;
 
 /// Spellings of units, each list with the common spelling at its beginning.
-const UNITS: [&[&str]; 56] = [
-    &["m", "meter", "meters", "metre", "metres"],
-    &["cm", "centimeter", "centimeters", "centimetre", "centimetres"],
-    &["mm", "millimeter", "millimeters", "millimetre", "millimetres"],
-    &["km", "kilometer", "kilometers", "kilometre", "kilometres"],
+const UNITS: [&[&str]; 24] = [
     &["in", "inch", "inches"],
     &["ft", "foot", "feet"],
     &["yd", "yard", "yards"],
     &["mi", "mile", "miles"],
-    &["g", "gram", "grams"],
-    &["kg", "kilogram", "kilograms", "kgs"],
-    &["mg", "milligram", "milligrams"],
+    &["kg", "kgs"],
     &["lb", "lbs"],
     &["oz", "ounce", "ounces"],
     &["ton", "tons"],
-    &["s", "sec", "secs", "second", "seconds"],
+    &["s", "sec", "secs"],
     &["min", "mins", "minute", "minutes"],
     &["h", "hr", "hrs", "hour", "hours"],
     &["day", "days", "d"],
     &["week", "weeks"],
     &["month", "months"],
     &["year", "years"],
-    &["L", "l", "liter", "liters", "litre", "litres"],
-    &["mL", "ml", "milliliter", "milliliters", "millilitre", "millilitres"],
     &["gallon", "gallons", "gal"],
     &["cup", "cups"],
     &["dollar", "dollars", "USD"],
@@ -34,9 +26,6 @@ const UNITS: [&[&str]; 56] = [
     &["euro", "euros", "EUR", "€"],
     &["deg", "degree", "degrees", "°"],
     &["rad", "radian", "radians"],
-    &["C"],
-    &["coulomb", "coulombs"],
-    &["farad", "farads"],
     &[
         "°C",
         "° C",
@@ -47,7 +36,6 @@ const UNITS: [&[&str]; 56] = [
         "degrees C",
         "deg C",
     ],
-    &["F"],
     &[
         "°F",
         "° F",
@@ -58,31 +46,45 @@ const UNITS: [&[&str]; 56] = [
         "degrees F",
         "deg F",
     ],
-    &["N", "newton", "newtons"],
-    &["kN"],
-    &["J", "joule", "joules"],
-    &["kJ"],
-    &["MJ"],
-    &["W", "watt", "watts"],
-    &["kW"],
-    &["MW"],
-    &["V", "volt", "volts"],
-    &["A", "amp", "amps", "ampere", "amperes"],
-    &["K", "kelvin", "kelvins"],
-    &["T", "tesla", "teslas"],
-    &["mol", "mole", "moles"],
-    &["mV"],
-    &["kV"],
-    &["Hz"],
-    &["kHz"],
-    &["MHz"],
-    &["GHz"],
-    &["Pa"],
+];
+/// Units that take a prefix: their symbols and their names in the singular.
+const PREFIXED: [(&str, &[&str]); 18] = [
+    ("m", &["meter", "metre"]),
+    ("g", &["gram", "gramme"]),
+    ("s", &["second"]),
+    ("L", &["liter", "litre"]),
+    ("N", &["newton"]),
+    ("J", &["joule"]),
+    ("W", &["watt"]),
+    ("V", &["volt"]),
+    ("A", &["ampere", "amp"]),
+    ("K", &["kelvin"]),
+    ("T", &["tesla"]),
+    ("Hz", &["hertz"]),
+    ("Pa", &["pascal"]),
+    ("C", &["coulomb"]),
+    ("F", &["farad"]),
+    ("Ω", &["ohm"]),
+    ("eV", &["electronvolt"]),
+    ("mol", &["mole"]),
+];
+/// Prefixes of units.
+const PREFIXES: [(&str, &str); 10] = [
+    ("p", "pico"),
+    ("n", "nano"),
+    ("µ", "micro"),
+    ("m", "milli"),
+    ("c", "centi"),
+    ("d", "deci"),
+    ("k", "kilo"),
+    ("M", "mega"),
+    ("G", "giga"),
+    ("T", "tera"),
 ];
 /// Units that are quotients.
 const QUOTIENTS: [(&str, &str); 3] = [("mph", "mi/h"), ("kph", "km/h"), ("kmh", "km/h")];
-/// Spellings that leave something out, each with a unit that it may mean.
-const SHORT: [(&str, &str); 8] = [
+/// Spellings that leave something out, each with a unit that it may mean, and units of one size.
+const SHORT: [(&str, &str); 12] = [
     ("deg", "°C"),
     ("deg", "°F"),
     ("deg", "C"),
@@ -91,6 +93,10 @@ const SHORT: [(&str, &str); 8] = [
     ("F", "°F"),
     ("C", "coulomb"),
     ("F", "farad"),
+    ("cm^3", "mL"),
+    ("dm^3", "L"),
+    ("N/m^2", "Pa"),
+    ("J/s", "W"),
 ];
 /// Longest text that may be a number with its unit, in bytes.
 const LONGEST: usize = 96;
@@ -170,6 +176,10 @@ fn plain(text: &str) -> String {
         ("^\\circ", "°"),
         ("^{\\circ}", "°"),
         ("\\degree", "°"),
+        ("\\mu", "µ"),
+        ("μ", "µ"),
+        ("µ ", "µ"),
+        ("\\Omega", "Ω"),
         ("℃", "°C"),
         ("℉", "°F"),
         ("\\(", ""),
@@ -209,18 +219,46 @@ fn power(unit: &str) -> Option<String> {
         Some(("cubic" | "cu", word)) => (word, Some("3")),
         _ => (words, None),
     };
-    let found = UNITS.iter().find(|known| known.contains(&word)).map(|known| known[0]);
+    let known = UNITS.iter().find(|known| known.contains(&word));
+    let found = known.map(|known| known[0].to_owned());
     let quotient = QUOTIENTS
         .iter()
         .find(|(known, _)| *known == word)
-        .map(|(_, spelling)| *spelling);
-    let name = found.or(quotient)?;
+        .map(|(_, spelling)| (*spelling).to_owned());
+    let name = found.or(quotient).or_else(|| prefixed(word))?;
     match (raised.or(words_raise), raised.is_some() && words_raise.is_some()) {
         (_, true) => None,
-        (None, _) => Some(name.to_owned()),
+        (None, _) => Some(name),
         (Some(exponent @ ("2" | "3")), _) => Some(format!("{name}^{exponent}")),
         _ => None,
     }
+}
+
+/// Returns the common spelling of a unit with its prefix: `µF` for `microfarads`. `C` and `F` alone
+/// may be degrees, so their names stay.
+fn prefixed(word: &str) -> Option<String> {
+    let symbol = |rest: &str| {
+        PREFIXED
+            .iter()
+            .find(|(known, _)| *known == rest || (*known == "L" && rest == "l"))
+    };
+    let name = |rest: &str| {
+        let single = rest.strip_suffix('s').unwrap_or(rest);
+        PREFIXED.iter().find(|(_, names)| names.contains(&single))
+    };
+    if let Some((symbol, names)) = name(word) {
+        return Some(if ["C", "F"].contains(symbol) { names[0] } else { *symbol }.to_owned());
+    }
+    if let Some((symbol, _)) = symbol(word) {
+        return Some((*symbol).to_owned());
+    }
+    let with = |(short, long): &(&str, &str)| {
+        let rest = word.strip_prefix(short).filter(|_| word != "pm");
+        let rest = rest.or_else(|| word.strip_prefix('u').filter(|_| *short == "µ"));
+        let found = rest.and_then(symbol).or_else(|| name(word.strip_prefix(long)?));
+        found.map(|(symbol, _)| format!("{short}{symbol}"))
+    };
+    PREFIXES.iter().find_map(with)
 }
 
 #[cfg(test)]
@@ -252,6 +290,12 @@ mod tests {
             ("45^{\\circ} \\mathrm{F}", Some("°F")),
             ("45 degrees Celsius", Some("°C")),
             ("45 C", Some("C")),
+            ("45 µF", Some("µF")),
+            ("45\\,\\mu\\text{F}", Some("µF")),
+            ("45 microfarads", Some("µF")),
+            ("45 milliseconds", Some("ms")),
+            ("45 ml", Some("mL")),
+            ("3 pm", None),
             ("7 apples", None),
             ("5x", None),
             ("$5$", None),

@@ -81,11 +81,12 @@ pub(super) fn is_right(text: &str, label: &Value) -> bool {
     !other_unit && found.iter().any(|answer| is_label(&answer.text))
 }
 
-/// Returns true if both texts have an answer and the answers are equal.
+/// Returns true if both texts have an answer, the answers are equal, and no two units differ.
 pub(super) fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (plain_text(a), plain_text(b));
     let (a, b) = (readings(&a), readings(&b));
-    a.iter().any(|a| b.iter().any(|b| equal(&a.text, &b.text)))
+    let pairs = || a.iter().flat_map(|a| b.iter().map(move |b| (&*a.text, &*b.text)));
+    !pairs().any(|(a, b)| measure::differ(a, b)) && pairs().any(|(a, b)| equal(a, b))
 }
 
 /// Returns true if the label is a number, or a text that is neither blank nor too long.
@@ -123,7 +124,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
         }
         match candidate.place {
             Place::Tagged if is_sentence(text) => return vec![candidate.clone(), last_of(candidate)],
-            Place::Boxed => return with_number_of_chinese(candidate),
+            Place::Boxed => return with_number_of_box(candidate),
             Place::Tagged | Place::Last => return vec![candidate],
             Place::Announced if announced::reads(text) => return with_cut(candidate),
             Place::Announced => other = other.or(Some(candidate)),
@@ -140,9 +141,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
     // A date is an answer in words.
     let words = |line: &&str| line.split_whitespace().nth(MOST_LAST_WORDS).is_none() && !is_formula(line);
     values.extend(last::line(text).filter(words).map(Cow::Borrowed));
-    // A square is rather one of meters than of a variable: `24 m²`.
-    let raised = |line: &&str| line.ends_with(['²', '³']);
-    values.extend(line.filter(raised).and_then(without_unit).map(Cow::Borrowed));
+    values.extend(line.and_then(without_raised_unit).map(Cow::Borrowed));
     let values = values.into_iter().map(|text| Candidate {
         place: Place::Last,
         text,
@@ -233,7 +232,25 @@ fn has_prose(line: &str) -> bool {
     })
 }
 
-/// Returns a box, and the number of its Chinese sentence.
+/// Returns the number of an area or a volume. A square is rather one of meters than of a variable:
+/// `24 m²`.
+fn without_raised_unit(text: &str) -> Option<&str> {
+    let raised = ["²", "³", "^2", "^3", "^{2}", "^{3}"]
+        .iter()
+        .any(|power| text.trim().ends_with(power));
+    without_unit(text).filter(|_| raised)
+}
+
+/// Returns a box, its number without the unit of an area, and the number of its Chinese sentence.
+fn with_number_of_box(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
+    let area = without_raised_unit(&candidate.text).map(|number| Candidate {
+        place: candidate.place,
+        text: Cow::Owned(number.to_owned()),
+    });
+    with_number_of_chinese(candidate).into_iter().chain(area).collect()
+}
+
+/// Returns an answer, and the number of its Chinese sentence.
 fn with_number_of_chinese(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
     let number = prose::of_chinese(&candidate.text).map(|number| Candidate {
         place: candidate.place,

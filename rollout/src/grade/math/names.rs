@@ -44,7 +44,18 @@ pub(super) fn is_opaque_name(tokens: &[Token]) -> bool {
             .iter()
             .all(|token| matches!(token, Token::Text(_) | Token::Symbol('{' | '}' | '/')) || is_command(token, "frac"));
     let count = tokens.first() == Some(&Token::Symbol('#'));
-    words || of_words || count || ratio || tokens.iter().any(opaque) || is_bracketed_points(tokens)
+    // `3 \circ 4` is an operation, and `45^\circ x` has degrees.
+    let operation = |three: &[Token]| {
+        let degrees = matches!(three[0], Token::Symbol('^' | '{'));
+        !degrees && is_command(&three[1], "circ") && matches!(three[2], Token::Number(..) | Token::Letter(_))
+    };
+    words
+        || of_words
+        || count
+        || ratio
+        || tokens.windows(3).any(operation)
+        || tokens.iter().any(opaque)
+        || is_bracketed_points(tokens)
 }
 
 /// Returns true for a determinant or a product of matrices.

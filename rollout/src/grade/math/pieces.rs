@@ -8,7 +8,7 @@ pub(super) fn is_command(token: &Token, wanted: &str) -> bool {
 }
 
 /// Words between the elements of a list.
-const JOINING: [&str; 12] = [
+const JOINING: [&str; 13] = [
     "and",
     "or",
     "und",
@@ -17,6 +17,7 @@ const JOINING: [&str; 12] = [
     "o",
     "et",
     "ou",
+    "или",
     "as well as",
     "and also",
     "&",

@@ -84,6 +84,11 @@ pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Optio
         let ops: Vec<Op> = ops.iter().map(|(op, _)| *op).collect();
         return equation(&sides, &ops, has_units, context);
     }
+    // `x = -12 < 0` gives the value, with a remark about it.
+    if let Some(value) = before_remark(&sides, &ops, context) {
+        let ops: Vec<Op> = ops[..value].iter().map(|(op, _)| *op).collect();
+        return equation(&sides[..=value], &ops, has_units, context);
+    }
     // `\ge 3` leaves out what it speaks of.
     let unnamed = [Token::Command(UNNAMED.to_owned())];
     if sides.len() == 2 && sides[0].is_empty() {
@@ -93,6 +98,28 @@ pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Optio
         .map(|at| between(sides[at], ops[at], sides[at + 1]))
         .collect::<Option<_>>()
         .map(Answer::Relation)
+}
+
+/// Returns the place of a value behind equals signs. True inequalities between numbers stand behind
+/// it.
+fn before_remark(sides: &[&[Token]], ops: &[(Op, bool)], context: Context) -> Option<usize> {
+    let equals = |(op, _): &(Op, bool)| matches!(op, Op::Equal | Op::Approx);
+    let at = ops.iter().position(|op| !equals(op)).filter(|at| *at > 0)?;
+    let real = |side: &&[Token]| number(side, context)?.1.as_real();
+    let values: Vec<f64> = sides[at..].iter().map(real).collect::<Option<_>>()?;
+    let holds = |(pair, (op, flipped)): (&[f64], &(Op, bool))| {
+        let (left, right) = if *flipped {
+            (pair[1], pair[0])
+        } else {
+            (pair[0], pair[1])
+        };
+        match op {
+            Op::Less => left < right,
+            Op::AtMost => left <= right,
+            _ => false,
+        }
+    };
+    values.windows(2).zip(&ops[at..]).all(holds).then_some(at)
 }
 
 /// Returns true for a word between two relations of which one is a condition: `x = 2 when y = 3`.

@@ -1,5 +1,8 @@
 //! Reads the minus before a number, in every way that people type it.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 /// Signs that can only be a minus before a number: the hyphen, hyphens that do not break a line,
 /// the minus itself, its small and its wide form.
 const HYPHENS: [char; 6] = ['-', '\u{2010}', '\u{2011}', '\u{2212}', '\u{fe63}', '\u{ff0d}'];
@@ -33,9 +36,118 @@ pub(crate) fn ends_with_operand(text: &str) -> bool {
     }
 }
 
+/// Signs of money before a number.
+const MONEY: [char; 4] = ['$', '€', '£', '₹'];
+/// Words for a minus.
+const WORDS: [&str; 4] = ["minus ", "Minus ", "negative ", "Negative "];
+/// Words behind which `minus` is the sign of a number. Behind other words it subtracts.
+const VERBS: [&str; 10] = [
+    "is",
+    "was",
+    "are",
+    "be",
+    "now",
+    "about",
+    "approximately",
+    "exactly",
+    "equals",
+    "",
+];
+
+/// Bytes before a word for a minus in which its verb is looked for.
+const NEAR: usize = 64;
+
+/// Returns a text with `-12` for `minus 12`, and with `$-7` for `-$7`.
+pub(crate) fn in_signs(text: Cow<'_, str>) -> Cow<'_, str> {
+    let text = replaced(text, spelled);
+    replaced(text, before_money)
+}
+
+fn replaced(text: Cow<'_, str>, find: impl Fn(&str) -> Vec<(Range<usize>, String)>) -> Cow<'_, str> {
+    let found = find(&text);
+    if found.is_empty() {
+        return text;
+    }
+    let (mut made, mut kept) = (String::with_capacity(text.len()), 0);
+    for (place, with) in found {
+        made.push_str(&text[kept..place.start]);
+        made.push_str(&with);
+        kept = place.end;
+    }
+    made.push_str(&text[kept..]);
+    Cow::Owned(made)
+}
+
+/// Returns the words that are the sign of the number behind them, or subtract it from a number.
+fn spelled(text: &str) -> Vec<(Range<usize>, String)> {
+    let sign = |(at, word): (usize, &str)| {
+        let number = text[at + word.len()..].trim_start_matches(['$', '*', '\\', '(', ' ']);
+        let near = &text[text.floor_char_boundary(at.saturating_sub(NEAR))..at];
+        let line = near.rsplit('\n').next().unwrap_or_default();
+        let before = line.trim_end_matches([' ', '*', '_', '$', '(']);
+        let last = before.rsplit(' ').next().unwrap_or_default();
+        let verb = last.ends_with(['=', ':', '≈']) || (VERBS.contains(&last) && (at == 0 || !before.is_empty()));
+        let negative = word.ends_with("ative ") && !before.ends_with(" or");
+        let operand = line
+            .strip_suffix(' ')
+            .is_some_and(|line| line.ends_with(|c: char| c.is_ascii_digit()));
+        let apart = !text[..at].ends_with(|c: char| c.is_alphanumeric() || is_sign(c));
+        let sign = match operand {
+            true => (word == "minus ").then_some("- "),
+            false => (verb || negative).then_some("-"),
+        };
+        let sign = sign.filter(|_| apart && number.starts_with(|c: char| c.is_ascii_digit()))?;
+        Some((at..at + word.len(), sign.to_owned()))
+    };
+    let mut found: Vec<(usize, &str)> = WORDS.iter().flat_map(|word| text.match_indices(*word)).collect();
+    found.sort_unstable();
+    found.into_iter().filter_map(sign).collect()
+}
+
+/// Returns the signs of money with a minus before them. A letter behind the amount may be its
+/// scale, which is read only behind the sign of money: `-$2M`.
+fn before_money(text: &str) -> Vec<(Range<usize>, String)> {
+    let signed = |(at, sign): (usize, &str)| {
+        let amount = &text[at + sign.len()..];
+        let behind = amount.trim_start_matches(|c: char| c.is_ascii_digit() || ",.".contains(c));
+        let escape = if text[..at].ends_with('\\') { "\\" } else { "" };
+        let rest = before(&text[..at - escape.len()])?;
+        let number = amount.starts_with(|c: char| c.is_ascii_digit()) && !behind.starts_with(char::is_alphabetic);
+        let free = !ends_with_operand(rest) && !rest.ends_with(CLOSING) && !rest.ends_with('$');
+        (number && free).then(|| (rest.len()..at + sign.len(), format!("{escape}{sign}-")))
+    };
+    text.match_indices(MONEY).filter_map(signed).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::before;
+    use std::borrow::Cow;
+
+    use super::{before, in_signs};
+
+    #[test]
+    fn a_minus_in_words_or_before_money_is_a_sign() {
+        for (text, with) in [
+            ("It is minus 12.", "It is -12."),
+            ("minus $12", "$-12"),
+            ("It is **negative 12**", "It is **-12**"),
+            ("It is -$7", "It is $-7"),
+            ("\\boxed{−\\$7}", "\\boxed{\\$-7}"),
+            ("x = -$7$", "x = $-7$"),
+            ("a loss of -€1,234.50", "a loss of €-1,234.50"),
+            ("It is 20 minus 12.", "It is 20 - 12."),
+            ("20 eggs minus 12", "20 eggs minus 12"),
+            ("the sum minus 12", "the sum minus 12"),
+            ("positive or negative 12", "positive or negative 12"),
+            ("non-negative 12", "non-negative 12"),
+            ("$3-$7, $10 -$7", "$3-$7, $10 -$7"),
+            ("$3$-$7$", "$3$-$7$"),
+            ("-$2M", "-$2M"),
+            ("- $7", "- $7"),
+        ] {
+            assert_eq!(in_signs(Cow::Borrowed(text)), with, "{text}");
+        }
+    }
 
     #[test]
     fn a_dash_after_an_operand_is_not_a_minus() {

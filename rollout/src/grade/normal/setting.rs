@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::commands::{is_look, is_word};
+use super::minus::in_signs;
 use super::unit_names::is_denominator;
 use super::wide::narrow_numbers;
 
@@ -35,12 +36,12 @@ pub(crate) fn unset(mut text: &str) -> &str {
     }
 }
 
-/// Returns a text with plain digits and letters, without bold type, and with `24 cm²` for
-/// `24 cm^2`: the exponent of a unit is no number of the text.
+/// Returns a text with plain digits and letters, without bold type, with `-12` for `minus 12`, and
+/// with `24 cm²` for `24 cm^2`: the exponent of a unit is no number of the text.
 pub(crate) fn plain_text(text: &str) -> Cow<'_, str> {
     match narrow_numbers(text) {
-        Cow::Borrowed(text) => with_raised_units(without_bold(text)),
-        Cow::Owned(text) => Cow::Owned(with_raised_units(without_bold(&text)).into_owned()),
+        Cow::Borrowed(text) => with_raised_units(in_signs(without_bold(text))),
+        Cow::Owned(text) => Cow::Owned(with_raised_units(in_signs(without_bold(&text))).into_owned()),
     }
 }
 

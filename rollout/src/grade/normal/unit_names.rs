@@ -61,7 +61,10 @@ pub(super) fn is_denominator(word: &str) -> bool {
 /// Returns true for letters that may follow a number in a line without a sentence: a unit, a
 /// word of scale, a name of mathematics, or a product of variables.
 pub(crate) fn is_next_to_number(word: &str) -> bool {
-    let joining = ["and", "or", "AND", "OR", "And", "Or", "to", "AM", "PM", "mod"].contains(&word);
+    let joining = [
+        "and", "or", "AND", "OR", "And", "Or", "to", "AM", "PM", "mod", "oder", "und", "ou", "et", "или",
+    ]
+    .contains(&word);
     let product = word.len() <= 3 && word.is_ascii() && !word.to_lowercase().contains(['a', 'e', 'i', 'o', 'u']);
     joining
         || product

@@ -138,3 +138,17 @@ fn math_compares_normal_forms_and_values() {
     assert_eq!(Grader::Math.grade("\\boxed{5}", &json!(5)), 1.0);
     assert!(Grader::Math.check_label(&json!("")).is_err() && Grader::Math.check_label(&json!("x^2")).is_ok());
 }
+
+#[test]
+fn votes_compare_units_as_grades_do() {
+    for (a, b, same) in [
+        ("\\boxed{5\\text{ m}}", "The answer is 5 meters.", true),
+        ("\\boxed{5}", "\\boxed{5\\text{ m}}", true),
+        ("\\boxed{5\\text{ km}}", "\\boxed{5\\text{ m}}", false),
+        ("The answer is 5 °C.", "The answer is 5 °F.", false),
+        ("The answer is 5 cents.", "The answer is $5.", false),
+    ] {
+        assert_eq!(Grader::Math.same(a, b), Some(same), "{a} and {b}");
+        assert_eq!(Grader::Math.same(b, a), Some(same), "{b} and {a}");
+    }
+}

@@ -20,10 +20,23 @@ impl<'a> Lexer<'a> {
             self.skip(length);
             return self.push(Token::Symbol('*'));
         }
+        if ["choose", "mod"].contains(&run) && self.spaced && number && factor {
+            self.skip(length);
+            return self.push(Token::Command(run.to_owned()));
+        }
         if self.foreign_word() {
             return;
         }
-        let joining = ["and", "or"].iter().find(|word| word.eq_ignore_ascii_case(run));
+        let next = after.trim_start_matches(' ');
+        let value =
+            next.starts_with(|c: char| c.is_ascii_digit()) || next.chars().nth(1).is_some_and(|c| " =".contains(c));
+        if run == "o" && number && self.spaced && after.starts_with(' ') && value {
+            self.skip(length);
+            return self.push(Token::Text(run.to_owned()));
+        }
+        let joining = ["and", "or", "oder", "ou", "und", "et"]
+            .iter()
+            .find(|word| word.eq_ignore_ascii_case(run));
         if let Some(word) = joining.filter(|_| self.spaced && after.starts_with([' ', '\n', '\t', '\\', '~'])) {
             self.skip(length);
             return self.push(Token::Text((*word).to_owned()));

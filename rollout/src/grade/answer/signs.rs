@@ -1,0 +1,71 @@
+//! Tells a formula without delimiters from a number in a sentence, by the signs next to the number.
+
+use super::spaced::VARIABLES;
+use crate::grade::normal::names::PLAIN;
+use crate::grade::normal::{minus, vulgar};
+
+/// Returns true if stars between these texts raise to a power: `2**10`, `x**2`, `(1+x)**n`.
+fn is_power(before: &str, behind: &str) -> bool {
+    let base = before.chars().rev().take_while(char::is_ascii_alphabetic).count();
+    let raised = base == 1 || (base == 0 && before.ends_with(|c: char| c.is_ascii_digit() || c == ')'));
+    raised && behind.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '(' || minus::is_sign(c))
+}
+
+/// Returns true for `2*3`, `10+4`, `2*x` and `20!/18!`. Between numbers a minus may be a dash.
+fn is_computed(text: &str) -> bool {
+    let joins = |(at, sign): (usize, &str)| {
+        let (before, behind) = (&text[..at], &text[at + sign.len()..]);
+        let base = before.chars().rev().take_while(char::is_ascii_alphabetic).count();
+        let operand = |c: char| c.is_ascii_digit() || c == '!';
+        let operand = base == 1 || (base == 0 && before.ends_with(operand) && (sign != "/" || before.ends_with('!')));
+        let factor = behind.bytes().take_while(u8::is_ascii_alphabetic).count();
+        operand && (factor == 1 || behind.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    !text.contains('=') && text.match_indices(['+', '*', '×', '·', '÷', '/']).any(joins)
+}
+
+/// Returns true for a product or a choice of two numbers: `3x6`, `7P3`.
+pub(super) fn is_product(text: &str) -> bool {
+    let plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once(['x', 'C', 'P'])
+        .is_some_and(|(one, other)| plain(one) && plain(other))
+}
+
+/// Returns true for `1e3` and `1.5E-3`.
+fn is_scientific(text: &str) -> bool {
+    let digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let power = text.split_once(['e', 'E']);
+    power.is_some_and(|(number, power)| {
+        digits(&number.replacen('.', "", 1)) && digits(power.trim_start_matches(['-', '+']))
+    })
+}
+
+/// Returns the numbers of a binomial as calculators write it: 5 and 2 of `5C2`.
+fn chosen(text: &str) -> Option<(&str, &str)> {
+    let plain = |digits: &str| (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('C').filter(|(from, few)| plain(from) && plain(few))
+}
+
+/// Returns true if signs next to the number change its value.
+pub(super) fn is_formula(text: &str) -> bool {
+    let mut names = text.split(|c: char| !c.is_ascii_alphabetic());
+    let power = text
+        .match_indices("**")
+        .any(|(at, sign)| is_power(&text[..at], &text[at + sign.len()..]));
+    let coefficient = text
+        .strip_suffix(VARIABLES)
+        .is_some_and(|number| number.parse::<f64>().is_ok());
+    power
+        || coefficient
+        || is_computed(text)
+        || is_scientific(text)
+        || is_product(text)
+        || text
+            .strip_suffix('!')
+            .is_some_and(|number| number.ends_with(|c: char| c.is_ascii_digit()))
+        || chosen(text).is_some()
+        || text.contains(vulgar::is_fraction)
+        || text.contains(['\\', '^', '_', '{', '}', '√', '∛', 'π', 'θ', '±'])
+        || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
+        || names.any(|name| name.len() > 1 && PLAIN.contains(&name))
+}
