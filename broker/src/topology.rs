@@ -8,7 +8,7 @@
 //! | turns | `R.A.turns` | `R.A.turns.v1` | `<run>.A.turn.requested` |
 //! | samples | `R.A.samples` | `R.A.samples.v1` | `<run>.A.samples.bundle` |
 //! | results | `R.results` (topic) | `R.I.results.v1` (expires) | `<run>.I.A.turn.finished` |
-//! | inference | `R.inference` (topic) | each onlooker's own | `<run>.A.<role>.turn`, `<run>.ended` |
+//! | inference | `R.inference` (topic) | each onlooker's own | `<run>.A.<role>.turn`, `.ended` |
 //! | questions | `R.P.questions` | `R.P.questions.v1` | `<run>.P.question.asked` |
 //! | answers | `R.results` (topic) | `R.I.answers.v1` (expires) | `<run>.I.P.question.answered` |
 //! | control | `R.control` (topic) | exclusive | `<run>.all.<from>.<subject>.<event>` |

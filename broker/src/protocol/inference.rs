@@ -1,5 +1,5 @@
-//! The shared inference result: the public part of a committed turn, and of a conversation's end. It
-//! is for onlookers only; no prompt is built from it.
+//! The shared inference result: the public part of a committed turn, and of a conversation's end.
+//! It is for onlookers only; no prompt is built from it.
 
 use std::collections::BTreeMap;
 
