@@ -20,7 +20,8 @@ export function chartBoard(place, sections, options = () => ({ smooth: 0, across
     replace(place, found.length === 0 ? nothing?.() : null);
     for (const { title, about, series } of found) {
       const chart = h("div");
-      const more = series.length > MOST ? h("p.about", `${MOST} of ${series.length} lines; search shows others`) : null;
+      const more = series.length > MOST
+        ? h("p.about", `${MOST} of ${series.length} lines; search shows others`) : null;
       place.append(h("section.panel.chart", h("h3", title), about ? h("p.about", about) : null, more, chart));
       plots.push(plotted(chart, series.slice(0, MOST), options()));
     }
