@@ -143,13 +143,10 @@ pub(super) fn without_index(name: &str) -> &str {
     }
 }
 
-/// Returns true if two amounts may be one in different units: `90 minutes or 1.5 hours`.
+/// Returns true if two amounts may be one in different units: `90 minutes or 1.5 hours`. Units differ
+/// by a factor of nearly 2 at least.
 fn are_converted([a, b]: &[f64; 2]) -> bool {
-    const FACTORS: [f64; 14] = [
-        3.0, 4.0, 7.0, 8.0, 10.0, 12.0, 16.0, 24.0, 36.0, 52.0, 60.0, 100.0, 1000.0, 3600.0,
-    ];
-    let ratio = (a / b).max(b / a);
-    FACTORS.iter().any(|factor| (ratio - factor).abs() < 0.01 * factor)
+    (a / b).max(b / a) > 1.9
 }
 
 /// Returns true if a decimal is a fraction, rounded or truncated to two places or more: `0.67 (or

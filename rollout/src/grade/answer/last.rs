@@ -1,7 +1,7 @@
 //! Reads the last value of a text without an announcement.
 
-use super::signs::{is_formula, is_product};
-use super::spaced::{self, is_verb};
+use super::signs::{is_formula, is_grouped, is_product};
+use super::spaced;
 use super::text::LONGEST_ANSWER;
 use super::{delimited, steps};
 use crate::grade::normal::setting::undelimited;
@@ -39,6 +39,17 @@ pub(crate) fn computation(text: &str) -> Option<&str> {
     line(text).filter(|line| line.contains('=') || line.starts_with(['\\', '|']))
 }
 
+/// Words behind a factorial.
+const COUNTED: [&str; 8] = [
+    "ways",
+    "possible",
+    "different",
+    "permutations",
+    "arrangements",
+    "orders",
+    "orderings",
+    "distinct",
+];
 /// Words that multiply the number before them.
 const SCALES: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion", "dozen"];
 /// Beginnings of lines behind a solution that are no answer.
@@ -120,7 +131,8 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
     let whole = before.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ');
     let mixed = before[whole.len()..].trim_start();
     let unsigned = minus::before(whole).unwrap_or(whole);
-    if is_grouped(unsigned, mixed, number) {
+    // `3 100-dollar bills` are two numbers.
+    if !behind.starts_with('-') && is_grouped(unsigned, mixed, number) {
         return &text[start - mixed.len() - (whole.len() - unsigned.len())..start + number.len()];
     }
     let digits = mixed.trim_end();
@@ -135,21 +147,6 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
     } else {
         number
     }
-}
-
-/// Returns true if groups of three digits stand behind a verb, a sign or no word at all: `It is
-/// 1 800`. Behind another word they may be two numbers: `In row 3 400 people`.
-fn is_grouped(before: &str, groups: &str, number: &str) -> bool {
-    let mut digits = groups.strip_suffix(' ').unwrap_or_default().split(' ');
-    let begins = digits
-        .next()
-        .is_some_and(|first| (1..=3).contains(&first.len()) && !first.starts_with('0'));
-    let last = number.split('.').next().unwrap_or_default();
-    let threes = digits.clone().all(|group| group.len() == 3) && last.len() == 3;
-    let before = before.trim_end_matches(' ');
-    let word = before.rsplit([' ', '\n']).next().unwrap_or_default();
-    let value = digits.next().is_some() || is_verb(word) || word.ends_with(['=', ':', '≈', '#', '$', '€', '£']);
-    begins && threes && last.bytes().all(|byte| byte.is_ascii_digit()) && value
 }
 
 /// Returns the last value if the last number is only a part of it: the exponent of `2^{10}`, or an
@@ -185,9 +182,12 @@ fn unmarked(text: &str, digit: usize) -> Option<&str> {
         .rfind(apart)
         .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
     let end = text[digit..].find(apart).map_or(text.len(), |length| digit + length);
-    // `5! ways` is a factorial, and `5!` at the end of a sentence is shouted.
-    let behind = text[end..].trim_start_matches(' ');
-    let shouted = !behind.starts_with(|c: char| c.is_lowercase());
+    // `5! ways` is a factorial. Other words, and a sentence's end, stand behind shouted numbers.
+    let word = text[end..]
+        .trim_start_matches(' ')
+        .split(|c: char| !c.is_alphabetic())
+        .next();
+    let shouted = !word.is_some_and(|word| COUNTED.contains(&word));
     if let Some(formula) = spaced::formula(text, start..end) {
         return Some(bare(formula, shouted));
     }
@@ -211,7 +211,8 @@ fn applied(text: &str, digit: usize) -> Option<&str> {
     let numbers = inside
         .bytes()
         .all(|byte| byte.is_ascii_digit() || b" ,;.-".contains(&byte));
-    let named = name == 1 || (name > 1 && inside.contains([',', ';']));
+    let chooses = ["max", "min"].contains(&&text[open - name..open]);
+    let named = name == 1 || (name > 1 && inside.contains([',', ';']) && !chooses);
     (named && numbers && close - open <= LONGEST_ANSWER).then(|| &text[open - name..=close])
 }
 

@@ -30,6 +30,22 @@ const CONDITIONS: [&str; 14] = [
     "since", "if", "when", "for", "with", "as", "because", "given", "from", "at", "after", "let", "suppose", "where",
 ];
 
+/// Words before a name with several values: `So x = 2, 3`.
+const LEADING: [&str; 12] = [
+    "",
+    "so",
+    "thus",
+    "hence",
+    "therefore",
+    "then",
+    "is",
+    "are",
+    "get",
+    "have",
+    "gives",
+    "solutions",
+];
+
 /// The list with which a text ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Listed<'a> {
@@ -156,7 +172,12 @@ fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
             .iter()
             .find_map(|word| Some((*word, trimmed.strip_suffix(word)?)));
         let Some((word, before)) = found else { break };
-        commas &= word == ",";
+        if first.is_none() {
+            commas = word == ",";
+        }
+        if commas && word != "," {
+            break;
+        }
         if !(word.starts_with(',') || before.ends_with(' ')) {
             break;
         }
@@ -186,7 +207,7 @@ fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
         .next()
         .unwrap_or_default()
         .to_lowercase();
-    let condition = CONDITIONS.contains(&word.as_str());
+    let condition = !LEADING.contains(&word.trim_end_matches([',', ':']));
     let ends = text[end..].trim_matches(['.', '*', ' ', '\n']).is_empty();
     if commas && (names[0].is_some() || names.iter().all(Option::is_none) || condition || !ends) {
         return None;

@@ -1,6 +1,6 @@
 //! Tells a formula without delimiters from a number in a sentence, by the signs next to the number.
 
-use super::spaced::VARIABLES;
+use super::spaced::{VARIABLES, is_verb};
 use crate::grade::normal::names::PLAIN;
 use crate::grade::normal::{minus, vulgar};
 
@@ -68,4 +68,21 @@ pub(super) fn is_formula(text: &str) -> bool {
         || text.contains(['\\', '^', '_', '{', '}', '√', '∛', 'π', 'θ', '±'])
         || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
         || names.any(|name| name.len() > 1 && PLAIN.contains(&name))
+}
+
+/// Returns true if groups of three digits stand behind a verb, a sign or no word at all: `It is
+/// 1 800`. Behind another word they may be two numbers: `In row 3 400 people`.
+pub(super) fn is_grouped(before: &str, groups: &str, number: &str) -> bool {
+    let mut digits = groups.strip_suffix(' ').unwrap_or_default().split(' ');
+    let first = digits.next().unwrap_or_default();
+    let begins = (1..=3).contains(&first.len()) && !first.starts_with('0');
+    let last = number.split('.').next().unwrap_or_default();
+    let threes = digits.clone().all(|group| group.len() == 3) && last.len() == 3;
+    let before = before.trim_end_matches(' ');
+    let word = before.rsplit([' ', '\n']).next().unwrap_or_default();
+    // `Scores: 100 200 300` may be a list.
+    let value = (digits.next().is_some() && first.len() < 3)
+        || is_verb(word)
+        || word.ends_with(['=', ':', '≈', '#', '$', '€', '£']);
+    begins && threes && last.bytes().all(|byte| byte.is_ascii_digit()) && value
 }

@@ -41,9 +41,10 @@ pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
         let (rest, sign) = last_word(&text[start..from]);
         let (before, left) = last_word(rest);
         let rounded = ["≈", "\\approx"].contains(&sign);
-        let operand = if rounded { left.trim_matches('$') } else { left };
+        let number = if rounded { left.trim_matches('$') } else { left };
         let chooses = sign != "choose" || left.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_operator(sign) || !is_operand(operand) || !chooses {
+        let exact = !rounded || is_exact(before, number, &text[operand.clone()]);
+        if !is_operator(sign) || !is_operand(number) || !chooses || !exact {
             break;
         }
         // `3 m + 2`, `Group A - 5`
@@ -103,6 +104,18 @@ fn before_factors<'a>(before: &'a str, operand: &str) -> &'a str {
     let (rest, sign) = last_word(before);
     let single = ["±", "\\pm"].contains(&sign) && !is_operand(last_word(rest).1);
     if single { rest } else { before }
+}
+
+/// Returns true for a value that a decimal only rounds: `36π`, `\\sqrt{2}`, the 2 of `ln 2`, and `1/3`
+/// if the decimal has places. Rounded arithmetic is an answer itself: `37 / 5 = 7.4 ≈ 8`.
+fn is_exact(before: &str, value: &str, rounded: &str) -> bool {
+    let (_, word) = last_word(before);
+    let symbol = value.contains(['π', '√', '∛', '\\', '^']) || PLAIN.iter().any(|name| value.contains(name));
+    let fraction = is_number(value) && value.contains('/') && (word == "=" || !is_operator(word));
+    symbol
+        || PLAIN.contains(&word)
+        || word.starts_with("log_")
+        || (fraction && rounded.trim_end_matches('.').contains('.'))
 }
 
 /// Returns true for the digits of a number or a fraction with its sign.

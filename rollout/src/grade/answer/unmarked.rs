@@ -93,7 +93,11 @@ fn remainder(line: &str) -> Option<&str> {
     let joins = |word: &str| word.is_empty() || number(word) || ["or", "and", "text", "pm"].contains(&word);
     let whole = whole.filter(|(_, between)| between.split(|c: char| !c.is_alphanumeric()).all(joins));
     let start = whole.map_or(start, |(rest, _)| word(rest.trim_end()));
-    known.then(|| &line[start..])
+    // A remainder behind other numbers checks them: `n = 23, since 23 ≡ 2 (mod 3)`.
+    let ahead = &line[..start];
+    let computed = ahead.trim_end().ends_with(['=', '≡', '*', '×', '·', '+']) && !ahead.contains([',', '.', ':']);
+    let first = !ahead.contains(|c: char| c.is_ascii_digit()) && !ahead.contains("mod");
+    (known && (first || computed)).then(|| &line[start..])
 }
 
 /// Removes words before a sentence: `So, in the end, `.
