@@ -115,12 +115,14 @@ fn pages_act_with_the_rights_of_their_users(program: &Program, servers: &Secured
     assert_eq!(letters["total"], 1, "{letters}");
     let line = |n: u64| json!({"id": format!("p{n}"), "prompt": format!("o{n}"), "label": format!("o{n}")});
     let lines: Vec<String> = (0..TASKS_OF_A_PAGE).map(|n| line(n).to_string()).collect();
+    let turns = pages.stream(RUN);
     let (status, answer) = pages.post(&api("tasks"), &json!({"lines": lines.join("\n")}));
     assert_eq!(
         (status, &answer["confirmed"]),
         (200, &json!(TASKS_OF_A_PAGE)),
         "{answer}"
     );
+    turns.until(&["rate", "turn", "rewards"]);
     let (status, answer) = pages.post(&api("letters/requeue"), &json!({"ids": ["no-such-letter"]}));
     assert_eq!(
         (status, &answer["missing"]),

@@ -49,6 +49,7 @@ fn tensorboard_reads_the_figures_of_a_run() {
         let figures = line.as_object().unwrap().iter().filter(|(name, _)| *name != "step");
         for (name, value) in figures.filter_map(|(name, value)| Some((name, value.as_f64()?))) {
             let points = scalars[name].as_array().unwrap_or_else(|| panic!("no {name}: {found}"));
+            assert_eq!(points.len(), 20, "{name}");
             let read = points.iter().find(|point| point[0] == step);
             let read = read.unwrap_or_else(|| panic!("no step {step} of {name}: {points:?}"));
             assert_eq!(read[1].as_f64().unwrap() as f32, value as f32, "{name} at step {step}");

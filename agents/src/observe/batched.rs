@@ -64,7 +64,7 @@ impl Tally {
     /// Counts a value. The next [`Self::show`] adds it to the histogram.
     pub(crate) fn observe(&mut self, value: f64) {
         let (bounds, mut place) = (self.histogram.bounds, 0);
-        // A loop, since the dev profile does not inline iterators of this crate.
+        // A loop: the dev profile does not inline the calls of an iterator here.
         while place < bounds.len() && (value > bounds[place] || value.is_nan()) {
             place += 1;
         }

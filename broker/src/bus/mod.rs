@@ -40,7 +40,7 @@ pub struct Outgoing {
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
     /// If true, the message is persistent, must reach a queue and is confirmed. If false
-    /// (heartbeats, shared turns), it is lost when no process listens.
+    /// (heartbeats, shared turns and ends), it is lost when no process listens.
     pub durable: bool,
 }
 

@@ -22,7 +22,7 @@ pub enum Principal {
     Publisher,
     /// Sends commands to the run, handles dead letters and requeues tasks.
     Operator,
-    /// Receives heartbeats and the committed text of turns.
+    /// Receives heartbeats, the committed text of turns, and rewards.
     Onlooker,
     /// Answers the questions that coordinators ask it.
     Participant(ParticipantName),

@@ -1,8 +1,5 @@
 //! The answers over a finished and a live run.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use serde_json::Value;
 use tests::program::wait_for;
 
@@ -160,7 +157,7 @@ fn live_run_prints_its_pages_first_and_streams_turns() {
         .without("eval")
         .save(&program);
     let runs = program.runs();
-    let mut running = program.start(&[
+    let running = program.start(&[
         "run",
         &endless,
         "--folder",
@@ -169,22 +166,7 @@ fn live_run_prints_its_pages_first_and_streams_turns() {
     ]);
     let pages = Pages::of(&running);
     let run = id(&program.run_folder());
-    let mut stream = TcpStream::connect(&pages.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request = format!(
-        "GET /api/runs/{run}/stream?topics=turns HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
-        pages.address, pages.token
-    );
-    stream.write_all(request.as_bytes()).unwrap();
-    let (mut text, mut part) = (String::new(), [0; 4096]);
-    while !["turn", "rate", "ended"]
-        .iter()
-        .all(|name| text.contains(&format!("event: {name}\n")))
-    {
-        let read = stream.read(&mut part).unwrap();
-        assert!(read > 0 && running.running(), "{text}{}", running.log());
-        text += &String::from_utf8_lossy(&part[..read]);
-    }
+    let text = pages.stream(&run).until(&["turn", "rate", "rewards"]);
     assert!(
         text.contains("\"role\":\"speaker\"") || text.contains("\"role\":\"listener\""),
         "{text}"

@@ -11,7 +11,7 @@ use tests::program::{json_folder, json_lines, signal, wait_until};
 
 use super::changes::{live, publish_unchecked};
 use super::chromium::Browser;
-use super::{PATIENCE, Pages, config, id, report, serve};
+use super::{PATIENCE, Pages, config, id, report, rewards, serve};
 use crate::program;
 
 /// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
@@ -278,39 +278,6 @@ const WATCH: &str = "window.seen = []; new MutationObserver((changes) => {
   }
 }).observe(document.getElementById('main'), { childList: true, subtree: true })";
 
-/// The conversations on the live page that have ended: their names, and their rewards as text.
-const ENDED: &str = "[...document.querySelectorAll('.ended')].map((end) => [
-  end.closest('.talk').querySelector('a').hash.split('/').slice(-2).join('/'),
-  [...end.querySelectorAll('.chip')].map((chip) => chip.textContent)])";
-
-fn rewards_are_those_of_the_transcripts(ended: &Value, transcripts: &[Value]) {
-    let mut compared = 0;
-    for [name, rewards] in ended
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|one| one.as_array()?.first_chunk())
-    {
-        let Some(written) = transcripts.iter().find(|one| one["conversation"] == *name) else {
-            continue;
-        };
-        let rewards = rewards.as_array().unwrap().iter().filter_map(Value::as_str);
-        let shown: BTreeMap<&str, f64> = rewards
-            .filter_map(|text| text.rsplit_once(' '))
-            .map(|(seat, reward)| (seat, reward.parse().unwrap()))
-            .collect();
-        let total = |(seat, parts): (&String, &Value)| (seat.clone(), parts["total"].as_f64().unwrap());
-        let written: BTreeMap<String, f64> = written["rewards"].as_object().unwrap().iter().map(total).collect();
-        assert!(shown.keys().eq(written.keys()), "{shown:?} {written:?}");
-        assert!(
-            shown.values().zip(written.values()).all(|(a, b)| (a - b).abs() < 1e-3),
-            "{shown:?} {written:?}"
-        );
-        compared += 1;
-    }
-    assert!(compared > 0, "{ended}");
-}
-
 /// The delay counts from the generation in the log, which is shortly before the commit. A halted
 /// agent sends no heartbeats.
 #[test]
@@ -360,7 +327,7 @@ fn live_pages_show_turns_and_silent_agents() {
             .as_u64()
             > Some(1)
     });
-    let ended = browser.value(ENDED);
+    let ended = browser.value(rewards::ENDED);
     browser.keep_picture("live");
     let halted = up.pids("b")[0];
     signal("STOP", halted);
@@ -383,7 +350,7 @@ fn live_pages_show_turns_and_silent_agents() {
         browser.wait_for(expected);
     }
     drop(up);
-    rewards_are_those_of_the_transcripts(&ended, &json_folder(&run.join("transcripts")));
+    rewards::are_those_of_the_transcripts(&ended, &json_folder(&run.join("transcripts")));
     let lines = ["a", "b"].map(|agent| json_lines(&run.join(format!("logs/{agent}.jsonl"))));
     let is_made = |line: &Value| line["message"] == "a turn was generated";
     let made: Vec<Value> = lines.into_iter().flatten().filter(is_made).collect();

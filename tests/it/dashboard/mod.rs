@@ -14,6 +14,7 @@ mod openapi;
 mod origins;
 mod paths;
 mod report;
+mod rewards;
 mod secrets;
 mod streams;
 mod tokens;
@@ -42,6 +43,29 @@ struct Reply {
     body: String,
 }
 
+/// An open stream, and all that came so far.
+pub(crate) struct LiveTurns {
+    stream: TcpStream,
+    text: String,
+}
+
+impl LiveTurns {
+    /// Reads until events of these names came. Returns all that came.
+    pub(crate) fn until(mut self, events: &[&str]) -> String {
+        self.read_until(|text| events.iter().all(|name| text.contains(&format!("event: {name}\n"))));
+        self.text
+    }
+
+    fn read_until(&mut self, is_enough: impl Fn(&str) -> bool) {
+        let mut part = [0; 4096];
+        while !is_enough(&self.text) {
+            let read = self.stream.read(&mut part).unwrap();
+            assert!(read > 0, "{}", self.text);
+            self.text += &String::from_utf8_lossy(&part[..read]);
+        }
+    }
+}
+
 impl Pages {
     /// Waits for the URL, which is the first line that the program prints. On standard error it
     /// may say before that a busy server is slow.
@@ -66,6 +90,21 @@ impl Pages {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream
+    }
+
+    /// Opens the live turns of a run: later turns will come.
+    pub(crate) fn stream(&self, run: &str) -> LiveTurns {
+        let (address, token) = (&self.address, &self.token);
+        let stream = self.begin(&format!(
+            "GET /api/runs/{run}/stream?topics=turns HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        ));
+        let mut turns = LiveTurns {
+            stream,
+            text: String::new(),
+        };
+        turns.read_until(|text| text.contains("\r\n\r\n"));
+        assert!(turns.text.starts_with("HTTP/1.1 200"), "{}", turns.text);
+        turns
     }
 
     fn send(&self, request: &str) -> Reply {

@@ -22,10 +22,10 @@ pub fn render(letters: &[Letter], bodies: bool) -> String {
     text
 }
 
-/// Formats each letter as a line of JSON: the fields of the page's letters, and its fate.
+/// Formats each letter as a line of JSON: the fields that the page shows, and `fate`.
 ///
 /// # Errors
-/// Returns an error if a letter is no JSON.
+/// A letter cannot be written as JSON.
 pub fn json_lines(letters: &[Letter], bodies: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     for letter in letters {

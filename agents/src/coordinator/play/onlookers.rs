@@ -1,4 +1,4 @@
-//! Committed turns as text, for onlookers such as the live page.
+//! Committed turns as text for onlookers such as the live page, and messages to them.
 
 use std::collections::BTreeMap;
 

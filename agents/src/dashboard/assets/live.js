@@ -50,14 +50,17 @@ export async function livePage(_rest, _options, signal) {
   };
   const end = ({ group, member, status, rewards }) => {
     const talk = talks.get(`${group}/${member}`);
-    if (talk && !isPaused()) talk.lastChild.append(endLine(status, rewards));
+    if (!talk || isPaused()) return;
+    // A group that is played again ends again.
+    talk.querySelector(".ended")?.remove();
+    talk.lastChild.append(endLine(status, rewards));
   };
   const showRate = ({ one_of, turns_per_s }) => replace(rate,
     one_of > 1 ? `1 of ${one_of} conversations shown` : "all shown", `, ${figure(turns_per_s)} turns/s`);
   const offline = ({ reason }) => talks.size === 0 && replace(state, empty(
     h("p", "No live turns: ", reason),
     h("a", { href: to("conversations") }, "Conversations that have ended")));
-  const events = { turn: take, ended: end, rate: showRate, offline,
+  const events = { turn: take, rewards: end, rate: showRate, offline,
     dropped: ({ n }) => say(`${n} turns were left out: the page is too slow`) };
   listen(api("stream") + "?topics=turns", signal, (name, data) => events[name]?.(data));
 }

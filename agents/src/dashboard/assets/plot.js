@@ -21,7 +21,7 @@ export function chartBoard(place, sections, options = () => ({ smooth: 0, across
     for (const { title, about, series } of found) {
       const chart = h("div");
       const more = series.length > MOST
-        ? h("p.about", `${MOST} of ${series.length} lines; search shows others`) : null;
+        ? h("p.about", `${MOST} of ${series.length} lines`) : null;
       place.append(h("section.panel.chart", h("h3", title), about ? h("p.about", about) : null, more, chart));
       plots.push(plotted(chart, series.slice(0, MOST), options()));
     }

@@ -40,7 +40,7 @@ export const TABS = {
   throughput: ["Throughput", [
     chart("Conversations per second", "coordinator:time/conversations_per_s", "since the start"),
     chart("Turns per second", "coordinator:time/turns_per_s", "since the start"),
-    chart("Time of a step", "train:time/wait_s train:time/train_s", "seconds: waiting, and the rest"),
+    chart("Time of a step", "train:time/wait_s train:time/train_s", "seconds: waiting, training"),
     chart("Parts of a step", "train:time/old_logprobs_s train:time/forward_backward_s train:time/optimizer_s"
       + " train:time/publish_s train:time/checkpoint_s train:time/ledger_s", "seconds"),
     chart("Groups that waited for the batch", "train:time/groups_waiting"),

@@ -19,6 +19,8 @@ use crate::dashboard::sampler::Sampler;
 
 /// Deliveries that the broker sends ahead.
 const PREFETCH: u16 = 256;
+/// Characters of a failure's reason that are sent.
+const LONGEST_STATUS: usize = 400;
 /// Characters of a turn that are sent.
 const LONGEST: usize = 64 << 10;
 
@@ -30,7 +32,8 @@ pub(super) async fn begin(bus: Arc<dyn Bus>, topology: &Topology, send: Outbox) 
     /// Makes queues of one process differ.
     static OPENED: AtomicU64 = AtomicU64::new(0);
     let number = OPENED.fetch_add(1, Ordering::Relaxed);
-    let queue = topology.inference(&format!("dashboard-{}-{number}", std::process::id()));
+    // The user of an onlooker may declare queues of this name.
+    let queue = topology.inference(&format!("onlooker-{}x{number}", std::process::id()));
     let refused = |error: broker::bus::BusError| ApiError::new(503, error.to_string());
     bus.declare_queue(&queue).await.map_err(refused)?;
     let consumer = bus.consume(&queue, PREFETCH).await.map_err(refused)?;
@@ -72,9 +75,13 @@ fn forward_message(delivery: &Delivery, sampler: &mut Sampler, send: &Outbox) ->
     if delivery.kind == Some(Kind::Ended) {
         for end in read::<SharedEnd>(delivery) {
             if sampler.shows(end.group, end.member) {
+                let end = SharedEnd {
+                    status: end.status.chars().take(LONGEST_STATUS).collect(),
+                    ..end
+                };
                 let end = serde_json::to_value(end).unwrap_or_default();
                 // A page without room shows the conversation without its end.
-                let _ = send.try_send(event("ended", &end));
+                let _ = send.try_send(event("rewards", &end));
             }
         }
         return 0;
@@ -175,10 +182,10 @@ mod tests {
         let (send, mut receive) = Outbox::new(8, 1 << 20);
         let forwarding = tokio::spawn(forward(consumer, send));
         let mut found = String::new();
-        while !found.starts_with("event: ended") {
+        while !found.starts_with("event: rewards") {
             found = String::from_utf8(receive.recv().await.unwrap().event.to_vec()).unwrap();
         }
-        let data = found.strip_prefix("event: ended\ndata: ").unwrap().trim_end();
+        let data = found.strip_prefix("event: rewards\ndata: ").unwrap().trim_end();
         assert_eq!(serde_json::from_str::<SharedEnd>(data).unwrap(), end);
         drop(receive);
         forwarding.await.unwrap();

@@ -1,4 +1,5 @@
-//! Publishes heartbeats and shared turns: without a confirm, and dropped if no queue can take them.
+//! Publishes heartbeats, shared turns and ends: without a confirm, and dropped if no queue can
+//! take them.
 
 use std::sync::Arc;
 use std::time::Duration;
