@@ -29,8 +29,8 @@ pub struct SharedTurn {
     pub version: WeightVersion,
 }
 
-/// The end of a conversation, sent before the outcome of its group is stored, and again if the group
-/// is played again.
+/// The end of a conversation, sent before the outcome of its group is stored, and again if the
+/// group is played again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SharedEnd {
     pub group: GroupId,

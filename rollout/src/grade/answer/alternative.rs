@@ -143,8 +143,8 @@ pub(super) fn without_index(name: &str) -> &str {
     }
 }
 
-/// Returns true if two amounts may be one in different units: `90 minutes or 1.5 hours`. Units differ
-/// by a factor of nearly 2 at least.
+/// Returns true if two amounts may be one in different units: `90 minutes or 1.5 hours`. Units
+/// differ by a factor of nearly 2 at least.
 fn are_converted([a, b]: &[f64; 2]) -> bool {
     (a / b).max(b / a) > 1.9
 }

@@ -177,8 +177,7 @@ fn before_rejected<'a>(before: &'a str, aside: &str) -> Option<&'a str> {
     let last = ["extraneous", "rejected", "discarded", "invalid"].contains(&word)
         || (!aside.contains(' ') && REJECTING.iter().any(|known| word.starts_with(known)));
     // `(rejected x = -1)` rejects another value, `(rejected, x > 0)` the last one.
-    let reason =
-        aside[word.len()..].starts_with([',', ';', ':']) || aside.contains("since") || aside.contains("because");
+    let reason = aside[word.len()..].starts_with([',', ';']) || aside.contains("since") || aside.contains("because");
     let last = last && (reason || !aside.contains(|c: char| c.is_ascii_digit()));
     let others = [" or ", " and "].iter().find_map(|word| before.rsplit_once(word));
     let others = others.or_else(|| before.rsplit_once(", ").filter(|(others, _)| others.contains('=')));
@@ -196,7 +195,7 @@ fn before_multiples(line: &str) -> Option<&str> {
         .filter(|digits| !digits.is_empty());
     let before = sentence.trim_end().strip_suffix(" are").unwrap_or_default();
     let number = before.trim_end_matches(|c: char| c.is_ascii_digit());
-    let counted = number.len() < before.len() && !number.ends_with(" of ");
+    let counted = number.len() < before.len() && ![" of ", " to "].iter().any(|word| number.ends_with(word));
     (several && (counted || numbers.count() == 1) && is_of_multiples(&line[at..])).then(|| line[..at].trim_end())
 }
 

@@ -81,8 +81,7 @@ pub(super) fn is_grouped(before: &str, groups: &str, number: &str) -> bool {
     let before = before.trim_end_matches(' ');
     let word = before.rsplit([' ', '\n']).next().unwrap_or_default();
     // `Scores: 100 200 300` may be a list.
-    let value = (digits.next().is_some() && first.len() < 3)
-        || is_verb(word)
-        || word.ends_with(['=', ':', '≈', '#', '$', '€', '£']);
+    let one = digits.next().is_none() || first.len() < 3;
+    let value = one && (is_verb(word) || word.ends_with(['=', ':', '≈', '#', '$', '€', '£']));
     begins && threes && last.bytes().all(|byte| byte.is_ascii_digit()) && value
 }

@@ -61,7 +61,12 @@ pub(super) fn formula(text: &str, operand: Range<usize>) -> Option<&str> {
         let (sign, rest) = first_word(&text[to..end]);
         let (right, behind) = first_word(rest);
         let clause = text[operand.start..to].ends_with([',', ';', ':', '.']);
-        if clause || !is_operator(sign) || !is_operand(right.trim_end_matches(['.', ',', ';', ':', '!', '?'])) {
+        let rounded = ["≈", "\\approx"].contains(&sign);
+        if clause
+            || rounded
+            || !is_operator(sign)
+            || !is_operand(right.trim_end_matches(['.', ',', ';', ':', '!', '?']))
+        {
             break;
         }
         to = end - behind.len();
@@ -106,11 +111,12 @@ fn before_factors<'a>(before: &'a str, operand: &str) -> &'a str {
     if single { rest } else { before }
 }
 
-/// Returns true for a value that a decimal only rounds: `36π`, `\\sqrt{2}`, the 2 of `ln 2`, and `1/3`
-/// if the decimal has places. Rounded arithmetic is an answer itself: `37 / 5 = 7.4 ≈ 8`.
+/// Returns true for a value that a decimal only rounds: `36π`, `e^2`, `\sqrt{2}`, the 2 of `ln 2`,
+/// and `1/3` if the decimal has places. Rounded arithmetic is an answer: `37 / 5 = 7.4 ≈ 8`.
 fn is_exact(before: &str, value: &str, rounded: &str) -> bool {
     let (_, word) = last_word(before);
-    let symbol = value.contains(['π', '√', '∛', '\\', '^']) || PLAIN.iter().any(|name| value.contains(name));
+    let symbol =
+        value.contains(['π', '√', '∛', '\\']) || value.contains("e^") || PLAIN.iter().any(|name| value.contains(name));
     let fraction = is_number(value) && value.contains('/') && (word == "=" || !is_operator(word));
     symbol
         || PLAIN.contains(&word)

@@ -96,7 +96,10 @@ fn remainder(line: &str) -> Option<&str> {
     // A remainder behind other numbers checks them: `n = 23, since 23 ≡ 2 (mod 3)`.
     let ahead = &line[..start];
     let computed = ahead.trim_end().ends_with(['=', '≡', '*', '×', '·', '+']) && !ahead.contains([',', '.', ':']);
-    let first = !ahead.contains(|c: char| c.is_ascii_digit()) && !ahead.contains("mod");
+    let checks = ["Indeed", "indeed", "Check", "check", "since", "because"]
+        .iter()
+        .any(|word| ahead.contains(word));
+    let first = !checks && !ahead.contains(|c: char| c.is_ascii_digit()) && !ahead.contains("mod");
     (known && (first || computed)).then(|| &line[start..])
 }
 

@@ -94,7 +94,8 @@ fn spelled(text: &str) -> Vec<(Range<usize>, String)> {
         let apart = !text[..at].ends_with(|c: char| c.is_alphanumeric() || is_sign(c));
         // `40 minus 4, which is 36` goes on to its value.
         let behind = number.trim_start_matches(|c: char| c.is_ascii_digit() || ",.".contains(c));
-        let ends = behind.starts_with(" or ") || behind.trim_matches(['*', '_', ' ', '$', '.']).is_empty();
+        let ends = (behind.starts_with(" or ") && !number.contains('$'))
+            || behind.trim_matches(['*', '_', ' ', '$', '.']).is_empty();
         let sign = match operand {
             true => (word == "minus " && ends).then_some("- "),
             false => (verb || negative).then_some("-"),
