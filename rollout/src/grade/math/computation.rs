@@ -42,7 +42,7 @@ pub(super) fn read(sides: &[&[Token]], ops: &[Op], has_units: bool, context: Con
         let rough = ops[..=at].contains(&Op::Approx);
         if is_same(first, term) || rounds(first, term, rough) {
             kept.push(answer(term));
-        } else if !(rough && is_near(&first.1, &term.1)) {
+        } else if has_units || has_degrees || !(rough && is_near(&first.1, &term.1)) {
             return last();
         }
     }
