@@ -246,7 +246,7 @@ fn of_full_disk(error: &anyhow::Error) -> Option<String> {
     found.then(|| hint.into())
 }
 
-/// Its option `--json` writes a file, which would stay in the container.
+/// `compare --json FILE` writes a file, which would stay in the container.
 const COMPARE: &str = "compare";
 
 /// Commands that only look at a run, or send it an order.

@@ -63,13 +63,10 @@ impl Counts {
 impl Tally {
     /// Counts a value. The next [`Self::show`] adds it to the histogram.
     pub(crate) fn observe(&mut self, value: f64) {
-        let (bounds, mut place) = (self.histogram.bounds, 0);
-        // A loop: the dev profile does not inline the calls of an iterator here.
-        while place < bounds.len() && (value > bounds[place] || value.is_nan()) {
-            place += 1;
-        }
+        let bounds = self.histogram.bounds;
+        let place = bounds.iter().position(|bound| *bound >= value);
         self.new.sum += value;
-        self.new.buckets[place] += 1;
+        self.new.buckets[place.unwrap_or(bounds.len())] += 1;
         self.is_empty = false;
     }
 

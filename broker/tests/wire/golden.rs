@@ -92,7 +92,8 @@ fn json_messages_keep_their_bytes() {
     );
     json::<SharedEnd>(
         "shared-end",
-        r#"{"group":"11111111111111111111111111111111","member":3,"status":"completed","rewards":{"solver":0.5,"verifier/1":-1.0}}"#,
+        r#"{"group":"11111111111111111111111111111111","member":3,"status":"completed",
+            "rewards":{"solver":0.5,"verifier/1":-1.0}}"#,
     );
     json::<Beat>(
         "beat-agent",

@@ -157,7 +157,7 @@ fn live_run_prints_its_pages_first_and_streams_turns() {
         .without("eval")
         .save(&program);
     let runs = program.runs();
-    let running = program.start(&[
+    let mut running = program.start(&[
         "run",
         &endless,
         "--folder",
@@ -167,6 +167,7 @@ fn live_run_prints_its_pages_first_and_streams_turns() {
     let pages = Pages::of(&running);
     let run = id(&program.run_folder());
     let text = pages.stream(&run).until(&["turn", "rate", "rewards"]);
+    assert!(running.running(), "{text}{}", running.log());
     assert!(
         text.contains("\"role\":\"speaker\"") || text.contains("\"role\":\"listener\""),
         "{text}"

@@ -211,8 +211,8 @@ fn applied(text: &str, digit: usize) -> Option<&str> {
     let numbers = inside
         .bytes()
         .all(|byte| byte.is_ascii_digit() || b" ,;.-".contains(&byte));
-    let chooses = ["max", "min"].contains(&&text[open - name..open]);
-    let named = name == 1 || (name > 1 && inside.contains([',', ';']) && !chooses);
+    let picks = ["max", "min"].contains(&&text[open - name..open]);
+    let named = name == 1 || (name > 1 && inside.contains([',', ';']) && !picks);
     (named && numbers && close - open <= LONGEST_ANSWER).then(|| &text[open - name..=close])
 }
 

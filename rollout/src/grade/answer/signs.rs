@@ -40,12 +40,6 @@ fn is_scientific(text: &str) -> bool {
     })
 }
 
-/// Returns the numbers of a binomial as calculators write it: 5 and 2 of `5C2`.
-fn chosen(text: &str) -> Option<(&str, &str)> {
-    let plain = |digits: &str| (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-    text.split_once('C').filter(|(from, few)| plain(from) && plain(few))
-}
-
 /// Returns true if signs next to the number change its value.
 pub(super) fn is_formula(text: &str) -> bool {
     let mut names = text.split(|c: char| !c.is_ascii_alphabetic());
@@ -63,7 +57,6 @@ pub(super) fn is_formula(text: &str) -> bool {
         || text
             .strip_suffix('!')
             .is_some_and(|number| number.ends_with(|c: char| c.is_ascii_digit()))
-        || chosen(text).is_some()
         || text.contains(vulgar::is_fraction)
         || text.contains(['\\', '^', '_', '{', '}', '√', '∛', 'π', 'θ', '±'])
         || text.contains(|c: char| "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉".contains(c))
