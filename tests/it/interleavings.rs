@@ -150,6 +150,11 @@ fn a_run_without_any_advantage_ends() {
     for line in &lines {
         assert_eq!(line["advantage/zero_share"], 1.0, "{line}");
     }
+    let status = program.succeed(&["status"]);
+    assert!(
+        status.contains("agent a learns nothing: its last 3 batches had equal"),
+        "{status}"
+    );
 }
 
 /// A name is for people; an id adds eight random characters.

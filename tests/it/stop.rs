@@ -374,4 +374,17 @@ fn commands_on_a_host_without_the_run_name_its_containers() {
         assert!(said.contains("hint: ") && said.contains(&inside), "{command}: {said}");
         assert!(!said.contains("hunter2"), "{command}: {said}");
     }
+    let samples = [
+        "samples",
+        "signal",
+        "--out",
+        "x.parquet",
+        "--runs",
+        runs.to_str().unwrap(),
+    ];
+    let said = program.fail(2, &samples);
+    assert!(
+        said.contains("`docker compose cp coordinator:/var/lib/dyad/runs .`"),
+        "{said}"
+    );
 }

@@ -249,6 +249,9 @@ fn of_full_disk(error: &anyhow::Error) -> Option<String> {
 /// `compare --json FILE` writes a file, which would stay in the container.
 const COMPARE: &str = "compare";
 
+/// Commands that write files of a run.
+const WRITING: [&str; 3] = [COMPARE, "export", "samples"];
+
 /// Commands that only look at a run, or send it an order.
 const LOOKING: [&str; 12] = [
     "audit",
@@ -267,7 +270,7 @@ const LOOKING: [&str; 12] = [
 
 /// Returns the hint for a run in containers, which keep its folder in a volume: the same command in
 /// a new container, because the coordinator's ends with the run. Options for this host's servers
-/// and folder are left out.
+/// and folder are left out. A command that writes files needs a copy of the folder.
 fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
     let mut kept = Vec::new();
     let mut is_value = false;
@@ -282,8 +285,15 @@ fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
         is_value = is_option && !arg.contains('=');
     }
     let command = kept.first()?.as_str();
-    let writes = command == COMPARE && kept.iter().any(|arg| arg.starts_with("--json"));
-    (LOOKING.contains(&command) && !writes).then(|| {
+    let prints = command == COMPARE && !kept.iter().any(|arg| arg.starts_with("--json"));
+    if WRITING.contains(&command) && !prints {
+        return Some(
+            "this command reads the run's folder, below --runs FOLDER; if the run is in containers, copy it first: \
+             `docker compose cp coordinator:/var/lib/dyad/runs .`"
+                .into(),
+        );
+    }
+    LOOKING.contains(&command).then(|| {
         format!(
             "this command reads the run's folder, below --runs FOLDER; if the run is in containers: `docker compose run --rm --no-deps coordinator {}`",
             kept.join(" ")

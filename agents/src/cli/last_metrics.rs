@@ -14,6 +14,8 @@ use crate::run_folder::logs::Growing;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LastMetrics {
     pub train: BTreeMap<String, Map<String, Value>>,
+    /// By agent, the number of newest batches in succession whose groups all had equal rewards.
+    pub equal: BTreeMap<String, u64>,
     pub eval: Option<Map<String, Value>>,
     /// Why the run stopped, if it has trained nothing since.
     pub stalled: Option<Map<String, Value>>,
@@ -45,6 +47,7 @@ pub struct MetricsReader {
 #[derive(Debug, Default)]
 struct NewestLines {
     train: BTreeMap<String, Map<String, Value>>,
+    equal: BTreeMap<String, u64>,
     eval: Option<Map<String, Value>>,
     stalled: Option<Map<String, Value>>,
     left: u64,
@@ -69,6 +72,7 @@ impl MetricsReader {
             let (read, newest) = self.files.entry(path.clone()).or_default();
             newest.extend(read, &path)?;
             last.train.extend(newest.train.clone());
+            last.equal.extend(newest.equal.clone());
             keep_later(&mut last.eval, newest.eval.clone());
             keep_later(&mut last.stalled, newest.stalled.clone());
             last.left += newest.left;
@@ -101,6 +105,9 @@ impl NewestLines {
         match line.get("kind").and_then(Value::as_str) {
             Some("train") => {
                 let agent = line.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
+                let is_equal = line.get("advantage/zero_share").and_then(Value::as_f64) == Some(1.0);
+                let equal = self.equal.entry(agent.clone()).or_default();
+                *equal = if is_equal { *equal + 1 } else { 0 };
                 self.train.insert(agent, line);
             }
             Some("eval") => keep_later(&mut self.eval, Some(line)),
@@ -155,7 +162,8 @@ mod tests {
     }
 
     fn train(step: u64) -> String {
-        format!("{{\"kind\":\"train\",\"agent\":\"a\",\"step\":{step},\"loss\":0.{step}}}\n")
+        let zero = u64::from(step > 1);
+        format!("{{\"kind\":\"train\",\"agent\":\"a\",\"step\":{step},\"advantage/zero_share\":{zero}}}\n")
     }
 
     fn totals(second: u64) -> String {
@@ -192,7 +200,7 @@ mod tests {
             "{\"kind\":\"eval\",\"step\":2,\"success\":0.5}\n",
         );
         let last = look();
-        assert_eq!(last.train["a"]["step"], 2);
+        assert_eq!((&last.train["a"]["step"], last.equal["a"]), (&2.into(), 1));
         // Between seconds 21 and 30.
         assert_eq!((last.rates["c1"].turns, last.rates["c1"].conversations), (51.0, 1.0));
         assert_eq!(last.eval.unwrap()["success"], 0.5);
@@ -207,13 +215,19 @@ mod tests {
         append(&coordinator, &(31..=33).map(totals).collect::<String>());
         let last = look();
         assert_eq!(
-            (&last.train["a"]["step"], last.left, last.stalled.is_some()),
-            (&4.into(), 7, true)
+            (
+                &last.train["a"]["step"],
+                last.equal["a"],
+                last.left,
+                last.stalled.is_some()
+            ),
+            (&4.into(), 3, 7, true)
         );
         assert_eq!(last.rates["c1"].turns, 57.0);
         std::fs::write(&agent, train(1)).unwrap();
         let last = look();
-        assert_eq!((&last.train["a"]["step"], last.left), (&1.into(), 0), "shorter");
+        let values = (&last.train["a"]["step"], last.equal["a"], last.left);
+        assert_eq!(values, (&1.into(), 0, 0), "shorter");
         let new = base.path().join("new");
         append(&new, &(train(8) + &train(9) + &train(6)));
         std::fs::rename(&new, &agent).unwrap();

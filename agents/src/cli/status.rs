@@ -6,7 +6,7 @@ mod waits;
 use std::time::Duration;
 
 use clap::Args;
-use configs::RunConfig;
+use configs::{LossKind, RunConfig};
 
 use super::ended::{self, Over};
 use super::last_metrics::{LastMetrics, MetricsReader};
@@ -94,8 +94,14 @@ pub(super) fn assemble(
     over: Option<&Over>,
     mut received: Option<LiveState>,
     offline: Option<String>,
-    metrics: LastMetrics,
+    mut metrics: LastMetrics,
 ) -> Status {
+    // Cross-entropy compares no rewards.
+    for (name, agent) in &config.agents {
+        if agent.train.loss.kind == LossKind::CrossEntropy {
+            metrics.equal.remove(name.as_str());
+        }
+    }
     if let Some(received) = &mut received {
         received.take_rates(&metrics.rates);
     }

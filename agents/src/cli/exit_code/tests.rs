@@ -134,13 +134,16 @@ fn command_for_a_container_has_no_url_and_starts_no_run() {
             .unwrap()
             .ends_with("coordinator compare one two`")
     );
-    for none in [
-        "run --resume x",
+    for writing in [
+        "samples x --out file",
+        "export x --out folder",
         "compare one two --json file",
         "compare --json=file one two",
     ] {
-        assert_eq!(hint(none), None, "{none}");
+        let copy = "`docker compose cp coordinator:/var/lib/dyad/runs .`";
+        assert!(hint(writing).unwrap().ends_with(copy), "{writing}");
     }
+    assert_eq!(hint("run --resume x"), None);
 }
 
 #[test]

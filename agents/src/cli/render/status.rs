@@ -20,6 +20,9 @@ ready: closed groups to train on    reserved: groups in play    capacity: room f
 /// Columns that only heartbeats fill.
 const OF_BEATS: [&str; 4] = ["weights", "ready", "reserved", "capacity"];
 
+/// The number of batches without a difference in reward from which the page says so.
+const EQUAL: u64 = 3;
+
 /// Formats the page; `steps` is the run's last step.
 #[must_use]
 pub fn render(status: &Status, steps: u64) -> String {
@@ -42,6 +45,13 @@ pub fn render(status: &Status, steps: u64) -> String {
     if let Some(stalled) = status.metrics.stalled.as_ref().filter(|_| !coordinated) {
         let reason = stalled.get("reason").and_then(Value::as_str).unwrap_or_default();
         let _ = writeln!(text, "STOPPED, because nothing can be learned: {reason}");
+    }
+    for (name, batches) in status.metrics.equal.iter().filter(|(_, batches)| **batches >= EQUAL) {
+        let _ = writeln!(
+            text,
+            "agent {name} learns nothing: its last {batches} batches had equal rewards in every group; the tasks are \
+             too easy or too hard, or their grader is wrong (`dyad conversations`)"
+        );
     }
     if let Some(eval) = &status.metrics.eval {
         let shown: Vec<String> = eval

@@ -116,6 +116,14 @@ async fn live_run_is_shown() {
         text.ends_with("queues: all empty\nevaluated at step 20: success 0.750\n"),
         "{text}"
     );
+    assert!(!text.contains("learns nothing"), "{text}");
+    status.metrics.equal = [("a".to_owned(), 2), ("b".to_owned(), 3)].into();
+    let text = render::status::render(&status, 400);
+    let nothing: Vec<&str> = text.lines().filter(|line| line.contains("learns nothing")).collect();
+    assert!(
+        nothing.len() == 1 && nothing[0].starts_with("agent b learns nothing: its last 3 batches"),
+        "{text}"
+    );
     let json = serde_json::to_value(&status).unwrap();
     assert_eq!(json["live"]["agents"]["a"]["ready"], 3);
     if let Some(a) = status.live.as_mut().and_then(|live| live.agents.get_mut("a")) {
