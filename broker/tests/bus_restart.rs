@@ -191,7 +191,16 @@ async fn a_missing_broker_and_a_wrong_password_give_other_errors() {
     assert!(!format!("{good:?}").contains(&password));
     drop(rabbit);
     let missing = AmqpBus::connect(&url, options()).await.unwrap_err();
-    for text in [format!("{refused} {refused:?}"), format!("{missing} {missing:?}")] {
+    let once = AmqpOptions {
+        connect_timeout: Duration::MAX,
+        tries_once: true,
+        ..AmqpOptions::default()
+    };
+    let absent = within("the first try is the last", AmqpBus::connect(&url, once)).await;
+    let absent = absent.unwrap_err();
+    assert!(matches!(absent, BusError::Connect { .. }), "{absent:?}");
+    let all = [refused, missing, absent];
+    for text in all.map(|error| format!("{error} {error:?}")) {
         assert!(!text.contains("hunter2") && !text.contains(&password), "{text}");
         assert!(text.contains("127.0.0.1"), "{text}");
     }

@@ -152,7 +152,7 @@ fn a_run_without_any_advantage_ends() {
     }
     let status = program.succeed(&["status"]);
     assert!(
-        status.contains("agent a learns nothing: its last 3 batches had equal"),
+        status.contains("agent a learns nothing: in its last 3 batches"),
         "{status}"
     );
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::kit;
-use tests::program::{Program, wait_until};
+use tests::program::{Program, json_lines, wait_until};
 use tests::small::Small;
 use tests::trace::batches;
 
@@ -65,6 +65,11 @@ fn a_run_whose_grader_cannot_start_ends_with_2() {
     assert!(said.contains("grader.py: it has ended"), "{said}");
     assert!(said.contains("and never answered"), "{said}");
     assert!(said.contains("it wrote last: SyntaxError: invalid syntax"), "{said}");
+    let log = json_lines(&program.run_folder().join("logs/coordinator.jsonl"));
+    let ended = log.iter().find(|line| line["message"] == "ended a program").unwrap();
+    for field in ["conversation_id", "role", "turn"] {
+        assert!(!ended[field].is_null(), "{field}: {ended}");
+    }
 }
 
 #[test]

@@ -147,8 +147,17 @@ fn variables_of_a_launcher_reach_processes_below_a_supervisor() {
         ("coordinator", "a conversation ended"),
     ] {
         let log = json_lines(&run.join(format!("logs/{process}.jsonl")));
-        let is_found = |line: &Value| line["conversation_id"] == id && line["message"] == message;
-        assert!(log.iter().any(is_found), "{process}: {id}");
+        let is_found = |line: &&Value| line["conversation_id"] == id && line["message"] == message;
+        let found = log.iter().find(is_found).expect(process);
+        if process != "coordinator" {
+            let role = if process == "a" { "speaker" } else { "listener" };
+            assert_eq!(
+                (&found["agent"], &found["role"]),
+                (&process.into(), &role.into()),
+                "{found}"
+            );
+            assert!(found["turn"].is_number(), "{found}");
+        }
         let args = ["logs", process, "--conversation", id, "--run", run.to_str().unwrap()];
         let shown = program.succeed(&args);
         let is_about = |line: &str| line.contains(group);

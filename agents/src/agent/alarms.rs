@@ -61,31 +61,31 @@ pub fn raised(config: &AlarmsConfig, seen: &BatchFigures) -> Vec<Alarm> {
     watched.iter().filter_map(alarm).collect()
 }
 
-/// The number of batches without any advantage after which a warning is due.
-const EQUAL: u32 = 20;
+/// The number of batches without anything to learn after which a warning is due.
+const IDLE: u32 = 20;
 
 /// The alarms of one agent, from batch to batch.
 #[derive(Debug, Default)]
 pub struct Alarms {
     /// The names of the alarms that the previous batch raised.
     raised: BTreeSet<&'static str>,
-    /// Batches in succession in which no group had different rewards.
-    equal: u32,
+    /// Batches in succession in which no group had different rewards, or no token trained.
+    idle: u32,
 }
 
 impl Alarms {
-    /// Counts a batch; `zero`: the fraction of its groups without an advantage, 0 to 1. Logs a
-    /// warning and returns true at the [`EQUAL`]th batch in succession whose groups all have equal
-    /// rewards.
-    pub fn count_equal(&mut self, agent: &AgentName, step: u64, zero: f64) -> bool {
-        self.equal = if zero < 1.0 { 0 } else { self.equal.saturating_add(1) };
-        let due = self.equal == EQUAL;
+    /// Counts a batch. Logs a warning and returns true at the [`IDLE`]th batch in succession from
+    /// which nothing can be learned.
+    pub fn count_idle(&mut self, agent: &AgentName, step: u64, is_idle: bool) -> bool {
+        self.idle = if is_idle { self.idle.saturating_add(1) } else { 0 };
+        let due = self.idle == IDLE;
         if due {
             tracing::warn!(
                 %agent,
                 step,
-                "{EQUAL} batches in succession had equal rewards in every group, so nothing is learned: the tasks are \
-                 too easy or too hard, or their grader is wrong (`dyad conversations`)"
+                "nothing is learned from the last {IDLE} batches: every group had equal rewards, or every sample was \
+                 discarded. The tasks are too easy or too hard, their grader is wrong (`dyad conversations`), or all \
+                 answers are truncated or stale (`dyad report`)"
             );
         }
         due
@@ -110,12 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_without_any_advantage_are_warned_of_once() {
+    fn batches_without_anything_to_learn_are_warned_of_once() {
         let (mut alarms, agent) = (Alarms::default(), AgentName::new("a").unwrap());
-        let mut warned = |zero: f64| alarms.count_equal(&agent, 1, zero);
-        assert!((1..EQUAL).all(|_| !warned(1.0)) && !warned(0.9));
-        assert!((1..EQUAL).all(|_| !warned(1.0)), "counted from 0 again");
-        assert!(warned(1.0) && !warned(1.0));
+        let mut warned = |is_idle| alarms.count_idle(&agent, 1, is_idle);
+        assert!((1..IDLE).all(|_| !warned(true)) && !warned(false));
+        assert!((1..IDLE).all(|_| !warned(true)), "counted from 0 again");
+        assert!(warned(true) && !warned(true));
     }
 
     #[test]

@@ -250,10 +250,10 @@ fn of_full_disk(error: &anyhow::Error) -> Option<String> {
 const COMPARE: &str = "compare";
 
 /// Commands that write files of a run.
-const WRITING: [&str; 3] = [COMPARE, "export", "samples"];
+const WRITING: [&str; 4] = [COMPARE, "export", "report", "samples"];
 
 /// Commands that only look at a run, or send it an order.
-const LOOKING: [&str; 12] = [
+const LOOKING: [&str; 11] = [
     "audit",
     "checkpoint",
     COMPARE,
@@ -262,7 +262,6 @@ const LOOKING: [&str; 12] = [
     "drain",
     "logs",
     "pause",
-    "report",
     "resume",
     "status",
     "tasks",

@@ -14,8 +14,9 @@ use crate::run_folder::logs::Growing;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LastMetrics {
     pub train: BTreeMap<String, Map<String, Value>>,
-    /// By agent, the number of newest batches in succession whose groups all had equal rewards.
-    pub equal: BTreeMap<String, u64>,
+    /// By agent, the number of newest batches in succession from which nothing could be learned:
+    /// all groups had equal rewards, or no token trained.
+    pub idle: BTreeMap<String, u64>,
     pub eval: Option<Map<String, Value>>,
     /// Why the run stopped, if it has trained nothing since.
     pub stalled: Option<Map<String, Value>>,
@@ -47,7 +48,7 @@ pub struct MetricsReader {
 #[derive(Debug, Default)]
 struct NewestLines {
     train: BTreeMap<String, Map<String, Value>>,
-    equal: BTreeMap<String, u64>,
+    idle: BTreeMap<String, u64>,
     eval: Option<Map<String, Value>>,
     stalled: Option<Map<String, Value>>,
     left: u64,
@@ -72,7 +73,7 @@ impl MetricsReader {
             let (read, newest) = self.files.entry(path.clone()).or_default();
             newest.extend(read, &path)?;
             last.train.extend(newest.train.clone());
-            last.equal.extend(newest.equal.clone());
+            last.idle.extend(newest.idle.clone());
             keep_later(&mut last.eval, newest.eval.clone());
             keep_later(&mut last.stalled, newest.stalled.clone());
             last.left += newest.left;
@@ -105,9 +106,10 @@ impl NewestLines {
         match line.get("kind").and_then(Value::as_str) {
             Some("train") => {
                 let agent = line.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
-                let is_equal = line.get("advantage/zero_share").and_then(Value::as_f64) == Some(1.0);
-                let equal = self.equal.entry(agent.clone()).or_default();
-                *equal = if is_equal { *equal + 1 } else { 0 };
+                let is = |key, value| line.get(key).and_then(Value::as_f64) == Some(value);
+                let is_idle = is("advantage/zero_share", 1.0) || is("tokens/trained", 0.0);
+                let idle = self.idle.entry(agent.clone()).or_default();
+                *idle = if is_idle { *idle + 1 } else { 0 };
                 self.train.insert(agent, line);
             }
             Some("eval") => keep_later(&mut self.eval, Some(line)),
@@ -200,7 +202,7 @@ mod tests {
             "{\"kind\":\"eval\",\"step\":2,\"success\":0.5}\n",
         );
         let last = look();
-        assert_eq!((&last.train["a"]["step"], last.equal["a"]), (&2.into(), 1));
+        assert_eq!((&last.train["a"]["step"], last.idle["a"]), (&2.into(), 1));
         // Between seconds 21 and 30.
         assert_eq!((last.rates["c1"].turns, last.rates["c1"].conversations), (51.0, 1.0));
         assert_eq!(last.eval.unwrap()["success"], 0.5);
@@ -217,7 +219,7 @@ mod tests {
         assert_eq!(
             (
                 &last.train["a"]["step"],
-                last.equal["a"],
+                last.idle["a"],
                 last.left,
                 last.stalled.is_some()
             ),
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(last.rates["c1"].turns, 57.0);
         std::fs::write(&agent, train(1)).unwrap();
         let last = look();
-        let values = (&last.train["a"]["step"], last.equal["a"], last.left);
+        let values = (&last.train["a"]["step"], last.idle["a"], last.left);
         assert_eq!(values, (&1.into(), 0, 0), "shorter");
         let new = base.path().join("new");
         append(&new, &(train(8) + &train(9) + &train(6)));

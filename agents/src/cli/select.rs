@@ -110,19 +110,27 @@ async fn report_alarms(bus: Weak<dyn Bus>) {
 
 /// Connects with the timeout `patience`.
 pub async fn connect_within(url: &str, purpose: &str, patience: Duration) -> anyhow::Result<Arc<dyn Bus>> {
+    Ok(AmqpBus::connect(url, options(url, purpose, patience)?).await?)
+}
+
+/// Connects once, without another try after a failure, for messages without foreign headers. Smaller
+/// frames make the buffers of the connections smaller, but the headers of a message must fit into
+/// one.
+pub async fn connect_small(url: &str, purpose: &str) -> anyhow::Result<Arc<dyn Bus>> {
+    let begin = if url.contains('?') { '&' } else { '?' };
     let options = AmqpOptions {
+        tries_once: true,
+        ..options(url, purpose, PATIENCE)?
+    };
+    Ok(AmqpBus::connect(&format!("{url}{begin}frame_max={SMALL_FRAME}"), options).await?)
+}
+
+fn options(url: &str, purpose: &str, patience: Duration) -> anyhow::Result<AmqpOptions> {
+    Ok(AmqpOptions {
         name: format!("dyad {purpose}"),
         connect_timeout: patience,
         ..bus_options(url)?
-    };
-    Ok(AmqpBus::connect(url, options).await?)
-}
-
-/// Connects like [`connect_within`], for messages without foreign headers. Smaller frames make the
-/// buffers of the connections smaller, but the headers of a message must fit into one.
-pub async fn connect_small(url: &str, purpose: &str, patience: Duration) -> anyhow::Result<Arc<dyn Bus>> {
-    let begin = if url.contains('?') { '&' } else { '?' };
-    connect_within(&format!("{url}{begin}frame_max={SMALL_FRAME}"), purpose, patience).await
+    })
 }
 
 /// Runs a command's IO.

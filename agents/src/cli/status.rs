@@ -52,7 +52,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
             None => select::broker_url(args.broker.as_deref(), Some(&folder)),
         };
         let bus = match url {
-            Ok(url) => select::connect_small(&url, "status", select::PATIENCE).await,
+            Ok(url) => select::connect_small(&url, "status").await,
             Err(error) => Err(error),
         };
         let (mut live, offline) = match bus {
@@ -99,7 +99,7 @@ pub(super) fn assemble(
     // Cross-entropy compares no rewards.
     for (name, agent) in &config.agents {
         if agent.train.loss.kind == LossKind::CrossEntropy {
-            metrics.equal.remove(name.as_str());
+            metrics.idle.remove(name.as_str());
         }
     }
     if let Some(received) = &mut received {

@@ -191,10 +191,7 @@ impl Host {
             .map(|asked| &asked.jobs)
             .ok_or_else(|| failed(format!("no program plays {role}")))?;
         let (reply, answered) = oneshot::channel();
-        let job = ProgramJob {
-            line: line.to_owned(),
-            reply,
-        };
+        let job = ProgramJob::new(line.to_owned(), reply);
         let ended = |_| failed(format!("the program of {role} has ended"));
         sender.send(job).await.map_err(|_| ended(()))?;
         let answer = answered.await.map_err(|_| ended(()))?.map_err(failed)?;

@@ -15,6 +15,7 @@ use rollout::judge::Judge;
 use rollout::workflow::program::Question;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
+use tracing::Instrument;
 
 use super::worker::ProgramJob;
 use crate::engine::foreign::dialect::{Spoken, text_of};
@@ -179,7 +180,7 @@ impl Caller {
     pub(super) async fn run(self, jobs: Arc<Mutex<mpsc::Receiver<ProgramJob>>>) {
         loop {
             let job = jobs.lock().await.recv().await;
-            let Some(ProgramJob { line, mut reply }) = job else {
+            let Some(ProgramJob { line, mut reply, span }) = job else {
                 return;
             };
             // The conversation is over: no server is asked or waited for.
@@ -187,7 +188,7 @@ impl Caller {
                 continue;
             }
             let answer = tokio::select! {
-                answer = self.answer(&line) => answer,
+                answer = self.answer(&line).instrument(span) => answer,
                 () = reply.closed() => continue,
             };
             let _ = reply.send(answer.map_err(|reason| format!("{}: {reason}", self.name())));
@@ -317,7 +318,7 @@ mod tests {
             let (reply, answered) = oneshot::channel();
             let line = json!({"kind": "grade", "role": "solver", "text": "5", "task": {"prompt": "2+3=", "label": 5}})
                 .to_string();
-            sender.try_send(ProgramJob { line, reply }).unwrap();
+            sender.try_send(ProgramJob::new(line, reply)).unwrap();
             answered
         };
         drop(ask());

@@ -20,6 +20,7 @@ use rollout::workflow::Workflow;
 use rollout::workflow::program::ProgramPlace;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::answer::{LONGEST, answer_to, with_id};
 use super::worker::ProgramJob;
@@ -137,14 +138,16 @@ impl RemoteConnection {
     ) {
         loop {
             let job = jobs.lock().await.recv().await;
-            let Some(ProgramJob { line, reply }) = job else { return };
+            let Some(ProgramJob { line, reply, span }) = job else {
+                return;
+            };
             // Its conversation is over.
             if reply.is_closed() {
                 continue;
             }
-            let answer = self.ask(&name, limit, &line).await;
+            let answer = self.ask(&name, limit, &line).instrument(span.clone()).await;
             if let Err(reason) = &answer {
-                tracing::warn!(participant = %name, reason, "a question got no answer");
+                span.in_scope(|| tracing::warn!(participant = %name, reason, "a question got no answer"));
             }
             let queue = self.topology.questions(&name).name;
             // A dropped receiver means that its conversation is over.

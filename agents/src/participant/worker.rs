@@ -11,6 +11,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use super::answer::{LONGEST, answer_to, with_id};
 use super::health::Health;
@@ -33,12 +34,24 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct ProgramJob {
     pub(super) line: String,
     pub(super) reply: oneshot::Sender<Result<String, String>>,
+    /// The scope of its turn, for the lines that are logged about it.
+    pub(super) span: Span,
+}
+
+impl ProgramJob {
+    /// A question of the current scope.
+    pub(super) fn new(line: String, reply: oneshot::Sender<Result<String, String>>) -> Self {
+        let span = Span::current();
+        Self { line, reply, span }
+    }
 }
 
 pub(super) struct Worker {
     file: String,
     program: Program,
     health: Health,
+    /// The scope of what the program writes, which belongs to no turn.
+    scope: Span,
     running: Option<Running>,
     next_id: u64,
     pause: Duration,
@@ -69,6 +82,7 @@ impl Worker {
             file,
             program,
             health,
+            scope: Span::current(),
             running: None,
             next_id: 0,
             pause: FIRST_PAUSE,
@@ -80,15 +94,20 @@ impl Worker {
     pub(super) async fn run(mut self, jobs: Arc<Mutex<mpsc::Receiver<ProgramJob>>>) {
         loop {
             let job = jobs.lock().await.recv().await;
-            let Some(ProgramJob { line, reply }) = job else { break };
+            let Some(ProgramJob { line, reply, span }) = job else {
+                break;
+            };
             // Its conversation is over.
             if reply.is_closed() {
                 continue;
             }
-            let answer = match self.answer(&line).await {
-                Ok(answer) => Ok(answer),
-                Err(why) => Err(self.give_up(why).await),
+            let answer = async {
+                match self.answer(&line).await {
+                    Ok(answer) => Ok(answer),
+                    Err(why) => Err(self.give_up(why).await),
+                }
             };
+            let answer = answer.instrument(span).await;
             // A dropped receiver means that its conversation is over.
             let _ = reply.send(answer);
         }
@@ -103,7 +122,8 @@ impl Worker {
             if let Some(rested) = self.rested {
                 tokio::time::sleep_until(rested).await;
             }
-            self.running = Some(start(&self.file, &self.program).map_err(Unanswered::ByMachine)?);
+            let started = self.scope.in_scope(|| start(&self.file, &self.program));
+            self.running = Some(started.map_err(Unanswered::ByMachine)?);
         }
         let limit = self.program.timeout;
         let Some(running) = self.running.as_mut() else {

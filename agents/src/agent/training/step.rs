@@ -151,10 +151,10 @@ impl Training {
             &alarms::BatchFigures::of(&batch.stats, entropy),
         );
         self.alarms.log_changes(&self.agent.name, self.version.step, &alarms);
-        if self.settings.train.loss.kind != LossKind::CrossEntropy {
-            let zero = batch.stats.zero_share();
-            self.alarms.count_equal(&self.agent.name, self.version.step, zero);
-        }
+        // Cross-entropy compares no rewards.
+        let is_equal = self.settings.train.loss.kind != LossKind::CrossEntropy && batch.stats.zero_share() >= 1.0;
+        let is_idle = is_equal || batch.stats.trained_tokens == 0;
+        self.alarms.count_idle(&self.agent.name, self.version.step, is_idle);
         let mut line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
             .with("collapse/alarms", alarms.len());
         figures::log_batch(self.version.step, batch, outcome, self.times.wait(), began.elapsed());

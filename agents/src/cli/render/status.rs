@@ -20,8 +20,8 @@ ready: closed groups to train on    reserved: groups in play    capacity: room f
 /// Columns that only heartbeats fill.
 const OF_BEATS: [&str; 4] = ["weights", "ready", "reserved", "capacity"];
 
-/// The number of batches without a difference in reward from which the page says so.
-const EQUAL: u64 = 3;
+/// The number of batches without anything to learn from which the page says so.
+const IDLE: u64 = 3;
 
 /// Formats the page; `steps` is the run's last step.
 #[must_use]
@@ -46,11 +46,11 @@ pub fn render(status: &Status, steps: u64) -> String {
         let reason = stalled.get("reason").and_then(Value::as_str).unwrap_or_default();
         let _ = writeln!(text, "STOPPED, because nothing can be learned: {reason}");
     }
-    for (name, batches) in status.metrics.equal.iter().filter(|(_, batches)| **batches >= EQUAL) {
+    for (name, batches) in status.metrics.idle.iter().filter(|(_, batches)| **batches >= IDLE) {
         let _ = writeln!(
             text,
-            "agent {name} learns nothing: its last {batches} batches had equal rewards in every group; the tasks are \
-             too easy or too hard, or their grader is wrong (`dyad conversations`)"
+            "agent {name} learns nothing: in its last {batches} batches every group had equal rewards, or every sample \
+             was discarded; `dyad conversations` shows the answers and their rewards"
         );
     }
     if let Some(eval) = &status.metrics.eval {

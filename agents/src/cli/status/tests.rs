@@ -117,11 +117,11 @@ async fn live_run_is_shown() {
         "{text}"
     );
     assert!(!text.contains("learns nothing"), "{text}");
-    status.metrics.equal = [("a".to_owned(), 2), ("b".to_owned(), 3)].into();
+    status.metrics.idle = [("a".to_owned(), 2), ("b".to_owned(), 3)].into();
     let text = render::status::render(&status, 400);
     let nothing: Vec<&str> = text.lines().filter(|line| line.contains("learns nothing")).collect();
     assert!(
-        nothing.len() == 1 && nothing[0].starts_with("agent b learns nothing: its last 3 batches"),
+        nothing.len() == 1 && nothing[0].starts_with("agent b learns nothing: in its last 3 batches"),
         "{text}"
     );
     let json = serde_json::to_value(&status).unwrap();

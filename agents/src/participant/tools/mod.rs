@@ -199,10 +199,7 @@ impl Tool {
             Backend::Program(jobs) => {
                 let (reply, answered) = oneshot::channel();
                 let ended = || ToolFault::Failed("its program has ended".into());
-                let job = ProgramJob {
-                    line: line.to_owned(),
-                    reply,
-                };
+                let job = ProgramJob::new(line.to_owned(), reply);
                 jobs.send(job).await.map_err(|_| ended())?;
                 let answer = answered.await.map_err(|_| ended())?.map_err(ToolFault::Failed)?;
                 let value = serde_json::from_str(&answer).map_err(|error| ToolFault::Failed(error.to_string()))?;

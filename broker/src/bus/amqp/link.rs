@@ -81,6 +81,13 @@ impl Shared {
         }
     }
 
+    /// Closes the bus for good.
+    fn refuse(&self, reason: BusError) {
+        // Set the reason first: callers that wait for the link wake up at the close.
+        let _ = self.refused.set(reason);
+        self.closed.send_replace(true);
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         *self.closed.borrow()
     }
@@ -152,8 +159,9 @@ impl Shared {
 
 /// Keeps a link up until the bus is closed.
 ///
-/// A rejected certificate or login at the first connection closes the bus. At a later connection it
-/// is retried, because the server took it before and may take it again.
+/// A rejected certificate or login at the first connection closes the bus, as does any failure if
+/// the options say so. At a later connection it is retried, because the server took it before and
+/// may take it again.
 pub(super) async fn supervise(shared: Arc<Shared>) {
     let mut pause = FIRST_PAUSE;
     let mut connected_once = false;
@@ -171,10 +179,10 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
                 shared.links.fetch_add(1, Ordering::Relaxed);
                 hold(&shared, link).await;
             }
-            Err(NoLink::Refused(reason)) if !connected_once => {
-                // Set the reason first: callers that wait for the link wake up at the close.
-                let _ = shared.refused.set(reason);
-                shared.closed.send_replace(true);
+            Err(NoLink::Refused(reason)) if !connected_once => shared.refuse(reason),
+            Err(NoLink::Lost(reason)) if !connected_once && shared.options.tries_once => {
+                let url = shared.url.shown.clone();
+                shared.refuse(BusError::Connect { url, reason });
             }
             Err(lost) => {
                 let reason = match lost {

@@ -15,6 +15,8 @@ pub struct AmqpOptions {
     pub tls: TlsFiles,
     /// The longest wait of [`AmqpBus::connect`](super::AmqpBus::connect) for the first connection.
     pub connect_timeout: Duration,
+    /// The first failure to connect ends [`AmqpBus::connect`](super::AmqpBus::connect).
+    pub tries_once: bool,
     /// The longest wait for one answer of the broker (a declare, a channel, an ack's write).
     pub answer_timeout: Duration,
     /// The longest silence of a channel with unconfirmed messages before the connection is
@@ -40,6 +42,7 @@ impl Default for AmqpOptions {
             allow_plaintext: false,
             tls: TlsFiles::default(),
             connect_timeout: Duration::from_secs(30),
+            tries_once: false,
             answer_timeout: Duration::from_secs(10),
             confirm_timeout: Duration::from_secs(15),
             publish_timeout: Duration::from_secs(120),
