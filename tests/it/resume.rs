@@ -44,6 +44,45 @@ fn a_run_killed_in_mid_round_ends_with_the_same_weights() {
 }
 
 #[test]
+fn run_that_reaches_its_goal_says_so_and_at_which_step() {
+    let program = program();
+    let config = Small::new()
+        .set("run.train_steps", 400)
+        .set("eval.source", "generator:signal")
+        .set("eval.tasks", 16)
+        .set("eval.every", 2)
+        .set("eval.params.objects", 4)
+        .set("eval.stop_at", 0.01)
+        .save(&program);
+    let runs = program.runs();
+    let output = program.output(&["run", &config, "--folder", runs.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    let step = batches(&program.run_folder(), "a");
+    assert!((1..400).contains(&step), "{step}");
+    let reason = format!("eval.stop_at reached at step {step}");
+    let status = program.succeed(&["status", "--run", program.run_folder().to_str().unwrap()]);
+    assert!(said.contains(&reason) && status.contains(&reason), "{said}\n{status}");
+}
+
+/// With a constant learning rate the moments and the place in the data go on as well.
+#[test]
+fn run_made_longer_ends_with_the_weights_of_a_long_run() {
+    let steps = |steps: i64| Small::new().set("run.train_steps", steps);
+    let (whole, longer) = (program(), program());
+    let whole_run = whole.play("run", &steps(8).save(&whole), &[]);
+    let longer_run = longer.play("run", &steps(4).save(&longer), &[]);
+    longer.succeed(&["run", "--resume", longer_run.to_str().unwrap(), "--steps", "8"]);
+    for agent in ["a", "b"] {
+        assert_eq!(
+            final_digest(&longer_run, agent),
+            final_digest(&whole_run, agent),
+            "agent {agent}"
+        );
+    }
+}
+
+#[test]
 fn a_finished_run_goes_on_for_more_steps() {
     for command in ["run", "up"] {
         // `up` ends its RabbitMQ with the run and starts it again on the same data.
@@ -66,6 +105,8 @@ fn a_finished_run_goes_on_for_more_steps() {
                 "{late:?}: {refused}"
             );
         }
+        let status = program.succeed(&["status", "--run", folder]);
+        assert!(status.contains(": run.train_steps reached at step 4"), "{status}");
         let fewer = program.fail(2, &[command, "--resume", folder, "--steps", "4"]);
         assert!(fewer.contains("has 4 steps already"), "{fewer}");
         let output = program.output(&[command, "--resume", folder, "--steps", "8"]);
