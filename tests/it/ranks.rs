@@ -177,7 +177,7 @@ impl Host {
     fn new() -> Option<Self> {
         let id = std::process::id();
         let (name, near, far) = (format!("dyad-{id}"), format!("dn{id}"), format!("df{id}"));
-        let net = format!("198.18.{}", id % 250);
+        let net = format!("100.127.{}", id % 250);
         if !ip(&format!("netns add {name}")) {
             return None;
         }
@@ -277,32 +277,42 @@ fn half_set_variables_of_a_launcher_are_refused() {
     assert!(said.contains("train.shard") && said.contains("several ranks"), "{said}");
 }
 
-/// Sends rank 1 a signal in the middle of a run, and compares with an undisturbed one.
-fn disturbed_by(name: &str) {
+/// Sends a rank a signal in the middle of a run, and compares with an undisturbed one. Rank 0 is the
+/// agent's process, which ends with `status`.
+fn disturbed_by(name: &str, rank: usize, status: &str) {
     let (program, clean) = (program(), program());
     let (config, runs) = (config(&program, "optimizer"), program.runs());
     let folder = ["--folder", runs.to_str().unwrap()];
     let mut running = program.start(&[&["up", &config, "--seed", "5", "--steps", STEPS][..], &folder].concat());
     let run = program.run_folder();
     wait_until("agent a to train 5 batches", PATIENCE, || batches(&run, "a") >= 5);
-    let rank = *ranks(&running).last().unwrap();
-    signal(name, rank);
+    let all = [running.pids("a"), ranks(&running)].concat();
+    signal(name, all[rank]);
     running.finish(PATIENCE);
     let log = running.log();
     assert_eq!(running.pids("a").len(), 2, "the agent started again:\n{log}");
     assert_eq!(ranks(&running).len(), 2, "and so did its rank:\n{log}");
-    assert!(log.contains("exit status: 70 before the run; starting again"), "{log}");
-    assert!(!Path::new(&format!("/proc/{rank}")).exists(), "the lost rank is gone");
+    let again = format!("ended with {status} before the run; starting again");
+    assert!(log.contains(&again), "{log}");
+    // A zombie whose parent was killed has no memory.
+    let memory = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let ended = |pid: &u32| memory(pid).is_empty() || memory(pid).starts_with("0 ");
+    assert!(all.iter().all(ended), "no rank of the first start is left");
     trained_all(&run);
     assert_eq!(digests(&run), digests(&undisturbed(&clean, "optimizer")));
 }
 
 #[test]
 fn killed_rank_restarts_with_its_agent_and_costs_no_bit() {
-    disturbed_by("KILL");
+    disturbed_by("KILL", 1, "exit status: 70");
 }
 
 #[test]
 fn stopped_rank_restarts_with_its_agent_and_costs_no_bit() {
-    disturbed_by("STOP");
+    disturbed_by("STOP", 1, "exit status: 70");
+}
+
+#[test]
+fn stopped_first_rank_is_killed_and_costs_no_bit() {
+    disturbed_by("STOP", 0, "signal: 9 (SIGKILL)");
 }

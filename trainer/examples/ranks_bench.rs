@@ -107,6 +107,10 @@ impl Collective for Timed {
         self.group.world_size()
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.group.timeout()
+    }
+
     fn all_reduce(&self, sum: &mut Tensor) -> std::result::Result<(), CollectiveError> {
         self.count(|group| group.all_reduce(sum))
     }

@@ -39,8 +39,10 @@ from torch.utils.checkpoint import checkpoint
 PROTOCOL = 1
 # Differences of log-probs are clamped to this size, so that their exponentials stay finite.
 LIMIT = 20.0
-# The number of logits in a chunk of tokens: 128 MiB in f32. The backward pass computes them again.
-CHUNK = 1 << 25
+# The number of logits in a chunk of tokens, by device: 16 MiB and 1 GiB in f32. A CPU maps larger
+# blocks again each time; a GPU reads the whole matrix for each chunk (trainer/src/loss/head.rs). The
+# backward pass computes them again.
+CHUNKS = {"cpu": 1 << 22, "cuda": 1 << 28}
 # The ranks wait so long for a command: dyad may have nothing to train for days.
 IDLE = timedelta(days=30)
 SAFETENSORS = {torch.float32: "F32", torch.bfloat16: "BF16"}
@@ -129,11 +131,11 @@ class Trunk(nn.Module):
 class Policy(nn.Module):
     """A model with Hugging Face's names of parameters."""
 
-    def __init__(self, shape, rope, recompute):
+    def __init__(self, shape, rope, recompute, device):
         super().__init__()
         self.model, self.recompute = Trunk(shape), recompute
         self.lm_head = None if shape["tied"] else nn.Linear(shape["hidden"], shape["vocab"], bias=False)
-        self.rope, self.chunk = rope, max(1, CHUNK // shape["vocab"])
+        self.rope, self.chunk = rope, max(1, CHUNKS[device.type] // shape["vocab"])
 
     def forward(self, micro):
         """Returns the log-probs and entropies of the micro-batch's trained tokens."""
@@ -275,7 +277,7 @@ class Trainer:
     def make(self, recompute, dtype):
         """Returns a model of this shape, split among the ranks."""
         with torch.device("meta"):
-            model = Policy(self.shape, self.rope, recompute).to(dtype)
+            model = Policy(self.shape, self.rope, recompute, self.device).to(dtype)
         # Temperatures and targets stay as they are: 0.7 in bf16 is another temperature.
         mixed = MixedPrecisionPolicy(self.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         for layer in model.model.layers:
@@ -502,6 +504,8 @@ def main():
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        # cuDNN's attention builds a plan for each new shape, and each micro-batch has one.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     orders = dist.new_group(backend="gloo", timeout=IDLE)
     dyad = Dyad(path) if dist.get_rank() == 0 else None

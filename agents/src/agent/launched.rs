@@ -7,6 +7,7 @@ use anyhow::Context;
 use configs::{AgentConfig, DeviceName};
 
 use crate::base::fault::Usage;
+use crate::run_folder::connect::allows_plaintext;
 
 /// The variables of a launched process. torchrun sets all of them.
 const VARIABLES: [&str; 5] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"];
@@ -34,12 +35,13 @@ impl Launched {
     /// Reads the launcher's variables; `None` if none of them is set.
     ///
     /// # Errors
-    /// Some are missing or make no sense.
+    /// Some are missing or make no sense, or the ranks would meet on a public address.
     pub fn of_environment() -> anyhow::Result<Option<Self>> {
-        Self::read(|name| std::env::var(name).ok())
+        Self::read(|name| std::env::var(name).ok(), allows_plaintext())
     }
 
-    fn read(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<Self>> {
+    /// `public_allowed`: the user trusts a network of public addresses.
+    fn read(variable: impl Fn(&str) -> Option<String>, public_allowed: bool) -> anyhow::Result<Option<Self>> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let missing: Vec<&str> = VARIABLES.into_iter().filter(|name| variable(name).is_none()).collect();
         if missing.len() == VARIABLES.len() {
@@ -60,12 +62,17 @@ impl Launched {
             ))
             .into());
         }
+        let host = variable("MASTER_ADDR").unwrap_or_default();
+        let master = master(&host, number("MASTER_PORT")?)?;
+        if !public_allowed && !is_private(master.ip()) {
+            return Err(public(&host, master.ip()));
+        }
         let hosted = variable(AGENT_STORE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         Ok(Some(Self {
             rank,
             world_size,
             local_rank: number("LOCAL_RANK")?,
-            master: master(&variable("MASTER_ADDR").unwrap_or_default(), number("MASTER_PORT")?)?,
+            master,
             serves: rank == 0 && !hosted,
             restart: variable(RESTARTS).and_then(|value| value.parse().ok()).unwrap_or(0),
         }))
@@ -146,6 +153,28 @@ fn master(host: &str, port: usize) -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
+/// Returns true for this machine's own addresses and for those that no router of the Internet
+/// forwards: RFC 1918, 100.64.0.0/10, unique local, link-local.
+fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [first, second, ..] = v4.octets();
+            let shared = first == 100 && (64..128).contains(&second);
+            shared || v4.is_loopback() || v4.is_private() || v4.is_link_local()
+        }
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
+fn public(host: &str, address: IpAddr) -> anyhow::Error {
+    let problem = format!(
+        "MASTER_ADDR is {host}, with the public address {address}: the ranks would meet there without a password"
+    );
+    let hint = "name a private address of rank 0's host (torchrun: --master-addr or --local-addr), or set \
+                DYAD_ALLOW_PLAINTEXT=1 if the network is trusted";
+    Usage::new(problem).hint(hint).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,9 +188,13 @@ mod tests {
     ];
 
     fn read(changes: &[(&str, &str)]) -> anyhow::Result<Option<Launched>> {
+        read_in(changes, false)
+    }
+
+    fn read_in(changes: &[(&str, &str)], public_allowed: bool) -> anyhow::Result<Option<Launched>> {
         let all = ALL.iter().chain(changes);
         let all: std::collections::BTreeMap<&str, &str> = all.copied().collect();
-        Launched::read(|name| all.get(name).map(ToString::to_string))
+        Launched::read(|name| all.get(name).map(ToString::to_string), public_allowed)
     }
 
     fn refused(changes: &[(&str, &str)]) -> String {
@@ -170,7 +203,7 @@ mod tests {
 
     #[test]
     fn place_comes_from_the_variables_of_torchrun() {
-        assert_eq!(Launched::read(|_| None).unwrap(), None);
+        assert_eq!(Launched::read(|_| None, false).unwrap(), None);
         let here = read(&[]).unwrap().unwrap();
         assert_eq!((here.rank, here.world_size, here.local_rank), (3, 4, 1));
         assert_eq!(here.master, "127.0.0.1:29511".parse().unwrap());
@@ -192,6 +225,49 @@ mod tests {
         assert!(refused(&[("WORLD_SIZE", "many")]).contains("must be a number"));
         assert!(refused(&[("MASTER_PORT", "70000")]).contains("from 1 to 65535"));
         assert!(refused(&[("MASTER_ADDR", "0.0.0.0")]).contains("every address"));
+    }
+
+    #[test]
+    fn public_master_address_needs_the_switch() {
+        let private = [
+            "localhost",
+            "127.9.9.9",
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.7.7",
+            "100.64.0.1",
+            "100.127.9.9",
+            "169.254.1.1",
+            "::1",
+            "fd12::7",
+            "fe80::1",
+            "::ffff:10.0.0.1",
+        ];
+        for address in private {
+            assert!(read(&[("MASTER_ADDR", address)]).is_ok(), "{address}");
+        }
+        let public = [
+            "8.8.8.8",
+            "172.32.0.1",
+            "100.128.0.1",
+            "192.169.0.1",
+            "2001:db8::1",
+            "::ffff:8.8.8.8",
+        ];
+        for address in public {
+            let change = [("MASTER_ADDR", address)];
+            let error = read(&change).unwrap_err();
+            let hint = error.downcast_ref::<Usage>().and_then(|usage| usage.hint.as_deref());
+            assert!(
+                hint.is_some_and(|hint| hint.contains("DYAD_ALLOW_PLAINTEXT=1")),
+                "{address}: {error}"
+            );
+            assert!(read_in(&change, true).is_ok(), "{address}, allowed");
+        }
+        assert!(
+            read_in(&[("MASTER_ADDR", "0.0.0.0")], true).is_err(),
+            "never on every address"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The trainer's own thread. It executes commands and replies to them in the order of arrival.
+//! Between commands the trainer shows its other ranks that it lives.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 
 use broker::protocol::train::{TrainCommand, TrainReply};
 use tokio::sync::oneshot;
@@ -9,11 +10,12 @@ use trainer::train::{TrainError, TrainerClient};
 
 use crate::base::log_scope;
 
+type Job = (TrainCommand, Answer);
 type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
 
 /// A handle to the trainer's thread. The thread ends after the handle is dropped.
 pub struct TrainerThread {
-    commands: mpsc::Sender<(TrainCommand, Answer)>,
+    commands: mpsc::Sender<Job>,
     pulse: Pulse,
     ended: oneshot::Receiver<()>,
 }
@@ -22,12 +24,12 @@ impl TrainerThread {
     /// Moves the trainer to its own thread. `pulse` counts the commands sent and those finished.
     pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>, pulse: Pulse) -> std::io::Result<Self> {
         let done = pulse.clone();
-        let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
+        let (commands, inbox) = mpsc::channel();
         let (end, ended) = oneshot::channel();
         std::thread::Builder::new()
             .name(format!("trainer-{name}"))
             .spawn(log_scope::inherit(move || {
-                for (command, answer) in inbox {
+                while let Some((command, answer)) = next(&inbox, &mut *trainer) {
                     // The caller may be gone. The command has taken effect in either case.
                     let _ = answer.send(trainer.execute(command));
                     done.done(1);
@@ -58,6 +60,20 @@ impl TrainerThread {
         self.pulse.take(1);
         self.commands.send((command, answer)).map_err(|_| gone())?;
         Ok(reply.await.map_err(|_| gone())??)
+    }
+}
+
+/// Waits for the next command; `None` when the handle is dropped.
+fn next(inbox: &mpsc::Receiver<Job>, trainer: &mut dyn TrainerClient) -> Option<Job> {
+    loop {
+        let Some(pause) = trainer.sign_every() else {
+            return inbox.recv().ok();
+        };
+        match inbox.recv_timeout(pause) {
+            Ok(job) => return Some(job),
+            Err(RecvTimeoutError::Timeout) => trainer.sign(),
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
     }
 }
 
@@ -92,5 +108,32 @@ mod tests {
         assert_eq!(Arc::strong_count(&memory), 2);
         worker.end().await.unwrap();
         assert_eq!(Arc::strong_count(&memory), 1);
+    }
+
+    /// A trainer with other ranks, which counts its signs.
+    struct Together(mpsc::Sender<()>);
+
+    impl TrainerClient for Together {
+        fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError> {
+            unreachable!("no command is sent, but came {command:?}")
+        }
+
+        fn sign_every(&self) -> Option<Duration> {
+            Some(Duration::from_millis(1))
+        }
+
+        fn sign(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+
+    #[tokio::test]
+    async fn idle_trainer_gives_signs_until_its_thread_ends() {
+        let (send, signs) = mpsc::channel();
+        let worker = TrainerThread::start("a", Box::new(Together(send)), Pulse::default()).unwrap();
+        for _ in 0..3 {
+            signs.recv().unwrap();
+        }
+        worker.end().await.unwrap();
     }
 }

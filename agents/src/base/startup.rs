@@ -46,6 +46,12 @@ pub fn enter(agent: &AgentName, text: impl Into<String>) {
     });
 }
 
+/// Sets the stage of an agent that starts its engine.
+pub fn enter_engine(agent: &AgentName, prepacks: bool) {
+    let packing = if prepacks { ": prepacking weights" } else { "" };
+    enter(agent, format!("starting the engine{packing}"));
+}
+
 /// The start of an agent, from [`begin`] until this value is dropped.
 #[derive(Debug)]
 #[must_use = "the start ends when this is dropped"]

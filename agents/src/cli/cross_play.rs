@@ -73,6 +73,7 @@ pub fn of_runs(folders: &[RunFolder]) -> anyhow::Result<cross::CrossTable> {
         }
     }
     crate::cli::embedded::system().block_on(async {
+        tokio::spawn(super::progress::print_starts());
         let mut runs: Vec<OfRun> = Vec::new();
         for folder in folders {
             let tell = |cell: &str| eprintln!("{}: played {cell}", folder.run());

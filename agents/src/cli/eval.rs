@@ -88,6 +88,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     let chosen = chosen(&checkpoints, args.run.as_deref(), &args.runs, &config)?;
     let scratch = Scratch::new()?;
     crate::cli::embedded::system().block_on(async {
+        tokio::spawn(super::progress::print_starts());
         let seats = engines::start(&config, &chosen, scratch.path())?;
         for (agent, chosen) in &chosen {
             println!("{agent}: {}", chosen.label);

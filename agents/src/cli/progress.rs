@@ -1,5 +1,5 @@
 //! Progress of a run: a live view on a terminal, else a line from time to time. While agents of
-//! this process start, it shows their stages.
+//! this process start, it shows their stages. Commands that only load agents print these alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,11 +134,7 @@ impl View {
             }
         } else if self.last_start.is_none_or(|at| at.elapsed() >= startup::LOG_EVERY) {
             self.last_start = Some(Instant::now());
-            let stages: Vec<String> = stages
-                .iter()
-                .map(|(name, stage)| format!("{name}: {}", stage_text(stage)))
-                .collect();
-            say(&format!("starting  {}\n", stages.join("  ")));
+            say(&start_line(stages));
         }
     }
 
@@ -179,6 +175,27 @@ impl Drop for View {
 /// Writes to standard error. A closed pipe must not end the run.
 fn say(line: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+}
+
+/// Prints the stages of agents that start in this process: at once, then from time to time.
+pub async fn print_starts() {
+    let mut stages = startup::stages();
+    loop {
+        let line = match stages.wait_for(|stages| !stages.is_empty()).await {
+            Ok(now) => start_line(&now),
+            Err(_) => return,
+        };
+        say(&line);
+        tokio::time::sleep(startup::LOG_EVERY).await;
+    }
+}
+
+fn start_line(stages: &Stages) -> String {
+    let stages: Vec<String> = stages
+        .iter()
+        .map(|(name, stage)| format!("{name}: {}", stage_text(stage)))
+        .collect();
+    format!("starting  {}\n", stages.join("  "))
 }
 
 fn stage_text(stage: &StartupStage) -> String {

@@ -104,6 +104,7 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
     let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))?;
     crate::cli::embedded::system().block_on(async {
+        tokio::spawn(crate::cli::progress::print_starts());
         let table = AnswerTable::open(args, &config)?;
         let remote = Remote::open(args, &*workflow).await?;
         let line = remote.as_ref().map(|remote| remote.line.clone());

@@ -13,6 +13,7 @@ use rollout::text::{ChatLog, Speech};
 use super::weights::Chosen;
 use crate::agent::broken::{self, Broken};
 use crate::base::fault::Usage;
+use crate::base::{log_scope, startup};
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::foreign::openai::Openai;
 use crate::engine::replicas::Replicas;
@@ -93,7 +94,8 @@ impl Drop for Scratch {
 }
 
 /// Starts every agent that plays a role with its chosen weights. Every engine kind but `scripted`
-/// is embedded here. Random models are made in `scratch`.
+/// is embedded here. Random models are made in `scratch`. Blocks the thread; must be called in a
+/// runtime.
 ///
 /// # Errors
 /// Fails if weights cannot be read or do not fit the agent's model, or if a participant needs a
@@ -140,8 +142,11 @@ fn served(agent: &AgentConfig, model: &str) -> anyhow::Result<Seat> {
 }
 
 fn seat(config: &RunConfig, name: &AgentName, chosen: &Chosen, scratch: &Path) -> anyhow::Result<Seat> {
+    let _starting = log_scope::agent(name).in_scope(|| startup::begin(name));
     let prepared = chosen.prepare(config, name, scratch)?;
     let settings = &prepared.settings;
+    let prepacks = settings.engine.kind == EngineKind::Embedded && settings.engine.prepack;
+    startup::enter_engine(name, prepacks);
     let version = WeightVersion::default();
     let mut engines: Vec<Arc<dyn EngineClient>> = Vec::new();
     for replica in 0..settings.engine.replicas {
@@ -162,4 +167,37 @@ fn seat(config: &RunConfig, name: &AgentName, chosen: &Chosen, scratch: &Path) -
         text: prepared.text,
         answered: Mutex::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::run_folder::tests::config_in;
+
+    #[tokio::test]
+    async fn start_names_its_stage_while_a_model_loads() {
+        let base = tempfile::tempdir().unwrap();
+        let mut config = config_in(base.path());
+        let name: AgentName = "loads-slowly".parse().unwrap();
+        let (_, mut agent) = config.agents.pop_first().unwrap();
+        // A reader of a pipe waits for its writer.
+        let file = base.path().join("config.json");
+        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+        agent.model = ModelConfig::Path(base.path().to_owned());
+        config.agents = [(name.clone(), agent)].into();
+        let chosen = [(name.clone(), Chosen::begins(&config, &name).unwrap())].into();
+        let mut stages = startup::stages();
+        let scratch = base.path().to_owned();
+        let starting = log_scope::spawn_blocking(move || start(&config, &chosen, &scratch).map(|_| ()));
+        let reading = |stages: &startup::Stages| stages.get(&name).is_some_and(|stage| stage.text == "reading weights");
+        stages.wait_for(reading).await.unwrap();
+        log_scope::spawn_blocking(move || std::fs::write(file, "no model"))
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(starting.await.unwrap().is_err());
+        assert!(!stages.borrow().contains_key(&name), "the start has ended");
+    }
 }

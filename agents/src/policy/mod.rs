@@ -48,7 +48,6 @@ pub async fn prepare(run: &RunFolder, name: &AgentName, settings: &AgentConfig, 
     let prepare = move || {
         startup::enter(&name, "checking the model's files");
         input_digests::models::verify_one(&run, &name, &settings.model)?;
-        startup::enter(&name, "reading weights");
         let prepared = prepare_in(|model| run.model(model), &settings, &name, seed)?;
         input_digests::models::settle(&run, &name, &settings.model)?;
         Ok(prepared)
@@ -65,6 +64,7 @@ pub(crate) fn prepare_in(
     seed: u64,
 ) -> anyhow::Result<Prepared> {
     let folder = folder_in(place, settings, name, seed)?;
+    startup::enter(name, "reading weights");
     open(folder, settings.clone(), adapter_seed(seed, name))
 }
 

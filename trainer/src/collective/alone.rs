@@ -1,5 +1,7 @@
 //! A group of one rank.
 
+use std::time::Duration;
+
 use tch::Tensor;
 
 use super::error::{CollectiveError, Operation};
@@ -16,6 +18,10 @@ impl Collective for Alone {
 
     fn world_size(&self) -> usize {
         1
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        None
     }
 
     fn all_reduce(&self, _: &mut Tensor) -> Result<(), CollectiveError> {

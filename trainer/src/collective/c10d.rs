@@ -15,8 +15,9 @@ use super::error::{CollectiveError, Operation};
 use super::{Collective, Patience};
 use crate::shim::group;
 
-/// The longest wait for a root that has nothing to say.
-const IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The longest wait for a root that computes nothing, in timeouts of the group. The root's own watch
+/// ends it after 5/4 of a timeout without progress, and it may make progress without a message.
+const IDLE: u32 = 3;
 
 /// The store where the ranks of a group meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl C10d {
     ) -> Result<(), CollectiveError> {
         let timeout = match patience {
             Patience::Step => self.timeout,
-            Patience::Idle => IDLE,
+            Patience::Idle => self.timeout * IDLE,
         };
         let (rank, world_size) = (self.rank, self.world_size);
         point_of("exchange.begun", &format_args!("{operation:?}.{rank}"));
@@ -207,6 +208,10 @@ impl Collective for C10d {
 
     fn world_size(&self) -> usize {
         self.world_size
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        Some(self.timeout)
     }
 
     fn all_reduce(&self, sum: &mut Tensor) -> Result<(), CollectiveError> {

@@ -9,6 +9,8 @@ mod c10d;
 mod error;
 mod shared;
 
+use std::time::Duration;
+
 use tch::Tensor;
 
 pub use alone::Alone;
@@ -22,8 +24,8 @@ pub use shared::Shared;
 pub enum Patience {
     /// The group's timeout.
     Step,
-    /// Until the root sends something, however late. Only a lost connection ends the wait early.
-    /// Only tensors in host memory can wait like this.
+    /// Three times the group's timeout: the root reads or writes files, or has no command and gives
+    /// signs of life. Only tensors in host memory can wait like this.
     Idle,
 }
 
@@ -34,6 +36,9 @@ pub trait Collective: Send {
     fn rank(&self) -> usize;
 
     fn world_size(&self) -> usize;
+
+    /// The time that an operation waits for other ranks; `None` without others.
+    fn timeout(&self) -> Option<Duration>;
 
     /// Adds the ranks' tensors, in place. All ranks get the same bits.
     ///

@@ -1,6 +1,7 @@
 //! One group with several owners in a process.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tch::Tensor;
 
@@ -35,6 +36,10 @@ impl Collective for Shared {
 
     fn world_size(&self) -> usize {
         self.with(|group| group.world_size())
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.with(|group| group.timeout())
     }
 
     fn all_reduce(&self, sum: &mut Tensor) -> Result<(), CollectiveError> {

@@ -16,30 +16,29 @@ const LAZY: [&str; 2] = ["libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so"];
 
 /// Finds and opens the library for the life of the process.
 pub(super) fn open() -> Result<(), DeviceError> {
-    let places = places();
-    match places.iter().find(|path| path.is_file()) {
-        Some(path) => {
-            dlopen(path)?;
-            for name in LAZY {
-                // Without them only what needs them fails, with its own error.
-                let _ = dlopen(&path.with_file_name(name));
-            }
-            if !shim::context::turn_off_cudnn_attention() {
-                tracing::warn!(
-                    "this libtorch has no switch for cuDNN's attention: set TORCH_CUDNN_SDPA_DEPRIORITIZED=1"
-                );
-            }
-            Ok(())
-        }
-        None => {
-            let looked = places
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect::<Vec<_>>()
-                .join(", ");
-            Err(DeviceError::NotFound { looked })
-        }
+    open_in(&places(), dlopen, shim::context::turn_off_cudnn_attention)
+}
+
+/// Opens the first library that is there by `dlopen`, then turns cuDNN's attention off.
+fn open_in(
+    places: &[PathBuf],
+    dlopen: impl Fn(&Path) -> Result<(), DeviceError>,
+    turn_off_cudnn_attention: impl FnOnce() -> bool,
+) -> Result<(), DeviceError> {
+    let Some(path) = places.iter().find(|path| path.is_file()) else {
+        let looked: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+        let looked = looked.join(", ");
+        return Err(DeviceError::NotFound { looked });
+    };
+    dlopen(path)?;
+    for name in LAZY {
+        // Without them only what needs them fails, with its own error.
+        let _ = dlopen(&path.with_file_name(name));
     }
+    if !turn_off_cudnn_attention() {
+        tracing::warn!("this libtorch has no switch for cuDNN's attention: set TORCH_CUDNN_SDPA_DEPRIORITIZED=1");
+    }
+    Ok(())
 }
 
 /// Opens dyad's own CUDA library.
@@ -111,6 +110,39 @@ mod tests {
         let folder = loaded_from().unwrap();
         assert!(folder.join("libtorch_cpu.so").is_file());
         assert_eq!(places().last().map(|path| path.ends_with(LIBRARY)), Some(true));
+    }
+
+    #[test]
+    fn opening_takes_lazy_libraries_too_and_cudnn_attention_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let cuda = folder.path().join(LIBRARY);
+        let places = ["/none/libtorch_cuda.so".into(), cuda.clone()];
+        let calls = std::cell::RefCell::new(Vec::new());
+        let open = |fails: &str| {
+            let dlopen = |path: &Path| {
+                assert_eq!(path.parent(), cuda.parent());
+                let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+                calls.borrow_mut().push(name.clone());
+                let error = DeviceError::Open {
+                    path: name.clone(),
+                    reason: "broken".into(),
+                };
+                if name == fails { Err(error) } else { Ok(()) }
+            };
+            let switch = || {
+                calls.borrow_mut().push("cudnn off".into());
+                true
+            };
+            let opened = open_in(&places, dlopen, switch).is_ok();
+            (opened, calls.take())
+        };
+        assert_eq!(open(""), (false, vec![]), "no file is there");
+        std::fs::write(&cuda, "").unwrap();
+        let all = [LIBRARY, "libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so", "cudnn off"];
+        let all = all.map(str::to_owned).to_vec();
+        assert_eq!(open(""), (true, all.clone()));
+        assert_eq!(open("libcaffe2_nvrtc.so"), (true, all), "it may be missing");
+        assert_eq!(open(LIBRARY), (false, vec![LIBRARY.to_owned()]));
     }
 
     #[test]

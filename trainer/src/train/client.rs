@@ -1,5 +1,7 @@
 //! The interface of a trainer.
 
+use std::time::Duration;
+
 use broker::protocol::train::{TrainCommand, TrainReply};
 
 use super::error::TrainError;
@@ -12,6 +14,14 @@ pub trait TrainerClient: Send {
     /// # Errors
     /// [`TrainError`], grouped by the caller's options.
     fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError>;
+
+    /// The pause between two [signs](Self::sign) while no command comes; `None` without other ranks.
+    fn sign_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Shows the other ranks that this one lives: they end when they get neither command nor sign.
+    fn sign(&mut self) {}
 
     /// Ends the trainer after its last command; its other ranks end with it.
     fn close(&mut self) {}

@@ -114,7 +114,7 @@ impl ParamSource for Stored<'_> {
 }
 
 impl Trainer {
-    /// Sends this rank's pieces while rank 0 asks for them, however long its disk takes.
+    /// Sends this rank's pieces while rank 0 asks for them, between writes to its disk.
     pub(super) fn pass_pieces(&self) -> Result<(), Stop> {
         if self.parts.is_whole() {
             return Ok(());

@@ -13,7 +13,7 @@ impl Trainer {
     /// fails on all ranks; rank 0 reports it.
     ///
     /// # Errors
-    /// [`TrainError::Ended`] when another rank is lost.
+    /// [`TrainError::Ended`] when another rank is lost, or rank 0 gives no sign of life.
     pub fn serve(&mut self) -> Result<(), TrainError> {
         loop {
             let order = match self.ranks.receive() {
@@ -25,6 +25,7 @@ impl Trainer {
                     self.ranks.meet_at_end();
                     return Ok(());
                 }
+                Order::Nothing => continue,
                 Order::Command(command) => (seq(&command), self.follow(command)),
                 Order::Custom(batch, reference) => (0, self.follow_custom(&batch, reference)),
                 Order::TakeReference => (0, self.reference_in_step()),

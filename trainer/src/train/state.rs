@@ -135,7 +135,7 @@ impl Trainer {
             Some(Err(error)) => Err(error.to_string()),
             None => Ok(Vec::new()),
         };
-        // Rank 0 reads whole files for their digests, however long its disk takes.
+        // Rank 0 reads whole files for their digests.
         let bytes = self.ranks.of_first(bytes, Patience::Idle);
         match (bytes, found) {
             (Err(Fault::Failed(_)) | Ok(_), Some(found)) => Ok(found?.folder),

@@ -2,6 +2,7 @@
 //! commands.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::{OptimStep, TrainCommand, TrainReply};
@@ -328,6 +329,22 @@ impl TrainerClient for Trainer {
                 Ok(reply)
             }
             Err(stop) => Err(self.stopped(seq, stop)),
+        }
+    }
+
+    fn sign_every(&self) -> Option<Duration> {
+        let together = self.ranks.ended().is_none();
+        self.ranks
+            .group()
+            .timeout()
+            .filter(|_| together)
+            .map(|timeout| timeout / 2)
+    }
+
+    fn sign(&mut self) {
+        if let Err(error) = self.ranks.order_nothing() {
+            tracing::error!(%error, "another rank is lost: the next command fails");
+            self.ranks.end(error);
         }
     }
 

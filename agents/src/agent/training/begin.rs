@@ -150,8 +150,7 @@ impl Training {
     /// that carry published weights to them.
     async fn engines(&self, prepared: Prepared) -> anyhow::Result<(Prepared, Arc<dyn EngineClient>, Vec<Sink>)> {
         let packs = self.settings.engine.kind == EngineKind::Embedded && self.settings.engine.prepack;
-        let packing = if packs { ": prepacking weights" } else { "" };
-        self.enter(format!("starting the engine{packing}"));
+        startup::enter_engine(&self.agent.name, packs);
         if self.settings.engine.kind == EngineKind::Dyad {
             let series = self.agent.observer.series();
             let work = client::Work {

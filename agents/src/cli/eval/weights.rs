@@ -76,8 +76,8 @@ mod tests {
     use crate::eval::engines;
     use crate::run_folder::tests::config_in;
 
-    #[test]
-    fn initial_weights_of_a_run_use_its_pinned_commit() {
+    #[tokio::test]
+    async fn initial_weights_of_a_run_use_its_pinned_commit() {
         let base = tempfile::tempdir().unwrap();
         let mut config = config_in(base.path());
         for agent in config.agents.values_mut() {

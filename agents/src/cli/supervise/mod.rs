@@ -2,13 +2,15 @@
 //! coordinator, and one for each engine of kind `dyad` with a URL on this machine. Their lines get
 //! a prefix.
 //!
-//! A process is done when the run's ledgers say so, not when it ends well. A stopped or crashed
-//! process is started again after a pause, which doubles up to a limit. A process that rejects its
+//! A process is done when the run's ledgers say so, not when it ends well. A crashed process is
+//! started again after a pause, which doubles up to a limit. A process that stays stopped (SIGSTOP)
+//! for `engine.stuck_after` is killed first. A process that rejects its
 //! configuration ends all. The supervisor also holds the private servers of `local:` URLs and
 //! starts them again when they die. It ends everything on a stop signal or when all processes are
 //! done. An engine is never done: it ends with the others.
 
 mod child;
+mod halted;
 pub(crate) mod pages;
 
 use std::net::SocketAddr;
@@ -16,7 +18,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use configs::{AgentName, DeviceName, RunConfig};
+use configs::{AgentName, DeviceName, EngineConfig, RunConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -42,6 +44,8 @@ pub struct Role {
     pub label: String,
     pub args: Vec<String>,
     kind: Kind,
+    /// The time after which the stopped process is killed; zero: never.
+    patience: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +59,10 @@ enum Kind {
 #[must_use]
 pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
     let run = folder.path().display().to_string();
+    let patience = |engine: &EngineConfig| engine.stuck_after.0;
+    let default = patience(&EngineConfig::default());
     let agent = |name: &AgentName| Role {
+        patience: config.agents.get(name).map_or(default, |agent| patience(&agent.engine)),
         label: name.to_string(),
         args: ["agent", "--name", name.as_str(), "--run", &run]
             .map(str::to_owned)
@@ -66,6 +73,7 @@ pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
         label: "coordinator".into(),
         args: ["coordinator", "--run", &run].map(str::to_owned).to_vec(),
         kind: Kind::Coordinator,
+        patience: default,
     };
     let participants = config.participants();
     let engines = participants.iter().flat_map(|name| engines(config, folder, name));
@@ -97,6 +105,7 @@ fn engines(config: &RunConfig, folder: &RunFolder, name: &AgentName) -> Vec<Role
             label: format!("{name}.engine{index}"),
             args,
             kind: Kind::Engine,
+            patience: agent.engine.stuck_after.0,
         }
     };
     agent.engine.here().map(role).collect()
@@ -219,9 +228,15 @@ async fn keep(
     while !*stopping.borrow() {
         let started = Instant::now();
         let mut held = child::start(&role.args, &line)?;
-        line.say(&format!("started, process {}", held.child.id().unwrap_or(0)));
+        let id = held.child.id();
+        line.say(&format!("started, process {}", id.unwrap_or(0)));
         let status = tokio::select! {
             status = held.child.wait() => status?,
+            () = halted::for_longer_than(role.patience, id) => {
+                line.say(&format!("stopped by a signal for {:?}: killing it", role.patience));
+                held.child.kill().await?;
+                held.child.wait().await?
+            }
             _ = stopping.changed() => return child::end(held).await.map(|()| role.kind.clone()),
         };
         match next(status, done()) {

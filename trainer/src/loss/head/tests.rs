@@ -140,6 +140,12 @@ fn gradients_equal_autograd_with_every_term_and_temperature() {
 }
 
 #[test]
+fn chunk_is_larger_on_a_gpu() {
+    let mib = |device| chunk_elements(device) * 4 >> 20;
+    assert_eq!([Device::Cpu, Device::Cuda(1)].map(mib), [16, 1024], "in f32");
+}
+
+#[test]
 fn chunks_add_up() {
     // 3 rows of logits per chunk.
     let case = case(7, 33);

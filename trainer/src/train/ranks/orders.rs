@@ -14,6 +14,8 @@ pub(in crate::train) enum Order {
     /// A loss with shares from rank 0. The flag asks for the reference's log-probs.
     Custom(TrainBatch, bool),
     TakeReference,
+    /// A sign of life.
+    Nothing,
     /// The run ends.
     End,
 }
@@ -22,6 +24,7 @@ const COMMAND: u8 = 0;
 const CUSTOM: u8 = 1;
 const REFERENCE: u8 = 2;
 const END: u8 = 3;
+const NOTHING: u8 = 4;
 
 impl Ranks {
     /// Passes `body` on to the other ranks, which wait in [`Self::receive`].
@@ -50,6 +53,11 @@ impl Ranks {
         self.send(REFERENCE, Vec::new)
     }
 
+    /// Sends a sign of life.
+    pub(in crate::train) fn order_nothing(&self) -> Result<(), CollectiveError> {
+        self.send(NOTHING, Vec::new)
+    }
+
     /// Sends the order to end. Returns when the other ranks have received it.
     pub(in crate::train) fn order_end(&self) -> Result<(), CollectiveError> {
         self.send(END, Vec::new)?;
@@ -69,7 +77,7 @@ impl Ranks {
         }
     }
 
-    /// Waits for rank 0's next order, however long it takes.
+    /// Waits for rank 0's next order. Without a command rank 0 sends signs of life.
     pub(in crate::train) fn receive(&self) -> Result<Order, Stop> {
         let bytes = broadcast_bytes(self.group(), Vec::new(), 0, Patience::Idle).map_err(Stop::Ended)?;
         parse(&bytes).ok_or_else(|| Stop::Broken("rank 0 sent an order that does not decode".into()))
@@ -85,6 +93,7 @@ fn parse(bytes: &[u8]) -> Option<Order> {
             Some(Order::Custom(codec::decode(batch).ok()?, *reference == 1))
         }
         REFERENCE => Some(Order::TakeReference),
+        NOTHING => Some(Order::Nothing),
         END => Some(Order::End),
         _ => None,
     }

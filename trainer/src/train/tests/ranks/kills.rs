@@ -79,31 +79,32 @@ fn as_rank(member: &Member) {
     let group = Box::new(member.join(life, SHORT));
     let (base, weights) = weights(Trains::Whole);
     let mut trainer = Trainer::in_group(group, shape(false), base, weights, options(true)).unwrap();
-    if member.rank > 0 {
-        // Its group may be lost; rank 0 tells the test.
-        let _ = trainer.serve();
-        return;
-    }
-    match run(&mut trainer, &member.folder) {
+    let ended = if member.rank > 0 {
+        trainer.serve()
+    } else {
+        run(&mut trainer, &member.folder)
+    };
+    match ended {
+        Ok(()) if member.rank > 0 => {}
         Ok(()) => std::fs::write(member.folder.join("digest"), crate::train::tests::digest(&trainer)).unwrap(),
         Err(TrainError::Ended(_)) => std::fs::write(member.folder.join("ended"), "").unwrap(),
         Err(error) => panic!("{error}"),
     }
 }
 
-/// The final weights of a run. Rank 1 gets `signal`, if any.
-fn weights_after(test: &str, signal: Option<&str>) -> String {
+/// The final weights of a run. One rank gets a signal, if any.
+fn weights_after(test: &str, disturbed: Option<(&str, usize)>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if let Some(signal) = signal {
+    if let Some((signal, rank)) = disturbed {
         std::fs::write(folder.join("announced"), "").unwrap();
         let mut ranks = Started::new(test, 2, folder);
         wait_for(&folder.join("here"));
-        let id = ranks.0[1].id().to_string();
+        let id = ranks.0[rank].id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
         std::fs::write(folder.join("sent"), "").unwrap();
-        assert!(ranks.0[0].wait().unwrap().success());
-        assert!(folder.join("ended").exists(), "rank 0 did not notice");
+        assert!(ranks.0[1 - rank].wait().unwrap().success());
+        assert!(folder.join("ended").exists(), "the other rank did not notice");
     }
     Started::new(test, 2, folder).succeed();
     std::fs::read_to_string(folder.join("digest")).unwrap()
@@ -116,7 +117,7 @@ fn killed_or_stopped_rank_costs_no_bit() {
         return as_rank(&member);
     }
     let undisturbed = weights_after(NAME, None);
-    for signal in ["-KILL", "-STOP"] {
-        assert_eq!(weights_after(NAME, Some(signal)), undisturbed, "{signal}");
+    for disturbed in [("-KILL", 1), ("-STOP", 1), ("-KILL", 0), ("-STOP", 0)] {
+        assert_eq!(weights_after(NAME, Some(disturbed)), undisturbed, "{disturbed:?}");
     }
 }
