@@ -38,6 +38,8 @@ const ASTRAFLOW_CLIP: f64 = 20.0;
 pub struct GroupAdvantages {
     /// One value for each sample, in the order given.
     pub values: Vec<f64>,
+    /// For each sample, true if the conversations of its key differ in reward.
+    pub differs: Vec<bool>,
     /// The number of (group, agent, role, subkey) keys.
     pub keys: usize,
     /// The number of keys with two or more conversations and equal rewards in all of them.
@@ -77,6 +79,7 @@ pub struct Comparison {
 pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
     let mut group = GroupAdvantages {
         values: vec![0.0; samples.len()],
+        differs: vec![false; samples.len()],
         ..GroupAdvantages::default()
     };
     for (key, indices) in keys(kind, samples) {
@@ -85,6 +88,7 @@ pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
         group.equal += usize::from(!key.alone() && key.equal);
         for i in indices {
             group.values[i] = key.compare(kind, &samples[i]).advantage;
+            group.differs[i] = !key.alone() && !key.equal;
         }
     }
     group

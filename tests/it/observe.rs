@@ -22,7 +22,7 @@ const SCRAPER: &str = "fedcba9876543210fedcba9876543210";
 const STEPS: usize = 20;
 
 /// Series that a healthy game of signals cannot have, each with the reason.
-const WITHOUT_VALUE: [(&str, &str); 5] = [
+const WITHOUT_VALUE: [(&str, &str); 6] = [
     ("dyad_http_requests_total", "no client asks an agent"),
     ("dyad_grader_seconds", "the game has no program and no judge"),
     ("dyad_tool_call_seconds", "the game has no tool"),
@@ -31,6 +31,10 @@ const WITHOUT_VALUE: [(&str, &str); 5] = [
         "engines run in their agents' processes",
     ),
     ("outcome=\"retried\"", "no generation fails"),
+    (
+        "rabbitmq_detailed_queue_messages_ready_bytes",
+        "this Prometheus does not read RabbitMQ",
+    ),
 ];
 
 /// Returns a program of Debian's package, where it is installed.

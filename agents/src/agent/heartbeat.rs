@@ -12,9 +12,9 @@ use broker::topology::Speaker;
 
 use super::Agent;
 use crate::base::log_scope;
-use crate::engine::EngineClient;
+use crate::engine::{EngineClient, EnginePresence};
 use crate::observe::series::AllSeries;
-use crate::observe::series::standing::{AgentStanding, EngineState, OwnEngine};
+use crate::observe::series::standing::{AgentStanding, OwnEngine};
 
 /// The time after which a heartbeat is sent without a change.
 const WITHOUT_CHANGE: Duration = Duration::from_millis(400);
@@ -26,21 +26,20 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
     let (mut changed, mut status, mut version) =
         (agent.changed.subscribe(), agent.status.subscribe(), engine.versions());
     let series = agent.observer.series();
-    let mut standing = series.map(|series| (standing(&agent, series), engine.presence()));
+    let mut standing = series.map(|series| {
+        let engines = engine.presences();
+        (standing(&agent, series, &engines), engines)
+    });
     log_scope::spawn(async move {
         for seq in 0.. {
             let shown = |beat: &Heartbeat| {
-                if let Some((standing, presence)) = &mut standing {
+                if let Some((standing, engines)) = &mut standing {
                     let own = engine.progress().map(|own| OwnEngine {
                         marks: own.marks,
                         cache_usage: own.cache_usage,
                         steps: own.steps,
                     });
-                    let state = EngineState {
-                        is_up: *presence.borrow(),
-                        own,
-                    };
-                    standing.set(beat, state);
+                    standing.set(beat, own, engines.iter().map(|engine| (engine.answers)()));
                 }
             };
             if let Err(error) = beat(&agent, engine.as_ref(), seq, shown).await {
@@ -63,7 +62,7 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
 }
 
 /// Returns the series of the agent's heartbeat.
-fn standing(agent: &Agent, series: &AllSeries) -> AgentStanding {
+fn standing(agent: &Agent, series: &AllSeries, engines: &[EnginePresence]) -> AgentStanding {
     let name = agent.name.as_str();
     let roles = agent
         .config
@@ -72,7 +71,8 @@ fn standing(agent: &Agent, series: &AllSeries) -> AgentStanding {
         .iter()
         .filter(|(_, plays)| **plays == agent.name);
     let answered = series.engine.answered(name, roles.map(|(role, _)| role.as_str()));
-    series.standing.of_agent(name, answered)
+    let engines = engines.iter().map(|engine| engine.engine.as_str());
+    series.standing.of_agent(name, engines, answered)
 }
 
 /// Sends one heartbeat, after `shown` has seen it.

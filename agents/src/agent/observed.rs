@@ -2,8 +2,8 @@
 //! same figures.
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use broker::protocol::train::RoleLoss;
 use configs::AlarmsConfig;
 use rollout::batch::{Batch, RoleStats};
 
@@ -22,6 +22,8 @@ pub(super) struct TrainedBatch<'a> {
     pub(super) alarms: &'a [Alarm],
     /// The parts of the step, by their names in the metrics: `time/PART_s`.
     pub(super) times: &'a [(&'static str, f64)],
+    /// The median time of the last steps, if it is known.
+    pub(super) median: Option<f64>,
     pub(super) ledger: &'a Path,
 }
 
@@ -52,27 +54,39 @@ impl TrainedBatch<'_> {
         for (name, seconds) in self.times {
             series.step_seconds.of([self.agent, part(name)]).observe(*seconds);
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        series.last_step.of([self.agent]).set(now.as_secs_f64());
+        series.end_step(self.agent, self.median);
     }
 
     fn show_loss(&self, series: &TrainingSeries) {
-        let (stats, loss) = (&self.batch.stats, &self.outcome.stats);
-        let (agent, tokens) = (self.agent, loss.tokens.max(1.0));
-        series.advantage_zero.of([agent]).set(stats.zero_share());
+        let (agent, loss) = (self.agent, &self.outcome.stats);
         series.loss.of([agent]).set(loss.loss);
-        series.kl.of([agent, "reference"]).set(loss.reference_kl / tokens);
-        series.kl.of([agent, "behaviour"]).set(loss.behaviour_kl / tokens);
-        series.clipped.of([agent]).set(loss.clipped / tokens);
         series.grad_norm.of([agent]).set(self.outcome.grad_norm);
         series.learning_rate.of([agent]).set(self.outcome.lr);
-        series.gap.of([agent, "on"]).set(self.outcome.on_policy_gap);
-        series.gap.of([agent, "off"]).set(loss.off_policy_gap);
         series.skipped.of([agent]).inc_by(self.outcome.skipped as f64);
-        let by_role = self.batch.roles.iter().zip(&loss.by_role);
-        for (role, found) in by_role.filter(|(_, found)| found.tokens > 0.0) {
-            series.entropy.of([agent, role]).set(found.entropy / found.tokens);
+        // The list ends with the last role that has tokens.
+        let none = RoleLoss::default();
+        let by_role = loss.by_role.iter().chain(std::iter::repeat(&none));
+        for (role, found) in self.batch.roles.iter().zip(by_role) {
+            self.show_role_loss(series, role, found);
         }
+    }
+
+    /// Sets a role's figures of the loss. Those that no token of this batch has are not a number.
+    fn show_role_loss(&self, series: &TrainingSeries, role: &str, found: &RoleLoss) {
+        let agent = self.agent;
+        let known = |value: f64, tokens: f64| if tokens > 0.0 { value } else { f64::NAN };
+        let compared = found.on_policy_tokens + found.off_policy_tokens;
+        let mean = |sum: f64| known(sum / found.tokens, compared.min(found.tokens));
+        let entropy = known(found.entropy / found.tokens, found.tokens);
+        series.entropy.of([agent, role]).set(entropy);
+        series.clipped.of([agent, role]).set(mean(found.clipped));
+        let (reference, behaviour) = (mean(found.reference_kl), mean(found.behaviour_kl));
+        series.kl.of([agent, role, "reference"]).set(reference);
+        series.kl.of([agent, role, "behaviour"]).set(behaviour);
+        let on = known(found.on_policy_gap, found.on_policy_tokens);
+        let off = known(found.off_policy_gap, found.off_policy_tokens);
+        series.gap.of([agent, role, "on"]).set(on);
+        series.gap.of([agent, role, "off"]).set(off);
     }
 
     fn show_role(&self, series: &TrainingSeries, role: &str, found: &RoleStats) {
@@ -83,8 +97,11 @@ impl TrainedBatch<'_> {
             .of([agent, role])
             .set(or_unknown(found.reward.mean.get()));
         series.reward_std.of([agent, role]).set(or_unknown(found.reward.std()));
-        let untrained = found.tokens.saturating_sub(found.trained_tokens);
-        for (outcome, tokens) in [("trained", found.trained_tokens), ("untrained", untrained)] {
+        let zero = self.batch.stats.zero_share_of(found);
+        series.advantage_zero.of([agent, role]).set(zero);
+        let (trained, stale) = (found.trained_tokens, found.stale_tokens);
+        let masked = found.tokens.saturating_sub(trained + stale);
+        for (outcome, tokens) in [("trained", trained), ("stale", stale), ("masked", masked)] {
             series.tokens.of([agent, role, outcome]).inc_by(tokens as f64);
         }
         let trained = found.samples.saturating_sub(found.discarded);
@@ -125,7 +142,7 @@ mod tests {
     use broker::AgentName;
     use broker::ids::RunId;
     use broker::protocol::control::Heartbeat;
-    use broker::protocol::train::{LossStats, RoleLoss};
+    use broker::protocol::train::LossStats;
     use broker::protocol::turn::EngineTimes;
     use rollout::batch::{BatchStats, Discard, Mean};
 
@@ -133,7 +150,7 @@ mod tests {
     use crate::agent::training::step_times::METRICS;
     use crate::observe::Observer;
     use crate::observe::series::engine::GeneratedTokens;
-    use crate::observe::series::standing::{EngineState, OwnEngine};
+    use crate::observe::series::standing::OwnEngine;
     use crate::testing;
 
     const MOST: usize = 400;
@@ -155,6 +172,9 @@ mod tests {
             discarded_by: reasons.map(|reason| (reason, 1)).into(),
             tokens: 50,
             trained_tokens: 40,
+            stale_tokens: 7,
+            groups: 2,
+            zero_groups: 1,
             staleness: rollout::batch::Staleness {
                 histogram: vec![3, 0, 2],
                 ..Default::default()
@@ -188,6 +208,10 @@ mod tests {
         let entropy = RoleLoss {
             tokens: 2.0,
             entropy: 3.0,
+            clipped: 1.0,
+            reference_kl: 4.0,
+            on_policy_gap: 0.5,
+            on_policy_tokens: 2.0,
             ..RoleLoss::default()
         };
         let outcome = BatchOutcome {
@@ -208,21 +232,21 @@ mod tests {
             watched: &watched.unwrap(),
             alarms: &[],
             times: &times,
+            median: Some(7.0),
             ledger: Path::new("/none"),
         }
         .show(all);
         let agent = AgentName::new("a").unwrap();
         let beat: Heartbeat = testing::heartbeat(&agent);
-        let engine = EngineState {
-            is_up: true,
-            own: Some(OwnEngine {
-                marks: 7,
-                cache_usage: 0.25,
-                ..OwnEngine::default()
-            }),
+        let own = OwnEngine {
+            marks: 7,
+            cache_usage: 0.25,
+            ..OwnEngine::default()
         };
+        let engines = ["http://h:1", "http://h:2", "http://h:3", "http://h:4"];
         let answered = all.engine.answered("a", ROLES.into_iter());
-        all.standing.of_agent("a", answered).set(&beat, engine);
+        let mut standing = all.standing.of_agent("a", engines.into_iter(), answered);
+        standing.set(&beat, Some(own), [true, false, true, true].into_iter());
         all.standing.ledger_commits("a").observe(0.1);
         let mut engine = all.engine.of_agent("a");
         for role in ROLES {
@@ -266,7 +290,15 @@ mod tests {
         let page = shown();
         for line in [
             "dyad_train_samples_total{run=\"r\",agent=\"a\",role=\"solver\",outcome=\"trained\",reason=\"\"} 3",
-            "dyad_train_tokens_total{run=\"r\",agent=\"a\",role=\"solver\",outcome=\"untrained\"} 10",
+            "dyad_train_tokens_total{run=\"r\",agent=\"a\",role=\"solver\",outcome=\"stale\"} 7",
+            "dyad_train_tokens_total{run=\"r\",agent=\"a\",role=\"solver\",outcome=\"masked\"} 3",
+            "dyad_train_step_median_seconds{run=\"r\",agent=\"a\"} 7",
+            "dyad_advantage_zero_ratio{run=\"r\",agent=\"a\",role=\"solver\"} 0.5",
+            "dyad_clipped_ratio{run=\"r\",agent=\"a\",role=\"writer\"} 0.5",
+            "dyad_kl_nats{run=\"r\",agent=\"a\",role=\"writer\",of=\"reference\"} 2",
+            "dyad_logprob_gap{run=\"r\",agent=\"a\",role=\"writer\",policy=\"on\"} 0.5",
+            "dyad_logprob_gap{run=\"r\",agent=\"a\",role=\"writer\",policy=\"off\"} NaN",
+            "dyad_engine_up{run=\"r\",agent=\"a\",engine=\"http://h:2\"} 0",
             "dyad_staleness_steps_count{run=\"r\",agent=\"a\",role=\"solver\"} 5",
             "dyad_entropy_nats{run=\"r\",agent=\"a\",role=\"writer\"} 1.5",
             "dyad_reward_part_mean{run=\"r\",agent=\"a\",role=\"solver\",part=\"form\"} 0.5",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::HttpResponse;
 use actix_web::web::Data;
-use broker::topology::{Plane, Topology};
+use broker::topology::{Plane, Queue, Topology};
 use futures_util::future::join_all;
 use serde_json::Value;
 
@@ -48,6 +48,7 @@ struct Audited {
 /// The series; every one has the label `run`.
 pub(crate) struct WatchSeries {
     queues: Labelled<Level, 3>,
+    limits: Labelled<Level, 4>,
     dead: Labelled<Level, 1>,
     silent: Labelled<Level, 2>,
     violations: Labelled<Level, 1>,
@@ -60,6 +61,11 @@ impl WatchSeries {
                 "dyad_queue_messages",
                 ["run", "plane", "agent"],
                 "messages ready; agent is empty for shared queues",
+            ),
+            limits: table.gauge(
+                "dyad_queue_limit_bytes",
+                ["run", "plane", "agent", "queue"],
+                "bytes of ready messages that a queue holds; `queue` is its name in RabbitMQ",
             ),
             dead: table.gauge("dyad_dead_letters", ["run"], "dead letters"),
             silent: table.gauge(
@@ -79,30 +85,29 @@ impl WatchSeries {
         let (run, config) = (folder.run().as_str(), folder.config()?);
         let live = &found.status["live"];
         let topology = Topology::new(folder.run().clone());
-        let shared = [Plane::Tasks, Plane::Reclaim].map(|plane| {
-            let queue = if plane == Plane::Tasks {
-                topology.tasks()
-            } else {
-                topology.reclaim()
-            };
-            (queue.name, plane, "")
-        });
+        let shared = [
+            (topology.tasks(), Plane::Tasks, ""),
+            (topology.reclaim(), Plane::Reclaim, ""),
+        ];
         let own = config.agents.keys().flat_map(|agent| {
             let queues = [
                 (topology.reserve(agent), Plane::Reserve),
                 (topology.turns(agent), Plane::Turns),
                 (topology.samples(agent), Plane::Samples),
             ];
-            queues.map(|(queue, plane)| (queue.name, plane, agent.as_str()))
+            queues.map(|(queue, plane)| (queue, plane, agent.as_str()))
         });
         for (queue, plane, agent) in shared.into_iter().chain(own) {
-            if let Some(messages) = live["queues"][&queue].as_f64() {
+            if let Some(messages) = live["queues"][&queue.name].as_f64() {
                 self.queues.of([run, plane.as_str(), agent]).set(messages);
             }
+            self.show_limit([run, plane.as_str(), agent], &queue);
         }
-        if let Some(letters) = live["queues"][&topology.dead().name].as_f64() {
+        let dead = topology.dead();
+        if let Some(letters) = live["queues"][&dead.name].as_f64() {
             self.dead.of([run]).set(letters);
         }
+        self.show_limit([run, Plane::Dead.as_str(), ""], &dead);
         let is_alive = |name: &str| !live["agents"][name].is_null();
         for agent in config.participants() {
             self.show_silence(run, agent.as_str(), is_alive(agent.as_str()), watched);
@@ -118,6 +123,11 @@ impl WatchSeries {
             self.violations.of([run]).set(violations as f64);
         }
         Ok(())
+    }
+
+    fn show_limit(&self, [run, plane, agent]: [&str; 3], queue: &Queue) {
+        let limit = self.limits.of([run, plane, agent, &queue.name]);
+        limit.set(queue.max_bytes as f64);
     }
 
     fn show_silence(&self, run: &str, process: &str, is_alive: bool, watched: &Watched) {
@@ -254,7 +264,7 @@ mod tests {
         let agent = broker::AgentName::new("a").unwrap();
         let (turns, dead) = (topology.turns(&agent).name, topology.dead().name);
         let found = LiveRun {
-            status: json!({"live": {"queues": {turns: 3, dead: 2}, "agents": {"a": {}}, "coordinators": {}}}),
+            status: json!({"live": {"queues": {&turns: 3, dead: 2}, "agents": {"a": {}}, "coordinators": {}}}),
             violations: Some(1),
         };
         let mut table = SeriesTable::of_several_runs();
@@ -263,12 +273,14 @@ mod tests {
         let (page, run) = (table.page(), folder.run());
         for line in [
             format!("dyad_queue_messages{{run=\"{run}\",plane=\"turns\",agent=\"a\"}} 3"),
+            format!("dyad_queue_limit_bytes{{run=\"{run}\",plane=\"turns\",agent=\"a\",queue=\"{turns}\"}} 536870912"),
             format!("dyad_dead_letters{{run=\"{run}\"}} 2"),
             format!("dyad_audit_violations{{run=\"{run}\"}} 1"),
             format!("dyad_process_silent_seconds{{run=\"{run}\",process=\"coordinator\"}} 0"),
         ] {
             assert!(page.contains(&line), "{line}:\n{page}");
         }
-        assert!(!page.contains("plane=\"tasks\""), "an unknown depth is no 0");
+        let unknown = format!("dyad_queue_messages{{run=\"{run}\",plane=\"tasks\"");
+        assert!(!page.contains(&unknown), "an unknown depth is no 0");
     }
 }

@@ -152,6 +152,23 @@ pub struct EngineProgress {
     pub steps: StepCounts,
 }
 
+/// The presence of one engine behind a client.
+pub struct EnginePresence {
+    /// Its URL without credentials, or `embedded` in the agent's own process.
+    pub engine: String,
+    /// Returns true while it answers.
+    pub answers: Box<dyn Fn() -> bool + Send>,
+}
+
+impl EnginePresence {
+    pub(crate) fn new(engine: &str, answers: impl Fn() -> bool + Send + 'static) -> Self {
+        Self {
+            engine: engine.to_owned(),
+            answers: Box::new(answers),
+        }
+    }
+}
+
 /// A place that generates.
 pub trait EngineClient: Send + Sync {
     /// Takes jobs. Answers arrive on `done` in any order. With `wave`, the jobs are computed as one
@@ -170,6 +187,10 @@ pub trait EngineClient: Send + Sync {
     /// Most engines are always present.
     fn presence(&self) -> watch::Receiver<bool> {
         watch::channel(true).1
+    }
+    /// Returns the presence of each engine behind this client, for metrics.
+    fn presences(&self) -> Vec<EnginePresence> {
+        vec![EnginePresence::new("embedded", || true)]
     }
     /// Returns its progress if it runs in this process.
     fn progress(&self) -> Option<EngineProgress> {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::process::crash_loop;
-use super::{EngineClient, EngineProgress, Finished, GenerationJob, Visit, WeightRefusal};
+use super::{EngineClient, EnginePresence, EngineProgress, Finished, GenerationJob, Visit, WeightRefusal};
 use crate::base::log_scope;
 
 type Done = UnboundedSender<Vec<Finished>>;
@@ -274,6 +274,10 @@ impl EngineClient for Replicas {
         if let Some(engine) = engine.and_then(|id| self.engines.get(id)) {
             engine.leave(request);
         }
+    }
+
+    fn presences(&self) -> Vec<EnginePresence> {
+        self.engines.iter().flat_map(|engine| engine.presences()).collect()
     }
 
     /// Returns the steps of all engines, and the fullest cache.

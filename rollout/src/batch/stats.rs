@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::collapse;
 use super::context::{BatchContext, BatchVerdict, Discard};
 use super::mask::{Prepared, PreparedSample};
-use super::select::Selection;
+use super::select::{Chosen, Selection};
 use broker::protocol::bundle::SampleStatus;
 use configs::KlPlace;
 
@@ -54,6 +54,10 @@ impl Spread {
 /// Figures of one role's samples in a batch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RoleStats {
+    /// Groups that it played in, and those in which its rewards have no difference. Groups that
+    /// `refill` replaced are not included.
+    pub groups: usize,
+    pub zero_groups: usize,
     pub samples: u64,
     pub reward: Spread,
     /// Samples with advantage 0. With a KL in the reward the advantage is not known yet, and none
@@ -65,6 +69,8 @@ pub struct RoleStats {
     /// Sampled tokens before any mask.
     pub tokens: u64,
     pub trained_tokens: u64,
+    /// Sampled tokens that are too old and not trained.
+    pub stale_tokens: u64,
     /// Samples that do not contribute to the gradient.
     pub discarded: u64,
     /// The same by reason. Groups that `refill` replaced are not included.
@@ -146,9 +152,18 @@ impl BatchStats {
     /// Returns the fraction of the groups drawn for this batch that have no difference in reward.
     #[must_use]
     pub fn zero_share(&self) -> f64 {
-        let drawn = self.groups + self.refilled;
-        (self.zero_groups + self.refilled) as f64 / drawn.max(1) as f64
+        share(self.zero_groups + self.refilled, self.groups + self.refilled)
     }
+
+    /// Returns the same fraction for one role. Replaced groups have no difference for any role.
+    #[must_use]
+    pub fn zero_share_of(&self, role: &RoleStats) -> f64 {
+        share(role.zero_groups + self.refilled, role.groups + self.refilled)
+    }
+}
+
+fn share(part: usize, whole: usize) -> f64 {
+    part as f64 / whole.max(1) as f64
 }
 
 pub(super) fn measure(
@@ -170,6 +185,7 @@ pub(super) fn measure(
         // The advantages cannot tell: a z-score over the batch also moves those of equal rewards.
         let same = group.advantages.equal + group.advantages.alone == group.advantages.keys;
         stats.zero_groups += usize::from(same);
+        stats.count_group(group);
     }
     // With a KL in the reward, the trainer computes them later.
     let final_advantages = context.config.kl.place == KlPlace::Loss;
@@ -192,6 +208,19 @@ pub(super) fn measure(
 }
 
 impl BatchStats {
+    /// Counts a group of the batch for each of its roles.
+    fn count_group(&mut self, group: &Chosen<'_>) {
+        let mut roles: BTreeMap<&str, bool> = BTreeMap::new();
+        for (sample, differs) in group.samples.iter().zip(&group.advantages.differs) {
+            *roles.entry(&sample.role).or_default() |= differs;
+        }
+        for (name, differs) in roles {
+            let role = self.by_role.entry(name.to_owned()).or_default();
+            role.groups += 1;
+            role.zero_groups += usize::from(!differs);
+        }
+    }
+
     fn add(&mut self, prepared: &PreparedSample<'_>) {
         let sample = prepared.sample;
         self.samples += 1;
@@ -213,6 +242,7 @@ impl BatchStats {
         role.truncated += u64::from(sample.status == SampleStatus::Truncated);
         role.tokens += prepared.tokens as u64;
         role.trained_tokens += trained;
+        role.stale_tokens += (prepared.stale_tokens as u64).min((prepared.tokens as u64).saturating_sub(trained));
         role.discarded += u64::from(prepared.discard.is_some());
         if let Some(reason) = prepared.discard {
             *role.discarded_by.entry(reason).or_default() += 1;

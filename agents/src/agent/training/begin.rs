@@ -128,6 +128,9 @@ impl Training {
             self.checkpoint().await?;
         }
         self.keep_initial()?;
+        if let Some(series) = self.agent.observer.series() {
+            series.training.begin(self.agent.name.as_str());
+        }
         Ok(engine)
     }
 

@@ -268,6 +268,7 @@ impl Training {
         if self.has_trained_all_steps() {
             return Ok(false);
         }
+        self.times.count_next(!self.former.replays());
         let Some((bundles, batch)) = self.former.next(&self.agent.ledger, self.version).await? else {
             return Ok(false);
         };

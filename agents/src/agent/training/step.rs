@@ -181,6 +181,7 @@ impl Training {
                 watched: &self.settings.train.alarms,
                 alarms: &alarms,
                 times: &times,
+                median: self.times.median(),
                 ledger: &self.agent.folder.ledger(&self.agent.name),
             };
             trained.show(series);

@@ -1,5 +1,6 @@
 //! Accounts for the wall time of a training step, from the end of the step before.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use broker::protocol::train::TrainCommand;
@@ -42,6 +43,9 @@ pub(in crate::agent) const METRICS: [&str; 6] = [
     "time/publish_s",
 ];
 
+/// The number of steps whose median is known.
+const RECENT: usize = 20;
+
 /// Returns the name of a part from its metric, `time/PART_s`.
 pub(in crate::agent) fn part(metric: &'static str) -> &'static str {
     metric.trim_start_matches("time/").trim_end_matches("_s")
@@ -54,6 +58,10 @@ pub(super) struct StepTimes {
     since: Instant,
     wait: Duration,
     parts: [Duration; METRICS.len()],
+    /// The times of the last steps, in seconds.
+    recent: VecDeque<f64>,
+    /// False for a step that `recent` leaves out.
+    counts: bool,
 }
 
 impl StepTimes {
@@ -62,7 +70,15 @@ impl StepTimes {
             since: now,
             wait: Duration::ZERO,
             parts: Default::default(),
+            recent: VecDeque::with_capacity(RECENT),
+            counts: true,
         }
+    }
+
+    /// Says if the next step counts for the median. A recorded batch, which waits for nothing, does
+    /// not.
+    pub(super) fn count_next(&mut self, counts: bool) {
+        self.counts = counts;
     }
 
     pub(super) fn add(&mut self, part: StepPart, spent: Duration) {
@@ -86,12 +102,28 @@ impl StepTimes {
 
     /// Ends the step. Returns its metrics, in seconds.
     pub(super) fn end(&mut self, now: Instant) -> Vec<(&'static str, f64)> {
-        let ended = std::mem::replace(self, Self::start(now));
-        let parts = METRICS.into_iter().zip(ended.parts);
-        std::iter::once(("time/wait_s", ended.wait))
+        if self.counts {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            let took = now.saturating_duration_since(self.since);
+            self.recent.push_back(took.as_secs_f64());
+        }
+        let parts = METRICS.into_iter().zip(std::mem::take(&mut self.parts));
+        let times = std::iter::once(("time/wait_s", std::mem::take(&mut self.wait)))
             .chain(parts)
             .map(|(name, spent)| (name, spent.as_secs_f64()))
-            .collect()
+            .collect();
+        self.since = now;
+        times
+    }
+
+    /// Returns the median time of the last [`RECENT`] steps, in seconds; none before the first.
+    pub(super) fn median(&self) -> Option<f64> {
+        let mut sorted: Vec<f64> = self.recent.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        let (upper, lower) = (sorted.get(sorted.len() / 2)?, sorted.get((sorted.len() - 1) / 2)?);
+        Some(f64::midpoint(*lower, *upper))
     }
 }
 
@@ -126,5 +158,27 @@ mod tests {
         let found = times.end(at(210));
         let total: u64 = found.iter().map(|(name, _)| of(&found, name)).sum();
         assert_eq!((of(&found, "time/checkpoint_s"), total), (25, 50));
+    }
+
+    #[test]
+    fn median_is_of_the_last_20_steps_that_count() {
+        let mut now = Instant::now();
+        let mut times = StepTimes::start(now);
+        let mut step = |seconds: u64, counts: bool| {
+            times.count_next(counts);
+            times.begin(now);
+            now += Duration::from_secs(seconds);
+            times.end(now);
+            times.median()
+        };
+        assert_eq!(step(1, false), None, "a recorded batch");
+        assert_eq!((step(900, true), step(2, true)), (Some(900.0), Some(451.0)));
+        assert_eq!(step(4, true), Some(4.0), "one long step moves it little");
+        for _ in 0..17 {
+            step(4, true);
+        }
+        assert_eq!(step(6, false), Some(4.0));
+        let ten: Vec<_> = (0..10).map(|_| step(6, true)).collect();
+        assert_eq!(ten.last(), Some(&Some(5.0)), "the oldest steps are forgotten");
     }
 }

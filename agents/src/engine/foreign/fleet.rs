@@ -22,7 +22,8 @@ use super::trouble::{Trouble, TroubleVerdict};
 use super::visits::ServerVisits;
 use crate::base::log_scope;
 use crate::engine::{
-    EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput, Visit, WeightRefusal, without_scores,
+    EngineClient, EngineFailure, EnginePresence, Finished, GenerationJob, GenerationOutput, Visit, WeightRefusal,
+    without_scores,
 };
 
 /// Successive failures of a call after which its job fails.
@@ -337,6 +338,15 @@ impl EngineClient for Fleet {
     /// Ends a visit. Jobs need no call: they notice when their asker is gone.
     fn leave(&self, request: RequestId) {
         self.visits.leave(request);
+    }
+
+    fn presences(&self) -> Vec<EnginePresence> {
+        let drivers = self.dispatcher.drivers.iter().cloned();
+        let presence = |driver: Arc<ServerDriver>| {
+            let url = driver.server.url().to_owned();
+            EnginePresence::new(&url, move || driver.state().well)
+        };
+        drivers.map(presence).collect()
     }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {

@@ -5,7 +5,7 @@
 //! are never trained on: their log-probs are unknown, and stored as 0.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -24,7 +24,9 @@ use super::http::Http;
 use super::trouble::{Trouble, TroubleVerdict};
 use crate::base::log_scope;
 use crate::engine::process::link::Secret;
-use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, GenerationOutput, Visit, WeightRefusal};
+use crate::engine::{
+    EngineClient, EngineFailure, EnginePresence, Finished, GenerationJob, GenerationOutput, Visit, WeightRefusal,
+};
 
 /// The environment variable with the servers' key: outside servers receive no other.
 pub const KEY: &str = "DYAD_OPENAI_KEY";
@@ -42,7 +44,7 @@ pub struct Openai {
 }
 
 struct ServerPool {
-    servers: Vec<Http>,
+    servers: Vec<OutsideServer>,
     model: String,
     version: WeightVersion,
     /// Concurrent calls, over all servers.
@@ -52,6 +54,12 @@ struct ServerPool {
     /// Time limit of an answer; zero means no limit.
     patience: Duration,
     pace: Pace,
+}
+
+struct OutsideServer {
+    http: Http,
+    /// False after a call that did not reach it.
+    answers: Arc<AtomicBool>,
 }
 
 impl Openai {
@@ -66,7 +74,13 @@ impl Openai {
     fn with_pace(engine: &EngineConfig, model: &str, version: WeightVersion, pace: Pace) -> anyhow::Result<Arc<Self>> {
         ensure!(!engine.urls.is_empty(), "engine.urls is empty: add the URL of a server");
         let key = Secret::of_variable(KEY)?;
-        let servers = engine.urls.iter().map(|url| Http::outside(url, key.clone()));
+        let server = |url: &String| -> anyhow::Result<OutsideServer> {
+            Ok(OutsideServer {
+                http: Http::outside(url, key.clone())?,
+                answers: Arc::new(AtomicBool::new(true)),
+            })
+        };
+        let servers = engine.urls.iter().map(server);
         let pool = ServerPool {
             slots: Semaphore::new(engine.slots.saturating_mul(engine.urls.len())),
             servers: servers.collect::<anyhow::Result<_>>()?,
@@ -97,7 +111,11 @@ impl ServerPool {
             let Some(server) = self.servers.get(at) else {
                 return Err(never(Failure::engine("there is no server to ask")));
             };
-            let trouble = match self.ask(server, &body, &job.sampling.stop).await {
+            let asked = self.ask(&server.http, &body, &job.sampling.stop).await;
+            let answers = !matches!(asked, Err(Trouble::Gone(_)));
+            server.answers.store(answers, Ordering::Relaxed);
+            let server = &server.http;
+            let trouble = match asked {
                 Ok((message, finish)) => return Ok(self.made(message, finish)),
                 Err(trouble) => trouble,
             };
@@ -105,10 +123,10 @@ impl ServerPool {
                 return Err(failure);
             }
             // Work is not at fault when its server is away: it waits.
-            if matches!(trouble, Trouble::Gone(_)) {
-                away += 1;
-            } else {
+            if answers {
                 tries += 1;
+            } else {
+                away += 1;
             }
             if tries >= TRIES {
                 return Err(EngineFailure {
@@ -219,6 +237,14 @@ impl EngineClient for Openai {
     }
 
     fn leave(&self, _: RequestId) {}
+
+    fn presences(&self) -> Vec<EnginePresence> {
+        let presence = |server: &OutsideServer| {
+            let answers = server.answers.clone();
+            EnginePresence::new(server.http.url(), move || answers.load(Ordering::Relaxed))
+        };
+        self.pool.servers.iter().map(presence).collect()
+    }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()

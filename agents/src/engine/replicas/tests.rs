@@ -84,6 +84,11 @@ impl EngineClient for Held {
         self.there.subscribe()
     }
 
+    fn presences(&self) -> Vec<EnginePresence> {
+        let there = self.there.subscribe();
+        vec![EnginePresence::new("held", move || *there.borrow())]
+    }
+
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()
     }
@@ -116,6 +121,14 @@ async fn all_engines_are_pinned_and_unpinned_together() {
         replicas.pin(pinned);
         assert!(held.iter().all(|engine| *engine.pinned.borrow() == pinned));
     }
+}
+
+#[tokio::test]
+async fn presences_are_those_of_each_engine() {
+    let (held, replicas) = two();
+    held[1].there.send_replace(false);
+    let answers: Vec<bool> = replicas.presences().iter().map(|one| (one.answers)()).collect();
+    assert_eq!(answers, [true, false]);
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ pub(crate) struct StandingSeries {
     max_staleness: Labelled<Level, 1>,
     weights: Labelled<Level, 2>,
     groups: Labelled<Level, 2>,
-    engine_up: Labelled<Level, 1>,
+    engine_up: Labelled<Level, 2>,
     engine_idle: Labelled<Level, 1>,
     cache_usage: Labelled<Level, 1>,
     batch_rows: Labelled<BatchedHistogram, 1>,
@@ -55,7 +55,11 @@ impl StandingSeries {
                 ["agent", "state"],
                 "groups `ready` to train on, `reserved`, and free `capacity`",
             ),
-            engine_up: table.gauge("dyad_engine_up", ["agent"], "1 if the engine answers"),
+            engine_up: table.gauge(
+                "dyad_engine_up",
+                ["agent", "engine"],
+                "1 if the engine answers; its URL, or `embedded` in the agent's process",
+            ),
             engine_idle: table.gauge(
                 "dyad_engine_idle_seconds",
                 ["agent"],
@@ -105,7 +109,12 @@ impl StandingSeries {
     }
 
     /// `answered` are the sampled tokens of the agent's roles.
-    pub(crate) fn of_agent(&self, agent: &str, answered: Vec<Total>) -> AgentStanding {
+    pub(crate) fn of_agent<'a>(
+        &self,
+        agent: &str,
+        engines: impl Iterator<Item = &'a str>,
+        answered: Vec<Total>,
+    ) -> AgentStanding {
         AgentStanding {
             phases: self.phases(agent),
             steps: self.steps.of([agent]),
@@ -114,7 +123,7 @@ impl StandingSeries {
             ready: self.groups.of([agent, "ready"]),
             reserved: self.groups.of([agent, "reserved"]),
             capacity: self.groups.of([agent, "capacity"]),
-            engine_up: self.engine_up.of([agent]),
+            engines_up: engines.map(|engine| self.engine_up.of([agent, engine])).collect(),
             idle: IdleTime::new(self.engine_idle.of([agent]), answered),
             cache_usage: self.cache_usage.clone(),
             batch_rows: self.batch_rows.clone(),
@@ -147,20 +156,13 @@ pub(crate) struct AgentStanding {
     ready: Level,
     reserved: Level,
     capacity: Level,
-    engine_up: Level,
+    /// One for each engine, in the order given.
+    engines_up: Vec<Level>,
     idle: IdleTime,
     /// Have a value only where the engine runs in this process.
     cache_usage: Labelled<Level, 1>,
     batch_rows: Labelled<BatchedHistogram, 1>,
     agent: String,
-}
-
-/// The state of an agent's engine.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct EngineState {
-    pub(crate) is_up: bool,
-    /// Present if it runs in this process.
-    pub(crate) own: Option<OwnEngine>,
 }
 
 /// The numbers of an engine in this process.
@@ -173,7 +175,9 @@ pub(crate) struct OwnEngine {
 }
 
 impl AgentStanding {
-    pub(crate) fn set(&mut self, beat: &Heartbeat, engine: EngineState) {
+    /// Sets the state of the agent and of its engines. `own` is present if they run in this
+    /// process. `up` has one value for each engine: true if it answers.
+    pub(crate) fn set(&mut self, beat: &Heartbeat, own: Option<OwnEngine>, up: impl Iterator<Item = bool>) {
         self.phases.set(beat.phase);
         set_total(&self.steps, beat.step as f64);
         self.at_trainer.set(beat.step as f64);
@@ -181,9 +185,11 @@ impl AgentStanding {
         self.ready.set(beat.ready as f64);
         self.reserved.set(beat.reserved as f64);
         self.capacity.set(beat.capacity as f64);
-        self.engine_up.set(f64::from(u8::from(engine.is_up)));
-        self.idle.look(engine.own.map(|own| own.marks));
-        if let Some(own) = engine.own {
+        for (level, is_up) in self.engines_up.iter().zip(up) {
+            level.set(f64::from(u8::from(is_up)));
+        }
+        self.idle.look(own.map(|own| own.marks));
+        if let Some(own) = own {
             self.cache_usage.of([&self.agent]).set(own.cache_usage);
             let rows = self.batch_rows.of([&self.agent]);
             rows.set(&own.steps.steps, own.steps.rows as f64);

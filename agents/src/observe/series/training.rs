@@ -1,5 +1,7 @@
 //! Training: the last batch's figures, and totals over batches.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::observe::table::{Labelled, Level, SeriesTable, Total};
@@ -13,20 +15,21 @@ pub(crate) struct TrainingSeries {
     pub(crate) step_seconds: Labelled<Histogram, 2>,
     pub(crate) swap: Labelled<Histogram, 1>,
     transfer: Labelled<Total, 2>,
-    pub(crate) last_step: Labelled<Level, 1>,
+    last_step: Labelled<Level, 1>,
+    median: Labelled<Level, 1>,
     pub(crate) tokens: Labelled<Total, 3>,
     pub(crate) samples: Labelled<Total, 4>,
     pub(crate) reward_mean: Labelled<Level, 2>,
     pub(crate) reward_std: Labelled<Level, 2>,
     pub(crate) reward_part: Labelled<Level, 3>,
-    pub(crate) advantage_zero: Labelled<Level, 1>,
+    pub(crate) advantage_zero: Labelled<Level, 2>,
     pub(crate) loss: Labelled<Level, 1>,
     pub(crate) entropy: Labelled<Level, 2>,
-    pub(crate) kl: Labelled<Level, 2>,
-    pub(crate) clipped: Labelled<Level, 1>,
+    pub(crate) kl: Labelled<Level, 3>,
+    pub(crate) clipped: Labelled<Level, 2>,
     pub(crate) grad_norm: Labelled<Level, 1>,
     pub(crate) learning_rate: Labelled<Level, 1>,
-    pub(crate) gap: Labelled<Level, 2>,
+    pub(crate) gap: Labelled<Level, 3>,
     pub(crate) skipped: Labelled<Total, 1>,
     pub(crate) alarm: Labelled<Level, 2>,
     pub(crate) staleness: Labelled<Histogram, 2>,
@@ -55,12 +58,17 @@ impl TrainingSeries {
             last_step: table.gauge(
                 "dyad_train_last_step_timestamp_seconds",
                 ["agent"],
-                "end of the last batch, seconds since 1970",
+                "end of the last batch, or of the start, seconds since 1970",
+            ),
+            median: table.gauge(
+                "dyad_train_step_median_seconds",
+                ["agent"],
+                "median time of the last 20 batches, with waiting",
             ),
             tokens: table.counter(
                 "dyad_train_tokens",
                 ["agent", "role", "outcome"],
-                "sampled tokens, `trained` or `untrained`",
+                "sampled tokens: `trained`, `stale` (too old), `masked` for another reason",
             ),
             samples: table.counter(
                 "dyad_train_samples",
@@ -76,22 +84,22 @@ impl TrainingSeries {
             ),
             advantage_zero: table.gauge(
                 "dyad_advantage_zero_ratio",
-                ["agent"],
+                ["agent", "role"],
                 "share of groups without a difference in reward",
             ),
             loss: table.gauge("dyad_loss", ["agent"], "loss of the last batch"),
             entropy: table.gauge("dyad_entropy_nats", ["agent", "role"], "entropy per token"),
             kl: table.gauge(
                 "dyad_kl_nats",
-                ["agent", "of"],
+                ["agent", "role", "of"],
                 "KL per token to the `reference` and to the `behaviour` policy",
             ),
-            clipped: table.gauge("dyad_clipped_ratio", ["agent"], "share of clipped tokens"),
+            clipped: table.gauge("dyad_clipped_ratio", ["agent", "role"], "share of clipped tokens"),
             grad_norm: table.gauge("dyad_grad_norm", ["agent"], "largest norm before clipping"),
             learning_rate: table.gauge("dyad_learning_rate", ["agent"], "learning rate"),
             gap: table.gauge(
                 "dyad_logprob_gap",
-                ["agent", "policy"],
+                ["agent", "role", "policy"],
                 "largest gap of engine and trainer, `on` equal weights and `off` them",
             ),
             skipped: table.counter(
@@ -115,6 +123,20 @@ impl TrainingSeries {
 }
 
 impl TrainingSeries {
+    /// Says that an agent has started and waits for its first batch.
+    pub(crate) fn begin(&self, agent: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.last_step.of([agent]).set(now.as_secs_f64());
+    }
+
+    /// Says that an agent has trained a batch. `median` is the time of its last batches.
+    pub(crate) fn end_step(&self, agent: &str, median: Option<f64>) {
+        self.begin(agent);
+        if let Some(median) = median {
+            self.median.of([agent]).set(median);
+        }
+    }
+
     pub(crate) fn sent_weights(&self, agent: &str) -> SentWeights {
         SentWeights {
             delta: self.transfer.of([agent, "delta"]),

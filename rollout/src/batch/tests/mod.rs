@@ -211,6 +211,10 @@ fn rewards_are_counted_by_role_and_part() {
         (stats.keys, stats.alone_keys, stats.equal_keys, stats.zero_groups),
         (2, 1, 0, 0)
     );
+    // The solvers differ, and the retry has nothing to compare with.
+    let zero = |role: &RoleStats| stats.zero_share_of(role);
+    let shares: Vec<f64> = stats.by_role.values().map(zero).collect();
+    assert_eq!((zero(solver), shares.iter().sum()), (0.0, 1.0));
     assert_eq!(stats.tokens_per_sample.get(), Some(3.0));
     assert!((stats.advantage_abs.get().unwrap() - 2.0 / 3.0).abs() < 1e-6);
 }

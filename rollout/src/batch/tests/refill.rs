@@ -49,6 +49,8 @@ fn refill_draws_up_to_its_cap_and_then_trains_short() {
         (batch.stats.refilled, batch.stats.zero_share(), batch.stats.short),
         (2, 0.5, false)
     );
+    let solver = &batch.stats.by_role["solver"];
+    assert_eq!((solver.groups, batch.stats.zero_share_of(solver)), (2, 0.5));
     // 4 x 2 groups are drawn. It trains on the rest, and D counts only those.
     let batch = formed(
         &groups[1..],

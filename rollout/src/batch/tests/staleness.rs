@@ -31,6 +31,8 @@ fn stale_tokens_are_masked_and_denominators_stay() {
         (batch.stats.stale_tokens, batch.stats.trained_tokens, batch.stats.tokens),
         (1, 4, 5)
     );
+    let stale = |batch: &Batch| batch.stats.by_role["solver"].stale_tokens;
+    assert_eq!(stale(&batch), 1);
     assert_eq!(
         (batch.stats.staleness.max, &batch.stats.staleness.histogram[..]),
         (3, &[1, 0, 0, 1][..])
@@ -45,7 +47,9 @@ fn stale_tokens_are_masked_and_denominators_stay() {
     assert_eq!(batch.stats.discarded[&Discard::Stale], 1);
 
     config.stale = Stale::Keep;
-    assert_eq!(trained(&formed(&[aged()], &context(&config)).minibatches[0])[0].1, 4);
+    let batch = formed(&[aged()], &context(&config));
+    assert_eq!(trained(&batch.minibatches[0])[0].1, 4);
+    assert_eq!((stale(&batch), batch.stats.stale_tokens), (0, 1), "they are trained");
     config.stale = Stale::Mask;
     config.max_staleness = 0;
     let all_old = bundle(

@@ -93,13 +93,20 @@ fn job() -> GenerationJob {
     }
 }
 
-async fn made(urls: Vec<String>, patience: u64) -> Result<GenerationOutput, EngineFailure> {
+fn engine(urls: Vec<String>, patience: u64) -> Arc<Openai> {
     let config = EngineConfig {
         urls,
         stuck_after: configs::HumanDuration(Duration::from_millis(patience)),
         ..EngineConfig::default()
     };
-    let engine = Openai::with_pace(&config, "m", WeightVersion::default(), PACE).unwrap();
+    Openai::with_pace(&config, "m", WeightVersion::default(), PACE).unwrap()
+}
+
+async fn made(urls: Vec<String>, patience: u64) -> Result<GenerationOutput, EngineFailure> {
+    made_by(&engine(urls, patience)).await
+}
+
+async fn made_by(engine: &Openai) -> Result<GenerationOutput, EngineFailure> {
     let (done, mut finished) = unbounded_channel();
     engine.submit(vec![job()], false, done);
     finished.recv().await.unwrap().remove(0).result
@@ -144,6 +151,18 @@ async fn a_failing_server_is_asked_five_times_and_absence_is_free() {
     let failure = made(vec![away, url], 0).await.unwrap_err();
     assert!(failure.retry && failure.cause.code == FailureCode::Engine, "{failure}");
     assert_eq!(received.lock().unwrap().len(), TRIES as usize);
+}
+
+#[tokio::test]
+async fn a_server_that_a_call_did_not_reach_does_not_answer() {
+    let (away, _) = server(vec![Says::Gone]).await;
+    let (url, _) = server(vec![Says::Text(GOOD)]).await;
+    let engine = engine(vec![away, url], 0);
+    let presences = engine.presences();
+    let answers = || presences.iter().map(|one| (one.answers)()).collect::<Vec<_>>();
+    assert_eq!(answers(), [true, true], "no call was made yet");
+    made_by(&engine).await.unwrap();
+    assert_eq!(answers(), [false, true]);
 }
 
 #[tokio::test]

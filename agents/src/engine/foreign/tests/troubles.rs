@@ -106,6 +106,20 @@ async fn a_forgotten_adapter_is_loaded_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_server_alone_does_not_answer() {
+    let bench = Bench::with(EngineKind::Vllm, 2, |_| {}).await;
+    bench.serve(1).await;
+    let mut news = bench.fleet.news();
+    bench.fakes[1].kill().await;
+    let expected = [(bench.fakes[0].url(), true), (bench.fakes[1].url(), false)];
+    let presences = bench.fleet.presences();
+    let found = || presences.iter().map(|one| (one.engine.clone(), (one.answers)()));
+    while !found().eq(expected.clone()) {
+        news.changed().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_healthy_server_takes_over_from_a_dead_or_hanging_one() {
     for kind in KINDS {
         for hangs in [false, true] {

@@ -32,7 +32,9 @@ use super::model_match;
 use super::weight_server;
 use crate::base::log_scope;
 use crate::engine::replicas::Replicas;
-use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, Visit, WeightRefusal, without_scores};
+use crate::engine::{
+    EngineClient, EngineFailure, EnginePresence, Finished, GenerationJob, Visit, WeightRefusal, without_scores,
+};
 use crate::observe::series::training::SentWeights;
 use crate::policy::Prepared;
 use driver::{EngineDriver, EngineInput, EngineStatus};
@@ -43,6 +45,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// An engine process, as the router sees it.
 pub struct RemoteEngine {
+    /// Its URL without credentials.
+    shown: String,
     inputs: UnboundedSender<EngineInput>,
     version: watch::Receiver<WeightVersion>,
     refused: watch::Receiver<Option<WeightRefusal>>,
@@ -133,6 +137,7 @@ impl RemoteEngine {
         let (inputs, asked) = unbounded_channel();
         let status = EngineStatus::default();
         let engine = Self {
+            shown: link::shown(&target.url),
             inputs,
             version: status.version.subscribe(),
             refused: status.refused.subscribe(),
@@ -175,6 +180,11 @@ impl EngineClient for RemoteEngine {
 
     fn presence(&self) -> watch::Receiver<bool> {
         self.there.clone()
+    }
+
+    fn presences(&self) -> Vec<EnginePresence> {
+        let there = self.there.clone();
+        vec![EnginePresence::new(&self.shown, move || *there.borrow())]
     }
 
     fn refusals(&self) -> watch::Receiver<Option<WeightRefusal>> {

@@ -59,6 +59,12 @@ async fn a_request_that_is_too_large_fails_and_the_session_continues() {
     );
     assert_eq!(health(&serving).await["session"], true);
     assert!(*engine.presence().borrow());
+    let presences = engine.presences();
+    let found: Vec<_> = presences
+        .iter()
+        .map(|one| (one.engine.as_str(), (one.answers)()))
+        .collect();
+    assert_eq!(found, [(format!("http://{}", serving.address).as_str(), true)]);
     serving.close().await;
 }
 
