@@ -67,6 +67,7 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     for (name, value) in [
         ("text", json!(text)),
         ("finish", json!(text)),
+        ("versions", json!(["1.6", text])),
         ("tokens", json!(1)),
         ("reads", json!([{"role": text, "content": text}])),
     ] {

@@ -69,7 +69,8 @@ function bubble(turn, isRight, tokens, end) {
   return h("article.turn", { class: [isRight && "right", colour(turn.agent)] },
     h("div.top", who(turn.agent, seatName(turn)), h("span", `agent ${turn.agent}`),
       h("span.num", count(turn.tokens, "token")),
-      chip(["weights ", h("code", turn.version)], "", "lineage.step of the newest weights"),
+      (turn.versions ?? [turn.version]).map((version) =>
+        chip(["weights ", h("code", version)], "", "lineage.step of weights that sampled the turn")),
       h("span.num", { title: String(turn.mean_logprob) }, "mean log-prob ",
         typeof turn.mean_logprob === "number" ? fixed(turn.mean_logprob) : "–", of),
       turn.finish === "stop" ? null : chip(turn.finish, "warn")),
