@@ -30,6 +30,7 @@ pub(crate) const ASSETS: &[Asset] = &[
     module!("audit"),
     module!("changes"),
     module!("charts"),
+    module!("checked"),
     module!("compare"),
     module!("config"),
     module!("conversation"),

@@ -1,43 +1,19 @@
 // The form for tasks. They are checked while the user types, and sent by a button.
 
-import { isOver, refusal } from "./changes.js";
+import { isOver } from "./changes.js";
+import { checked } from "./checked.js";
 import { h, replace } from "./dom.js";
 import { api, message, open, show, soft, to } from "./frame.js";
 import { count } from "./numbers.js";
 import { post } from "./server.js";
 
-/** Milliseconds from the last key until the tasks are checked. */
-const DEBOUNCE = 300;
-
 export async function publishPage(_rest, _options, signal) {
   if (isOver("Publish tasks", "Nothing can be published")) return;
   const lines = h("textarea", { rows: "10", spellcheck: "false", "aria-label": "Tasks, one JSON object per line",
     placeholder: '{"prompt": "...", "label": "...", "id": "..."}' });
-  const [verdict, result] = [h("div"), h("div")];
+  const result = h("div");
   const send = h("button", { disabled: true }, "Publish");
-  const attempt = async (place, work) => {
-    const text = lines.value;
-    send.disabled = true;
-    try {
-      await work(text);
-    } catch (error) {
-      if (error.name !== "AbortError" && text === lines.value) replace(place, refusal(error));
-    }
-  };
-  const judge = () => attempt(verdict, async (text) => {
-    if (!text.trim()) return replace(verdict);
-    const { valid } = await post(`${api("tasks")}?check=1`, { lines: text }, signal);
-    if (text !== lines.value) return;
-    replace(verdict, message("good", `${count(valid, "task")} valid: nothing was sent yet`));
-    send.disabled = false;
-  });
-  let timer;
-  const typed = () => {
-    send.disabled = true;
-    clearTimeout(timer);
-    timer = setTimeout(judge, DEBOUNCE);
-  };
-  lines.addEventListener("input", typed);
+  const { verdict, attempt, typed } = checked(lines, send, signal);
   send.addEventListener("click", () => attempt(result, async (text) => {
     replace(result, h("p.soft", "Waiting for the broker's confirms ..."));
     const { confirmed, tasks } = await post(api("tasks"), { lines: text }, signal);
