@@ -9,7 +9,6 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tests::program::{json_folder, json_lines, signal, wait_until};
 
-use super::changes::{live, publish_unchecked};
 use super::chromium::Browser;
 use super::{PATIENCE, Pages, config, id, report, rewards, serve};
 use crate::program;
@@ -211,62 +210,6 @@ pub(super) fn is_harmless(path: &str, page: &str) {
     for made in ["<img", "<script>", "<iframe", "onload=\"", "\u{202e}", "\u{1b}"] {
         assert!(!body.contains(made), "{path}: foreign text became {made:?}");
     }
-}
-
-#[test]
-fn hostile_dead_letters_stay_text() {
-    let program = program();
-    let Some(mut browser) = Browser::start(&program.home().join("browser")) else {
-        return;
-    };
-    let (_up, run) = live(&program);
-    let canary = TcpListener::bind("127.0.0.1:0").unwrap();
-    let texts = hostile(&canary);
-    let letter = |(n, text): (usize, &String)| {
-        let task = json!({"prompt": text, "id": text, "label": text, text.as_str(): text});
-        (format!("hostile-{n}"), task.to_string())
-    };
-    publish_unchecked(&run, texts.iter().enumerate().map(letter));
-    // The last ones are no JSON.
-    publish_unchecked(
-        &run,
-        texts
-            .iter()
-            .enumerate()
-            .map(|(n, text)| (format!("raw-{n}"), text.clone())),
-    );
-    let running = serve(&program, &id(&run), &["--write"]);
-    let pages = Pages::of(&running);
-    wait_until("all dead letters", PATIENCE, || {
-        let letters = pages.json(&format!("/api/runs/{}/letters", id(&run)));
-        letters["total"] == 2 * texts.len()
-    });
-    for (width, theme) in [(1280, "light"), (400, "dark")] {
-        browser.look(width, theme);
-        browser.open(&format!(
-            "http://{}/#token={}&/r/{}/letters",
-            pages.address,
-            pages.token,
-            id(&run)
-        ));
-        for shown in [100, 200, 300, 400] {
-            browser.wait_for(&format!("{shown} of 400 letters shown"));
-            browser.value("[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Show more'))?.click()");
-        }
-        let page = browser.wait_for("raw-199");
-        assert!(page.contains("&lt;img src=http"), "the letters are shown");
-        is_harmless("letters", &page);
-        browser.value("document.querySelectorAll('details').forEach((one) => one.open = true)");
-        is_harmless("opened letters", &browser.wait_for("Publish this instead"));
-        browser.value("document.querySelector('.tools input[type=checkbox]').click()");
-        browser.wait_for("Requeue 400 selected letters");
-        browser.value(
-            "[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Remove 4')).click()",
-        );
-        browser.wait_for("Remove 400 selected letters for good? This cannot be taken back.");
-    }
-    canary.set_nonblocking(true).unwrap();
-    assert!(canary.accept().is_err(), "the page asked another server");
 }
 
 /// Collects each turn's conversation, role and time of appearance.

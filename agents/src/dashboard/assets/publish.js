@@ -1,6 +1,6 @@
 // The form for tasks. They are checked while the user types, and sent by a button.
 
-import { isOver } from "./changes.js";
+import { isOver, refusal } from "./changes.js";
 import { checked } from "./checked.js";
 import { h, replace } from "./dom.js";
 import { api, message, open, show, soft, to } from "./frame.js";
@@ -38,12 +38,28 @@ export async function publishPage(_rest, _options, signal) {
 
 function oneTask(add) {
   const field = (name, rows) => h("textarea", { rows, "aria-label": name, placeholder: name });
-  const [prompt, label, id] = [["Prompt", 3], ["Label: JSON, or else text", 1], ["Id, optional", 1]].map(
-    ([name, rows]) => field(name, rows));
+  const [prompt, label, id, more] = [["Prompt", 3], ["Label: JSON, or else text", 1], ["Id, optional", 1],
+    ['Further fields, optional: {"metadata": ..., "tools": ...}', 1]].map(([name, rows]) => field(name, rows));
+  const refused = h("div");
   const task = () => ({ prompt: prompt.value, ...(label.value ? { label: parsed(label.value) } : {}),
-    ...(id.value ? { id: id.value } : {}) });
-  return h("section.panel.pad.form", h("h2", "One task"), prompt, label, id,
-    h("div.tools", h("button", { click: () => add(task()) }, "Add as a line")));
+    ...(id.value ? { id: id.value } : {}), ...further(more.value) });
+  const click = () => {
+    replace(refused);
+    try {
+      add(task());
+    } catch (error) {
+      replace(refused, refusal(error));
+    }
+  };
+  return h("section.panel.pad.form", h("h2", "One task"), prompt, label, id, more, refused,
+    h("div.tools", h("button", { click }, "Add as a line")));
+}
+
+/** Returns the fields of a JSON object. Other text is an error. */
+function further(text) {
+  const fields = JSON.parse(text || "{}");
+  if (fields?.constructor !== Object) throw new Error("The further fields are not a JSON object.");
+  return fields;
 }
 
 /** Returns the value of a label: JSON if it can be parsed, else the text itself. */
