@@ -49,6 +49,7 @@ pub(crate) const ASSETS: &[Asset] = &[
     module!("parts"),
     module!("plot"),
     module!("publish"),
+    module!("replay"),
     module!("runs"),
     module!("server"),
     module!("tabs"),

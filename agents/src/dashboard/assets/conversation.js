@@ -4,6 +4,7 @@ import { h, svg } from "./dom.js";
 import { LIST, api, conversationLink, copy, open, page, reading, show, soft, to } from "./frame.js";
 import { count, figure, fixed, num, real } from "./numbers.js";
 import { chip, colour, statusChip, who } from "./parts.js";
+import { replayCommand } from "./replay.js";
 import { get } from "./server.js";
 import {
   agentOf, groupSize, promptTurn, seatName, seats, strip, taskLink, textOf, verdictChip, verdictOf,
@@ -149,8 +150,11 @@ function elsewhere(custody, transcript) {
 }
 
 function actions(id, transcript) {
-  const button = (name, text, what) => h("button", { click: () => copy(text(), what) }, name);
+  const button = (name, text, what, title) => h("button", { click: () => copy(text(), what), title }, name);
+  const replay = replayCommand(transcript);
   return h("div.tools",
     button("Copy command", () => `dyad conversation ${id} --run ${open.run}`, "The command"),
-    button("Copy JSON", () => JSON.stringify(transcript), "The JSON"));
+    button("Copy JSON", () => JSON.stringify(transcript), "The JSON"),
+    replay && button("Copy test", () => replay, "The test",
+      "dyad workflow test, with these answers and the task's id, prompt and label; for bash"));
 }
