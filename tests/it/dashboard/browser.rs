@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tests::program::{json_folder, json_lines, signal, wait_until};
 
 use super::chromium::Browser;
-use super::{PATIENCE, Pages, config, id, report, rewards, serve};
+use super::{PATIENCE, Pages, config, drawn, id, report, rewards, serve};
 use crate::program;
 
 /// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
@@ -67,7 +67,7 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
         ("text", json!(text)),
         ("finish", json!(text)),
         ("versions", json!(["1.6", text])),
-        ("tokens", json!(1)),
+        ("tokens", json!(4)),
         ("reads", json!([{"role": text, "content": text}])),
     ] {
         first["turns"][0][name] = value;
@@ -92,10 +92,11 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     std::fs::write(config, toml).unwrap();
     let turn = &first["turns"][0];
     let head = format!("{{\"conversation\":\"{group}/0\",");
-    let rest = json!({"role": turn["role"], "seat": 0, "turn": 0, "ids": [7], "pieces": [text],
-        "logprobs": [-4.0], "logprobs_of": text, "spans": [{"version": text, "start": 0, "end": 1}]});
-    let trained = json!({"role": turn["role"], "seat": 0, "place": 0, "ids": [7], "training": {"step": 3, "update": 1,
-        "logprobs": [-3.5], "ratios": [1.65], "advantages": [0.5], "outcomes": ["clipped"]}});
+    let rest = json!({"role": turn["role"], "seat": 0, "turn": 0, "ids": [7, 7, 7, 7], "pieces": [text, "x", "y", "z"],
+        "logprobs": [-4.0, -4.0, -4.0, -4.0], "logprobs_of": text, "spans": [{"version": text, "start": 0, "end": 4}]});
+    let trained = json!({"role": turn["role"], "seat": 0, "place": 0, "ids": [7, 7, 7, 7], "training": {"step": 3, "update": 1,
+        "logprobs": [-3.5, null, -3.5, -3.5], "ratios": [1.65, null, 1.65, 1.65], "advantages": [0.5, 0.5, 0.5, 0.5],
+        "outcomes": ["clipped", "stale", "unknown", "trained"]}});
     let lines = [rest, trained].map(|line| head.clone() + &line.to_string()[1..] + "\n");
     std::fs::write(folder.join("tokens/z.jsonl"), lines.concat()).unwrap();
 }
@@ -195,6 +196,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             assert!(width > 860 || links < Some(60), "{path}: links of {links:?} pixels");
         }
     }
+    drawn::details_are_shown(&mut browser, &program, &pages, (&run, group));
     browser.open(&format!("http://{}/#token={}&/", pages.address, pages.token));
     browser.wait_for(&other);
     browser.value("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())");

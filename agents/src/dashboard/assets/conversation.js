@@ -30,7 +30,7 @@ export async function conversationPage([group, member], _options, signal) {
   h("div.facts", fact("task", taskLink(transcript, custody)), fact("step", figure(transcript.step)),
     Object.entries(transcript.metrics ?? {}).map(([name, value]) =>
       h("span", name, " ", h("b", num(value))))),
-  h("div.dialogue", h("div.turns", promptTurn(transcript), turns(transcript, tokens)),
+  h("div.dialogue", h("div.turns", promptTurn(transcript), turns(transcript, tokens, custody, number)),
     h("div.side", seats(transcript).map((seat) => seatPanel(transcript, seat, custody, members, number)),
       elsewhere(custody, transcript), actions(id, transcript))));
   const go = (link) => () => link && (location.hash = link);
@@ -50,7 +50,7 @@ async function recorded(group, member, signal) {
   }
 }
 
-function turns(transcript, tokens) {
+function turns(transcript, tokens, custody, member) {
   const agents = [...new Set(transcript.turns.map((turn) => turn.agent))];
   const players = agents.filter((name) => open.agents.includes(name));
   const end = Math.max(...transcript.turns.map((turn) => turn.time?.committed ?? 0));
@@ -58,7 +58,8 @@ function turns(transcript, tokens) {
     const reads = (turn.reads ?? []).map((read) => h("details.turn.wide.nx",
       h("summary", `${seatName(turn)} reads, ${read.role}`), h("div.body", textOf(read.content))));
     if (players.includes(turn.agent)) {
-      return [reads, bubble(turn, players.indexOf(turn.agent) % 2 === 1, tokensOf(tokens, turn), end)];
+      const verdict = verdictOf(custody, turn.agent, member, seatName(turn));
+      return [reads, bubble(turn, players.indexOf(turn.agent) % 2 === 1, tokensOf(tokens, turn, verdict), end)];
     }
     return [reads, h("details.turn.wide.nx", { open: transcript.turns.length < 8 },
       h("summary", `${seatName(turn)}, ${turn.agent}`), h("div.body", turn.text))];
