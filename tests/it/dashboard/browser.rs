@@ -86,6 +86,9 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     evaluation["step"] = 1_000_000.into();
     evaluation["values"][&text] = json!({text.as_str(): 1.0});
     std::fs::write(folder.join("evals/z.jsonl"), format!("{evaluation}\n")).unwrap();
+    let cell = json!([[text, {text.as_str(): {"mean": 0.5, "low": 0.25, "high": 0.75}}]]);
+    let table = json!({"figures": [text], "cells": cell, "differences": cell, "runs": [text], "over": text});
+    std::fs::write(folder.join("cross_play.json"), table.to_string()).unwrap();
     let config = folder.join("config.toml");
     let comment: String = text.chars().filter(|c| !c.is_control()).collect();
     let toml = std::fs::read_to_string(&config).unwrap() + &format!("\n# {comment}\n");
@@ -158,7 +161,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         ("conversations", "&lt;img src=http"),
         ("charts/learning", "Reward in training"),
         ("charts/learning?q=onerror", "onerror="),
-        ("evaluations", "95% interval"),
+        ("evaluations", "95% intervals over &lt;img src=http"),
         ("logs/z", "\\u202e"),
         ("audit", "Nothing lost, nothing counted twice."),
         ("letters", "No dead letters."),
