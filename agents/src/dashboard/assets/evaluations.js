@@ -59,9 +59,10 @@ function crossPlay({ figures, cells, differences, runs, over }) {
     return one ? h("span", { title: one.mean }, mean(one.mean),
       soft(` (${bound(one.low)} to ${bound(one.high)})`)) : "–";
   })];
-  return section("Cross-play", table(["Weights", ...figures.map((name) => right(plain(name)))],
-    [...cells.map(row(real, real)), ...differences.map(row(signed, signed))], "Cross-play"),
-  h("p.soft", "95% intervals over ", over, "; runs: ", runs.join(", "), ". From ", h("code", "dyad cross-play"), "."));
+  return [section("Cross-play", table(["Weights", ...figures.map((name) => right(plain(name)))],
+    [...cells.map(row(real, real)), ...differences.map(row(signed, signed))], "Cross-play")),
+  h("p.soft", "95% intervals over ", over, "; runs: ", runs.join(", "), "; from ",
+    h("code", "dyad cross-play"))];
 }
 
 function tasksTable(tasks) {
