@@ -139,5 +139,5 @@ fn says_each_answer(args: &[String], transcript: &Value) {
     };
     let expected: Vec<String> = turns.iter().flat_map(said).collect();
     assert_eq!(says.into_iter().cloned().collect::<Vec<_>>(), expected);
-    assert_eq!(args[..4], ["workflow", "test", &args[2], "--task"]);
+    assert_eq!(args[..4], ["workflow", "test", args[2].as_str(), "--task"]);
 }
