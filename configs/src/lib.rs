@@ -15,6 +15,7 @@ mod load;
 pub mod loss;
 pub mod metrics;
 pub mod names;
+pub mod notes;
 pub mod past;
 pub mod problem;
 pub mod reference;

@@ -37,8 +37,7 @@ const NAMED: [(&str, &str); 6] = [
 /// Returns the page as Markdown. The same types always give the same text.
 #[must_use]
 pub fn page() -> String {
-    let generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
-    let schema = generator.into_root_schema_for::<RunConfig>().to_value();
+    let schema = schema();
     let mut pages = Pages {
         definitions: schema.get("$defs").and_then(Value::as_object),
         text: HEAD.into(),
@@ -97,18 +96,8 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// Follows a reference, and an option to its value.
     fn resolve(&self, node: &'a Value) -> (Option<&'a str>, &'a Value) {
-        if let Some(name) = node.get("$ref").and_then(Value::as_str) {
-            let name = name.trim_start_matches("#/$defs/");
-            let found = self.definitions.and_then(|all| all.get(name));
-            return (Some(name), found.unwrap_or(node));
-        }
-        let options = node.get("anyOf").and_then(Value::as_array).into_iter().flatten();
-        match options.into_iter().find(|option| option["type"] != "null") {
-            Some(option) => self.resolve(option),
-            None => (None, node),
-        }
+        resolve(self.definitions, node)
     }
 
     /// Returns the type or the values of a key. Tables below it are added to `children`.
@@ -158,9 +147,7 @@ impl<'a> Pages<'a> {
         } else {
             "NAME"
         };
-        let patterns = node.get("patternProperties").and_then(Value::as_object);
-        let pattern = patterns.and_then(|patterns| patterns.values().next());
-        match pattern.or_else(|| node.get("additionalProperties").filter(|more| more.is_object())) {
+        match entries(node) {
             Some(value) => match self.values(value, &format!("{path}.{placeholder}"), children).as_str() {
                 "table" => format!("tables by {placeholder}"),
                 values => format!("{placeholder} = {values}"),
@@ -202,9 +189,32 @@ impl<'a> Pages<'a> {
     }
 }
 
+/// Follows a reference, and an option to its value. Returns the name of the definition, if it is one.
+pub(crate) fn resolve<'a>(
+    definitions: Option<&'a Map<String, Value>>,
+    node: &'a Value,
+) -> (Option<&'a str>, &'a Value) {
+    if let Some(name) = node.get("$ref").and_then(Value::as_str) {
+        let name = name.trim_start_matches("#/$defs/");
+        let found = definitions.and_then(|all| all.get(name));
+        return (Some(name), found.unwrap_or(node));
+    }
+    let options = node.get("anyOf").and_then(Value::as_array).into_iter().flatten();
+    match options.into_iter().find(|option| option["type"] != "null") {
+        Some(option) => resolve(definitions, option),
+        None => (None, node),
+    }
+}
+
+/// Returns the schema of [`RunConfig`] as it is read.
+pub(crate) fn schema() -> Value {
+    let generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
+    generator.into_root_schema_for::<RunConfig>().to_value()
+}
+
 /// Returns the keys of a table, each with the schema that has it. A choice has the keys of all its
 /// variants.
-fn properties(table: &Value) -> Vec<(&Value, &str, &Value)> {
+pub(crate) fn properties(table: &Value) -> Vec<(&Value, &str, &Value)> {
     let variants = table.get("oneOf").and_then(Value::as_array).into_iter().flatten();
     let mut found = Vec::new();
     for owner in std::iter::once(table).chain(variants) {
@@ -225,7 +235,14 @@ fn kind(node: &Value) -> &str {
     }
 }
 
-fn description(node: &Value) -> String {
+/// Returns the schema of the values of a table with free keys.
+pub(crate) fn entries(node: &Value) -> Option<&Value> {
+    let patterns = node.get("patternProperties").and_then(Value::as_object);
+    let pattern = patterns.and_then(|patterns| patterns.values().next());
+    pattern.or_else(|| node.get("additionalProperties").filter(|more| more.is_object()))
+}
+
+pub(crate) fn description(node: &Value) -> String {
     let text = node.get("description").and_then(Value::as_str).unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -209,6 +209,8 @@ fn cross_play_and_comparisons_have_the_figures_of_the_runs() {
         "{printed}"
     );
     let table = json(&out);
+    assert_eq!(json(&folders[0].join("cross_play.json")), table);
+    assert!(!folders[1].join("cross_play.json").exists());
     assert_eq!(table["figures"], serde_json::json!(["success", "reward/a", "reward/b"]));
     let cells = table["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 4);

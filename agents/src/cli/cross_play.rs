@@ -16,7 +16,8 @@ use crate::run_folder::telemetry::Telemetry;
 
 /// Show which training helped: trained agents play with initial partners
 ///
-/// The runs must be seeds of one recipe; intervals are then over runs.
+/// The runs must be seeds of one recipe; intervals are then over runs. The dashboard shows the table
+/// on the evaluations page of the first one.
 #[derive(Debug, Args)]
 pub struct CrossPlayArgs {
     /// Runs: `latest`, ids or folders
@@ -37,8 +38,15 @@ pub fn run(args: &CrossPlayArgs) -> anyhow::Result<()> {
     let file = args.json.as_deref().map(OutputFile::new).transpose()?;
     let table = of_runs(&folders)?;
     print!("{}", render(&table));
+    let text = serde_json::to_vec_pretty(&table)?;
+    for folder in folders.iter().take(1) {
+        let written = OutputFile::new(&folder.cross_play()).and_then(|file| file.write(&text));
+        if let Err(error) = written {
+            eprintln!("the dashboard will not show this table: {error}");
+        }
+    }
     if let Some(file) = file {
-        file.write(&serde_json::to_vec_pretty(&table)?)?;
+        file.write(&text)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use actix_web::web::{self, Data, Path, Query, QueryConfig, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use configs::notes;
 use serde_json::json;
 
 use super::answer::{Answer, ApiError, blocking, blocking_csv, json, whole};
@@ -190,7 +191,8 @@ async fn configuration(server: Data<Server>, run: Path<String>) -> Answer {
         let text = std::fs::read_to_string(folder.path().join("config.toml"))?;
         let path = format!("{}/config.toml", folder.run());
         let toml = redacted(&text);
-        Ok(ConfigAnswer { toml, path })
+        let keys = folder.config().map(|config| notes::of(&config)).unwrap_or_default();
+        Ok(ConfigAnswer { toml, path, keys })
     })
     .await
 }

@@ -1,5 +1,8 @@
 //! Types of queries, and of answers that no reader in [`super::api`] makes alone.
 
+use std::collections::BTreeMap;
+
+use configs::notes::KeyNote;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -59,4 +62,7 @@ pub(super) struct AuditAnswer {
 pub(super) struct ConfigAnswer {
     pub(super) toml: String,
     pub(super) path: String,
+    /// The keys by dotted path: their meaning, and whether their value is the default. Empty if the
+    /// configuration cannot be read.
+    pub(super) keys: BTreeMap<String, KeyNote>,
 }

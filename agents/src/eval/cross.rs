@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use broker::AgentName;
 use configs::RunConfig;
 use rollout::group::Rules;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::play::{Manner, Player};
 use super::weights::Chosen;
@@ -110,7 +111,7 @@ pub async fn play(run: &RunFolder, tell: impl Fn(&str)) -> anyhow::Result<OfRun>
 pub type CellFigures = BTreeMap<String, Interval>;
 
 /// Cells and their differences, over runs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CrossTable {
     /// `success` and each agent's reward.
     pub figures: Vec<String>,

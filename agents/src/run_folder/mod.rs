@@ -247,6 +247,12 @@ impl RunFolder {
         self.path.join("evals").join(format!("{process}.jsonl"))
     }
 
+    /// `cross_play.json`: the newest table of `dyad cross-play` that names this run first.
+    #[must_use]
+    pub fn cross_play(&self) -> PathBuf {
+        self.path.join("cross_play.json")
+    }
+
     /// `published.jsonl`: the confirmed tasks of `dyad publish`, one JSON object per task.
     #[must_use]
     pub fn published(&self) -> PathBuf {

@@ -14,16 +14,22 @@ pub mod summary;
 pub use bootstrap::{paired, unpaired};
 pub use student::quantile;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::run_folder::logs::numbers::number;
 
 /// Two-sided 95% quantile of a normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
 
 /// A mean, or a difference of means, with its 95% interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
+    #[serde(deserialize_with = "number")]
     pub mean: f64,
+    #[serde(deserialize_with = "number")]
     pub low: f64,
+    #[serde(deserialize_with = "number")]
     pub high: f64,
 }
 

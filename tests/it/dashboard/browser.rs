@@ -9,9 +9,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tests::program::{json_folder, json_lines, signal, wait_until};
 
-use super::changes::{live, publish_unchecked};
 use super::chromium::Browser;
-use super::{PATIENCE, Pages, config, id, report, rewards, serve};
+use super::{PATIENCE, Pages, config, drawn, id, report, rewards, serve};
 use crate::program;
 
 /// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
@@ -67,7 +66,8 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     for (name, value) in [
         ("text", json!(text)),
         ("finish", json!(text)),
-        ("tokens", json!(1)),
+        ("versions", json!(["1.6", text])),
+        ("tokens", json!(4)),
         ("reads", json!([{"role": text, "content": text}])),
     ] {
         first["turns"][0][name] = value;
@@ -86,16 +86,20 @@ fn plant(folder: &Path, group: &str, canary: &TcpListener) {
     evaluation["step"] = 1_000_000.into();
     evaluation["values"][&text] = json!({text.as_str(): 1.0});
     std::fs::write(folder.join("evals/z.jsonl"), format!("{evaluation}\n")).unwrap();
+    let cell = json!([[text, {text.as_str(): {"mean": 0.5, "low": 0.25, "high": 0.75}}]]);
+    let table = json!({"figures": [text], "cells": cell, "differences": cell, "runs": [text], "over": text});
+    std::fs::write(folder.join("cross_play.json"), table.to_string()).unwrap();
     let config = folder.join("config.toml");
     let comment: String = text.chars().filter(|c| !c.is_control()).collect();
     let toml = std::fs::read_to_string(&config).unwrap() + &format!("\n# {comment}\n");
     std::fs::write(config, toml).unwrap();
     let turn = &first["turns"][0];
     let head = format!("{{\"conversation\":\"{group}/0\",");
-    let rest = json!({"role": turn["role"], "seat": 0, "turn": 0, "ids": [7], "pieces": [text],
-        "logprobs": [-4.0], "logprobs_of": text, "spans": [{"version": text, "start": 0, "end": 1}]});
-    let trained = json!({"role": turn["role"], "seat": 0, "place": 0, "ids": [7], "training": {"step": 3, "update": 1,
-        "logprobs": [-3.5], "ratios": [1.65], "advantages": [0.5], "outcomes": ["clipped"]}});
+    let rest = json!({"role": turn["role"], "seat": 0, "turn": 0, "ids": [7, 7, 7, 7], "pieces": [text, "x", "y", "z"],
+        "logprobs": [-4.0, -4.0, -4.0, -4.0], "logprobs_of": text, "spans": [{"version": text, "start": 0, "end": 4}]});
+    let trained = json!({"role": turn["role"], "seat": 0, "place": 0, "ids": [7, 7, 7, 7], "training": {"step": 3, "update": 1,
+        "logprobs": [-3.5, null, -3.5, -3.5], "ratios": [1.65, null, 1.65, 1.65], "advantages": [0.5, 0.5, 0.5, 0.5],
+        "outcomes": ["clipped", "stale", "unknown", "trained"]}});
     let lines = [rest, trained].map(|line| head.clone() + &line.to_string()[1..] + "\n");
     std::fs::write(folder.join("tokens/z.jsonl"), lines.concat()).unwrap();
 }
@@ -157,7 +161,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         ("conversations", "&lt;img src=http"),
         ("charts/learning", "Reward in training"),
         ("charts/learning?q=onerror", "onerror="),
-        ("evaluations", "95% interval"),
+        ("evaluations", "95% intervals over &lt;img src=http"),
         ("logs/z", "\\u202e"),
         ("audit", "Nothing lost, nothing counted twice."),
         ("letters", "No dead letters."),
@@ -195,6 +199,7 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             assert!(width > 860 || links < Some(60), "{path}: links of {links:?} pixels");
         }
     }
+    drawn::details_are_shown(&mut browser, &program, &pages, (&run, group));
     browser.open(&format!("http://{}/#token={}&/", pages.address, pages.token));
     browser.wait_for(&other);
     browser.value("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())");
@@ -210,62 +215,6 @@ pub(super) fn is_harmless(path: &str, page: &str) {
     for made in ["<img", "<script>", "<iframe", "onload=\"", "\u{202e}", "\u{1b}"] {
         assert!(!body.contains(made), "{path}: foreign text became {made:?}");
     }
-}
-
-#[test]
-fn hostile_dead_letters_stay_text() {
-    let program = program();
-    let Some(mut browser) = Browser::start(&program.home().join("browser")) else {
-        return;
-    };
-    let (_up, run) = live(&program);
-    let canary = TcpListener::bind("127.0.0.1:0").unwrap();
-    let texts = hostile(&canary);
-    let letter = |(n, text): (usize, &String)| {
-        let task = json!({"prompt": text, "id": text, "label": text, text.as_str(): text});
-        (format!("hostile-{n}"), task.to_string())
-    };
-    publish_unchecked(&run, texts.iter().enumerate().map(letter));
-    // The last ones are no JSON.
-    publish_unchecked(
-        &run,
-        texts
-            .iter()
-            .enumerate()
-            .map(|(n, text)| (format!("raw-{n}"), text.clone())),
-    );
-    let running = serve(&program, &id(&run), &["--write"]);
-    let pages = Pages::of(&running);
-    wait_until("all dead letters", PATIENCE, || {
-        let letters = pages.json(&format!("/api/runs/{}/letters", id(&run)));
-        letters["total"] == 2 * texts.len()
-    });
-    for (width, theme) in [(1280, "light"), (400, "dark")] {
-        browser.look(width, theme);
-        browser.open(&format!(
-            "http://{}/#token={}&/r/{}/letters",
-            pages.address,
-            pages.token,
-            id(&run)
-        ));
-        for shown in [100, 200, 300, 400] {
-            browser.wait_for(&format!("{shown} of 400 letters shown"));
-            browser.value("[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Show more'))?.click()");
-        }
-        let page = browser.wait_for("raw-199");
-        assert!(page.contains("&lt;img src=http"), "the letters are shown");
-        is_harmless("letters", &page);
-        browser.value("document.querySelectorAll('details').forEach((one) => one.open = true)");
-        is_harmless("opened letters", &browser.wait_for("Publish this instead"));
-        browser.value("document.querySelector('.tools input[type=checkbox]').click()");
-        browser.wait_for("Requeue 400 selected letters");
-        browser.value(
-            "[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Remove 4')).click()",
-        );
-        browser.wait_for("Remove 400 selected letters for good? This cannot be taken back.");
-    }
-    canary.set_nonblocking(true).unwrap();
-    assert!(canary.accept().is_err(), "the page asked another server");
 }
 
 /// Collects each turn's conversation, role and time of appearance.

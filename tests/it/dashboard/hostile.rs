@@ -3,15 +3,18 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use broker::bus::amqp::AmqpBus;
+use broker::bus::letter::{HEADER_CLASS, HEADER_FIRST, HEADER_REASON, HEADER_STAGE, HEADER_USER};
 use broker::bus::{Bus, Outgoing};
 use broker::protocol::Kind;
+use broker::topology::Topology;
 use configs::AgentName;
 use serde_json::{Value, json};
 use tests::letters::{broker_of, connect, message, topology};
 use tests::program::wait_until;
 
 use super::browser::{hostile, is_harmless};
-use super::changes::live;
+use super::changes::{live, publish_unchecked};
 use super::chromium::Browser;
 use super::numbers::live_overview;
 use super::{PATIENCE, Pages, id, serve};
@@ -22,13 +25,7 @@ const SHOWN: &str = "&lt;img src=";
 
 /// Sends a turn and the end of its conversation as a coordinator shares them.
 fn share(run: &Path, turn: &Value, end: &Value) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let bus = connect(&broker_of(run).unwrap()).await;
-        let topology = topology(&id(run));
+    on_the_bus(run, async |bus, topology| {
         let to = topology.to_inference(&AgentName::new("a").unwrap(), "speaker");
         let turns = message(to, Kind::Inference, "hostile", json!([turn]).to_string());
         let ends = message(topology.to_ended(), Kind::Ended, "hostile", json!([end]).to_string());
@@ -41,6 +38,18 @@ fn share(run: &Path, turn: &Value, end: &Value) {
         }
         // It is sent by a task of the bus, which has no confirm.
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    });
+}
+
+/// Sends messages to the broker of a run.
+fn on_the_bus(run: &Path, send: impl AsyncFnOnce(&AmqpBus, &Topology)) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let bus = connect(&broker_of(run).unwrap()).await;
+        send(&bus, &topology(&id(run))).await;
         bus.close().await;
     });
 }
@@ -89,8 +98,11 @@ fn hostile_live_turns_and_answers_of_the_form_stay_text() {
             let page = browser.wait_for("role=\"alert\"");
             is_harmless(&format!("publish: {lines}"), &page);
         }
-        let good = json!({"prompt": "o1", "label": "o1", "id": format!("{SHORT}{width}")}).to_string();
-        fill(&mut browser, &good);
+        let id = format!("{SHORT}{width}");
+        is_made_of_fields(
+            &mut browser,
+            &json!({"prompt": "o1", "label": "o1", "id": id, "metadata": {SHORT: SHORT}}),
+        );
         browser.wait_for("1 task valid");
         let click = "[...document.querySelectorAll('button')].find((one) => one.textContent === 'Publish').click()";
         browser.value(click);
@@ -111,6 +123,26 @@ fn fill(browser: &mut Browser, lines: &str) {
         json!(lines)
     );
     browser.value(&set);
+}
+
+/// Types a task into the form's fields. It becomes a line when its further fields are an object.
+fn is_made_of_fields(browser: &mut Browser, task: &Value) {
+    fill(browser, "");
+    let more = json!({"metadata": task["metadata"]}).to_string();
+    for (fields, made) in [(SHORT, Value::Null), ("[1]", Value::Null), (more.as_str(), task.clone())] {
+        let values = json!([task["prompt"], task["label"], task["id"], fields]);
+        let line = browser.value(&format!(
+            "(() => {{ const form = document.querySelector('main .form');
+               form.querySelectorAll('textarea').forEach((one, at) => (one.value = {values}[at]));
+               form.querySelector('button').click();
+               return document.querySelector('[aria-label^=\"Tasks, one\"]').value; }})()"
+        ));
+        let line: Value = serde_json::from_str(line.as_str().unwrap()).unwrap_or_default();
+        assert_eq!(line, made);
+        let is_refused = browser.value("document.querySelector('main .form [role=alert]') !== null");
+        assert_eq!(is_refused, made.is_null(), "{fields}");
+        is_harmless("a task of fields", &browser.wait_for("Add as a line"));
+    }
 }
 
 #[test]
@@ -160,4 +192,96 @@ fn hostile_run_folders_stay_text() {
     }
     canary.set_nonblocking(true).unwrap();
     assert!(canary.accept().is_err(), "a page asked another server");
+}
+
+#[test]
+fn hostile_dead_letters_stay_text() {
+    let program = program();
+    let Some(mut browser) = Browser::start(&program.home().join("browser")) else {
+        return;
+    };
+    let (_up, run) = live(&program);
+    let canary = TcpListener::bind("127.0.0.1:0").unwrap();
+    let texts = hostile(&canary);
+    let letter = |(n, text): (usize, &String)| {
+        let task = json!({"prompt": text, "id": text, "label": text, text.as_str(): text});
+        (format!("hostile-{n}"), task.to_string())
+    };
+    publish_unchecked(&run, texts.iter().enumerate().map(letter));
+    // The last ones are no JSON. The very last one has forged headers.
+    let last = texts.len() - 1;
+    let raw = texts[..last].iter().enumerate();
+    publish_unchecked(&run, raw.map(|(n, text)| (format!("raw-{n}"), text.clone())));
+    forge(&run, &format!("raw-{last}"), &texts[last]);
+    let running = serve(&program, &id(&run), &["--write"]);
+    let pages = Pages::of(&running);
+    wait_until("all dead letters", PATIENCE, || {
+        let letters = pages.json(&format!("/api/runs/{}/letters", id(&run)));
+        letters["total"] == 2 * texts.len()
+    });
+    for (width, theme) in [(1280, "light"), (400, "dark")] {
+        browser.look(width, theme);
+        browser.open(&format!(
+            "http://{}/#token={}&/r/{}/letters",
+            pages.address,
+            pages.token,
+            id(&run)
+        ));
+        for shown in [100, 200, 300, 400] {
+            browser.wait_for(&format!("{shown} of 400 letters shown"));
+            browser.value("[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Show more'))?.click()");
+        }
+        let page = browser.wait_for("raw-199");
+        assert!(page.contains("&lt;img src=http"), "the letters are shown");
+        assert!(page.contains(&format!("from <code>{SHOWN}")), "the publisher is shown");
+        is_harmless("letters", &page);
+        browser.value("document.querySelectorAll('details').forEach((one) => one.open = true)");
+        is_harmless("opened letters", &browser.wait_for("Publish this instead"));
+        edits_are_checked(&mut browser);
+        browser.value("document.querySelector('.tools input[type=checkbox]').click()");
+        browser.wait_for("Requeue 400 selected letters");
+        browser.value(
+            "[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Remove 4')).click()",
+        );
+        browser.wait_for("Remove 400 selected letters for good? This cannot be taken back.");
+    }
+    canary.set_nonblocking(true).unwrap();
+    assert!(canary.accept().is_err(), "the page asked another server");
+}
+
+/// Puts a letter into the dead letters that has `text` in each header.
+fn forge(run: &Path, name: &str, text: &str) {
+    on_the_bus(run, async |bus, topology| {
+        let headers = [HEADER_USER, HEADER_REASON, HEADER_CLASS, HEADER_STAGE, HEADER_FIRST];
+        let headers = headers.map(|header| (header.to_owned(), format!("{SHORT}{text}")));
+        let letter = Outgoing {
+            headers: headers.into(),
+            ..message(topology.to(&topology.dead()), Kind::Task, name, text)
+        };
+        bus.publish(letter).await.unwrap();
+    });
+}
+
+/// Types into the first editor: a task that is refused, then one that is not.
+fn edits_are_checked(browser: &mut Browser) {
+    const EDITOR: &str = "document.querySelector('textarea')";
+    let send = format!("{EDITOR}.parentElement.querySelector('button').disabled");
+    let refused = json!({"prompt": "o99", "id": SHORT}).to_string();
+    let good = "{\"prompt\": \"o1\",\n \"label\": \"o1\"}";
+    for (task, verdict, is_disabled) in [
+        (refused.as_str(), "line 1", true),
+        (SHORT, "JSON", true),
+        (good, "1 task valid: nothing was sent yet", false),
+    ] {
+        browser.value(&format!(
+            "{EDITOR}.value = {}; {EDITOR}.dispatchEvent(new Event('input'))",
+            json!(task)
+        ));
+        wait_until(&format!("the verdict on {task}"), PATIENCE, || {
+            let shown = browser.value(&format!("{EDITOR}.nextElementSibling.textContent"));
+            shown.as_str().is_some_and(|shown| shown.contains(verdict))
+        });
+        assert_eq!(browser.value(&send), is_disabled, "{task}");
+        is_harmless("an edited letter", &browser.wait_for("Publish this instead"));
+    }
 }

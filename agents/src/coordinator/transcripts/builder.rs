@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use broker::ids::TurnKey;
-use broker::protocol::turn::{Finish, Generation};
+use broker::protocol::turn::{Finish, Generation, VersionSpan};
 use configs::{RoleName, WorkflowConfig};
 use rollout::group::{MemberEnd, Rules};
 use rollout::workflow::shaped::{CREDIT, OWN};
@@ -64,6 +64,7 @@ impl TranscriptBuilder<'_> {
             text: made.text.clone(),
             tokens: made.output_ids.len() as u32,
             version: made.newest().to_string(),
+            versions: changed(&made.spans),
             finish: match made.finish {
                 Finish::Stop => "stop",
                 Finish::Length => "length",
@@ -117,6 +118,18 @@ impl TranscriptBuilder<'_> {
     }
 }
 
+/// Returns the versions in `spans` in order without repeats; none if there is only one.
+fn changed(spans: &[VersionSpan]) -> Vec<String> {
+    let mut versions = Vec::new();
+    for span in spans {
+        let version = span.version.to_string();
+        if !versions.contains(&version) {
+            versions.push(version);
+        }
+    }
+    if versions.len() > 1 { versions } else { Vec::new() }
+}
+
 /// Returns how a conversation ended: `completed`, `truncated`, or `failed: ` with the reason.
 pub(crate) fn status(rules: &Rules, end: &MemberEnd) -> String {
     match end {
@@ -134,4 +147,27 @@ pub(crate) fn by_seat<T>(outcome: &Outcome, show: impl Fn(&SeatReward) -> T) -> 
         _ => format!("{}/{}", seat.role, seat.seat),
     };
     outcome.rewards.iter().map(|seat| (label(seat), show(seat))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::ids::WeightVersion;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_those_of_the_spans_if_they_differ() {
+        let of = |steps: &[u64]| {
+            let span = |&step: &u64| VersionSpan {
+                version: WeightVersion { lineage: 1, step },
+                start: 0,
+                end: 1,
+            };
+            changed(&steps.iter().map(span).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[3, 4, 3, 5]), ["1.3", "1.4", "1.5"]);
+        for same in [&[][..], &[3], &[3, 3]] {
+            assert!(of(same).is_empty(), "{same:?}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::dashboard::answer::ApiError;
+use crate::eval::cross::CrossTable;
 use crate::run_folder::RunFolder;
 use crate::stats::over_tasks;
 use crate::stats::summary::{self, Evaluation, MetricChange};
@@ -15,6 +16,8 @@ pub(crate) struct Evaluations {
     evaluations: Vec<Shown>,
     changes: Vec<Change>,
     tasks: Tasks,
+    /// The newest table of `dyad cross-play`, if it named this run first.
+    cross_play: Option<CrossTable>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -66,7 +69,13 @@ pub(crate) fn read(folder: &RunFolder, metric: Option<&str>) -> Result<Evaluatio
         evaluations: evaluations.into_values().map(shown).collect(),
         changes: changes.into_iter().map(change).collect(),
         tasks,
+        cross_play: cross_play(folder),
     })
+}
+
+fn cross_play(folder: &RunFolder) -> Option<CrossTable> {
+    let text = std::fs::read(folder.cross_play()).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 fn shown(one: Evaluation) -> Shown {
@@ -137,6 +146,24 @@ fn tasks(evaluations: &BTreeMap<u64, Evaluation>, metric: Option<&str>) -> Tasks
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run_folder::tests::config_in;
+
+    #[test]
+    fn table_of_cross_play_is_answered_as_it_was_written() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let answered = || serde_json::to_value(read(&folder, None).unwrap()).unwrap()["cross_play"].clone();
+        assert!(answered().is_null());
+        // A reward that is not a number is null.
+        let figures = serde_json::json!({"success": {"mean": 0.1, "low": 0.07, "high": 0.3},
+            "reward/a": {"mean": null, "low": null, "high": null}});
+        let written = serde_json::json!({"figures": ["success", "reward/a"], "cells": [["all initial", figures]],
+            "differences": [], "runs": ["r"], "over": "2 runs"});
+        std::fs::write(folder.cross_play(), written.to_string()).unwrap();
+        assert_eq!(answered(), written);
+        std::fs::write(folder.cross_play(), "{\"figures\": 1}").unwrap();
+        assert!(answered().is_null(), "a damaged file");
+    }
 
     fn evaluation(step: u64, values: &[(&str, f64)]) -> Evaluation {
         let values = values

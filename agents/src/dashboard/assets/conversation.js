@@ -4,6 +4,7 @@ import { h, svg } from "./dom.js";
 import { LIST, api, conversationLink, copy, open, page, reading, show, soft, to } from "./frame.js";
 import { count, figure, fixed, num, real } from "./numbers.js";
 import { chip, colour, statusChip, who } from "./parts.js";
+import { replayCommand } from "./replay.js";
 import { get } from "./server.js";
 import {
   agentOf, groupSize, promptTurn, seatName, seats, strip, taskLink, textOf, verdictChip, verdictOf,
@@ -29,7 +30,7 @@ export async function conversationPage([group, member], _options, signal) {
   h("div.facts", fact("task", taskLink(transcript, custody)), fact("step", figure(transcript.step)),
     Object.entries(transcript.metrics ?? {}).map(([name, value]) =>
       h("span", name, " ", h("b", num(value))))),
-  h("div.dialogue", h("div.turns", promptTurn(transcript), turns(transcript, tokens)),
+  h("div.dialogue", h("div.turns", promptTurn(transcript), turns(transcript, tokens, custody, number)),
     h("div.side", seats(transcript).map((seat) => seatPanel(transcript, seat, custody, members, number)),
       elsewhere(custody, transcript), actions(id, transcript))));
   const go = (link) => () => link && (location.hash = link);
@@ -49,7 +50,7 @@ async function recorded(group, member, signal) {
   }
 }
 
-function turns(transcript, tokens) {
+function turns(transcript, tokens, custody, member) {
   const agents = [...new Set(transcript.turns.map((turn) => turn.agent))];
   const players = agents.filter((name) => open.agents.includes(name));
   const end = Math.max(...transcript.turns.map((turn) => turn.time?.committed ?? 0));
@@ -57,7 +58,8 @@ function turns(transcript, tokens) {
     const reads = (turn.reads ?? []).map((read) => h("details.turn.wide.nx",
       h("summary", `${seatName(turn)} reads, ${read.role}`), h("div.body", textOf(read.content))));
     if (players.includes(turn.agent)) {
-      return [reads, bubble(turn, players.indexOf(turn.agent) % 2 === 1, tokensOf(tokens, turn), end)];
+      const verdict = verdictOf(custody, turn.agent, member, seatName(turn));
+      return [reads, bubble(turn, players.indexOf(turn.agent) % 2 === 1, tokensOf(tokens, turn, verdict), end)];
     }
     return [reads, h("details.turn.wide.nx", { open: transcript.turns.length < 8 },
       h("summary", `${seatName(turn)}, ${turn.agent}`), h("div.body", turn.text))];
@@ -69,7 +71,8 @@ function bubble(turn, isRight, tokens, end) {
   return h("article.turn", { class: [isRight && "right", colour(turn.agent)] },
     h("div.top", who(turn.agent, seatName(turn)), h("span", `agent ${turn.agent}`),
       h("span.num", count(turn.tokens, "token")),
-      chip(["weights ", h("code", turn.version)], "", "lineage.step of the newest weights"),
+      (turn.versions ?? [turn.version]).map((version) =>
+        chip(["weights ", h("code", version)], "", "lineage.step of weights that sampled the turn")),
       h("span.num", { title: String(turn.mean_logprob) }, "mean log-prob ",
         typeof turn.mean_logprob === "number" ? fixed(turn.mean_logprob) : "–", of),
       turn.finish === "stop" ? null : chip(turn.finish, "warn")),
@@ -148,8 +151,11 @@ function elsewhere(custody, transcript) {
 }
 
 function actions(id, transcript) {
-  const button = (name, text, what) => h("button", { click: () => copy(text(), what) }, name);
+  const button = (name, text, what, title) => h("button", { click: () => copy(text(), what), title }, name);
+  const replay = replayCommand(transcript);
   return h("div.tools",
     button("Copy command", () => `dyad conversation ${id} --run ${open.run}`, "The command"),
-    button("Copy JSON", () => JSON.stringify(transcript), "The JSON"));
+    button("Copy JSON", () => JSON.stringify(transcript), "The JSON"),
+    replay && button("Copy test", () => replay, "The test",
+      "dyad workflow test, with these answers and the task's id, prompt and label; for bash"));
 }

@@ -46,7 +46,7 @@ export function replace(element, ...children) {
 }
 
 // Control characters, and characters that hide or reorder text.
-const UNSEEN = new RegExp(
+export const UNSEEN = new RegExp(
   "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f" +
     "\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]|[\\u{e0000}-\\u{e007f}]", "gu");
 

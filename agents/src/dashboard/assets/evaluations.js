@@ -12,7 +12,8 @@ export async function evaluationsPage(_rest, options, signal) {
   const found = await get(query(api("evaluations"), { metric: options.get("metric") }), signal);
   const { evaluations, changes, tasks } = found;
   const title = ["Evaluations", soft("means over tasks, with 95% intervals")];
-  if (evaluations.length === 0) return show(title, empty("No evaluation yet."));
+  const matrix = found.cross_play ? crossPlay(found.cross_play) : null;
+  if (evaluations.length === 0) return show(title, empty("No evaluation yet."), matrix);
   const names = [...new Set(evaluations.flatMap((one) => Object.keys(one.figures)))];
   const place = h("div.charts");
   const chosen = picker("Figure", names, plain, tasks.metric);
@@ -21,7 +22,7 @@ export async function evaluationsPage(_rest, options, signal) {
     section("All evaluations", table(
       [right("Step"), right(plain(tasks.metric)), right("95% interval"), right("Tasks"), "Weights"],
       [...evaluations].reverse().map((one) => evaluationRow(one, tasks.metric)), "Evaluations")),
-    tasksTable(tasks));
+    matrix, tasksTable(tasks));
   chartBoard(place, () => [{ title: tasks.metric, about: "mean and 95% interval by step",
     series: [interval(evaluations, tasks.metric)] }])();
 }
@@ -49,6 +50,19 @@ function interval(evaluations, metric) {
   const steps = points.map((one) => one.step);
   return { kind: "eval", of: "", name: metric, x: steps, t: steps, mean: values("mean"), min: values("low"),
     max: values("high") };
+}
+
+/** Draws the table of `dyad cross-play`: rows are the agents that play as trained, or a difference. */
+function crossPlay({ figures, cells, differences, runs, over }) {
+  const row = (mean, bound) => ([name, found]) => [name, ...figures.map((figure) => {
+    const one = found[figure];
+    return one ? h("span", { title: one.mean }, mean(one.mean),
+      soft(` (${bound(one.low)} to ${bound(one.high)})`)) : "–";
+  })];
+  return [section("Cross-play", table(["Weights", ...figures.map((name) => right(plain(name)))],
+    [...cells.map(row(real, real)), ...differences.map(row(signed, signed))], "Cross-play")),
+  h("p.soft", "95% intervals over ", over, "; runs: ", runs.join(", "), "; from ",
+    h("code", "dyad cross-play"))];
 }
 
 function tasksTable(tasks) {

@@ -1,6 +1,7 @@
 // One dead letter of the list: its facts, its message, its editor.
 
 import { made, outcome, refusal, sure } from "./changes.js";
+import { checked, oneLine } from "./checked.js";
 import { h, replace } from "./dom.js";
 import { api, open, page, query, soft } from "./frame.js";
 import { bytes, figure } from "./numbers.js";
@@ -13,7 +14,8 @@ export function letterRow(one, box, again) {
     if (one.cut) whole(one).then((found) => replace(text, indented(found.body), found.cut ? " ..." : ""),
       (error) => replace(text, error.message));
   };
-  const cells = [[h("code", one.own ?? one.id), h("div.soft", one.kind)],
+  const cells = [[h("code", one.own ?? one.id), h("div.soft", one.kind),
+    one.user ? h("div.soft", "from ", h("code", one.user)) : null],
     [h("div", one.reason), h("details", { toggle: read }, h("summary", `the message, ${bytes(one.bytes)}`), text),
       box ? actions(one, again) : null],
     [one.stage, one.class ? h("div.soft", one.class) : null]];
@@ -67,7 +69,9 @@ async function fill(place, one, change) {
   }
   const editor = h("textarea", { rows: "6", "aria-label": `Task of letter ${one.id}`, spellcheck: "false" });
   editor.value = indented(found.body);
+  const send = h("button", { click: () => change("edit",
+    { id: one.id, task: editor.value, as_id: as.value || null }) }, "Publish this instead");
+  const { verdict } = checked(editor, send, page.signal, oneLine);
   const as = h("input", { placeholder: "new id", "aria-label": `New id of letter ${one.id}` });
-  replace(place, editor, h("div.tools", as, h("button", { click: () => change("edit",
-    { id: one.id, task: editor.value, as_id: as.value || null }) }, "Publish this instead")));
+  replace(place, editor, verdict, h("div.tools", as, send));
 }

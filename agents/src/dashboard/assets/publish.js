@@ -1,43 +1,19 @@
 // The form for tasks. They are checked while the user types, and sent by a button.
 
 import { isOver, refusal } from "./changes.js";
+import { checked } from "./checked.js";
 import { h, replace } from "./dom.js";
 import { api, message, open, show, soft, to } from "./frame.js";
 import { count } from "./numbers.js";
 import { post } from "./server.js";
 
-/** Milliseconds from the last key until the tasks are checked. */
-const DEBOUNCE = 300;
-
 export async function publishPage(_rest, _options, signal) {
   if (isOver("Publish tasks", "Nothing can be published")) return;
   const lines = h("textarea", { rows: "10", spellcheck: "false", "aria-label": "Tasks, one JSON object per line",
     placeholder: '{"prompt": "...", "label": "...", "id": "..."}' });
-  const [verdict, result] = [h("div"), h("div")];
+  const result = h("div");
   const send = h("button", { disabled: true }, "Publish");
-  const attempt = async (place, work) => {
-    const text = lines.value;
-    send.disabled = true;
-    try {
-      await work(text);
-    } catch (error) {
-      if (error.name !== "AbortError" && text === lines.value) replace(place, refusal(error));
-    }
-  };
-  const judge = () => attempt(verdict, async (text) => {
-    if (!text.trim()) return replace(verdict);
-    const { valid } = await post(`${api("tasks")}?check=1`, { lines: text }, signal);
-    if (text !== lines.value) return;
-    replace(verdict, message("good", `${count(valid, "task")} valid: nothing was sent yet`));
-    send.disabled = false;
-  });
-  let timer;
-  const typed = () => {
-    send.disabled = true;
-    clearTimeout(timer);
-    timer = setTimeout(judge, DEBOUNCE);
-  };
-  lines.addEventListener("input", typed);
+  const { verdict, attempt, typed } = checked(lines, send, signal);
   send.addEventListener("click", () => attempt(result, async (text) => {
     replace(result, h("p.soft", "Waiting for the broker's confirms ..."));
     const { confirmed, tasks } = await post(api("tasks"), { lines: text }, signal);
@@ -62,12 +38,28 @@ export async function publishPage(_rest, _options, signal) {
 
 function oneTask(add) {
   const field = (name, rows) => h("textarea", { rows, "aria-label": name, placeholder: name });
-  const [prompt, label, id] = [["Prompt", 3], ["Label: JSON, or else text", 1], ["Id, optional", 1]].map(
-    ([name, rows]) => field(name, rows));
+  const [prompt, label, id, more] = [["Prompt", 3], ["Label: JSON, or else text", 1], ["Id, optional", 1],
+    ['Further fields, optional: {"metadata": ..., "tools": ...}', 1]].map(([name, rows]) => field(name, rows));
+  const refused = h("div");
   const task = () => ({ prompt: prompt.value, ...(label.value ? { label: parsed(label.value) } : {}),
-    ...(id.value ? { id: id.value } : {}) });
-  return h("section.panel.pad.form", h("h2", "One task"), prompt, label, id,
-    h("div.tools", h("button", { click: () => add(task()) }, "Add as a line")));
+    ...(id.value ? { id: id.value } : {}), ...further(more.value) });
+  const click = () => {
+    replace(refused);
+    try {
+      add(task());
+    } catch (error) {
+      replace(refused, refusal(error));
+    }
+  };
+  return h("section.panel.pad.form", h("h2", "One task"), prompt, label, id, more, refused,
+    h("div.tools", h("button", { click }, "Add as a line")));
+}
+
+/** Returns the fields of a JSON object. Other text is an error. */
+function further(text) {
+  const fields = JSON.parse(text || "{}");
+  if (fields?.constructor !== Object) throw new Error("The further fields are not a JSON object.");
+  return fields;
 }
 
 /** Returns the value of a label: JSON if it can be parsed, else the text itself. */

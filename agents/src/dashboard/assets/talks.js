@@ -65,7 +65,7 @@ export function verdictOf(custody, agent, member, seat) {
   if (found && found.reason === null) {
     return { kind: "good", text: `trained at step ${found.step}`, more: `lineage ${found.lineage}` };
   }
-  if (found) return { kind: "warn", text: `discarded at step ${found.step}: ${found.reason}` };
+  if (found) return { kind: "warn", text: `discarded at step ${found.step}: ${found.reason}`, dropped: found };
   const { state, samples, reason } = ledger.row;
   if (state === "reserved") return { kind: "", text: "reserved: the group is still open" };
   if (state === "dead") return { kind: "bad", text: `dead: ${reason ?? "no reason"}` };

@@ -5,7 +5,7 @@ mod earned;
 mod growing;
 pub(crate) mod lines;
 mod newest;
-mod numbers;
+pub(crate) mod numbers;
 mod oldest;
 mod printable;
 mod prompt_text;

@@ -65,6 +65,9 @@ pub struct TranscriptTurn {
     /// `lineage.step` of its newest weights.
     #[serde(default)]
     pub version: String,
+    /// The weights that sampled its tokens, in order, if they changed during the turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<String>,
     /// `stop` or `length`.
     #[serde(default)]
     pub finish: String,
@@ -209,6 +212,22 @@ mod tests {
         ];
         assert!(lost.iter().all(|figure| figure.is_nan()), "{lost:?}");
         assert_eq!((found.metrics["tries"], earned.parts[0].weight), (2.0, 1.0));
+    }
+
+    #[test]
+    fn turn_of_one_version_is_written_and_read_without_versions() {
+        let turn = |versions: &[&str]| TranscriptTurn {
+            version: "1.2".into(),
+            versions: versions.iter().map(|&version| version.to_owned()).collect(),
+            ..TranscriptTurn::default()
+        };
+        let (one, two) = (turn(&[]), turn(&["1.1", "1.2"]));
+        let line = |turn: &TranscriptTurn| serde_json::to_string(turn).unwrap();
+        assert!(!line(&one).contains("versions"));
+        assert!(line(&two).contains(r#""versions":["1.1","1.2"]"#));
+        for turn in [one, two] {
+            assert_eq!(serde_json::from_str::<TranscriptTurn>(&line(&turn)).unwrap(), turn);
+        }
     }
 
     #[test]

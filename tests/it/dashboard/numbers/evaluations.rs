@@ -11,7 +11,10 @@ use super::rounding::{figure, real, same, signed};
 pub(super) fn evaluations(drawn: &mut Drawn<'_>) {
     let mut stored = json_folder(&drawn.folder.join("evals"));
     stored.sort_by_key(|one| one["step"].as_u64());
+    let table = cross_play();
+    std::fs::write(drawn.folder.join("cross_play.json"), table.to_string()).unwrap();
     drawn.open("evaluations", "All evaluations");
+    every_cell(drawn, &table);
     every_evaluation(drawn, &stored);
     gains(drawn);
     tasks(drawn, &stored[0], &stored[stored.len() - 1]);
@@ -89,4 +92,44 @@ fn tasks(drawn: &mut Drawn<'_>, first: &Value, last: &Value) {
     let (first, last) = (&first["step"], &last["step"]);
     let title = format!("Tasks: success, step {first} and step {last}");
     drawn.browser.wait_for(&title);
+}
+
+/// Returns a table of `dyad cross-play`.
+fn cross_play() -> Value {
+    let of = |mean: f64| json!({"mean": mean, "low": mean - 0.125, "high": mean + 0.0625});
+    json!({
+        "figures": ["success", "reward/a"],
+        "cells": [["all initial", {"success": of(0.25)}], ["a trained", {"success": of(0.75), "reward/a": of(1.0)}]],
+        "differences": [["a trained - all initial", {"success": of(0.5), "reward/a": of(-0.0625)}]],
+        "runs": ["r"],
+        "over": "2 runs, Student's t",
+    })
+}
+
+fn every_cell(drawn: &mut Drawn<'_>, table: &Value) {
+    let rows = drawn.table("Cross-play");
+    let of = |key: &str| table[key].as_array().unwrap().clone();
+    let cells = of("cells").into_iter().map(|row| (row, real as fn(f64) -> String));
+    let all = cells.chain(
+        of("differences")
+            .into_iter()
+            .map(|row| (row, signed as fn(f64) -> String)),
+    );
+    let all: Vec<_> = all.collect();
+    assert_eq!(rows.len(), all.len(), "{rows:?}");
+    for (row, (stored, shown)) in rows.iter().zip(&all) {
+        assert_eq!(row[0]["text"], stored[0]);
+        for (cell, figure) in row[1..].iter().zip(of("figures")) {
+            let found = &stored[1][figure.as_str().unwrap()];
+            let text = match found["mean"].as_f64() {
+                None => "–".to_owned(),
+                Some(_) => {
+                    let [mean, low, high] = ["mean", "low", "high"].map(|part| shown(found[part].as_f64().unwrap()));
+                    format!("{mean} ({low} to {high})")
+                }
+            };
+            assert_eq!(cell["text"], text, "{stored}");
+        }
+    }
+    drawn.browser.wait_for("95% intervals over 2 runs, Student's t");
 }

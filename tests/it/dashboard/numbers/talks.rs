@@ -64,13 +64,17 @@ pub(super) fn conversation(drawn: &mut Drawn<'_>, id: &str) {
     for (top, turn) in tops.iter().zip(turns) {
         let place = format!("{id}, turn of {}", turn["role"]);
         same(&place, &top[2], &turn["tokens"], |tokens| count(tokens, "token"));
-        assert_eq!(top[3]["text"], format!("weights {}", turn["version"].as_str().unwrap()));
+        let versions = turn["versions"].as_array().cloned();
+        let versions = versions.unwrap_or_else(|| vec![turn["version"].clone()]);
+        for (chip, version) in top[3..].iter().zip(&versions) {
+            assert_eq!(chip["text"], format!("weights {}", version.as_str().unwrap()));
+        }
         let of = match turn["logprobs_of"].as_str() {
             None | Some("sampled") => String::new(),
             Some(of) => format!(" ({of})"),
         };
         let mean = |value: f64| format!("mean log-prob {:.3}{of}", value + 0.0);
-        same(&place, &top[4], &turn["mean_logprob"], mean);
+        same(&place, &top[3 + versions.len()], &turn["mean_logprob"], mean);
     }
     let bars = "[...document.querySelectorAll('article.turn svg.time')].map((one) => one.getAttribute('aria-label'))";
     let expected: Vec<String> = turns.iter().map(|turn| times(&turn["time"])).collect();
