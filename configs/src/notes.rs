@@ -31,7 +31,7 @@ pub fn of(config: &RunConfig) -> BTreeMap<String, KeyNote> {
         found: BTreeMap::new(),
     };
     if let Ok(value) = serde_json::to_value(config) {
-        notes.table("", &value, &schema);
+        notes.table("", &value, &schema, "");
     }
     notes.found
 }
@@ -42,15 +42,16 @@ struct Notes<'a> {
 }
 
 impl<'a> Notes<'a> {
-    /// Adds the keys of the table at `path`, which ends with a dot, and of the tables below it.
-    fn table(&mut self, path: &str, table: &Value, node: &'a Value) {
+    /// Adds the keys of the table at `path`, which ends with a dot, and of the tables below it. Free
+    /// keys have the table's `text`.
+    fn table(&mut self, path: &str, table: &Value, node: &'a Value, text: &str) {
         let known = properties(node);
         for (key, value) in table.as_object().into_iter().flatten() {
             let path = format!("{path}{key}");
             match (known.iter().find(|(_, name, _)| name == key), entries(node)) {
                 (Some((owner, _, property)), _) => self.key(&path, value, owner, property),
-                (None, Some(entry)) => self.entry(&path, value, entry, description(node)),
-                (None, None) => self.free(path, description(node)),
+                (None, Some(entry)) => self.entry(&path, value, entry, text.to_owned()),
+                (None, None) => self.free(path, text.to_owned()),
             }
         }
     }
@@ -58,7 +59,7 @@ impl<'a> Notes<'a> {
     /// Adds a key that the reference has.
     fn key(&mut self, path: &str, value: &Value, owner: &Value, property: &'a Value) {
         let node = resolve(self.definitions, property).1;
-        let text = [property, node]
+        let text = [property, node, owner]
             .map(description)
             .into_iter()
             .find(|text| !text.is_empty());
@@ -82,15 +83,12 @@ impl<'a> Notes<'a> {
     }
 
     fn free(&mut self, path: String, text: String) {
-        let changed = true;
-        self.found.insert(
-            path,
-            KeyNote {
-                text,
-                default: None,
-                changed,
-            },
-        );
+        let note = KeyNote {
+            text,
+            default: None,
+            changed: true,
+        };
+        self.found.insert(path, note);
     }
 
     /// Adds a table, or a list of tables, and the keys below. Returns false for other values.
@@ -106,19 +104,12 @@ impl<'a> Notes<'a> {
             (None, false) => return false,
         };
         for (path, table, node) in places {
-            let text = if text.is_empty() {
-                description(node)
-            } else {
-                text.to_owned()
+            let note = KeyNote {
+                text: text.to_owned(),
+                ..KeyNote::default()
             };
-            self.found.insert(
-                path.clone(),
-                KeyNote {
-                    text,
-                    ..KeyNote::default()
-                },
-            );
-            self.table(&format!("{path}."), table, node);
+            self.found.insert(path.clone(), note);
+            self.table(&format!("{path}."), table, node, text);
         }
         true
     }
@@ -153,7 +144,8 @@ mod tests {
         assert_eq!(shown("run.name"), (None, false), "required");
         assert_eq!(shown("workflow.roles.speaker"), (None, true), "an entry of a map");
         assert_eq!(shown("agents.a"), (None, false), "a table");
-        assert!(found.values().all(|note| !note.text.is_empty()));
+        let silent: Vec<&String> = found.keys().filter(|key| found[*key].text.is_empty()).collect();
+        assert!(silent.is_empty(), "{silent:?}");
     }
 
     #[test]

@@ -129,7 +129,11 @@ fn fill(browser: &mut Browser, lines: &str) {
 fn is_made_of_fields(browser: &mut Browser, task: &Value) {
     fill(browser, "");
     let more = json!({"metadata": task["metadata"]}).to_string();
-    for (fields, made) in [(SHORT, Value::Null), ("[1]", Value::Null), (more.as_str(), task.clone())] {
+    for (fields, made) in [
+        (SHORT, Value::Null),
+        ("[1]", Value::Null),
+        (more.as_str(), task.clone()),
+    ] {
         let values = json!([task["prompt"], task["label"], task["id"], fields]);
         let line = browser.value(&format!(
             "(() => {{ const form = document.querySelector('main .form');
