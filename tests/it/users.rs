@@ -115,7 +115,7 @@ fn pages_act_with_the_rights_of_their_users(program: &Program, servers: &Secured
     assert_eq!(letters["total"], 1, "{letters}");
     let line = |n: u64| json!({"id": format!("p{n}"), "prompt": format!("o{n}"), "label": format!("o{n}")});
     let lines: Vec<String> = (0..TASKS_OF_A_PAGE).map(|n| line(n).to_string()).collect();
-    let turns = pages.stream(RUN);
+    let turns = pages.stream(RUN, "turns");
     let (status, answer) = pages.post(&api("tasks"), &json!({"lines": lines.join("\n")}));
     assert_eq!(
         (status, &answer["confirmed"]),

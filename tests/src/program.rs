@@ -281,6 +281,27 @@ impl Running {
     }
 }
 
+/// A killed process that stays dead: its supervisor, which starts it again, is halted until drop.
+pub struct Killed(u32);
+
+impl Killed {
+    /// Kills the newest process of a label with SIGKILL.
+    #[must_use]
+    pub fn of(supervisor: &Running, label: &str) -> Self {
+        let newest = supervisor.pids(label).pop().expect("a process of this label");
+        signal("STOP", supervisor.pid());
+        let killed = Self(supervisor.pid());
+        signal("KILL", newest);
+        killed
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-s", "CONT", &self.0.to_string()]).status();
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         if self.running() {

@@ -156,7 +156,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::run_folder::tests::config_in;
+    use crate::run_folder::tests::{bytes_read, config_in};
 
     fn append(path: &Path, text: &str) {
         let file = OpenOptions::new().create(true).append(true).open(path);
@@ -173,13 +173,6 @@ mod tests {
         format!(
             "{{\"kind\":\"coordinator\",\"time/elapsed_s\":{second},\"turns\":{turns},\"conversations\":{second}}}\n"
         )
-    }
-
-    /// Returns the bytes that this thread has read so far.
-    fn bytes_read() -> u64 {
-        let counts = std::fs::read_to_string("/proc/thread-self/io").unwrap();
-        let line = counts.lines().find_map(|line| line.strip_prefix("rchar: "));
-        line.unwrap().parse().unwrap()
     }
 
     #[test]

@@ -172,6 +172,16 @@ pub(crate) struct Thinned {
 }
 
 impl Curve<'_> {
+    /// Leaves out the points before a step.
+    pub(crate) fn since(self, step: u64) -> Self {
+        let before = self.rows.partition_point(|row| row.step < step);
+        Self {
+            rows: &self.rows[before..],
+            cells: self.cells.get(before..).unwrap_or_default(),
+            ..self
+        }
+    }
+
     /// Merges neighbours until at most `most` points are left.
     pub(crate) fn thin(self, most: usize) -> Thinned {
         let filled = self.rows.iter().zip(self.cells).filter(|(_, cell)| cell.count > 0);

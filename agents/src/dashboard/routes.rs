@@ -102,9 +102,9 @@ async fn curves(server: Data<Server>, run: Path<String>, wanted: Query<SeriesQue
     let folder = server.runs.find(&run)?;
     let format = wanted.format;
     let select = move || -> Result<series::Curves, ApiError> {
-        let points = wanted.points.unwrap_or(500);
-        let select = |figures: &_| series::select(figures, &wanted.name, points);
-        Ok(server.figures.with(&folder, select)?)
+        Ok(server
+            .figures
+            .with(&folder, |figures| series::select(figures, &wanted))?)
     };
     match format {
         Some(Format::Csv) => blocking_csv(move || Ok(select()?.csv())).await,

@@ -94,7 +94,9 @@ pub(crate) fn state(folder: &RunFolder) -> Result<(State, Option<String>), Folde
     let written = last_written(folder);
     let age = written.and_then(|at| SystemTime::now().duration_since(at).ok());
     let end = folder.run_end()?;
-    let is_complete = end.ended.is_some() && completion::all(folder, &folder.config()?.participants());
+    // The ledgers are read only while they matter.
+    let is_ending = end.ended.is_some() && age.is_some_and(|age| age < SILENT);
+    let is_complete = is_ending && completion::all(folder, &folder.config()?.participants());
     Ok(state_of(&end, age, is_complete))
 }
 

@@ -13,6 +13,11 @@ use crate::report::audit::RunAudit;
 pub(super) struct SeriesQuery {
     /// Patterns `KIND:NAME`, separated by commas; one `*` in each stands for any text.
     pub(super) name: String,
+    /// Only figures of this agent, or of this process.
+    pub(super) agent: Option<String>,
+    /// Only points of this step and later ones.
+    #[schemars(range(max = 1_000_000_000_000_u64))]
+    pub(super) from: Option<u64>,
     #[schemars(range(max = 1_000_000))]
     pub(super) points: Option<usize>,
     pub(super) format: Option<Format>,

@@ -345,6 +345,13 @@ pub(crate) mod tests {
         std::fs::write(path, settings.to_string()).unwrap();
     }
 
+    /// Returns the bytes that this thread has read so far.
+    pub(crate) fn bytes_read() -> u64 {
+        let counts = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let line = counts.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.unwrap().parse().unwrap()
+    }
+
     pub(crate) fn config_in(base: &Path) -> RunConfig {
         let mut config = RunConfig::parse(CONFIG, Path::new("test.toml")).unwrap();
         config.run.folder = base.into();

@@ -1,6 +1,6 @@
 //! The answers over a finished and a live run.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::program::wait_for;
 
 use super::{PATIENCE, Pages, config, id, printed, serve};
@@ -17,7 +17,7 @@ fn finished_run_is_shown_as_its_commands_print_it() {
 
     assert_eq!(api("status"), printed(&program, &["status"])[0]);
     assert_eq!(api("audit")["audit"], printed(&program, &["audit"])[0]);
-    assert_eq!(api("audit")["violations"], serde_json::json!([]));
+    assert_eq!(api("audit")["violations"], json!([]));
     let listed = api("conversations?limit=200");
     let listed = listed["conversations"].as_array().unwrap();
     assert!(listed.len() > 60, "{} conversations", listed.len());
@@ -75,6 +75,9 @@ fn finished_run_is_shown_as_its_commands_print_it() {
         assert_eq!(one["mean"].as_array().unwrap().iter().collect::<Vec<_>>(), values);
     }
     assert_eq!(curve.as_array().unwrap().len(), 2);
+    let later = &api("series?name=train:reward/mean&agent=b&from=3")["series"];
+    assert_eq!(later.as_array().unwrap().len(), 1, "{later}");
+    assert_eq!((&later[0]["of"], &later[0]["x"]), (&json!("b"), &json!([3, 4])));
     let csv = pages.get(&format!("/api/runs/{run}/series?name=train:reward/mean&format=csv"));
     assert_eq!(csv.status, 200, "{}", csv.body);
     let mut rows = csv.body.lines();
@@ -106,7 +109,7 @@ fn finished_run_is_shown_as_its_commands_print_it() {
         assert_eq!(lines, printed(&program, &["logs", name, "--level", "trace"]), "{name}");
     }
     assert!(api("config")["toml"].as_str().unwrap().contains("group_size = 8"));
-    assert_eq!(api("letters")["letters"], serde_json::json!([]), "as saved at its end");
+    assert_eq!(api("letters")["letters"], json!([]), "as saved at its end");
     let runs = pages.json("/api/runs?limit=1");
     assert!(runs["next"].is_null(), "{runs}");
     assert_eq!(runs["runs"][0]["run"], run.as_str());
@@ -166,7 +169,7 @@ fn live_run_prints_its_pages_first_and_streams_turns() {
     ]);
     let pages = Pages::of(&running);
     let run = id(&program.run_folder());
-    let text = pages.stream(&run).until(&["turn", "rate", "rewards"]);
+    let text = pages.stream(&run, "turns").until(&["turn", "rate", "rewards"]);
     assert!(running.running(), "{text}{}", running.log());
     assert!(
         text.contains("\"role\":\"speaker\"") || text.contains("\"role\":\"listener\""),
@@ -178,9 +181,10 @@ fn live_run_prints_its_pages_first_and_streams_turns() {
         (agents == 2).then_some(status)
     });
     assert!(status["live"]["queues"].as_object().unwrap().len() > 2, "{status}");
+    for beat in pages.stream(&run, "beats").first("beats", 2) {
+        let agents: Vec<&String> = beat["live"]["agents"].as_object().unwrap().keys().collect();
+        assert_eq!(agents, ["a", "b"], "{beat}");
+    }
     assert_eq!(pages.json(&format!("/api/runs/{run}/facts"))["state"], "live");
-    assert_eq!(
-        pages.json(&format!("/api/runs/{run}/letters"))["letters"],
-        serde_json::json!([])
-    );
+    assert_eq!(pages.json(&format!("/api/runs/{run}/letters"))["letters"], json!([]));
 }

@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tests::program::{json_folder, json_lines, signal, wait_until};
+use tests::program::{Killed, json_folder, json_lines, wait_until};
 
 use super::chromium::Browser;
-use super::{PATIENCE, Pages, config, drawn, id, report, rewards, serve};
+use super::{PATIENCE, Pages, config, drawn, id, looks, printed, report, rewards, serve};
 use crate::program;
 
 /// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
@@ -175,35 +175,45 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
         .into_iter()
         .chain(runs.map(|(path, expected)| (path.to_owned(), expected)))
         .collect();
-    let looks = [1280, 400]
+    let open = |browser: &mut Browser, path: &str| {
+        browser.open(&format!("http://{}/#token={}&/{path}", pages.address, pages.token));
+    };
+    let looks = [1280, 360]
         .into_iter()
         .flat_map(|width| ["light", "dark"].map(|theme| (width, theme)));
     for (width, theme) in looks {
         browser.look(width, theme);
         for (path, expected) in &all {
-            browser.open(&format!("http://{}/#token={}&/{path}", pages.address, pages.token));
+            open(&mut browser, path);
             let page = browser.wait_for(expected);
-            let body = page.split("<body>").nth(1).unwrap_or_default();
             assert!(page.contains(&format!("data-theme=\"{theme}\"")), "{path}: {theme}");
             is_harmless(path, &page);
-            browser.keep_picture(&format!(
-                "{}-{width}-{theme}",
-                path.replace(&run, "RUN").replace('/', "-")
-            ));
-            // Hostile text has long words, which may be wider than the page.
-            let wide = browser.value("document.documentElement.scrollWidth").as_u64();
-            let fits = wide <= Some(u64::from(width)) || body.contains("\\u202e");
-            assert!(fits, "{path}: {wide:?} pixels at {width}");
-            // The links of a narrow window are one line above the page.
-            let links = browser.value("document.getElementById('nav').offsetHeight").as_u64();
-            assert!(width > 860 || links < Some(60), "{path}: links of {links:?} pixels");
+            let name = path.replace(&run, "RUN").replace('/', "-");
+            browser.keep_picture(&format!("{name}-{width}-{theme}"));
+            looks::is_readable(&mut browser, path, width);
+            if (width, theme) == (360, "dark") {
+                looks::keys_reach_everything(&mut browser, path);
+            }
         }
     }
     drawn::details_are_shown(&mut browser, &program, &pages, (&run, group));
-    browser.open(&format!("http://{}/#token={}&/", pages.address, pages.token));
+    open(&mut browser, "");
+    browser.wait_for(&other);
+    looks::focus_outlives_redrawing(&mut browser, &format!("a[href='#/r/{run}']"));
+    looks::open_by_keys(&mut browser, &format!("#/r/{run}"));
+    looks::open_by_keys(&mut browser, &format!("#/r/{run}/conversations"));
+    browser.wait_for("conversations shown");
+    let first = browser.value("document.querySelector('td.id a').getAttribute('href')");
+    looks::open_by_keys(&mut browser, first.as_str().unwrap());
+    open(&mut browser, "");
     browser.wait_for(&other);
     browser.value("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())");
     browser.wait_for(&format!("#/compare/{run}/{other}"));
+    browser.allow_scripts(false);
+    open(&mut browser, "");
+    browser.wait_for("These pages need JavaScript.");
+    let named = browser.value("document.querySelector('noscript code')?.innerText");
+    assert_eq!(named, "report.html");
     canary.set_nonblocking(true).unwrap();
     assert!(canary.accept().is_err(), "a page asked another server");
 }
@@ -227,8 +237,7 @@ const WATCH: &str = "window.seen = []; new MutationObserver((changes) => {
   }
 }).observe(document.getElementById('main'), { childList: true, subtree: true })";
 
-/// The delay counts from the generation in the log, which is shortly before the commit. A halted
-/// agent sends no heartbeats.
+/// The delay counts from the generation in the log, which is shortly before the commit.
 #[test]
 fn live_pages_show_turns_and_silent_agents() {
     let program = program();
@@ -278,8 +287,7 @@ fn live_pages_show_turns_and_silent_agents() {
     });
     let ended = browser.value(rewards::ENDED);
     browser.keep_picture("live");
-    let halted = up.pids("b")[0];
-    signal("STOP", halted);
+    let killed = Killed::of(&up, "b");
     browser.open(&open(&shown, ""));
     for text in [
         ">silent<",
@@ -288,7 +296,7 @@ fn live_pages_show_turns_and_silent_agents() {
     ] {
         browser.wait_for(text);
     }
-    signal("CONT", halted);
+    drop(killed);
     let running = serve(&program, &id(&run), &["--write"]);
     let pages = Pages::of(&running);
     for (path, expected) in [

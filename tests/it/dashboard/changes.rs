@@ -8,7 +8,7 @@ use broker::bus::Bus;
 use broker::protocol::Kind;
 use serde_json::{Value, json};
 use tests::letters::{broker_of, connect, message, topology};
-use tests::program::{Program, json_lines, signal, wait_until};
+use tests::program::{Killed, Program, json_lines, wait_until};
 use tests::small::Small;
 
 use super::memory::stays_in_its_budget;
@@ -134,11 +134,8 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         life["outcome"] == "played" && life["is_final"] == true
     });
 
-    // A halted agent is silent, and the page says which process waits for it.
-    let [halted] = up.pids("b")[..] else {
-        panic!("{:?}", up.pids("b"))
-    };
-    signal("STOP", halted);
+    // A killed agent is silent until its supervisor starts it again.
+    let killed = Killed::of(&up, "b");
     let since = Instant::now();
     wait_until("agent b to be silent", PATIENCE, || {
         let status = pages.json(&api("status"));
@@ -146,7 +143,10 @@ fn pages_publish_handle_dead_letters_and_give_orders() {
         status["live"]["agents"]["b"].is_null() && waits.contains("no heartbeat")
     });
     println!("silent after {:.1} s", since.elapsed().as_secs_f32());
-    signal("CONT", halted);
+    drop(killed);
+    wait_until("agent b to be back", PATIENCE, || {
+        pages.json(&api("status"))["live"]["agents"]["b"].is_object()
+    });
 
     // Looking takes nothing away, and an unknown id changes nothing.
     let poison = |n| {

@@ -68,6 +68,7 @@ impl Browser {
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let session = browser.call("Target.attachToTarget", attach);
         browser.session = Some(session["sessionId"].as_str().unwrap().to_owned());
+        browser.call("Emulation.setFocusEmulationEnabled", json!({"enabled": true}));
         Some(browser)
     }
 
@@ -126,6 +127,21 @@ impl Browser {
     pub(super) fn point_at(&mut self, x: f64, y: f64) {
         let moved = json!({"type": "mouseMoved", "x": x, "y": y});
         self.call("Input.dispatchMouseEvent", moved);
+    }
+
+    /// Presses and releases a key: Tab or Enter.
+    pub(super) fn press(&mut self, key: &str) {
+        let (code, text) = if key == "Enter" { (13, "\r") } else { (9, "") };
+        for kind in ["keyDown", "keyUp"] {
+            let text = if kind == "keyDown" { text } else { "" };
+            let pressed = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
+            self.call("Input.dispatchKeyEvent", pressed);
+        }
+    }
+
+    /// Lets pages run scripts, or forbids them.
+    pub(super) fn allow_scripts(&mut self, allow: bool) {
+        self.call("Emulation.setScriptExecutionDisabled", json!({"value": !allow}));
     }
 
     /// Keeps a picture of the page, for people, in `target/tmp/pages`.

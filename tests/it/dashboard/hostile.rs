@@ -16,8 +16,8 @@ use tests::program::wait_until;
 use super::browser::{hostile, is_harmless};
 use super::changes::{live, publish_unchecked};
 use super::chromium::Browser;
-use super::numbers::live_overview;
-use super::{PATIENCE, Pages, id, serve};
+use super::numbers::{letters, live_overview};
+use super::{PATIENCE, Pages, id, printed, serve};
 use crate::program;
 
 const SHORT: &str = "<img src=x onerror=\"document.title='owned'\">";
@@ -223,7 +223,7 @@ fn hostile_dead_letters_stay_text() {
         let letters = pages.json(&format!("/api/runs/{}/letters", id(&run)));
         letters["total"] == 2 * texts.len()
     });
-    for (width, theme) in [(1280, "light"), (400, "dark")] {
+    for (width, theme) in [(1280, "light"), (360, "dark")] {
         browser.look(width, theme);
         browser.open(&format!(
             "http://{}/#token={}&/r/{}/letters",
@@ -235,6 +235,8 @@ fn hostile_dead_letters_stay_text() {
             browser.wait_for(&format!("{shown} of 400 letters shown"));
             browser.value("[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Show more'))?.click()");
         }
+        let printed = printed(&program, &["tasks", "dead", "--run", &id(&run)]);
+        letters::letters(&mut browser, &printed);
         let page = browser.wait_for("raw-199");
         assert!(page.contains("&lt;img src=http"), "the letters are shown");
         assert!(page.contains(&format!("from <code>{SHOWN}")), "the publisher is shown");

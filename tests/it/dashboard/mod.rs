@@ -9,6 +9,7 @@ mod drawn;
 mod escapes;
 mod hostile;
 mod limits;
+mod looks;
 mod memory;
 mod numbers;
 mod openapi;
@@ -45,16 +46,27 @@ struct Reply {
 }
 
 /// An open stream, and all that came so far.
-pub(crate) struct LiveTurns {
+pub(crate) struct LiveEvents {
     stream: TcpStream,
     text: String,
 }
 
-impl LiveTurns {
+impl LiveEvents {
     /// Reads until events of these names came. Returns all that came.
     pub(crate) fn until(mut self, events: &[&str]) -> String {
         self.read_until(|text| events.iter().all(|name| text.contains(&format!("event: {name}\n"))));
         self.text
+    }
+
+    /// Reads the first `count` events of this name.
+    fn first(mut self, name: &str, count: usize) -> Vec<Value> {
+        let begin = format!("event: {name}\ndata: ");
+        let whole = |text: &str| -> Vec<Value> {
+            let found = text.split(&begin).skip(1).filter_map(|rest| rest.split_once("\n\n"));
+            found.map(|(data, _)| serde_json::from_str(data).unwrap()).collect()
+        };
+        self.read_until(|text| whole(text).len() >= count);
+        whole(&self.text)
     }
 
     fn read_until(&mut self, is_enough: impl Fn(&str) -> bool) {
@@ -93,19 +105,19 @@ impl Pages {
         stream
     }
 
-    /// Opens the live turns of a run: later turns will come.
-    pub(crate) fn stream(&self, run: &str) -> LiveTurns {
+    /// Opens a stream of a run: later events of the topic will come.
+    pub(crate) fn stream(&self, run: &str, topic: &str) -> LiveEvents {
         let (address, token) = (&self.address, &self.token);
         let stream = self.begin(&format!(
-            "GET /api/runs/{run}/stream?topics=turns HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\r\n"
+            "GET /api/runs/{run}/stream?topics={topic} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\r\n"
         ));
-        let mut turns = LiveTurns {
+        let mut events = LiveEvents {
             stream,
             text: String::new(),
         };
-        turns.read_until(|text| text.contains("\r\n\r\n"));
-        assert!(turns.text.starts_with("HTTP/1.1 200"), "{}", turns.text);
-        turns
+        events.read_until(|text| text.contains("\r\n\r\n"));
+        assert!(events.text.starts_with("HTTP/1.1 200"), "{}", events.text);
+        events
     }
 
     fn send(&self, request: &str) -> Reply {

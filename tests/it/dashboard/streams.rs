@@ -8,10 +8,10 @@ use super::{Pages, config, id, serve};
 use crate::program;
 
 /// An event: its id and its data.
-type Event = (String, String);
+pub(super) type Event = (String, String);
 
 /// Reads `wanted` events after the event `last`, then breaks the connection.
-fn read(pages: &Pages, path: &str, last: &str, wanted: usize) -> Vec<Event> {
+pub(super) fn read(pages: &Pages, path: &str, last: &str, wanted: usize) -> Vec<Event> {
     let (host, token) = (&pages.address, &pages.token);
     let mut reader = BufReader::new(pages.begin(&format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nLast-Event-ID: {last}\r\n\r\n"

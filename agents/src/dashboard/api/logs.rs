@@ -206,9 +206,12 @@ fn newer(path: &Path, after: u64, wanted: &Wanted) -> std::io::Result<Lines> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::{Seek, SeekFrom, Write};
+
     use super::*;
     use crate::dashboard::runs::tests::odd_paths;
-    use crate::run_folder::tests::config_in;
+    use crate::run_folder::tests::{bytes_read, config_in};
 
     fn line(number: usize, level: &str) -> String {
         format!(
@@ -283,6 +286,42 @@ mod tests {
                 "{wrong}"
             );
         }
+    }
+
+    /// The log has a hole of 100 MB before its last lines.
+    #[test]
+    fn end_of_a_long_log_is_shown_without_reading_the_rest() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let mut file = File::create(folder.log("a")).unwrap();
+        file.seek(SeekFrom::Start(100 << 20)).unwrap();
+        file.write_all(b"\n").unwrap();
+        let mut add = |numbers: std::ops::Range<usize>| {
+            let text: String = numbers.map(|number| line(number, "INFO")).collect();
+            file.write_all(text.as_bytes()).unwrap();
+        };
+        add(0..1000);
+        let look = |query: Query| {
+            let before = bytes_read();
+            let lines = read(&folder, "a", &query).unwrap();
+            (lines, bytes_read() - before)
+        };
+        let (newest, first) = look(Query::default());
+        assert_eq!((newest.lines.len(), messages(&newest)[MOST - 1]), (MOST, "m999"));
+        assert!(first < 128 << 10, "{first} bytes");
+        let (before, second) = look(Query {
+            before: Some(newest.start),
+            ..Query::default()
+        });
+        assert_eq!(messages(&before)[MOST - 1], "m799");
+        assert!(second < 128 << 10, "{second} bytes");
+        add(1000..1001);
+        let (new, third) = look(Query {
+            after: Some(newest.end),
+            ..Query::default()
+        });
+        assert_eq!(messages(&new), ["m1000"]);
+        assert!(third < 16 << 10, "{third} bytes");
     }
 
     #[test]

@@ -191,8 +191,12 @@ fn last_step(path: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::time::Duration;
+
     use super::*;
-    use crate::run_folder::tests::config_in;
+    use crate::run_folder::tests::{bytes_read, config_in};
 
     #[test]
     fn table_shows_steps_and_follows_new_lines() {
@@ -242,5 +246,57 @@ mod tests {
         assert_eq!(names(&found), names(&all.runs));
         query.cursor = Some("newest".into());
         assert_eq!(cards.read(&runs, &query).unwrap_err().status, 400);
+    }
+
+    /// Adds text to a file that seems to be an hour old then.
+    fn append_as_old(path: &Path, text: &str) {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let mut file = file.unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(3600))
+            .unwrap();
+    }
+
+    /// Makes a run that ended an hour ago, with these lines of metrics.
+    fn ended_run(base: &Path, lines: &str) -> RunFolder {
+        let folder = RunFolder::create(base, &config_in(base), None).unwrap();
+        let end = "{\"ended\": {\"reason\": \"steps\", \"at_ms\": 1}}";
+        fs::write(folder.path().join("ended.json"), end).unwrap();
+        append_as_old(&folder.path().join("run.json"), "");
+        append_as_old(&folder.metrics("a"), lines);
+        folder
+    }
+
+    #[test]
+    fn look_at_200_runs_reads_ends_and_then_what_changed() {
+        const RUNS: u64 = 200;
+        const SMALL: u64 = 8 << 10;
+        let base = tempfile::tempdir().unwrap();
+        let line = |step: u64| format!("{{\"kind\":\"train\",\"step\":{step},\"agent\":\"a\"}}\n");
+        let few = line(1) + &line(2);
+        for _ in 1..RUNS {
+            ended_run(base.path(), &few);
+        }
+        let long = ended_run(base.path(), &(0..200_000).map(line).collect::<String>());
+        let (cards, runs) = (Cards::default(), Runs::below(base.path()));
+        let look = || {
+            let before = bytes_read();
+            let table = cards.read(&runs, &Query::default()).unwrap();
+            let read = bytes_read() - before;
+            assert_eq!(table.runs.len() as u64, RUNS);
+            let is_shown = |card: &Card| card.state == State::Ended && card.problem.is_none();
+            assert!(table.runs.iter().all(is_shown), "{:?}", table.runs);
+            let newest = table.runs.iter().find(|card| card.run == long.run().as_str());
+            (read, newest.unwrap().step)
+        };
+        let (first, step) = look();
+        assert_eq!(step, Some(199_999));
+        assert!(first < RUNS * SMALL + (128 << 10), "{first} bytes");
+        let (second, _) = look();
+        assert!(second < RUNS * (1 << 10), "{second} bytes");
+        append_as_old(&long.metrics("a"), &line(200_000));
+        let (third, step) = look();
+        assert_eq!(step, Some(200_000));
+        assert!(third < second + (128 << 10), "{third} bytes after {second}");
     }
 }

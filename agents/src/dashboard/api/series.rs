@@ -7,10 +7,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::dashboard::figures::{Figures, Key, Thinned};
+use crate::dashboard::shapes::SeriesQuery;
 
 /// The most curves of an answer.
 const MOST: usize = 400;
-/// The most points of a curve.
+/// The points of a curve if the query names no number, and the most.
+const USUAL: usize = 500;
 const POINTS: usize = 2000;
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -59,18 +61,19 @@ pub(crate) struct Names {
     names: Vec<Named>,
 }
 
-/// Returns the curves that fit one of the patterns, which are separated by commas. A pattern is
-/// `KIND:NAME`, and one `*` in it stands for any text.
-pub(crate) fn select(figures: &Figures, patterns: &str, points: usize) -> Curves {
-    let wanted: Vec<&str> = patterns.split(',').filter(|pattern| !pattern.is_empty()).collect();
-    let fits = |(kind, _, name): &(&str, &str, &str)| {
+/// Returns the curves of a query.
+pub(crate) fn select(figures: &Figures, query: &SeriesQuery) -> Curves {
+    let wanted: Vec<&str> = query.name.split(',').filter(|pattern| !pattern.is_empty()).collect();
+    let fits = |(kind, of, name): &(&str, &str, &str)| {
         let name = format!("{kind}:{name}");
-        wanted.iter().any(|pattern| fits(pattern, &name))
+        query.agent.as_deref().is_none_or(|agent| agent == *of) && wanted.iter().any(|pattern| fits(pattern, &name))
     };
     let found = figures.keys().filter(fits).take(MOST);
     let curves = found.filter_map(|key| figures.curve(key));
+    let from = query.from.unwrap_or(0);
+    let points = query.points.unwrap_or(USUAL).clamp(2, POINTS);
     Curves {
-        series: curves.map(|curve| curve.thin(points.clamp(2, POINTS))).collect(),
+        series: curves.map(|curve| curve.since(from).thin(points)).collect(),
     }
 }
 

@@ -20,11 +20,12 @@ export async function made(place, work, words) {
 /** Asks before a change. `make` returns the question, and may disable the button. */
 function ask(what, make, work) {
   const go = h("button", { click: () => {
-    dialog.remove();
+    dialog.close();
     work();
   } }, what);
   const dialog = h("dialog", { "aria-label": what }, make(go),
-    h("div.tools", go, h("button", { click: () => dialog.remove() }, "Cancel")));
+    h("div.tools", go, h("button", { click: () => dialog.close() }, "Cancel")));
+  dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
 }

@@ -39,11 +39,22 @@ function put(element, children) {
   }
 }
 
+/** Replaces all children. The focus moves from a control or a link to its successor. */
 export function replace(element, ...children) {
+  const active = element.contains(document.activeElement) && named(document.activeElement);
   element.replaceChildren();
   put(element, children);
+  if (active) {
+    const same = [...element.querySelectorAll(CONTROLS)].find((one) => named(one) === active);
+    same?.focus({ preventScroll: true });
+  }
   return element;
 }
+
+const CONTROLS = "a, button, summary, input[type=checkbox]";
+
+const named = (one) => `${one.tagName} ${
+  one.getAttribute("href") ?? one.getAttribute("aria-label") ?? one.textContent}`;
 
 // Control characters, and characters that hide or reorder text.
 export const UNSEEN = new RegExp(

@@ -78,7 +78,7 @@ function drawMembers(view) {
     };
     return h("th", { scope: "col", class: isRight && "r",
       "aria-sort": isOwn ? (isDown ? "descending" : "ascending") : null },
-    h("button", { click: sort }, text, isOwn ? (isDown ? " ↓" : " ↑") : ""));
+    h("button", { click: sort }, text), isOwn ? (isDown ? " ↓" : " ↑") : "");
   };
   const compared = names.filter((seat) => members.some((one) => one.earned?.[seat]?.compared));
   const isEval = members[0].eval;

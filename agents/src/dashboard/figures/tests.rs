@@ -115,6 +115,26 @@ fn figure_that_few_lines_have_keeps_its_steps() {
 }
 
 #[test]
+fn points_before_a_step_are_left_out() {
+    let mut figures = Figures::default();
+    for step in 0..5 {
+        let mut line = json!({"kind": "train", "agent": "a", "step": step, "x": step});
+        if step < 2 {
+            line["early"] = json!(step);
+        }
+        add(&mut figures, "a", &line);
+    }
+    let since = |name: &str, step| {
+        let curve = figures.curve(("train", "a", name)).unwrap();
+        curve.since(step).thin(9).x
+    };
+    assert_eq!(since("x", 0), [0, 1, 2, 3, 4]);
+    assert_eq!(since("x", 3), [3, 4]);
+    assert_eq!(since("early", 1), [1]);
+    assert!(since("x", 5).is_empty() && since("early", 4).is_empty());
+}
+
+#[test]
 fn merged_points_keep_their_spikes() {
     let mut figures = Figures::default();
     for step in 0..5 {

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use super::Drawn;
 use super::rounding::{figure, real, same, signed};
 
-/// Compares a group: the rewards and advantages of its members, and their spread.
-pub(super) fn group(drawn: &mut Drawn<'_>, group: &str) {
+/// Compares the group of a conversation: the rewards and advantages of its members, and their
+/// spread. Advantages of this kind differ, and their sum is 0.
+pub(super) fn group(drawn: &mut Drawn<'_>, one: &Value, kind: &str) {
+    let (group, _) = one["conversation"].as_str().unwrap().split_once('/').unwrap();
     let members = group_of(drawn, group);
     assert!(members.len() > 1, "{members:?}");
     drawn.open(&format!("g/{group}"), "Tick two members");
@@ -44,8 +46,13 @@ pub(super) fn group(drawn: &mut Drawn<'_>, group: &str) {
         same(&place("mean"), &card[1], &first["mean"], real);
         same(&place("std"), &card[3], &first["std"], real);
         same(&place("compared"), &card[5], &first["conversations"], figure);
-        assert_eq!(card[7]["text"], first["kind"]);
+        assert_eq!((&card[7]["text"], &first["kind"]), (&json!(kind), &json!(kind)));
         same(&place("sum of advantages"), &card[9], &json!(sum), real);
+        assert_eq!(card[9]["text"], "0.000", "{}", place("sum of advantages"));
+        assert!(
+            members.iter().any(|one| advantage(one) > 0.0),
+            "no advantages of {seat}"
+        );
     }
     let mean = |seat: &str| compared(&members[0], seat)["mean"].as_f64();
     strips(drawn, &members, &seats, mean);

@@ -16,7 +16,7 @@ const COORDINATOR: [(&str, &str); 5] = [
     ("tasks dead", "dead_tasks"),
 ];
 
-/// Reads the overview: facts and buffer of each agent, facts of the coordinator, queues.
+/// Reads the overview: facts and buffer of each agent, facts and rates of the coordinator, queues.
 const OVERVIEW: &str = "(() => {
   const facts = (place) => Object.fromEntries([...place.querySelectorAll('dl.grid dt')].map((name) =>
     [name.textContent, name.nextElementSibling.textContent]));
@@ -26,7 +26,8 @@ const OVERVIEW: &str = "(() => {
   const heading = all('h2').find((one) => one.textContent.startsWith('Coordinator'));
   const queues = all('table[aria-label=Queues] tbody tr').map((row) =>
     [row.firstChild.title, row.lastChild.textContent]);
-  return { cards, coordinator: facts(heading.parentElement), queues };
+  const rates = heading.querySelector('.soft')?.textContent ?? '';
+  return { cards, coordinator: facts(heading.parentElement), queues, rates };
 })()";
 
 /// Compares the overview with the command once `groups` groups were played.
@@ -62,7 +63,11 @@ fn expected(live: &Value) -> Value {
     let beat = live["coordinators"].as_object().and_then(|beats| beats.values().next());
     let coordinator = beat.map(|beat| COORDINATOR.map(|(title, key)| (title.to_owned(), json!(number(&beat[key])))));
     let entries = |key: &str| live[key].as_object().into_iter().flatten();
+    let rate = |key: &str| live[key].as_f64().map(|rate| figure(rate.round()));
+    let rates = rate("conversations_per_s").zip(rate("turns_per_s"));
+    let rates = rates.map(|(talks, turns)| format!(" {talks} conversations/s, {turns} turns/s"));
     json!({
+        "rates": rates.unwrap_or_default(),
         "cards": entries("agents").map(card).collect::<Vec<_>>(),
         "coordinator": coordinator.into_iter().flatten().collect::<serde_json::Map<_, _>>(),
         "queues": entries("queues").map(|(name, depth)| json!([name, number(depth)])).collect::<Vec<_>>(),

@@ -3,12 +3,14 @@
 mod curves;
 mod evaluations;
 mod group;
+pub(super) mod letters;
 mod live;
 mod overview;
 mod rounding;
 mod runs;
 mod tabs;
 mod talks;
+mod task;
 
 use std::path::{Path, PathBuf};
 
@@ -86,10 +88,12 @@ fn varied(seed: i64) -> Small {
         .set("defaults.agent.model.random.tokenizer.words", words)
 }
 
-/// Plays two runs with other seeds and costs of a message. Returns the folder of each.
+/// Plays two runs with other seeds, costs of a message and kinds of advantages. Returns the folder
+/// of each.
 fn two_runs(program: &Program) -> [PathBuf; 2] {
     let first = program.play("run", &varied(4).save(program), &[]);
     let (other, runs) = (varied(1).set("workflow.params.lambda", 0.4), program.runs());
+    let other = other.set("defaults.agent.train.advantage", "grpo");
     program.succeed(&["run", &other.save(program), "--folder", runs.to_str().unwrap()]);
     let mut folders = std::fs::read_dir(runs).unwrap().map(|entry| entry.unwrap().path());
     let second = folders.find(|path| *path != first && path.join("run.json").is_file());
@@ -156,16 +160,26 @@ fn numbers_in_pages_equal_those_of_the_commands() {
     tabs::tabs(&mut drawn);
     evaluations::evaluations(&mut drawn);
     let stored = talks::list(&mut drawn);
-    let reward = |one: &&Value| one["rewards"]["speaker"]["total"].as_f64().unwrap();
-    let trained = stored.iter().filter(|one| one["eval"] != true);
-    let best = trained.max_by(|a, b| reward(a).total_cmp(&reward(b))).unwrap();
-    assert!(reward(&best) > 0.0, "no trained conversation has a positive reward");
+    let best = best(&stored);
     let evaluated = stored.iter().find(|one| one["eval"] == true).unwrap();
     for one in [best, evaluated] {
         talks::conversation(&mut drawn, one["conversation"].as_str().unwrap());
     }
-    let (group, _) = best["conversation"].as_str().unwrap().split_once('/').unwrap();
-    group::group(&mut drawn, group);
+    talks::tokens(&mut drawn, evaluated);
+    group::group(&mut drawn, best, "loo");
+    task::task(&mut drawn, best);
     runs::table(&mut drawn, &second);
     runs::comparison(&mut drawn, &id(&second));
+    (drawn.run, drawn.folder) = (id(&second), second);
+    let stored = drawn.command(&["conversations", "--last", "100000"]);
+    group::group(&mut drawn, self::best(&stored), "grpo");
+}
+
+/// Returns the trained conversation in which the speaker earned most.
+fn best(stored: &[Value]) -> &Value {
+    let reward = |one: &&Value| one["rewards"]["speaker"]["total"].as_f64().unwrap();
+    let trained = stored.iter().filter(|one| one["eval"] != true);
+    let best = trained.max_by(|a, b| reward(a).total_cmp(&reward(b))).unwrap();
+    assert!(reward(&best) > 0.0, "no trained conversation has a positive reward");
+    best
 }

@@ -107,6 +107,33 @@ pub(super) fn conversation(drawn: &mut Drawn<'_>, id: &str) {
     strips(drawn, &members, &seats, baseline);
 }
 
+/// Compares the log-probs of the drawn tokens with the records, and their mean with that of each
+/// turn.
+pub(super) fn tokens(drawn: &mut Drawn<'_>, one: &Value) {
+    let id = one["conversation"].as_str().unwrap();
+    let stored = drawn.command(&["conversation", id]).remove(0);
+    let path = format!("runs/{}/conversations/{id}/tokens", drawn.run);
+    drawn.open(&format!("c/{id}"), "tokens by log-prob");
+    let shown = drawn.browser.value(
+        "[...document.querySelectorAll('article.turn')].map((turn) =>
+           [...turn.querySelectorAll('.tokens .body .tok')].map((token) => Number(token.dataset.logprob)))",
+    );
+    let read = format!("import('/server.js').then(({{ get }}) => get('{path}'))");
+    let records = drawn.browser.value(&read);
+    let records = records["tokens"].as_array().unwrap();
+    let (shown, turns) = (shown.as_array().unwrap(), stored["turns"].as_array().unwrap());
+    assert_eq!((shown.len(), records.len()), (turns.len(), turns.len()), "{id}");
+    for (shown, turn) in shown.iter().zip(turns) {
+        let is_of_turn = |one: &&Value| one["role"] == turn["role"] && one["turn"] == turn["turn"];
+        let record = records.iter().find(is_of_turn).unwrap();
+        assert_eq!(*shown, record["logprobs"], "{id}: {turn}");
+        let values = shown.as_array().unwrap().iter().filter_map(Value::as_f64);
+        let sum: f64 = values.sum();
+        let stated = turn["mean_logprob"].as_f64().unwrap() * turn["tokens"].as_f64().unwrap();
+        assert!(sum < 0.0 && (sum - stated).abs() < 1e-4, "{id}: {sum} is not {stated}");
+    }
+}
+
 /// Returns the rows of a seat: name, the numbers it is made of, value.
 fn sums(earned: &Value) -> Vec<(String, Option<String>, f64)> {
     let number = |of: &Value, key: &str| of[key].as_f64().unwrap_or_else(|| panic!("{key}: {of}"));
