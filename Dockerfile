@@ -42,9 +42,12 @@ COPY configs/*.toml /configs/
 # `dyad init` and `dyad run NAME` look beside the program.
 RUN ln -s /configs /opt/dyad/bin/configs
 # One torch thread per actor: parallelism comes from the actors. The CUDA library is opened at run
-# time if it is installed.
+# time if it is installed: its allocator leaves few gaps, and attention avoids cuDNN, which would
+# plan each new shape for long.
 ENV PATH=/opt/dyad/bin:$PATH \
     OMP_NUM_THREADS=1 \
+    PYTORCH_ALLOC_CONF=expandable_segments:True \
+    TORCH_CUDNN_SDPA_DEPRIORITIZED=1 \
     DYAD_LIBTORCH_CUDA=/opt/dyad/gpu/torch/lib/libtorch_cuda.so \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility

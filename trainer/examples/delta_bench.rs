@@ -150,14 +150,15 @@ fn measure(form: &Form, held: &State, state: &State, sums: &mut Sums) -> Result<
     for (way, whole) in [false, true].into_iter().enumerate() {
         let began = Instant::now();
         let message = if whole {
-            full(state)
+            let parts = full(state, true);
+            parts.iter().flat_map(|part| part.as_ref().to_vec()).collect()
         } else {
             delta(held, state).ok_or("the delta is no shorter than the whole")?
         };
         sums.make[way] += began.elapsed().as_secs_f64();
         sums.bytes[way] += message.len() as f64;
         let began = Instant::now();
-        let taken = apply(form, Some(held), &message)?;
+        let taken = apply(form, Some(held.clone()), message)?;
         sums.take[way] += began.elapsed().as_secs_f64();
         if taken.bytes() != state.bytes() {
             return Err("the result differs from the new weights".into());

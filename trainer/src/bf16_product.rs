@@ -56,8 +56,11 @@ pub(crate) fn add_outer(sum: &Tensor, a: &Tensor, b: &Tensor) -> Result<(), TchE
 /// Returns two bf16 tensors. Their sum is `x` with 16 bits of its mantissas.
 fn split(x: &Tensor) -> Result<(Tensor, Tensor), TchError> {
     let high = x.f_to_kind(Kind::BFloat16)?;
-    let rest = x.f_sub(&high.f_to_kind(Kind::Float)?)?.f_to_kind(Kind::BFloat16)?;
-    Ok((high, rest))
+    let mut rest = high.f_to_kind(Kind::Float)?;
+    // In place, since a chunk of logits is large: `-high + x` has the bits of `x - high`.
+    let _ = rest.f_neg_()?;
+    let _ = rest.f_add_(x)?;
+    Ok((high, rest.f_to_kind(Kind::BFloat16)?))
 }
 
 /// Computes the product of two bf16 matrices in f32. libtorch has no such product on a CPU, where

@@ -19,12 +19,14 @@ use super::host_check;
 use crate::base::fault::Usage;
 use crate::cli::clients;
 use crate::cli::clients::Obstacle;
+use crate::cli::devices::{self, DeviceReport};
 use crate::participant;
 use crate::policy::memory::Processes;
 
 /// Check a configuration and print it with all defaults
 ///
-/// Prints all problems at once, each with its key path. The exit code is 2 if there is one.
+/// Prints all problems at once, each with its key path. The exit code is 2 if there is one. A model
+/// or device that this machine does not have is none, but a device that is here and too small is.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The run's configuration, such as configs/signal.toml, or a name that `dyad init` lists
@@ -42,11 +44,13 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     problems.extend(host_check::model_folders::damaged(&config, &cache));
     problems.extend(host_check::files::of_agents(&config));
     problems.extend(participant::check_programs(&config));
+    let devices = devices::reports(&config, Processes::One);
+    problems.extend(devices.iter().filter_map(too_small));
     if !problems.is_empty() {
         return Err(report(&args.config, &problems));
     }
     if args.quiet {
-        for finding in not_here(&config, &cache) {
+        for finding in not_here(&config, &cache, &devices) {
             eprintln!("{finding}");
         }
     } else {
@@ -58,8 +62,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
             long_rows(&config),
             all_tools(&config),
             comments(&absent),
-            comments(&absent_devices(&config)),
-            memory(&config),
+            comments(&absent_devices(&devices)),
+            memory(&devices),
             stock(&here)?,
             toml::to_string_pretty(&config)?
         );
@@ -68,6 +72,17 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         println!("{}: valid", args.config.display());
     }
     Ok(())
+}
+
+/// Returns the problem with a device of this machine whose memory cannot suffice.
+fn too_small(report: &DeviceReport) -> Option<Problem> {
+    let message = report.shortage()?;
+    let agents = report.agents();
+    let first = agents.split(", ").next().unwrap_or_default();
+    Some(Problem {
+        path: format!("agents.{first}.device"),
+        message,
+    })
 }
 
 /// Reads the configuration at `path`, or returns all its problems.
@@ -225,6 +240,33 @@ mod tests {
             text.contains("agents.b.model: reading ") && text.contains("config.json"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn device_that_is_here_and_too_small_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.toml");
+        let args = CheckArgs {
+            config: path.clone(),
+            quiet: true,
+        };
+        // Petabytes, on the CPU or in host memory for a GPU.
+        let large = "model.random = { layers = 1000, intermediate = 2000000000 }";
+        let check = |agent: &str| {
+            let text = CONFIG.replace("[agents.a]", &format!("[agents.a]\n{agent}"));
+            std::fs::write(&path, &text).unwrap();
+            run(&args)
+        };
+        check("").unwrap();
+        let error = check(large).unwrap_err();
+        let text = render(&error);
+        assert_eq!(code(&error), 2, "{text}");
+        assert!(
+            text.contains("agents.a.device: device cpu of a, b cannot suffice: "),
+            "{text}"
+        );
+        let offloaded = format!("{large}\ndevice = \"cuda:99\"\ntrain.offload = \"optimizer\"");
+        check(&offloaded).unwrap();
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The devices that a run's agents name, compared with what this machine has.
 
+mod gpus;
+
 use std::path::Path;
-use std::process::Command;
 
 use configs::{AgentName, DeviceName, RunConfig};
 use trainer::device;
 
 use crate::agent::launched::Launched;
 use crate::policy::memory::{self, Memory, OnDevice, Processes, amount};
+pub(super) use gpus::{Gpu, listed as gpus};
 
 /// A device that a configuration names, on this machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +20,8 @@ pub(super) struct DeviceReport {
     /// Its memory in bytes, if known.
     pub total: Option<u64>,
     pub needs: OnDevice,
+    /// The part of `needs` in host memory that belongs to devices that are missing.
+    pub elsewhere: u64,
 }
 
 /// Returns a report for each device. GPUs come first, because a process that begins with the CPU
@@ -39,8 +43,17 @@ pub(super) fn reports_of(
         missing: device::init(device.into()).err().map(|error| error.to_string()),
         total: total(device),
         needs,
+        elsewhere: 0,
     };
-    needs.into_iter().rev().map(report).collect()
+    let mut reports: Vec<DeviceReport> = needs.into_iter().rev().map(report).collect();
+    let missing = reports.iter().filter(|report| report.missing.is_some());
+    let missing: Vec<DeviceName> = missing.map(|report| report.device).collect();
+    for report in &mut reports {
+        let hosted = report.needs.hosted.iter();
+        let elsewhere = hosted.filter(|hosted| missing.contains(&hosted.device));
+        report.elsewhere = elsewhere.map(|hosted| hosted.bytes).sum();
+    }
+    reports
 }
 
 /// Returns the number of ranks of a trainer, if torchrun or another launcher has started this
@@ -54,7 +67,7 @@ impl DeviceReport {
     /// Returns the agents of the device, separated by commas.
     pub(super) fn agents(&self) -> String {
         let known = self.needs.agents.iter().map(|(name, _)| name);
-        let hosted = self.needs.hosted.iter().map(|(name, ..)| name);
+        let hosted = self.needs.hosted.iter().map(|hosted| &hosted.agent);
         let all = known.chain(&self.needs.unknown).chain(hosted);
         let mut names: Vec<&str> = all.map(AgentName::as_str).collect();
         names.dedup();
@@ -70,10 +83,12 @@ impl DeviceReport {
         self.shortage()
     }
 
-    /// Returns the verdict on a device that has less memory in all than its agents need.
+    /// Returns the verdict on a device of this machine that has less memory in all than its agents
+    /// need. Host memory for missing devices does not count: the run is for another machine.
     pub(super) fn shortage(&self) -> Option<String> {
-        let least = self.needs.least();
-        let total = self.total.filter(|total| least > *total)?;
+        let least = self.needs.least() - self.elsewhere;
+        let is_short = |total: &u64| self.missing.is_none() && least > *total;
+        let total = self.total.filter(is_short)?;
         let more = match self.device {
             // The host would hold the offloaded state and the other shares too.
             DeviceName::Cpu => "",
@@ -98,7 +113,7 @@ impl DeviceReport {
         let (rows, engines) = memories.fold((0, 0), |(rows, engines), memory| {
             (rows + memory.rows, engines + memory.engines)
         });
-        let spare = total.saturating_sub(self.needs.least() + self.training());
+        let spare = total.saturating_sub(self.needs.least() + self.needs.passing());
         if rows <= spare {
             return None;
         }
@@ -113,25 +128,21 @@ impl DeviceReport {
         })
     }
 
-    /// Returns the bytes that training takes for a moment.
-    fn training(&self) -> u64 {
-        self.needs.agents.iter().map(|(_, memory)| memory.activations).sum()
-    }
-
     /// Returns a line with the estimated total and a line for each agent.
     pub(super) fn memory(&self) -> String {
         let total = self.total.map_or("unknown".to_owned(), amount);
         let mut lines = vec![format!(
-            "{}: {} at least, about {} while training, of {total}",
+            "{}: {} at least, about {} at work, of {total}",
             self.device,
             amount(self.needs.least()),
-            amount(self.needs.least() + self.training()),
+            amount(self.needs.least() + self.needs.passing()),
         )];
         lines.extend(self.needs.agents.iter().map(|(name, memory)| parts(name, memory)));
         let hosted = self.needs.hosted.iter();
-        lines.extend(hosted.map(|(name, rank, device, bytes)| {
-            let (rank, bytes) = (of_rank(*rank), amount(*bytes));
-            format!("{name}{rank}: {bytes} of the trainer's state for {device}")
+        lines.extend(hosted.map(|hosted| {
+            let process = process(&hosted.agent, hosted.is_engine, hosted.rank);
+            let bytes = amount(hosted.bytes);
+            format!("{process}: {bytes} of host memory for {}", hosted.device)
         }));
         let unknown = self.needs.unknown.iter();
         lines.extend(unknown.map(|name| format!("{name}: unknown, its model cannot be read here")));
@@ -148,7 +159,9 @@ fn parts(name: &AgentName, memory: &Memory) -> String {
         ("masters", memory.masters),
         ("gradient", memory.gradient),
         ("optimizer", memory.optimizer),
+        ("CUDA about", memory.context),
         ("activations about", memory.activations),
+        ("logits about", memory.logits),
         ("cache", memory.cache),
         ("cache for each full row", memory.row),
     ];
@@ -157,14 +170,16 @@ fn parts(name: &AgentName, memory: &Memory) -> String {
         .filter(|(_, bytes)| *bytes > 0)
         .map(|(part, bytes)| format!("{part} {}", amount(bytes)))
         .collect();
-    let engine = if memory.is_engine { ", its engine" } else { "" };
-    format!("{name}{engine}{}: {}", of_rank(memory.rank), parts.join(", "))
+    let process = process(name, memory.is_engine, memory.rank);
+    format!("{process}: {}", parts.join(", "))
 }
 
-fn of_rank(rank: usize) -> String {
-    match rank {
-        0 => String::new(),
-        rank => format!(", rank {rank} of its trainer"),
+/// Returns the name of an agent's process.
+fn process(agent: &AgentName, is_engine: bool, rank: usize) -> String {
+    match (is_engine, rank) {
+        (true, _) => format!("{agent}, its engine"),
+        (false, 0) => agent.to_string(),
+        (false, rank) => format!("{agent}, rank {rank} of its trainer"),
     }
 }
 
@@ -172,49 +187,8 @@ fn of_rank(rank: usize) -> String {
 fn total(device: DeviceName) -> Option<u64> {
     match device {
         DeviceName::Cpu => host_memory(),
-        DeviceName::Cuda(_) if std::env::var_os("CUDA_VISIBLE_DEVICES").is_some() => None,
-        DeviceName::Cuda(_) => largest(&gpus()?),
+        DeviceName::Cuda(index) => gpus::memory(index),
     }
-}
-
-/// Returns the memory of the largest GPU: CUDA and nvidia-smi may count GPUs in different orders.
-fn largest(gpus: &[Gpu]) -> Option<u64> {
-    gpus.iter().map(|gpu| gpu.memory).max().flatten()
-}
-
-/// A GPU that nvidia-smi lists.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Gpu {
-    /// Name, memory and driver, for people.
-    pub line: String,
-    pub memory: Option<u64>,
-    /// Main version of the driver.
-    pub driver: Option<u32>,
-}
-
-/// Returns the GPUs that nvidia-smi lists, or `None` without a working nvidia-smi.
-pub(super) fn gpus() -> Option<Vec<Gpu>> {
-    let listed = Command::new("nvidia-smi")
-        .args(["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
-        .output()
-        .ok()?;
-    let text = String::from_utf8_lossy(&listed.stdout);
-    listed.status.success().then(|| read_gpus(&text))
-}
-
-fn read_gpus(text: &str) -> Vec<Gpu> {
-    let gpu = |line: &str| {
-        let field = |index| line.split(',').nth(index).map_or("", str::trim);
-        let memory = field(1).strip_suffix("MiB");
-        Gpu {
-            line: line.trim().to_owned(),
-            memory: memory
-                .and_then(|mib| mib.trim().parse::<u64>().ok())
-                .map(|mib| mib << 20),
-            driver: field(2).split('.').next().and_then(|main| main.parse().ok()),
-        }
-    };
-    text.lines().filter(|line| !line.trim().is_empty()).map(gpu).collect()
 }
 
 /// Returns the memory that this machine or its container has.
@@ -277,6 +251,28 @@ mod tests {
     }
 
     #[test]
+    fn host_memory_that_offloaded_state_exceeds_is_a_problem() {
+        let offloaded = "[agents.a]\ndevice = \"cuda:99\"\ntrain.offload = \"optimizer\"";
+        let mut reports = reports(&signal(offloaded), Processes::One);
+        assert!(reports[0].missing.is_some(), "{reports:?}");
+        let host = &mut reports[1];
+        let hosted: u64 = host.needs.hosted.iter().map(|hosted| hosted.bytes).sum();
+        host.total = Some(host.needs.least() - 1);
+        assert!(hosted > 0 && hosted == host.elsewhere, "{host:?}");
+        assert_eq!(host.problem(), None, "the run is for another machine");
+        host.elsewhere = 0;
+        let problem = host.problem().unwrap();
+        assert!(problem.starts_with("device cpu of b, a cannot suffice: "), "{problem}");
+        assert!(
+            host.memory().contains(" of host memory for cuda:99"),
+            "{}",
+            host.memory()
+        );
+        host.total = Some(host.needs.least());
+        assert_eq!(host.problem(), None);
+    }
+
+    #[test]
     fn tight_gpu_gets_a_bound_for_its_caches() {
         let mut report = reports(&signal("[agents.a]"), Processes::One).remove(0);
         report.total = Some(64 << 30);
@@ -287,7 +283,7 @@ mod tests {
             "{free}"
         );
         let spared: u64 = report.needs.agents.iter().map(|(_, memory)| memory.rows).sum();
-        report.total = Some(report.needs.least() + report.training() + spared - 1);
+        report.total = Some(report.needs.least() + report.needs.passing() + spared - 1);
         let each = ((spared - 1) / 10 * 9 / 2) >> 20;
         let shown = report.memory();
         assert!(
@@ -302,15 +298,5 @@ mod tests {
             .iter_mut()
             .for_each(|(_, memory)| (memory.rows, memory.engines) = (0, 0));
         assert!(!report.memory().contains("nothing is left"), "bounded already");
-    }
-
-    #[test]
-    fn memory_of_each_gpu_is_read() {
-        let text = "NVIDIA H100 80GB HBM3, 81559 MiB, 580.65.06\nNVIDIA GB10, [N/A], 580.95.05\n";
-        let gpus = read_gpus(text);
-        assert_eq!(gpus[0].memory, Some(81_559 << 20));
-        assert_eq!((gpus.len(), gpus[1].memory), (2, None));
-        assert_eq!(gpus[0].driver.zip(gpus[1].driver), Some((580, 580)));
-        assert_eq!(largest(&gpus), Some(81_559 << 20));
     }
 }

@@ -257,7 +257,7 @@ fn devices(config: &RunConfig) -> Vec<DoctorFinding> {
 /// Reports the memory of a device, and whether it can suffice.
 fn memory_finding(report: &DeviceReport, apart: &str) -> DoctorFinding {
     let found = report.memory() + apart;
-    match report.shortage().filter(|_| report.missing.is_none()) {
+    match report.shortage() {
         None => DoctorFinding::good(MEMORY, found),
         Some(shortage) => DoctorFinding::problem(MEMORY, true, found, shortage),
     }

@@ -1,16 +1,16 @@
 //! Estimates the memory that an agent needs, before anything is loaded. [`split`] has the parts of
-//! a trainer's ranks.
+//! a trainer's ranks, [`passing`] what a step takes, and [`by_device`] the sums of a run.
 
+mod by_device;
+mod passing;
 mod split;
 
-use std::collections::BTreeMap;
-
-use configs::{
-    AgentConfig, AgentName, DeviceName, Dtype, EngineKind, ModelConfig, Offload, RunConfig, TokenizerConfig,
-};
-use trainer::loss::head::chunk_elements;
+use configs::{AgentConfig, DeviceName, Dtype, EngineKind, ModelConfig, Offload, TokenizerConfig};
 use trainer::model::{Layout, ModelShape};
+use trainer::transfer::footprint;
 
+pub use self::by_device::{Hosted, OnDevice, Processes, by_device, same_base};
+use self::passing::{activations, logits};
 use self::split::Split;
 use super::lora_shape;
 use crate::run_folder::models::{self, Reads};
@@ -19,8 +19,6 @@ use crate::run_folder::models::{self, Reads};
 const CONTROL: usize = 4;
 /// Bytes of a trained number, of its gradient, and of each AdamW moment.
 const F32: u64 = 4;
-/// Tensors in f32 that a chunk of the loss holds at once: logits, their softmax, their gradient.
-const CHUNKS: u64 = 3;
 
 /// Bytes that an agent's process holds, on its device if not stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +35,8 @@ pub struct Memory {
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
     /// Host memory: the f32 weights, their average and the moments, if they are offloaded. If the
-    /// ranks split the weights, the first rank also collects the model here to publish it.
+    /// ranks split the weights, the first rank also collects the model here to publish it. Weights
+    /// between processes are here too ([`footprint`]).
     pub host: u64,
     /// The gradient.
     pub gradient: u64,
@@ -45,6 +44,10 @@ pub struct Memory {
     pub optimizer: u64,
     /// An estimate of what one micro-batch keeps for the backward pass.
     pub activations: u64,
+    /// What CUDA itself takes on a GPU; agents of one process share it.
+    pub context: u64,
+    /// An estimate of the logits that decode steps keep, and of what drawing tokens takes.
+    pub logits: u64,
     /// The keys and values that its engines allocate at their start (`engine.cache_mib`).
     pub cache: u64,
     /// Without that bound, the keys and values for one generation at the longest context; each slot
@@ -57,11 +60,17 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the bytes on the device that training cannot do without: everything but activations
-    /// and keys and values that grow.
+    /// Returns the bytes on the device that the agent cannot do without: everything but activations,
+    /// logits, and keys and values that grow.
     #[must_use]
     pub fn least(&self) -> u64 {
-        self.base + self.weights + self.masters + self.gradient + self.optimizer + self.cache
+        self.base + self.weights + self.masters + self.gradient + self.optimizer + self.context + self.cache
+    }
+
+    /// Returns the bytes on the device that steps take for a moment, or for some numbers of rows.
+    #[must_use]
+    pub fn passing(&self) -> u64 {
+        self.activations + self.logits
     }
 
     /// Returns the bytes of an agent's own process, with this model and `ranks` ranks in its
@@ -73,7 +82,8 @@ impl Memory {
             base: base * copies(agent) * width(agent.dtype),
             ..Self::default()
         };
-        memory.serving(agent, shape, own).training(agent, shape, own, ranks)
+        let memory = memory.serving(agent, shape, own).training(agent, shape, own, ranks);
+        memory.handing_over(agent, own)
     }
 
     /// Returns the bytes of a later rank of the agent's trainer, in a process of its own.
@@ -95,6 +105,7 @@ impl Memory {
         let memory = Self {
             is_engine: true,
             base: base * computing(agent, device) * width(agent.dtype),
+            host: footprint::of_receiver(own * width(agent.dtype)),
             ..Self::default()
         };
         memory.with_engine(agent, shape, own, device)
@@ -118,6 +129,7 @@ impl Memory {
         // The next weights are copied while the engine computes with the last ones.
         let copies = served + u64::from(agent.train.enabled);
         self.weights += own * copies * replicas * width(agent.dtype);
+        self.logits = replicas * logits(agent, shape, device);
         if agent.engine.cache_mib > 0 {
             self.cache = replicas * ((agent.engine.cache_mib as u64) << 20);
             return self;
@@ -126,6 +138,21 @@ impl Memory {
         self.row = context(agent, shape) as u64 * token;
         self.engines = replicas;
         self.rows = self.row * agent.engine.slots as u64 * replicas;
+        self
+    }
+
+    /// Adds the weights in host memory, on their way to engines in other processes.
+    fn handing_over(mut self, agent: &AgentConfig, own: u64) -> Self {
+        if agent.engine.kind == EngineKind::Dyad {
+            let bytes = own * width(agent.dtype);
+            self.host += match agent.train.enabled {
+                true => footprint::of_trained(bytes),
+                false => footprint::of_frozen(bytes),
+            };
+            if agent.engine.here().count() < agent.engine.urls.len() {
+                self.host += footprint::of_packed(bytes);
+            }
+        }
         self
     }
 
@@ -198,121 +225,6 @@ fn parameters(agent: &AgentConfig, shape: &ModelShape) -> (u64, u64) {
     match &agent.lora {
         Some(lora) => (Layout::of_adapter(shape, &lora_shape(lora)).numel() as u64, model),
         None => (model, 0),
-    }
-}
-
-/// How a run's processes hold a base that agents share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Processes {
-    /// All agents in one process have one copy.
-    One,
-    /// Each agent's process has its own copy.
-    Each,
-}
-
-/// The agents of one device.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OnDevice {
-    /// Agents with a known model. In one process, the first of those that share a base has it.
-    pub agents: Vec<(AgentName, Memory)>,
-    /// Agents with a model that is not on this machine.
-    pub unknown: Vec<AgentName>,
-    /// State of trainers on other devices: agent, rank, device and bytes. Only the CPU has it.
-    pub hosted: Vec<(AgentName, usize, DeviceName, u64)>,
-}
-
-impl OnDevice {
-    /// Returns the bytes that the agents cannot do without.
-    #[must_use]
-    pub fn least(&self) -> u64 {
-        let agents: u64 = self.agents.iter().map(|(_, memory)| memory.least()).sum();
-        let hosted: u64 = self.hosted.iter().map(|(_, _, _, bytes)| bytes).sum();
-        agents + hosted
-    }
-}
-
-/// Returns the memory that the run's agents need, by device. Models on servers need none here.
-/// `launched` is the number of ranks, on all hosts, that a launcher starts for each trainer.
-/// Without a launcher `train.devices` gives their number.
-#[must_use]
-pub fn by_device(config: &RunConfig, processes: Processes, launched: Option<usize>) -> BTreeMap<DeviceName, OnDevice> {
-    by_device_of(config, processes, launched, shape)
-}
-
-fn by_device_of(
-    config: &RunConfig,
-    processes: Processes,
-    launched: Option<usize>,
-    shape: impl Fn(&ModelConfig) -> Option<ModelShape>,
-) -> BTreeMap<DeviceName, OnDevice> {
-    let mut devices: BTreeMap<DeviceName, OnDevice> = BTreeMap::new();
-    let mut bases: Vec<&AgentConfig> = Vec::new();
-    for (name, agent) in &config.agents {
-        if matches!(agent.model, ModelConfig::Served(_)) || !config.plays(name) {
-            continue;
-        }
-        let Some(shape) = shape(&agent.model) else {
-            devices.entry(agent.device).or_default().unknown.push(name.clone());
-            continue;
-        };
-        let ranks = launched.unwrap_or(agent.train.devices.len()).max(1);
-        let mut memory = Memory::of(agent, &shape, ranks);
-        if agent.lora.is_some() && processes == Processes::One {
-            if bases.iter().any(|other| same_base(other, agent)) {
-                memory.base = 0;
-            } else if memory.base > 0 {
-                bases.push(agent);
-            }
-        }
-        let mut all = vec![(agent.device, memory)];
-        let later = agent.train.devices.iter().enumerate().skip(1);
-        all.extend(later.map(|(rank, place)| (*place, Memory::of_rank(agent, &shape, rank, ranks))));
-        let engines = agent.engine.here();
-        let places = engines.map(|(.., place)| place.unwrap_or(agent.device));
-        all.extend(places.map(|place| (place, Memory::of_engine(agent, &shape, place))));
-        for (place, memory) in all {
-            devices.entry(place).or_default().agents.push((name.clone(), memory));
-            if memory.host > 0 {
-                let hosted = (name.clone(), memory.rank, place, memory.host);
-                devices.entry(DeviceName::Cpu).or_default().hosted.push(hosted);
-            }
-        }
-    }
-    devices
-}
-
-/// Returns true if two agents compute with the same model in the same way.
-#[must_use]
-pub fn same_base(a: &AgentConfig, b: &AgentConfig) -> bool {
-    let model = match (&a.model, &b.model) {
-        (ModelConfig::Path(a), ModelConfig::Path(b)) => a == b,
-        (ModelConfig::Random(a), ModelConfig::Random(b)) => a == b,
-        _ => false,
-    };
-    model && a.device == b.device && a.dtype == b.dtype
-}
-
-/// Estimates what a micro-batch keeps: per token and layer two norms, queries, keys, values, the
-/// output of attention, two residuals, and four widths of the SwiGLU layer. With
-/// `checkpoint_activations` one layer at a time, and the input of each. A chunk of the loss comes
-/// on top.
-fn activations(agent: &AgentConfig, shape: &ModelShape) -> u64 {
-    let attention = 2 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim;
-    let layer = 4 * shape.hidden + attention + 4 * shape.intermediate;
-    let numbers = if agent.train.checkpoint_activations {
-        shape.layers * shape.hidden + layer
-    } else {
-        shape.layers * layer
-    };
-    let tokens = agent.train.micro_batch_tokens as u64;
-    let chunk = (chunk_elements(device(agent)).max(0) as u64).min(tokens * shape.vocab as u64);
-    tokens * numbers as u64 * width(agent.dtype) + CHUNKS * chunk * F32
-}
-
-fn device(agent: &AgentConfig) -> trainer::device::Device {
-    match agent.device {
-        DeviceName::Cpu => trainer::device::Device::Cpu,
-        DeviceName::Cuda(index) => trainer::device::Device::Cuda(index),
     }
 }
 

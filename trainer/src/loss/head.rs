@@ -30,6 +30,10 @@ pub fn chunk_elements(device: Device) -> i64 {
     }
 }
 
+/// The largest number of tensors of a chunk's size, in f32, that exist at once: log-probs,
+/// probabilities and their product.
+pub const CHUNK_TENSORS: u64 = 3;
+
 /// The tokens of the loss.
 #[derive(Debug)]
 pub struct HeadInput<'a> {
@@ -113,7 +117,8 @@ pub fn gradients(
         let slopes: Vec<Slope> = (0..logprobs.len())
             .map(|i| slope(chunk.start + i, logprobs[i], entropies[i]))
             .collect();
-        let d_logits = chunk.d_logits(&slopes, &entropies)?;
+        let hidden = chunk.hidden.shallow_clone();
+        let d_logits = chunk.into_d_logits(&slopes, &entropies)?;
         let mut d_chunk = match narrow {
             true => bf16_product::times_split(&d_logits, &matrix.f_tr()?)?,
             false => times(&d_logits, &matrix.f_tr()?)?,
@@ -122,14 +127,14 @@ pub fn gradients(
         if let Some(HeadAdapter { a, b, scale }) = input.adapter {
             let low = d_logits.f_matmul(b)?.f_mul_scalar(scale)?;
             let _ = d_chunk.f_addmm_(&low, a)?;
-            d_low = Some((low, chunk.hidden.f_matmul(&a.f_tr()?)?.f_mul_scalar(scale)?));
+            d_low = Some((low, hidden.f_matmul(&a.f_tr()?)?.f_mul_scalar(scale)?));
         }
         d_hidden.push(d_chunk);
         match (&mut grad, d_low) {
-            (HeadGrad::Matrix(d_matrix), _) if narrow => bf16_product::add_outer(d_matrix, &d_logits, &chunk.hidden)?,
-            (HeadGrad::Matrix(d_matrix), _) => add_outer(d_matrix, &d_logits, &chunk.hidden)?,
+            (HeadGrad::Matrix(d_matrix), _) if narrow => bf16_product::add_outer(d_matrix, &d_logits, &hidden)?,
+            (HeadGrad::Matrix(d_matrix), _) => add_outer(d_matrix, &d_logits, &hidden)?,
             (HeadGrad::Adapter { d_a, d_b }, Some((low, up))) => {
-                let _ = d_a.f_addmm_(&low.f_tr()?, &chunk.hidden)?;
+                let _ = d_a.f_addmm_(&low.f_tr()?, &hidden)?;
                 let _ = d_b.f_addmm_(&d_logits.f_tr()?, &up)?;
             }
             (HeadGrad::Adapter { .. }, None) => return Err(TchError::Torch("the head has no adapter".into())),
@@ -179,6 +184,7 @@ fn for_chunks(input: &HeadInput<'_>, mut visit: impl FnMut(Chunk<'_>) -> Result<
             let _ = logits.f_div_(&divisors.f_unsqueeze(1)?)?;
         }
         let logprobs = logits.f_log_softmax(-1, Kind::Float)?;
+        drop(logits);
         let probs = logprobs.f_exp()?;
         let targets = Tensor::f_from_slice(&input.targets[start..start + count])?
             .f_to_device(device)?
@@ -206,8 +212,9 @@ impl Chunk<'_> {
         Ok((host(&picked)?, host(&entropy)?))
     }
 
-    /// `[n, vocab]`: the formula at the top of this file, divided by the temperature.
-    fn d_logits(&self, slopes: &[Slope], entropies: &[f32]) -> Result<Tensor, TchError> {
+    /// `[n, vocab]`: the formula at the top of this file, divided by the temperature. It takes the
+    /// place of the chunk's values.
+    fn into_d_logits(mut self, slopes: &[Slope], entropies: &[f32]) -> Result<Tensor, TchError> {
         let device = self.probs.device();
         let column = |values: Vec<f32>| Tensor::f_from_slice(&values)?.f_to_device(device)?.f_unsqueeze(1);
         let scaled = |i: usize, value: f64| (value / f64::from(self.temperatures[i])) as f32;
@@ -217,12 +224,11 @@ impl Chunk<'_> {
         let constant = column(each(&|i, s| -s.d_logprob - s.d_entropy * f64::from(entropies[i])))?;
         let mut d_logits = if slopes.iter().any(|s| s.d_entropy != 0.0) {
             let per_logprob = column(each(&|_, s| -s.d_entropy))?;
-            let mut d = self.logprobs.f_mul(&per_logprob)?;
-            let _ = d.f_add_(&constant)?;
-            let _ = d.f_mul_(&self.probs)?;
-            d
+            let _ = self.logprobs.f_mul_(&per_logprob)?;
+            let _ = self.logprobs.f_add_(&constant)?;
+            self.logprobs.f_mul_(&self.probs)?
         } else {
-            self.probs.f_mul(&constant)?
+            self.probs.f_mul_(&constant)?
         };
         let at_target = column(each(&|_, s| s.d_logprob))?;
         d_logits.f_scatter_add_(1, &self.targets, &at_target)

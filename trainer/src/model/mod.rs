@@ -17,10 +17,10 @@ mod shape;
 mod weights;
 
 pub use adapters::peft;
-pub use cache::Reading;
 pub(crate) use cache::{
     Budget, KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, Slots, StepGraphs, lay_out, room_of,
 };
+pub use cache::{Reading, recorded_rows};
 pub use error::{ModelError, Result};
 pub(crate) use files::save_model;
 pub use files::{Checked, SHARD_BYTES, StoredParams, check_folder, has_weights};

@@ -14,6 +14,9 @@ use crate::model::shape::{Layout, LoraShape, ModelShape, ParamKind, ParamSpec};
 use crate::rng;
 pub(super) use finite::bytes_are_finite;
 
+/// Elements that are copied to bytes at once.
+const BLOCK: usize = 1 << 22;
+
 /// Standard deviations of random weights. Norms begin at 1, biases at 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Init {
@@ -224,16 +227,21 @@ impl Weights {
         Ok(Self::made(room.f_narrow(0, 0, layout.numel() as i64)?, layout))
     }
 
-    /// Copies all values to bytes in the order of the buffer, as `dtype`, little-endian.
+    /// Copies all values to bytes in the order of the buffer, as `dtype`, little-endian. Other
+    /// memory is needed for a block of them only.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when they cannot be read from the device.
     pub fn to_bytes(&self, dtype: Dtype) -> Result<Vec<u8>> {
-        let kind = kind_of(dtype);
-        let numel = self.layout.numel();
-        let values = self.flat.f_detach()?.f_to_device_(Device::Cpu, kind, false, false)?;
-        let mut bytes = vec![0u8; numel * kind.elt_size_in_bytes()];
-        values.f_copy_data_u8(&mut bytes, numel)?;
+        let (flat, kind) = (self.flat.f_detach()?, kind_of(dtype));
+        let width = kind.elt_size_in_bytes();
+        let mut bytes = vec![0u8; self.layout.numel() * width];
+        for (block, to) in bytes.chunks_mut(BLOCK * width).enumerate() {
+            let count = to.len() / width;
+            let values = flat.f_narrow(0, (block * BLOCK) as i64, count as i64)?;
+            let values = values.f_to_device_(Device::Cpu, kind, false, false)?;
+            values.f_copy_data_u8(to, count)?;
+        }
         Ok(bytes)
     }
 

@@ -7,40 +7,64 @@
 //! Full: all first bytes of the elements, then all second bytes, and so on, so that signs and
 //! exponents are neighbours.
 
+use std::io::{self, Read, Write};
+
 use super::Form;
+use super::footprint::DELTA;
 
 /// The number of elements compared at once while nothing has changed.
 const BLOCK: usize = 32;
+
+/// The number of a plane's bytes that are moved at once.
+const PLANE: usize = 1 << 16;
+
+/// The changes from one state to another: the body of a delta.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// The number of changed elements.
+    pub(super) count: u64,
+    gaps: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Changes {
+    pub(super) fn len(&self) -> usize {
+        8 + self.gaps.len() + self.values.len()
+    }
+
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(&(self.gaps.len() as u64).to_le_bytes())?;
+        to.write_all(&self.gaps)?;
+        to.write_all(&self.values)
+    }
+}
 
 /// The bits of one element.
 fn bits(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
 }
 
-/// Returns the number of changed elements from `old` to `new`, and the delta body. Returns `None`
-/// once the body is longer than the model itself.
-pub(super) fn difference(form: &Form, old: &[u8], new: &[u8]) -> Option<(u64, Vec<u8>)> {
-    let width = form.width();
-    let (mut gaps, mut values) = (Vec::new(), Vec::new());
-    let (mut changed, mut next) = (0u64, 0);
+/// Returns the changes from `old` to `new`, or `None` once they are longer than a part of the model.
+pub(super) fn difference(form: &Form, old: &[u8], new: &[u8]) -> Option<Changes> {
+    let (width, most) = (form.width(), form.bytes() / DELTA);
+    let mut changes = Changes::default();
+    let mut next = 0;
     let blocks = old.chunks(BLOCK * width).zip(new.chunks(BLOCK * width));
     for (block, (before, after)) in blocks.enumerate().filter(|(_, (before, after))| before != after) {
         let elements = before.chunks_exact(width).zip(after.chunks_exact(width));
         for (place, (from, to)) in elements.enumerate().filter(|(_, (from, to))| from != to) {
             let index = block * BLOCK + place;
-            put(&mut gaps, (index - next) as u64);
-            put(&mut values, zigzag(form, bits(to).wrapping_sub(bits(from))).into());
+            put(&mut changes.gaps, (index - next) as u64);
+            let difference = zigzag(form, bits(to).wrapping_sub(bits(from)));
+            put(&mut changes.values, difference.into());
             next = index + 1;
-            changed += 1;
+            changes.count += 1;
         }
-        if gaps.len() + values.len() + 8 > form.bytes() {
+        if changes.len() > most {
             return None;
         }
     }
-    let mut body = (gaps.len() as u64).to_le_bytes().to_vec();
-    body.append(&mut gaps);
-    body.append(&mut values);
-    (body.len() <= form.bytes()).then_some((changed, body))
+    (changes.len() <= most).then_some(changes)
 }
 
 /// Adds `changed` differences to `bytes`. If this fails, the caller must discard `bytes`.
@@ -69,25 +93,38 @@ pub(super) fn add(form: &Form, changed: u64, body: &[u8], bytes: &mut [u8]) -> R
     }
 }
 
-/// The bytes of all elements, first bytes first.
-pub(super) fn planes(form: &Form, bytes: &[u8]) -> Vec<u8> {
+/// Writes the bytes of all elements, first bytes first.
+pub(super) fn write_planes(form: &Form, bytes: &[u8], to: &mut impl Write) -> io::Result<()> {
     let width = form.width();
-    let mut planes = Vec::with_capacity(bytes.len());
+    let mut plane = Vec::with_capacity(PLANE);
     for place in 0..width {
-        planes.extend(bytes.iter().skip(place).step_by(width));
-    }
-    planes
-}
-
-/// The inverse of [`planes`].
-pub(super) fn elements(form: &Form, planes: &[u8]) -> Vec<u8> {
-    let (width, mut bytes) = (form.width(), vec![0; planes.len()]);
-    for (place, plane) in planes.chunks_exact(form.elements.max(1)).enumerate() {
-        for (element, byte) in bytes.chunks_exact_mut(width).zip(plane) {
-            element[place] = *byte;
+        for elements in bytes.chunks(PLANE * width) {
+            plane.clear();
+            plane.extend(elements.iter().skip(place).step_by(width));
+            to.write_all(&plane)?;
         }
     }
-    bytes
+    Ok(())
+}
+
+/// Reads the result of [`write_planes`] into the bytes of elements.
+pub(super) fn read_planes(form: &Form, mut from: impl Read) -> Result<Vec<u8>, &'static str> {
+    let (width, mut bytes) = (form.width(), vec![0; form.bytes()]);
+    let mut room = vec![0; PLANE];
+    for place in 0..width {
+        for elements in bytes.chunks_mut(PLANE * width) {
+            let plane = &mut room[..elements.len() / width];
+            from.read_exact(plane)
+                .map_err(|_| "its zstd frame cannot be read, or is too short")?;
+            for (element, byte) in elements.chunks_exact_mut(width).zip(plane) {
+                element[place] = *byte;
+            }
+        }
+    }
+    match from.read(&mut room[..1]) {
+        Ok(0) => Ok(bytes),
+        _ => Err("bytes are left over"),
+    }
 }
 
 /// Maps small differences of either sign to small numbers, in the width of an element.

@@ -36,7 +36,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    pub(super) fn write(&self, to: &mut Vec<u8>) {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut to = Vec::with_capacity(LENGTH);
         let dtype = match self.form.dtype {
             Dtype::F32 => 0,
             Dtype::Bf16 => 1,
@@ -52,6 +53,7 @@ impl Header {
         }
         to.extend(self.form.model);
         to.extend(self.seal);
+        to
     }
 
     /// Splits a message from the front: header, body, and the rest.

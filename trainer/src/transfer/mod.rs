@@ -8,14 +8,15 @@
 //! variable-length numbers, then zstd.
 //!
 //! The header has a BLAKE3 digest over the whole resulting state, its version and the delta's base.
-//! The receiver works on a copy and accepts it only if the digest matches. So a state never mixes
-//! two versions, and never has the name of another state.
+//! The receiver changes its state in place and keeps the result only if the digest matches. So a
+//! state never mixes two versions, and never has the name of another state.
 //!
 //! [`Shelf`] is the trainer's side: receivers fetch the newest weights and deltas there.
-//! [`ShelfSink`] fills it.
+//! [`ShelfSink`] fills it. [`footprint`] has the memory that both sides take.
 
 mod body;
 mod error;
+pub mod footprint;
 mod header;
 mod message;
 mod shelf;
@@ -25,7 +26,7 @@ mod state;
 mod tests;
 
 pub use error::{Held, TransferError};
-pub use message::{apply, delta, full, largest};
+pub use message::{Part, apply, delta, full, largest};
 pub use shelf::{Offer, OfferCounts, Shelf};
 pub use sink::{AnnounceState, ShelfSink};
 pub use state::{Form, State};

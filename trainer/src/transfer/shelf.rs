@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use broker::ids::WeightVersion;
 use broker::protocol::engine::StateId;
 
+use super::footprint::DELTA;
+use super::header::LENGTH;
 use super::message::MESSAGES;
-use super::{State, delta, full};
+use super::{Part, State, delta, full};
 
 /// The number of newest states that are kept as digests. No receiver serves weights older than
 /// these.
@@ -45,8 +47,18 @@ struct Content {
 #[derive(Debug)]
 struct Newest {
     state: State,
-    /// The message with the whole state, built at the first request.
-    full: OnceLock<Arc<[u8]>>,
+    /// The packed message with the whole state, made at the first request.
+    packed: OnceLock<Vec<Part>>,
+}
+
+impl Newest {
+    fn whole(&self, pack: bool) -> Vec<Part> {
+        if pack {
+            self.packed.get_or_init(|| full(&self.state, true)).clone()
+        } else {
+            full(&self.state, false)
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -54,7 +66,7 @@ struct Link {
     /// The state at which the delta begins.
     base: StateId,
     /// The delta.
-    message: Arc<[u8]>,
+    message: Arc<Vec<u8>>,
 }
 
 /// The answer to a receiver.
@@ -64,10 +76,10 @@ pub enum Offer {
     Nothing,
     /// The receiver holds the newest weights.
     Same(WeightVersion),
-    /// Messages that lead to the newest weights, in order.
+    /// Messages that lead to the newest weights: their parts, in order.
     Messages {
         version: WeightVersion,
-        messages: Vec<Arc<[u8]>>,
+        parts: Vec<Part>,
         /// True for deltas from the held weights, false for the whole state.
         delta: bool,
     },
@@ -115,15 +127,16 @@ impl Shelf {
             let base = before.state.id();
             Some(Link { base, message })
         });
-        // A chain that is longer than the whole state saves nothing.
-        let whole_size = state.form().bytes();
+        // A longer chain saves little, and takes memory.
+        let most = state.form().bytes() / DELTA;
         let mut content = self.content();
         match link {
             Some(link) => content.links.push_back(link),
             None => content.links.clear(),
         }
-        let chain_size = |links: &VecDeque<Link>| links.iter().map(|link| link.message.len()).sum::<usize>();
-        while content.links.len() > MESSAGES || chain_size(&content.links) > whole_size {
+        let body = |link: &Link| link.message.len() - LENGTH;
+        let chain_size = |links: &VecDeque<Link>| links.iter().map(body).sum::<usize>();
+        while content.links.len() > MESSAGES || chain_size(&content.links) > most {
             content.links.pop_front();
         }
         content.digests.insert(state.version(), state.id().digest);
@@ -132,16 +145,16 @@ impl Shelf {
         }
         content.newest = Some(Arc::new(Newest {
             state,
-            full: OnceLock::new(),
+            packed: OnceLock::new(),
         }));
         true
     }
 
     /// Returns the messages that lead from `held` to the newest weights. Offers deltas only if
-    /// `held` matches a recent state in version and digest, else the whole state. The first request
-    /// for the whole state takes long, because it is packed then.
+    /// `held` matches a recent state in version and digest, else the whole state. With `pack` the
+    /// first request for the whole state takes long, and its message is kept.
     #[must_use]
-    pub fn offer(&self, held: Option<StateId>) -> Offer {
+    pub fn offer(&self, held: Option<StateId>, pack: bool) -> Offer {
         let content = self.content();
         let Some(newest) = content.newest.clone() else {
             return Offer::Nothing;
@@ -151,14 +164,15 @@ impl Shelf {
             return Offer::Same(version);
         }
         let from = content.links.iter().position(|link| Some(link.base) == held);
-        let links = from.map(|from| content.links.range(from..).map(|link| link.message.clone()).collect());
+        let message = |link: &Link| Part::Coded(link.message.clone());
+        let links: Option<Vec<Part>> = from.map(|from| content.links.range(from..).map(message).collect());
         drop(content);
         let count = if links.is_some() { &self.deltas } else { &self.whole };
         count.fetch_add(1, Ordering::Relaxed);
         Offer::Messages {
             version,
             delta: links.is_some(),
-            messages: links.unwrap_or_else(|| vec![newest.full.get_or_init(|| full(&newest.state).into()).clone()]),
+            parts: links.unwrap_or_else(|| newest.whole(pack)),
         }
     }
 }

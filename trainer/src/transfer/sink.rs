@@ -1,7 +1,7 @@
 //! Fills a shelf: the trainer's thread copies, a second thread encodes.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use broker::ids::WeightVersion;
 use broker::protocol::engine::StateId;
@@ -18,24 +18,31 @@ pub type AnnounceState = Box<dyn FnMut(StateId) + Send>;
 #[derive(Debug)]
 pub struct ShelfSink {
     form: Form,
-    coder: SyncSender<(WeightVersion, Vec<u8>)>,
+    coder: Sender<(WeightVersion, Vec<u8>)>,
+    /// Receives a message when the thread has coded a copy.
+    coded: Receiver<()>,
+    /// True until the last copy is coded.
+    coding: bool,
     newest: Option<WeightVersion>,
 }
 
 impl ShelfSink {
-    /// Starts the encoding thread. At most one copy waits for it; a faster trainer waits in
-    /// `publish`.
+    /// Starts the encoding thread. No copy waits for it: a faster trainer waits in `publish`,
+    /// before it copies. So there are two copies at most, the one on the shelf and the next.
     ///
     /// # Errors
     /// The system cannot start a thread.
     pub fn start(name: &str, form: Form, shelf: Arc<Shelf>, announce: AnnounceState) -> std::io::Result<Self> {
-        let (coder, copies) = sync_channel(1);
+        let (coder, copies) = channel();
+        let (done, coded) = channel();
         std::thread::Builder::new()
             .name(format!("weights-{name}"))
-            .spawn(move || code(form, &copies, &shelf, announce))?;
+            .spawn(move || code(form, (&copies, &done), &shelf, announce))?;
         Ok(Self {
             form,
             coder,
+            coded,
+            coding: false,
             newest: None,
         })
     }
@@ -46,17 +53,27 @@ impl WeightSink for ShelfSink {
         if let Some(newest) = self.newest.filter(|newest| *newest > version) {
             return Err(SinkError::Stale { version, newest });
         }
+        let closed = || SinkError::Closed { version };
+        if self.coding {
+            self.coded.recv().map_err(|_| closed())?;
+            self.coding = false;
+        }
         let bytes = weights
             .to_bytes(self.form.dtype)
             .map_err(|source| SinkError::Copy { version, source })?;
         self.newest = Some(version);
-        self.coder
-            .send((version, bytes))
-            .map_err(|_| SinkError::Closed { version })
+        self.coder.send((version, bytes)).map_err(|_| closed())?;
+        self.coding = true;
+        Ok(())
     }
 }
 
-fn code(form: Form, copies: &Receiver<(WeightVersion, Vec<u8>)>, shelf: &Shelf, mut announce: AnnounceState) {
+fn code(
+    form: Form,
+    (copies, done): (&Receiver<(WeightVersion, Vec<u8>)>, &Sender<()>),
+    shelf: &Shelf,
+    mut announce: AnnounceState,
+) {
     while let Ok((version, bytes)) = copies.recv() {
         match State::new(form, version, bytes) {
             Ok(state) => {
@@ -66,5 +83,7 @@ fn code(form: Form, copies: &Receiver<(WeightVersion, Vec<u8>)>, shelf: &Shelf, 
             }
             Err(error) => tracing::error!(%error, %version, "weights cannot be offered to other processes"),
         }
+        // Without a sink nothing waits.
+        let _ = done.send(());
     }
 }

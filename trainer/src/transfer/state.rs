@@ -1,5 +1,7 @@
 //! All values of a model's parameters at one version, as bytes.
 
+use std::sync::Arc;
+
 use broker::ids::WeightVersion;
 use broker::protocol::engine::StateId;
 use configs::Dtype;
@@ -55,12 +57,12 @@ impl Form {
 }
 
 /// A whole model at one version. Its bytes are the elements in the order of the flat buffer,
-/// little-endian.
+/// little-endian. Clones share them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     form: Form,
     version: WeightVersion,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     digest: blake3::Hash,
 }
 
@@ -83,7 +85,7 @@ impl State {
             form,
             version,
             digest: hasher.finalize(),
-            bytes,
+            bytes: Arc::new(bytes),
         })
     }
 
@@ -100,6 +102,11 @@ impl State {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Returns the bytes to change. They are copied only if a clone shares them.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        Arc::unwrap_or_clone(self.bytes)
     }
 
     /// The digest over form and bytes.

@@ -6,6 +6,8 @@ use configs::Dtype;
 use proptest::prelude::*;
 use tch::{Device, Kind};
 
+mod memory;
+
 use super::*;
 use crate::model::{Init, Layout, Weights, test_shape};
 use crate::weights::{SinkError, WeightSink};
@@ -26,6 +28,20 @@ fn form(dtype: Dtype, elements: usize) -> Form {
 fn state(dtype: Dtype, step: u64, bytes: Vec<u8>) -> State {
     let width = form(dtype, 1).width();
     State::new(form(dtype, bytes.len() / width), version(step), bytes).unwrap()
+}
+
+/// The whole as one message, packed if that pays.
+fn full(state: &State) -> Vec<u8> {
+    joined(&super::full(state, true))
+}
+
+fn joined(parts: &[Part]) -> Vec<u8> {
+    parts.iter().flat_map(|part| part.as_ref().to_vec()).collect()
+}
+
+/// Applies messages to a state that the test goes on holding.
+fn apply(form: &Form, held: Option<&State>, messages: &[u8]) -> Result<State, TransferError> {
+    super::apply(form, held.cloned(), messages.to_vec())
 }
 
 /// A model before and after a change: all bit patterns including NaNs; nothing, something or
@@ -55,6 +71,9 @@ proptest! {
         prop_assert!(whole.len() <= largest(new.form()));
         prop_assert_eq!(&apply(new.form(), None, &whole).unwrap(), &new);
         prop_assert_eq!(&apply(new.form(), Some(&old), &whole).unwrap(), &new);
+        let plain = joined(&super::full(&new, false));
+        prop_assert_eq!(plain.len(), new.bytes().len() + super::header::LENGTH);
+        prop_assert_eq!(&apply(new.form(), Some(&old), &plain).unwrap(), &new);
         if let Some(delta) = delta(&old, &new) {
             prop_assert!(delta.len() <= largest(new.form()));
             prop_assert_eq!(&apply(new.form(), Some(&old), &delta).unwrap(), &new);
@@ -65,12 +84,16 @@ proptest! {
     #[test]
     fn damage_is_found(
         (old, new) in pair(),
-        whole in any::<bool>(),
+        way in 0..3,
         at in any::<prop::sample::Index>(),
         flip in 1u8..,
         cut in any::<bool>(),
     ) {
-        let message = if whole { Some(full(&new)) } else { delta(&old, &new) };
+        let message = match way {
+            0 => Some(full(&new)),
+            1 => Some(joined(&super::full(&new, false))),
+            _ => delta(&old, &new),
+        };
         if let Some(mut message) = message {
             let at = at.index(message.len());
             if cut { message.truncate(at) } else { message[at] ^= flip }
@@ -149,25 +172,21 @@ fn history(steps: u64) -> Vec<State> {
 }
 
 fn fetched(shelf: &Shelf, held: Option<&State>) -> (State, bool) {
-    let Offer::Messages { messages, delta, .. } = shelf.offer(held.map(State::id)) else {
+    let Offer::Messages { parts, delta, .. } = shelf.offer(held.map(State::id), true) else {
         panic!("there is something newer");
     };
-    let bytes = messages
-        .iter()
-        .flat_map(|message| message.to_vec())
-        .collect::<Vec<u8>>();
-    (apply(&form(Dtype::Bf16, 2000), held, &bytes).unwrap(), delta)
+    (apply(&form(Dtype::Bf16, 2000), held, &joined(&parts)).unwrap(), delta)
 }
 
 #[test]
 fn recent_receivers_get_deltas_and_older_ones_the_whole() {
     let (shelf, states) = (Shelf::default(), history(20));
-    assert_eq!(shelf.offer(None), Offer::Nothing);
+    assert_eq!(shelf.offer(None, true), Offer::Nothing);
     for state in &states {
         assert!(shelf.put(state.clone()));
     }
     let newest = states.last().unwrap();
-    assert_eq!(shelf.offer(Some(newest.id())), Offer::Same(newest.version()));
+    assert_eq!(shelf.offer(Some(newest.id()), true), Offer::Same(newest.version()));
     assert_eq!(fetched(&shelf, None), (newest.clone(), false));
     assert_eq!(
         fetched(&shelf, Some(&states[0])),
@@ -228,10 +247,10 @@ fn a_sink_copies_before_it_returns_and_announces_in_order() {
     // The next step begins at once.
     let _ = weights.flat().shallow_clone().fill_(0.5);
     assert_eq!(announced.recv().unwrap(), version(1));
-    let Offer::Messages { messages, .. } = shelf.offer(None) else {
+    let Offer::Messages { parts, .. } = shelf.offer(None, true) else {
         panic!("it is there")
     };
-    let first = apply(&form, None, &messages[0]).unwrap();
+    let first = apply(&form, None, &joined(&parts)).unwrap();
     assert_eq!(first.bytes(), expected);
     for step in [2, 2] {
         sink.publish(&weights, version(step)).unwrap();

@@ -38,9 +38,9 @@ impl Finding {
         }
     }
 
-    /// A finding about a device, or `None` if this machine has it and its memory can suffice.
+    /// A finding about a device, or `None` if this machine has it.
     pub(super) fn device(report: &DeviceReport) -> Option<Self> {
-        let why = report.missing.clone().or_else(|| report.shortage())?;
+        let why = report.missing.clone()?;
         Some(Self::NotHere {
             key: format!("device {} of {}", report.device, report.agents()),
             why,

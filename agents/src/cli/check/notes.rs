@@ -5,9 +5,8 @@ use rollout::hub_cache::Cache;
 use rollout::tasks::TaskSource;
 
 use super::finding::Finding;
-use crate::cli::devices;
 use crate::cli::devices::DeviceReport;
-use crate::policy::memory::{self as needed, Processes};
+use crate::policy::memory as needed;
 
 /// Bytes of a trained token in a message: its id and its behaviour log-prob.
 const TOKEN: u64 = 8;
@@ -15,23 +14,21 @@ const TOKEN: u64 = 8;
 const FRAME: u64 = 1 << 10;
 
 /// Returns each named data set, model and device that this machine does not have.
-pub(super) fn not_here(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
+pub(super) fn not_here(config: &RunConfig, cache: &Cache, devices: &[DeviceReport]) -> Vec<Finding> {
     let (_, data_sets) = without_absent(config, cache);
     let models = models(config, cache).into_iter().filter(Finding::is_absent);
-    models.chain(data_sets).chain(absent_devices(config)).collect()
+    models.chain(data_sets).chain(absent_devices(devices)).collect()
 }
 
-/// Returns a finding for each device that this machine does not have. The
-/// configuration may be valid on another machine.
-pub(super) fn absent_devices(config: &RunConfig) -> Vec<Finding> {
-    let reports = devices::reports(config, Processes::One);
-    reports.iter().filter_map(Finding::device).collect()
+/// Returns a finding for each device that this machine does not have. The configuration may be valid
+/// on another machine.
+pub(super) fn absent_devices(devices: &[DeviceReport]) -> Vec<Finding> {
+    devices.iter().filter_map(Finding::device).collect()
 }
 
 /// Returns comments with the memory that the run's agents need on each device.
-pub(super) fn memory(config: &RunConfig) -> String {
-    let reports = devices::reports(config, Processes::One);
-    let text: Vec<String> = reports.iter().map(DeviceReport::memory).collect();
+pub(super) fn memory(devices: &[DeviceReport]) -> String {
+    let text: Vec<String> = devices.iter().map(DeviceReport::memory).collect();
     text.iter()
         .flat_map(|text| text.lines())
         .map(|line| format!("# {line}\n"))
@@ -180,6 +177,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::cli::devices;
+    use crate::policy::memory::Processes;
 
     #[test]
     fn tasks_fewer_than_a_batch_are_noted() {
@@ -262,9 +261,10 @@ mod tests {
         let (here, lines) = without_absent(&config, &cache);
         assert!(here.eval.suites.is_empty() && here.eval.source.is_none(), "{lines:?}");
         assert_eq!(lines.len(), 6, "{lines:?}");
-        let notes = not_here(&config, &cache);
+        let devices = devices::reports(&config, Processes::One);
+        let notes = not_here(&config, &cache, &devices);
         assert!(
-            notes.len() == 6 + config.agents.len() + absent_devices(&config).len()
+            notes.len() == 6 + config.agents.len() + absent_devices(&devices).len()
                 && notes[0].to_string().starts_with("agents.")
                 && notes.iter().all(Finding::is_absent),
             "--quiet reports them too: {notes:?}"

@@ -30,6 +30,7 @@ fn driver_older_than_the_cuda_libraries_is_bad() {
         line: format!("NVIDIA H100, 81559 MiB, {driver}.90"),
         memory: None,
         driver: Some(driver),
+        uuid: String::new(),
     };
     for (drivers, has_cuda) in [(vec![580, 590], true), (vec![550], false)] {
         let gpus: Vec<Gpu> = drivers.into_iter().map(gpu).collect();

@@ -3,10 +3,13 @@
 //!
 //! The answer holds the messages that lead from the held version to the newest
 //! (`trainer::transfer`), or is 304 if the newest is held. `etag` names the resulting version.
+//! Whole weights are packed for other hosts only: on this one that takes longer than it saves.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use actix_web::body::{MessageBody, SizedStream};
 use actix_web::http::header::ETAG;
 use actix_web::web::{Bytes, Data, Query};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
@@ -16,7 +19,7 @@ use broker::ids::WeightVersion;
 use broker::protocol::engine::StateId;
 use configs::EngineConfig;
 use serde::Deserialize;
-use trainer::transfer::{Offer, Shelf};
+use trainer::transfer::{Offer, Part, Shelf};
 
 use super::link::{BINARY, KEEP, Secret};
 use crate::base::log_scope;
@@ -89,37 +92,44 @@ async fn weights(request: HttpRequest, asked: Query<Asked>, server_data: Data<We
         Some(None) => return error_response(400, "held is not a state: write LINEAGE.STEP-DIGEST"),
     };
     let shelf = server_data.shelf.clone();
+    let is_here = request
+        .peer_addr()
+        .is_some_and(|peer| peer.ip().to_canonical().is_loopback());
     // Packing all weights takes long; other threads answer in the meantime.
-    match log_scope::spawn_blocking(move || shelf.offer(held)).await {
+    match log_scope::spawn_blocking(move || shelf.offer(held, !is_here)).await {
         Ok(Offer::Nothing) => error_response(503, "no weights were published yet: retry in a moment"),
         Ok(Offer::Same(version)) => HttpResponse::NotModified().insert_header((ETAG, tag(version))).finish(),
-        Ok(Offer::Messages {
-            version,
-            messages,
-            delta,
-        }) => {
-            let body = joined(messages);
+        Ok(Offer::Messages { version, parts, delta }) => {
+            let length = parts.iter().map(|part| part.as_ref().len()).sum();
             if let Some(sent) = &server_data.sent {
-                sent.count(delta, body.len());
+                sent.count(delta, length);
             }
-            tracing::debug!(%version, delta, bytes = body.len(), "an engine fetches weights");
+            tracing::debug!(%version, delta, bytes = length, "an engine fetches weights");
             HttpResponse::Ok()
                 .content_type(BINARY)
                 .insert_header((ETAG, tag(version)))
-                .body(body)
+                .body(body(parts, length))
         }
         Err(_) => error_response(500, "the weights cannot be prepared"),
     }
 }
 
-/// Returns a single message as it is, and concatenates several, which are small.
-fn joined(mut messages: Vec<Arc<[u8]>>) -> Bytes {
-    if messages.len() == 1
-        && let Some(message) = messages.pop()
-    {
-        return Bytes::from_owner(message);
-    }
-    messages.concat().into()
+/// The bytes that are given to the connection at once: it copies them.
+const PIECE: usize = 1 << 20;
+
+/// Returns the body of an answer. It shares the memory of the parts.
+fn body(parts: Vec<Part>, length: usize) -> impl MessageBody {
+    let pieces = parts.into_iter().flat_map(|part| {
+        let bytes = Bytes::from_owner(part);
+        let all = bytes.len();
+        (0..all)
+            .step_by(PIECE)
+            .map(move |start| bytes.slice(start..all.min(start + PIECE)))
+    });
+    SizedStream::new(
+        length as u64,
+        futures_util::stream::iter(pieces.map(Ok::<_, Infallible>)),
+    )
 }
 
 pub(crate) fn error_response(status: u16, reason: &str) -> HttpResponse {

@@ -92,3 +92,16 @@ pub(crate) fn in_ranks(test: &str, ranks: usize) {
     let folder = tempfile::tempdir().unwrap();
     Started::new(test, ranks, folder.path()).succeed();
 }
+
+/// Returns megabytes of this process, by their name in `/proc/self/status`.
+pub(crate) fn megabytes(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap() >> 10
+}
+
+/// Resets this process's peak memory, `VmHWM`. Returns the megabytes that it holds now.
+pub(crate) fn reset_peak() -> u64 {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    megabytes("VmRSS")
+}

@@ -1,4 +1,5 @@
 use super::*;
+use crate::collective::tests::{Member, in_ranks, megabytes, reset_peak};
 use crate::loss::{Token, token_loss};
 use broker::protocol::train::{Loss, Policy};
 
@@ -211,4 +212,29 @@ fn an_adapter_of_the_head_has_the_gradient_of_autograd() {
     assert!(relative(&d_hidden, &hidden.grad()) < 2e-6);
     let frozen = gradients(&input, HeadGrad::Frozen, |_, _, _| slope).unwrap();
     assert!(relative(&frozen, &d_hidden) < 1e-7);
+}
+
+/// A chunk of 97 MB of logits, and 3 MB for the matrix and its gradient.
+#[test]
+fn chunk_takes_the_counted_tensors() {
+    let Some(_) = Member::here() else {
+        return in_ranks("loss::head::tests::chunk_takes_the_counted_tensors", 1);
+    };
+    let case = case(512, 50_000);
+    let input = HeadInput {
+        chunk_elements: 1 << 30,
+        ..case.input()
+    };
+    for d_entropy in [0.0, 0.1] {
+        let mut d_matrix = Tensor::zeros([50_000, 8], (Kind::Float, Device::Cpu));
+        let before = reset_peak();
+        let slope = |_, _, _| Slope {
+            d_logprob: 1.0,
+            d_entropy,
+        };
+        gradients(&input, HeadGrad::Matrix(&mut d_matrix), slope).unwrap();
+        let more = megabytes("VmHWM").saturating_sub(before);
+        let counted = CHUNK_TENSORS * 97;
+        assert!((counted - 24..counted + 24).contains(&more), "{more} MB");
+    }
 }

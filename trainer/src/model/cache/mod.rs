@@ -22,3 +22,4 @@ pub(crate) use kv_cache::KvCache;
 pub(crate) use prefixes::{Prefixes, Shared};
 pub(crate) use row_kv::{Prefilled, RowKv};
 pub(crate) use step_graphs::StepGraphs;
+pub use step_graphs::recorded_rows;

@@ -4,7 +4,7 @@
 //! than running it. A graph belongs to a number of rows; a step with fewer rows computes empty ones
 //! too. It reads the weights and the cache where they were when it was recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -37,6 +37,14 @@ pub(crate) struct StepGraphs {
     off: bool,
     /// Set when memory was short for a recording, until [`StepGraphs::clear`].
     short: bool,
+}
+
+/// Returns the number of rows of all graphs together that an engine comes to record with this many
+/// slots. Each graph keeps its logits.
+#[must_use]
+pub fn recorded_rows(slots: usize) -> usize {
+    let numbers: BTreeSet<usize> = (1..=slots).map(|rows| grown(rows, Device::Cuda(0))).collect();
+    numbers.into_iter().sum()
 }
 
 /// A graph that does nothing of use, and the tensor that it changes.
@@ -214,6 +222,11 @@ fn inputs(rows: usize, ids: &[i64], lengths: &[i64]) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn graphs_of_256_slots_have_883_rows() {
+        assert_eq!([1, 8, 16, 256].map(recorded_rows), [1, 15, 43, 883]);
+    }
 
     #[test]
     fn rows_without_a_token_are_at_place_0() {

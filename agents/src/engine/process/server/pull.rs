@@ -38,8 +38,10 @@ struct Puller {
     host: Arc<SessionHost>,
     parts: Arc<Parts>,
     client: Client,
-    /// The weights that the engine serves or is about to serve: the base of the next delta.
-    held: Option<Arc<State>>,
+    /// The weights that the engine serves or is about to serve.
+    held: Option<StateId>,
+    /// Their bytes: the base of the next delta. None if a delta to later ones failed.
+    base: Option<State>,
     /// Shared with the thread that publishes: it may panic, and the sink must survive that.
     sink: Option<Arc<Mutex<Box<dyn WeightSink>>>>,
     /// The last weights given to the engine: it accepts only later ones.
@@ -59,6 +61,7 @@ pub(crate) fn run(
         parts,
         client: link::client(Some(SILENCE))?,
         held: None,
+        base: None,
         sink: None,
         given: None,
         refusals: None,
@@ -69,7 +72,7 @@ pub(crate) fn run(
             puller.forget_refused();
             // Held weights that are later may come from an earlier agent: its trainer's endpoint
             // decides.
-            if let Some(wanted) = wanted.filter(|wanted| puller.held() != Some(wanted.state)) {
+            if let Some(wanted) = wanted.filter(|wanted| puller.held != Some(wanted.state)) {
                 puller.fetch(&wanted).await;
             }
         }
@@ -77,10 +80,6 @@ pub(crate) fn run(
 }
 
 impl Puller {
-    fn held(&self) -> Option<StateId> {
-        self.held.as_ref().map(|held| held.id())
-    }
-
     /// Forgets weights that were handed over and rejected, so that a new announcement fetches them.
     fn forget_refused(&mut self) {
         let Some(refusals) = self
@@ -91,7 +90,9 @@ impl Puller {
             return;
         };
         let refused = refusals.borrow_and_update().as_ref().map(|refusal| refusal.version);
-        self.held.take_if(|held| Some(held.version()) == refused);
+        if self.held.is_some_and(|held| Some(held.version) == refused) {
+            (self.held, self.base) = (None, None);
+        }
     }
 
     /// Fetches by delta if possible and whole otherwise, a few times; then reports the failure.
@@ -114,8 +115,7 @@ impl Puller {
 
     async fn once(&mut self, wanted: &AnnouncedWeights, whole: bool) -> anyhow::Result<()> {
         let began = Instant::now();
-        let held = self.held.clone().filter(|_| !whole);
-        let from = held.as_ref().map(|held| held.id());
+        let from = self.base.as_ref().filter(|_| !whole).map(State::id);
         let bytes = download(&self.client, &self.host, wanted, from, self.parts.form).await?;
         let Some(bytes) = bytes else {
             let newest = from.map(|from| from.version);
@@ -126,8 +126,10 @@ impl Puller {
             return Ok(());
         };
         let (fetched, length) = (began.elapsed(), bytes.len());
-        let (form, delta) = (self.parts.form, held.is_some());
-        let applied = tokio::task::spawn_blocking(move || transfer::apply(&form, held.as_deref(), &bytes));
+        // Host memory has no room for old and new weights: a delta changes the held ones. If it
+        // fails, the next ones are fetched whole.
+        let (form, base) = (self.parts.form, self.base.take());
+        let applied = tokio::task::spawn_blocking(move || transfer::apply(&form, base, bytes));
         let state = applied.await.context("applying weights")??;
         let (version, announced) = (state.version(), wanted.state);
         // A restored trainer may serve earlier weights than announced, or others under their
@@ -137,13 +139,14 @@ impl Puller {
             "weights {announced} were announced, but {version} were fetched, which are earlier or different",
             announced = announced.version
         );
-        if self.held() != Some(state.id()) {
-            self.hand_over(state).await?;
+        match self.held == Some(state.id()) {
+            true => self.base = Some(state),
+            false => self.hand_over(state).await?,
         }
         tracing::info!(
             %version,
             bytes = length,
-            held = delta,
+            held = from.is_some(),
             fetch_ms = fetched.as_millis() as u64,
             all_ms = began.elapsed().as_millis() as u64,
             "new weights"
@@ -177,7 +180,7 @@ impl Puller {
                     .context("handing weights over")??;
             }
         }
-        (self.held, self.given) = (Some(Arc::new(state)), Some(id));
+        (self.held, self.base, self.given) = (Some(id), Some(state), Some(id));
         Ok(())
     }
 
@@ -224,7 +227,10 @@ async fn download(
         return Ok(None);
     }
     let most = transfer::largest(&form);
-    let mut bytes = Vec::new();
+    let length = response
+        .content_length()
+        .and_then(|length| usize::try_from(length).ok());
+    let mut bytes = Vec::with_capacity(length.unwrap_or(0).min(most));
     while let Some(part) = response.chunk().await.map_err(|error| LinkError::of(url, error))? {
         if bytes.len() + part.len() > most {
             let reason = format!("it sends more than {most} bytes, the largest size of this model's weights");

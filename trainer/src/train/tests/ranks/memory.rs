@@ -5,6 +5,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::collective::Collective;
+use crate::collective::tests::{megabytes, reset_peak};
 use crate::model::{ModelShape, StoredParams};
 use crate::train::TrainerClient;
 
@@ -17,19 +18,6 @@ fn large() -> ModelShape {
         intermediate: 2048,
         ..shape(false)
     }
-}
-
-/// Returns megabytes of this process, by their name in `/proc/self/status`.
-fn megabytes(name: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap() >> 10
-}
-
-/// Resets this process's peak memory, `VmHWM`. Returns the megabytes that it holds now.
-fn reset_peak() -> u64 {
-    std::fs::write("/proc/self/clear_refs", "5").unwrap();
-    megabytes("VmRSS")
 }
 
 /// Each of two ranks holds half of the masters, moments and weights: 112 MB. Its half of the
