@@ -9,7 +9,6 @@
 //! 1.6 GB. A folder in memory (`/dev/shm`) leaves out the disk.
 
 #[path = "common/memory.rs"]
-#[expect(dead_code, reason = "this bench runs in one process")]
 mod memory;
 
 use std::path::Path;
