@@ -1,7 +1,6 @@
 //! Records and compares the frozen model of an adapter's checkpoint.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use configs::Dtype;

@@ -47,8 +47,6 @@ pub fn keep_model(folder: &Path, target: &Path) -> Result<(), CheckpointError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
     use crate::checkpoint::{CheckpointStore, sound};
 

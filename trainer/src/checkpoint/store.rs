@@ -271,7 +271,7 @@ fn verified(checkpoint: Checkpoint, read: &dyn Fn()) -> Result<Checkpoint, Check
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{self, Write};
+    use std::io;
 
     fn save(store: &mut CheckpointStore, step: u64) -> Result<Checkpoint, CheckpointError> {
         store.save(step, |folder| {
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(steps(), [1, 4, 3]);
         fs::remove_file(file(1)).unwrap();
         assert_eq!(steps(), [4, 3]);
-        [3, 4].map(|step| fs::remove_file(file(step)).unwrap());
+        [3, 4].iter().for_each(|step| fs::remove_file(file(*step)).unwrap());
         assert!(matches!(complete(root.path()), Err(CheckpointError::Missing { .. })));
     }
 }

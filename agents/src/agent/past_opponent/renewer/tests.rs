@@ -1,6 +1,5 @@
 //! Checkpoints that appear and disappear, and the weights that are served.
 
-use std::io::Write;
 use std::sync::mpsc;
 
 use broker::AgentName;
