@@ -140,11 +140,13 @@ pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
 
 /// Checks that the checkpoint to continue from has consumed exactly what its ledger records.
 fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> anyhow::Result<()> {
-    let found = match checkpoint::find(&folder.checkpoints(name), true) {
-        Ok(found) => found,
-        Err(CheckpointError::None(_)) => return Ok(()),
+    // The trainer verifies the digests: a state of many gigabytes is read once.
+    let found = match checkpoint::complete(&folder.checkpoints(name)) {
+        Ok(found) => found.into_iter().next(),
+        Err(CheckpointError::None(_)) => None,
         Err(error) => return Err(error).with_context(|| format!("looking for a checkpoint of agent {name}")),
     };
+    let Some(found) = found else { return Ok(()) };
     let state = TrainerState::read(&found.folder)?;
     let advice = "take both from one copy of the run folder";
     let Some((lineage, step)) = state.version else {

@@ -376,7 +376,7 @@ pub(crate) mod tests {
         let (a, b) = (AgentName::new("a").unwrap(), AgentName::new("b").unwrap());
         for saved in [0, 7] {
             let mut store = CheckpointStore::new(&folder.checkpoints(&a), 1);
-            store.save(saved, "digest", |_| Ok(())).unwrap();
+            store.save(saved, |_| Ok("digest".into())).unwrap();
             assert_eq!((folder.newest_step(&a), folder.newest_step(&b)), (saved, 0));
         }
     }

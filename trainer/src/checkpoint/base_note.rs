@@ -9,7 +9,7 @@ use tch::Kind;
 
 use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
-use super::folder::write_synced;
+use super::file_digest;
 use super::manifest::{FileEntry, Manifest};
 use super::state::{STATE, TrainerState, dtype_name};
 use crate::model::{ModelError, ModelShape, Weights, peft};
@@ -64,8 +64,8 @@ pub(super) fn keep_base(folder: &Path, target: &Path) -> Result<Option<FileEntry
     let path = target.join(BASE);
     let text =
         serde_json::to_string_pretty(&note).map_err(|error| CheckpointError::content(&path, error.to_string()))?;
-    write_synced(&path, text.as_bytes())?;
-    FileEntry::of(&path).map(Some)
+    let written = file_digest::write(&path, |out| out.write_all(text.as_bytes()));
+    written.map(Some).map_err(CheckpointError::io("writing", &path))
 }
 
 /// Returns the difference between `base`, computed as `shape` describes, and the base that the

@@ -25,11 +25,20 @@ pub enum CheckpointError {
     Content { path: PathBuf, reason: String },
     #[error("the checkpoint in {} belongs to another model: {reason}", path.display())]
     OtherModel { path: PathBuf, reason: String },
-    #[error("writing the tensors of {}: {reason}", path.display())]
-    Tensors { path: PathBuf, reason: String },
 }
 
 impl CheckpointError {
+    /// Returns true if the files are not those that were saved, or cannot be read. An earlier
+    /// checkpoint may be undamaged.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Io { .. } | Self::Unfinished(_) | Self::Missing { .. } => true,
+            Self::Length { .. } | Self::Digest { .. } => true,
+            Self::None(_) | Self::Content { .. } | Self::OtherModel { .. } => false,
+        }
+    }
+
     /// Returns a function for `map_err`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();

@@ -1,15 +1,16 @@
 //! Writes one checkpoint folder so that it is complete or absent.
 //!
-//! Each file goes to a hidden folder next to the final one and is synced. The manifest with their
-//! digests comes last. Then the folder is renamed. A crash at any point leaves at most a hidden
-//! folder, which the next save removes.
+//! Each file goes to a hidden folder next to the final one, is hashed on its way and synced. The
+//! manifest with the digests comes last. Then the folder is renamed. A crash at any point leaves at
+//! most a hidden folder, which the next save removes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::CheckpointError;
-use super::manifest::{FileEntry, MANIFEST, Manifest};
+use super::file_digest;
+use super::manifest::{MANIFEST, Manifest};
 
 /// Called before each durable act with its name. An error stops the save there, as a crash would.
 /// For crash tests.
@@ -32,45 +33,24 @@ impl<'a> NewFolder<'a> {
         Ok(Self { hidden, manifest, gate })
     }
 
-    /// Adds the file `name` (a relative path with `/` between folders) that `write` creates at the
-    /// path it receives.
+    /// Adds the file `name` (a relative path with `/` between folders) with the content that
+    /// `write` produces.
     ///
     /// # Errors
-    /// The errors of `write`, and [`CheckpointError::Io`] if the file cannot be read back or
-    /// synced.
+    /// [`CheckpointError::Io`], also for an error of `write`.
     pub fn add(
         &mut self,
         name: &str,
-        write: impl FnOnce(&Path) -> Result<(), CheckpointError>,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), CheckpointError> {
         self.pass(name)?;
         let path = self.hidden.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(CheckpointError::io("making", parent))?;
         }
-        write(&path)?;
-        self.seal(name)
-    }
-
-    /// Adds an existing file of the folder, for example one of several that a Hugging Face model
-    /// writes together.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Io`].
-    pub fn seal(&mut self, name: &str) -> Result<(), CheckpointError> {
-        let path = self.hidden.join(name);
-        let entry = FileEntry::of(&path)?;
-        File::open(&path)
-            .and_then(|file| file.sync_all())
-            .map_err(CheckpointError::io("syncing", &path))?;
+        let entry = file_digest::write(&path, write).map_err(CheckpointError::io("writing", &path))?;
         self.manifest.files.insert(name.into(), entry);
         Ok(())
-    }
-
-    /// The folder for files that are written together; seal each of them afterwards.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.hidden
     }
 
     /// Calls the gate.
@@ -82,8 +62,10 @@ impl<'a> NewFolder<'a> {
         }
     }
 
-    /// Writes the manifest, syncs every folder and renames the whole to its final name.
-    pub(super) fn finish(mut self, target: &Path) -> Result<(), CheckpointError> {
+    /// Writes the manifest with the state's digest, syncs every folder and renames the whole to its
+    /// final name.
+    pub(super) fn finish(mut self, digest: String, target: &Path) -> Result<(), CheckpointError> {
+        self.manifest.digest = digest;
         for folder in self.subfolders() {
             sync_folder(&folder)?;
         }

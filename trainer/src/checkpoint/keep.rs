@@ -55,18 +55,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut store = CheckpointStore::new(&root.path().join("checkpoints"), 1);
         let mut save = |step: u64| {
-            store.save(step, "digest", |folder| {
+            store.save(step, |folder| {
                 for name in [
                     "model.safetensors",
                     "optimizer.safetensors",
                     "state.json",
                     "reference/model.safetensors",
                 ] {
-                    folder.add(name, |path| {
-                        fs::write(path, format!("{name} {step}")).map_err(CheckpointError::io("writing", path))
-                    })?;
+                    folder.add(name, |out| write!(out, "{name} {step}"))?;
                 }
-                Ok(())
+                Ok("digest".into())
             })
         };
         let first = save(0).unwrap().folder;

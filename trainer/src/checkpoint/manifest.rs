@@ -2,13 +2,14 @@
 //! so its presence proves that the folder is complete.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::CheckpointError;
+use super::file_digest;
 
 pub(super) const MANIFEST: &str = "manifest.json";
 const FORMAT: u32 = 1;
@@ -21,8 +22,8 @@ pub struct Manifest {
     /// save, even if its `step` is smaller.
     pub serial: u64,
     pub step: u64,
-    /// The digest of the state, as [`super::state_digest`] defines it. Equal training gives an
-    /// equal digest, because paths, times and run ids do not enter it.
+    /// The digest of the state, as `StateDigest` defines it. Equal training gives an equal digest,
+    /// because paths, times and run ids do not enter it.
     pub digest: String,
     pub files: BTreeMap<String, FileEntry>,
 }
@@ -34,27 +35,14 @@ pub struct FileEntry {
     pub blake3: String,
 }
 
-impl FileEntry {
-    pub(super) fn of(path: &Path) -> Result<Self, CheckpointError> {
-        let read = || -> io::Result<Self> {
-            let mut hasher = blake3::Hasher::new();
-            let bytes = io::copy(&mut File::open(path)?, &mut hasher)?;
-            Ok(Self {
-                bytes,
-                blake3: hasher.finalize().to_hex().to_string(),
-            })
-        };
-        read().map_err(CheckpointError::io("reading", path))
-    }
-}
-
 impl Manifest {
-    pub(super) fn new(serial: u64, step: u64, digest: &str) -> Self {
+    /// A manifest without files and digest.
+    pub(super) fn new(serial: u64, step: u64) -> Self {
         Self {
             format: FORMAT,
             serial,
             step,
-            digest: digest.into(),
+            digest: String::new(),
             files: BTreeMap::new(),
         }
     }
@@ -92,8 +80,26 @@ impl Manifest {
     /// [`CheckpointError::Missing`], [`CheckpointError::Length`] or [`CheckpointError::Digest`] for
     /// the first file that differs, [`CheckpointError::Io`] if a file cannot be read.
     pub fn verify(&self, folder: &Path) -> Result<(), CheckpointError> {
+        self.verify_marked(folder, &|| {})
+    }
+
+    /// [`Self::verify`] that calls `read` for each block of a file.
+    pub(super) fn verify_marked(&self, folder: &Path, read: &dyn Fn()) -> Result<(), CheckpointError> {
+        self.check_lengths(folder)?;
         for (name, expected) in &self.files {
             let path = folder.join(name);
+            let found = file_digest::of(&path, read).map_err(CheckpointError::io("reading", &path))?;
+            if found != *expected {
+                return Err(CheckpointError::Digest { path });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that every file is there in its length, without reading it.
+    pub(super) fn check_lengths(&self, folder: &Path) -> Result<(), CheckpointError> {
+        for (name, entry) in &self.files {
+            let (path, expected) = (folder.join(name), entry.bytes);
             let found = match fs::metadata(&path) {
                 Ok(metadata) if metadata.is_file() => metadata.len(),
                 _ => {
@@ -103,15 +109,8 @@ impl Manifest {
                     });
                 }
             };
-            if found != expected.bytes {
-                return Err(CheckpointError::Length {
-                    path,
-                    found,
-                    expected: expected.bytes,
-                });
-            }
-            if FileEntry::of(&path)? != *expected {
-                return Err(CheckpointError::Digest { path });
+            if found != expected {
+                return Err(CheckpointError::Length { path, found, expected });
             }
         }
         Ok(())

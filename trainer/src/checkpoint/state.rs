@@ -1,16 +1,18 @@
 //! `state.json`, and the digest that identifies a training state.
 
+use std::cell::RefCell;
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 
+use blake3::Hasher;
 use broker::ids::WeightVersion;
 use configs::Dtype;
 use serde::{Deserialize, Serialize};
-use tch::Kind;
 
 use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
-use crate::model::{ModelError, ParamSource, param_digest};
+use crate::model::{Hashed, ParamSource, param_hasher};
 
 pub(crate) const STATE: &str = "state.json";
 const FORMAT: u32 = 1;
@@ -57,7 +59,8 @@ pub struct TrainerState {
 }
 
 impl TrainerState {
-    pub(crate) fn new(version: Option<WeightVersion>, digest: String, meta: &str) -> Self {
+    /// A state without its digest.
+    pub(crate) fn new(version: Option<WeightVersion>, meta: &str) -> Self {
         Self {
             format: FORMAT,
             step: version.map_or(0, |version| version.step),
@@ -70,14 +73,14 @@ impl TrainerState {
             average: false,
             base: None,
             dtype: dtype_name(Dtype::F32).into(),
-            digest,
+            digest: String::new(),
             meta: meta.into(),
         }
     }
 
-    pub(crate) fn write(&self, path: &Path) -> Result<(), CheckpointError> {
-        let text = serde_json::to_string_pretty(self).map_err(|e| CheckpointError::content(path, e.to_string()))?;
-        fs::write(path, text + "\n").map_err(CheckpointError::io("writing", path))
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut *out, self)?;
+        out.write_all(b"\n")
     }
 
     /// Reads the state of a checkpoint folder.
@@ -96,29 +99,43 @@ impl TrainerState {
     }
 }
 
-/// BLAKE3 over the weights, the moments, the average of the weights if kept, the count of optimizer
-/// steps, and the value of `deterministic` in the caller's `meta` (a JSON object). Paths, times,
-/// run ids, lineages and the rest of `meta` are left out: equal training has an equal digest.
-pub(crate) fn state_digest(
-    weights: &dyn ParamSource,
-    moments: [&dyn ParamSource; 2],
-    optimizer_steps: u64,
-    average: Option<&dyn ParamSource>,
-    meta: &str,
-) -> Result<String, ModelError> {
-    let mut hasher = blake3::Hasher::new_derive_key("dyad trainer state v1");
-    hasher.update(param_digest(weights, Kind::Float)?.as_bytes());
-    for moment in moments {
-        for spec in weights.layout().params() {
-            hasher.update(&moment.bytes_as(spec, Kind::Float)?);
-        }
+/// The digest of a state, computed while its tensors are written, in this order: BLAKE3 over the
+/// weights, the moments, the average of the weights if kept, the count of optimizer steps, and the
+/// value of `deterministic` in the caller's `meta` (a JSON object). Paths, times, run ids, lineages
+/// and the rest of `meta` are left out: equal training has an equal digest.
+pub(crate) struct StateDigest(RefCell<Hasher>);
+
+impl StateDigest {
+    pub(crate) fn new() -> Self {
+        Self(RefCell::new(Hasher::new_derive_key("dyad trainer state v1")))
     }
-    if let Some(average) = average {
-        hasher.update(param_digest(average, Kind::Float)?.as_bytes());
+
+    /// Adds weights, or their average, as `write` reads them.
+    ///
+    /// # Errors
+    /// The errors of `write`.
+    pub(crate) fn weights<E>(
+        &self,
+        weights: &dyn ParamSource,
+        write: impl FnOnce(&dyn ParamSource) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let hasher = RefCell::new(param_hasher());
+        write(&Hashed::named(weights, &hasher))?;
+        self.0.borrow_mut().update(hasher.into_inner().finalize().as_bytes());
+        Ok(())
     }
-    hasher.update(&optimizer_steps.to_le_bytes());
-    hasher.update(deterministic_part(meta).as_bytes());
-    Ok(hasher.finalize().to_hex().to_string())
+
+    /// Adds a moment as the result is read.
+    pub(crate) fn moment<'a>(&'a self, moment: &'a dyn ParamSource) -> Hashed<'a> {
+        Hashed::values(moment, &self.0)
+    }
+
+    pub(crate) fn finish(self, optimizer_steps: u64, meta: &str) -> String {
+        let mut hasher = self.0.into_inner();
+        hasher.update(&optimizer_steps.to_le_bytes());
+        hasher.update(deterministic_part(meta).as_bytes());
+        hasher.finalize().to_hex().to_string()
+    }
 }
 
 fn deterministic_part(meta: &str) -> String {
@@ -136,11 +153,12 @@ mod tests {
     fn a_state_without_the_fields_of_later_builds_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let version = WeightVersion { lineage: 1, step: 2 };
-        let mut state = TrainerState::new(Some(version), "d".into(), "");
+        let mut state = TrainerState::new(Some(version), "");
+        state.digest = "d".into();
         state.published = true;
         state.base = Some(AdaptedBase::default());
         let path = folder.path().join(STATE);
-        state.write(&path).unwrap();
+        state.write(&mut fs::File::create(&path).unwrap()).unwrap();
         assert_eq!(TrainerState::read(folder.path()).unwrap(), state);
         let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         for field in ["published", "average", "base"] {

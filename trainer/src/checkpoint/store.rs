@@ -49,16 +49,15 @@ impl CheckpointStore {
     }
 
     /// Writes a checkpoint of `step` with the files that `fill` adds, moves `LATEST` to it and
-    /// removes the oldest ones above the number to keep. A repeated step gets a name with a suffix:
-    /// a complete checkpoint is never overwritten.
+    /// removes the oldest ones above the number to keep. `fill` returns the state's digest. A
+    /// repeated step gets a name with a suffix: a complete checkpoint is never overwritten.
     ///
     /// # Errors
     /// [`CheckpointError`]; until the last act, the earlier checkpoints are unchanged.
     pub fn save(
         &mut self,
         step: u64,
-        digest: &str,
-        fill: impl FnOnce(&mut NewFolder<'_>) -> Result<(), CheckpointError>,
+        fill: impl FnOnce(&mut NewFolder<'_>) -> Result<String, CheckpointError>,
     ) -> Result<Checkpoint, CheckpointError> {
         fs::create_dir_all(&self.root).map_err(CheckpointError::io("making", &self.root))?;
         self.remove_hidden()?;
@@ -66,9 +65,9 @@ impl CheckpointStore {
         let name = self.free_name(step);
         let target = self.root.join(&name);
         let hidden = self.root.join(format!(".{name}.new"));
-        let mut folder = NewFolder::begin(hidden, Manifest::new(serial, step, digest), self.gate.as_mut())?;
-        fill(&mut folder)?;
-        folder.finish(&target)?;
+        let mut folder = NewFolder::begin(hidden, Manifest::new(serial, step), self.gate.as_mut())?;
+        let digest = fill(&mut folder)?;
+        folder.finish(digest, &target)?;
         self.point_at(&name)?;
         self.retain(&target)?;
         Ok(Checkpoint {
@@ -195,25 +194,13 @@ fn name_of(path: &Path) -> &str {
 /// # Errors
 /// The fault of the requested checkpoint.
 pub fn find(path: &Path, fall_back: bool) -> Result<Checkpoint, CheckpointError> {
-    let named = name_of(path).starts_with("step-");
-    let root = if named { path.parent().unwrap_or(path) } else { path };
-    let store = CheckpointStore::new(root, 1);
-    let wanted = if named {
-        Manifest::read(path).map(|manifest| Checkpoint {
-            folder: path.to_path_buf(),
-            manifest,
-        })
-    } else {
-        store.latest()
-    };
-    let verified = wanted.and_then(verified);
-    let error = match verified {
+    let error = match find_marked(path, &|| {}) {
         Ok(checkpoint) => return Ok(checkpoint),
         Err(error) => error,
     };
     if fall_back {
-        for other in store.list()? {
-            if let Ok(good) = self::verified(other) {
+        for other in CheckpointStore::new(root_of(path), 1).list()? {
+            if let Ok(good) = verified(other, &|| {}) {
                 tracing::warn!(%error, taken = %good.folder.display(), "a checkpoint is damaged; using an earlier one");
                 return Ok(good);
             }
@@ -222,20 +209,62 @@ pub fn find(path: &Path, fall_back: bool) -> Result<Checkpoint, CheckpointError>
     Err(error)
 }
 
+/// [`find`] without falling back. Calls `read` for each block of a file.
+pub(crate) fn find_marked(path: &Path, read: &dyn Fn()) -> Result<Checkpoint, CheckpointError> {
+    let root = root_of(path);
+    let wanted = if root == path {
+        CheckpointStore::new(root, 1).latest()
+    } else {
+        Manifest::read(path).map(|manifest| Checkpoint {
+            folder: path.to_path_buf(),
+            manifest,
+        })
+    };
+    verified(wanted?, read)
+}
+
+/// The root of a checkpoint's folder, or `path` itself.
+fn root_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if name_of(path).starts_with("step-") => parent,
+        _ => path,
+    }
+}
+
+/// Lists the checkpoints under `root` whose files have their lengths, in the order in which to try
+/// them: the one that `LATEST` names, then the latest save first. Their digests are not verified.
+///
+/// # Errors
+/// [`CheckpointError::None`] without checkpoints, and the first fault if none is left.
+pub fn complete(root: &Path) -> Result<Vec<Checkpoint>, CheckpointError> {
+    let store = CheckpointStore::new(root, 1);
+    let whole = |checkpoint: &Checkpoint| checkpoint.manifest.check_lengths(&checkpoint.folder);
+    let latest = store.latest().and_then(|latest| whole(&latest).map(|()| latest));
+    let mut found = store.list()?;
+    found.retain(|other| whole(other).is_ok());
+    match latest {
+        Ok(latest) => {
+            found.retain(|other| other.folder != latest.folder);
+            found.insert(0, latest);
+        }
+        Err(error) if found.is_empty() => return Err(error),
+        Err(error) => tracing::warn!(%error, "a checkpoint is damaged; using an earlier one"),
+    }
+    Ok(found)
+}
+
 /// Returns the checkpoint in exactly `folder`, whatever its name, after verifying all its files.
 ///
 /// # Errors
 /// The fault of the checkpoint.
 pub fn sound(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let manifest = Manifest::read(folder)?;
-    verified(Checkpoint {
-        folder: folder.to_path_buf(),
-        manifest,
-    })
+    let folder = folder.to_path_buf();
+    verified(Checkpoint { folder, manifest }, &|| {})
 }
 
-fn verified(checkpoint: Checkpoint) -> Result<Checkpoint, CheckpointError> {
-    checkpoint.manifest.verify(&checkpoint.folder)?;
+fn verified(checkpoint: Checkpoint, read: &dyn Fn()) -> Result<Checkpoint, CheckpointError> {
+    checkpoint.manifest.verify_marked(&checkpoint.folder, read)?;
     Ok(checkpoint)
 }
 
@@ -245,13 +274,11 @@ mod tests {
     use std::io;
 
     fn save(store: &mut CheckpointStore, step: u64) -> Result<Checkpoint, CheckpointError> {
-        store.save(step, "digest", |folder| {
+        store.save(step, |folder| {
             for name in ["state.json", "reference/model.safetensors"] {
-                folder.add(name, |path| {
-                    fs::write(path, format!("{name} {step}")).map_err(CheckpointError::io("writing", path))
-                })?;
+                folder.add(name, |out| write!(out, "{name} {step}"))?;
             }
-            Ok(())
+            Ok("digest".into())
         })
     }
 
@@ -335,5 +362,30 @@ mod tests {
             find(empty.path(), true).unwrap_err(),
             CheckpointError::None(_)
         ));
+    }
+
+    #[test]
+    fn complete_checkpoints_are_listed_without_their_digests() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(matches!(complete(root.path()), Err(CheckpointError::None(_))));
+        let mut store = CheckpointStore::new(root.path(), 4);
+        for step in [1, 2, 3, 4] {
+            save(&mut store, step).unwrap();
+        }
+        let file = |step: u64| root.path().join(format!("step-{step}/state.json"));
+        let steps = || -> Vec<u64> {
+            let found = complete(root.path()).unwrap();
+            found.iter().map(|checkpoint| checkpoint.manifest.step).collect()
+        };
+        // Step 4 has its lengths and other content, step 2 is cut off, and step 1 is the latest.
+        fs::write(file(4), vec![b'x'; fs::read(file(4)).unwrap().len()]).unwrap();
+        fs::write(file(2), "").unwrap();
+        assert_eq!(steps(), [4, 3, 1]);
+        store.point_at("step-1").unwrap();
+        assert_eq!(steps(), [1, 4, 3]);
+        fs::remove_file(file(1)).unwrap();
+        assert_eq!(steps(), [4, 3]);
+        [3, 4].iter().for_each(|step| fs::remove_file(file(*step)).unwrap());
+        assert!(matches!(complete(root.path()), Err(CheckpointError::Missing { .. })));
     }
 }

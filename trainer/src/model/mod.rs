@@ -22,11 +22,11 @@ pub(crate) use cache::{
 };
 pub use cache::{Reading, recorded_rows};
 pub use error::{ModelError, Result};
-pub(crate) use files::save_model;
 pub use files::{Checked, SHARD_BYTES, StoredParams, check_folder, has_weights};
+pub(crate) use files::{NewFile, Tensors, model_files};
 pub use forward::{Decoder, Leaf, Parts, RowBatch};
 pub(crate) use forward::{LEAST_SHARED, Scored, common, is_head, part_of};
-pub(crate) use param_source::{ParamSource, digest as param_digest};
+pub(crate) use param_source::{Hashed, ParamSource, hasher as param_hasher};
 pub use shape::{
     Architecture, Biases, Layout, LoraShape, ModelShape, Module, ParamKind, ParamSpec, Rope, RopeScaling, Targets, Yarn,
 };

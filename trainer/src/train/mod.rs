@@ -29,6 +29,7 @@ mod serve;
 mod source;
 mod split_pass;
 mod state;
+mod state_files;
 mod stop;
 mod trainer;
 mod warm;

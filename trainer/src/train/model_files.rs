@@ -1,13 +1,12 @@
 //! The files of models in a checkpoint: Hugging Face's or PEFT's, and the tokenizer's.
 
+use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use super::options::TrainerOptions;
 use crate::checkpoint::{CheckpointError, NewFolder, tokenizer};
-use crate::model::{ModelError, ModelShape, ParamSource, peft, save_model};
-
-/// The file of a model that is written first.
-const MODEL: &str = "config.json";
+use crate::model::{ModelShape, ParamSource, model_files, peft};
 
 /// Writes the files of models with this shape and these options.
 pub(super) struct ModelFiles<'a> {
@@ -27,32 +26,26 @@ impl<'a> ModelFiles<'a> {
         under: &str,
         weights: &dyn ParamSource,
     ) -> Result<(), CheckpointError> {
-        let target = folder.path().join(under);
-        let adapts = weights.layout().lora().is_some();
-        let mut names = Vec::new();
-        // The first `add` writes all files; each later one seals one of them.
-        folder.add(&below(under, if adapts { peft::CONFIG } else { MODEL }), |_| {
-            let written = if adapts {
-                peft::save_from(&target, weights, &self.options.base_name)
-                    .map(|()| vec![peft::CONFIG.to_owned(), peft::TENSORS.to_owned()])
-            } else {
-                save_model(weights, self.shape, &target, weights.kind(), self.options.shard_bytes)
-            };
-            names = written.map_err(|error| tensors_error(&target, &error))?;
-            Ok(())
-        })?;
-        names
+        let files = if weights.layout().lora().is_some() {
+            let files = peft::files(weights, &self.options.base_name);
+            files.map_err(|error| CheckpointError::content(Path::new(under), error.to_string()))?
+        } else {
+            model_files(weights, self.shape, weights.kind(), self.options.shard_bytes)
+        };
+        files
             .iter()
-            .skip(1)
-            .try_for_each(|name| folder.add(&below(under, name), |_| Ok(())))
+            .try_for_each(|file| folder.add(&below(under, &file.name), |out| file.write(out)))
     }
 
     pub(super) fn add_tokenizer(&self, folder: &mut NewFolder<'_>, under: &str) -> Result<(), CheckpointError> {
         let Some(source) = &self.options.tokenizer_folder else {
             return Ok(());
         };
-        tokenizer::files(source)
-            .try_for_each(|name| folder.add(&below(under, name), |path| tokenizer::copy(source, name, path)))
+        tokenizer::files(source).try_for_each(|name| {
+            let from = source.join(name);
+            let mut file = File::open(&from).map_err(CheckpointError::io("copying", &from))?;
+            folder.add(&below(under, name), |out| io::copy(&mut file, out).map(drop))
+        })
     }
 }
 
@@ -82,12 +75,5 @@ fn below(under: &str, file: &str) -> String {
         file.to_owned()
     } else {
         format!("{under}/{file}")
-    }
-}
-
-pub(super) fn tensors_error(path: &Path, error: &ModelError) -> CheckpointError {
-    CheckpointError::Tensors {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
     }
 }

@@ -42,8 +42,6 @@ pub struct TrainerOptions {
     /// The largest size in bytes of one file of weights in a checkpoint. A larger model is written
     /// in shards.
     pub shard_bytes: u64,
-    /// Lets `LoadState` take the newest undamaged checkpoint if the named one is damaged.
-    pub fall_back: bool,
 }
 
 impl Default for TrainerOptions {
@@ -61,7 +59,6 @@ impl Default for TrainerOptions {
             dtype: Dtype::F32,
             base_name: String::new(),
             shard_bytes: SHARD_BYTES,
-            fall_back: false,
         }
     }
 }

@@ -65,6 +65,7 @@ impl<'a> Pieces<'a> {
     /// The elements of a stretch, in host memory.
     fn values(&self, buffer: Buffer, range: Range<i64>) -> Result<Tensor, ModelError> {
         let trainer = self.trainer;
+        trainer.model.pulse().mark();
         let length = range.end - range.start;
         if trainer.parts.is_whole() {
             let own = trainer.buffer(buffer)?.f_detach()?;
@@ -84,7 +85,6 @@ impl<'a> Pieces<'a> {
                 return Err(lost());
             }
         }
-        trainer.model.pulse().mark();
         Ok(values)
     }
 }

@@ -15,17 +15,13 @@ use super::pieces::{Buffer, Pieces};
 use super::ranks::Fault;
 use super::reference::Reference;
 use super::source::Source;
+use super::state_files::{AVERAGE, REFERENCE, StateTensors};
 use super::stop::Stop;
 use super::trainer::Trainer;
-use crate::checkpoint::state::{STATE, dtype_name, state_digest};
-use crate::checkpoint::{AdaptedBase, CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments};
+use crate::checkpoint::state::dtype_name;
+use crate::checkpoint::{AdaptedBase, CheckpointError, CheckpointStore, TrainerState, find_marked, moments};
 use crate::collective::Patience;
 use crate::model::{ModelError, ParamSource, StoredParams, kind_of, peft};
-
-pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
-pub(super) const REFERENCE: &str = "reference";
-/// A complete Hugging Face or PEFT folder that other tools can load.
-const AVERAGE: &str = "ema";
 
 /// A verified checkpoint, open for reading.
 struct Read {
@@ -60,52 +56,30 @@ impl Trainer {
 
     /// Writes a checkpoint and returns its digest, or the reason why there is none.
     fn write(&self, pieces: &Pieces<'_>, store: &mut CheckpointStore, seq: u64, meta: &str) -> Result<String, String> {
-        let steps = self.owned.optimizer.steps();
         let stored = |buffer| pieces.stored(buffer);
         let (masters, first, second) = (stored(Buffer::Masters), stored(Buffer::First), stored(Buffer::Second));
         let average = self.owned.average.as_ref().map(|_| stored(Buffer::Average));
-        let of_average = average.as_ref().map(|average| average as &dyn ParamSource);
-        let digest =
-            state_digest(&masters, [&first, &second], steps, of_average, meta).map_err(|error| error.to_string())?;
+        let reference = self.reference.as_ref().filter(|_| !self.follows_average());
+        let tensors = StateTensors {
+            weights: &masters,
+            moments: [&first, &second],
+            reference: reference.map(|reference| &reference.weights as &dyn ParamSource),
+            average: average.as_ref().map(|average| average as &dyn ParamSource),
+        };
         let state = TrainerState {
-            optimizer_steps: steps,
+            optimizer_steps: self.owned.optimizer.steps(),
             skipped_steps: self.skipped,
             seq,
             published: self.published,
-            reference: self.reference.is_some() && !self.follows_average(),
-            average: average.is_some(),
             base: self.adapted().map_err(|error| error.to_string())?,
             dtype: dtype_name(self.options.dtype).into(),
-            ..TrainerState::new(self.version, digest.clone(), meta)
+            ..TrainerState::new(self.version, meta)
         };
-        let saved = store.save(state.step, &digest, |folder| self.fill(folder, &state, pieces));
-        saved.map(|_| digest).map_err(|error| error.to_string())
-    }
-
-    fn fill(
-        &self,
-        folder: &mut NewFolder<'_>,
-        state: &TrainerState,
-        pieces: &Pieces<'_>,
-    ) -> Result<(), CheckpointError> {
         let files = ModelFiles::of(&self.shape, &self.options);
-        files.add_model(folder, "", &pieces.stored(Buffer::Masters))?;
-        self.model.pulse().mark();
-        let (first, second) = (pieces.stored(Buffer::First), pieces.stored(Buffer::Second));
-        folder.add(OPTIMIZER, |path| moments::write(path, [&first, &second]))?;
-        self.model.pulse().mark();
-        if state.reference
-            && let Some(reference) = &self.reference
-        {
-            files.add_model(folder, REFERENCE, &reference.weights)?;
-        }
-        files.add_tokenizer(folder, "")?;
-        if state.average {
-            files.add_model(folder, AVERAGE, &pieces.stored(Buffer::Average))?;
-            self.model.pulse().mark();
-            files.add_tokenizer(folder, AVERAGE)?;
-        }
-        folder.add(STATE, |path| state.write(path))
+        let saved = store.save(state.step, |folder| tensors.add_to(folder, &files, state));
+        saved
+            .map(|saved| saved.manifest.digest)
+            .map_err(|error| error.to_string())
     }
 
     /// Loads the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes until
@@ -118,10 +92,10 @@ impl Trainer {
         Ok(TrainReply::Loaded { meta: read.state.meta })
     }
 
-    /// Rank 0 chooses the folder for all.
+    /// Rank 0 verifies the folder for all.
     fn find(&self, path: &str) -> Result<PathBuf, Stop> {
         let found = if self.ranks.is_first() {
-            Some(find(Path::new(path), self.options.fall_back))
+            Some(find_marked(Path::new(path), &|| self.model.pulse().mark()))
         } else {
             None
         };
@@ -155,7 +129,7 @@ impl Trainer {
         self.check_base(folder, &state)?;
         let weights = self.read_model(folder)?;
         self.model.pulse().mark();
-        let moments = moments::open(&folder.join(OPTIMIZER), &self.layout)?;
+        let moments = moments::open(&folder.join(moments::OPTIMIZER), &self.layout)?;
         let moments = moments.map(|moment| {
             let pulse = self.model.pulse().clone();
             moment.on_read(move || pulse.mark())

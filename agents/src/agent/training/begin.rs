@@ -7,7 +7,7 @@ use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::train::{ForwardWeights, Loss, TrainCommand};
 use configs::{EngineKind, OptimizerConfig};
-use trainer::checkpoint::{self, CheckpointError, TrainerState};
+use trainer::checkpoint::TrainerState;
 use trainer::pulse::Pulse;
 use trainer::train::TrainerClient;
 use trainer::weights::WeightSink;
@@ -18,6 +18,7 @@ use super::external;
 use super::former::BatchFormer;
 use super::ranks;
 use super::refused::Refused;
+use super::resume;
 use super::save::version_of;
 use super::step_times::StepTimes;
 use crate::agent::alarms::Alarms;
@@ -83,11 +84,6 @@ impl Training {
     async fn begin(&mut self, prepared: Prepared) -> anyhow::Result<Arc<dyn EngineClient>> {
         let folder = self.agent.folder.checkpoints(&self.agent.name);
         std::fs::create_dir_all(&folder)?;
-        let found = match checkpoint::find(&folder, true) {
-            Ok(checkpoint) => Some(checkpoint.folder),
-            Err(CheckpointError::None(_)) => None,
-            Err(error) => return Err(error).context("looking for a checkpoint"),
-        };
         // The engines copy the first weights before the trainer moves them.
         let (mut prepared, engine, sinks) = self.engines(prepared).await?;
         self.refused = self.refusals(&*engine);
@@ -106,13 +102,10 @@ impl Training {
             (Box::new(trainer) as Box<dyn TrainerClient>, pulse)
         };
         self.worker = Some(self.worker(trainer, pulse)?);
-        let parent = match found {
-            Some(path) => Some(self.load(&path).await?),
-            None => {
-                self.warm_start(&prepared).await?;
-                None
-            }
-        };
+        let parent = self.load(&folder).await?;
+        if parent.is_none() {
+            self.warm_start(&prepared).await?;
+        }
         let lineage = self.agent.ledger.begin_lineage(parent).await?;
         broker::fail::point("lineage.begun");
         self.version = WeightVersion {
@@ -216,14 +209,21 @@ impl Training {
         );
     }
 
-    async fn load(&mut self, folder: &Path) -> anyhow::Result<WeightVersion> {
-        let path = folder.display().to_string();
-        tracing::info!(path, "continuing from a checkpoint");
+    /// Loads the newest undamaged checkpoint, if there is one. Returns its version.
+    async fn load(&mut self, root: &Path) -> anyhow::Result<Option<WeightVersion>> {
         self.enter("reading the checkpoint");
-        let state = TrainerState::read(folder)?;
-        self.execute(|seq| TrainCommand::LoadState { seq, path }).await?;
+        let load = async |folder: &Path| {
+            let path = folder.display().to_string();
+            tracing::info!(path, "continuing from a checkpoint");
+            self.execute(|seq| TrainCommand::LoadState { seq, path }).await
+        };
+        let Some(folder) = resume::newest(root, load).await? else {
+            return Ok(None);
+        };
+        let state = TrainerState::read(&folder)?;
         self.saved = Some(state.step);
-        version_of(&state).context("the checkpoint does not say which version it holds")
+        let version = version_of(&state).context("the checkpoint does not say which version it holds")?;
+        Ok(Some(version))
     }
 
     /// Trains with cross-entropy on known answers, before version 0.

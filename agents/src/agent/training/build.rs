@@ -34,7 +34,6 @@ pub(super) fn options(prepared: &Prepared) -> TrainerOptions {
         tokenizer_folder: Some(prepared.folder.clone()),
         dtype: prepared.settings.dtype,
         base_name: prepared.folder.display().to_string(),
-        fall_back: true,
         ..TrainerOptions::default()
     }
 }

@@ -5,13 +5,13 @@
 //! the trainer continues from the newest checkpoint in a new lineage. It first trains again the
 //! batches that were recorded after that checkpoint, in their order.
 //!
-//! [`begin`] restores a checkpoint or begins with the first weights, in a trainer that [`build`]
-//! makes. [`frozen`] applies the warm start of a policy that is not trained. [`foreign`] connects
-//! SGLang's or vLLM's servers. [`former`] forms the next batch, [`step`] trains it, [`step_times`]
-//! accounts for its time, [`recorded`] writes its part in recorded tokens, [`traced`] describes its
-//! trace, and [`save`] makes its weights permanent. [`refused`] limits how often rejected weights
-//! are sent again. [`ranks`] starts and watches the trainer's further processes, and [`external`] a
-//! program that trains instead.
+//! [`begin`] restores a checkpoint ([`resume`]) or begins with the first weights, in a trainer that
+//! [`build`] makes. [`frozen`] applies the warm start of a policy that is not trained. [`foreign`]
+//! connects SGLang's or vLLM's servers. [`former`] forms the next batch, [`step`] trains it,
+//! [`step_times`] accounts for its time, [`recorded`] writes its part in recorded tokens,
+//! [`traced`] describes its trace, and [`save`] makes its weights permanent. [`refused`] limits how
+//! often rejected weights are sent again. [`ranks`] starts and watches the trainer's further
+//! processes, and [`external`] a program that trains instead.
 
 mod begin;
 mod build;
@@ -23,6 +23,7 @@ mod objective;
 pub mod ranks;
 mod recorded;
 mod refused;
+mod resume;
 mod save;
 mod step;
 pub(super) mod step_times;

@@ -223,7 +223,7 @@ mod tests {
         let agent = config.agents.keys().next().unwrap();
         let mut kept = CheckpointStore::new(&folder.checkpoints(agent), 2);
         for (step, history) in [(0, false), (1, true)] {
-            kept.save(step, "digest", |_| Ok(())).unwrap();
+            kept.save(step, |_| Ok("digest".into())).unwrap();
             assert_eq!(has_history(&folder, &config), history, "step {step}");
         }
     }

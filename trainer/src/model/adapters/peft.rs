@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
 use crate::model::error::{ModelError, Result};
-use crate::model::files::{TensorFile, io, json_file, write_atomically, write_tensors};
+use crate::model::files::{NewFile, TensorFile, Tensors, io, json_file};
 use crate::model::param_source::ParamSource;
 use crate::model::shape::{Layout, LoraShape, ModelShape, Module, ParamSpec, Targets};
 use crate::model::weights::Weights;
@@ -165,19 +165,20 @@ fn targets(file: &TensorFile, path: &Path) -> Result<Targets> {
 /// # Errors
 /// [`ModelError::Io`], [`ModelError::Shape`] when the weights are a whole model.
 pub fn save(folder: &Path, adapter: &Weights, base: &str) -> Result<()> {
-    save_from(folder, adapter, base)
+    let files = files(adapter, base)?;
+    fs::create_dir_all(folder).map_err(io("making", folder))?;
+    files.iter().try_for_each(|file| file.put(folder))
 }
 
-/// [`save`] for parameters that are anywhere.
+/// The files of [`save`], for parameters that are anywhere.
 ///
 /// # Errors
-/// The same as for [`save`].
-pub(crate) fn save_from(folder: &Path, adapter: &dyn ParamSource, base: &str) -> Result<()> {
+/// [`ModelError::Shape`] when the weights are a whole model.
+pub(crate) fn files<'a>(adapter: &'a dyn ParamSource, base: &str) -> Result<Vec<NewFile<'a>>> {
     let lora = adapter
         .layout()
         .lora()
         .ok_or_else(|| ModelError::shape("these weights are a whole model, not an adapter"))?;
-    fs::create_dir_all(folder).map_err(io("making", folder))?;
     let alpha = if lora.alpha.fract() == 0.0 {
         json!(lora.alpha as i64)
     } else {
@@ -199,12 +200,10 @@ pub(crate) fn save_from(folder: &Path, adapter: &dyn ParamSource, base: &str) ->
         "use_dora": false,
         "use_rslora": false,
     });
-    let text = format!("{config:#}\n");
-    write_atomically(&folder.join(CONFIG), |file| Ok(file.write_all(text.as_bytes())?))?;
-    write_atomically(&folder.join(TENSORS), |file| {
-        let params = adapter.layout().params();
-        write_tensors(adapter, params, adapter.kind(), file, |name| format!("{PREFIX}{name}"))
-    })
+    Ok(vec![
+        NewFile::text(CONFIG, format!("{config:#}\n")),
+        NewFile::tensors(TENSORS, adapter.kind(), vec![Tensors::all(adapter, PREFIX)]),
+    ])
 }
 
 /// Merges a base and an adapter into a whole model in f32 on the CPU: `W + alpha/rank B A`. A tied

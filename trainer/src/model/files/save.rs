@@ -2,16 +2,17 @@
 //! with an index.
 
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use tch::Kind;
 
-use super::atomic_write::{WriteError, io, write_atomically};
+use super::atomic_write::io;
 use super::config;
 use super::load::{CONFIG, SHARDS, WEIGHTS};
+use super::new_file::{NewFile, Tensors};
 use crate::model::error::Result;
 use crate::model::param_source::ParamSource;
 use crate::model::shape::{ModelShape, ParamSpec};
@@ -45,99 +46,54 @@ impl Weights {
     /// [`crate::model::ModelError::Io`], and [`crate::model::ModelError::Torch`] when values cannot
     /// be read from their device.
     pub fn save_as(&self, shape: &ModelShape, folder: &Path, kind: Kind, shard_bytes: u64) -> Result<Vec<String>> {
-        save_model(self, shape, folder, kind, shard_bytes)
+        fs::create_dir_all(folder).map_err(io("making", folder))?;
+        let files = model_files(self, shape, kind, shard_bytes);
+        for file in &files {
+            if file.name == SHARDS {
+                // Readers prefer one file to an index.
+                remove(&folder.join(WEIGHTS))?;
+            }
+            file.put(folder)?;
+        }
+        let names: Vec<String> = files.into_iter().map(|file| file.name).collect();
+        clear(folder, &names)?;
+        Ok(names)
     }
 }
 
-/// [`Weights::save_as`] for parameters that are anywhere.
-///
-/// # Errors
-/// The same as for [`Weights::save_as`].
-pub(crate) fn save_model(
-    source: &dyn ParamSource,
+/// The files of a model in the order in which they are written: those of [`Weights::save_as`], for
+/// parameters that are anywhere.
+pub(crate) fn model_files<'a>(
+    source: &'a dyn ParamSource,
     shape: &ModelShape,
-    folder: &Path,
     kind: Kind,
     shard_bytes: u64,
-) -> Result<Vec<String>> {
-    fs::create_dir_all(folder).map_err(io("making", folder))?;
+) -> Vec<NewFile<'a>> {
     let dtype = match kind {
         Kind::BFloat16 => "bfloat16",
         Kind::Half => "float16",
         _ => "float32",
     };
-    let text = format!("{:#}\n", config::write(shape, dtype));
-    write_atomically(&folder.join(CONFIG), |file| Ok(file.write_all(text.as_bytes())?))?;
-    let mut names = vec![CONFIG.to_owned()];
-    names.extend(save_tensors(source, folder, kind, shard_bytes)?);
-    clear(folder, &names)?;
-    Ok(names)
-}
-
-/// Writes the files of weights and returns their names.
-fn save_tensors(source: &dyn ParamSource, folder: &Path, kind: Kind, shard_bytes: u64) -> Result<Vec<String>> {
+    let mut files = vec![NewFile::text(CONFIG, format!("{:#}\n", config::write(shape, dtype)))];
     let params = source.layout().params();
     let bytes = |spec: &ParamSpec| (spec.numel * kind.elt_size_in_bytes()) as u64;
     let sizes: Vec<u64> = params.iter().map(bytes).collect();
     let shards = plan(&sizes, shard_bytes);
     if shards.len() <= 1 {
-        write_atomically(&folder.join(WEIGHTS), |file| {
-            write_tensors(source, params, kind, file, str::to_owned)
-        })?;
-        return Ok(vec![WEIGHTS.to_owned()]);
+        files.push(NewFile::tensors(WEIGHTS, kind, vec![Tensors::all(source, "")]));
+        return files;
     }
-    let (mut names, mut map) = (Vec::with_capacity(shards.len() + 1), Map::new());
+    let mut map = Map::new();
     for (at, range) in shards.iter().enumerate() {
         let name = format!("model-{:05}-of-{:05}.safetensors", at + 1, shards.len());
-        let part = &params[range.clone()];
-        write_atomically(&folder.join(&name), |file| {
-            write_tensors(source, part, kind, file, str::to_owned)
-        })?;
-        map.extend(part.iter().map(|spec| (spec.name.clone(), json!(name))));
-        names.push(name);
+        let params = &params[range.clone()];
+        map.extend(params.iter().map(|spec| (spec.name.clone(), json!(name))));
+        let prefix = "";
+        files.push(NewFile::tensors(&name, kind, vec![Tensors { source, params, prefix }]));
     }
-    // Readers prefer one file to an index.
-    remove(&folder.join(WEIGHTS))?;
     let index = json!({"metadata": {"total_size": sizes.iter().sum::<u64>()}, "weight_map": map});
-    let text = format!("{index:#}\n");
-    write_atomically(&folder.join(SHARDS), |file| Ok(file.write_all(text.as_bytes())?))?;
-    names.push(SHARDS.to_owned());
-    Ok(names)
-}
-
-/// Writes one file of some parameters in the safetensors format: length of the header, header,
-/// data. `name` maps a parameter to its name there.
-pub(in crate::model) fn write_tensors(
-    source: &dyn ParamSource,
-    params: &[ParamSpec],
-    kind: Kind,
-    file: &mut dyn Write,
-    name: impl Fn(&str) -> String,
-) -> std::result::Result<(), WriteError> {
-    let dtype = match kind {
-        Kind::BFloat16 => "BF16",
-        Kind::Half => "F16",
-        _ => "F32",
-    };
-    let mut header = Map::new();
-    header.insert("__metadata__".into(), json!({"format": "pt"}));
-    let mut end = 0;
-    for spec in params {
-        let start = end;
-        end += spec.numel * kind.elt_size_in_bytes();
-        header.insert(
-            name(&spec.name),
-            json!({"dtype": dtype, "shape": spec.shape, "data_offsets": [start, end]}),
-        );
-    }
-    let mut header = Value::Object(header).to_string().into_bytes();
-    header.resize(header.len().next_multiple_of(8), b' ');
-    file.write_all(&(header.len() as u64).to_le_bytes())?;
-    file.write_all(&header)?;
-    for spec in params {
-        file.write_all(&source.bytes_as(spec, kind)?)?;
-    }
-    Ok(())
+    files.push(NewFile::text(SHARDS, format!("{index:#}\n")));
+    files
 }
 
 /// Distributes tensors of these sizes over files: in order, at most `most` bytes per file, and at

@@ -10,12 +10,13 @@ use tch::{Device, Kind};
 
 use super::messages::{Message, Reply};
 use super::{External, Fault};
-use crate::checkpoint::state::{STATE, dtype_name, state_digest};
-use crate::checkpoint::{CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments};
-use crate::model::{ModelError, StoredParams, Weights, kind_of};
+use crate::checkpoint::moments::OPTIMIZER;
+use crate::checkpoint::state::dtype_name;
+use crate::checkpoint::{CheckpointError, CheckpointStore, TrainerState, find_marked};
+use crate::model::{ModelError, ParamSource, StoredParams, Weights, kind_of};
 use crate::train::error::Refusal;
 use crate::train::model_files::{self, ModelFiles};
-use crate::train::state::{OPTIMIZER, REFERENCE};
+use crate::train::state_files::{REFERENCE, StateTensors};
 
 /// The file in which the program writes a model's weights.
 const WEIGHTS: &str = "model.safetensors";
@@ -50,21 +51,26 @@ impl External {
     /// Turns the written files into a checkpoint, and returns its digest.
     fn keep(&self, seq: u64, path: &Path, meta: &str) -> Result<String, Fault> {
         let written = self.written().map_err(failed)?;
-        let steps = self.state.optimizer_steps;
         let [first, second] = &written.moments;
-        let digest = state_digest(&written.weights, [first, second], steps, None, meta).map_err(failed)?;
+        let reference = written.reference.as_ref();
+        let tensors = StateTensors {
+            weights: &written.weights,
+            moments: [first, second],
+            reference: reference.map(|reference| reference as &dyn ParamSource),
+            average: None,
+        };
         let state = TrainerState {
-            optimizer_steps: steps,
+            optimizer_steps: self.state.optimizer_steps,
             skipped_steps: self.state.skipped,
             seq,
             published: self.state.published,
-            reference: self.state.reference,
             dtype: dtype_name(self.options.dtype).into(),
-            ..TrainerState::new(self.state.version, digest.clone(), meta)
+            ..TrainerState::new(self.state.version, meta)
         };
+        let files = ModelFiles::of(&self.shape, &self.options);
         let mut store = CheckpointStore::new(path, self.options.keep_checkpoints);
-        let saved = store.save(state.step, &digest, |folder| self.fill(folder, &state, &written));
-        saved.map(|_| digest).map_err(failed)
+        let saved = store.save(state.step, |folder| tensors.add_to(folder, &files, state));
+        saved.map(|saved| saved.manifest.digest).map_err(failed)
     }
 
     fn written(&self) -> Result<Written, ModelError> {
@@ -87,23 +93,9 @@ impl External {
         })
     }
 
-    fn fill(&self, folder: &mut NewFolder<'_>, state: &TrainerState, written: &Written) -> Result<(), CheckpointError> {
-        let files = ModelFiles::of(&self.shape, &self.options);
-        files.add_model(folder, "", &written.weights)?;
-        self.line.pulse().mark();
-        let [first, second] = &written.moments;
-        folder.add(OPTIMIZER, |path| moments::write(path, [first, second]))?;
-        self.line.pulse().mark();
-        if let Some(reference) = &written.reference {
-            files.add_model(folder, REFERENCE, reference)?;
-        }
-        files.add_tokenizer(folder, "")?;
-        folder.add(STATE, |path| state.write(path))
-    }
-
     /// Loads the checkpoint at `path`, which this or the built-in trainer wrote.
     pub(super) fn load(&mut self, seq: u64, path: &Path) -> Result<TrainReply, Fault> {
-        let folder = find(path, self.options.fall_back)?.folder;
+        let folder = find_marked(path, &|| self.line.pulse().mark())?.folder;
         let state = TrainerState::read(&folder)?;
         let dtype = dtype_name(self.options.dtype);
         if state.dtype != dtype {

@@ -3,6 +3,7 @@ use super::*;
 use crate::model::shape::tiny;
 use crate::model::weights::Init;
 use safetensors::SafeTensors;
+use serde_json::Value;
 use tch::Device;
 
 const INIT: Init = Init {

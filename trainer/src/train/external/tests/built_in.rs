@@ -159,7 +159,7 @@ fn save(driver: &Driver<Trainer>, folder: &Path) {
     let layout = || std::sync::Arc::clone(trainer.weights().layout());
     let (first, second) = trainer.owned.optimizer.moments();
     let [first, second] = [first, second].map(|moment| Weights::at_start_of(moment, layout()).unwrap());
-    moments::write(&folder.join("optimizer.safetensors"), [&first, &second]).unwrap();
+    moments::file([&first, &second]).put(folder).unwrap();
     if let Some(reference) = &trainer.reference {
         save_weights(&reference.weights, driver, &folder.join("reference"));
     }

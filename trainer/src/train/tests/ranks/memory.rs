@@ -10,7 +10,7 @@ use crate::model::{ModelShape, StoredParams};
 use crate::train::TrainerClient;
 
 /// Returns a shape with 59 MB of layers, and little else.
-fn large() -> ModelShape {
+pub(super) fn large() -> ModelShape {
     ModelShape {
         layers: 4,
         hidden: 512,

@@ -3,6 +3,7 @@
 mod checkpoints;
 mod kills;
 mod memory;
+mod moved;
 mod parity;
 mod together;
 
