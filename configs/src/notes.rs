@@ -42,8 +42,8 @@ struct Notes<'a> {
 }
 
 impl<'a> Notes<'a> {
-    /// Adds the keys of the table at `path`, which ends with a dot, and of the tables below it. Free
-    /// keys have the table's `text`.
+    /// Adds the keys of the table at `path`, which ends with a dot, and of the tables below it.
+    /// Free keys have the table's `text`.
     fn table(&mut self, path: &str, table: &Value, node: &'a Value, text: &str) {
         let known = properties(node);
         for (key, value) in table.as_object().into_iter().flatten() {

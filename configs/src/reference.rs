@@ -189,7 +189,8 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// Follows a reference, and an option to its value. Returns the name of the definition, if it is one.
+/// Follows a reference, and an option to its value. Returns the name of the definition, if it is
+/// one.
 pub(crate) fn resolve<'a>(
     definitions: Option<&'a Map<String, Value>>,
     node: &'a Value,

@@ -277,8 +277,8 @@ fn half_set_variables_of_a_launcher_are_refused() {
     assert!(said.contains("train.shard") && said.contains("several ranks"), "{said}");
 }
 
-/// Sends a rank a signal in the middle of a run, and compares with an undisturbed one. Rank 0 is the
-/// agent's process, which ends with `status`.
+/// Sends a rank a signal in the middle of a run, and compares with an undisturbed one. Rank 0 is
+/// the agent's process, which ends with `status`.
 fn disturbed_by(name: &str, rank: usize, status: &str) {
     let (program, clean) = (program(), program());
     let (config, runs) = (config(&program, "optimizer"), program.runs());

@@ -40,8 +40,8 @@ PROTOCOL = 1
 # Differences of log-probs are clamped to this size, so that their exponentials stay finite.
 LIMIT = 20.0
 # The number of logits in a chunk of tokens, by device: 16 MiB and 1 GiB in f32. A CPU maps larger
-# blocks again each time; a GPU reads the whole matrix for each chunk (trainer/src/loss/head.rs). The
-# backward pass computes them again.
+# blocks again each time; a GPU reads the whole matrix for each chunk (trainer/src/loss/head.rs).
+# The backward pass computes them again.
 CHUNKS = {"cpu": 1 << 22, "cuda": 1 << 28}
 # The ranks wait so long for a command: dyad may have nothing to train for days.
 IDLE = timedelta(days=30)

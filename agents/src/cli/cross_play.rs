@@ -16,8 +16,8 @@ use crate::run_folder::telemetry::Telemetry;
 
 /// Show which training helped: trained agents play with initial partners
 ///
-/// The runs must be seeds of one recipe; intervals are then over runs. The dashboard shows the table
-/// on the evaluations page of the first one.
+/// The runs must be seeds of one recipe; intervals are then over runs. The dashboard shows the
+/// table on the evaluations page of the first one.
 #[derive(Debug, Args)]
 pub struct CrossPlayArgs {
     /// Runs: `latest`, ids or folders

@@ -60,8 +60,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the bytes on the device that the agent cannot do without: everything but activations,
-    /// logits, and keys and values that grow.
+    /// Returns the bytes on the device that the agent cannot do without: everything but
+    /// activations, logits, and keys and values that grow.
     #[must_use]
     pub fn least(&self) -> u64 {
         self.base + self.weights + self.masters + self.gradient + self.optimizer + self.context + self.cache

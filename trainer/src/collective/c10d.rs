@@ -15,8 +15,9 @@ use super::error::{CollectiveError, Operation};
 use super::{Collective, Patience};
 use crate::shim::group;
 
-/// The longest wait for a root that computes nothing, in timeouts of the group. The root's own watch
-/// ends it after 5/4 of a timeout without progress, and it may make progress without a message.
+/// The longest wait for a root that computes nothing, in timeouts of the group. The root's own
+/// watch ends it after 5/4 of a timeout without progress, and it may make progress without a
+/// message.
 const IDLE: u32 = 3;
 
 /// The store where the ranks of a group meet.

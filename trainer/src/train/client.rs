@@ -15,7 +15,8 @@ pub trait TrainerClient: Send {
     /// [`TrainError`], grouped by the caller's options.
     fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError>;
 
-    /// The pause between two [signs](Self::sign) while no command comes; `None` without other ranks.
+    /// The pause between two [signs](Self::sign) while no command comes; `None` without other
+    /// ranks.
     fn sign_every(&self) -> Option<Duration> {
         None
     }

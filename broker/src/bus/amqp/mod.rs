@@ -68,8 +68,8 @@ impl AmqpBus {
     ///
     /// # Errors
     /// The URL is rejected (see [`check_url`]), or no connection succeeded within the options'
-    /// `connect_timeout`. A refusal returns [`BusError::Tls`] or [`BusError::Login`] at once, and with
-    /// `tries_once` any failure returns at once.
+    /// `connect_timeout`. A refusal returns [`BusError::Tls`] or [`BusError::Login`] at once, and
+    /// with `tries_once` any failure returns at once.
     pub async fn connect(url: &str, options: AmqpOptions) -> Result<Arc<Self>, BusError> {
         let url = BrokerUrl::parse(url, options.allow_plaintext)?;
         let patience = options.connect_timeout;
