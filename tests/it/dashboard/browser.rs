@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tests::program::{Killed, json_folder, json_lines, wait_until};
 
 use super::chromium::Browser;
-use super::{PATIENCE, Pages, config, drawn, id, looks, printed, report, rewards, serve};
+use super::{PATIENCE, Pages, config, drawn, id, looks, report, rewards, serve};
 use crate::program;
 
 /// Texts that would do harm as markup, code, control sequences or reordered text. Loaded, they ask
