@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::answer::converted::once;
+use super::answer::listed::is_list;
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::math::Quantity;
 use super::normal::setting::plain_text;
@@ -16,7 +18,8 @@ pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let Some(known) = read_label(label) else { return false };
     let spellings = [label::rounded(&known), Some(known)].into_iter().flatten();
     let mut known = spellings.filter_map(|label| Quantity::read(&label));
-    value(text).is_some_and(|found| known.any(|known| found.is_same(&known)))
+    let found: Vec<Quantity> = once(text).iter().filter_map(|text| value(text)).collect();
+    known.any(|known| found.iter().any(|found| found.is_same(&known)))
 }
 
 /// Returns true if both texts give a number and the numbers are equal.
@@ -90,7 +93,9 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
     }
     let found = match candidate.place {
         _ if plain.is_some() => plain,
-        Place::Announced => prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text)),
+        Place::Announced | Place::Hashes => {
+            prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))
+        }
         Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
             .filter(|text| undecided::is_decided(text))
             .and_then(last::number),
@@ -111,6 +116,9 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
 fn last_number(text: &str) -> Option<Candidate<'_>> {
     let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
     let computation = last::computation(text);
+    if is_list(text) {
+        return None;
+    }
     if let Some(value) = unmarked::value(text) {
         let text = Cow::Borrowed(value?);
         let place = Place::Last;

@@ -3,6 +3,8 @@
 use configs::Take;
 use serde_json::Value;
 
+use super::answer::converted::once;
+use super::answer::listed::is_list;
 use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
 use super::math::Quantity;
 use super::normal::minus;
@@ -42,7 +44,12 @@ fn read(text: &str) -> Option<String> {
 
 /// Returns true if the answer's number is the label.
 pub(super) fn is_right(text: &str, label: &Value, take: Take) -> bool {
-    answer(text, take).is_some_and(|(_, found)| Some(found) == read_label(label))
+    let known = read_label(label);
+    let found = |text: &str| answer(text, take).is_some_and(|(_, found)| Some(&found) == known.as_ref());
+    match take {
+        Take::First => found(text),
+        Take::Last => once(text).iter().any(|text| found(text)),
+    }
 }
 
 /// Returns true if both texts give the same number.
@@ -91,7 +98,9 @@ fn number_of(candidate: &Candidate<'_>) -> Option<String> {
     plain
         .or_else(|| read(&candidate.text))
         .or_else(|| match candidate.place {
-            Place::Announced => read(prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))?),
+            Place::Announced | Place::Hashes => {
+                read(prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))?)
+            }
             Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
                 .filter(|text| undecided::is_decided(text))
                 .and_then(last_integer),
@@ -129,6 +138,9 @@ fn last_integer(text: &str) -> Option<String> {
     let text = denied::undenied(aside::without_reason(text))?;
     if let Some(line) = last::computation(text).filter(|line| Quantity::read(line).is_some()) {
         return read(line);
+    }
+    if is_list(text) {
+        return None;
     }
     if let Some(value) = unmarked::value(text) {
         return read(value?);

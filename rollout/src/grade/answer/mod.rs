@@ -9,6 +9,7 @@ pub(super) mod announcing;
 pub(super) mod aside;
 pub(super) mod boxed;
 pub(super) mod conditional;
+pub(super) mod converted;
 pub(super) mod correcting;
 mod delimited;
 pub(super) mod denied;
@@ -75,11 +76,11 @@ impl Candidate<'_> {
         let number = self
             .text
             .strip_suffix('!')
-            .filter(|_| self.place == Place::Announced)?
+            .filter(|_| [Place::Announced, Place::Hashes].contains(&self.place))?
             .trim_end_matches(['!', '*']);
         let number = number.trim_start_matches('*');
         let digits = number.trim_start_matches(['\\', '$', '€', '£', '₹']);
-        let plain = |byte: u8| byte.is_ascii_digit() || (digits.len() < number.len() && [b',', b'.'].contains(&byte));
+        let plain = |byte: u8| byte.is_ascii_digit() || [b',', b'.'].contains(&byte);
         (digits.starts_with(|c: char| c.is_ascii_digit()) && digits.bytes().all(plain)).then_some(number)
     }
 }

@@ -210,7 +210,7 @@ fn depends(value: &str, subject: &str) -> bool {
 
 /// Returns true if a sentence goes on to another value: `15 apples, so she ended with 20`, `8 hours
 /// and earns 96 dollars`.
-fn goes_on(value: &str) -> bool {
+pub(super) fn goes_on(value: &str) -> bool {
     let last = value.rfind(|c: char| c.is_ascii_digit()).unwrap_or(0);
     let verb = |behind: usize| {
         let word = value[behind..].split(' ').next().unwrap_or_default();
@@ -221,7 +221,7 @@ fn goes_on(value: &str) -> bool {
 }
 
 /// Returns true for a verb that may stand before a value.
-fn is_verb(word: &str) -> bool {
+pub(super) fn is_verb(word: &str) -> bool {
     let ending = word.len() > 3 && (word.ends_with('s') || word.ends_with("ed"));
     let letters = word.bytes().all(|byte| byte.is_ascii_lowercase());
     letters && (ending || VERBS.contains(&word))

@@ -51,6 +51,7 @@ pub(super) use self::compare::equal;
 use self::compare::equal_within;
 use self::expr::Expr;
 pub(super) use self::quantity::{Quantity, whole};
+use super::answer::converted::once;
 use super::answer::last_row;
 use super::answer::listed::listed;
 use super::answer::{Candidate, Place, alternative, announced, aside, denied, last, marks, prose, undecided, unmarked};
@@ -72,12 +73,16 @@ const FEW_WORDS: usize = 2;
 /// Returns true if the answer in `text` equals the label.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let Some(label) = read_label(label) else { return false };
+    once(text).iter().any(|text| has_label(text, &label))
+}
+
+fn has_label(text: &str, label: &str) -> bool {
     let text = plain_text(text);
-    let rounded = label::rounded(&label);
-    let is_label = |answer: &str| equal(answer, &label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
+    let rounded = label::rounded(label);
+    let is_label = |answer: &str| equal(answer, label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
     let found = readings(&text);
     // A reading without the unit must not hide a wrong unit: `5 C` is read as 5 too.
-    let other_unit = found.iter().any(|answer| measure::differ(&answer.text, &label));
+    let other_unit = found.iter().any(|answer| measure::differ(&answer.text, label));
     !other_unit && found.iter().any(|answer| is_label(&answer.text))
 }
 
@@ -128,7 +133,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
             Place::Tagged | Place::Last => return vec![candidate],
             Place::Announced if announced::reads(text) => return with_cut(candidate),
             Place::Announced => other = other.or(Some(candidate)),
-            Place::Hashes if is_formula(text) => return vec![candidate],
+            Place::Hashes if is_formula(text) => return with_cut(candidate),
             Place::Hashes => {}
         }
     }
@@ -227,6 +232,7 @@ fn is_statement(line: &str) -> bool {
 fn has_prose(line: &str) -> bool {
     let mut words = line.split([' ', ',', '.', '(', ')', ':', '*']);
     words.any(|word| {
+        let word = word.trim_end_matches("'s");
         let letters = word.chars().count() >= 2 && word.chars().all(char::is_alphabetic);
         letters && !is_next_to_number(word)
     })

@@ -41,7 +41,7 @@ const MONEY: [char; 4] = ['$', '€', '£', '₹'];
 /// Words for a minus.
 const WORDS: [&str; 4] = ["minus ", "Minus ", "negative ", "Negative "];
 /// Words behind which `minus` is the sign of a number. Behind other words it subtracts.
-const VERBS: [&str; 10] = [
+const VERBS: [&str; 20] = [
     "is",
     "was",
     "are",
@@ -51,6 +51,16 @@ const VERBS: [&str; 10] = [
     "approximately",
     "exactly",
     "equals",
+    "get",
+    "gets",
+    "got",
+    "gives",
+    "have",
+    "has",
+    "becomes",
+    "to",
+    "of",
+    "at",
     "",
 ];
 
@@ -86,7 +96,9 @@ fn spelled(text: &str) -> Vec<(Range<usize>, String)> {
         let line = near.rsplit('\n').next().unwrap_or_default();
         let before = line.trim_end_matches([' ', '*', '_', '$', '(']);
         let last = before.rsplit(' ').next().unwrap_or_default();
-        let verb = last.ends_with(['=', ':', '≈']) || (VERBS.contains(&last) && (at == 0 || !before.is_empty()));
+        let verb = last.ends_with(['=', ':', '≈'])
+            || last.ends_with("'s")
+            || (VERBS.contains(&last) && (at == 0 || !before.is_empty()));
         let negative = word.ends_with("ative ") && !before.ends_with(" or");
         let operand = line
             .strip_suffix(' ')
