@@ -81,37 +81,31 @@ const RATES: [&str; 9] = [
     " fewer than",
 ];
 /// Words before a reason.
-const BECAUSE: [&str; 10] = [
+const BECAUSE: [&str; 8] = [
+    "because ",
+    "since ",
     " as ",
-    " because ",
-    " since ",
-    " given that ",
-    " due to ",
     ", as ",
-    " (since ",
-    " (because ",
+    "given that ",
+    "due to ",
     "因为",
     "由于",
 ];
 /// Beginnings of a sentence with its reason first.
 const BECAUSE_OF: [&str; 4] = ["because ", "since ", "as ", "given "];
 /// Words and signs with which a reason goes on to a result.
-const CONCLUDING: [&str; 15] = [
+const CONCLUDING: [&str; 11] = [
     " so ",
-    ", he ",
-    ", she ",
-    ", it ",
-    ", they ",
-    ", the ",
-    ", there ",
-    ", we ",
+    " and ",
+    " to ",
     "therefore",
     "hence",
     "thus",
     " total",
+    "answer",
+    "boxed",
     "所以",
     "因此",
-    "answer",
 ];
 /// Signs that an aside goes on to something else.
 const GOING_ON: [&str; 5] = [", ", ". ", " and ", " so ", ": "];
@@ -193,11 +187,9 @@ fn before_because(text: &str) -> Option<&str> {
     let (before, behind) = (&lower[..at], &lower[at + word.len()..]);
     let valued =
         before.contains(|c: char| c.is_ascii_digit()) && !BECAUSE_OF.iter().any(|word| before.starts_with(word));
-    let goes_on = CONCLUDING.iter().any(|word| behind.contains(word)) || behind.contains("boxed");
     // A further clause may hold the result: `80 because of a sale, and with tax 84`.
-    let goes_on = goes_on
-        || behind.contains([',', '，', ';', '；', ':', '：'])
-        || [" and ", " to "].iter().any(|word| behind.contains(word));
+    let goes_on =
+        CONCLUDING.iter().any(|word| behind.contains(word)) || behind.contains([',', '，', ';', '；', ':', '：']);
     (valued && !goes_on && is_outside(before)).then(|| text[..start + at].trim_end_matches([' ', ',', '(', '，']))
 }
 
