@@ -7,10 +7,9 @@ use serde_json::Value;
 
 use super::answer::converted::once;
 use super::answer::listed::is_list;
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
+use super::answer::{Candidate, Place, aside, denied, last, marks, undecided, unmarked};
 use super::math::Quantity;
 use super::normal::setting::plain_text;
-use super::normal::unit_names::without_unit;
 use super::{label, math};
 
 /// Returns true if the answer's number has the value of the label's number.
@@ -81,34 +80,11 @@ pub(super) fn number(text: &str) -> Option<Candidate<'_>> {
 
 /// Returns the number of a candidate: all of it, or without the words behind it.
 fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
-    let plain = match candidate.place {
-        Place::Announced | Place::Hashes => aside::without_aside(&candidate.text),
-        _ => None,
-    };
-    let plain = plain
-        .or_else(|| candidate.exclaimed())
-        .filter(|text| Quantity::read(text).is_some());
-    if plain.is_none() && Quantity::read(&candidate.text).is_some() {
-        return Some(candidate.clone());
-    }
-    let found = match candidate.place {
-        _ if plain.is_some() => plain,
-        Place::Announced | Place::Hashes => {
-            prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))
-        }
-        Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
-            .filter(|text| undecided::is_decided(text))
-            .and_then(last::number),
-        _ => None,
-    };
-    let marked = candidate.place != Place::Last;
-    let found = found
-        .map(str::to_owned)
-        .or_else(|| prose::of_chinese(&candidate.text).filter(|_| marked));
-    let found = found.filter(|text| Quantity::read(text).is_some())?;
+    let forms = candidate.forms();
+    let found = forms.iter().find(|text| Quantity::read(text).is_some())?;
     Some(Candidate {
         place: candidate.place,
-        text: Cow::Owned(found),
+        text: Cow::Owned(found.to_string()),
     })
 }
 

@@ -5,11 +5,10 @@ use serde_json::Value;
 
 use super::answer::converted::once;
 use super::answer::listed::is_list;
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
+use super::answer::{Place, aside, denied, last, marks, undecided, unmarked};
 use super::math::Quantity;
 use super::normal::minus;
 use super::normal::setting::plain_text;
-use super::normal::unit_names::without_unit;
 use super::{label, math};
 
 /// Formats a whole number in its shortest form: no plus sign, no sign for zero, no leading zeros,
@@ -78,7 +77,7 @@ pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
     }
     let marks = marks(text);
     let found = marks.candidates.iter().find_map(|candidate| {
-        let number = number_of(candidate)?;
+        let number = candidate.forms().iter().find_map(|text| read(text))?;
         Some((candidate.place, number))
     });
     let last = || last_integer(last::before_step(text)).map(|number| (Place::Last, number));
@@ -86,27 +85,6 @@ pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
         let closed = marks.closed || undecided::ends_undecided(text, &marks.candidates);
         if closed { None } else { last() }
     })
-}
-
-/// Returns the number of a candidate: all of it, or without the words behind it.
-fn number_of(candidate: &Candidate<'_>) -> Option<String> {
-    let plain = match candidate.place {
-        Place::Announced | Place::Hashes => aside::without_aside(&candidate.text),
-        _ => None,
-    };
-    let plain = plain.or_else(|| candidate.exclaimed()).and_then(read);
-    plain
-        .or_else(|| read(&candidate.text))
-        .or_else(|| match candidate.place {
-            Place::Announced | Place::Hashes => {
-                read(prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))?)
-            }
-            Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
-                .filter(|text| undecided::is_decided(text))
-                .and_then(last_integer),
-            _ => None,
-        })
-        .or_else(|| read(&prose::of_chinese(&candidate.text)?))
 }
 
 /// Returns the first number, with commas between groups of three digits. A minus right before it

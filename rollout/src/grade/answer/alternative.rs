@@ -30,26 +30,10 @@ pub(crate) fn is_alternative(text: &str) -> bool {
     })
 }
 
-/// Returns a text that names its last value once, if `or` names it twice: `It is 2/3` for
-/// `It is 0.667 or 2/3`. It keeps the exact value and drops the rounded one.
-pub(crate) fn named_once(text: &str) -> Option<String> {
-    let joined = joined(text).filter(|joined| joined.are_one && !joined.is_listed())?;
-    let Joined {
-        before, other, number, ..
-    } = joined;
-    let (first, behind) = before.split_at(before.rfind(other)?);
-    if !is_rounded(other, number) {
-        return Some(before.to_owned());
-    }
-    Some(format!("{first}{number}{}", &behind[other.len()..]))
-}
-
 /// Two numbers that `or` joins at the end of a text.
 struct Joined<'a> {
-    /// The text before `or`, and the number at its end.
+    /// The text before both.
     before: &'a str,
-    other: &'a str,
-    number: &'a str,
     values: [f64; 2],
     /// True if they are equal, or one is the other, rounded.
     are_one: bool,
@@ -58,8 +42,7 @@ struct Joined<'a> {
 impl Joined<'_> {
     /// Returns true if both are values of one list: `1, 0.667 or 2/3`.
     fn is_listed(&self) -> bool {
-        let at = self.before.rfind(self.other);
-        at.is_some_and(|at| ends_in_list(&self.before[..at]))
+        ends_in_list(self.before)
     }
 }
 
@@ -92,9 +75,7 @@ fn joined(text: &str) -> Option<Joined<'_>> {
     let one_name = name.is_none() || other_name.is_none() || name == other_name;
     let rounded = one_name && (is_rounded(other, number) || is_rounded(number, other));
     Some(Joined {
-        before: before.trim_end_matches([' ', '(', ',']),
-        other,
-        number,
+        before: &left[..left.len() - other.len()],
         values,
         are_one: rounded || !differ(&values),
     })
@@ -151,7 +132,7 @@ fn are_converted([a, b]: &[f64; 2]) -> bool {
 
 /// Returns true if a decimal is a fraction, rounded or truncated to two places or more: `0.67 (or
 /// 2/3)`.
-fn is_rounded(decimal: &str, fraction: &str) -> bool {
+pub(super) fn is_rounded(decimal: &str, fraction: &str) -> bool {
     let places = decimal.split_once('.').map_or(0, |(_, places)| places.len());
     let unit = 10f64.powi(-i32::try_from(places).unwrap_or(i32::MAX));
     let (Some(rounded), Some(exact)) = (value(decimal), value(fraction)) else {

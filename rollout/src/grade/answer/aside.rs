@@ -1,6 +1,5 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
-use super::alternative::ends_in_list;
 use super::last;
 use super::phrase::is_of_multiples;
 use super::text::{HEDGES, is_outside};
@@ -122,9 +121,7 @@ pub(crate) fn without_aside(line: &str) -> Option<&str> {
 /// Returns an answer without the aside behind it, and the aside.
 fn parts(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_end_matches(['.', ' ', '*']);
-    let before = in_brackets(line)
-        .or_else(|| alternative(line))
-        .or_else(|| clause(line))?;
+    let before = in_brackets(line).or_else(|| clause(line))?;
     let before = before.trim_end_matches([' ', ',', ';', '*']);
     let aside = line[before.len()..].trim_start_matches([' ', ',', '(']);
     let valued = before.contains(|c: char| c.is_ascii_digit() || c == '\\');
@@ -290,15 +287,6 @@ fn says_the_same(before: &str, content: &str) -> bool {
     value.is_some_and(|value| Quantity::read(&other).is_some_and(|other| value.is_same(&other)))
 }
 
-/// Returns what stands before another spelling of the same value: `0.4 or 40%`.
-fn alternative(line: &str) -> Option<&str> {
-    let (before, other) = line.rsplit_once(" or ")?;
-    let before = before.trim_end_matches(',');
-    let number = last::number(before)?;
-    let listed = ends_in_list(&before[..number.as_ptr().addr() - before.as_ptr().addr()]);
-    (!listed && is_outside(before) && says_the_same(before, other)).then_some(before)
-}
-
 fn is_harmless_text(text: &str) -> bool {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
@@ -333,8 +321,6 @@ mod tests {
             ("104 (that is 8 dozen and 8)", Some("104")),
             ("12 dollars (before tax: 10)", Some("12 dollars")),
             ("0.5 (or 50%)", Some("0.5")),
-            ("0.4 or 40%", Some("0.4")),
-            ("3/8, or 37.5%", Some("3/8")),
             ("12 eggs (one dozen)", Some("12 eggs")),
             ("0.4 or 50%", None),
             ("3.14 (to 2 decimal places)", Some("3.14")),

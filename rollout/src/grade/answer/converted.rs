@@ -1,35 +1,18 @@
 //! Finds one amount in two spellings, of which each is an answer: `180 minutes, or 3 hours`, `half
 //! of 24, or 12`.
 
-use super::alternative::value;
+use super::alternative::{ends_in_list, is_rounded, value};
 use super::last;
+use crate::grade::math::Quantity;
 
-/// Units in the plural, each with a common smaller unit and the number of those in it.
-const UNITS: [(&str, &str, f64); 24] = [
-    ("seconds", "seconds", 1.0),
-    ("minutes", "seconds", 60.0),
-    ("hours", "seconds", 3600.0),
-    ("days", "seconds", 86_400.0),
-    ("weeks", "seconds", 604_800.0),
-    ("months", "months", 1.0),
-    ("years", "months", 12.0),
-    ("cents", "cents", 1.0),
-    ("dollars", "cents", 100.0),
-    ("inches", "inches", 1.0),
-    ("feet", "inches", 12.0),
-    ("yards", "inches", 36.0),
-    ("millimeters", "mm", 1.0),
-    ("centimeters", "mm", 10.0),
-    ("cm", "mm", 10.0),
-    ("meters", "mm", 1000.0),
-    ("kilometers", "mm", 1e6),
-    ("km", "mm", 1e6),
-    ("grams", "grams", 1.0),
-    ("kilograms", "grams", 1000.0),
-    ("kg", "grams", 1000.0),
-    ("liters", "ml", 1000.0),
-    ("ounces", "ounces", 1.0),
-    ("pounds", "ounces", 16.0),
+/// Units of one kind, each with its size.
+const UNITS: [&str; 6] = [
+    "seconds 1 minutes 60 hours 3600 days 86400 weeks 604800",
+    "months 1 years 12",
+    "cents 1 dollars 100",
+    "inches 1 feet 12 yards 36",
+    "cm 1 centimeters 1 m 100 meters 100 km 100000 kilometers 100000",
+    "grams 1 kg 1000 kilograms 1000",
 ];
 /// Words before a number with their factor.
 const FACTORS: [(&str, f64); 6] = [
@@ -47,13 +30,17 @@ const SIGNS: [char; 3] = ['$', '*', '\\'];
 pub(in crate::grade) fn once(text: &str) -> Vec<String> {
     let found = [" (or ", " or ", " ("].iter().find_map(|sign| {
         let at = text.rfind(sign)?;
-        twice(text[..at].trim_end_matches([' ', ',']), &text[at + sign.len()..])
+        twice(
+            text[..at].trim_end_matches([' ', ',']),
+            &text[at + sign.len()..],
+            sign.contains('('),
+        )
     });
     found.unwrap_or_else(|| vec![text.to_owned()])
 }
 
 /// Returns the texts with one of two spellings, if both are the same amount.
-fn twice(before: &str, behind: &str) -> Option<Vec<String>> {
+fn twice(before: &str, behind: &str, bracket: bool) -> Option<Vec<String>> {
     let number = behind.find(' ').unwrap_or(behind.len());
     let unit = behind[number..]
         .trim_start_matches(' ')
@@ -61,23 +48,32 @@ fn twice(before: &str, behind: &str) -> Option<Vec<String>> {
         .take_while(u8::is_ascii_alphabetic)
         .count();
     let other = &behind[..behind.len().min(number + 1 + unit)];
-    let other = other.trim_end_matches(|c: char| !c.is_alphanumeric());
-    let rest = behind[other.len()..].trim_start_matches(')');
-    let (kind, size, value) = amount(other)?;
+    let other = other.trim_end_matches(|c: char| !(c.is_alphanumeric() || c == '%'));
+    let rest = &behind[other.len()..];
+    let rest = if bracket { rest.strip_prefix(')')? } else { rest };
     let same = |known: f64, other: f64| (known - other).abs() <= 1e-9 * other.abs();
-    let start = last::number(before)?.as_ptr().addr() - before.as_ptr().addr();
+    let formula = last::value(before).filter(|_| before.ends_with(['$', ')']));
+    let start = formula.or_else(|| last::number(before))?.as_ptr().addr() - before.as_ptr().addr();
     let with_other = |from: usize| format!("{}{other}{rest}", before[..from].trim_end_matches(SIGNS));
     if let Some((known, from)) = computed(before, start) {
-        return same(known, value).then(|| vec![with_other(from)]);
+        return same(known, number_of(other)?).then(|| vec![with_other(from)]);
     }
     let from = before[..start].trim_end_matches(SIGNS).len();
-    let (unit, known, _) = amount(&before[from..])?;
-    let converted = !unit.is_empty() && unit == kind && same(known, size);
-    converted.then(|| vec![format!("{before}{rest}"), with_other(from)])
+    let known = &before[from..];
+    let sizes = size(known).zip(size(other));
+    let converted =
+        || sizes.is_some_and(|((kind, known), (other_kind, other))| kind == other_kind && same(known, other));
+    // `4 squared` says the same as 16, but is no number.
+    let power = other.replace(" squared", "^2").replace(" cubed", "^3");
+    let one = || Some(Quantity::read(known)?.is_same(&Quantity::read(&power)?));
+    let one = converted() || one() == Some(true) || is_rounded(known, other) || is_rounded(other, known);
+    let mut found = vec![format!("{before}{rest}")];
+    found.extend((power == other).then(|| with_other(from)));
+    (one && !ends_in_list(&before[..from])).then_some(found)
 }
 
-/// Returns the value of a product in words before and behind a number, and where it begins:
-/// `25% of 80`, `3 boxes of 4`, `half of 24`.
+/// Returns the value of words with a number behind them, and where they begin: `25% of 80`, `3 boxes
+/// of 4`, `half of 24`, `15 minus 5`.
 fn computed(before: &str, start: usize) -> Option<(f64, usize)> {
     let number = value(before[start..].split([' ', '*']).next()?)?;
     let words = before[..start].trim_end_matches(SIGNS);
@@ -88,22 +84,30 @@ fn computed(before: &str, start: usize) -> Option<(f64, usize)> {
     let factor = last::number(words)?;
     let from = factor.as_ptr().addr() - words.as_ptr().addr();
     let between = &words[from + factor.len()..];
-    let product = between.ends_with(" of ") || between == " times ";
-    let product = product && between.split(' ').nth(4).is_none() && !between.contains(['.', ',', '\n']);
     let share = if between.starts_with('%') { 0.01 } else { 1.0 };
-    product.then_some((value(factor)? * share * number, from))
+    let near = between.split(' ').nth(4).is_none() && !between.contains(['.', ',', '\n']);
+    let factor = value(factor)? * share;
+    let result = match between {
+        " minus " => factor - number,
+        " plus " => factor + number,
+        _ if near && (between.ends_with(" of ") || between == " times ") => factor * number,
+        _ => return None,
+    };
+    Some((result, from))
 }
 
-/// Returns the smallest unit of an amount, its size in that unit, and its number.
-fn amount(text: &str) -> Option<(&'static str, f64, f64)> {
-    let (number, unit) = text
-        .trim_start_matches(['*', '\\'])
-        .split_once(' ')
-        .unwrap_or((text, ""));
-    let money = number.trim_start_matches(['*', '\\']).strip_prefix('$');
-    let unit = if money.is_some() { "dollars" } else { unit };
-    let number = value(money.unwrap_or(number).trim_matches('*'))?;
-    let known = |plural: &str| plural == unit || plural.strip_suffix('s') == Some(unit);
-    let found = UNITS.iter().find(|(plural, ..)| known(plural));
-    Some(found.map_or(("", number, number), |(_, unit, size)| (*unit, number * size, number)))
+/// Returns the number of an amount.
+fn number_of(amount: &str) -> Option<f64> {
+    value(amount.split(' ').next()?.trim_matches(SIGNS))
+}
+
+/// Returns the kind of the unit of an amount, and its size in the smallest unit of that kind.
+fn size(amount: &str) -> Option<(usize, f64)> {
+    let money = amount.trim_start_matches(['*', '\\']).starts_with('$');
+    let unit = if money { "dollars" } else { amount.split(' ').nth(1)? };
+    UNITS.iter().enumerate().find_map(|(kind, units)| {
+        let mut words = units.split(' ');
+        words.find(|plural| *plural == unit || plural.strip_suffix('s') == Some(unit))?;
+        Some((kind, number_of(amount)? * words.next()?.parse::<f64>().ok()?))
+    })
 }

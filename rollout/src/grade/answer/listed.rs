@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::alternative::{named_once, without_index};
+use super::alternative::without_index;
 use super::boxed::joins;
 use super::text::tail;
 use super::{delimited, last};
@@ -68,7 +68,7 @@ pub(crate) fn listed(text: &str) -> Option<Listed<'_>> {
 pub(crate) fn is_list(text: &str) -> bool {
     let start = |value: &str| value.as_ptr().addr() - text.as_ptr().addr();
     let found = last::value(text).and_then(|value| plain(text, start(value), value));
-    found.is_some_and(|list| list.whole) && named_once(text).is_none()
+    found.is_some_and(|list| list.whole)
 }
 
 /// Reads formulas between delimiters that words join. The formula at `start` is the last.

@@ -91,17 +91,17 @@ fn without_sizes(text: Cow<'_, str>) -> Cow<'_, str> {
         word.split_once('x')
             .is_some_and(|(one, other)| digits(one) && digits(other))
     };
-    if !text.split(' ').any(size) {
-        return text;
-    }
     let words: Vec<&str> = text.split(' ').collect();
-    let counted = |at: usize| {
+    let counted = |at: &usize| {
         let behind = words
             .get(at + 1)
-            .is_some_and(|word| word.starts_with(|c: char| c.is_ascii_lowercase()));
-        at > 0 && size(words[at]) && behind && words[at - 1].ends_with(|c: char| c.is_ascii_digit())
+            .is_some_and(|word| word.starts_with(char::is_alphabetic));
+        *at > 0 && size(words[*at]) && behind && words[at - 1].ends_with(|c: char| c.is_ascii_digit())
     };
-    let kept = (0..words.len()).filter(|at| !counted(*at)).map(|at| words[at]);
+    if !(0..words.len()).any(|at| counted(&at)) {
+        return text;
+    }
+    let kept = (0..words.len()).filter(|at| !counted(at)).map(|at| words[at]);
     Cow::Owned(kept.collect::<Vec<_>>().join(" "))
 }
 
