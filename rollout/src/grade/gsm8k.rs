@@ -89,7 +89,7 @@ fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
 }
 
 /// Returns the last formula that is a number, or the last number.
-fn last_number(text: &str) -> Option<Candidate<'_>> {
+pub(super) fn last_number(text: &str) -> Option<Candidate<'_>> {
     let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
     let computation = last::computation(text);
     if is_list(text) {

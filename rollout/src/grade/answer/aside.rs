@@ -1,6 +1,5 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
-use super::last;
 use super::phrase::is_of_multiples;
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
@@ -152,7 +151,6 @@ pub(crate) fn without_reason(text: &str) -> &str {
     // Behind a comma only: `60 meters as a warm-up` gives no reason.
     let because = line[before.len()..].starts_with(", as ");
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
-    let same = says_the_same(before, aside.trim_end_matches(')'));
     let rejected = REJECTING.iter().any(|word| aside.contains(word));
     let rate = RATES.iter().any(|words| aside.contains(words));
     let aside = ["that is ", "i.e. "]
@@ -160,7 +158,7 @@ pub(crate) fn without_reason(text: &str) -> &str {
         .find_map(|words| aside.strip_prefix(words))
         .unwrap_or(aside);
     let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
-    if reason || same || rejected || rate || computation {
+    if reason || rejected || rate || computation {
         &text[..start + before.len()]
     } else {
         text
@@ -240,7 +238,7 @@ fn in_brackets(line: &str) -> Option<&str> {
         .is_some_and(|other| Quantity::read(other).is_some());
     let rejects = rejects || before_rejected(before, content).is_some();
     let harmless = rejects || is_of_multiples(content) || is_harmless(content);
-    (apart && (harmless || says_the_same(before, content))).then_some(before)
+    (apart && harmless).then_some(before)
 }
 
 /// Returns what stands before a clause that says the same in other words.
@@ -274,19 +272,6 @@ fn is_harmless(content: &str) -> bool {
     content.chars().all(plain) && content.contains(|c| SIGNS.contains(c)) && !content.contains(", ")
 }
 
-/// Returns true if brackets hold the value before them in another spelling: `0.5 (or 50%)`,
-/// `10 cents ($0.10)`.
-fn says_the_same(before: &str, content: &str) -> bool {
-    let before = before.trim_matches([' ', '*', '~']);
-    let other = ["or ", "or, ", "= ", "i.e. ", "i.e., "]
-        .iter()
-        .find_map(|word| content.strip_prefix(word))
-        .unwrap_or(content);
-    let other = other.replace(" squared", "^2").replace(" cubed", "^3");
-    let value = Quantity::read(before).or_else(|| Quantity::read(last::value(before)?));
-    value.is_some_and(|value| Quantity::read(&other).is_some_and(|other| value.is_same(&other)))
-}
-
 fn is_harmless_text(text: &str) -> bool {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
@@ -297,7 +282,8 @@ fn is_harmless_text(text: &str) -> bool {
     // `(in thousands)` changes the number, `(8 dozen and 8)` and `(one dozen)` are numbers.
     let bare = |at: usize| is_factor(words[at]) && !(at > 0 && numeric(words[at - 1]));
     let joins = JOINING.contains(first) && !is_rounding(&lower);
-    let hedges = |word: &&str| HEDGES.contains(word) && !(*word == "more" && words.contains(&"than"));
+    let hedges =
+        |word: &&str| HEDGES.contains(word) && !(*word == "more" && words.contains(&"than") && !text.contains(", "));
     !joins && !words.iter().any(hedges) && !(0..words.len()).any(bare)
 }
 
@@ -320,7 +306,6 @@ mod tests {
             ("$\\frac{5}{9}$ (approximately $0.556$)", Some("$\\frac{5}{9}$")),
             ("104 (that is 8 dozen and 8)", Some("104")),
             ("12 dollars (before tax: 10)", Some("12 dollars")),
-            ("0.5 (or 50%)", Some("0.5")),
             ("12 eggs (one dozen)", Some("12 eggs")),
             ("0.4 or 50%", None),
             ("3.14 (to 2 decimal places)", Some("3.14")),

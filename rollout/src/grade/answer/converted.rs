@@ -28,7 +28,7 @@ const SIGNS: [char; 3] = ['$', '*', '\\'];
 
 /// Returns the text, or the texts that name its last amount once, if it names it twice.
 pub(in crate::grade) fn once(text: &str) -> Vec<String> {
-    let found = [" (or ", " or ", " ("].iter().find_map(|sign| {
+    let found = [" (or ", " (i.e. ", " (= ", " or ", " ("].iter().find_map(|sign| {
         let at = text.rfind(sign)?;
         twice(
             text[..at].trim_end_matches([' ', ',']),
@@ -52,6 +52,10 @@ fn twice(before: &str, behind: &str, bracket: bool) -> Option<Vec<String>> {
     let rest = &behind[other.len()..];
     let rest = if bracket { rest.strip_prefix(')')? } else { rest };
     let same = |known: f64, other: f64| (known - other).abs() <= 1e-9 * other.abs();
+    if let Some(inner) = other.strip_prefix("\\boxed{") {
+        let one = same(value(last::number(before)?)?, value(inner)?);
+        return one.then(|| vec![format!("{before}{}", rest.trim_start_matches('}'))]);
+    }
     let formula = last::value(before).filter(|_| before.ends_with(['$', ')']));
     let start = formula.or_else(|| last::number(before))?.as_ptr().addr() - before.as_ptr().addr();
     let with_other = |from: usize| format!("{}{other}{rest}", before[..from].trim_end_matches(SIGNS));
@@ -59,7 +63,7 @@ fn twice(before: &str, behind: &str, bracket: bool) -> Option<Vec<String>> {
         return same(known, number_of(other)?).then(|| vec![with_other(from)]);
     }
     let from = before[..start].trim_end_matches(SIGNS).len();
-    let known = &before[from..];
+    let known = before[from..].trim_matches('*');
     let sizes = size(known).zip(size(other));
     let converted =
         || sizes.is_some_and(|((kind, known), (other_kind, other))| kind == other_kind && same(known, other));
@@ -87,10 +91,11 @@ fn computed(before: &str, start: usize) -> Option<(f64, usize)> {
     let share = if between.starts_with('%') { 0.01 } else { 1.0 };
     let near = between.split(' ').nth(4).is_none() && !between.contains(['.', ',', '\n']);
     let factor = value(factor)? * share;
-    let result = match between {
-        " minus " => factor - number,
-        " plus " => factor + number,
-        _ if near && (between.ends_with(" of ") || between == " times ") => factor * number,
+    let result = match between.trim() {
+        "minus" | "-" => factor - number,
+        "plus" | "+" => factor + number,
+        "times" | "*" | "x" | "×" => factor * number,
+        _ if near && between.ends_with(" of ") => factor * number,
         _ => return None,
     };
     Some((result, from))
@@ -110,4 +115,30 @@ fn size(amount: &str) -> Option<(usize, f64)> {
         words.find(|plural| *plural == unit || plural.strip_suffix('s') == Some(unit))?;
         Some((kind, number_of(amount)? * words.next()?.parse::<f64>().ok()?))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::once;
+
+    #[test]
+    fn an_amount_is_named_once() {
+        for (text, found) in [
+            ("180 minutes, or 3 hours.", &["180 minutes.", "3 hours."] as &[&str]),
+            ("10 cents ($0.10)", &["10 cents", "$0.10"]),
+            ("24 inches (or 2 feet) long", &["24 inches long", "2 feet long"]),
+            ("half of 24, or 12", &["12"]),
+            ("25% of $80, or $20.", &["$20."]),
+            ("It is 0.667 or 2/3", &["It is 0.667", "It is 2/3"]),
+            ("0.4 or 40%", &["0.4", "40%"]),
+            ("16, or 4 squared", &["16"]),
+            ("\\boxed{79}, or \\boxed{79.0}", &["\\boxed{79}"]),
+            ("180 minutes, or 4 hours", &["180 minutes, or 4 hours"]),
+            ("1, 0.667 or 2/3", &["1, 0.667 or 2/3"]),
+            ("12 (12 = 3 * 4)", &["12 (12 = 3 * 4)"]),
+            ("or ", &["or "]),
+        ] {
+            assert_eq!(once(text), found, "{text}");
+        }
+    }
 }

@@ -68,7 +68,7 @@ pub(crate) fn listed(text: &str) -> Option<Listed<'_>> {
 pub(crate) fn is_list(text: &str) -> bool {
     let start = |value: &str| value.as_ptr().addr() - text.as_ptr().addr();
     let found = last::value(text).and_then(|value| plain(text, start(value), value));
-    found.is_some_and(|list| list.whole)
+    found.is_some_and(|list| list.whole && !list.text.contains('.'))
 }
 
 /// Reads formulas between delimiters that words join. The formula at `start` is the last.

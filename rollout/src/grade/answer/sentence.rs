@@ -196,9 +196,6 @@ fn depends(value: &str, subject: &str) -> bool {
     ];
     let result = result.iter().any(|words| before.ends_with(words)) && !before.contains(" among ");
     // `Tom has 5 apples and Ann has 7`
-    if before.contains(" from ") && subject.trim_end().ends_with(" by") {
-        return true;
-    }
     let twice = [" has", " is"].iter().any(|verb| {
         let verb = subject.trim_end().ends_with(verb).then_some(*verb);
         let second = before.rsplit_once(" and ").map_or("", |(_, second)| second);

@@ -135,7 +135,8 @@ fn counted(line: &str) -> Option<&str> {
     let part = [" of the ", " of these ", " of his ", " of her "];
     let part = digits.len() < line.len() && part.iter().any(|words| digits.starts_with(words));
     let verb = |said: &str| said.split(' ').any(|word| ["were", "was", "are", "is"].contains(&word));
-    if part && verb(digits) && !digits.contains(['=', ',']) && !sentence::goes_on(digits) {
+    let one = !digits.contains(['=', ',']) && !digits.contains(" and ") && !sentence::goes_on(digits);
+    if part && verb(digits) && one {
         return Some(&line[..line.len() - digits.len()]);
     }
     let said = before_phrase(line).filter(|said| said.len() < line.len())?;
