@@ -58,7 +58,7 @@ fn joined(text: &str) -> Option<(&str, &str, &str)> {
     let (left, unit) = left.split_at(unit);
     let few = unit.split_whitespace().nth(MOST_WORDS).is_none();
     let other = last::number(left).filter(|other| left.ends_with(other))?;
-    // `18 dollars or 20 dollars`, but `90 minutes or 1.5 hours`: units differ by a factor of nearly 2.
+    // `18 dollars or 20 dollars`, but `90 minutes or 1.5 hours`: the factor is nearly 2 at least.
     let behind = text[at + number.len()..].trim_start();
     let named = unit.is_empty() || behind.starts_with(unit.trim()) || !behind.starts_with(char::is_alphabetic);
     let (a, b) = value(other).zip(value(number))?;

@@ -51,7 +51,6 @@ fn twice(before: &str, behind: &str, bracket: bool) -> Option<Vec<String>> {
     let other = other.trim_end_matches(|c: char| !(c.is_alphanumeric() || c == '%'));
     let rest = &behind[other.len()..];
     let rest = if bracket { rest.strip_prefix(')')? } else { rest };
-    let same = |known: f64, other: f64| (known - other).abs() <= 1e-9 * other.abs();
     if let Some(inner) = other.strip_prefix("\\boxed{") {
         let one = same(value(last::number(before)?)?, value(inner)?);
         return one.then(|| vec![format!("{before}{}", rest.trim_start_matches('}'))]);
@@ -64,20 +63,27 @@ fn twice(before: &str, behind: &str, bracket: bool) -> Option<Vec<String>> {
     }
     let from = before[..start].trim_end_matches(SIGNS).len();
     let known = before[from..].trim_matches('*');
-    let sizes = size(known).zip(size(other));
-    let converted =
-        || sizes.is_some_and(|((kind, known), (other_kind, other))| kind == other_kind && same(known, other));
     // `4 squared` says the same as 16, but is no number.
     let power = other.replace(" squared", "^2").replace(" cubed", "^3");
-    let one = || Some(Quantity::read(known)?.is_same(&Quantity::read(&power)?));
-    let one = converted() || one() == Some(true) || is_rounded(known, other) || is_rounded(other, known);
     let mut found = vec![format!("{before}{rest}")];
     found.extend((power == other).then(|| with_other(from)));
-    (one && !ends_in_list(&before[..from])).then_some(found)
+    (are_one(known, &power) && !ends_in_list(&before[..from])).then_some(found)
 }
 
-/// Returns the value of words with a number behind them, and where they begin: `25% of 80`, `3 boxes
-/// of 4`, `half of 24`, `15 minus 5`.
+/// Returns true if two amounts are equal, or one is the other, rounded.
+fn are_one(a: &str, b: &str) -> bool {
+    let sizes = size(a).zip(size(b));
+    let converted = sizes.is_some_and(|((kind, a), (other, b))| kind == other && same(a, b));
+    let equal = || Some(Quantity::read(a)?.is_same(&Quantity::read(b)?));
+    converted || equal() == Some(true) || is_rounded(a, b) || is_rounded(b, a)
+}
+
+fn same(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * b.abs()
+}
+
+/// Returns the value of words with a number behind them, and where they begin: `25% of 80`,
+/// `3 boxes of 4`, `half of 24`, `15 minus 5`.
 fn computed(before: &str, start: usize) -> Option<(f64, usize)> {
     let number = value(before[start..].split([' ', '*']).next()?)?;
     let words = before[..start].trim_end_matches(SIGNS);
