@@ -5,10 +5,11 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
+use super::answer::converted::once;
+use super::answer::listed::is_list;
+use super::answer::{Candidate, Place, aside, denied, last, marks, undecided, unmarked};
 use super::math::Quantity;
 use super::normal::setting::plain_text;
-use super::normal::unit_names::without_unit;
 use super::{label, math};
 
 /// Returns true if the answer's number has the value of the label's number.
@@ -16,7 +17,8 @@ pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let Some(known) = read_label(label) else { return false };
     let spellings = [label::rounded(&known), Some(known)].into_iter().flatten();
     let mut known = spellings.filter_map(|label| Quantity::read(&label));
-    value(text).is_some_and(|found| known.any(|known| found.is_same(&known)))
+    let found: Vec<Quantity> = once(text).iter().filter_map(|text| value(text)).collect();
+    known.any(|known| found.iter().any(|found| found.is_same(&known)))
 }
 
 /// Returns true if both texts give a number and the numbers are equal.
@@ -78,39 +80,21 @@ pub(super) fn number(text: &str) -> Option<Candidate<'_>> {
 
 /// Returns the number of a candidate: all of it, or without the words behind it.
 fn number_of<'a>(candidate: &Candidate<'a>) -> Option<Candidate<'a>> {
-    let plain = match candidate.place {
-        Place::Announced | Place::Hashes => aside::without_aside(&candidate.text),
-        _ => None,
-    };
-    let plain = plain
-        .or_else(|| candidate.exclaimed())
-        .filter(|text| Quantity::read(text).is_some());
-    if plain.is_none() && Quantity::read(&candidate.text).is_some() {
-        return Some(candidate.clone());
-    }
-    let found = match candidate.place {
-        _ if plain.is_some() => plain,
-        Place::Announced => prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text)),
-        Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
-            .filter(|text| undecided::is_decided(text))
-            .and_then(last::number),
-        _ => None,
-    };
-    let marked = candidate.place != Place::Last;
-    let found = found
-        .map(str::to_owned)
-        .or_else(|| prose::of_chinese(&candidate.text).filter(|_| marked));
-    let found = found.filter(|text| Quantity::read(text).is_some())?;
+    let forms = candidate.forms();
+    let found = forms.iter().find(|text| Quantity::read(text).is_some())?;
     Some(Candidate {
         place: candidate.place,
-        text: Cow::Owned(found),
+        text: Cow::Owned(found.to_string()),
     })
 }
 
 /// Returns the last formula that is a number, or the last number.
-fn last_number(text: &str) -> Option<Candidate<'_>> {
+pub(super) fn last_number(text: &str) -> Option<Candidate<'_>> {
     let text = denied::undenied(aside::without_reason(last::before_step(text)))?;
     let computation = last::computation(text);
+    if is_list(text) {
+        return None;
+    }
     if let Some(value) = unmarked::value(text) {
         let text = Cow::Borrowed(value?);
         let place = Place::Last;

@@ -3,12 +3,11 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::answer::{Candidate, Place, aside, denied, last, marks, prose, undecided, unmarked};
-use super::math::Quantity;
+use super::answer::converted::once;
+use super::answer::{Place, marks, undecided};
 use super::normal::minus;
 use super::normal::setting::plain_text;
-use super::normal::unit_names::without_unit;
-use super::{label, math};
+use super::{gsm8k, label, math};
 
 /// Formats a whole number in its shortest form: no plus sign, no sign for zero, no leading zeros,
 /// no commas.
@@ -42,7 +41,12 @@ fn read(text: &str) -> Option<String> {
 
 /// Returns true if the answer's number is the label.
 pub(super) fn is_right(text: &str, label: &Value, take: Take) -> bool {
-    answer(text, take).is_some_and(|(_, found)| Some(found) == read_label(label))
+    let known = read_label(label);
+    let found = |text: &str| answer(text, take).is_some_and(|(_, found)| Some(&found) == known.as_ref());
+    match take {
+        Take::First => found(text),
+        Take::Last => once(text).iter().any(|text| found(text)),
+    }
 }
 
 /// Returns true if both texts give the same number.
@@ -71,33 +75,14 @@ pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
     }
     let marks = marks(text);
     let found = marks.candidates.iter().find_map(|candidate| {
-        let number = number_of(candidate)?;
+        let number = candidate.forms().iter().find_map(|text| read(text))?;
         Some((candidate.place, number))
     });
-    let last = || last_integer(last::before_step(text)).map(|number| (Place::Last, number));
+    let last = || gsm8k::last_number(text).and_then(|found| Some((Place::Last, read(&found.text)?)));
     found.or_else(|| {
         let closed = marks.closed || undecided::ends_undecided(text, &marks.candidates);
         if closed { None } else { last() }
     })
-}
-
-/// Returns the number of a candidate: all of it, or without the words behind it.
-fn number_of(candidate: &Candidate<'_>) -> Option<String> {
-    let plain = match candidate.place {
-        Place::Announced | Place::Hashes => aside::without_aside(&candidate.text),
-        _ => None,
-    };
-    let plain = plain.or_else(|| candidate.exclaimed()).and_then(read);
-    plain
-        .or_else(|| read(&candidate.text))
-        .or_else(|| match candidate.place {
-            Place::Announced => read(prose::without_prose(&candidate.text).or_else(|| without_unit(&candidate.text))?),
-            Place::Tagged => denied::undenied(aside::without_reason(&candidate.text))
-                .filter(|text| undecided::is_decided(text))
-                .and_then(last_integer),
-            _ => None,
-        })
-        .or_else(|| read(&prose::of_chinese(&candidate.text)?))
 }
 
 /// Returns the first number, with commas between groups of three digits. A minus right before it
@@ -120,62 +105,6 @@ fn first_integer(text: &str) -> Option<String> {
         minus::before(&text[..start]).is_some(),
         &text[start..end].replace(',', ""),
     ))
-}
-
-/// Returns the last run of digits with its sign. Commas may stand between groups of three digits.
-/// Returns `None` if a fraction other than zeros follows, or if the digits end a quotient that is
-/// not whole.
-fn last_integer(text: &str) -> Option<String> {
-    let text = denied::undenied(aside::without_reason(text))?;
-    if let Some(line) = last::computation(text).filter(|line| Quantity::read(line).is_some()) {
-        return read(line);
-    }
-    if let Some(value) = unmarked::value(text) {
-        return read(value?);
-    }
-    let number = last::number(text);
-    let whole = number
-        .map(|number| last::whole_number(text, number))
-        .filter(|whole| Some(*whole) != number);
-    if let Some(whole) = whole {
-        return read(whole);
-    }
-    let formula = number.and_then(|number| last::around(text, number, math::is_formula));
-    if let Some(formula) = formula.or_else(|| number.filter(|number| number.contains('/'))) {
-        return read(formula);
-    }
-    let bytes = text.as_bytes();
-    let mut end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
-    let start = loop {
-        let start = run_of_digits(&bytes[..end]);
-        // A decimal with a fraction is not a whole number: 3.0 is 3, and 3.5 gives `None`.
-        if start < 2 || bytes[start - 1] != b'.' || !bytes[start - 2].is_ascii_digit() {
-            break start;
-        }
-        if bytes[start..end].iter().any(|b| *b != b'0') {
-            return None;
-        }
-        end = start - 1;
-    };
-    Some(canonical(
-        is_negative(&text[..start]),
-        &text[start..end].replace(',', ""),
-    ))
-}
-
-/// Returns true if a text ends with a minus that is the sign of the next number. After a number,
-/// and right after a letter, a minus is an operator.
-fn is_negative(text: &str) -> bool {
-    minus::before(text).is_some_and(|before| !minus::ends_with_operand(before))
-}
-
-/// Returns the start of the run of digits and group commas at the end of these bytes.
-fn run_of_digits(bytes: &[u8]) -> usize {
-    let mut start = bytes.len();
-    while start > 0 && (bytes[start - 1].is_ascii_digit() || is_group_comma(bytes, start - 1)) {
-        start -= 1;
-    }
-    start
 }
 
 /// Returns true at a comma with a digit before it and exactly three digits after it.

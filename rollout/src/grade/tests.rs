@@ -56,7 +56,7 @@ fn integer_takes_the_last_number_or_the_boxed_one() {
         ("(-5)", json!(-5), 1.0),
         ("5", json!(-5), 0.0),
         ("1,234", json!(1234), 1.0),
-        ("1,23", json!(23), 1.0),
+        ("1,23", json!(23), 0.0),
         ("3.0", json!(3), 1.0),
         ("3.5", json!(5), 0.0),
         ("none", json!(5), 0.0),
@@ -273,7 +273,7 @@ fn hostile_texts_end() {
         }
     }
     let zeros = format!("7{}", ".0".repeat(30_000));
-    assert_eq!(Grader::Integer(Take::Last).grade(&zeros, &json!(7)), 1.0);
+    assert_eq!(Grader::Integer(Take::Last).grade(&zeros, &json!(7)), 0.0);
     assert_eq!(Grader::Integer(Take::Last).grade(&format!("{zeros}.1"), &json!(7)), 0.0);
 }
 
@@ -302,7 +302,7 @@ fn gsm8k_compares_numbers() {
         ("#### seventy-two", json!(72), 0.0),
         ("\\boxed{x} and 72", json!(72), 0.0),
         ("-72", json!(72), 0.0),
-        ("3 and 72", json!("72.0"), 1.0),
+        ("3 and 72", json!("72.0"), 0.0),
     ] {
         assert_eq!(Grader::Gsm8k.grade(text, &label), reward, "{text} against {label}");
     }

@@ -22,45 +22,20 @@ const MOST_WORDS: usize = 3;
 /// Returns true if `or` joins the last number of a text to another value, `It is 18 or maybe 20`,
 /// or repeats one value of a list: `4, 2.5 or 5/2`.
 pub(crate) fn is_alternative(text: &str) -> bool {
+    let Some((before, other, number)) = joined(text) else {
+        return false;
+    };
+    let Some(values) = value(other).zip(value(number)) else {
+        return false;
+    };
+    // `x = 2/3 or y = 0.667`
+    let start = number.as_ptr().addr() - text.as_ptr().addr();
+    let named = text[..start].trim_end().ends_with('=');
+    let rounded = !named && (is_rounded(other, number) || is_rounded(number, other));
+    let one = rounded || !differ(&[values.0, values.1]);
     // In `3.5 or 5` the grader `integer` can use only one number.
-    let alike = |values: &[f64; 2]| (values[0].fract() == 0.0) == (values[1].fract() == 0.0);
-    joined(text).is_some_and(|joined| match joined.are_one {
-        true => joined.is_listed(),
-        false => alike(&joined.values),
-    })
-}
-
-/// Returns a text that names its last value once, if `or` names it twice: `It is 2/3` for
-/// `It is 0.667 or 2/3`. It keeps the exact value and drops the rounded one.
-pub(crate) fn named_once(text: &str) -> Option<String> {
-    let joined = joined(text).filter(|joined| joined.are_one && !joined.is_listed())?;
-    let Joined {
-        before, other, number, ..
-    } = joined;
-    let (first, behind) = before.split_at(before.rfind(other)?);
-    if !is_rounded(other, number) {
-        return Some(before.to_owned());
-    }
-    Some(format!("{first}{number}{}", &behind[other.len()..]))
-}
-
-/// Two numbers that `or` joins at the end of a text.
-struct Joined<'a> {
-    /// The text before `or`, and the number at its end.
-    before: &'a str,
-    other: &'a str,
-    number: &'a str,
-    values: [f64; 2],
-    /// True if they are equal, or one is the other, rounded.
-    are_one: bool,
-}
-
-impl Joined<'_> {
-    /// Returns true if both are values of one list: `1, 0.667 or 2/3`.
-    fn is_listed(&self) -> bool {
-        let at = self.before.rfind(self.other);
-        at.is_some_and(|at| ends_in_list(&self.before[..at]))
-    }
+    let alike = (values.0.fract() == 0.0) == (values.1.fract() == 0.0);
+    if one { ends_in_list(before) } else { alike }
 }
 
 /// Returns true if a text ends with a value and a comma, so that the next value belongs to a list.
@@ -69,11 +44,11 @@ pub(super) fn ends_in_list(text: &str) -> bool {
     earlier.is_some_and(|earlier| earlier.ends_with(|c: char| c.is_ascii_digit() || "$)}".contains(c)))
 }
 
-fn joined(text: &str) -> Option<Joined<'_>> {
+/// Returns two numbers that `or` joins at the end of a text, behind what stands before both.
+fn joined(text: &str) -> Option<(&str, &str, &str)> {
     let number = last::number(text)?;
     let at = number.as_ptr().addr() - text.as_ptr().addr();
-    let (before, name) = unnamed(&text[..at]);
-    let mut before = unsigned(before);
+    let mut before = unsigned(unnamed(&text[..at]));
     while let Some(rest) = DOUBTS.iter().find_map(|word| before.strip_suffix(word)) {
         before = unsigned(rest);
     }
@@ -83,21 +58,11 @@ fn joined(text: &str) -> Option<Joined<'_>> {
     let (left, unit) = left.split_at(unit);
     let few = unit.split_whitespace().nth(MOST_WORDS).is_none();
     let other = last::number(left).filter(|other| left.ends_with(other))?;
-    // `18 dollars or 20 dollars`, but `90 minutes or 1.5 hours`.
+    // `18 dollars or 20 dollars`, but `90 minutes or 1.5 hours`: the factor is nearly 2 at least.
     let behind = text[at + number.len()..].trim_start();
     let named = unit.is_empty() || behind.starts_with(unit.trim()) || !behind.starts_with(char::is_alphabetic);
-    let values = [value(other)?, value(number)?];
-    let values = Some(values).filter(|values| few && (named || !are_converted(values)))?;
-    let (_, other_name) = unnamed(&left[..left.len() - other.len()]);
-    let one_name = name.is_none() || other_name.is_none() || name == other_name;
-    let rounded = one_name && (is_rounded(other, number) || is_rounded(number, other));
-    Some(Joined {
-        before: before.trim_end_matches([' ', '(', ',']),
-        other,
-        number,
-        values,
-        are_one: rounded || !differ(&values),
-    })
+    let (a, b) = value(other).zip(value(number))?;
+    (few && (named || (a / b).max(b / a) <= 1.9)).then(|| (&left[..left.len() - other.len()], other, number))
 }
 
 /// Removes the word `or` from the end of a text, also of `18. Or` and `18 \text{ or }`.
@@ -120,15 +85,14 @@ fn unsigned(text: &str) -> &str {
 }
 
 /// Removes the letter and the sign of equality at the end of a text: `18 or x =`, `18 or x_2 =`.
-/// Returns the name too.
-fn unnamed(text: &str) -> (&str, Option<&str>) {
+fn unnamed(text: &str) -> &str {
     let named = || {
         let name = text.trim_end_matches([' ', '$', '*']).strip_suffix('=')?.trim_end();
         let before = without_index(name).strip_suffix(|c: char| c.is_ascii_alphabetic())?;
         let alone = !before.ends_with(|c: char| c.is_alphanumeric() || "\\_^".contains(c));
-        alone.then(|| (before, Some(&name[before.len()..])))
+        alone.then_some(before)
     };
-    named().unwrap_or((text, None))
+    named().unwrap_or(text)
 }
 
 /// Removes the index of a letter: `x` of `x_1`, `x_{1}`, `x₁` and `x1`.
@@ -143,15 +107,9 @@ pub(super) fn without_index(name: &str) -> &str {
     }
 }
 
-/// Returns true if two amounts may be one in different units: `90 minutes or 1.5 hours`. Units
-/// differ by a factor of nearly 2 at least.
-fn are_converted([a, b]: &[f64; 2]) -> bool {
-    (a / b).max(b / a) > 1.9
-}
-
 /// Returns true if a decimal is a fraction, rounded or truncated to two places or more: `0.67 (or
 /// 2/3)`.
-fn is_rounded(decimal: &str, fraction: &str) -> bool {
+pub(super) fn is_rounded(decimal: &str, fraction: &str) -> bool {
     let places = decimal.split_once('.').map_or(0, |(_, places)| places.len());
     let unit = 10f64.powi(-i32::try_from(places).unwrap_or(i32::MAX));
     let (Some(rounded), Some(exact)) = (value(decimal), value(fraction)) else {

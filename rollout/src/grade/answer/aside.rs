@@ -1,7 +1,5 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
-use super::alternative::ends_in_list;
-use super::last;
 use super::phrase::is_of_multiples;
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
@@ -54,40 +52,58 @@ const REASONS: [&str; 13] = [
 ];
 /// Words that reject another value, or the last one.
 const REJECTING: [&str; 5] = ["extraneous", "reject", "discard", "invalid", "ignor"];
-/// Words of an aside that only says how much is in one of a kind: `3 (52 weeks in a year)`.
-const RATES: [&str; 5] = [" in a ", " in an ", " in one ", " in each ", " per "];
+/// Beginnings of asides that reject the last value of a list.
+const REJECTED: [&str; 10] = [
+    "extraneous",
+    "rejected",
+    "discarded",
+    "invalid",
+    "impossible",
+    "not valid",
+    "not possible",
+    "not allowed",
+    "reject",
+    "discard",
+];
+/// Words of an aside that only says how much is in one of a kind, or compares: `3 (52 weeks in a
+/// year)`.
+const RATES: [&str; 9] = [
+    " in a ",
+    " in an ",
+    " in one ",
+    " in each ",
+    " per ",
+    " each",
+    " more than",
+    " less than",
+    " fewer than",
+];
 /// Words before a reason.
-const BECAUSE: [&str; 10] = [
+const BECAUSE: [&str; 8] = [
+    "because ",
+    "since ",
     " as ",
-    " because ",
-    " since ",
-    " given that ",
-    " due to ",
     ", as ",
-    " (since ",
-    " (because ",
+    "given that ",
+    "due to ",
     "因为",
     "由于",
 ];
 /// Beginnings of a sentence with its reason first.
 const BECAUSE_OF: [&str; 4] = ["because ", "since ", "as ", "given "];
 /// Words and signs with which a reason goes on to a result.
-const CONCLUDING: [&str; 15] = [
+const CONCLUDING: [&str; 11] = [
     " so ",
-    ", he ",
-    ", she ",
-    ", it ",
-    ", they ",
-    ", the ",
-    ", there ",
-    ", we ",
+    " and ",
+    " to ",
     "therefore",
     "hence",
     "thus",
     " total",
+    "answer",
+    "boxed",
     "所以",
     "因此",
-    "answer",
 ];
 /// Signs that an aside goes on to something else.
 const GOING_ON: [&str; 5] = [", ", ". ", " and ", " so ", ": "];
@@ -97,14 +113,18 @@ const SIGNS: &str = "+-*/×÷=≈−·^";
 /// Returns an answer without the aside behind it. Returns `None` if there is none, or if it may
 /// change the answer.
 pub(crate) fn without_aside(line: &str) -> Option<&str> {
+    let (before, aside) = parts(line)?;
+    Some(before_rejected(before, aside).unwrap_or(before))
+}
+
+/// Returns an answer without the aside behind it, and the aside.
+fn parts(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_end_matches(['.', ' ', '*']);
-    let before = in_brackets(line)
-        .or_else(|| alternative(line))
-        .or_else(|| clause(line))?;
+    let before = in_brackets(line).or_else(|| clause(line))?;
     let before = before.trim_end_matches([' ', ',', ';', '*']);
-    before
-        .contains(|c: char| c.is_ascii_digit() || c == '\\')
-        .then_some(before)
+    let aside = line[before.len()..].trim_start_matches([' ', ',', '(']);
+    let valued = before.contains(|c: char| c.is_ascii_digit() || c == '\\');
+    valued.then_some((before, aside))
 }
 
 /// Returns a text without the reason, the approximation or the computation at its end:
@@ -119,8 +139,9 @@ pub(crate) fn without_reason(text: &str) -> &str {
     if let Some(counted) = before_multiples(line) {
         return &text[..start + counted.len()];
     }
-    let Some(before) = without_aside(line) else { return text };
-    let aside = line[before.len()..].trim_start_matches([' ', ',', '(']);
+    let Some((before, aside)) = parts(line) else {
+        return text;
+    };
     if let Some(others) = before_rejected(before, aside) {
         return &text[..start + others.len()];
     }
@@ -130,7 +151,6 @@ pub(crate) fn without_reason(text: &str) -> &str {
     // Behind a comma only: `60 meters as a warm-up` gives no reason.
     let because = line[before.len()..].starts_with(", as ");
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
-    let same = says_the_same(before, aside.trim_end_matches(')'));
     let rejected = REJECTING.iter().any(|word| aside.contains(word));
     let rate = RATES.iter().any(|words| aside.contains(words));
     let aside = ["that is ", "i.e. "]
@@ -138,7 +158,7 @@ pub(crate) fn without_reason(text: &str) -> &str {
         .find_map(|words| aside.strip_prefix(words))
         .unwrap_or(aside);
     let computation = !aside.contains(|c: char| c.is_alphabetic() && c != 'x');
-    if reason || same || rejected || rate || computation {
+    if reason || rejected || rate || computation {
         &text[..start + before.len()]
     } else {
         text
@@ -162,26 +182,23 @@ fn before_because(text: &str) -> Option<&str> {
     let (before, behind) = (&lower[..at], &lower[at + word.len()..]);
     let valued =
         before.contains(|c: char| c.is_ascii_digit()) && !BECAUSE_OF.iter().any(|word| before.starts_with(word));
-    let goes_on = CONCLUDING.iter().any(|word| behind.contains(word)) || behind.contains("boxed");
     // A further clause may hold the result: `80 because of a sale, and with tax 84`.
-    let goes_on = goes_on
-        || behind.contains([',', '，', ';', '；', ':', '：'])
-        || [" and ", " to "].iter().any(|word| behind.contains(word));
+    let goes_on =
+        CONCLUDING.iter().any(|word| behind.contains(word)) || behind.contains([',', '，', ';', '；', ':', '：']);
     (valued && !goes_on && is_outside(before)).then(|| text[..start + at].trim_end_matches([' ', ',', '(', '，']))
 }
 
 /// Returns a list without its last value if the aside behind it rejects that value:
 /// `x = 3 or x = -2 (rejected)`.
 fn before_rejected<'a>(before: &'a str, aside: &str) -> Option<&'a str> {
-    let word = aside.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
-    let last = ["extraneous", "rejected", "discarded", "invalid"].contains(&word)
-        || (!aside.contains(' ') && REJECTING.iter().any(|known| word.starts_with(known)));
+    let behind = REJECTED.iter().find_map(|words| aside.strip_prefix(words))?;
     // `(rejected x = -1)` rejects another value, `(rejected, x > 0)` the last one.
-    let reason = aside[word.len()..].starts_with([',', ';']) || aside.contains("since") || aside.contains("because");
-    let last = last && (reason || !aside.contains(|c: char| c.is_ascii_digit()));
+    let reason = behind.starts_with([',', ';']) || aside.contains("since") || aside.contains("because");
+    let other = aside.contains(|c: char| c.is_ascii_digit()) || aside.contains("values");
     let others = [" or ", " and "].iter().find_map(|word| before.rsplit_once(word));
     let others = others.or_else(|| before.rsplit_once(", ").filter(|(others, _)| others.contains('=')));
-    others.map(|(others, _)| others).filter(|_| last)
+    let others = others.map(|(others, _)| in_brackets(others).unwrap_or(others));
+    others.filter(|_| reason || !other)
 }
 
 /// Returns what stands before words that say which numbers are counted: the `47 are` of
@@ -195,8 +212,10 @@ fn before_multiples(line: &str) -> Option<&str> {
         .filter(|digits| !digits.is_empty());
     let before = sentence.trim_end().strip_suffix(" are").unwrap_or_default();
     let number = before.trim_end_matches(|c: char| c.is_ascii_digit());
-    let counted = number.len() < before.len() && ![" of ", " to "].iter().any(|word| number.ends_with(word));
-    (several && (counted || numbers.count() == 1) && is_of_multiples(&line[at..])).then(|| line[..at].trim_end())
+    let counted = number.len() < before.len() && !number.ends_with(" to ");
+    let part = sentence.contains(" of the ") && !sentence.contains(" to ");
+    let counted = counted || part || numbers.count() == 1;
+    (several && counted && is_of_multiples(&line[at..])).then(|| line[..at].trim_end())
 }
 
 /// Returns what stands before brackets at the end of a line.
@@ -217,8 +236,9 @@ fn in_brackets(line: &str) -> Option<&str> {
     let rejects = content
         .strip_prefix("not ")
         .is_some_and(|other| Quantity::read(other).is_some());
+    let rejects = rejects || before_rejected(before, content).is_some();
     let harmless = rejects || is_of_multiples(content) || is_harmless(content);
-    (apart && (harmless || says_the_same(before, content))).then_some(before)
+    (apart && harmless).then_some(before)
 }
 
 /// Returns what stands before a clause that says the same in other words.
@@ -252,48 +272,6 @@ fn is_harmless(content: &str) -> bool {
     content.chars().all(plain) && content.contains(|c| SIGNS.contains(c)) && !content.contains(", ")
 }
 
-/// Returns true if brackets hold the value before them in another spelling: `0.5 (or 50%)`,
-/// `10 cents ($0.10)`.
-fn says_the_same(before: &str, content: &str) -> bool {
-    let before = before.trim_matches([' ', '*', '~']);
-    let other = ["or ", "or, ", "= ", "i.e. ", "i.e., "]
-        .iter()
-        .find_map(|word| content.strip_prefix(word))
-        .unwrap_or(content);
-    // Only the last word is the amount.
-    let amount = before.rsplit(' ').next().unwrap_or(before);
-    if let Some(cents) = cents(other) {
-        return dollars(amount).is_some_and(|dollars| (dollars * 100.0 - cents).abs() < 1e-6);
-    }
-    if let (Some(dollars), Some(cents)) = (dollars(other), cents(before)) {
-        return (dollars * 100.0 - cents).abs() < 1e-6;
-    }
-    let other = other.replace(" squared", "^2").replace(" cubed", "^3");
-    let value = Quantity::read(before).or_else(|| Quantity::read(last::value(before)?));
-    value.is_some_and(|value| Quantity::read(&other).is_some_and(|other| value.is_same(&other)))
-}
-
-/// Returns the number of an amount with the sign of the dollar.
-fn dollars(amount: &str) -> Option<f64> {
-    amount.trim_start_matches('\\').strip_prefix('$')?.parse().ok()
-}
-
-/// Returns the number of cents with which a text ends.
-fn cents(text: &str) -> Option<f64> {
-    let mut units = [" cents", " cent", "¢"].iter();
-    let number = units.find_map(|unit| text.strip_suffix(unit))?;
-    number.rsplit(' ').next()?.parse().ok()
-}
-
-/// Returns what stands before another spelling of the same value: `0.4 or 40%`.
-fn alternative(line: &str) -> Option<&str> {
-    let (before, other) = line.rsplit_once(" or ")?;
-    let before = before.trim_end_matches(',');
-    let number = last::number(before)?;
-    let listed = ends_in_list(&before[..number.as_ptr().addr() - before.as_ptr().addr()]);
-    (!listed && is_outside(before) && says_the_same(before, other)).then_some(before)
-}
-
 fn is_harmless_text(text: &str) -> bool {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
@@ -304,7 +282,9 @@ fn is_harmless_text(text: &str) -> bool {
     // `(in thousands)` changes the number, `(8 dozen and 8)` and `(one dozen)` are numbers.
     let bare = |at: usize| is_factor(words[at]) && !(at > 0 && numeric(words[at - 1]));
     let joins = JOINING.contains(first) && !is_rounding(&lower);
-    !joins && !words.iter().any(|word| HEDGES.contains(word)) && !(0..words.len()).any(bare)
+    let hedges =
+        |word: &&str| HEDGES.contains(word) && !(*word == "more" && words.contains(&"than") && !text.contains(", "));
+    !joins && !words.iter().any(hedges) && !(0..words.len()).any(bare)
 }
 
 #[cfg(test)]
@@ -326,10 +306,6 @@ mod tests {
             ("$\\frac{5}{9}$ (approximately $0.556$)", Some("$\\frac{5}{9}$")),
             ("104 (that is 8 dozen and 8)", Some("104")),
             ("12 dollars (before tax: 10)", Some("12 dollars")),
-            ("0.5 (or 50%)", Some("0.5")),
-            ("10 cents ($0.10)", Some("10 cents")),
-            ("0.4 or 40%", Some("0.4")),
-            ("3/8, or 37.5%", Some("3/8")),
             ("12 eggs (one dozen)", Some("12 eggs")),
             ("0.4 or 50%", None),
             ("3.14 (to 2 decimal places)", Some("3.14")),

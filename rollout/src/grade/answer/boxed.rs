@@ -213,7 +213,7 @@ fn bare(text: &str) -> String {
     }
     words
         .chars()
-        .filter(|c| !c.is_whitespace() && !"$*_{}".contains(*c))
+        .filter(|c| !c.is_whitespace() && !"$*_{}(".contains(*c))
         .collect()
 }
 

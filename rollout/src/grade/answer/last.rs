@@ -114,7 +114,7 @@ pub(crate) fn number(text: &str) -> Option<&str> {
     // Accepts `.5`, but not the dots of `...5` or the full stop of `end.5`.
     let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
     let start = if point { start } else { digit };
-    let negative = minus::before(&text[..start]).filter(|before| !ends_with_operand(before));
+    let negative = minus::before(&text[..start]).filter(|before| !minus::ends_with_operand(before));
     Some(&text[negative.map_or(start, str::len)..end])
 }
 
@@ -162,12 +162,6 @@ pub(crate) fn around<'a>(text: &'a str, number: &str, is_formula: impl Fn(&str) 
         let read = is_formula(formula) || formula.ends_with(['^', ')', '!']) || is_product(formula);
         *formula != part || (read && !alone && !unit)
     })
-}
-
-/// Returns true if a text ends with a bracket, a digit or a letter. After it, a minus is an
-/// operator.
-fn ends_with_operand(text: &str) -> bool {
-    text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == ')')
 }
 
 /// Returns the formula without delimiters that contains the last digit (`2^{10}`, `x=\sqrt{2}`,

@@ -64,6 +64,13 @@ pub(crate) fn listed(text: &str) -> Option<Listed<'_>> {
         .or_else(|| plain(text, start, value))
 }
 
+/// Returns true if a text ends with several numbers of which each is the answer.
+pub(crate) fn is_list(text: &str) -> bool {
+    let start = |value: &str| value.as_ptr().addr() - text.as_ptr().addr();
+    let found = last::value(text).and_then(|value| plain(text, start(value), value));
+    found.is_some_and(|list| list.whole && !list.text.contains('.'))
+}
+
 /// Reads formulas between delimiters that words join. The formula at `start` is the last.
 fn of_formulas(text: &str, start: usize) -> Option<Listed<'_>> {
     let all = delimited::all(text);
@@ -209,7 +216,7 @@ fn plain<'a>(text: &'a str, start: usize, value: &str) -> Option<Listed<'a>> {
         .to_lowercase();
     let condition = !LEADING.contains(&word.trim_end_matches([',', ':']));
     let ends = text[end..].trim_matches(['.', '*', ' ', '\n']).is_empty();
-    if commas && (names[0].is_some() || names.iter().all(Option::is_none) || condition || !ends) {
+    if commas && (names[0].is_some() || condition || !ends) {
         return None;
     }
     let compares = COMPARING.iter().any(|words| text[..first].trim_end().ends_with(words));

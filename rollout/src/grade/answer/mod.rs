@@ -9,6 +9,7 @@ pub(super) mod announcing;
 pub(super) mod aside;
 pub(super) mod boxed;
 pub(super) mod conditional;
+pub(super) mod converted;
 pub(super) mod correcting;
 mod delimited;
 pub(super) mod denied;
@@ -37,6 +38,7 @@ use std::ops::Range;
 pub(super) use self::delimited::last_row;
 pub(super) use self::text::{LONGEST, LONGEST_ANSWER, head, tail};
 use super::normal::setting::unwrapped;
+use super::normal::unit_names::without_unit;
 
 /// Where an answer stands in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,12 +77,36 @@ impl Candidate<'_> {
         let number = self
             .text
             .strip_suffix('!')
-            .filter(|_| self.place == Place::Announced)?
+            .filter(|_| [Place::Announced, Place::Hashes].contains(&self.place))?
             .trim_end_matches(['!', '*']);
         let number = number.trim_start_matches('*');
         let digits = number.trim_start_matches(['\\', '$', '€', '£', '₹']);
-        let plain = |byte: u8| byte.is_ascii_digit() || (digits.len() < number.len() && [b',', b'.'].contains(&byte));
+        let plain = |byte: u8| byte.is_ascii_digit() || [b',', b'.'].contains(&byte);
         (digits.starts_with(|c: char| c.is_ascii_digit()) && digits.bytes().all(plain)).then_some(number)
+    }
+
+    /// Returns the texts in which a number is looked for: without the words behind it, and all.
+    pub(super) fn forms(&self) -> Vec<Cow<'_, str>> {
+        let text = self.text.as_ref();
+        let said = [Place::Announced, Place::Hashes].contains(&self.place);
+        let plain = aside::without_aside(text).filter(|_| said);
+        let found = [
+            plain.or_else(|| self.exclaimed()),
+            Some(text),
+            prose::without_prose(text)
+                .or_else(|| without_unit(text))
+                .filter(|_| said),
+            self.sentence(),
+        ];
+        let chinese = prose::of_chinese(text).map(Cow::Owned);
+        found.into_iter().flatten().map(Cow::Borrowed).chain(chinese).collect()
+    }
+
+    /// Returns the last number of a sentence between tags.
+    fn sentence(&self) -> Option<&str> {
+        let text = denied::undenied(aside::without_reason(&self.text))?;
+        let decided = self.place == Place::Tagged && undecided::is_decided(text);
+        last::number(text).filter(|_| decided)
     }
 }
 

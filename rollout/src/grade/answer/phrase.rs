@@ -40,6 +40,11 @@ const FINISHING: [&str; 3] = ["finish", "complete", "run"];
 const NUMBERED: [&str; 7] = ["day", "week", "month", "year", "hour", "grade", "chapter"];
 /// Words that make the number before them an answer: `for 36 eggs in total`.
 const TOTALS: [&str; 4] = ["total", "all", "altogether", "overall"];
+/// Words between the numbers that say what is counted: `multiples of 3 or 5 below 100`.
+const MULTIPLES: [&str; 15] = [
+    "both", "either", "neither", "or", "nor", "and", "by", "below", "under", "less", "than", "from", "to", "up",
+    "between",
+];
 /// Most words of a phrase.
 const MOST: usize = 12;
 
@@ -48,11 +53,11 @@ const MOST: usize = 12;
 pub(super) fn before_phrase(line: &str) -> Option<&str> {
     // The value before the phrase has a digit. A phrase is looked for in one pass.
     let digit = |c: char| c.is_ascii_digit();
-    let (first, last) = (line.find(digit)?, line.rfind(digit)?);
+    let first = line.find(digit)?;
     let parts = |at: usize| (&line[..at], &line[at + 1..]);
     let begins = |at: &usize| {
         let (before, behind) = parts(*at);
-        is_phrase(before, behind, *at < last) || is_assignment(before, behind) || is_of_multiples(behind)
+        is_phrase(before, behind) || is_assignment(before, behind) || is_of_multiples(behind)
     };
     let mut spaces = line[first..].match_indices(' ').map(|(at, _)| first + at);
     let (before, phrase) = parts(spaces.find(begins)?);
@@ -71,8 +76,7 @@ pub(super) fn is_of_multiples(phrase: &str) -> bool {
     let numbers = numbers.iter().find_map(|words| phrase.strip_prefix(words));
     let plain = |word: &str| {
         let word = word.trim_matches(['.', ',', '*', '$']);
-        ["both", "either", "neither", "or", "nor", "and", "by"].contains(&word)
-            || word.bytes().all(|byte| byte.is_ascii_digit())
+        MULTIPLES.contains(&word) || word.bytes().all(|byte| byte.is_ascii_digit())
     };
     numbers.is_some_and(|numbers| numbers.starts_with(' ') && numbers.split_whitespace().all(plain))
 }
@@ -110,9 +114,8 @@ fn is_assignment(before: &str, behind: &str) -> bool {
     ["when", "for", "at", "where"].contains(&word) && number && !before.contains('=')
 }
 
-/// Returns true if a phrase begins between a value and these words. `counted` is true if a digit
-/// stands behind.
-fn is_phrase(before: &str, behind: &str, counted: bool) -> bool {
+/// Returns true if a phrase begins between a value and these words.
+fn is_phrase(before: &str, behind: &str) -> bool {
     let mut words = behind.split([' ', '*']).filter(|word| !word.is_empty());
     let (Some(first), second) = (words.next(), words.next().unwrap_or_default()) else {
         return false;
@@ -124,24 +127,29 @@ fn is_phrase(before: &str, behind: &str, counted: bool) -> bool {
         "over" if behind_number && behind.split(' ').next_back().is_some_and(is_number) => false,
         "altogether" => true,
         // `18 dollars by selling 9 eggs` says how.
-        "by" if is_means(behind) => !behind_number,
+        "by" | "after" if is_means(behind) => !behind_number,
         "in" if ["total", "all", "total,"].contains(&second) => true,
         "to" if is_rounding(behind) => true,
         // `10 days to finish` says for what, and `10 to 20` is a range.
         "to" => !behind_number && is_verb(second),
-        "of" => DETERMINERS.contains(&second) && !counted,
+        "of" => DETERMINERS.contains(&second),
         // `18 years old in 5 years` and `$15 for 3 books`; `1 in 6` is a ratio.
         _ if second.starts_with(|c: char| c.is_ascii_digit()) => {
             let amount = ["for", "over", "in", "after", "from"].contains(&first) && words.next().is_some_and(is_verb);
             amount && (!behind_number || (first == "for" && before.starts_with(['$', '\\'])))
         }
-        preposition => PREPOSITIONS.contains(&preposition) && DETERMINERS.contains(&second),
+        preposition => {
+            PREPOSITIONS.contains(&preposition) && (DETERMINERS.contains(&second) || NUMBERED.contains(&second))
+        }
     }
 }
 
 /// Returns true if a phrase says by doing what: `by selling 9 eggs`.
 fn is_means(phrase: &str) -> bool {
-    let verb = phrase.strip_prefix("by ").and_then(|rest| rest.split(' ').next());
+    let verb = ["by ", "after "]
+        .iter()
+        .find_map(|word| phrase.strip_prefix(word))
+        .and_then(|rest| rest.split(' ').next());
     verb.is_some_and(|verb| verb.len() > 5 && verb.ends_with("ing"))
 }
 
@@ -202,14 +210,11 @@ fn goes_on(phrase: &str) -> bool {
         .split(|c: char| !(c.is_alphanumeric() || c == '\''))
         .filter(|word| !word.is_empty())
         .collect();
-    let digit = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
-    let joined = |pair: &[&str]| ["and", "to"].contains(&pair[0]) && digit(pair[1]) && !is_rounding(phrase);
     let changes = |word: &&str| HEDGES.contains(word) || GOING_ON.contains(word);
     words.len() > MOST
         || phrase.contains([';', ':', '=', '(', '+', '?'])
         || phrase.contains(", ")
         || words.iter().any(changes)
-        || words.windows(2).any(joined)
 }
 
 #[cfg(test)]
@@ -227,7 +232,7 @@ mod tests {
             ("$15 for 3 books", Some("$15")),
             ("0.75 of a cup", Some("0.75")),
             ("2 for 3 books", None),
-            ("12 of the 20 cups", None),
+            ("12 of the 20 cups", Some("12")),
             ("3.14 to 2 decimal places", Some("3.14")),
             ("$60 for all 5 shirts", Some("$60")),
             ("$18$ when $x=9$", Some("$18$")),

@@ -196,9 +196,6 @@ fn depends(value: &str, subject: &str) -> bool {
     ];
     let result = result.iter().any(|words| before.ends_with(words)) && !before.contains(" among ");
     // `Tom has 5 apples and Ann has 7`
-    if before.contains(" from ") && subject.trim_end().ends_with(" by") {
-        return true;
-    }
     let twice = [" has", " is"].iter().any(|verb| {
         let verb = subject.trim_end().ends_with(verb).then_some(*verb);
         let second = before.rsplit_once(" and ").map_or("", |(_, second)| second);
@@ -210,7 +207,7 @@ fn depends(value: &str, subject: &str) -> bool {
 
 /// Returns true if a sentence goes on to another value: `15 apples, so she ended with 20`, `8 hours
 /// and earns 96 dollars`.
-fn goes_on(value: &str) -> bool {
+pub(super) fn goes_on(value: &str) -> bool {
     let last = value.rfind(|c: char| c.is_ascii_digit()).unwrap_or(0);
     let verb = |behind: usize| {
         let word = value[behind..].split(' ').next().unwrap_or_default();
@@ -221,7 +218,7 @@ fn goes_on(value: &str) -> bool {
 }
 
 /// Returns true for a verb that may stand before a value.
-fn is_verb(word: &str) -> bool {
+pub(super) fn is_verb(word: &str) -> bool {
     let ending = word.len() > 3 && (word.ends_with('s') || word.ends_with("ed"));
     let letters = word.bytes().all(|byte| byte.is_ascii_lowercase());
     letters && (ending || VERBS.contains(&word))

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::sentence;
 use crate::grade::normal::minus;
 use crate::grade::normal::names::PLAIN;
 
@@ -12,10 +13,6 @@ const OPERATORS: [&str; 21] = [
 ];
 /// Operators with which numbers are one value, whatever stands before them.
 const JOINING: [&str; 3] = ["≈", "\\approx", "choose"];
-/// Verbs before a computation that is the value.
-const VERBS: [&str; 11] = [
-    "is", "are", "was", "be", "equals", "gives", "has", "have", "had", "makes", "costs",
-];
 /// Signs of an inequality.
 const INEQUALITIES: [char; 4] = ['<', '>', '≤', '≥'];
 /// Usual variables that are no units.
@@ -135,7 +132,9 @@ fn is_number(word: &str) -> bool {
 
 /// Returns true for a verb before a value, and for no word.
 pub(super) fn is_verb(word: &str) -> bool {
-    word.is_empty() || VERBS.contains(&word)
+    // `rows 3 400` are two numbers.
+    let singular = !word.ends_with('s') || ["is", "was", "has", "equals", "gives", "makes", "costs"].contains(&word);
+    word.is_empty() || ["so", "thus"].contains(&word.to_lowercase().as_str()) || (singular && sentence::is_verb(word))
 }
 
 fn is_operator(word: &str) -> bool {

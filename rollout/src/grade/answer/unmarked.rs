@@ -131,13 +131,18 @@ fn computed(line: &str) -> Option<&str> {
 /// Returns the amount with which a sentence begins, if other numbers stand only in a phrase at its
 /// end: `90 pens were sold during the 6 days`.
 fn counted(line: &str) -> Option<&str> {
+    let digits = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ',');
+    let part = [" of the ", " of these ", " of his ", " of her "];
+    let part = digits.len() < line.len() && part.iter().any(|words| digits.starts_with(words));
+    let verb = |said: &str| said.split(' ').any(|word| ["were", "was", "are", "is"].contains(&word));
+    let one = !digits.contains(['=', ',']) && !digits.contains(" and ") && !sentence::goes_on(digits);
+    if part && verb(digits) && one {
+        return Some(&line[..line.len() - digits.len()]);
+    }
     let said = before_phrase(line).filter(|said| said.len() < line.len())?;
     let number = last::number(said).filter(|number| said.starts_with(number))?;
     let others = line[said.len()..].contains(|c: char| c.is_ascii_digit());
-    let verb = [" were ", " was ", " are ", " is "]
-        .iter()
-        .any(|verb| said.contains(verb));
-    (others && verb).then_some(number)
+    (others && verb(said)).then_some(number)
 }
 
 #[cfg(test)]

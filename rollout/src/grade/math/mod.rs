@@ -51,6 +51,7 @@ pub(super) use self::compare::equal;
 use self::compare::equal_within;
 use self::expr::Expr;
 pub(super) use self::quantity::{Quantity, whole};
+use super::answer::converted::once;
 use super::answer::last_row;
 use super::answer::listed::listed;
 use super::answer::{Candidate, Place, alternative, announced, aside, denied, last, marks, prose, undecided, unmarked};
@@ -72,12 +73,16 @@ const FEW_WORDS: usize = 2;
 /// Returns true if the answer in `text` equals the label.
 pub(super) fn is_right(text: &str, label: &Value) -> bool {
     let Some(label) = read_label(label) else { return false };
+    once(text).iter().any(|text| has_label(text, &label))
+}
+
+fn has_label(text: &str, label: &str) -> bool {
     let text = plain_text(text);
-    let rounded = label::rounded(&label);
-    let is_label = |answer: &str| equal(answer, &label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
+    let rounded = label::rounded(label);
+    let is_label = |answer: &str| equal(answer, label) || rounded.as_deref().is_some_and(|label| equal(answer, label));
     let found = readings(&text);
     // A reading without the unit must not hide a wrong unit: `5 C` is read as 5 too.
-    let other_unit = found.iter().any(|answer| measure::differ(&answer.text, &label));
+    let other_unit = found.iter().any(|answer| measure::differ(&answer.text, label));
     !other_unit && found.iter().any(|answer| is_label(&answer.text))
 }
 
@@ -128,7 +133,7 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
             Place::Tagged | Place::Last => return vec![candidate],
             Place::Announced if announced::reads(text) => return with_cut(candidate),
             Place::Announced => other = other.or(Some(candidate)),
-            Place::Hashes if is_formula(text) => return vec![candidate],
+            Place::Hashes if is_formula(text) => return with_cut(candidate),
             Place::Hashes => {}
         }
     }
@@ -152,16 +157,11 @@ pub(super) fn readings(text: &str) -> Vec<Candidate<'_>> {
 
 /// Returns the list with which a text ends, the last value, or both.
 fn last_values(text: &str) -> Vec<Cow<'_, str>> {
-    let Some(text) = denied::undenied(aside::without_reason(text)) else {
-        return Vec::new();
-    };
-    match alternative::named_once(text) {
-        Some(once) => values_at_end(&once)
-            .into_iter()
-            .map(|value| Cow::Owned(value.to_owned()))
-            .collect(),
-        None => values_at_end(text).into_iter().map(Cow::Borrowed).collect(),
-    }
+    let text = denied::undenied(aside::without_reason(text));
+    text.map_or_else(Vec::new, values_at_end)
+        .into_iter()
+        .map(Cow::Borrowed)
+        .collect()
 }
 
 fn values_at_end(text: &str) -> Vec<&str> {
@@ -227,6 +227,7 @@ fn is_statement(line: &str) -> bool {
 fn has_prose(line: &str) -> bool {
     let mut words = line.split([' ', ',', '.', '(', ')', ':', '*']);
     words.any(|word| {
+        let word = word.trim_end_matches("'s");
         let letters = word.chars().count() >= 2 && word.chars().all(char::is_alphabetic);
         letters && !is_next_to_number(word)
     })
@@ -241,55 +242,36 @@ fn without_raised_unit(text: &str) -> Option<&str> {
     without_unit(text).filter(|_| raised)
 }
 
-/// Returns a box, its number without the unit of an area, and the number of its Chinese sentence.
+/// Returns a box, the number of its Chinese sentence, and its number without the unit of an area.
 fn with_number_of_box(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
-    let area = without_raised_unit(&candidate.text).map(|number| Candidate {
-        place: candidate.place,
-        text: Cow::Owned(number.to_owned()),
-    });
-    with_number_of_chinese(candidate).into_iter().chain(area).collect()
-}
-
-/// Returns an answer, and the number of its Chinese sentence.
-fn with_number_of_chinese(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
-    let number = prose::of_chinese(&candidate.text).map(|number| Candidate {
-        place: candidate.place,
-        text: Cow::Owned(number),
-    });
-    std::iter::once(candidate).chain(number).collect()
+    let text = candidate.text.clone();
+    let area = without_raised_unit(&text).map(str::to_owned);
+    with_others(candidate, [prose::of_chinese(&text), area])
 }
 
 /// Returns the announced line, and the line without the words behind its number.
 fn with_cut(candidate: Candidate<'_>) -> Vec<Candidate<'_>> {
-    let cut = prose::without_prose(&candidate.text).map(|cut| Candidate {
-        place: candidate.place,
-        text: Cow::Owned(cut.to_owned()),
+    let text = candidate.text.clone();
+    let others = [
+        prose::of_chinese(&text),
+        number_words::bare(&text).map(|number| number.to_string()),
+        prose::without_prose(&text).map(str::to_owned),
+        // Outside a formula a letter behind a number is a unit: `4 m`, `$4$ K`.
+        without_unit(&text).map(str::to_owned),
+        prose::without_rate(&text).map(str::to_owned),
+        candidate.exclaimed().map(str::to_owned),
+    ];
+    with_others(candidate, others)
+}
+
+/// Returns an answer, and its other readings.
+fn with_others<const N: usize>(candidate: Candidate<'_>, others: [Option<String>; N]) -> Vec<Candidate<'_>> {
+    let place = candidate.place;
+    let others = others.into_iter().flatten().map(|text| Candidate {
+        place,
+        text: Cow::Owned(text),
     });
-    // Outside a formula a letter behind a number is a unit: `4 m`, `$4$ K`.
-    let unit = without_unit(&candidate.text).map(|number| Candidate {
-        place: candidate.place,
-        text: Cow::Owned(number.to_owned()),
-    });
-    let rate = prose::without_rate(&candidate.text).map(|amount| Candidate {
-        place: candidate.place,
-        text: Cow::Owned(amount.to_owned()),
-    });
-    let exclaimed = candidate.exclaimed().map(|number| Candidate {
-        place: candidate.place,
-        text: Cow::Owned(number.to_owned()),
-    });
-    let counted = number_words::bare(&candidate.text).map(|number| Candidate {
-        place: candidate.place,
-        text: Cow::Owned(number.to_string()),
-    });
-    with_number_of_chinese(candidate)
-        .into_iter()
-        .chain(counted)
-        .chain(cut)
-        .chain(unit)
-        .chain(rate)
-        .chain(exclaimed)
-        .collect()
+    std::iter::once(candidate).chain(others).collect()
 }
 
 /// Returns true for a sentence between tags, in which the last value may be the answer.

@@ -40,9 +40,13 @@ pub(crate) fn unset(mut text: &str) -> &str {
 /// with `24 cm²` for `24 cm^2`: the exponent of a unit is no number of the text.
 pub(crate) fn plain_text(text: &str) -> Cow<'_, str> {
     match narrow_numbers(text) {
-        Cow::Borrowed(text) => with_raised_units(in_signs(without_bold(text))),
-        Cow::Owned(text) => Cow::Owned(with_raised_units(in_signs(without_bold(&text))).into_owned()),
+        Cow::Borrowed(text) => plain(text),
+        Cow::Owned(text) => Cow::Owned(plain(&text).into_owned()),
     }
+}
+
+fn plain(text: &str) -> Cow<'_, str> {
+    with_raised_units(without_sizes(in_signs(without_bold(text))))
 }
 
 /// Removes the stars around words in bold type: `**18** or **20**`. Those of a power stay: `2**10`.
@@ -80,13 +84,42 @@ fn without_bold(text: &str) -> Cow<'_, str> {
     Cow::Owned(made)
 }
 
+/// Removes the sizes of things that a number counts: `50 4x6 photos`.
+fn without_sizes(text: Cow<'_, str>) -> Cow<'_, str> {
+    let size = |word: &str| {
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        word.split_once('x')
+            .is_some_and(|(one, other)| digits(one) && digits(other))
+    };
+    let words: Vec<&str> = text.split(' ').collect();
+    let counted = |at: &usize| {
+        let behind = words
+            .get(at + 1)
+            .is_some_and(|word| word.starts_with(char::is_alphabetic));
+        *at > 0 && size(words[*at]) && behind && words[at - 1].ends_with(|c: char| c.is_ascii_digit())
+    };
+    if !(0..words.len()).any(|at| counted(&at)) {
+        return text;
+    }
+    let kept = (0..words.len()).filter(|at| !counted(at)).map(|at| words[at]);
+    Cow::Owned(kept.collect::<Vec<_>>().join(" "))
+}
+
 /// Raises the exponents of units behind numbers.
 fn with_raised_units(text: Cow<'_, str>) -> Cow<'_, str> {
-    const POWERS: [(&str, &str); 4] = [("^2", "²"), ("^3", "³"), ("^{2}", "²"), ("^{3}", "³")];
+    const POWERS: [(&str, &str); 6] = [
+        ("^2", "²"),
+        ("^3", "³"),
+        ("^{2}", "²"),
+        ("^{3}", "³"),
+        ("2", "²"),
+        ("3", "³"),
+    ];
     let (mut made, mut kept) = (String::new(), 0);
-    for (at, _) in text.match_indices('^') {
+    for (at, sign) in text.match_indices(['^', '2', '3']) {
         let power = POWERS.iter().find(|(power, _)| text[at..].starts_with(power));
-        let Some((power, raised)) = power.filter(|_| ends_with_measure(&text[..at])) else {
+        let length = sign == "^" || ["m", "ft", "in", "yd"].iter().any(|unit| text[..at].ends_with(unit));
+        let Some((power, raised)) = power.filter(|_| length && ends_with_measure(&text[..at])) else {
             continue;
         };
         let behind = &text[at + power.len()..];
