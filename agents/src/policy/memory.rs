@@ -44,7 +44,7 @@ pub struct Memory {
     pub optimizer: u64,
     /// An estimate of what one micro-batch keeps for the backward pass.
     pub activations: u64,
-    /// What CUDA itself takes on a GPU; agents of one process share it.
+    /// Memory that CUDA itself takes on a GPU; agents of one process share it.
     pub context: u64,
     /// An estimate of the logits that decode steps keep, and of what drawing tokens takes.
     pub logits: u64,
@@ -60,8 +60,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the bytes on the device that the agent cannot do without: everything but activations,
-    /// logits, and keys and values that grow.
+    /// Returns the bytes on the device that the agent cannot do without: everything but
+    /// activations, logits, and keys and values that grow.
     #[must_use]
     pub fn least(&self) -> u64 {
         self.base + self.weights + self.masters + self.gradient + self.optimizer + self.context + self.cache

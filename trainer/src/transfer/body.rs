@@ -44,7 +44,8 @@ fn bits(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
 }
 
-/// Returns the changes from `old` to `new`, or `None` once they are longer than a part of the model.
+/// Returns the changes from `old` to `new`, or `None` once they are longer than a part of the
+/// model.
 pub(super) fn difference(form: &Form, old: &[u8], new: &[u8]) -> Option<Changes> {
     let (width, most) = (form.width(), form.bytes() / DELTA);
     let mut changes = Changes::default();

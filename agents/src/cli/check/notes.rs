@@ -20,8 +20,8 @@ pub(super) fn not_here(config: &RunConfig, cache: &Cache, devices: &[DeviceRepor
     models.chain(data_sets).chain(absent_devices(devices)).collect()
 }
 
-/// Returns a finding for each device that this machine does not have. The configuration may be valid
-/// on another machine.
+/// Returns a finding for each device that this machine does not have. The configuration may be
+/// valid on another machine.
 pub(super) fn absent_devices(devices: &[DeviceReport]) -> Vec<Finding> {
     devices.iter().filter_map(Finding::device).collect()
 }
