@@ -44,7 +44,7 @@ pub struct Memory {
     pub optimizer: u64,
     /// An estimate of what one micro-batch keeps for the backward pass.
     pub activations: u64,
-    /// What CUDA itself takes on a GPU; agents of one process share it.
+    /// Memory that CUDA itself takes on a GPU; agents of one process share it.
     pub context: u64,
     /// An estimate of the logits that decode steps keep, and of what drawing tokens takes.
     pub logits: u64,

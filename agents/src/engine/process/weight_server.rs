@@ -173,6 +173,22 @@ fn read(text: &str) -> Option<StateId> {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn body_in_pieces_is_the_whole_message() {
+        let form = trainer::transfer::Form {
+            dtype: configs::Dtype::Bf16,
+            elements: PIECE,
+            model: [7; 32],
+        };
+        let bytes: Vec<u8> = (0..2 * PIECE).map(|place| (place % 251) as u8).collect();
+        let state = trainer::transfer::State::new(form, WeightVersion::default(), bytes.clone()).unwrap();
+        let parts = trainer::transfer::full(&state, false);
+        let header = parts[0].as_ref().to_vec();
+        let sent = actix_web::body::to_bytes(body(parts, header.len() + bytes.len())).await;
+        let sent = sent.map_err(|_| "the stream cannot fail").unwrap();
+        assert!(sent[..header.len()] == header && sent[header.len()..] == bytes);
+    }
+
     #[test]
     fn a_held_state_is_parsed_from_its_text() {
         let mut digest = [0; 32];

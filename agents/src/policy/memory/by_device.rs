@@ -7,7 +7,7 @@ use trainer::model::ModelShape;
 
 use super::{Memory, shape};
 
-/// What CUDA takes on a GPU for each process: its context and the code of kernels.
+/// Memory that CUDA takes on a GPU for each process: its context and the code of kernels.
 const CONTEXT: u64 = 512 << 20;
 
 /// How a run's processes hold a base that agents share.
@@ -26,7 +26,7 @@ pub struct OnDevice {
     pub agents: Vec<(AgentName, Memory)>,
     /// Agents with a model that is not on this machine.
     pub unknown: Vec<AgentName>,
-    /// What agents on any device have in host memory. Only the CPU has it.
+    /// Host memory of agents on any device. Only the CPU has it.
     pub hosted: Vec<Hosted>,
 }
 

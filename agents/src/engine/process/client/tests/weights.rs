@@ -33,6 +33,8 @@ async fn new_weights_arrive_by_delta_and_late_ones_are_ignored() {
         line.unwrap().parse().unwrap()
     };
     assert!(0.0 < sent("delta") && sent("delta") < sent("whole"), "{page}");
+    let whole = scene.prepared.form().unwrap().bytes() + 128;
+    assert_eq!(sent("whole"), whole as f64, "not packed for this host");
     serving.close().await;
 }
 
