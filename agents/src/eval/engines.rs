@@ -187,12 +187,20 @@ mod tests {
         assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
         agent.model = ModelConfig::Path(base.path().to_owned());
         config.agents = [(name.clone(), agent)].into();
+        config
+            .workflow
+            .roles
+            .values_mut()
+            .for_each(|agent| *agent = name.clone());
         let chosen = [(name.clone(), Chosen::begins(&config, &name).unwrap())].into();
         let mut stages = startup::stages();
         let scratch = base.path().to_owned();
-        let starting = log_scope::spawn_blocking(move || start(&config, &chosen, &scratch).map(|_| ()));
+        let mut starting = log_scope::spawn_blocking(move || start(&config, &chosen, &scratch).map(|_| ()));
         let reading = |stages: &startup::Stages| stages.get(&name).is_some_and(|stage| stage.text == "reading weights");
-        stages.wait_for(reading).await.unwrap();
+        tokio::select! {
+            found = stages.wait_for(reading) => drop(found.unwrap()),
+            ended = &mut starting => panic!("{ended:?}"),
+        }
         log_scope::spawn_blocking(move || std::fs::write(file, "no model"))
             .await
             .unwrap()

@@ -11,11 +11,15 @@ use crate::train::stop::Stop;
 use crate::train::tests::{Loss, TrainCommand, TrainReply, batch, digest, train, user};
 use crate::train::{TrainError, TrainerClient};
 
-/// Trains for a few steps and returns this rank's weights and moments.
+/// Trains for a few steps, with signs of life between them, and returns this rank's weights and moments.
 fn run(member: &Member, name: &str, options: TrainerOptions) -> (String, Vec<f32>) {
     let mut trainer = rank_of(member, name, Trains::Whole, options);
     drive(member, &mut trainer, |trainer| {
-        (0..3).for_each(|round| train(trainer, round))
+        assert_eq!(trainer.sign_every(), Some(TIMEOUT / 2));
+        for round in 0..3 {
+            train(trainer, round);
+            trainer.sign();
+        }
     });
     let moments = trainer.whole_moments();
     let moments = moments.map_or(Vec::new(), |both| Vec::try_from(tch::Tensor::cat(&both, 0)).unwrap());
