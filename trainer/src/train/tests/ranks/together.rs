@@ -11,7 +11,8 @@ use crate::train::stop::Stop;
 use crate::train::tests::{Loss, TrainCommand, TrainReply, batch, digest, train, user};
 use crate::train::{TrainError, TrainerClient};
 
-/// Trains for a few steps, with signs of life between them, and returns this rank's weights and moments.
+/// Trains for a few steps, with signs of life between them, and returns this rank's weights and
+/// moments.
 fn run(member: &Member, name: &str, options: TrainerOptions) -> (String, Vec<f32>) {
     let mut trainer = rank_of(member, name, Trains::Whole, options);
     drive(member, &mut trainer, |trainer| {
