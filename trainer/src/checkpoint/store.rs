@@ -231,7 +231,7 @@ fn root_of(path: &Path) -> &Path {
     }
 }
 
-/// Lists the checkpoints under `root` whose files have their lengths, in the order in which to try
+/// Lists the checkpoints under `root` with all files in their lengths, in the order in which to try
 /// them: the one that `LATEST` names, then the latest save first. Their digests are not verified.
 ///
 /// # Errors
