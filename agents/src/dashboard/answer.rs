@@ -6,12 +6,15 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, ResponseError};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use crate::base::log_scope;
 use crate::run_folder::FolderError;
 
 /// The largest answer in bytes.
 pub(super) const LARGEST: usize = 4 << 20;
+/// The answers that are made at once: each takes memory while files are read.
+static MAKING: Semaphore = Semaphore::const_new(4);
 
 /// The answer of a handler.
 pub(crate) type Answer = Result<HttpResponse, ApiError>;
@@ -96,18 +99,27 @@ pub(crate) fn json(value: &impl Serialize) -> Answer {
 
 /// Answers with the result of blocking work.
 pub(crate) async fn blocking<T: Serialize>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Answer {
-    let made = log_scope::spawn_blocking(move || body(&work()?)).await;
-    made.map_err(|_| ApiError::new(500, "the answer was not finished"))?
-        .map(response)
+    in_turn(move || body(&work()?)).await.map(response)
 }
 
 /// Answers with the CSV that blocking work makes.
 pub(crate) async fn blocking_csv(work: impl FnOnce() -> Result<String, ApiError> + Send + 'static) -> Answer {
-    let made = log_scope::spawn_blocking(move || within(work()?.into_bytes())).await;
-    let body = made.map_err(|_| ApiError::new(500, "the answer was not finished"))??;
+    let body = in_turn(move || within(work()?.into_bytes())).await?;
     Ok(HttpResponse::Ok()
         .content_type("text/csv; charset=utf-8; header=present")
         .body(body))
+}
+
+/// Does blocking work once few other answers are being made.
+async fn in_turn(work: impl FnOnce() -> Result<Vec<u8>, ApiError> + Send + 'static) -> Result<Vec<u8>, ApiError> {
+    let turn = MAKING.acquire().await;
+    let made = log_scope::spawn_blocking(move || {
+        let made = work();
+        drop(turn);
+        made
+    });
+    let made = made.await;
+    made.map_err(|_| ApiError::new(500, "the answer was not finished"))?
 }
 
 /// Finishes work that a client which disconnects must not interrupt: it holds connections to a

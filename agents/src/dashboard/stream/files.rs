@@ -16,7 +16,7 @@ use crate::dashboard::offsets::Offsets;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::lines;
 
-/// The time between two reads of the files.
+/// The time from a read without a new line until the next one.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest line that is sent, in bytes. Of a longer line only the size is sent.
 const LONGEST: usize = 64 << 10;
@@ -156,14 +156,17 @@ impl FileTail {
             let read = log_scope::spawn_blocking(move || (self.extend(), self)).await;
             let Ok((events, rest)) = read else { return };
             self = rest;
+            let is_over = events.is_empty();
             for event in events {
                 if !send.send(event).await {
                     return;
                 }
             }
-            tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
-                () = send.closed() => return,
+            if is_over {
+                tokio::select! {
+                    () = tokio::time::sleep(PAUSE) => {}
+                    () = send.closed() => return,
+                }
             }
         }
     }

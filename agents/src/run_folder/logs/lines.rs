@@ -7,7 +7,7 @@ use std::path::Path;
 /// The smallest part that is read at once.
 const CHUNK: u64 = 64 << 10;
 /// The most new bytes that are read at once.
-const MOST: u64 = 4 << 20;
+const MOST: u64 = 512 << 10;
 
 /// A line and the offset of its first byte.
 pub(crate) type Line = (u64, Vec<u8>);
@@ -149,7 +149,16 @@ mod tests {
         std::fs::write(&path, lines.join("\n") + "\n").unwrap();
         let mut back = all(&mut Backward::open(&path, None).unwrap());
         back.reverse();
-        let (ahead, end) = forward(&path, 0).unwrap();
+        let (mut ahead, mut end) = forward(&path, 0).unwrap();
+        assert!(end < std::fs::metadata(&path).unwrap().len(), "one call reads a part");
+        loop {
+            let (more, next) = forward(&path, end).unwrap();
+            if more.is_empty() {
+                break;
+            }
+            ahead.extend(more);
+            end = next;
+        }
         let ahead: Vec<(u64, String)> = ahead
             .into_iter()
             .map(|(at, line)| (at, String::from_utf8(line).unwrap()))

@@ -22,7 +22,7 @@ pub(crate) fn letters(browser: &mut Browser, printed: &[Value]) {
         *classes.entry(text("class")).or_default() += 1;
         let failures = one["attempts"].as_f64().unwrap();
         let first = text("first")[..19].replace('T', " ");
-        let size = format!("the message, {}", bytes(text("body").len()));
+        let size = format!("the message, {}", bytes(one["bytes"].as_f64().unwrap()));
         [size, figure(failures), first]
     });
     let expected: Vec<[String; 3]> = expected.collect();
@@ -32,10 +32,9 @@ pub(crate) fn letters(browser: &mut Browser, printed: &[Value]) {
 }
 
 /// Formats a size. A value in the middle of two is rounded up.
-fn bytes(size: usize) -> String {
-    if size < 1024 {
+fn bytes(size: f64) -> String {
+    if size < 1024.0 {
         return format!("{size} B");
     }
-    let tenths = (size as f64 / 1024.0 * 10.0 + 0.5).floor();
-    format!("{:.1} KiB", tenths / 10.0)
+    format!("{:.1} KiB", (size / 1024.0 * 10.0 + 0.5).floor() / 10.0)
 }

@@ -235,6 +235,6 @@ fn chunk_takes_the_counted_tensors() {
         let _loss = gradients(&input, HeadGrad::Matrix(&mut d_matrix), slope).unwrap();
         let more = megabytes("VmHWM").saturating_sub(before);
         let counted = CHUNK_TENSORS * 97;
-        assert!((counted - 24..counted + 24).contains(&more), "{more} MB");
+        assert!((counted - 40..counted + 40).contains(&more), "{more} MB");
     }
 }
