@@ -150,7 +150,7 @@ fn a_run_without_any_advantage_ends() {
     for line in &lines {
         assert_eq!(line["advantage/zero_share"], 1.0, "{line}");
     }
-    let status = program.succeed(&["status"]);
+    let status = program.succeed(&["status", "--run", program.run_folder().to_str().unwrap()]);
     assert!(
         status.contains("agent a learns nothing: in its last 3 batches"),
         "{status}"

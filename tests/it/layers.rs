@@ -31,6 +31,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
             "check",
             "load",
             "reference",
+            "notes",
         ],
     ),
     (

@@ -14,7 +14,7 @@ use crate::run_folder::FolderError;
 /// The largest answer in bytes.
 pub(super) const LARGEST: usize = 4 << 20;
 /// The answers that are made at once: each takes memory while files are read.
-static MAKING: Semaphore = Semaphore::const_new(4);
+static MAKING: Semaphore = Semaphore::const_new(2);
 
 /// The answer of a handler.
 pub(crate) type Answer = Result<HttpResponse, ApiError>;
