@@ -35,7 +35,7 @@ const STREAMS: usize = 16;
 /// The number of events, and their bytes, that may wait for a slow page. Further turns are dropped
 /// and counted.
 const WAITING: usize = 1024;
-const WAITING_BYTES: usize = 1 << 20;
+const WAITING_BYTES: usize = 256 << 10;
 /// The time between two `rate` events, and between two `beats` events.
 const TICK: Duration = Duration::from_secs(1);
 

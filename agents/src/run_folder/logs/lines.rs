@@ -7,7 +7,7 @@ use std::path::Path;
 /// The smallest part that is read at once.
 const CHUNK: u64 = 64 << 10;
 /// The most new bytes that are read at once.
-const MOST: u64 = 512 << 10;
+const MOST: u64 = 128 << 10;
 
 /// A line and the offset of its first byte.
 pub(crate) type Line = (u64, Vec<u8>);
