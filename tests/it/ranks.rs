@@ -294,7 +294,7 @@ fn disturbed_by(name: &str, rank: usize, status: &str) {
     assert_eq!(ranks(&running).len(), 2, "and so did its rank:\n{log}");
     let again = format!("ended with {status} before the run; starting again");
     assert!(log.contains(&again), "{log}");
-    // A zombie whose parent was killed has no memory.
+    // A zombie has no memory, and its parent was killed.
     let memory = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let ended = |pid: &u32| memory(pid).is_empty() || memory(pid).starts_with("0 ");
     assert!(all.iter().all(ended), "no rank of the first start is left");

@@ -74,7 +74,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the problem with a device of this machine whose memory cannot suffice.
+/// Returns the problem with a device of this machine that has too little memory.
 fn too_small(report: &DeviceReport) -> Option<Problem> {
     let message = report.shortage()?;
     let agents = report.agents();

@@ -43,7 +43,7 @@ pub(in crate::agent) const METRICS: [&str; 6] = [
     "time/publish_s",
 ];
 
-/// The number of steps whose median is known.
+/// The number of steps that the median is over.
 const RECENT: usize = 20;
 
 /// Returns the name of a part from its metric, `time/PART_s`.
