@@ -132,12 +132,13 @@ impl Grader {
     #[must_use]
     pub fn same(self, a: &str, b: &str) -> Option<bool> {
         let (a, b) = (&*self.part(a), &*self.part(b));
+        let once = |text| answer::converted::once(text).swap_remove(0);
         match self {
             Self::Exact => Some(exact::is_same(a, b)),
             Self::Match => Some(matching::is_same(a, b)),
-            Self::Integer(take) => Some(integer::is_same(a, b, take)),
-            Self::Gsm8k => Some(gsm8k::is_same(a, b)),
-            Self::Math => Some(math::is_same(a, b)),
+            Self::Integer(take) => Some(integer::is_same(&once(a), &once(b), take)),
+            Self::Gsm8k => Some(gsm8k::is_same(&once(a), &once(b))),
+            Self::Math => Some(math::is_same(&once(a), &once(b))),
             Self::Choice => Some(choice::is_same(a, b)),
             Self::F1 | Self::Format => None,
             Self::Own(own) => own.same(a, b),

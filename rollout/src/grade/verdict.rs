@@ -1,5 +1,6 @@
 //! Explains a grade: what was read of the answer and of the label.
 
+use configs::Take;
 use serde_json::Value;
 
 use super::answer::{self, Place};
@@ -20,7 +21,14 @@ pub struct Verdict {
 
 /// Grades a text and says why. A label that the grader refuses earns 0.
 pub(super) fn explain(grader: Grader, text: &str, label: &Value) -> Verdict {
-    let read = read_answer(grader, &grader.part(text));
+    let said = grader.part(text);
+    // Of two spellings of one amount the verdict shows the one that earns.
+    let spellings = match grader {
+        Grader::Integer(Take::Last) | Grader::Gsm8k | Grader::Math => answer::converted::once(&said),
+        _ => vec![said.into_owned()],
+    };
+    let right = spellings.iter().find(|said| grader.grade(said, label) >= 1.0);
+    let read = right.or(spellings.first()).and_then(|said| read_answer(grader, said));
     let place = read.as_ref().map(|(place, _)| *place);
     let answer = read.map(|(_, text)| text);
     let known = read_label(grader, label);
@@ -106,6 +114,24 @@ mod tests {
                 Some("0.5"),
             ),
             ("gsm8k", "It is 5.", json!("#### 6"), 0.0, "wrong", Some("5"), Some("6")),
+            (
+                "integer",
+                "half of 24, or 12",
+                json!(12),
+                1.0,
+                "right",
+                Some("12"),
+                Some("12"),
+            ),
+            (
+                "math",
+                "180 minutes, or 3 hours",
+                json!("180"),
+                1.0,
+                "right",
+                Some("180 minutes"),
+                Some("180"),
+            ),
             ("choice", "no idea", json!("B"), 0.0, "no answer", None, Some("B")),
             ("integer", "7", json!("x"), 0.0, "refused label", Some("7"), None),
         ] {

@@ -192,6 +192,10 @@ fn before_because(text: &str) -> Option<&str> {
 /// `x = 3 or x = -2 (rejected)`.
 fn before_rejected<'a>(before: &'a str, aside: &str) -> Option<&'a str> {
     let behind = REJECTED.iter().find_map(|words| aside.strip_prefix(words))?;
+    // `3 or 5 (impossible to say which)` names no answer.
+    if behind.starts_with(" to ") || behind.contains("otherwise") {
+        return None;
+    }
     // `(rejected x = -1)` rejects another value, `(rejected, x > 0)` the last one.
     let reason = behind.starts_with([',', ';']) || aside.contains("since") || aside.contains("because");
     let other = aside.contains(|c: char| c.is_ascii_digit()) || aside.contains("values");

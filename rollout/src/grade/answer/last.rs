@@ -118,6 +118,16 @@ pub(crate) fn number(text: &str) -> Option<&str> {
     Some(&text[negative.map_or(start, str::len)..end])
 }
 
+/// Returns true if words behind a number make it the size of a piece, whose count stands before it:
+/// `3 100-dollar bills`, `2 500 ml bottles`.
+fn is_of_pieces(behind: &str) -> bool {
+    let mut words = behind.strip_prefix(' ').unwrap_or_default().split(' ');
+    let (size, piece) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let piece = piece.trim_end_matches(|c: char| !c.is_alphabetic());
+    let unit = !size.is_empty() && !size.ends_with('s') && size.chars().all(char::is_alphabetic);
+    behind.starts_with('-') || (unit && piece.len() > 3 && piece.ends_with('s') && !piece.ends_with("ss"))
+}
+
 /// Returns a number with the word that multiplies it, or with the whole number before its fraction:
 /// the `5 million` and the `2 1/2` of a sentence.
 pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
@@ -131,8 +141,7 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
     let whole = before.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ');
     let mixed = before[whole.len()..].trim_start();
     let unsigned = minus::before(whole).unwrap_or(whole);
-    // `3 100-dollar bills` are two numbers.
-    if !behind.starts_with('-') && is_grouped(unsigned, mixed, number) {
+    if !is_of_pieces(behind) && is_grouped(unsigned, mixed, number) {
         return &text[start - mixed.len() - (whole.len() - unsigned.len())..start + number.len()];
     }
     let digits = mixed.trim_end();

@@ -127,12 +127,13 @@ fn is_phrase(before: &str, behind: &str) -> bool {
         "over" if behind_number && behind.split(' ').next_back().is_some_and(is_number) => false,
         "altogether" => true,
         // `18 dollars by selling 9 eggs` says how.
-        "by" | "after" if is_means(behind) => !behind_number,
+        "by" | "after" if is_means(behind) => !behind_number && !behind.contains("total"),
         "in" if ["total", "all", "total,"].contains(&second) => true,
         "to" if is_rounding(behind) => true,
         // `10 days to finish` says for what, and `10 to 20` is a range.
         "to" => !behind_number && is_verb(second),
-        "of" => DETERMINERS.contains(&second),
+        // `75% of the 80 cards` is no answer.
+        "of" => DETERMINERS.contains(&second) && (!behind.contains(|c: char| c.is_ascii_digit()) || is_count(before)),
         // `18 years old in 5 years` and `$15 for 3 books`; `1 in 6` is a ratio.
         _ if second.starts_with(|c: char| c.is_ascii_digit()) => {
             let amount = ["for", "over", "in", "after", "from"].contains(&first) && words.next().is_some_and(is_verb);
@@ -142,6 +143,12 @@ fn is_phrase(before: &str, behind: &str) -> bool {
             PREPOSITIONS.contains(&preposition) && (DETERMINERS.contains(&second) || NUMBERED.contains(&second))
         }
     }
+}
+
+/// Returns true if the last word of a text is a whole number.
+fn is_count(text: &str) -> bool {
+    let word = text.rsplit(' ').next().unwrap_or_default().trim_matches(['*', '$']);
+    word.bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
 }
 
 /// Returns true if a phrase says by doing what: `by selling 9 eggs`.

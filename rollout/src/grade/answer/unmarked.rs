@@ -1,7 +1,7 @@
 //! Reads the value of the last sentence of a text without a mark, where it is not the last number:
 //! `So John is 45 miles from home at the end of those 4 hours.`
 
-use super::phrase::before_phrase;
+use super::phrase::{before_phrase, is_of_multiples};
 use super::text::LONGEST_ANSWER;
 use super::{last, prose, sentence};
 use crate::grade::math::Quantity;
@@ -131,18 +131,31 @@ fn computed(line: &str) -> Option<&str> {
 /// Returns the amount with which a sentence begins, if other numbers stand only in a phrase at its
 /// end: `90 pens were sold during the 6 days`.
 fn counted(line: &str) -> Option<&str> {
-    let digits = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ',');
-    let part = [" of the ", " of these ", " of his ", " of her "];
-    let part = digits.len() < line.len() && part.iter().any(|words| digits.starts_with(words));
     let verb = |said: &str| said.split(' ').any(|word| ["were", "was", "are", "is"].contains(&word));
-    let one = !digits.contains(['=', ',']) && !digits.contains(" and ") && !sentence::goes_on(digits);
-    if part && verb(digits) && one {
-        return Some(&line[..line.len() - digits.len()]);
+    let digit = |c: char| c.is_ascii_digit() || c == ',';
+    let part = line.trim_start_matches(digit);
+    let whole = [" of the ", " of these ", " of his ", " of her "]
+        .iter()
+        .find_map(|words| part.strip_prefix(words))
+        .filter(|_| part.len() < line.len());
+    // Only the whole may have a number: `3 of the 12 eggs are broken leaving 9` ends with the answer.
+    let others = whole.map(|whole| without_multiples(whole.trim_start_matches(digit)));
+    if others.is_some_and(|said| verb(said) && !said.contains(|c: char| c.is_ascii_digit())) {
+        return Some(&line[..line.len() - part.len()]);
     }
     let said = before_phrase(line).filter(|said| said.len() < line.len())?;
     let number = last::number(said).filter(|number| said.starts_with(number))?;
     let others = line[said.len()..].contains(|c: char| c.is_ascii_digit());
     (others && verb(said)).then_some(number)
+}
+
+/// Returns a text without the numbers at its end that say what is counted: `divisible by 3 or 5`.
+fn without_multiples(text: &str) -> &str {
+    let at = ["divisible by ", "multiples of "]
+        .iter()
+        .find_map(|words| text.find(words));
+    let at = at.filter(|at| is_of_multiples(&text[*at..]));
+    at.map_or(text, |at| &text[..at])
 }
 
 #[cfg(test)]

@@ -41,9 +41,27 @@ const MONEY: [char; 4] = ['$', '€', '£', '₹'];
 /// Words for a minus.
 const WORDS: [&str; 4] = ["minus ", "Minus ", "negative ", "Negative "];
 /// Words behind which `minus` is the sign of a number. Behind other words it subtracts.
-const VERBS: [&str; 19] = [
-    "is", "was", "are", "be", "now", "about", "exactly", "equals", "get", "gets", "got", "gives", "have", "has",
-    "becomes", "to", "of", "at", "",
+const VERBS: [&str; 20] = [
+    "is",
+    "was",
+    "are",
+    "be",
+    "now",
+    "about",
+    "approximately",
+    "exactly",
+    "equals",
+    "get",
+    "gets",
+    "got",
+    "gives",
+    "have",
+    "has",
+    "becomes",
+    "to",
+    "of",
+    "at",
+    "",
 ];
 
 /// Bytes before a word for a minus in which its verb is looked for.
@@ -76,12 +94,10 @@ fn spelled(text: &str) -> Vec<(Range<usize>, String)> {
         let number = text[at + word.len()..].trim_start_matches(['$', '*', '\\', '(', ' ']);
         let near = &text[text.floor_char_boundary(at.saturating_sub(NEAR))..at];
         let line = near.rsplit('\n').next().unwrap_or_default();
-        let before = line
-            .trim_end_matches([' ', '*', '_', '$', '('])
-            .trim_end_matches(" approximately");
+        let before = line.trim_end_matches([' ', '*', '_', '$', '(']);
         let last = before.rsplit(' ').next().unwrap_or_default();
         let verb = last.ends_with(['=', ':', '≈'])
-            || last.ends_with("'s")
+            || ["it's", "that's", "there's"].contains(&last.to_ascii_lowercase().as_str())
             || (VERBS.contains(&last) && (at == 0 || !before.is_empty()));
         let negative = word.ends_with("ative ") && !before.ends_with(" or");
         let operand = line
