@@ -42,8 +42,8 @@ COPY configs/*.toml /configs/
 # `dyad init` and `dyad run NAME` look beside the program.
 RUN ln -s /configs /opt/dyad/bin/configs
 # One torch thread per actor: parallelism comes from the actors. The CUDA library is opened at run
-# time if it is installed: its allocator leaves few gaps, and attention avoids cuDNN, which would
-# plan each new shape for long.
+# time if it is installed: its allocator leaves few gaps, and attention avoids cuDNN, which
+# plans each new shape slowly.
 ENV PATH=/opt/dyad/bin:$PATH \
     OMP_NUM_THREADS=1 \
     PYTORCH_ALLOC_CONF=expandable_segments:True \

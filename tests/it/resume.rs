@@ -83,6 +83,26 @@ fn run_made_longer_ends_with_the_weights_of_a_long_run() {
     }
 }
 
+/// A byte of the newest state is wrong, which only its digest shows.
+#[test]
+fn run_with_a_damaged_newest_checkpoint_resumes_from_the_one_before() {
+    let config = Small::new().set("run.train_steps", STEPS as i64);
+    let (clean, damaged) = (program(), program());
+    let clean_run = clean.play("run", &config.save(&clean), &[]);
+    let mut running = damaged.launch("run", &config.save(&damaged), &[]);
+    let run = damaged.run_folder();
+    running.kill_when("some batches", PATIENCE, || batches(&run, "a") >= 10);
+    let root = run.join("checkpoints/a");
+    let newest = std::fs::read_to_string(root.join("LATEST")).unwrap();
+    let state = root.join(newest.trim()).join("state.json");
+    let text = std::fs::read_to_string(&state).unwrap();
+    std::fs::write(&state, text.replacen('"', "x", 1)).unwrap();
+    damaged
+        .start(&["run", "--resume", run.to_str().unwrap()])
+        .finish(PATIENCE);
+    assert_eq!(final_digest(&run, "a"), final_digest(&clean_run, "a"));
+}
+
 #[test]
 fn a_finished_run_goes_on_for_more_steps() {
     for command in ["run", "up"] {

@@ -35,7 +35,7 @@ impl Launched {
     /// Reads the launcher's variables; `None` if none of them is set.
     ///
     /// # Errors
-    /// Some are missing or make no sense, or the ranks would meet on a public address.
+    /// Variables are missing or invalid, or the ranks would meet on a public address.
     pub fn of_environment() -> anyhow::Result<Option<Self>> {
         Self::read(|name| std::env::var(name).ok(), allows_plaintext())
     }

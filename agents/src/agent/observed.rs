@@ -71,7 +71,7 @@ impl TrainedBatch<'_> {
         }
     }
 
-    /// Sets a role's figures of the loss. Those that no token of this batch has are not a number.
+    /// Sets a role's figures of the loss. Figures without tokens in this batch are NaN.
     fn show_role_loss(&self, series: &TrainingSeries, role: &str, found: &RoleLoss) {
         let agent = self.agent;
         let known = |value: f64, tokens: f64| if tokens > 0.0 { value } else { f64::NAN };

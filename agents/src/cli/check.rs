@@ -25,8 +25,8 @@ use crate::policy::memory::Processes;
 
 /// Check a configuration and print it with all defaults
 ///
-/// Prints all problems at once, each with its key path. The exit code is 2 if there is one. A model
-/// or device that this machine does not have is none, but a device that is here and too small is.
+/// Prints all problems at once, each with its key path. The exit code is 2 if there are any. A
+/// model or device missing here is no problem; a device too small for one agent is.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The run's configuration, such as configs/signal.toml, or a name that `dyad init` lists
@@ -77,6 +77,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
 /// Returns the problem with a device of this machine that has too little memory.
 fn too_small(report: &DeviceReport) -> Option<Problem> {
     let message = report.shortage()?;
+    if !report.is_too_small_for_one() {
+        // Each agent may run on a host of its own.
+        eprintln!("{}: here, for all agents together: {message}", report.device);
+        return None;
+    }
     let agents = report.agents();
     let first = agents.split(", ").next().unwrap_or_default();
     Some(Problem {

@@ -204,7 +204,7 @@ impl Answers {
     /// dyad.
     async fn connect_for_change(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<Arc<dyn Bus>> {
         let url = self.url_of(user, folder)?;
-        select::connect_small(&url, "dashboard").await
+        select::connect_small(&url, "dashboard", false).await
     }
 
     fn url_of(&self, user: Option<&String>, folder: &RunFolder) -> anyhow::Result<String> {

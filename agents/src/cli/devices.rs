@@ -106,6 +106,19 @@ impl DeviceReport {
         ))
     }
 
+    /// Returns true if one agent alone needs more than the device has, whatever the others need.
+    pub(super) fn is_too_small_for_one(&self) -> bool {
+        let agents = self.needs.agents.iter().map(|(_, memory)| memory.least());
+        let hosted = self
+            .needs
+            .hosted
+            .iter()
+            .map(|hosted| hosted.bytes)
+            .filter(|_| self.elsewhere == 0);
+        let largest = agents.chain(hosted).max();
+        self.total.zip(largest).is_some_and(|(total, largest)| largest > total)
+    }
+
     /// Returns advice if the caches of full slots would not fit on a GPU.
     fn cache_advice(&self) -> Option<String> {
         let total = self.total.filter(|_| self.device != DeviceName::Cpu)?;

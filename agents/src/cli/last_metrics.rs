@@ -106,8 +106,7 @@ impl NewestLines {
         match line.get("kind").and_then(Value::as_str) {
             Some("train") => {
                 let agent = line.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
-                let is = |key, value| line.get(key).and_then(Value::as_f64) == Some(value);
-                let is_idle = is("advantage/zero_share", 1.0) || is("tokens/trained", 0.0);
+                let is_idle = line.get("collapse/idle").and_then(Value::as_u64) == Some(1);
                 let idle = self.idle.entry(agent.clone()).or_default();
                 *idle = if is_idle { *idle + 1 } else { 0 };
                 self.train.insert(agent, line);
@@ -165,7 +164,7 @@ mod tests {
 
     fn train(step: u64) -> String {
         let zero = u64::from(step > 1);
-        format!("{{\"kind\":\"train\",\"agent\":\"a\",\"step\":{step},\"advantage/zero_share\":{zero}}}\n")
+        format!("{{\"kind\":\"train\",\"agent\":\"a\",\"step\":{step},\"collapse/idle\":{zero}}}\n")
     }
 
     fn totals(second: u64) -> String {

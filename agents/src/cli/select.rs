@@ -113,13 +113,13 @@ pub async fn connect_within(url: &str, purpose: &str, patience: Duration) -> any
     Ok(AmqpBus::connect(url, options(url, purpose, patience)?).await?)
 }
 
-/// Connects once, without another try after a failure, for messages without foreign headers.
-/// Smaller frames make the buffers of the connections smaller, but the headers of a message must
-/// fit into one.
-pub async fn connect_small(url: &str, purpose: &str) -> anyhow::Result<Arc<dyn Bus>> {
+/// Connects for messages without foreign headers. Smaller frames make the buffers of the
+/// connections smaller, but the headers of a message must fit into one. With `tries_once` the first
+/// failure is the answer.
+pub async fn connect_small(url: &str, purpose: &str, tries_once: bool) -> anyhow::Result<Arc<dyn Bus>> {
     let begin = if url.contains('?') { '&' } else { '?' };
     let options = AmqpOptions {
-        tries_once: true,
+        tries_once,
         ..options(url, purpose, PATIENCE)?
     };
     Ok(AmqpBus::connect(&format!("{url}{begin}frame_max={SMALL_FRAME}"), options).await?)

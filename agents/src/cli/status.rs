@@ -6,7 +6,7 @@ mod waits;
 use std::time::Duration;
 
 use clap::Args;
-use configs::{LossKind, RunConfig};
+use configs::RunConfig;
 
 use super::ended::{self, Over};
 use super::last_metrics::{LastMetrics, MetricsReader};
@@ -52,7 +52,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
             None => select::broker_url(args.broker.as_deref(), Some(&folder)),
         };
         let bus = match url {
-            Ok(url) => select::connect_small(&url, "status").await,
+            Ok(url) => select::connect_small(&url, "status", true).await,
             Err(error) => Err(error),
         };
         let (mut live, offline) = match bus {
@@ -94,14 +94,8 @@ pub(super) fn assemble(
     over: Option<&Over>,
     mut received: Option<LiveState>,
     offline: Option<String>,
-    mut metrics: LastMetrics,
+    metrics: LastMetrics,
 ) -> Status {
-    // Cross-entropy compares no rewards.
-    for (name, agent) in &config.agents {
-        if agent.train.loss.kind == LossKind::CrossEntropy {
-            metrics.idle.remove(name.as_str());
-        }
-    }
     if let Some(received) = &mut received {
         received.take_rates(&metrics.rates);
     }

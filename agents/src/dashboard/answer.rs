@@ -14,7 +14,7 @@ use crate::run_folder::FolderError;
 /// The largest answer in bytes.
 pub(super) const LARGEST: usize = 4 << 20;
 /// The answers that are made at once: each takes memory while files are read.
-static MAKING: Semaphore = Semaphore::const_new(2);
+static MAKING: Semaphore = Semaphore::const_new(4);
 
 /// The answer of a handler.
 pub(crate) type Answer = Result<HttpResponse, ApiError>;
@@ -110,7 +110,7 @@ pub(crate) async fn blocking_csv(work: impl FnOnce() -> Result<String, ApiError>
         .body(body))
 }
 
-/// Does blocking work once few other answers are being made.
+/// Waits for a free slot, then does blocking work.
 async fn in_turn(work: impl FnOnce() -> Result<Vec<u8>, ApiError> + Send + 'static) -> Result<Vec<u8>, ApiError> {
     let turn = MAKING.acquire().await;
     let made = log_scope::spawn_blocking(move || {

@@ -141,13 +141,15 @@ pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
 /// Checks that the checkpoint to continue from has consumed exactly what its ledger records.
 fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> anyhow::Result<()> {
     // The trainer verifies the digests: a state of many gigabytes is read once.
-    let found = match checkpoint::complete(&folder.checkpoints(name)) {
-        Ok(found) => found.into_iter().next(),
-        Err(CheckpointError::None(_)) => None,
+    let complete = match checkpoint::complete(&folder.checkpoints(name)) {
+        Ok(complete) => complete,
+        Err(CheckpointError::None(_)) => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("looking for a checkpoint of agent {name}")),
     };
-    let Some(found) = found else { return Ok(()) };
-    let state = TrainerState::read(&found.folder)?;
+    let mut states = complete.iter().map(|found| Ok((found, TrainerState::verified(found)?)));
+    let Some(newest) = states.next() else { return Ok(()) };
+    // The trainer passes over damaged checkpoints too.
+    let (found, state) = newest.or_else(|damage: CheckpointError| states.find_map(Result::ok).ok_or(damage))?;
     let advice = "take both from one copy of the run folder";
     let Some((lineage, step)) = state.version else {
         bail!(

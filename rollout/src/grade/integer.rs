@@ -66,7 +66,7 @@ pub(super) fn read_label(label: &Value) -> Option<String> {
     of(&label::find(label, |text, _| usable(text))?)
 }
 
-/// Returns the number that is marked, else the last whole number of the text; or, with
+/// Returns the number that is marked, else the last number, if it is whole of the text; or, with
 /// [`Take::First`], its first number.
 pub(super) fn answer(text: &str, take: Take) -> Option<(Place, String)> {
     let text = &*plain_text(text);

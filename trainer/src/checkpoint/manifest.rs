@@ -86,17 +86,22 @@ impl Manifest {
     /// [`Self::verify`] that calls `read` for each block of a file.
     pub(super) fn verify_marked(&self, folder: &Path, read: &dyn Fn()) -> Result<(), CheckpointError> {
         self.check_lengths(folder)?;
-        for (name, expected) in &self.files {
-            let path = folder.join(name);
-            let found = file_digest::of(&path, read).map_err(CheckpointError::io("reading", &path))?;
-            if found != *expected {
-                return Err(CheckpointError::Digest { path });
-            }
+        self.files
+            .keys()
+            .try_for_each(|name| self.verify_file(folder, name, read))
+    }
+
+    /// Checks the digest of one file. Calls `read` for each block of it.
+    pub(super) fn verify_file(&self, folder: &Path, name: &str, read: &dyn Fn()) -> Result<(), CheckpointError> {
+        let path = folder.join(name);
+        let found = file_digest::of(&path, read).map_err(CheckpointError::io("reading", &path))?;
+        if self.files.get(name) != Some(&found) {
+            return Err(CheckpointError::Digest { path });
         }
         Ok(())
     }
 
-    /// Checks that every file is there in its length, without reading it.
+    /// Checks that every file exists with its recorded length, without reading it.
     pub(super) fn check_lengths(&self, folder: &Path) -> Result<(), CheckpointError> {
         for (name, entry) in &self.files {
             let (path, expected) = (folder.join(name), entry.bytes);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
+use super::store::Checkpoint;
 use crate::model::{Hashed, ParamSource, param_hasher};
 
 pub(crate) const STATE: &str = "state.json";
@@ -81,6 +82,15 @@ impl TrainerState {
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut *out, self)?;
         out.write_all(b"\n")
+    }
+
+    /// Reads the state of a checkpoint and verifies its file, but none of the others.
+    ///
+    /// # Errors
+    /// The errors of [`Self::read`], and [`CheckpointError::Digest`].
+    pub fn verified(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
+        checkpoint.manifest.verify_file(&checkpoint.folder, STATE, &|| {})?;
+        Self::read(&checkpoint.folder)
     }
 
     /// Reads the state of a checkpoint folder.

@@ -231,8 +231,9 @@ fn root_of(path: &Path) -> &Path {
     }
 }
 
-/// Lists the checkpoints under `root` with all files in their lengths, in the order in which to try
-/// them: the one that `LATEST` names, then the latest save first. Their digests are not verified.
+/// Lists the checkpoints under `root` whose files have their recorded lengths, in the order in
+/// which to try them: the one that `LATEST` names, then the latest save first. Their digests are
+/// not verified.
 ///
 /// # Errors
 /// [`CheckpointError::None`] without checkpoints, and the first fault if none is left.
@@ -272,6 +273,8 @@ fn verified(checkpoint: Checkpoint, read: &dyn Fn()) -> Result<Checkpoint, Check
 mod tests {
     use super::*;
     use std::io;
+
+    use crate::checkpoint::TrainerState;
 
     fn save(store: &mut CheckpointStore, step: u64) -> Result<Checkpoint, CheckpointError> {
         store.save(step, |folder| {
@@ -381,6 +384,8 @@ mod tests {
         fs::write(file(4), vec![b'x'; fs::read(file(4)).unwrap().len()]).unwrap();
         fs::write(file(2), "").unwrap();
         assert_eq!(steps(), [4, 3, 1]);
+        let state = TrainerState::verified(&complete(root.path()).unwrap()[0]);
+        assert!(matches!(state, Err(CheckpointError::Digest { .. })), "{state:?}");
         store.point_at("step-1").unwrap();
         assert_eq!(steps(), [1, 4, 3]);
         fs::remove_file(file(1)).unwrap();

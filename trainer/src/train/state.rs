@@ -1,13 +1,16 @@
 //! Saves and restores a trainer.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 use tch::Tensor;
 
+use super::client::TrainerClient;
 use super::error::Refusal;
 use super::layout::Computing;
 use super::model_files::{self, ModelFiles};
@@ -76,7 +79,9 @@ impl Trainer {
             ..TrainerState::new(self.version, meta)
         };
         let files = ModelFiles::of(&self.shape, &self.options);
-        let saved = store.save(state.step, |folder| tensors.add_to(folder, &files, state));
+        let saved = store.save(state.step, |folder| {
+            tensors.add_to(folder, &files, state, self.model.pulse())
+        });
         saved
             .map(|saved| saved.manifest.digest)
             .map_err(|error| error.to_string())
@@ -94,11 +99,10 @@ impl Trainer {
 
     /// Rank 0 verifies the folder for all.
     fn find(&self, path: &str) -> Result<PathBuf, Stop> {
-        let found = if self.ranks.is_first() {
-            Some(find_marked(Path::new(path), &|| self.model.pulse().mark()))
-        } else {
-            None
-        };
+        let found = self
+            .ranks
+            .is_first()
+            .then(|| find_marked(Path::new(path), &self.reading_marks()));
         if self.ranks.is_alone()
             && let Some(found) = found
         {
@@ -109,11 +113,31 @@ impl Trainer {
             Some(Err(error)) => Err(error.to_string()),
             None => Ok(Vec::new()),
         };
-        // Rank 0 reads whole files for their digests.
-        let bytes = self.ranks.of_first(bytes, Patience::Idle);
+        let bytes = loop {
+            match self.ranks.of_first(bytes.clone(), Patience::Idle) {
+                // Rank 0 reads whole files for their digests, and has not finished.
+                Ok(unfinished) if unfinished.is_empty() => {}
+                found => break found,
+            }
+        };
         match (bytes, found) {
             (Err(Fault::Failed(_)) | Ok(_), Some(found)) => Ok(found?.folder),
             (bytes, _) => Ok(OsString::from_vec(bytes?).into()),
+        }
+    }
+
+    /// Returns what rank 0 calls for each block that it reads: it marks the pulse, and tells
+    /// waiting ranks from time to time.
+    fn reading_marks(&self) -> impl Fn() {
+        let every = self.sign_every().filter(|_| !self.ranks.is_alone());
+        let last = Cell::new(Instant::now());
+        move || {
+            self.model.pulse().mark();
+            if every.is_some_and(|every| last.get().elapsed() >= every) {
+                last.set(Instant::now());
+                // The next exchange reports a lost rank.
+                let _ = self.ranks.of_first(Ok(Vec::new()), Patience::Idle);
+            }
         }
     }
 

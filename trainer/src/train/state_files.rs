@@ -5,6 +5,7 @@ use super::model_files::ModelFiles;
 use crate::checkpoint::state::{STATE, StateDigest};
 use crate::checkpoint::{CheckpointError, NewFolder, TrainerState, moments};
 use crate::model::ParamSource;
+use crate::pulse::Pulse;
 
 pub(super) const REFERENCE: &str = "reference";
 /// A complete Hugging Face or PEFT folder that other tools can load.
@@ -20,24 +21,30 @@ pub(super) struct StateTensors<'a> {
 }
 
 impl StateTensors<'_> {
-    /// Adds all files. Returns the digest of the state.
+    /// Adds all files, and marks `pulse` after each: a disk may take long for one. Returns the
+    /// digest of the state.
     pub(super) fn add_to(
         &self,
         folder: &mut NewFolder<'_>,
         files: &ModelFiles<'_>,
         mut state: TrainerState,
+        pulse: &Pulse,
     ) -> Result<String, CheckpointError> {
         let digest = StateDigest::new();
         digest.weights(self.weights, |weights| files.add_model(folder, "", weights))?;
+        pulse.mark();
         let [first, second] = self.moments.map(|moment| digest.moment(moment));
         let optimizer = moments::file([&first, &second]);
         folder.add(&optimizer.name, |out| optimizer.write(out))?;
+        pulse.mark();
         if let Some(reference) = self.reference {
             files.add_model(folder, REFERENCE, reference)?;
+            pulse.mark();
         }
         files.add_tokenizer(folder, "")?;
         if let Some(average) = self.average {
             digest.weights(average, |average| files.add_model(folder, AVERAGE, average))?;
+            pulse.mark();
             files.add_tokenizer(folder, AVERAGE)?;
         }
         state.reference = self.reference.is_some();
@@ -129,7 +136,9 @@ mod tests {
             };
             let mut store = CheckpointStore::new(root.path(), 1);
             let files = ModelFiles::of(&shape, &options);
-            let saved = store.save(0, |folder| tensors.add_to(folder, &files, state)).unwrap();
+            let saved = store
+                .save(0, |folder| tensors.add_to(folder, &files, state, &Pulse::default()))
+                .unwrap();
             for tensors in &all {
                 assert_eq!(tensors.read.get(), 4 * tensors.layout().numel());
             }

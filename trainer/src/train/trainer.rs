@@ -343,7 +343,7 @@ impl TrainerClient for Trainer {
 
     fn sign(&mut self) {
         if let Err(error) = self.ranks.order_nothing() {
-            tracing::error!(%error, "another rank is lost: the next command fails");
+            tracing::error!(%error, "a rank is lost: the next command fails and the agent starts again");
             self.ranks.end(error);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The estimate of a run's memory counts these bytes, and tests compare them with real peaks.
 
-/// A delta of at least this part of the weights is replaced by the whole.
+/// The weights replace a delta that is at least 1/`DELTA` of them.
 pub(super) const DELTA: usize = 4;
 
 /// A packed message with the whole saves at least this part of the weights.

@@ -156,7 +156,8 @@ impl Training {
         let is_idle = is_equal || batch.stats.trained_tokens == 0;
         self.alarms.count_idle(&self.agent.name, self.version.step, is_idle);
         let mut line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
-            .with("collapse/alarms", alarms.len());
+            .with("collapse/alarms", alarms.len())
+            .with("collapse/idle", u64::from(is_idle));
         figures::log_batch(self.version.step, batch, outcome, self.times.wait(), began.elapsed());
         let times = self.times.end(Instant::now());
         for (name, seconds) in &times {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tokio::time::Instant;
 
-/// Looks at a stopped process after which it counts as lost.
+/// The number of looks after which a stopped process is lost.
 const LOOKS: u32 = 10;
 
 /// Successive looks at which a process was stopped.

@@ -60,9 +60,15 @@ enum Kind {
 pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
     let run = folder.path().display().to_string();
     let patience = |engine: &EngineConfig| engine.stuck_after.0;
-    let default = patience(&EngineConfig::default());
+    // Zero turns the check of an agent off, and of the coordinator if all agents have it off.
+    let longest = config
+        .agents
+        .values()
+        .map(|agent| patience(&agent.engine))
+        .max()
+        .unwrap_or_default();
     let agent = |name: &AgentName| Role {
-        patience: config.agents.get(name).map_or(default, |agent| patience(&agent.engine)),
+        patience: config.agents.get(name).map_or(longest, |agent| patience(&agent.engine)),
         label: name.to_string(),
         args: ["agent", "--name", name.as_str(), "--run", &run]
             .map(str::to_owned)
@@ -73,7 +79,7 @@ pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
         label: "coordinator".into(),
         args: ["coordinator", "--run", &run].map(str::to_owned).to_vec(),
         kind: Kind::Coordinator,
-        patience: default,
+        patience: longest,
     };
     let participants = config.participants();
     let engines = participants.iter().flat_map(|name| engines(config, folder, name));

@@ -14,7 +14,7 @@ export async function configPage(_rest, _options, signal) {
     replace(pre, found.length ? found : "No key matches.");
   };
   search.addEventListener("input", draw);
-  show(["Configuration", soft("as resolved; values that are not the default are marked; passwords are left out")],
+  show(["Configuration", soft("as resolved; changed values are marked; passwords are left out")],
     h("div.tools", search, h("button", { click: () => copy(toml, "The configuration") }, "Copy"),
       h("code.soft", path)), h("div.panel.toml", pre));
   draw();

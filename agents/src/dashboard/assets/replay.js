@@ -20,6 +20,6 @@ export function replayCommand({ task, prompt, label, turns }) {
   const spoken = turns.filter((turn) => open.agents.includes(turn.agent));
   if (spoken.some((turn) => seatName(turn) !== turn.role)) return null;
   const says = spoken.map((turn) => `--say ${word(`${turn.role}@${turn.turn}=${turn.text}`)}`);
-  return [`dyad workflow test runs/${open.run}/config.toml --task /dev/stdin`, ...says,
+  return [`dyad workflow test "\${DYAD_RUNS:-runs}/${open.run}/config.toml" --task /dev/stdin`, ...says,
     `<<< ${word(JSON.stringify({ id: task, prompt, label }))}`].join(" ");
 }

@@ -26,7 +26,7 @@ pub struct OnDevice {
     pub agents: Vec<(AgentName, Memory)>,
     /// Agents with a model that is not on this machine.
     pub unknown: Vec<AgentName>,
-    /// Host memory of agents on any device. Only the CPU has it.
+    /// Host memory of agents on any device. Listed under the CPU.
     pub hosted: Vec<Hosted>,
 }
 

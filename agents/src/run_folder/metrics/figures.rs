@@ -97,13 +97,14 @@ pub const SECTIONS: [Section; 5] = [
                 "engine against trainer, on equal weights (below 1e-4) and others",
             ),
             (&["optim/grad_norm", "optim/lr"], "before clipping; learning rate"),
-            (&["optim/skipped"], "steps skipped because the gradient was not finite"),
+            (&["optim/skipped"], "steps skipped: gradient not finite"),
             (
                 &["collapse/repetition"],
                 "share of an answer that repeats itself, in runs of three tokens",
             ),
             (&["collapse/sameness"], "share of a group's answers equal to another"),
             (&["collapse/alarms"], "figures outside `train.alarms`"),
+            (&["collapse/idle"], "1: nothing learned"),
             (&["time/train_s", "time/groups_waiting"], "seconds; groups in the batch"),
             (
                 &["time/wait_s", "time/checkpoint_s", "time/ledger_s"],

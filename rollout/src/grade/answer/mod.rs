@@ -85,7 +85,7 @@ impl Candidate<'_> {
         (digits.starts_with(|c: char| c.is_ascii_digit()) && digits.bytes().all(plain)).then_some(number)
     }
 
-    /// Returns the texts in which a number is looked for: without the words behind it, and all.
+    /// Returns the texts to search for a number: shortened ones first.
     pub(super) fn forms(&self) -> Vec<Cow<'_, str>> {
         let text = self.text.as_ref();
         let said = [Place::Announced, Place::Hashes].contains(&self.place);

@@ -138,7 +138,8 @@ fn counted(line: &str) -> Option<&str> {
         .iter()
         .find_map(|words| part.strip_prefix(words))
         .filter(|_| part.len() < line.len());
-    // Only the whole may have a number: `3 of the 12 eggs are broken leaving 9` ends with the answer.
+    // Only the whole may have a number: `3 of the 12 eggs are broken leaving 9` ends with the
+    // answer.
     let others = whole.map(|whole| without_multiples(whole.trim_start_matches(digit)));
     if others.is_some_and(|said| verb(said) && !said.contains(|c: char| c.is_ascii_digit())) {
         return Some(&line[..line.len() - part.len()]);

@@ -69,7 +69,9 @@ impl External {
         };
         let files = ModelFiles::of(&self.shape, &self.options);
         let mut store = CheckpointStore::new(path, self.options.keep_checkpoints);
-        let saved = store.save(state.step, |folder| tensors.add_to(folder, &files, state));
+        let saved = store.save(state.step, |folder| {
+            tensors.add_to(folder, &files, state, self.line.pulse())
+        });
         saved.map(|saved| saved.manifest.digest).map_err(failed)
     }
 

@@ -40,7 +40,7 @@ struct Puller {
     client: Client,
     /// The weights that the engine serves or is about to serve.
     held: Option<StateId>,
-    /// Their bytes: the base of the next delta. None if a delta to later ones failed.
+    /// Their bytes: the base of the next delta. `None` after a failed delta.
     base: Option<State>,
     /// Shared with the thread that publishes: it may panic, and the sink must survive that.
     sink: Option<Arc<Mutex<Box<dyn WeightSink>>>>,
