@@ -100,6 +100,15 @@ pub(crate) fn megabytes(name: &str) -> u64 {
     line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap() >> 10
 }
 
+/// Returns the megabytes that `work` needs at its peak. It runs once before: what a process takes
+/// for good at the first call, such as pages of libtorch's code, depends on the processor.
+pub(crate) fn peak_of(mut work: impl FnMut()) -> u64 {
+    work();
+    let before = reset_peak();
+    work();
+    megabytes("VmHWM").saturating_sub(before)
+}
+
 /// Resets this process's peak memory, `VmHWM`. Returns the megabytes that it holds now.
 pub(crate) fn reset_peak() -> u64 {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
