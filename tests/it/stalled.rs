@@ -57,11 +57,11 @@ fn a_run_of_one_process_ends_with_75_when_all_groups_die() {
 }
 
 #[test]
-fn a_run_whose_grader_cannot_start_ends_with_2() {
+fn a_run_whose_grader_cannot_start_ends_with_75() {
     let program = program();
     let config = graded_by(&program, BROKEN, 0).save(&program);
     let runs = program.runs();
-    let said = program.fail(2, &["run", &config, "--folder", runs.to_str().unwrap()]);
+    let said = program.fail(75, &["run", &config, "--folder", runs.to_str().unwrap()]);
     assert!(said.contains("grader.py: it has ended"), "{said}");
     assert!(said.contains("and never answered"), "{said}");
     assert!(said.contains("it wrote last: SyntaxError: invalid syntax"), "{said}");

@@ -41,7 +41,7 @@ pub struct AuditArgs {
 }
 
 pub fn run(args: &AuditArgs) -> anyhow::Result<()> {
-    let folder = args.run.folder()?;
+    let folder = args.run.of_broker(None, args.broker.as_deref())?;
     if let Some(agent) = &args.repair {
         let config = folder.config()?;
         let settings = config.agents.get(agent);

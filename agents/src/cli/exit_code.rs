@@ -225,7 +225,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         );
     }
     if let Some(FolderError::NotFound { .. }) = cause.downcast_ref() {
-        return in_containers(std::env::args().skip(1));
+        return in_containers(std::env::args().skip(1), std::env::var("DYAD_RUN").ok());
     }
     match cause.downcast_ref::<LedgerError>() {
         Some(LedgerError::InUse { .. }) => Some("`dyad status` shows which processes of the run are alive".into()),
@@ -269,8 +269,9 @@ const LOOKING: [&str; 11] = [
 
 /// Returns the hint for a run in containers, which keep its folder in a volume: the same command in
 /// a new container, because the coordinator's ends with the run. Options for this host's servers
-/// and folder are left out. A command that writes files needs a copy of the folder.
-fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
+/// and folder are left out; a run that this host's environment selects is written out. A command
+/// that writes files needs a copy of the folder.
+fn in_containers(args: impl Iterator<Item = String>, run: Option<String>) -> Option<String> {
     let mut kept = Vec::new();
     let mut is_value = false;
     for arg in args {
@@ -283,6 +284,9 @@ fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
         }
         is_value = is_option && !arg.contains('=');
     }
+    if let Some(run) = run.filter(|_| !kept.iter().any(|arg| arg == "--run" || arg.starts_with("--run="))) {
+        kept.extend(["--run".to_owned(), shell_word(&run)]);
+    }
     let command = kept.first()?.as_str();
     let prints = command == COMPARE && !kept.iter().any(|arg| arg.starts_with("--json"));
     if WRITING.contains(&command) && !prints {
@@ -291,6 +295,9 @@ fn in_containers(args: impl Iterator<Item = String>) -> Option<String> {
              `docker compose cp coordinator:/var/lib/dyad/runs .`"
                 .into(),
         );
+    }
+    if command == "publish" {
+        return Some("if the run is elsewhere, as in containers: give --run ID, --broker URL and --config FILE".into());
     }
     LOOKING.contains(&command).then(|| {
         format!(

@@ -81,8 +81,8 @@ impl MetricsReader {
                 last.rates.insert(name.to_owned(), rates);
             }
         }
-        // A line of step N was trained from the weights of step N.
-        let trained = last.train.values().filter_map(step).max().map(|step| step + 1);
+        // The line of a batch has the step that the batch made.
+        let trained = last.train.values().filter_map(step).max();
         last.stalled = last.stalled.filter(|stalled| step(stalled) >= trained);
         Ok(last)
     }
@@ -204,7 +204,7 @@ mod tests {
         append(&agent, &end[9..]);
         append(
             &agent,
-            "{\"kind\":\"discarded\",\"discarded/run_ended\":7}\n{\"kind\":\"stalled\",\"step\":5}\n",
+            "{\"kind\":\"discarded\",\"discarded/run_ended\":7}\n{\"kind\":\"stalled\",\"step\":4}\n",
         );
         append(&coordinator, &(31..=33).map(totals).collect::<String>());
         let last = look();

@@ -34,7 +34,10 @@ impl Longer {
             let message =
                 format!("eval.stop_at = {goal} was reached at step {step}, so the run would end again at once");
             return Err(Usage::new(message)
-                .hint("start a new run; `dyad export` writes these weights as a folder for its model.path")
+                .hint(format!(
+                    "remove eval.stop_at from {}, and give the command again",
+                    folder.path().join("config.toml").display()
+                ))
                 .into());
         }
         Ok(Self { steps })

@@ -40,7 +40,7 @@ pub struct To {
 
 impl To {
     pub(super) fn folder(&self) -> anyhow::Result<RunFolder> {
-        self.run.named(self.which.as_ref())
+        self.run.of_broker(self.which.as_ref(), self.broker.as_deref())
     }
 }
 

@@ -78,13 +78,15 @@ pub struct CoordinatorArgs {
 /// Returns the log settings of one process of a run.
 pub fn telemetry_of(folder: &RunFolder, role: &'static str, agent: Option<&AgentName>) -> telemetry::Telemetry {
     let process = agent.map_or_else(|| role.to_owned(), ToString::to_string);
+    // People read the standard error of an agent that they started themselves, as in a container.
+    let is_read = role == "agent" && std::env::var_os(SUPERVISED).is_none();
     telemetry::Telemetry {
         role,
         agent: agent.map(ToString::to_string),
         run: Some(folder.run().to_string()),
         file: Some(folder.log(&process)),
         whole_run: false,
-        stderr: Some("info,learning=warn"),
+        stderr: Some(if is_read { "info" } else { "info,learning=warn" }),
         file_level: None,
     }
 }

@@ -170,7 +170,7 @@ async fn wait(folder: &RunFolder, mut waiting: Vec<String>) -> anyhow::Result<()
 
 /// Returns the run's folder, or `None` if only a broker and a run id were given.
 fn find_folder(args: &PublishArgs) -> anyhow::Result<Option<RunFolder>> {
-    match RunFolder::find(&args.runs, &args.run) {
+    match select::found(&args.runs, &args.run, args.broker.as_deref()) {
         Ok(folder) => Ok(Some(folder)),
         Err(FolderError::NotFound { .. }) if args.broker.is_some() && args.run != "latest" => Ok(None),
         Err(FolderError::NotFound { .. }) if args.dry_run => Ok(None),

@@ -1,6 +1,6 @@
 //! Selects the run of a command and connects to its broker.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use clap::Args;
 
 use super::ended;
 use crate::base::fault::{Unavailable, Usage};
-use crate::run_folder::RunFolder;
 use crate::run_folder::connect::bus_options;
 use crate::run_folder::logs::printable;
+use crate::run_folder::{FolderError, RunFolder};
 
 /// The option `--run` of commands that work on an existing run.
 #[derive(Debug, Clone, Args)]
@@ -30,9 +30,42 @@ impl RunArg {
         self.named(None)
     }
 
+    /// Returns the run of a command that may get a broker's URL. The run of another broker is
+    /// found by its whole id alone: this machine may have runs whose ids begin with it.
+    ///
+    /// # Errors
+    /// No run has this id, or several begin with it.
+    pub(super) fn of_broker(&self, which: Option<&String>, broker: Option<&str>) -> anyhow::Result<RunFolder> {
+        let which = which.unwrap_or(&self.run);
+        Ok(found(&self.runs, which, broker)?)
+    }
+
     /// Returns the run that a command names by itself, or else the one of `--run`.
     pub(super) fn named(&self, which: Option<&String>) -> anyhow::Result<RunFolder> {
         Ok(RunFolder::find(&self.runs, which.unwrap_or(&self.run))?)
+    }
+}
+
+/// Finds a run as [`RunFolder::find`] does, but by the beginning of its id only if it has no other
+/// broker than the given one.
+pub(super) fn found(runs: &Path, which: &str, broker: Option<&str>) -> Result<RunFolder, FolderError> {
+    let Some(broker) = broker else {
+        return RunFolder::find(runs, which);
+    };
+    let not_found = || FolderError::NotFound {
+        base: runs.into(),
+        which: which.into(),
+    };
+    let folder = RunFolder::find(runs, which).map_err(|error| match error {
+        FolderError::Ambiguous { .. } => not_found(),
+        error => error,
+    })?;
+    let is_named = which == "latest" || folder.run().as_str() == which || Path::new(which).join("run.json").is_file();
+    let is_there = || matches!(folder.connection(), Ok(Some(own)) if own.broker == broker);
+    if is_named || is_there() {
+        Ok(folder)
+    } else {
+        Err(not_found())
     }
 }
 

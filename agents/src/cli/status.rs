@@ -42,7 +42,7 @@ pub struct StatusArgs {
 }
 
 pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
-    let folder = args.run.folder()?;
+    let folder = args.run.of_broker(None, args.broker.as_deref())?;
     let config = folder.config()?;
     let over = ended::over_with(&folder, &config)?.filter(|over| over.is_final() || args.broker.is_none());
     select::block_on(async {

@@ -130,8 +130,9 @@ fn charts(data: &Data) -> String {
         ("mismatch/on_policy_gap", "equal weights"),
         ("mismatch/off_policy_gap", "other weights"),
     ]);
-    // Without a KL in the loss there is no reference, and the figure is 0.
+    // The KL is in the loss or in the rewards (`kl.place`). Without a reference both are 0.
     let mut measured = data.by_agent("loss/reference_kl");
+    measured.extend(data.by_agent("advantage/kl"));
     measured.retain(|series| series.points.iter().any(|point| point.1 != 0.0));
     let learning = [
         of_agents("Reward in training", "reward/mean", share),

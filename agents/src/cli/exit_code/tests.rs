@@ -122,7 +122,8 @@ fn closed_output_ends_as_sigpipe_does() {
 
 #[test]
 fn command_for_a_container_has_no_url_and_starts_no_run() {
-    let hint = |args: &str| in_containers(args.split(' ').map(str::to_owned));
+    let with = |args: &str, run| in_containers(args.split(' ').map(str::to_owned), run);
+    let hint = |args: &str| with(args, None);
     let hint_of_tasks = hint("tasks dead --broker amqp://u:p@h/v --run signal --runs=x --state=redis://:p@h --all");
     let command =
         "if the run is in containers: `docker compose run --rm --no-deps coordinator tasks dead --run signal --all`";
@@ -144,6 +145,18 @@ fn command_for_a_container_has_no_url_and_starts_no_run() {
         assert!(hint(writing).unwrap().ends_with(copy), "{writing}");
     }
     assert_eq!(hint("run --resume x"), None);
+    let second = || Some("second".to_owned());
+    assert!(
+        with("status", second())
+            .unwrap()
+            .ends_with("coordinator status --run second`")
+    );
+    assert!(
+        with("status --run=x", second())
+            .unwrap()
+            .ends_with("coordinator status --run=x`")
+    );
+    assert!(hint("publish tasks.jsonl").unwrap().contains("--config FILE"));
 }
 
 #[test]

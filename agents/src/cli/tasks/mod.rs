@@ -74,7 +74,7 @@ pub struct DeadArgs {
 
 pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
     let TasksCommand::Dead(args) = &args.command;
-    let folder = args.run.folder()?;
+    let folder = args.run.of_broker(None, args.broker.as_deref())?;
     let order = args.order(&folder)?;
     let show = |letters: &[Letter]| args.show(&order, letters);
     if let Some((letters, over)) = saved_letters(args, &folder, &order)? {

@@ -7,7 +7,7 @@ use broker::protocol::control::{Command, RunPhase, RunState};
 use configs::Mode;
 
 use super::{Coordinator, mailbox};
-use crate::base::fault::{Unavailable, Usage};
+use crate::base::fault::Unavailable;
 use crate::coordinator::admission::queues;
 use crate::coordinator::lifecycle::phase_word;
 use crate::run_folder::metrics::Metrics;
@@ -72,7 +72,7 @@ impl Coordinator {
 
     /// Stops a run in which a program never answers, or in which all groups are empty: a key is
     /// wrong, a program dies, or a filter takes everything. No order reaches a run of one process,
-    /// so it ends: with 2 if its program must be corrected.
+    /// so it ends with 75.
     fn stop_if_nothing_is_learned(&mut self) {
         let broken = self.specs.take_broken();
         let is_broken = broken.is_some();
@@ -90,11 +90,7 @@ impl Coordinator {
         if self.env.alone {
             let message = format!("nothing can be learned: {why}");
             let hint = Some(format!("{advice}; `--resume` goes on"));
-            return self.end(Err(if is_broken {
-                Usage { message, hint }.into()
-            } else {
-                Unavailable { message, hint }.into()
-            }));
+            return self.end(Err(Unavailable { message, hint }.into()));
         }
         self.lifecycle.stall(why);
         self.enter(RunPhase::Paused);

@@ -291,7 +291,13 @@ impl Dispatcher {
                     retry: true,
                 });
             }
-            tracing::debug!(%trouble, request = %job.request, "{}: retrying a call", driver.name());
+            tracing::debug!(
+                %trouble,
+                request = %job.request,
+                conversation_id = %format_args!("{}/{}", job.group, job.member),
+                "{}: retrying a call",
+                driver.name()
+            );
         }
     }
 }

@@ -135,7 +135,13 @@ impl ServerPool {
                 });
             }
             if tries + away == 1 || (tries + away).is_power_of_two() {
-                tracing::warn!(%trouble, request = %job.request, "{}: retrying a call", server.url());
+                tracing::warn!(
+                    %trouble,
+                    request = %job.request,
+                    conversation_id = %format_args!("{}/{}", job.group, job.member),
+                    "{}: retrying a call",
+                    server.url()
+                );
             }
             tokio::time::sleep(self.pace.pause_after(tries.max(away))).await;
         }
