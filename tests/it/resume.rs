@@ -63,6 +63,19 @@ fn run_that_reaches_its_goal_says_so_and_at_which_step() {
     let reason = format!("eval.stop_at reached at step {step}");
     let status = program.succeed(&["status", "--run", program.run_folder().to_str().unwrap()]);
     assert!(said.contains(&reason) && status.contains(&reason), "{said}\n{status}");
+    // Its goal ends it again, until the goal is removed.
+    let file = program.run_folder().join("config.toml");
+    let run = program.run_folder().display().to_string();
+    let longer = (step + 2).to_string();
+    let more = ["run", "--resume", &run, "--steps", &longer];
+    let refused = program.fail(2, &more);
+    let advice = format!("remove eval.stop_at from {}", file.display());
+    assert!(refused.contains(&advice), "{refused}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let kept = text.lines().filter(|line| !line.starts_with("stop_at"));
+    std::fs::write(&file, kept.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    program.succeed(&more);
+    assert_eq!(batches(&program.run_folder(), "a"), step + 2);
 }
 
 /// Without settings that follow the length, the moments and the place in the data go on as well.

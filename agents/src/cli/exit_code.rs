@@ -284,10 +284,12 @@ fn in_containers(args: impl Iterator<Item = String>, run: Option<String>) -> Opt
         }
         is_value = is_option && !arg.contains('=');
     }
-    if let Some(run) = run.filter(|_| !kept.iter().any(|arg| arg == "--run" || arg.starts_with("--run="))) {
+    let command = kept.first()?.clone();
+    let command = command.as_str();
+    let names_run = command == COMPARE || kept.iter().any(|arg| arg == "--run" || arg.starts_with("--run="));
+    if let Some(run) = run.filter(|_| !names_run) {
         kept.extend(["--run".to_owned(), shell_word(&run)]);
     }
-    let command = kept.first()?.as_str();
     let prints = command == COMPARE && !kept.iter().any(|arg| arg.starts_with("--json"));
     if WRITING.contains(&command) && !prints {
         return Some(

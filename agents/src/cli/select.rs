@@ -30,11 +30,7 @@ impl RunArg {
         self.named(None)
     }
 
-    /// Returns the run of a command that may get a broker's URL. The run of another broker is
-    /// found by its whole id alone: this machine may have runs whose ids begin with it.
-    ///
-    /// # Errors
-    /// No run has this id, or several begin with it.
+    /// Returns the run of a command that may get a broker's URL, as [`found`] finds it.
     pub(super) fn of_broker(&self, which: Option<&String>, broker: Option<&str>) -> anyhow::Result<RunFolder> {
         let which = which.unwrap_or(&self.run);
         Ok(found(&self.runs, which, broker)?)
@@ -42,12 +38,13 @@ impl RunArg {
 
     /// Returns the run that a command names by itself, or else the one of `--run`.
     pub(super) fn named(&self, which: Option<&String>) -> anyhow::Result<RunFolder> {
-        Ok(RunFolder::find(&self.runs, which.unwrap_or(&self.run))?)
+        self.of_broker(which, None)
     }
 }
 
-/// Finds a run as [`RunFolder::find`] does, but by the beginning of its id only if it has no other
-/// broker than the given one.
+/// Finds a run as [`RunFolder::find`] does. With a broker, the beginning of an id finds only a run
+/// on that broker: the wanted run may be on another machine, and its id may begin the ids of runs
+/// here.
 pub(super) fn found(runs: &Path, which: &str, broker: Option<&str>) -> Result<RunFolder, FolderError> {
     let Some(broker) = broker else {
         return RunFolder::find(runs, which);
@@ -199,5 +196,30 @@ mod tests {
         assert_eq!(url(Some("amqp://other")).unwrap(), "amqp://other");
         assert_eq!(code(&broker_url(None, None).unwrap_err()), 2);
         assert_eq!(code(&url(Some("local:")).unwrap_err()), 75);
+    }
+
+    #[test]
+    fn run_on_another_broker_is_found_by_its_whole_id_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let made = || RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let folder = made();
+        let id = folder.run().to_string();
+        let (begin, _) = id.rsplit_once('-').unwrap();
+        let found = |which: &str, broker| found(base.path(), which, broker);
+        let is_missing = |which: &str| matches!(found(which, Some("amqp://here")), Err(FolderError::NotFound { .. }));
+        assert_eq!(found(begin, None).unwrap(), folder);
+        assert!(is_missing(begin));
+        for whole in [id.as_str(), "latest", folder.path().to_str().unwrap()] {
+            assert_eq!(found(whole, Some("amqp://here")).unwrap(), folder, "{whole}");
+        }
+        let connection = Connection {
+            broker: "amqp://here".into(),
+            state: "redis://here".into(),
+        };
+        folder.set_connection(&connection).unwrap();
+        assert_eq!(found(begin, Some("amqp://here")).unwrap(), folder);
+        let _second = made();
+        assert!(is_missing(begin));
+        assert!(matches!(found(begin, None), Err(FolderError::Ambiguous { .. })));
     }
 }

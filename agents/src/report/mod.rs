@@ -62,13 +62,18 @@ mod tests {
             let writer = MetricsWriter::open(&folder.metrics(name), None).unwrap();
             for step in 1..=60u64 {
                 let reward = 1.0 - (-(step as f64) / 20.0).exp();
+                let kl = if name == "a" {
+                    "loss/reference_kl"
+                } else {
+                    "advantage/kl"
+                };
                 let line = Metrics::train(&agent, step)
                     .with("reward/mean", reward)
                     .with("loss", 0.3 - 0.2 * reward)
                     .with("optim/grad_norm", 1.0 / step as f64)
                     .with("staleness/mean", 0.5)
                     .with("advantage/zero_share", 0.25)
-                    .with("loss/reference_kl", 0.01 * reward)
+                    .with(kl, 0.01 * reward)
                     .with("mismatch/behaviour_kl", 1e-4)
                     .with("mismatch/on_policy_gap", 1e-6)
                     .with("time/train_s", 0.1)
@@ -137,6 +142,9 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} is missing");
         }
+        let (_, kl) = html.split_once("KL to the reference").unwrap();
+        let (kl, _) = kl.split_once("</figure>").unwrap();
+        assert_eq!(kl.matches("class=\"key ").count(), 2, "in the loss and in the rewards");
         assert!(
             html.contains("&lt;script&gt;alert(1)"),
             "a conversation's text is escaped"

@@ -22,7 +22,7 @@ pub struct Verdict {
 /// Grades a text and says why. A label that the grader refuses earns 0.
 pub(super) fn explain(grader: Grader, text: &str, label: &Value) -> Verdict {
     let said = grader.part(text);
-    // Of two spellings of one amount the verdict shows the one that earns.
+    // If an amount has two spellings, the verdict shows the one that earns.
     let spellings = match grader {
         Grader::Integer(Take::Last) | Grader::Gsm8k | Grader::Math => answer::converted::once(&said),
         _ => vec![said.into_owned()],

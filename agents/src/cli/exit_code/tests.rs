@@ -145,17 +145,14 @@ fn command_for_a_container_has_no_url_and_starts_no_run() {
         assert!(hint(writing).unwrap().ends_with(copy), "{writing}");
     }
     assert_eq!(hint("run --resume x"), None);
-    let second = || Some("second".to_owned());
-    assert!(
-        with("status", second())
-            .unwrap()
-            .ends_with("coordinator status --run second`")
-    );
-    assert!(
-        with("status --run=x", second())
-            .unwrap()
-            .ends_with("coordinator status --run=x`")
-    );
+    for (given, command) in [
+        ("status", "coordinator status --run second`"),
+        ("status --run=x", "coordinator status --run=x`"),
+        ("compare one two", "coordinator compare one two`"),
+    ] {
+        let hint = with(given, Some("second".to_owned())).unwrap();
+        assert!(hint.ends_with(command), "{hint}");
+    }
     assert!(hint("publish tasks.jsonl").unwrap().contains("--config FILE"));
 }
 
