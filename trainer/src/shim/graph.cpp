@@ -5,6 +5,7 @@
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -58,6 +59,39 @@ class Joined {
   const c10::cuda::CUDAStream side_;
 };
 
+// Ends the recording in the allocator, if the graph has not. It holds a pointer to the graph, and
+// every later allocation would read it after the graph is freed.
+void forget(at::cuda::MempoolId_t pool) {
+  const auto device = c10::cuda::current_device();
+  try {
+    c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool);
+    c10::cuda::CUDACachingAllocator::releasePool(device, pool);
+  } catch (...) {
+    // The graph has ended it.
+  }
+}
+
+void record(at::cuda::CUDAGraph& graph, at::cuda::MempoolId_t pool, Work* work, void* data) {
+  bool begun = false;
+  try {
+    graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    begun = true;
+    run(work, data);
+    begun = false;
+    graph.capture_end();
+  } catch (...) {
+    try {
+      if (begun) {
+        graph.capture_end();
+      }
+    } catch (...) {
+      // The first failure is the one to report.
+    }
+    forget(pool);
+    throw;
+  }
+}
+
 } // namespace
 
 // Runs `work` once, so that libraries set themselves up, then records it without running it. Other
@@ -81,19 +115,7 @@ DYAD_EXPORT int dyad_graph_record(
     {
       const c10::cuda::CUDAStreamGuard recording(side);
       run(work, data);
-      const at::cuda::MempoolId_t own{0, 0};
-      graph->capture_begin(sibling == nullptr ? own : sibling->pool(), cudaStreamCaptureModeThreadLocal);
-      try {
-        run(work, data);
-      } catch (...) {
-        try {
-          graph->capture_end();
-        } catch (...) {
-          // The first failure is the one to report.
-        }
-        throw;
-      }
-      graph->capture_end();
+      record(*graph, sibling == nullptr ? at::cuda::graph_pool_handle() : sibling->pool(), work, data);
     }
     *made = graph.release();
   });

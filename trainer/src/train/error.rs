@@ -51,8 +51,6 @@ pub enum Refusal {
         value: f64,
         rule: &'static str,
     },
-    #[error("the loss gave {given} shares for {wanted} tokens: give one for each")]
-    Shares { given: usize, wanted: usize },
     #[error("sampling is impossible: {source}")]
     Sampling { source: RequestFault },
     #[error("prompt {place} cannot be answered: {source}")]

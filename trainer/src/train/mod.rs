@@ -3,7 +3,6 @@
 mod checks;
 mod client;
 mod command_log;
-mod custom;
 mod ema;
 mod error;
 mod external;

@@ -27,7 +27,6 @@ impl Trainer {
                 }
                 Order::Nothing => continue,
                 Order::Command(command) => (seq(&command), self.follow(command)),
-                Order::Custom(batch, reference) => (0, self.follow_custom(&batch, reference)),
                 Order::TakeReference => (0, self.reference_in_step()),
             };
             if let Err(stop) = outcome {

@@ -1,7 +1,7 @@
 //! Orders: the messages of rank 0 to the other ranks.
 
 use broker::codec;
-use broker::protocol::train::{TrainBatch, TrainCommand};
+use broker::protocol::train::TrainCommand;
 
 use super::Ranks;
 use crate::collective::{Collective, CollectiveError, Patience, broadcast_bytes};
@@ -11,8 +11,6 @@ use crate::train::stop::Stop;
 #[derive(Debug)]
 pub(in crate::train) enum Order {
     Command(TrainCommand),
-    /// A loss with shares from rank 0. The flag asks for the reference's log-probs.
-    Custom(TrainBatch, bool),
     TakeReference,
     /// A sign of life.
     Nothing,
@@ -21,10 +19,9 @@ pub(in crate::train) enum Order {
 }
 
 const COMMAND: u8 = 0;
-const CUSTOM: u8 = 1;
-const REFERENCE: u8 = 2;
-const END: u8 = 3;
-const NOTHING: u8 = 4;
+const REFERENCE: u8 = 1;
+const END: u8 = 2;
+const NOTHING: u8 = 3;
 
 impl Ranks {
     /// Passes `body` on to the other ranks, which wait in [`Self::receive`].
@@ -39,14 +36,6 @@ impl Ranks {
 
     pub(in crate::train) fn order_command(&self, command: &TrainCommand) -> Result<(), CollectiveError> {
         self.send(COMMAND, || codec::encode(command))
-    }
-
-    pub(in crate::train) fn order_custom(&self, batch: &TrainBatch, reference: bool) -> Result<(), CollectiveError> {
-        self.send(CUSTOM, || {
-            let mut bytes = vec![u8::from(reference)];
-            bytes.extend(codec::encode(batch));
-            bytes
-        })
     }
 
     pub(in crate::train) fn order_reference(&self) -> Result<(), CollectiveError> {
@@ -88,10 +77,6 @@ fn parse(bytes: &[u8]) -> Option<Order> {
     let (kind, body) = bytes.split_first()?;
     match *kind {
         COMMAND => codec::decode(body).ok().map(Order::Command),
-        CUSTOM => {
-            let (reference, batch) = body.split_first()?;
-            Some(Order::Custom(codec::decode(batch).ok()?, *reference == 1))
-        }
         REFERENCE => Some(Order::TakeReference),
         NOTHING => Some(Order::Nothing),
         END => Some(Order::End),

@@ -1,13 +1,9 @@
-//! Losses of many tokens through the whole trainer: groups computed together, answers, rejections,
-//! custom losses.
+//! Losses of many tokens through the whole trainer: groups computed together, answers, rejections.
 
 use broker::protocol::train::{ForwardWeights, M2poMode, M2poScope, Policy, Surrogate};
 use tch::Tensor;
 
 use super::*;
-use crate::loss::head::Slope;
-use crate::loss::joint::{Member, Share};
-use crate::loss::share;
 
 fn loss(surrogate: Surrogate) -> Loss {
     Loss::Policy(Policy {
@@ -167,96 +163,4 @@ fn a_forward_pass_uses_the_requested_weights() {
         .unwrap();
     assert_eq!(forward(&mut trainer, 3, ForwardWeights::Reference).unwrap(), before);
     assert_ne!(forward(&mut trainer, 4, ForwardWeights::Trained).unwrap(), before);
-}
-
-#[test]
-fn a_loss_of_ones_own_is_the_same_as_a_command() {
-    for budget in [1, 1000] {
-        let (expected, stats) = gradient(&batch(0), POLICY, budget);
-        let mut trainer = trainer(1, options(budget));
-        let mut seen = Vec::new();
-        let own = trainer.forward_backward_by(&batch(0), false, |members| {
-            seen = members.iter().map(|m| (m.span, m.offset)).collect();
-            members.iter().map(|member| share(&POLICY, member)).collect()
-        });
-        assert!(gap(trainer.model.grad(), &expected) < 1e-6);
-        let own = own.unwrap();
-        assert!((own.loss - stats.loss).abs() < 1e-6 && own.clipped == stats.clipped && own.tokens == stats.tokens);
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len() as f64, stats.tokens, "each token once");
-        trainer
-            .execute(TrainCommand::OptimStep { seq: 0, params: OPTIM })
-            .unwrap();
-        assert_eq!(trainer.optimizer_steps(), 1);
-    }
-}
-
-#[test]
-fn the_gradient_of_ones_own_loss_equals_finite_differences() {
-    // The square of the mean log-prob of each answer: not on the wire, and a function of many
-    // tokens.
-    let value = |members: &[Member], answer: u32| {
-        let own: Vec<f64> = members
-            .iter()
-            .filter(|m| m.answer == answer)
-            .map(|m| m.token.logprob)
-            .collect();
-        (own.iter().sum::<f64>() / own.len() as f64, own.len() as f64)
-    };
-    let squares = |members: &[Member]| -> Vec<Share> {
-        let share = |member: &Member| {
-            let (mean, count) = value(members, member.answer);
-            Share {
-                value: mean * mean / count,
-                slope: Slope {
-                    d_logprob: 2.0 * mean / count,
-                    d_entropy: 0.0,
-                },
-                ..Share::default()
-            }
-        };
-        members.iter().map(share).collect()
-    };
-    let mut trainer = trainer(1, options(13));
-    trainer.forward_backward_by(&torn(), false, squares).unwrap();
-    let grad = trainer.model.grad().copy();
-    let direction = &grad / grad.norm();
-    let mut at = |step: f64| {
-        let _no_grad = tch::no_grad_guard();
-        let _ = trainer
-            .weights
-            .flat()
-            .shallow_clone()
-            .f_add_(&(&direction * step))
-            .unwrap();
-        trainer.model.follow(&trainer.weights).unwrap();
-        let stats = trainer.forward_backward_by(&torn(), false, squares).unwrap();
-        stats.loss
-    };
-    let step = 1e-2;
-    let up = at(step);
-    let down = at(-2.0 * step);
-    let slope = (up - down) / (2.0 * step);
-    let norm = grad.norm().double_value(&[]);
-    assert!((slope / norm - 1.0).abs() < 1e-2, "{slope} {norm}");
-}
-
-#[test]
-fn a_wrong_number_of_shares_is_refused_and_changes_nothing() {
-    let mut trainer = trainer(1, options(1000));
-    let refused = trainer.forward_backward_by(&batch(0), false, |_| vec![Share::default()]);
-    assert!(user(refused.unwrap_err()).contains("1 shares"));
-    assert!(
-        user(
-            trainer
-                .forward_backward_by(&batch(0), true, |_| Vec::new())
-                .unwrap_err()
-        )
-        .contains("reference")
-    );
-    assert_eq!(trainer.model.grad().abs().max().double_value(&[]), 0.0);
-    let mut broken = batch(0);
-    broken.spans[1].ids[0] = 99;
-    assert!(user(trainer.forward_backward_by(&broken, false, |_| Vec::new()).unwrap_err()).contains("token 99"));
 }

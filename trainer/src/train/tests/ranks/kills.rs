@@ -77,7 +77,7 @@ fn as_rank(member: &Member) {
         "first"
     };
     let group = Box::new(member.join(life, SHORT));
-    let (base, weights) = weights(Trains::Whole);
+    let (base, weights) = weights(Trains::Whole, Dtype::F32);
     let mut trainer = Trainer::in_group(group, shape(false), base, weights, options(true)).unwrap();
     let ended = if member.rank > 0 {
         trainer.serve()

@@ -58,7 +58,7 @@ fn fully() -> TrainerOptions {
     }
 }
 
-fn weights(trains: Trains) -> (Option<Weights>, Weights) {
+fn weights(trains: Trains, dtype: Dtype) -> (Option<Weights>, Weights) {
     let whole = Weights::random(&shape(false), INIT, 1).unwrap();
     match trains {
         Trains::Whole => (None, whole),
@@ -66,14 +66,14 @@ fn weights(trains: Trains) -> (Option<Weights>, Weights) {
             let adapter = Weights::adapter(&shape(false), &lora(&Module::ALL), 5).unwrap();
             // B begins at 0, where A has no gradient.
             let _ = adapter.flat().shallow_clone().g_add_(&(adapter.flat().cos() * 0.05));
-            (Some(whole.copied_to(of_tests(), Dtype::F32).unwrap()), adapter)
+            (Some(whole.copied_to(of_tests(), dtype).unwrap()), adapter)
         }
     }
 }
 
 /// The trainer of one rank alone.
 fn alone(trains: Trains, options: TrainerOptions) -> Trainer {
-    match weights(trains) {
+    match weights(trains, options.dtype) {
         (Some(base), adapter) => Trainer::with_base(shape(false), base, adapter, options).unwrap(),
         (None, whole) => Trainer::new(shape(false), whole, options).unwrap(),
     }
@@ -82,7 +82,7 @@ fn alone(trains: Trains, options: TrainerOptions) -> Trainer {
 /// This process's rank of a trainer. The name is that of its group.
 fn rank_of(member: &Member, name: &str, trains: Trains, options: TrainerOptions) -> Trainer {
     let group = Box::new(member.join(name, TIMEOUT));
-    let (base, weights) = weights(trains);
+    let (base, weights) = weights(trains, options.dtype);
     Trainer::in_group(group, shape(false), base, weights, options).unwrap()
 }
 

@@ -5,8 +5,6 @@ use configs::{Dtype, Offload};
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::loss::head::Slope;
-use crate::loss::joint::{Member as Token, Share};
 use crate::train::TrainerClient;
 use crate::train::tests::{Loss, OPTIM, OptimStep, TrainBatch, TrainCommand, TrainReply, batch, loss_of};
 
@@ -15,8 +13,9 @@ const GAP: f64 = 1e-6;
 
 struct Case {
     name: String,
-    loss: Option<Loss>,
+    loss: Loss,
     batch: TrainBatch,
+    clip_norm: f64,
 }
 
 fn case(name: &str, surrogate: Surrogate, change: impl FnOnce(&mut Policy)) -> Case {
@@ -28,8 +27,9 @@ fn case(name: &str, surrogate: Surrogate, change: impl FnOnce(&mut Policy)) -> C
     change(&mut policy);
     Case {
         name: name.into(),
-        loss: Some(Loss::Policy(policy)),
+        loss: Loss::Policy(policy),
         batch: batch(0),
+        clip_norm: 0.0,
     }
 }
 
@@ -63,14 +63,12 @@ fn cases() -> Vec<Case> {
             ..case("torn-gspo", gspo, |_| {})
         },
         Case {
-            name: "cross-entropy".into(),
-            loss: Some(Loss::CrossEntropy),
-            batch: batch(0),
+            loss: Loss::CrossEntropy,
+            ..case("cross-entropy", clipped(None), |_| {})
         },
         Case {
-            name: "custom".into(),
-            loss: None,
-            batch: batch(0),
+            clip_norm: 1e-3,
+            ..case("small-norm", clipped(None), |_| {})
         },
     ];
     for (kl, name) in [(Kl::K1, "k1"), (Kl::K2, "k2"), (Kl::K3, "k3")] {
@@ -92,22 +90,6 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// REINFORCE with the square of each token's log-prob, as a caller's own loss.
-fn custom(tokens: &[Token]) -> Vec<Share> {
-    let share = |token: &Token| {
-        let factor = token.weight * token.token.advantage * token.token.logprob;
-        Share {
-            value: -factor * token.token.logprob,
-            slope: Slope {
-                d_logprob: -2.0 * factor,
-                d_entropy: 0.0,
-            },
-            ..Share::default()
-        }
-    };
-    tokens.iter().map(share).collect()
-}
-
 /// The results of a step.
 struct Made {
     stats: broker::protocol::train::LossStats,
@@ -115,7 +97,7 @@ struct Made {
     logprobs: Vec<Vec<f32>>,
 }
 
-/// Moves the weights away from the reference, then takes one step of the case without clipping.
+/// Moves the weights away from the reference, then takes one step of the case.
 fn step(trainer: &mut Trainer, case: &Case) -> Made {
     trainer.take_reference().unwrap();
     let mut execute = |command| trainer.execute(command).unwrap();
@@ -128,26 +110,20 @@ fn step(trainer: &mut Trainer, case: &Case) -> Made {
         batch: super::super::batch(3),
         loss: Loss::CrossEntropy,
     });
-    // No momentum: the first moment after the second step is its gradient alone. A large eps: the
-    // first step is a smooth function of the gradient.
+    // No momentum: the first moment after the second step is its gradient alone, after clipping. A large
+    // eps: the first step is a smooth function of the gradient.
     let params = OptimStep {
         lr: 0.05,
         beta1: 0.0,
         beta2: 0.0,
         eps: 0.1,
-        clip_norm: 0.0,
+        clip_norm: case.clip_norm,
         ..OPTIM
     };
     execute(TrainCommand::OptimStep { seq: 2, params });
-    let (batch, seq) = (case.batch.clone(), 3);
-    let (stats, seq) = match case.loss {
-        Some(loss) => (
-            loss_of(execute(TrainCommand::ForwardBackward { seq, batch, loss })),
-            seq + 1,
-        ),
-        None => (trainer.forward_backward_by(&batch, true, custom).unwrap(), seq),
-    };
-    let reply = trainer.execute(TrainCommand::OptimStep { seq, params }).unwrap();
+    let (batch, loss) = (case.batch.clone(), case.loss);
+    let stats = loss_of(execute(TrainCommand::ForwardBackward { seq: 3, batch, loss }));
+    let reply = execute(TrainCommand::OptimStep { seq: 4, params });
     let TrainReply::Step {
         grad_norm,
         skipped: false,
@@ -185,6 +161,8 @@ fn compare(member: &Member, case: &Case, trains: Trains, options: TrainerOptions
     };
     let mut one = alone(trains, options);
     let want = step(&mut one, case);
+    let is_clipped = case.clip_norm > 0.0;
+    assert!(!is_clipped || want.norm > 2.0 * case.clip_norm, "{name}: {}", want.norm);
     let gap = gap(&gradient, one.owned.optimizer.moments().0);
     assert!(gap <= GAP, "{name}: {gap}");
     assert!(
@@ -237,11 +215,7 @@ fn parity(member: &Member) {
                 continue;
             }
             let options = TrainerOptions {
-                dtype: if trains == Trains::Whole {
-                    Dtype::Bf16
-                } else {
-                    Dtype::F32
-                },
+                dtype: Dtype::Bf16,
                 checkpoint_activations: true,
                 shard,
                 offload,
