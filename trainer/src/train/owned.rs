@@ -129,7 +129,7 @@ fn zeros(parts: &Parts, place: Place, device: Device) -> Result<Tensor, TchError
     }
     // Pinned memory belongs to the GPU that has a context; without one, libtorch makes one on
     // cuda:0, and each rank takes half a GB there.
-    Tensor::f_zeros([1], (Kind::Float, device))?;
+    let _context = Tensor::f_zeros([1], (Kind::Float, device))?;
     // Pinned memory makes copies to and from a GPU several times faster. The first tensor only
     // gives the size. It takes no memory, because its pages are never written.
     let pinned = Tensor::f_empty([parts.length()], (Kind::Float, Device::Cpu))?.f_pin_memory(device)?;
