@@ -46,7 +46,6 @@ RUN ln -s /configs /opt/dyad/bin/configs
 # plans each new shape slowly.
 ENV PATH=/opt/dyad/bin:$PATH \
     OMP_NUM_THREADS=1 \
-    PYTORCH_ALLOC_CONF=expandable_segments:True \
     TORCH_CUDNN_SDPA_DEPRIORITIZED=1 \
     DYAD_LIBTORCH_CUDA=/opt/dyad/gpu/torch/lib/libtorch_cuda.so \
     NVIDIA_VISIBLE_DEVICES=all \

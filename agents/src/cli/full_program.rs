@@ -16,6 +16,9 @@ use crate::base::fault::Usage;
 const FULL: &str = "dyad-full";
 /// Environment variable with the path of the program that became the full program.
 const LAUNCHER: &str = "DYAD_LAUNCHER";
+/// Options of libtorch's allocator on GPUs. Batches differ in length, and segments of fixed size
+/// would be left with gaps that fit none of them.
+const ALLOCATOR: &str = "PYTORCH_ALLOC_CONF";
 /// The releases of torch with the interface that dyad was compiled for.
 const SERIES: &str = "2.11.";
 const INSTALL: &str = "install it where dyad is installed: pip install torch==2.11.0";
@@ -34,8 +37,14 @@ pub fn exec() -> anyhow::Result<()> {
     // Usage lines show the name by which the user called the launcher.
     command.arg0(args.next().unwrap_or_else(|| "dyad".into())).args(args);
     command.env(LAUNCHER, &own);
+    command.env(ALLOCATOR, allocator(std::env::var_os(ALLOCATOR)));
     let error = command.exec();
     Err(anyhow::Error::from(error).context(format!("cannot start {}", command.get_program().display())))
+}
+
+/// Returns the allocator's options: the user's, if there are any.
+fn allocator(given: Option<OsString>) -> OsString {
+    given.unwrap_or_else(|| "expandable_segments:True".into())
 }
 
 /// Returns the program for commands that compute nothing: the launcher of this process. A full
@@ -213,6 +222,12 @@ mod tests {
                 .unwrap()
                 .starts_with(torch.join("lib").to_str().unwrap())
         );
+    }
+
+    #[test]
+    fn allocator_has_the_options_of_the_user() {
+        assert_eq!(allocator(None), "expandable_segments:True");
+        assert_eq!(allocator(Some("max_split_size_mb:64".into())), "max_split_size_mb:64");
     }
 
     #[test]

@@ -54,11 +54,37 @@ impl ModelError {
 
     /// Returns true if libtorch found too little memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
-        // libtorch has no other sign of it. The first is CUDA's, the second the CPU's.
-        let signs = ["out of memory", "can't allocate memory"];
+        // libtorch has no other sign of it. The first is CUDA's, the second that of its libraries
+        // (cuBLAS, cuDNN, cuSOLVER), the third the CPU's.
+        let signs = ["out of memory", "_STATUS_ALLOC_FAILED", "can't allocate memory"];
         matches!(self, Self::Torch(error) if {
             let text = error.to_string();
             signs.iter().any(|sign| text.contains(sign))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_memory_is_recognised_by_the_words_of_each_library() {
+        let is_short = |text: &str| ModelError::from(tch::TchError::Torch(text.into())).is_out_of_memory();
+        for text in [
+            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.81 GiB",
+            "CUDA error: out of memory\nCUDA kernel errors might be reported later",
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 400 bytes",
+        ] {
+            assert!(is_short(text), "{text}");
+        }
+        for text in [
+            "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+            "CUDA error: an illegal memory access was encountered",
+        ] {
+            assert!(!is_short(text), "{text}");
+        }
     }
 }
