@@ -85,6 +85,10 @@ pub struct LoraConfig {
 }
 
 impl LoraConfig {
+    /// The largest rank: above every hidden width in use, and small enough that an adapter's size
+    /// can be counted.
+    pub const LARGEST_RANK: usize = 1 << 13;
+
     #[must_use]
     pub fn rank(&self) -> usize {
         self.rank.unwrap_or(16)
@@ -164,6 +168,26 @@ pub struct RandomModel {
     /// Base of the rotary position embedding; default: 10,000.
     #[serde(default)]
     pub rope_theta: Option<f64>,
+}
+
+/// Limits of any model: larger than in every known one, and small enough that sizes computed from
+/// these numbers do not overflow.
+impl RandomModel {
+    pub const MOST_LAYERS: usize = 1 << 12;
+    /// Of every other number.
+    pub const LARGEST: usize = 1 << 31;
+    pub const MOST_PARAMETERS: u128 = 1 << 48;
+
+    /// Returns the number of parameters of its layers. Numbers above the limits may be too small.
+    #[must_use]
+    pub fn parameters_of_layers(&self) -> u128 {
+        let size = |given: Option<usize>, default: usize| given.unwrap_or(default) as u128;
+        let head = size(self.head_dim, self.hidden / self.heads.max(1));
+        let heads = self.heads as u128 + size(self.kv_heads, self.heads);
+        let wide = size(self.intermediate, self.hidden.saturating_mul(4));
+        let of_hidden = (2 * head).saturating_mul(heads).saturating_add(3 * wide);
+        (self.layers as u128 * self.hidden as u128).saturating_mul(of_hidden)
+    }
 }
 
 fn default_context() -> usize {

@@ -59,7 +59,7 @@ fn poison() -> Vec<(&'static str, Vec<u8>, &'static str, &'static [&'static str]
             "malformed",
             b"{\"prompt\": \"o1\"".to_vec(),
             "malformed",
-            &["not a task", "EOF"],
+            &["not JSON", "EOF"],
         ),
         (
             "wrong-type",

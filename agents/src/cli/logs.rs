@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::ended::{self, Over};
 use super::select::RunArg;
 use crate::base::fault::Usage;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::{LogFilter, LogLine, Tail, printable, render_line};
+
+/// Time between two looks at followed logs, and the time without a line before a look at the run.
+const LOOK: Duration = Duration::from_millis(200);
+const SILENT: Duration = Duration::from_secs(2);
 
 /// Show the log of an agent or coordinator
 #[derive(Debug, Args)]
@@ -44,6 +49,7 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
         conversation: args.conversation.clone(),
     };
     let mut view = View::new(files, filter, args.json);
+    let mut silent = Duration::ZERO;
     let mut out = std::io::stdout().lock();
     let color = !args.json && out.is_terminal();
     let mut lines = view.more(color)?;
@@ -66,8 +72,21 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
         if !args.follow || out.flush().is_err() {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(200));
+        // No process of an ended run writes any more.
+        if silent >= SILENT {
+            if let Some(over) = ended::over(&folder)?.filter(Over::is_final) {
+                eprintln!("{}", over.text());
+                return Ok(());
+            }
+            silent = Duration::ZERO;
+        }
+        std::thread::sleep(LOOK);
         lines = view.more(color)?;
+        silent = if lines.is_empty() {
+            silent + LOOK
+        } else {
+            Duration::ZERO
+        };
     }
 }
 

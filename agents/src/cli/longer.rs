@@ -25,12 +25,7 @@ impl Longer {
                 .hint("write a greater number, or leave --steps out")
                 .into());
         }
-        let reached = |goal: f64| {
-            let evaluations = summary::evaluations(folder)?;
-            let reaches = |one: &&Evaluation| one.mean("success").is_some_and(|success| success >= goal);
-            anyhow::Ok(evaluations.values().find(reaches).map(|one| (goal, one.step)))
-        };
-        if let Some((goal, step)) = config.eval.stop_at.map(reached).transpose()?.flatten() {
+        if let Some((goal, step)) = reached(folder, config)? {
             let message =
                 format!("eval.stop_at = {goal} was reached at step {step}, so the run would end again at once");
             return Err(Usage::new(message)
@@ -66,6 +61,28 @@ impl Longer {
     }
 }
 
+/// Returns `eval.stop_at` and the first step at which it was reached, if it was.
+fn reached(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<Option<(f64, u64)>> {
+    let Some(goal) = config.eval.stop_at else {
+        return Ok(None);
+    };
+    let reaches = |one: &&Evaluation| one.mean("success").is_some_and(|success| success >= goal);
+    let evaluations = summary::evaluations(folder)?;
+    Ok(evaluations.values().find(reaches).map(|one| (goal, one.step)))
+}
+
+/// Says how a run that has ended can play more.
+pub(super) fn advice(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<String> {
+    let longer = format!("--steps N above {} makes the run longer", length(folder, config));
+    Ok(match reached(folder, config)? {
+        Some(_) => format!(
+            "remove eval.stop_at from {}; then {longer}",
+            folder.path().join("config.toml").display()
+        ),
+        None => longer,
+    })
+}
+
 /// Returns the steps of a run that has ended, or else those that its configuration asks for. They
 /// differ if the run was drained, or if its file was edited since.
 pub(super) fn length(folder: &RunFolder, config: &RunConfig) -> u64 {
@@ -83,6 +100,7 @@ fn notes(old: &RunConfig, new: &RunConfig, name: &AgentName) -> Vec<String> {
     let optimizer = &agent.train.optimizer;
     let (before, after) = (old.steps_of(name), new.steps_of(name));
     let becomes = match optimizer.decay_steps {
+        0 if after < before => format!("now spans {after} steps instead of {before}, so its value changes at once"),
         0 => format!("now spans {after} steps instead of {before}, so at step {before} its value goes back up"),
         steps => format!("ends at step {steps} as before, and keeps its last value from there on"),
     };

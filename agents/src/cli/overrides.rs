@@ -62,8 +62,8 @@ impl Resume {
         if let Some(longer) = longer {
             config = longer.begin(&folder, config)?;
         } else if let Some(Over::Ended(text)) = ended::over(&folder)? {
-            let steps = longer::length(&folder, &config);
-            eprintln!("{text}. Nothing is left to play; --steps N above {steps} makes the run longer");
+            let advice = longer::advice(&folder, &config)?;
+            eprintln!("{text}. Nothing is left to play; {advice}");
         }
         Ok((config, folder, held))
     }

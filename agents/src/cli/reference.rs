@@ -60,7 +60,9 @@ fn row(cli: &Command, name: &str) -> String {
 
 fn option(arg: &Arg) -> String {
     let long = arg.get_long().unwrap_or_default();
-    if arg.get_action().takes_values() {
+    if arg.is_require_equals_set() {
+        format!("`--{long}[={}]`", value_of(arg))
+    } else if arg.get_action().takes_values() {
         format!("`--{long} {}`", value_of(arg))
     } else {
         format!("`--{long}`")

@@ -132,7 +132,7 @@ pub fn parser() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// Returns the file that `given` means. An unknown name stays as it is: its reader reports it.
+/// Returns the file that `given` means. A path stays as it is: its reader reports it.
 pub(super) fn resolve(given: PathBuf, folder: Option<&Path>, here: &Path) -> Result<PathBuf, String> {
     let name = given.to_str().filter(|name| !name.contains(['/', '.']));
     let (Some(name), Some(folder)) = (name, folder) else {
@@ -141,15 +141,16 @@ pub(super) fn resolve(given: PathBuf, folder: Option<&Path>, here: &Path) -> Res
     if here.join(&given).is_file() {
         return Ok(given);
     }
-    let shipped = all(folder)
-        .unwrap_or_default()
-        .into_iter()
-        .find(|shipped| shipped.name == name);
-    let Some(shipped) = shipped else {
-        return Ok(given);
+    let known = all(folder).unwrap_or_default();
+    let Some(shipped) = known.iter().find(|shipped| shipped.name == name) else {
+        let near = configs::nearest(name, known.iter().map(|shipped| shipped.name.as_str()));
+        let meant = near.map_or(String::new(), |near| format!(" (did you mean {near}?)"));
+        return Err(format!(
+            "it is neither a file here nor a shipped configuration{meant}; `dyad init` lists those"
+        ));
     };
     match shipped.needs().iter().find(|need| !here.join(need).is_file()) {
-        None => Ok(shipped.path),
+        None => Ok(shipped.path.clone()),
         Some(need) => Err(format!(
             "it reads {}, which is not in this folder: `dyad init {name}` copies both here",
             need.display()
@@ -207,9 +208,12 @@ pub(crate) mod tests {
         let (here, folder) = (tempfile::tempdir().unwrap(), repository());
         let resolve = |given: &str| resolve(given.into(), Some(&folder), here.path());
         assert_eq!(resolve("signal").unwrap(), folder.join("signal.toml"));
-        for other in ["signal.toml", "./signal", "nothing"] {
+        for other in ["signal.toml", "./signal"] {
             assert_eq!(resolve(other).unwrap(), Path::new(other));
         }
+        let why = resolve("sgnal").unwrap_err();
+        assert!(why.contains("(did you mean signal?); `dyad init` lists"), "{why}");
+        assert!(resolve("nothing").unwrap_err().contains("neither a file here nor"));
         std::fs::write(here.path().join("signal"), "").unwrap();
         assert_eq!(resolve("signal").unwrap(), Path::new("signal"));
     }

@@ -58,7 +58,11 @@ impl Runs {
 
     /// Returns the run of an id. The id is parsed before it becomes a part of a path.
     pub(crate) fn find(&self, id: &str) -> Result<RunFolder, ApiError> {
-        let missing = || ApiError::missing("there is no such run");
+        let missing = || {
+            ApiError::missing(format!(
+                "there is no run {id:?}: write its whole id, as /api/runs lists it"
+            ))
+        };
         let run = RunId::new(id).ok_or_else(missing)?;
         match &self.only {
             Some(folder) if *folder.run() == run => Ok(folder.clone()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use broker::RoleName;
 use broker::protocol::failure::Failure;
 use broker::protocol::turn::{Message, TurnOutcome};
-use configs::Missing;
+use configs::{Missing, REMOTE};
 use rollout::workflow::Workflow;
 use rollout::workflow::program::{Fault, ProgramPlace, Question, read_answer};
 use rollout::workflow::unanswered::{said, unanswered};
@@ -42,6 +42,8 @@ pub struct Host {
 struct Asked {
     jobs: mpsc::Sender<ProgramJob>,
     missing: Missing,
+    /// What answers, in messages.
+    named: String,
 }
 
 impl Host {
@@ -97,9 +99,14 @@ impl Host {
                     }
                 }
             }
+            let named = match &program.place {
+                ProgramPlace::Process(file) => file.clone(),
+                ProgramPlace::Remote(name) => format!("{REMOTE}{name}"),
+                ProgramPlace::Judge(_) | ProgramPlace::Agent(..) => "the judge".into(),
+            };
             for role in program.roles {
-                let (jobs, missing) = (sender.clone(), program.missing);
-                by_role.insert(role, Asked { jobs, missing });
+                let (jobs, missing, named) = (sender.clone(), program.missing, named.clone());
+                by_role.insert(role, Asked { jobs, missing, named });
             }
         }
         Self {
@@ -128,7 +135,14 @@ impl Host {
             tools: Toolbox::start(workflow.tools(), &BrokenProgram::default()),
             broken: BrokenProgram::default(),
             workflow,
-            by_role: BTreeMap::from([(role.clone(), Asked { jobs, missing })]),
+            by_role: BTreeMap::from([(
+                role.clone(),
+                Asked {
+                    jobs,
+                    missing,
+                    named: String::new(),
+                },
+            )]),
         };
         (host, asked)
     }
@@ -187,15 +201,18 @@ impl Host {
         let question: Question = serde_json::from_str(line)
             .map_err(|error| failed(format!("the question for {role} is broken: {error}")))?;
         let asked = self.by_role.get(role);
-        let sender = asked
-            .map(|asked| &asked.jobs)
-            .ok_or_else(|| failed(format!("no program plays {role}")))?;
+        let Asked {
+            jobs: sender, named, ..
+        } = asked.ok_or_else(|| failed(format!("no program plays {role}")))?;
         let (reply, answered) = oneshot::channel();
         let job = ProgramJob::new(line.to_owned(), reply);
         let ended = |_| failed(format!("the program of {role} has ended"));
         sender.send(job).await.map_err(|_| ended(()))?;
         let answer = answered.await.map_err(|_| ended(()))?.map_err(failed)?;
-        let text = read_answer(&question, &answer)?;
+        let text = read_answer(&question, &answer).map_err(|fault| match fault {
+            Fault::Failed(why) => failed(format!("{named}: {why}")),
+            Fault::Missing => Fault::Missing,
+        })?;
         let usable = self.workflow.check_answer(&question, &text);
         usable.map_err(|why| failed(format!("the program of {role} gave an invalid answer: {why}")))?;
         Ok(text)

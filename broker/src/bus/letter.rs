@@ -161,7 +161,7 @@ impl From<TaskError> for Refusal {
         let class = match error {
             TaskError::Oversize { .. } => Class::TooLarge,
             TaskError::NotUtf8 => Class::NotText,
-            TaskError::Json(_) => Class::Malformed,
+            TaskError::NotJson(_) | TaskError::Json(_) => Class::Malformed,
             TaskError::Workflow { .. } => Class::Version,
             TaskError::LongId(_) | TaskError::BadId | TaskError::Content(_) => Class::Content,
         };

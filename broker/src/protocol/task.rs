@@ -179,6 +179,17 @@ fn read_id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Erro
     }
 }
 
+/// Says why a body is not JSON. Publishers send one line, so only the column counts.
+fn not_json(body: &[u8], error: &serde_json::Error) -> String {
+    let said = explain_json(body, error);
+    let text = said.replace(" at line 1 column ", " at column ");
+    if said == error.to_string() {
+        format!("{text}; write one object, with double quotes: {{\"prompt\": \"..\"}}")
+    } else {
+        text
+    }
+}
+
 /// The reason why a task was rejected, in words for its publisher.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
@@ -186,6 +197,8 @@ pub enum TaskError {
     Oversize { size: usize, limit: usize },
     #[error("the body is not UTF-8")]
     NotUtf8,
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
     #[error("the body is not a task: {0}")]
     Json(String),
     #[error("the task's id has {0} bytes and the limit is {MAX_TASK_ID}: shorten it")]
@@ -210,7 +223,7 @@ impl Task {
             });
         }
         std::str::from_utf8(body).map_err(|_| TaskError::NotUtf8)?;
-        let read = || parse_exact_json(body).map_err(|e| TaskError::Json(explain_json(body, &e)));
+        let read = || parse_exact_json(body).map_err(|e| TaskError::NotJson(not_json(body, &e)));
         let parsed: Parsed = read()?;
         let exact = parsed.exact().get("label").cloned();
         let mut value = parsed.value;
@@ -352,6 +365,26 @@ mod tests {
         for wrong in ["true", "2.5", "12345678901234567890123"] {
             assert_eq!(id_of(&serde_json::from_str(wrong).unwrap()), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn text_that_is_not_json_is_called_that_with_the_column() {
+        for (line, said) in [
+            (
+                "not json",
+                "expected ident at column 2; write one object, with double quotes",
+            ),
+            ("{'prompt': 'x'}", "key must be a string at column 2; write one object"),
+            (
+                r#"{"prompt": "x","#,
+                "EOF while parsing a value at column 15; write one object",
+            ),
+        ] {
+            let fault = Task::parse(line.as_bytes(), 1000).unwrap_err().to_string();
+            assert!(fault.starts_with(&format!("the body is not JSON: {said}")), "{fault}");
+        }
+        let nan = Task::parse(br#"{"prompt":"x","label":NaN,"metadata":1e}"#, 1000).unwrap_err();
+        assert!(!nan.to_string().contains("double quotes"), "{nan}");
     }
 
     #[test]

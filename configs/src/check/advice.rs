@@ -166,7 +166,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "agents.NAME.train.entropy",
     ),
     (
-        &["learning_rate", "actor_learning_rate"],
+        &["lr", "learning_rate", "actor_learning_rate"],
         "agents.NAME.train.optimizer.lr",
     ),
     (
@@ -245,6 +245,26 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["date_string", "strftime_now", "current_date", "today"],
         "agents.NAME.template_date (for example \"2026-11-23\", for templates that need the day)",
     ),
+    (&["r", "lora_r", "lora_rank"], "agents.NAME.lora.rank"),
+    (&["lora_alpha"], "agents.NAME.lora.alpha"),
+    (
+        &["target_modules", "lora_target_modules"],
+        "agents.NAME.lora.targets (some of \"attn\", \"mlp\", \"unembed\")",
+    ),
+    (
+        &["bf16", "fp16", "torch_dtype"],
+        "agents.NAME.dtype (\"f32\" or \"bf16\")",
+    ),
+    (&["use_vllm"], "agents.NAME.engine.kind (\"vllm\")"),
+    (
+        &["ref_model", "ref_load", "reference_model"],
+        "agents.NAME.train.kl.ref (the reference policy)",
+    ),
+    (
+        &["over_sampling_batch_size"],
+        "agents.NAME.train.zero_advantage = \"refill\"",
+    ),
+    (&["output_dir", "default_local_dir"], "run.folder"),
     (&["vocab", "vocab_size"], "agents.NAME.model.random.tokenizer"),
     (
         &["num_hidden_layers", "n_layers", "num_layers"],
@@ -271,17 +291,25 @@ const FOREIGN: &[(&[&str], &str)] = &[
 /// A file with every key set. The known key paths are read from it.
 const EVERYTHING: &str = include_str!("everything.toml");
 
-/// Returns the advice for an unknown key. `known` are the keys of its own table.
-pub(super) fn advice(key: &str, known: &[&str]) -> String {
+/// Returns the advice for the unknown key at the end of `path`. `known` are the keys of its own
+/// table.
+pub(super) fn advice(path: &[String], known: &[&str]) -> String {
+    let Some((key, table)) = path.split_last() else {
+        return "is not known".into();
+    };
+    // `[defaults]` is merged before the table is read.
+    let known = &[known, if table.is_empty() { &["defaults"] } else { &[] }].concat()[..];
     let key_folded = fold(key);
     let same = known.iter().copied().find(|name| fold(name) == key_folded);
-    if let Some(meant) = same.or_else(|| nearest(key, known.iter().copied())) {
+    // The nearest name of a key with one or two letters is another key.
+    let near = || nearest(key, known.iter().copied()).filter(|_| foreign(&key_folded).is_none());
+    if let Some(meant) = same.or_else(near) {
         return format!("is not known here: did you mean {meant:?}?");
     }
     if let Some(ours) = foreign(&key_folded) {
         return format!("is not known: here it is {ours}");
     }
-    if let Some(elsewhere) = elsewhere(&key_folded) {
+    if let Some(elsewhere) = elsewhere(&key_folded, table) {
         return format!("is not known here: it belongs at {elsewhere}");
     }
     if known.is_empty() {
@@ -300,14 +328,23 @@ fn foreign(key: &str) -> Option<&'static str> {
     found.map(|(_, ours)| *ours)
 }
 
-fn elsewhere(key: &str) -> Option<&'static str> {
-    let ends = |path: &&String| path.rsplit('.').next() == Some(key);
-    // Suites repeat keys of other tables, which users write more often.
-    let of_suite = |path: &&String| path.starts_with("eval.suites.");
-    let mut found = known_paths().iter().filter(ends);
-    let first = found.next()?;
-    let other = std::iter::once(first).chain(found).find(|path| !of_suite(path));
-    Some(other.unwrap_or(first).as_str())
+/// Returns the path of the key in another table: one below `table` if there is one, and else one
+/// that users write often.
+fn elsewhere(key: &str, table: &[String]) -> Option<&'static str> {
+    let parts = |path: &'static String| path.split('.').collect::<Vec<_>>();
+    let shared = |path: &'static String| {
+        let pairs = parts(path).into_iter().zip(table);
+        pairs
+            .take_while(|(ours, theirs)| *ours == "NAME" || ours == theirs)
+            .count()
+    };
+    let found = known_paths().iter().filter(|path| path.rsplit('.').next() == Some(key));
+    let rank = |path: &&'static String| {
+        // Suites and warm starts repeat keys of other tables.
+        let repeats = path.starts_with("eval.suites.") || path.contains(".warm_start.");
+        (std::cmp::Reverse(shared(path)), repeats, parts(path).len())
+    };
+    found.min_by_key(rank).map(String::as_str)
 }
 
 /// Returns every key path, with NAME for the name of an agent, grader, tool or suite.
@@ -391,8 +428,26 @@ mod tests {
             ("apply-chat-template-kwargs", "agents.NAME.template_args"),
             ("date_string", "agents.NAME.template_date"),
         ] {
-            let advice = advice(theirs, &["name", "seed"]);
+            let advice = advice(&[theirs.to_owned()], &["name", "seed"]);
             assert!(advice.contains(ours), "{theirs}: {advice}");
+        }
+    }
+
+    #[test]
+    fn key_of_another_table_is_found_near_its_place() {
+        for (path, ours) in [
+            ("agents.a.train.lr", "agents.NAME.train.optimizer.lr"),
+            ("agents.a.lr", "agents.NAME.train.optimizer.lr"),
+            ("agents.a.train.kind", "agents.NAME.train.loss.kind"),
+            ("agents.a.train.temperature", "agents.NAME.sampling.temperature"),
+            ("agents.a.lora.r", "agents.NAME.lora.rank"),
+            ("agents.a.lora.target_modules", "agents.NAME.lora.targets"),
+            ("run.group_size", "workflow.group_size"),
+            ("defalts", "did you mean \"defaults\"?"),
+        ] {
+            let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+            let advice = advice(&path, &["seed", "rank", "alpha", "targets", "path"]);
+            assert!(advice.contains(ours), "{path:?}: {advice}");
         }
     }
 }

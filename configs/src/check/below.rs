@@ -30,6 +30,11 @@ impl Below<'_> {
         self.when(value == 0, key, "is 0: write 1 or more");
     }
 
+    /// Checks that the value is `most` or less.
+    pub(super) fn at_most(&mut self, value: usize, most: usize, key: &str) {
+        self.when(value > most, key, format!("is {value}: write {most} or less"));
+    }
+
     /// Checks that the value is finite and above 0.
     pub(super) fn positive(&mut self, value: f64, key: &str) {
         self.when(

@@ -8,15 +8,12 @@ use crate::{JUDGE, OwnKinds, RunConfig, Take};
 /// The only grader that uses `take`.
 const TAKING: &str = "integer";
 
-/// Kinds that are no grader of this program.
-const OTHER: [&str; 3] = [JUDGE, "process:PROGRAM", "remote:NAME"];
-
 /// Checks `[graders]`.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let known = OwnKinds::installed().known_graders();
     for (name, grader) in &config.graders {
         let kind = &grader.kind;
-        let listed = [&known[..], &OTHER].concat();
+        let listed = [&known[..], &[JUDGE]].concat();
         report.when(
             !known.contains(&kind.as_str()) && !is_external(kind) && kind != JUDGE,
             format!("graders.{name}.kind"),

@@ -37,8 +37,18 @@ pub(super) fn memory(memory: ByteSize, path: impl Display, report: &mut Report) 
     );
 }
 
-/// Returns the message for an unknown kind, with the nearest known one.
+/// Returns the message for an unknown kind, with the nearest known one. A kind may be the user's own
+/// program too.
 pub(super) fn unknown(kind: &str, known: &[&str]) -> String {
-    let meant = nearest(kind, known.iter().copied()).map_or(String::new(), |near| format!(" (did you mean {near:?}?)"));
-    format!("{kind:?} is not known: write {}{meant}", one_of(known))
+    let file = [".py", ".sh", "/"].iter().any(|part| kind.contains(part)).then(|| {
+        let file = kind.split_once(':').map_or(kind, |(_, file)| file);
+        format!("{PROCESS}{file}")
+    });
+    let near = || nearest(kind, known.iter().copied()).map(str::to_owned);
+    let meant = file
+        .or_else(near)
+        .map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
+    let own = [format!("{PROCESS}FILE"), format!("{REMOTE}NAME")];
+    let all: Vec<&str> = known.iter().copied().chain(own.iter().map(String::as_str)).collect();
+    format!("{kind:?} is not known: write {}{meant}", one_of(&all))
 }

@@ -163,6 +163,7 @@ fn served(agent: &AgentConfig, below: &mut Below) {
 
 fn adapter(lora: &LoraConfig, below: &mut Below) {
     below.at_least_one(lora.rank(), "rank");
+    below.at_most(lora.rank(), LoraConfig::LARGEST_RANK, "rank");
     below.positive(lora.alpha(), "alpha");
     let is_whole = below.report.is_whole(&format!("{}.targets", below.path));
     below.when(
@@ -190,7 +191,19 @@ fn random_model(model: &RandomModel, below: &mut Below) {
         (model.max_context, "max_context"),
     ] {
         below.at_least_one(value, key);
+        let most = match key {
+            "layers" => RandomModel::MOST_LAYERS,
+            _ => RandomModel::LARGEST,
+        };
+        below.at_most(value, most, key);
     }
+    let parameters = model.parameters_of_layers();
+    below.compared(
+        parameters > RandomModel::MOST_PARAMETERS,
+        "hidden",
+        &["layers", "heads", "kv_heads", "head_dim", "intermediate"],
+        format!("and the other sizes make {parameters} parameters, more than any model has: write smaller ones"),
+    );
     let (heads, kv_heads) = (model.heads.max(1), model.kv_heads.unwrap_or(model.heads).max(1));
     below.compared(
         !heads.is_multiple_of(kv_heads),

@@ -145,7 +145,11 @@ impl Fault {
     fn explain(&self, root: &Value) -> String {
         let text = self.text.as_str();
         if let Some(key) = quoted_after(text, "unknown field ") {
-            let advised = advice(key, &quoted(text)[1..]);
+            let mut path = self.path.clone();
+            if path.last().is_none_or(|last| last != key) {
+                path.push(key.to_owned());
+            }
+            let advised = advice(&path, &quoted(text)[1..]);
             // `algorithm = "ppo"` asks for a method. The answer gives its settings too.
             let of_training = advised.contains("agents.NAME.train.");
             return match self.method(root).filter(|_| of_training) {

@@ -31,7 +31,16 @@ pub(super) fn explain(grader: Grader, text: &str, label: &Value) -> Verdict {
     let read = right.or(spellings.first()).and_then(|said| read_answer(grader, said));
     let place = read.as_ref().map(|(place, _)| *place);
     let answer = read.map(|(_, text)| text);
-    let known = read_label(grader, label);
+    let known = match grader {
+        // One of several labels is enough: the verdict shows the one that earns.
+        Grader::Match | Grader::F1 => {
+            let all = label::listed(label);
+            let earns = |one: &&String| right.is_some_and(|said| grader.grade(said, &Value::from(one.as_str())) >= 1.0);
+            let one = all.iter().find(earns).map(|one| Value::from(one.as_str()));
+            read_label(grader, one.as_ref().unwrap_or(label))
+        }
+        _ => read_label(grader, label),
+    };
     if let Err(doubt) = grader.check_label(label) {
         return Verdict {
             score: 0.0,
@@ -42,6 +51,8 @@ pub(super) fn explain(grader: Grader, text: &str, label: &Value) -> Verdict {
     }
     let score = grader.grade(text, label);
     let why = match place {
+        Some(_) if grader == Grader::Format && score >= 1.0 => "right: the text has the form".to_owned(),
+        Some(_) if grader == Grader::Format => "wrong: the text is not in the form <answer>..</answer>".to_owned(),
         None => format!("no answer: the text holds nothing that {} can read", grader.kind()),
         Some(place) if score >= 1.0 => format!("right: the answer {} is the label", named(place)),
         Some(place) if score > 0.0 => format!("partly right: the answer {} shares words with the label", named(place)),

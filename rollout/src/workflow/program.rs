@@ -228,8 +228,10 @@ pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {
     let text = answer.to_string();
     match question {
         Question::Grade { .. } => {
-            let grade: Grade =
-                serde_json::from_value(answer).map_err(|error| failed(format!("its grade is unusable: {error}")))?;
+            let grade: Grade = serde_json::from_value(answer).map_err(|error| {
+                let why = error.to_string().replace("expected f64", "expected a number");
+                failed(format!("its grade is unusable: {why}; write {{\"reward\": NUMBER}}"))
+            })?;
             match grade.reward {
                 None => return Err(Fault::Missing),
                 Some(reward) if !fits(reward) => {

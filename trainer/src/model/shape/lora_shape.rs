@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use configs::LoraConfig;
+
 use super::model_shape::ModelShape;
 use crate::model::error::{ModelError, Result};
 
@@ -23,9 +25,6 @@ pub enum Module {
     /// The head. In a tied model it changes the logits only, never the embedding.
     Head,
 }
-
-/// Larger than every hidden width in use, and small enough that an adapter's size can be counted.
-const LARGEST_RANK: usize = 1 << 13;
 
 impl Module {
     /// In the order of the buffer.
@@ -139,10 +138,11 @@ impl LoraShape {
         if self.rank == 0 {
             return Err(ModelError::shape("lora: the rank is 0"));
         }
-        if self.rank > LARGEST_RANK {
+        if self.rank > LoraConfig::LARGEST_RANK {
             let reason = format!(
-                "lora: the rank is {}, and at most {LARGEST_RANK} is supported",
-                self.rank
+                "lora: the rank is {}, and at most {} is supported",
+                self.rank,
+                LoraConfig::LARGEST_RANK
             );
             return Err(ModelError::shape(reason));
         }

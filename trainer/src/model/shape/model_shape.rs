@@ -10,12 +10,6 @@ use crate::model::error::{ModelError, Result};
 const RANDOM_ROPE_THETA: f64 = 10_000.0;
 const RANDOM_RMS_EPS: f64 = 1e-6;
 
-/// Larger than in every known model, and small enough that sizes computed from these numbers do not
-/// overflow. A file with more is damaged.
-const LARGEST: usize = 1 << 31;
-const MOST_LAYERS: usize = 1 << 12;
-const MOST_PARAMETERS: u128 = 1 << 48;
-
 /// A decoder: pre-norm, RMSNorm in f32, grouped-query attention, rotate-half RoPE, SwiGLU.
 /// [`Architecture`] adds the differences of the family.
 #[derive(Debug, Clone, PartialEq)]
@@ -124,13 +118,13 @@ impl ModelShape {
         self.rope.validate()
     }
 
-    /// Checks that every derived size can be counted.
+    /// Checks that every derived size can be counted. A file with more is damaged.
     fn check_size(&self, sizes: &[(&str, usize)]) -> Result<()> {
         let most = |name: &str| {
             if name == "num_hidden_layers" {
-                MOST_LAYERS
+                RandomModel::MOST_LAYERS
             } else {
-                LARGEST
+                RandomModel::LARGEST
             }
         };
         if let Some((name, size)) = sizes.iter().find(|(name, size)| *size > most(name)) {
@@ -140,7 +134,7 @@ impl ModelShape {
         let [hidden, wide, head] = [self.hidden, self.intermediate, self.head_dim].map(|size| size as u128);
         let heads = 2 * head * (self.heads as u128 + self.kv_heads as u128);
         let parameters = self.layers as u128 * hidden * (heads + 3 * wide) + 2 * self.vocab as u128 * hidden;
-        if parameters > MOST_PARAMETERS {
+        if parameters > RandomModel::MOST_PARAMETERS {
             let reason = format!("its sizes make {parameters} parameters, more than any model has");
             return Err(ModelError::shape(reason));
         }
