@@ -240,6 +240,32 @@ fn alerts_are_valid_and_each_fires_for_its_cause() {
     let rules = rules_file();
     tool(["check", "rules"], &rules);
     tool(["test", "rules"], &rules.with_extension("test.yml"));
+    tool(["check", "config"], &config_as_mounted(&program()));
+}
+
+/// Lays out the files of Prometheus as `compose.observe.yaml` mounts them, in the program's folder.
+/// Returns its configuration, in which only the folders differ.
+fn config_as_mounted(program: &Program) -> PathBuf {
+    let root = Program::root();
+    let compose = std::fs::read_to_string(root.join("compose.observe.yaml")).unwrap();
+    for mount in compose.lines().filter_map(|line| line.trim().strip_prefix("- ./")) {
+        let (own, mounted) = mount.strip_suffix(":ro,z").unwrap().split_once(':').unwrap();
+        if let Some(name) = mounted.strip_prefix("/etc/prometheus/") {
+            let _ = program.file(name, &std::fs::read_to_string(root.join(own)).unwrap());
+        }
+    }
+    assert!(compose.contains("target: /etc/prometheus/targets.json"));
+    assert!(compose.contains("secrets: [metrics_token]"));
+    let (_, targets) = compose.split_once("content: |\n").unwrap();
+    let (targets, _) = targets.split_once("\n\n").unwrap();
+    let _ = program.file("targets.json", &targets.replace("${DYAD_RUN:-signal}", "signal"));
+    let token = program.file("metrics_token", SCRAPER);
+    let config = program.home().join("prometheus.yml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("/run/secrets/metrics_token", &token);
+    let folder = format!("{}/", program.home().display());
+    std::fs::write(&config, text.replace("/etc/prometheus/", &folder)).unwrap();
+    config
 }
 
 #[test]
