@@ -70,7 +70,7 @@ up: build ## the same as processes, over a private RabbitMQ and Redis
 	$(phase) "up" "until done, or Ctrl-C" $(dyad) up $(CONFIG) $(ARGS)
 
 test: build ## all tests, those with real RabbitMQ and Redis too
-	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing, Chromium and Prometheus too" $(machine) servers clients browser prometheus
+	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing, Chromium, Prometheus and a collector too" $(machine) servers clients browser prometheus collector
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --no-run --quiet
 ifneq ($(nextest),)
 	$(phase) "doc tests" "seconds" cargo test --workspace --doc --quiet

@@ -207,6 +207,15 @@ if [ -n "$users" ]; then
     { cat "$work/users/compose.env"; echo "DYAD_USERS=$work/users"; } >>"$work/env"
 fi
 
+# Configurations in the file itself need Compose 2.23.1.
+if printf 'configs: {c: {content: ""}}\nservices: {s: {image: s}}\n' | "${compose[@]}" -f - config -q 2>/dev/null; then
+    METRICS_PASSWORD=proof GRAFANA_PASSWORD=proof compose -f "$root/compose.observe.yaml" --profile dashboard config -q \
+        || fail "compose.observe.yaml"
+    say "compose.observe.yaml is valid"
+else
+    say "compose.observe.yaml was not read: this Compose is older than 2.23.1"
+fi
+
 say "docker compose up"
 started=1
 begun=$SECONDS

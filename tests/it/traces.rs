@@ -4,6 +4,7 @@
 mod batches;
 mod collector;
 mod otlp;
+mod rotel;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -17,7 +18,7 @@ use tests::small::Small;
 use tests::trace::{final_digest, transcripts};
 
 use self::batches::compare_batches;
-use self::collector::Collector;
+use self::collector::{Collector, Posted};
 use self::otlp::{Span, Traces, decode, hex};
 use crate::program;
 
@@ -160,10 +161,14 @@ fn every_trace_of_a_run_equals_its_transcript_or_its_batch() {
         );
         assert_eq!(posted.headers["content-type"], "application/x-protobuf");
     }
-    let folder = program.run_folder();
-    let run = name(&folder);
-    let traces = decode(&collector.taken(), &run);
-    let written = by_trace(&run, &folder);
+    is_the_run(&program.run_folder(), &collector.taken(), times);
+}
+
+/// Compares all that a collector took of a run of [`config`] with its transcripts and metrics.
+fn is_the_run(folder: &Path, taken: &[Posted], times: (u64, u64)) {
+    let run = name(folder);
+    let traces = decode(taken, &run);
+    let written = by_trace(&run, folder);
     assert!(
         written.values().any(|one| one["eval"] == true) && written.len() > 24,
         "{}",
@@ -176,10 +181,47 @@ fn every_trace_of_a_run_equals_its_transcript_or_its_batch() {
     let trained = written.iter().filter(|(_, one)| one["eval"] != true);
     let trained: BTreeSet<&String> = trained.map(|(trace, _)| trace).collect();
     for agent in ["a", "b"] {
-        let linked = compare_batches((&run, &folder), agent, &traces, times);
+        let linked = compare_batches((&run, folder), agent, &traces, times);
         assert_eq!(linked.iter().collect::<BTreeSet<_>>(), trained, "batches of {agent}");
     }
     assert_eq!(traces.len(), written.len() + 6, "three batches of two agents");
+}
+
+#[test]
+fn a_grader_that_is_a_program_has_a_span_with_the_graded_role() {
+    let (program, collector) = (program(), Collector::start(&[], 200));
+    let config = Small::of("configs/programs.toml")
+        .set("run.train_steps", 1)
+        .set("run.transcripts", "all")
+        .replace("workflow.kind", "solve-verify")
+        .set("workflow.params.prompts", "short")
+        .set("graders.correct.kind", "process:configs/programs/reward.py")
+        .set("graders.correct.timeout", "120s");
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+        ("OTEL_SERVICE_NAME", "dyad-test"),
+        ("OTEL_TRACES_SAMPLER", "always_on"),
+    ];
+    program
+        .launch("run", &config.save(&program), &environment)
+        .finish(PATIENCE);
+    let folder = program.run_folder();
+    let run = name(&folder);
+    let traces = decode(&collector.taken(), &run);
+    for (trace, transcript) in by_trace(&run, &folder) {
+        let graded = traces[&trace].values().filter(|span| span.name == "dyad.grade solver");
+        let graded: Vec<&Span> = graded.collect();
+        let turns = transcript["turns"].as_array().unwrap().iter();
+        assert_eq!(
+            graded.len(),
+            turns.filter(|turn| turn["role"] == "grade-solver").count()
+        );
+        assert!(!graded.is_empty(), "{transcript}");
+        for span in graded {
+            assert_eq!(span.attributes["gen_ai.operation.name"], "dyad.grade");
+            assert_eq!(span.attributes["dyad.role"], "grade-solver");
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 #                          which fakes the time
 #   machine.sh browser     Chromium, for the tests that draw pages; not required
 #   machine.sh prometheus  Prometheus, for the test that reads metrics; not required
+#   machine.sh collector   an OpenTelemetry collector in tests/.venv-collector; not required
 #   machine.sh field       for long tests only: the clients and viewers of tests/setup/field.txt, in
 #                          tests/.venv-field
 #
@@ -75,9 +76,9 @@ make_venv() {
     cmp -s "$list" "$folder/.made-from" && return
     say "making $folder with the Python clients of $list"
     rm -rf "$folder"
-    python3 -m venv "$folder"
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list"
-    cp "$list" "$folder/.made-from"
+    python3 -m venv "$folder" &&
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list" &&
+        cp "$list" "$folder/.made-from"
 }
 
 install_packages() {
@@ -136,9 +137,15 @@ get_prometheus() {
         say "no Prometheus: a test will read no metrics, and say so"
 }
 
+# Installs a collector if its package fits this machine.
+get_collector() {
+    make_venv tests/.venv-collector tests/setup/collector.txt ||
+        say "no OpenTelemetry collector: a test will send none any traces, and say so"
+}
+
 for need in "$@"; do
     case $need in
-        browser | prometheus) ;;
+        browser | prometheus | collector) ;;
         rust | build | servers | clients | field | venv) "need_$need" ;;
         *) say "unknown: $need" && exit 2 ;;
     esac
@@ -150,5 +157,6 @@ for need in "$@"; do
         field) make_venv tests/.venv-field tests/setup/field.txt ;;
         browser) get_browser ;;
         prometheus) get_prometheus ;;
+        collector) get_collector ;;
     esac
 done

@@ -10,6 +10,7 @@ use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
 use rollout::hub_cache::Cache;
 use rollout::tasks::TaskSource;
+use rollout::workflow::graded_role;
 use rollout::workflow::program::ProgramPlace;
 use rollout::workflow::tools::ToolProgram;
 
@@ -160,7 +161,7 @@ fn ungradable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) ->
     let task = source.rows().next()?.ok()?;
     judges.into_iter().find_map(|(judge, roles)| {
         // The workflow plays `grade-ROLE` where it grades ROLE.
-        let graded = |role: &RoleName| role.as_str().strip_prefix("grade-").unwrap_or(role.as_str()).to_owned();
+        let graded = |role: &RoleName| graded_role(role).unwrap_or(role.as_str()).to_owned();
         let message = roles
             .iter()
             .find_map(|role| judge.check_task(&task, &graded(role)).err())?;

@@ -8,6 +8,7 @@ type Asset = (&'static str, &'static str, &'static [u8]);
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Makes the [`Asset`] of a JavaScript module.
 macro_rules! module {
@@ -20,12 +21,13 @@ macro_rules! module {
     };
 }
 
-/// All files. The vendored ones are uPlot 1.6.31, with its licence in the source.
+/// All files. The vendored ones are uPlot 1.6.31 and its licence, which the list of keys links.
 pub(crate) const ASSETS: &[Asset] = &[
     ("/", HTML, include_bytes!("assets/index.html")),
     ("/app.css", CSS, include_bytes!("assets/app.css")),
     ("/uplot.min.css", CSS, include_bytes!("assets/uplot.min.css")),
     ("/uplot.iife.min.js", SCRIPT, include_bytes!("assets/uplot.iife.min.js")),
+    ("/uplot.LICENSE", TEXT, include_bytes!("assets/uplot.LICENSE")),
     module!("app"),
     module!("audit"),
     module!("changes"),
@@ -194,5 +196,8 @@ mod tests {
         ] {
             assert_eq!(format!("{:x}", Sha256::digest(text(path))), recorded, "{path}");
         }
+        let licence = text("/uplot.LICENSE");
+        assert!(licence.starts_with("The MIT License") && licence.contains("Leon Sorokin"));
+        assert!(text("/app.js").contains("href: \"uplot.LICENSE\""), "people reach it");
     }
 }

@@ -31,8 +31,11 @@ pub(super) const OUTPUT_MESSAGES: &str = "gen_ai.output.messages";
 pub(super) const TOOL: &str = "gen_ai.tool.name";
 pub(super) const ERROR_TYPE: &str = "error.type";
 
-/// The provider, and the first word of a span for a turn of a program.
+/// The provider.
 pub(super) const DYAD: &str = "dyad";
+/// The operation of a grader that is a program or a judge behind a server.
+pub(super) const GRADE: &str = "dyad.grade";
+/// The operation of a workflow that is a program.
 pub(super) const PROGRAM: &str = "dyad.program";
 pub(super) const RUN: &str = "dyad.run";
 pub(super) const ROLE: &str = "dyad.role";

@@ -29,6 +29,8 @@ pub(crate) struct EndedConversation {
 pub(crate) enum AskedOf {
     Agent(AgentRequest),
     Tool,
+    /// A grader, with the role whose answer it grades.
+    Grader(String),
     Program,
 }
 
@@ -104,6 +106,7 @@ fn child(
     let (operation, name, kind) = match asked {
         AskedOf::Agent(_) => (names::CHAT, &turn.agent, CLIENT),
         AskedOf::Tool => (names::EXECUTE_TOOL, &turn.role, INTERNAL),
+        AskedOf::Grader(graded) => (names::GRADE, graded, INTERNAL),
         AskedOf::Program => (names::PROGRAM, &turn.role, INTERNAL),
     };
     let mut attributes = vec![KeyValue::new(names::OPERATION, operation)];
@@ -113,7 +116,7 @@ fn child(
     match asked {
         AskedOf::Agent(request) => of_agent(&mut attributes, turn, request),
         AskedOf::Tool => attributes.push(KeyValue::new(names::TOOL, turn.role.as_str())),
-        AskedOf::Program => {}
+        AskedOf::Grader(_) | AskedOf::Program => {}
     }
     if with_texts {
         let said = messages::output(&turn.text, &turn.finish);

@@ -45,6 +45,8 @@ pub struct RabbitOptions {
     /// More of Erlang's command line, for settings missing in rabbitmq.conf (`-rabbit
     /// channel_tick_interval 1000`).
     pub arguments: String,
+    /// Names of plugins that come with the server.
+    pub plugins: &'static [&'static str],
 }
 
 impl Default for RabbitOptions {
@@ -57,6 +59,7 @@ impl Default for RabbitOptions {
             tls: None,
             config: String::new(),
             arguments: String::new(),
+            plugins: &[],
         }
     }
 }
@@ -210,7 +213,8 @@ impl PrivateRabbit {
     }
 
     fn write_config(&self) -> Result<(), LocalError> {
-        process::write_private(&self.folder.join("plugins"), "[].\n")?;
+        let plugins = format!("[{}].\n", self.options.plugins.join(","));
+        process::write_private(&self.folder.join("plugins"), &plugins)?;
         let config = format!(
             "listeners.tcp.1 = 127.0.0.1:{port}\n\
              default_user = {USER}\n\

@@ -23,10 +23,19 @@ pub enum Grading {
     Program(Box<Program>),
 }
 
+/// The beginning of the names of roles that grade.
+const GRADE: &str = "grade-";
+
+/// Returns the role whose answers `role` grades, or nothing for a role that grades none.
+#[must_use]
+pub fn graded_role(role: &RoleName) -> Option<&str> {
+    role.as_str().strip_prefix(GRADE)
+}
+
 /// Returns the role of a program that grades the answers of `role`.
 fn grader_of(role: &RoleName) -> RoleName {
     // A role's name is legal, but the new name may be too long; then its end is cut.
-    let name: String = format!("grade-{role}").chars().take(32).collect();
+    let name: String = format!("{GRADE}{role}").chars().take(32).collect();
     RoleName::new(&name).unwrap_or_else(|_| role.clone())
 }
 

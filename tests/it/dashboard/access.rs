@@ -16,10 +16,11 @@ const POLICY: &str = "content-security-policy: default-src 'none'; script-src 's
                       frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 /// The front end and the health of the process. They hold no data.
-const OPEN: [&str; 7] = [
+const OPEN: [&str; 8] = [
     "/",
     "/app.js",
     "/app.css",
+    "/uplot.LICENSE",
     "/uplot.iife.min.js",
     "/uplot.min.css",
     "/healthz",

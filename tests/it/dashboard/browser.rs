@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tests::program::{Killed, json_folder, json_lines, wait_until};
 
 use super::chromium::Browser;
+use super::hostile::{members_stay_text, plant_pair};
 use super::{PATIENCE, Pages, config, drawn, id, looks, report, rewards, serve};
 use crate::program;
 
@@ -142,6 +143,8 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
     let group = "ab010000000000000000000000000000";
     let canary = TcpListener::bind("127.0.0.1:0").unwrap();
     plant(&folder, group, &canary);
+    let pair = "cd010000000000000000000000000000";
+    plant_pair(&folder, pair, &hostile(&canary));
     let other = twin(&folder);
     let running = serve(&program, "", &["--write"]);
     let pages = Pages::of(&running);
@@ -196,6 +199,8 @@ fn pages_are_drawn_in_a_browser_and_hostile_text_stays_text() {
             }
         }
     }
+    open(&mut browser, &format!("r/{run}/g/{pair}"));
+    members_stay_text(&mut browser, &hostile(&canary));
     drawn::details_are_shown(&mut browser, &program, &pages, (&run, group));
     open(&mut browser, "");
     browser.wait_for(&other);

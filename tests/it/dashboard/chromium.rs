@@ -129,9 +129,14 @@ impl Browser {
         self.call("Input.dispatchMouseEvent", moved);
     }
 
-    /// Presses and releases a key: Tab or Enter.
+    /// Presses and releases a key: Tab, Enter, Escape, or a character.
     pub(super) fn press(&mut self, key: &str) {
-        let (code, text) = if key == "Enter" { (13, "\r") } else { (9, "") };
+        let (code, text) = match key {
+            "Enter" => (13, "\r"),
+            "Tab" => (9, ""),
+            "Escape" => (27, ""),
+            character => (0, character),
+        };
         for kind in ["keyDown", "keyUp"] {
             let text = if kind == "keyDown" { text } else { "" };
             let pressed = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});

@@ -11,7 +11,7 @@ use broker::topology::Topology;
 use configs::AgentName;
 use serde_json::{Value, json};
 use tests::letters::{broker_of, connect, message, topology};
-use tests::program::wait_until;
+use tests::program::{json_folder, wait_until};
 
 use super::browser::{hostile, is_harmless};
 use super::changes::{live, publish_unchecked};
@@ -159,7 +159,15 @@ fn hostile_run_folders_stay_text() {
     let text = hostile(&canary).join(" | ");
     let quoted = json!(text);
     let (kept, other) = ("kept-00000000", "other-00000000");
+    let mut texts = hostile(&canary);
+    texts.rotate_left(8);
+    let text_of_other = texts.join(" | ");
     for run in [kept, other, SHORT] {
+        let quoted = if run == other {
+            json!(text_of_other)
+        } else {
+            quoted.clone()
+        };
         let folder = program.runs().join(run.replace('/', ""));
         for part in ["metrics", "logs", "transcripts"] {
             std::fs::create_dir_all(folder.join(part)).unwrap();
@@ -167,7 +175,8 @@ fn hostile_run_folders_stay_text() {
         let info = json!({"run": run, "name": text, "seed": 1, "version": text, "commit": text, "git": text,
             "source": text, "created_ms": 1});
         std::fs::write(folder.join("run.json"), info.to_string()).unwrap();
-        let config = format!("[run]\nmode = {quoted}\n[workflow]\nkind = {quoted}\n[agents.{quoted}]\n");
+        let config =
+            format!("[run]\nmode = {quoted}\n[workflow]\nkind = {quoted}\n[agents.{quoted}]\nname = {quoted}\n");
         std::fs::write(folder.join("config.toml"), config).unwrap();
         let end = json!({"stopped": {"reason": text, "at_ms": 1}});
         std::fs::write(folder.join("ended.json"), end.to_string()).unwrap();
@@ -188,14 +197,64 @@ fn hostile_run_folders_stay_text() {
         for (path, least) in [
             ("", "onerror="),
             (&format!("r/{kept}/"), "config.toml"),
-            (&format!("compare/{kept}/{other}"), "no evaluation"),
+            (&format!("compare/{kept}/{other}"), "Configuration: 4 keys differ"),
         ] {
             browser.open(&format!("http://{}/#token={}&/{path}", pages.address, pages.token));
             is_harmless(path, &browser.wait_for(least));
         }
+        let keys = browser.value(
+            "[...document.querySelectorAll('table[aria-label=Configuration] tbody tr')].map((row) =>
+          [...row.children].map((one) => one.textContent.includes('<img src=http')))",
+        );
+        let [of_one, of_both] = [[true, true, false], [false, true, true]];
+        assert_eq!(keys, json!([of_one, [true, false, true], of_both, of_both]));
     }
     canary.set_nonblocking(true).unwrap();
     assert!(canary.accept().is_err(), "a page asked another server");
+}
+
+/// Writes a group of two members with hostile texts: each has 8 turns, and the texts of one are not
+/// in the order of the other's.
+pub(super) fn plant_pair(folder: &Path, group: &str, texts: &[String]) {
+    let mut transcript = json_folder(&folder.join("transcripts")).remove(0);
+    transcript["eval"] = true.into();
+    let turn = transcript["turns"][0].clone();
+    let mut lines = String::new();
+    for (member, shift) in [0, 8].into_iter().enumerate() {
+        let mut texts = texts.to_vec();
+        texts.rotate_left(shift);
+        let said = |(number, texts): (usize, &[String])| {
+            let mut turn = turn.clone();
+            turn["turn"] = number.into();
+            turn["text"] = texts.join("\n").into();
+            turn
+        };
+        transcript["conversation"] = format!("{group}/{member}").into();
+        transcript["turns"] = texts.chunks(texts.len() / 8).enumerate().map(said).collect();
+        lines += &format!("{transcript}\n");
+    }
+    std::fs::write(folder.join("transcripts/y.jsonl"), lines).unwrap();
+}
+
+/// Compares the two members of such a group in the page, which shows it.
+pub(super) fn members_stay_text(browser: &mut Browser, texts: &[String]) {
+    browser.wait_for("Tick two members");
+    browser.value("document.querySelectorAll('input[data-member]').forEach((one) => one.click())");
+    is_harmless("two members", &browser.wait_for("<ins>"));
+    for side in ["odd", "even"] {
+        let shown = browser.value(&format!(
+            "[...document.querySelectorAll('.two > .turn:nth-child({side}) .body')].map((one) =>
+               one.textContent).join('\\n')"
+        ));
+        let shown = shown.as_str().unwrap();
+        let is_plain = |text: &&String| !text.contains(|c: char| c.is_control() || c == '\u{202e}');
+        let missing: Vec<&String> = texts
+            .iter()
+            .filter(is_plain)
+            .filter(|text| !shown.contains(*text))
+            .collect();
+        assert!(missing.is_empty(), "{side} members do not show {missing:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod answers;
 mod browser;
 mod changes;
 mod chromium;
+mod controls;
 mod drawn;
 mod escapes;
 mod hostile;

@@ -5,11 +5,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use flate2::read::GzDecoder;
+
 /// A received request. Header names are in lower case.
 #[derive(Clone)]
 pub(super) struct Posted {
     pub(super) path: String,
     pub(super) headers: BTreeMap<String, String>,
+    /// It may have come compressed.
     pub(super) body: Vec<u8>,
     /// The status of the answer.
     status: u16,
@@ -64,6 +67,10 @@ fn receive(mut stream: TcpStream, status: u16) -> Posted {
     }
     let mut body = vec![0; headers["content-length"].parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
+    if headers.get("content-encoding").is_some_and(|coding| coding == "gzip") {
+        let packed = std::mem::take(&mut body);
+        GzDecoder::new(&packed[..]).read_to_end(&mut body).unwrap();
+    }
     let head = format!("HTTP/1.1 {status} Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     Posted {

@@ -45,6 +45,8 @@ pub struct LiveState {
     pub conversations_per_s: Option<f64>,
     /// Messages ready, by queue.
     pub queues: BTreeMap<String, u64>,
+    /// Bytes of ready messages that each queue holds at most.
+    pub queue_limits: BTreeMap<String, u64>,
     /// The broker's reason to accept no messages. Heartbeats do not arrive then.
     pub alarm: Option<String>,
 }
@@ -66,13 +68,19 @@ impl Listener {
         bus.declare_queue(&queue).await?;
         let beats = bus.consume(&queue, 256).await?;
         let agents: Vec<_> = config.agents.keys().cloned().collect();
+        let queues = topology.durable_queues(&agents);
+        let limits = queues.iter().map(|queue| (queue.name.clone(), queue.max_bytes));
+        let queue_limits = limits.collect();
         Ok(Self {
-            queues: topology.durable_queues(&agents),
+            queues,
             participants: config.participants(),
             bus,
             topology,
             beats,
-            state: LiveState::default(),
+            state: LiveState {
+                queue_limits,
+                ..LiveState::default()
+            },
         })
     }
 

@@ -4,6 +4,7 @@ use broker::ids::{GroupId, TurnKey, conversation_seed};
 use broker::protocol::turn::Generation;
 use configs::{AgentName, ModelConfig};
 use rollout::group::{Assembled, MemberEnd};
+use rollout::workflow::graded_role;
 
 use super::builder::TranscriptBuilder;
 use super::{Open, Transcript, comparisons, prompts, turns_of};
@@ -70,10 +71,11 @@ pub(crate) fn send_group(
 fn asked_of(specs: &GroupSpecs, open: &Open, key: &TurnKey, made: &Generation) -> AskedOf {
     let host = specs.host(open.purpose);
     let Some(player) = specs.player(open.purpose, &key.role) else {
-        return if host.kind(&key.role) == TOOL {
-            AskedOf::Tool
-        } else {
-            AskedOf::Program
+        let graded = graded_role(&key.role).map(str::to_owned);
+        return match graded {
+            _ if host.kind(&key.role) == TOOL => AskedOf::Tool,
+            Some(graded) => AskedOf::Grader(graded),
+            None => AskedOf::Program,
         };
     };
     let config = specs.config();

@@ -1,8 +1,10 @@
 //! The table of runs.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::fs;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -21,6 +23,9 @@ use crate::stats::summary;
 const MOST: usize = 200;
 /// Lines from the end of a metrics file among which the newest batch is looked for.
 const LAST_LINES: usize = 50;
+/// Places of a long metrics file that are read for a curve, and the bytes that are read at each.
+const PLACES: u64 = 9;
+const PLACE: u64 = 6 << 10;
 
 /// The page of a request.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -58,6 +63,8 @@ pub(crate) struct Card {
     steps: Option<u64>,
     /// Mean success of each evaluation: (step, mean).
     success: Vec<(u64, f64)>,
+    /// Mean reward of some batches of `run.lead`, the newest among them: (step, mean).
+    reward: Vec<(u64, f64)>,
     /// Why the folder cannot be read.
     problem: Option<String>,
 }
@@ -143,6 +150,7 @@ fn card(folder: &RunFolder) -> Card {
         step: None,
         steps: None,
         success: Vec::new(),
+        reward: Vec::new(),
         problem: None,
     };
     if let Err(error) = fill(&mut card, folder) {
@@ -167,7 +175,17 @@ fn fill(card: &mut Card, folder: &RunFolder) -> anyhow::Result<()> {
     card.agents = section("agents")
         .map(|agents| agents.keys().cloned().collect())
         .unwrap_or_default();
-    card.step = folder.files("metrics")?.iter().filter_map(|path| last_step(path)).max();
+    let step = |batch: &Value| batch.get("step")?.as_u64();
+    let files = folder.files("metrics")?;
+    let newest: Vec<Option<Value>> = files.iter().map(|path| last_batch(path)).collect();
+    card.step = newest.iter().flatten().filter_map(step).max();
+    let lead = Some(text(section("run"), "lead")).filter(|lead| !lead.is_empty());
+    let lead = lead.or_else(|| card.agents.iter().min().cloned());
+    let is_of_lead = |path: &Path| path.file_stem().and_then(OsStr::to_str) == lead.as_deref();
+    let mut known = files.iter().zip(&newest);
+    let of_lead = known.find(|(path, _)| is_of_lead(path));
+    let of_lead = of_lead.map(|(path, newest)| rewards(path, newest.as_ref()));
+    card.reward = of_lead.transpose()?.unwrap_or_default();
     let evaluations = summary::evaluations(folder)?;
     let means = evaluations
         .iter()
@@ -176,17 +194,55 @@ fn fill(card: &mut Card, folder: &RunFolder) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the step of the newest batch in a metrics file.
-fn last_step(path: &Path) -> Option<u64> {
+/// Returns the newest batch in a metrics file.
+fn last_batch(path: &Path) -> Option<Value> {
     let mut lines = Backward::open(path, None).ok()?;
     for _ in 0..LAST_LINES {
         let (_, line) = lines.next_line().ok()??;
-        let line: Value = serde_json::from_slice(&line).unwrap_or_default();
-        if line.get("kind").and_then(Value::as_str) == Some("train") {
-            return line.get("step").and_then(Value::as_u64);
+        if let Some(line) = batch(&line) {
+            return Some(line);
         }
     }
     None
+}
+
+/// Returns a line of a metrics file if it is a batch.
+fn batch(line: &[u8]) -> Option<Value> {
+    let line: Value = serde_json::from_slice(line).ok()?;
+    let is_batch = line.get("kind").and_then(Value::as_str) == Some("train");
+    is_batch.then_some(line)
+}
+
+/// Returns steps and mean rewards of batches of a metrics file: all of a short file; of a long one
+/// a few that are spread over it, and the newest.
+fn rewards(path: &Path, newest: Option<&Value>) -> io::Result<Vec<(u64, f64)>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let (places, size) = if length <= PLACES * PLACE {
+        (1, length)
+    } else {
+        (PLACES, PLACE)
+    };
+    let mut found: BTreeMap<u64, f64> = BTreeMap::new();
+    let mut keep = |batch: &Value| {
+        let step = batch.get("step").and_then(Value::as_u64);
+        let reward = batch.get("reward/mean").and_then(Value::as_f64);
+        found.extend(step.zip(reward));
+    };
+    for place in 0..places {
+        let start = length / places * place;
+        file.seek(SeekFrom::Start(start))?;
+        let mut part = Vec::new();
+        file.by_ref().take(size).read_to_end(&mut part)?;
+        // It begins and ends inside a line.
+        let lines = part.split_inclusive(|byte| *byte == b'\n').skip(usize::from(start > 0));
+        let batches = lines.filter_map(batch);
+        batches
+            .take(if places == 1 { usize::MAX } else { 1 })
+            .for_each(|batch| keep(&batch));
+    }
+    newest.into_iter().for_each(keep);
+    Ok(found.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -272,7 +328,10 @@ mod tests {
         const RUNS: u64 = 200;
         const SMALL: u64 = 8 << 10;
         let base = tempfile::tempdir().unwrap();
-        let line = |step: u64| format!("{{\"kind\":\"train\",\"step\":{step},\"agent\":\"a\"}}\n");
+        let line = |step: u64| {
+            let reward = step as f64 / 2.0;
+            format!("{{\"kind\":\"train\",\"step\":{step},\"agent\":\"a\",\"reward/mean\":{reward}}}\n")
+        };
         let few = line(1) + &line(2);
         for _ in 1..RUNS {
             ended_run(base.path(), &few);
@@ -286,8 +345,13 @@ mod tests {
             assert_eq!(table.runs.len() as u64, RUNS);
             let is_shown = |card: &Card| card.state == State::Ended && card.problem.is_none();
             assert!(table.runs.iter().all(is_shown), "{:?}", table.runs);
-            let newest = table.runs.iter().find(|card| card.run == long.run().as_str());
-            (read, newest.unwrap().step)
+            let newest = table.runs.iter().find(|card| card.run == long.run().as_str()).unwrap();
+            let is_spread = newest.reward.len() == PLACES as usize + 1 && newest.reward[5].0 > 100_000;
+            assert!(is_spread && newest.reward.iter().all(|(step, reward)| *step as f64 == reward * 2.0));
+            assert_eq!(newest.reward.last().map(|(step, _)| *step), newest.step);
+            let short = table.runs.iter().filter(|card| card.reward == [(1, 0.5), (2, 1.0)]);
+            assert_eq!(short.count() as u64, RUNS - 1);
+            (read, newest.step)
         };
         let (first, step) = look();
         assert_eq!(step, Some(199_999));

@@ -118,7 +118,8 @@ replace(help, h("h1", "Keys"), h("p"), facts([["g then r", "runs"],
   ...[...PAGES, ...WRITING].map(([, name, key]) => [`g then ${key}`, name.toLowerCase()]),
   ["j  k", "next and previous conversation"], ["n  p", "next and previous member of the group"],
   ["u", "the group of a conversation"], ["/", "search"], ["space", "pause live conversations"],
-  ["?", "this list"]].map(([key, text]) => [h("kbd", key), text])), h("p"),
+  ["?", "this list"]].map(([key, text]) => [h("kbd", key), text])),
+h("p.soft", "Charts: uPlot, ", h("a", { href: "uplot.LICENSE" }, "MIT licence"), "."),
 h("button", { click: () => help.close() }, "Close"));
 
 let after = 0;

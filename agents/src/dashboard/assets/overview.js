@@ -2,7 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { api, every, message, open, show, to } from "./frame.js";
-import { count, date, figure, num } from "./numbers.js";
+import { bytes, count, date, figure, num } from "./numbers.js";
 import { chip, colour, facts, right, section, table, who } from "./parts.js";
 import { chartBoard } from "./plot.js";
 import { get } from "./server.js";
@@ -132,9 +132,11 @@ function queuePanel(live) {
   const queues = Object.entries(live?.queues ?? {});
   if (queues.length === 0) return null;
   const name = (queue) => queue.replace(`dyad.${open.run}.`, "").replace(/\.v1$/, "");
-  return section("Queues", table(["Queue", right("Messages ready")], queues.map(([queue, depth]) => [
+  return section("Queues", table(["Queue", right("Messages ready"),
+    right("Limit", "bytes of ready messages; a full queue rejects more")], queues.map(([queue, depth]) => [
     h("td.id", { title: queue }, name(queue)),
-    name(queue) === "dead" && depth > 0 ? h("a", { href: to("letters") }, figure(depth)) : figure(depth)]),
+    name(queue) === "dead" && depth > 0 ? h("a", { href: to("letters") }, figure(depth)) : figure(depth),
+    h("td.r.nowrap", { title: live.queue_limits[queue] }, bytes(live.queue_limits[queue]))]),
   "Queues"));
 }
 

@@ -68,8 +68,8 @@ function runsTable(runs, ticked, tick) {
     run.steps === null ? "–" : `${run.step ?? 0} / ${run.steps}`,
     run.success.length === 0 ? h("span.soft", "–")
       : [num(run.success[0][1]), " → ", num(run.success.at(-1)[1])],
-    spark(run.success, "success over evaluations"),
+    spark(run.reward, "mean reward in training"),
     h("span", { title: date(run.created_ms) }, ago(run.created_ms))] }));
   return table(["", "Run", "State", wide("Game"), wide("Agents"), right("Step"),
-    right("Success", "first evaluation → last evaluation"), wide(""), right("Started")], rows, "Runs");
+    right("Success", "first evaluation → last evaluation"), wide("Reward"), right("Started")], rows, "Runs");
 }

@@ -48,12 +48,22 @@ fn ended() -> EndedConversation {
         transcript: Transcript {
             conversation: format!("{GROUP}/6"),
             task: "t".into(),
-            turns: vec![turn("speaker", Some(time)), turn("search", None), turn("critic", None)],
+            turns: vec![
+                turn("speaker", Some(time)),
+                turn("search", None),
+                turn("grade-speaker", None),
+                turn("workflow", None),
+            ],
             rewards: BTreeMap::from([("speaker".into(), BTreeMap::from([("total".into(), 0.5)]))]),
             metrics: BTreeMap::from([("success".into(), 1.0)]),
             ..Transcript::default()
         },
-        asked: vec![AskedOf::Agent(request), AskedOf::Tool, AskedOf::Program],
+        asked: vec![
+            AskedOf::Agent(request),
+            AskedOf::Tool,
+            AskedOf::Grader("speaker".into()),
+            AskedOf::Program,
+        ],
         began_at: UNIX_EPOCH + Duration::from_secs(100),
         failure: None,
     }
@@ -112,11 +122,14 @@ fn a_turn_has_its_agent_request_tokens_weights_and_times() {
 }
 
 #[test]
-fn tools_and_programs_have_no_model_and_no_weights() {
+fn tools_graders_and_programs_have_no_model_and_no_weights() {
     let all = made(&ended(), false);
     assert_eq!(all[2].name, "execute_tool search");
     has(&all[2], names::TOOL, "search");
-    assert_eq!(all[3].name, "dyad.program critic");
+    assert_eq!(all[3].name, "dyad.grade speaker");
+    has(&all[3], names::OPERATION, "dyad.grade");
+    has(&all[3], names::ROLE, "grade-speaker");
+    assert_eq!(all[4].name, "dyad.program workflow");
     for span in &all[2..] {
         assert_eq!(attribute(span, names::MODEL), None);
         assert_eq!(attribute(span, names::WEIGHTS_STEP), None);

@@ -61,6 +61,34 @@ pub(super) fn curves(drawn: &mut Drawn<'_>) {
     }
 }
 
+/// Compares smoothed curves with moving averages of their figures.
+pub(super) fn smoothed(drawn: &mut Drawn<'_>) {
+    drawn.open("charts/learning", "u-over");
+    let set = |value: u64| {
+        format!(
+            "(() => {{ const slider = document.querySelector('[aria-label=Smoothing]');
+               slider.value = {value}; slider.dispatchEvent(new Event('input')); }})()"
+        )
+    };
+    drawn.browser.value(&set(80));
+    let train = metrics(&drawn.folder, "train");
+    let found = drawn.browser.value(LEGENDS);
+    for (title, key) in TRAINING {
+        let mut means: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        let expected = points(&train, |line| {
+            let (mean, total) = means.entry(text(&line["agent"])).or_default();
+            *mean = *mean * 0.8 + line[key].as_f64().unwrap() * (1.0 - 0.8);
+            *total = *total * 0.8 + (1.0 - 0.8);
+            vec![(text(&line["agent"]), json!(*mean / *total))]
+        });
+        let chart = found.as_array().unwrap().iter().find(|chart| chart["title"] == title);
+        let shown = chart.unwrap()["points"].as_array().unwrap();
+        let shown: BTreeSet<String> = shown.iter().map(text).collect();
+        assert_eq!(shown, expected, "{title}, smoothed");
+    }
+    drawn.browser.value(&set(0));
+}
+
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -75,7 +103,7 @@ fn figures(line: &Value, is_reward: bool) -> Vec<(String, Value)> {
 }
 
 /// Returns the legend at each step, of the labels and values that the lines have there.
-fn points(lines: &[Value], values: impl Fn(&Value) -> Vec<(String, Value)>) -> BTreeSet<String> {
+fn points(lines: &[Value], mut values: impl FnMut(&Value) -> Vec<(String, Value)>) -> BTreeSet<String> {
     let mut steps: BTreeMap<u64, BTreeMap<String, String>> = BTreeMap::new();
     for line in lines {
         for (label, value) in values(line) {

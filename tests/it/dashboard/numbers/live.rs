@@ -25,7 +25,7 @@ const OVERVIEW: &str = "(() => {
     return [card.querySelector('h3').textContent, step, weights, card.querySelector('p.num').textContent]; });
   const heading = all('h2').find((one) => one.textContent.startsWith('Coordinator'));
   const queues = all('table[aria-label=Queues] tbody tr').map((row) =>
-    [row.firstChild.title, row.lastChild.textContent]);
+    [row.firstChild.title, row.children[1].textContent, row.lastChild.title]);
   const rates = heading.querySelector('.soft')?.textContent ?? '';
   return { cards, coordinator: facts(heading.parentElement), queues, rates };
 })()";
@@ -70,6 +70,8 @@ fn expected(live: &Value) -> Value {
         "rates": rates.unwrap_or_default(),
         "cards": entries("agents").map(card).collect::<Vec<_>>(),
         "coordinator": coordinator.into_iter().flatten().collect::<serde_json::Map<_, _>>(),
-        "queues": entries("queues").map(|(name, depth)| json!([name, number(depth)])).collect::<Vec<_>>(),
+        "queues": entries("queues").map(|(name, depth)| {
+            json!([name, number(depth), live["queue_limits"][name].to_string()])
+        }).collect::<Vec<_>>(),
     })
 }

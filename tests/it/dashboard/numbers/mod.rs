@@ -157,6 +157,7 @@ fn numbers_in_pages_equal_those_of_the_commands() {
     rules(&mut drawn);
     overview::audit(&mut drawn);
     curves::curves(&mut drawn);
+    curves::smoothed(&mut drawn);
     tabs::tabs(&mut drawn);
     evaluations::evaluations(&mut drawn);
     let stored = talks::list(&mut drawn);

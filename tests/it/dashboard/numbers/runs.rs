@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use tests::program::json_folder;
+use tests::program::{json_folder, metrics};
 
 use super::rounding::{figure, real, same, signed};
 use super::{Drawn, STEPS, id, printed};
@@ -30,7 +30,29 @@ pub(super) fn table(drawn: &mut Drawn<'_>, other: &Path) {
         let last = metrics["eval"]["success"].as_f64().unwrap();
         let text = format!("{} \u{2192} {}", real(first), real(last));
         assert_eq!(row[6]["text"], text, "{run}");
+        let points = drawn.browser.value(&format!(
+            "document.querySelector('a[href=\"#/r/{run}\"]').closest('tr').querySelector('polyline').getAttribute('points')"
+        ));
+        is_reward_curve(points.as_str().unwrap(), folder);
     }
+}
+
+/// Asserts that points of the table are the mean rewards of agent a, which leads.
+fn is_reward_curve(points: &str, folder: &Path) {
+    let lines = metrics(folder, "train");
+    let of_a = lines.iter().filter(|line| line["agent"] == "a");
+    let rewards: Vec<f64> = of_a.map(|line| line["reward/mean"].as_f64().unwrap()).collect();
+    let low = rewards.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = rewards.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    assert!(high > low, "{rewards:?}");
+    let heights: Vec<f64> = points
+        .split(' ')
+        .map(|point| point.split_once(',').unwrap().1.parse().unwrap())
+        .collect();
+    let expected = rewards.iter().map(|reward| 21.0 - 18.0 * (reward - low) / (high - low));
+    assert_eq!(heights.len() as u64, STEPS);
+    let differs = |(drawn, expected): (&f64, f64)| (drawn - expected).abs() > 0.06;
+    assert!(!heights.iter().zip(expected).any(differs), "{points}: {rewards:?}");
 }
 
 /// Compares the last evaluations of both runs with those of `dyad compare`.
